@@ -1,0 +1,33 @@
+//! The wire contracts: [`plugin`] is ours, [`cri`] and [`containerd`] are kept by others.
+//!
+//! Generated from the `.proto` files of this crate; they are the documentation.
+
+/// `oxlet.plugin.v1`: what every plugin serves.
+pub mod plugin {
+    #![allow(
+        missing_debug_implementations, unreachable_pub, clippy::all, clippy::restriction, clippy::pedantic,
+        reason = "generated code"
+    )]
+    tonic::include_proto!("oxlet.plugin.v1");
+}
+
+/// `runtime.v1`: the Container Runtime Interface.
+pub mod cri {
+    #![allow(
+        missing_debug_implementations, unreachable_pub, deprecated, clippy::all, clippy::restriction, clippy::pedantic,
+        reason = "generated code"
+    )]
+    tonic::include_proto!("runtime.v1");
+}
+
+/// containerd's event stream.
+pub mod containerd {
+    #![allow(
+        missing_debug_implementations, unreachable_pub, clippy::all, clippy::restriction, clippy::pedantic,
+        reason = "generated code"
+    )]
+    tonic::include_proto!("containerd.services.events.v1");
+}
+
+/// The version of the plugin contract that this tree speaks.
+pub const PLUGIN_CONTRACT: u32 = 1;
