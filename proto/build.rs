@@ -6,6 +6,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("cargo:rerun-if-changed={contract}");
     }
     let files = protox::compile(contracts, ["."])?;
-    tonic_prost_build::configure().compile_fds(files)?;
+    tonic_prost_build::configure().btree_map(".oxlet").compile_fds(files)?;
     Ok(())
 }

@@ -1,1 +1,17 @@
-//! Placeholder until the first lines land.
+//! The node: one file or folder an actor. `ls` of this folder is the feature list.
+//!
+//! Read [`tree`] first: it is the picture of the system. Then one actor, from its `//!` down; the
+//! decisions it carries out stand in the crate `logic` under the same name.
+
+pub mod tree;
+
+pub mod directory;
+pub mod events;
+pub mod images;
+pub mod logging;
+pub mod pleg;
+pub mod records;
+pub mod runtime;
+pub mod settings;
+pub mod status;
+pub mod worker;

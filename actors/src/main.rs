@@ -1,1 +1,38 @@
-fn main() {}
+//! `oxlet`: the node agent.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use actors::settings::Settings;
+use actors::{logging, tree};
+use config::{Host, Outcome};
+
+fn main() -> ExitCode {
+    let arguments = std::env::args_os().skip(1);
+    match config::load(arguments, &Host::detect()) {
+        Ok(Outcome::Run(config)) => run(Settings::new(config)),
+        Ok(Outcome::Print(text)) => {
+            // A reader that leaves early has read enough.
+            drop(std::io::stdout().write_all(text.as_bytes()));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            drop(writeln!(std::io::stderr(), "oxlet: {:#}", anyhow::Error::new(error)));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(settings: Settings) -> ExitCode {
+    logging::start(&settings.config.kubelet.logging);
+    match kernel::system::run(tree::run(settings)) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) => failed(&error),
+        Err(error) => failed(&anyhow::Error::new(error)),
+    }
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    tracing::error!("{error:#}");
+    ExitCode::FAILURE
+}

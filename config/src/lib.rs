@@ -1,1 +1,36 @@
-//! Placeholder until the first lines land.
+//! What the agent is told: the kubelet's configuration file, drop-ins and flags, and our plugin file.
+//!
+//! Two stages. The first only reads what was typed ([`flags`]); the second reads the files and merges
+//! everything into one checked [`NodeConfig`] ([`load()`]). Nothing here is global, and nothing that
+//! is returned can be wrong in a way that the kubelet would have refused.
+//!
+//! To read, in this order: `load` (the whole way), `kubelet_configuration` (the type), `defaults`,
+//! `validation`, `flags`, `drop_in`, `document` (how text becomes settings, and how errors name their
+//! field), `feature_gates`, `plugins`, `honoured` (what this version does with each setting).
+
+mod defaults;
+mod document;
+mod drop_in;
+mod error;
+mod feature_gates;
+mod flags;
+mod honoured;
+mod kubelet_configuration;
+mod load;
+mod names;
+mod plugins;
+mod source;
+mod validation;
+mod version;
+
+pub use document::DocumentError;
+pub use error::ConfigError;
+pub use feature_gates::{FeatureGates, GateError};
+pub use flags::{FlagError, KubeletFlags};
+pub use honoured::{Compared, Honour, not_honoured};
+pub use kubelet_configuration::*;
+pub use load::{Host, NodeConfig, Outcome, load};
+pub use plugins::{Plugin, PluginError, PluginFile, PluginKind, PluginStart, from_endpoint};
+pub use source::FileError;
+pub use validation::{CgroupVersion, Violation, Violations, validate};
+pub use version::KUBERNETES as KUBERNETES_VERSION;

@@ -1,1 +1,9 @@
-//! Placeholder until the first lines land.
+//! Rigs and doubles that stand around the agent in tests: nothing here ships.
+
+pub mod containerd;
+pub mod images;
+pub mod pods;
+pub mod registry;
+mod wait;
+
+pub use wait::wait_until;

@@ -1,1 +1,41 @@
-//! Placeholder until the first lines land.
+//! The runtime plugins for runtimes that speak CRI themselves: what runtime-containerd and runtime-crio share.
+//!
+//! CRI is passed through without being decoded: path, headers, body frames and trailers reach the runtime and
+//! come back as they are, whatever fields they hold ([`passthrough`]). One connection to the runtime's socket
+//! is kept and made again when it is lost; the plugin's health says so ([`backend`]). What a runtime of some
+//! version lacks is added, and which that is stands in one table ([`quirks`]). So far that is
+//! `GetContainerEvents`, made from containerd's own event stream ([`events`]).
+
+mod backend;
+mod configuration;
+mod connection;
+mod events;
+mod passthrough;
+mod quirks;
+mod relay;
+
+use passthrough::{Images, Passthrough, Runtime};
+use sdk::{Info, Kind, Refusal, Routes, Setup};
+
+pub use configuration::{Configuration, ConfigurationError, Flavour};
+pub use quirks::{Events, Quirks, quirks};
+
+/// Returns who the plugin for this runtime is.
+///
+/// Info is asked before the runtime is known: an ability that depends on the runtime's settings is not named
+/// here but in the health report, as the attribute `container-events`.
+pub fn info(flavour: Flavour, version: &'static str) -> Info {
+    let (name, capabilities) = match flavour {
+        Flavour::Containerd => ("runtime-containerd", vec!["container-events"]),
+        Flavour::Crio => ("runtime-crio", vec![]),
+    };
+    Info { name, version, kind: Kind::Runtime, capabilities }
+}
+
+/// Builds the plugin's services: called by the sdk once the plugin is configured.
+pub async fn build(flavour: Flavour, setup: Setup) -> Result<Routes, Refusal> {
+    let configuration = Configuration::read(flavour, setup.parse()?)?;
+    let backend = backend::Backend::start(configuration, setup.health).await;
+    let passthrough = Passthrough::new(backend);
+    Ok(Routes::new(Runtime(passthrough.clone())).add_service(Images(passthrough)))
+}

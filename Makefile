@@ -1,0 +1,44 @@
+# Every command a person needs. `make` alone tells which.
+export CLIPPY_CONF_DIR := $(CURDIR)/.ci
+NEXTEST := cargo nextest run --config-file .ci/nextest.toml
+
+.PHONY: help build run test check bench fuzz deny fmt clean
+help: ## what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+build: ## oxlet, oxctl and the plugins, as they ship (target/release)
+	cargo build --release --workspace --bins
+
+run: ## start the agent with the best runtime here, run config/sample-pod.yaml, show it
+	.ci/install run
+	cargo build --workspace --bins
+	cargo run --quiet --package integration --bin try-oxlet -- $(if $(UNTIL),--until $(UNTIL))
+
+test: ## everything: logic, actors, real processes, real containerd
+	.ci/install test
+	cargo build --workspace --bins
+	$(NEXTEST) --workspace
+
+check: ## format, lints, arrows between crates, paths in the docs
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	.ci/arrows
+	.ci/documents
+
+bench: ## speed and memory, as a table; beside a kubelet where KUBELET_BIN names one
+	.ci/install test
+	cargo build --release --workspace --bins
+	cargo run --release --quiet --package integration --bin bench -- $(ARGS)
+
+fuzz: ## the fuzz targets for manifests, config and checkpoints, SECONDS each (default 20)
+	cargo run --release --quiet --package integration --bin fuzz -- $(or $(SECONDS),20)
+
+deny: ## bans, licences and sources of every crate that we build on
+	command -v cargo-deny >/dev/null || cargo install --locked cargo-deny@0.20.2
+	cargo deny --config .ci/deny.toml check bans licenses sources
+
+fmt: ## format
+	cargo fmt --all
+
+clean: ## remove what was built
+	cargo clean

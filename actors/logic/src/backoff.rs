@@ -1,0 +1,296 @@
+//! Exponential back-off by key: 10 s, 20 s, 40 s ... 5 min, forgotten after ten quiet minutes.
+//!
+//! Mirrors client-go's `util/flowcontrol/backoff.go` as the kubelet uses it for containers and
+//! images. The table is plain data: the actor that owns it checkpoints it, so that a crash loop is
+//! remembered over a restart of the agent.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Container, Pod};
+use serde::{Deserialize, Serialize};
+
+use crate::hash::container_hash;
+use crate::pod::PodView;
+
+/// How long to back off, and when to forget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackoffPolicy {
+    pub initial: Duration,
+    pub max: Duration,
+    /// A key quiet for longer than this starts anew.
+    pub reset_after: Duration,
+}
+
+impl Default for BackoffPolicy {
+    fn default() -> Self {
+        Self {
+            initial: Duration::from_secs(10),
+            max: Duration::from_secs(300),
+            reset_after: Duration::from_secs(600),
+        }
+    }
+}
+
+/// One key's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    pub delay: Duration,
+    pub updated_at: Timestamp,
+}
+
+/// The table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Backoffs(BTreeMap<String, Entry>);
+
+impl Backoffs {
+    /// Notes an attempt made after a failure seen at `since`, and returns the delay before the next.
+    pub fn next(
+        &mut self,
+        key: &str,
+        since: Timestamp,
+        now: Timestamp,
+        policy: &BackoffPolicy,
+    ) -> Duration {
+        let delay = match self.0.get(key) {
+            Some(entry) if !expired(entry, since, policy) => {
+                entry.delay.saturating_mul(2).min(policy.max)
+            }
+            _ => policy.initial.min(policy.max),
+        };
+        let entry = Entry {
+            delay,
+            updated_at: now,
+        };
+        self.0.insert(key.to_owned(), entry);
+        delay
+    }
+
+    /// How long to wait yet, for a failure seen at `since`; none when the way is free.
+    pub fn remaining(
+        &self,
+        key: &str,
+        since: Timestamp,
+        now: Timestamp,
+        policy: &BackoffPolicy,
+    ) -> Option<Duration> {
+        let entry = self.0.get(key)?;
+        if expired(entry, since, policy) {
+            return None;
+        }
+        // A clock set back must not stretch the wait beyond the delay itself.
+        let waited = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+        entry
+            .delay
+            .checked_sub(waited)
+            .filter(|left| !left.is_zero())
+    }
+
+    /// How long to wait yet, counted from the last attempt instead of a failure: how images back off.
+    pub fn remaining_since_update(
+        &self,
+        key: &str,
+        now: Timestamp,
+        policy: &BackoffPolicy,
+    ) -> Option<Duration> {
+        let entry = self
+            .0
+            .get(key)
+            .filter(|entry| !expired(entry, now, policy))?;
+        let waited = Duration::try_from(now.duration_since(entry.updated_at)).unwrap_or_default();
+        entry
+            .delay
+            .checked_sub(waited)
+            .filter(|left| !left.is_zero())
+    }
+
+    /// How long to wait yet since the last attempt; none when the way is free.
+    pub fn since_last(
+        &self,
+        key: &str,
+        now: Timestamp,
+        policy: &BackoffPolicy,
+    ) -> Option<Duration> {
+        let last = self.0.get(key)?.updated_at;
+        self.remaining(key, last, now, policy)
+    }
+
+    /// The whole delay in force for a key.
+    pub fn delay(&self, key: &str) -> Option<Duration> {
+        self.0.get(key).map(|entry| entry.delay)
+    }
+
+    /// Drops every key that starts with `prefix`: a pod that is gone.
+    pub fn forget(&mut self, prefix: &str) {
+        self.0.retain(|key, _| !key.starts_with(prefix));
+    }
+
+    /// Drops what has been quiet for so long that it would start anew anyhow.
+    pub fn gc(&mut self, now: Timestamp, policy: &BackoffPolicy) {
+        self.0.retain(|_, entry| !expired(entry, now, policy));
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+fn expired(entry: &Entry, at: Timestamp, policy: &BackoffPolicy) -> bool {
+    let quiet = at.duration_since(entry.updated_at);
+    let limit = SignedDuration::try_from(policy.reset_after).unwrap_or(SignedDuration::MAX);
+    quiet > limit
+}
+
+/// Upstream's key of a container's restarts: a changed definition starts with a clean record.
+pub fn container_key(pod: &Pod, container: &Container) -> String {
+    let hash = container_hash(container);
+    format!("{}{}_{hash:x}", pod_prefix(pod), container.name)
+}
+
+/// What every key of a pod's containers starts with.
+pub fn pod_prefix(pod: &Pod) -> String {
+    format!("{}_{}_{}_", pod.name(), pod.namespace(), pod.uid())
+}
+
+/// A duration as Go prints it (`10s`, `1m20s`, `5m0s`), because messages are matched on it.
+pub fn go_duration(duration: Duration) -> String {
+    let (secs, nanos) = (duration.as_secs(), duration.subsec_nanos());
+    if secs == 0 && nanos > 0 {
+        return match nanos {
+            1_000_000.. => format!("{}ms", decimal(nanos, 1_000_000)),
+            1_000.. => format!("{}µs", decimal(nanos, 1_000)),
+            _ => format!("{nanos}ns"),
+        };
+    }
+    let (hours, minutes) = (secs / 3600, secs / 60 % 60);
+    let fraction = decimal(nanos, 1_000_000_000);
+    let fraction = fraction.trim_start_matches('0');
+    let seconds = format!("{}{fraction}s", secs % 60);
+    match (hours, minutes) {
+        (0, 0) => seconds,
+        (0, _) => format!("{minutes}m{seconds}"),
+        _ => format!("{hours}h{minutes}m{seconds}"),
+    }
+}
+
+/// `value / unit` with as many decimals as it needs.
+fn decimal(value: u32, unit: u32) -> String {
+    let width = unit.ilog10() as usize;
+    let digits = format!("{}.{:0width$}", value / unit, value % unit);
+    let digits = digits.trim_end_matches('0').trim_end_matches('.');
+    digits.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + second).unwrap()
+    }
+
+    fn secs(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn delay_doubles_from_ten_seconds_to_five_minutes() {
+        let policy = BackoffPolicy::default();
+        let mut table = Backoffs::default();
+        let delays: Vec<_> = (0..8)
+            .map(|n| table.next("k", at(n), at(n), &policy).as_secs())
+            .collect();
+        assert_eq!(delays, [10, 20, 40, 80, 160, 300, 300, 300]);
+    }
+
+    #[test]
+    fn a_key_quiet_for_ten_minutes_starts_anew() {
+        let policy = BackoffPolicy::default();
+        let cases = [(600, secs(20)), (601, secs(10))];
+        for (failed_at, delay) in cases {
+            let mut table = Backoffs::default();
+            table.next("k", at(0), at(0), &policy);
+            let later = at(failed_at);
+            assert_eq!(table.next("k", later, later, &policy), delay, "{failed_at}");
+        }
+    }
+
+    #[test]
+    fn wait_is_counted_from_the_failure() {
+        let policy = BackoffPolicy::default();
+        let mut table = Backoffs::default();
+        assert_eq!(table.remaining("k", at(0), at(0), &policy), None);
+        table.next("k", at(0), at(0), &policy);
+        let cases = [
+            (5, 5, Some(secs(10))),
+            (5, 8, Some(secs(7))),
+            (5, 15, None),
+            (5, 16, None),
+            (700, 700, None),
+            (5, -100, Some(secs(10))),
+        ];
+        for (since, now, left) in cases {
+            let found = table.remaining("k", at(since), at(now), &policy);
+            assert_eq!(found, left, "failed at {since}, now {now}");
+        }
+    }
+
+    #[test]
+    fn forget_and_gc_drop_only_what_they_should() {
+        let policy = BackoffPolicy::default();
+        let mut table = Backoffs::default();
+        table.next("a_x_1_c", at(0), at(0), &policy);
+        table.next("b_x_2_c", at(500), at(500), &policy);
+        table.next("b_x_2_d", at(0), at(0), &policy);
+        table.gc(at(601), &policy);
+        assert_eq!((table.len(), table.delay("b_x_2_c")), (1, Some(secs(10))));
+        table.forget("b_x_2_");
+        assert!(table.is_empty());
+    }
+
+    #[test]
+    fn durations_print_as_go_prints_them() {
+        let cases = [
+            (secs(0), "0s"),
+            (secs(10), "10s"),
+            (secs(80), "1m20s"),
+            (secs(300), "5m0s"),
+            (secs(3600), "1h0m0s"),
+            (Duration::from_millis(1500), "1.5s"),
+            (Duration::from_millis(250), "250ms"),
+            (Duration::from_micros(1234), "1.234ms"),
+            (Duration::from_nanos(1500), "1.5µs"),
+            (Duration::from_nanos(7), "7ns"),
+        ];
+        for (duration, text) in cases {
+            assert_eq!(go_duration(duration), text);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn delays_stay_within_their_bounds_and_waits_within_delays(
+            steps in proptest::collection::vec((0_i64..2000, 0_i64..2000), 1..40)
+        ) {
+            let policy = BackoffPolicy::default();
+            let mut table = Backoffs::default();
+            let mut clock = 0;
+            for (ran, waited) in steps {
+                let failed = clock + ran;
+                let now = failed + waited;
+                if let Some(left) = table.remaining("k", at(failed), at(now), &policy) {
+                    prop_assert!(left <= table.delay("k").unwrap());
+                }
+                let delay = table.next("k", at(failed), at(now), &policy);
+                prop_assert!(delay >= policy.initial && delay <= policy.max);
+                clock = now;
+            }
+        }
+    }
+}

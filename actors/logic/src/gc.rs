@@ -1,0 +1,139 @@
+//! Which dead instances of a pod that lives on may go.
+//!
+//! Upstream's defaults (kuberuntime_gc.go, `maximum-dead-containers-per-container=1`, 1.36): the newest
+//! dead instance of each container stays, for its logs and its last state; so does the newest sandbox.
+
+use crate::types::{ContainerId, ContainerState, RuntimePod, SandboxId, SandboxState};
+
+/// Dead instances kept of each container.
+const KEPT: usize = 1;
+
+/// What may be removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Garbage {
+    pub containers: Vec<ContainerId>,
+    pub sandboxes: Vec<SandboxId>,
+}
+
+impl Garbage {
+    pub fn is_empty(&self) -> bool {
+        self.containers.is_empty() && self.sandboxes.is_empty()
+    }
+}
+
+/// Finds what may be removed, older instances first to last as `runtime` orders them.
+pub fn garbage(runtime: &RuntimePod) -> Garbage {
+    let mut containers = Vec::new();
+    let mut kept: Vec<(&str, usize)> = Vec::new();
+    for container in &runtime.containers {
+        if container.state != ContainerState::Exited {
+            continue;
+        }
+        let count = match kept.iter_mut().find(|(name, _)| *name == container.name) {
+            Some((_, count)) => count,
+            None => {
+                kept.push((&container.name, 0));
+                &mut kept.last_mut().expect("just pushed").1
+            }
+        };
+        *count += 1;
+        if *count > KEPT {
+            containers.push(container.id.clone());
+        }
+    }
+    let newest = runtime.newest_sandbox().map(|sandbox| &sandbox.id);
+    let in_use = |id: &SandboxId| {
+        let mut left = runtime
+            .containers
+            .iter()
+            .filter(|container| !containers.contains(&container.id));
+        left.any(|container| container.sandbox == *id)
+    };
+    let dead = runtime
+        .sandboxes
+        .iter()
+        .filter(|sandbox| sandbox.state == SandboxState::NotReady);
+    let sandboxes = dead
+        .map(|sandbox| &sandbox.id)
+        .filter(|id| Some(*id) != newest && !in_use(id));
+    Garbage {
+        sandboxes: sandboxes.cloned().collect(),
+        containers,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{Container, Sandbox};
+
+    fn container(name: &str, attempt: u32, state: ContainerState, sandbox: &str) -> Container {
+        Container {
+            id: format!("{name}{attempt}").into(),
+            sandbox: sandbox.into(),
+            name: name.into(),
+            attempt,
+            state,
+            created_at: None,
+            started_at: None,
+            finished_at: None,
+            exit_code: 0,
+            reason: String::new(),
+            message: String::new(),
+            image: String::new(),
+            image_id: String::new(),
+            hash: None,
+            restart_count: attempt,
+            termination_grace: None,
+            log_path: String::new(),
+        }
+    }
+
+    fn sandbox(id: &str, attempt: u32, state: SandboxState) -> Sandbox {
+        Sandbox {
+            id: id.into(),
+            attempt,
+            state,
+            created_at: None,
+            ips: Vec::new(),
+            host_network: false,
+            runtime_handler: String::new(),
+        }
+    }
+
+    #[test]
+    fn the_newest_dead_instance_and_sandbox_stay() {
+        use ContainerState::{Exited, Running};
+        let mut runtime = RuntimePod {
+            sandboxes: vec![
+                sandbox("s0", 0, SandboxState::NotReady),
+                sandbox("s1", 1, SandboxState::Ready),
+            ],
+            containers: vec![
+                container("a", 0, Exited, "s0"),
+                container("a", 1, Exited, "s1"),
+                container("a", 2, Running, "s1"),
+                container("b", 0, Exited, "s1"),
+            ],
+            ..RuntimePod::default()
+        };
+        runtime.sort();
+        let found = garbage(&runtime);
+        assert_eq!(found.containers, [ContainerId::from("a0")]);
+        assert_eq!(found.sandboxes, [SandboxId::from("s0")]);
+    }
+
+    #[test]
+    fn a_dead_sandbox_stays_while_a_kept_instance_lies_in_it() {
+        let mut runtime = RuntimePod {
+            sandboxes: vec![
+                sandbox("s0", 0, SandboxState::NotReady),
+                sandbox("s1", 1, SandboxState::Ready),
+            ],
+            containers: vec![container("a", 0, ContainerState::Exited, "s0")],
+            ..RuntimePod::default()
+        };
+        runtime.sort();
+        assert!(garbage(&runtime).is_empty());
+    }
+}

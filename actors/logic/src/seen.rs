@@ -1,0 +1,231 @@
+//! What has been seen of one pod: pictures taken at different times, joined into one that never goes back.
+//!
+//! Events, lists and our own calls answer out of order. An instance moves one way only (created,
+//! running, exited; a sandbox from ready to not ready) and its id is never used again, so the join of
+//! any two pictures in any order is the later state of each instance. No clock is needed for that.
+
+use std::collections::BTreeSet;
+
+use crate::types::{
+    Container, ContainerId, ContainerState, RuntimePod, Sandbox, SandboxId, SandboxState,
+};
+
+/// Removed ids remembered: a late picture of them is not news. More than a pod has in one burst.
+const GONE_KEPT: usize = 64;
+
+/// The joined picture of one pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    pod: RuntimePod,
+    gone: BTreeSet<String>,
+}
+
+impl Seen {
+    pub fn new(pod: RuntimePod) -> Self {
+        let mut seen = Seen::default();
+        seen.pod.uid = pod.uid.clone();
+        seen.pod.name.clone_from(&pod.name);
+        seen.pod.namespace.clone_from(&pod.namespace);
+        seen.join(pod);
+        seen
+    }
+
+    pub fn pod(&self) -> &RuntimePod {
+        &self.pod
+    }
+
+    /// Joins a picture that may be old or partial; true if it told something new.
+    pub fn join(&mut self, picture: RuntimePod) -> bool {
+        let before = self.pod.clone();
+        for sandbox in picture.sandboxes {
+            self.join_sandbox(sandbox);
+        }
+        for container in picture.containers {
+            self.join_container(container);
+        }
+        self.pod.sort();
+        self.pod != before
+    }
+
+    /// Joins a complete picture, begun after every change that the caller made: what it lacks is gone.
+    pub fn replace(&mut self, picture: RuntimePod) -> bool {
+        let sandboxes: BTreeSet<&SandboxId> = picture.sandboxes.iter().map(|s| &s.id).collect();
+        let containers: BTreeSet<&ContainerId> = picture.containers.iter().map(|c| &c.id).collect();
+        let mut lost: Vec<String> = Vec::new();
+        for sandbox in self
+            .pod
+            .sandboxes
+            .iter()
+            .filter(|s| !sandboxes.contains(&s.id))
+        {
+            lost.push(sandbox.id.as_str().to_owned());
+        }
+        for container in self
+            .pod
+            .containers
+            .iter()
+            .filter(|c| !containers.contains(&c.id))
+        {
+            lost.push(container.id.as_str().to_owned());
+        }
+        let news = !lost.is_empty();
+        for id in lost {
+            self.remove(&id);
+        }
+        self.join(picture) || news
+    }
+
+    /// The runtime removed the sandbox or container of this id; true if it was known.
+    pub fn remove(&mut self, id: &str) -> bool {
+        let known = self.pod.sandboxes.len() + self.pod.containers.len();
+        self.pod
+            .sandboxes
+            .retain(|sandbox| sandbox.id.as_str() != id);
+        self.pod
+            .containers
+            .retain(|container| container.id.as_str() != id);
+        if self.gone.len() == GONE_KEPT {
+            self.gone.pop_first();
+        }
+        self.gone.insert(id.to_owned());
+        self.pod.sandboxes.len() + self.pod.containers.len() != known
+    }
+
+    fn join_sandbox(&mut self, new: Sandbox) {
+        if self.gone.contains(new.id.as_str()) {
+            return;
+        }
+        match self.pod.sandboxes.iter_mut().find(|old| old.id == new.id) {
+            Some(old)
+                if old.state == SandboxState::NotReady && new.state == SandboxState::Ready => {}
+            Some(old) => *old = new,
+            None => self.pod.sandboxes.push(new),
+        }
+    }
+
+    fn join_container(&mut self, new: Container) {
+        if self.gone.contains(new.id.as_str()) {
+            return;
+        }
+        match self.pod.containers.iter_mut().find(|old| old.id == new.id) {
+            Some(old) if age(new.state) < age(old.state) => {}
+            // The sandbox stays as it was first told: an event has to guess it.
+            Some(old) => {
+                *old = Container {
+                    sandbox: old.sandbox.clone(),
+                    ..new
+                }
+            }
+            None => self.pod.containers.push(new),
+        }
+    }
+}
+
+/// How far along its one way an instance is; unknown is where a running one may be, so it replaces no more.
+fn age(state: ContainerState) -> u8 {
+    match state {
+        ContainerState::Created => 0,
+        ContainerState::Running | ContainerState::Unknown => 1,
+        ContainerState::Exited => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(id: &str, state: ContainerState) -> Container {
+        Container {
+            id: id.into(),
+            sandbox: "sandbox".into(),
+            name: id.into(),
+            attempt: 0,
+            state,
+            created_at: None,
+            started_at: None,
+            finished_at: None,
+            exit_code: 0,
+            reason: String::new(),
+            message: String::new(),
+            image: String::new(),
+            image_id: String::new(),
+            hash: None,
+            restart_count: 0,
+            termination_grace: None,
+            log_path: String::new(),
+        }
+    }
+
+    fn picture(containers: &[(&str, ContainerState)]) -> RuntimePod {
+        RuntimePod {
+            containers: containers
+                .iter()
+                .map(|(id, state)| container(id, *state))
+                .collect(),
+            ..RuntimePod::default()
+        }
+    }
+
+    #[test]
+    fn pictures_in_any_order_give_the_same_join() {
+        use ContainerState::{Created, Exited, Running};
+        let pictures = [
+            picture(&[("a", Created)]),
+            picture(&[("a", Running), ("b", Created)]),
+            picture(&[("a", Exited), ("b", Running)]),
+        ];
+        let orders = [
+            [0, 1, 2],
+            [0, 2, 1],
+            [1, 0, 2],
+            [1, 2, 0],
+            [2, 0, 1],
+            [2, 1, 0],
+        ];
+        for order in orders {
+            let mut seen = Seen::default();
+            for at in order {
+                seen.join(pictures[at].clone());
+            }
+            assert_eq!(seen.pod(), &pictures[2], "order {order:?}");
+        }
+    }
+
+    #[test]
+    fn a_removed_instance_does_not_come_back_with_a_late_picture() {
+        let mut seen = Seen::new(picture(&[("a", ContainerState::Exited)]));
+        assert!(seen.remove("a"));
+        assert!(!seen.join(picture(&[("a", ContainerState::Running)])));
+        assert!(seen.pod().containers.is_empty());
+    }
+
+    #[test]
+    fn a_complete_picture_removes_what_it_lacks() {
+        let mut seen = Seen::new(picture(&[
+            ("a", ContainerState::Exited),
+            ("b", ContainerState::Running),
+        ]));
+        assert!(seen.replace(picture(&[("b", ContainerState::Running)])));
+        assert_eq!(seen.pod().containers.len(), 1);
+        assert!(!seen.replace(picture(&[("b", ContainerState::Running)])));
+    }
+
+    #[test]
+    fn a_sandbox_that_was_not_ready_stays_so() {
+        let sandbox = |state| RuntimePod {
+            sandboxes: vec![Sandbox {
+                id: "s".into(),
+                attempt: 0,
+                state,
+                created_at: None,
+                ips: Vec::new(),
+                host_network: false,
+                runtime_handler: String::new(),
+            }],
+            ..RuntimePod::default()
+        };
+        let mut seen = Seen::new(sandbox(SandboxState::NotReady));
+        assert!(!seen.join(sandbox(SandboxState::Ready)));
+        assert_eq!(seen.pod().sandboxes[0].state, SandboxState::NotReady);
+    }
+}

@@ -1,0 +1,938 @@
+use k8s_openapi::api::core::v1::{
+    ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+    PodCondition, PodReadinessGate,
+};
+
+use super::conditions::{Answer, containers_ready, initialized, ready};
+use super::*;
+use crate::testing::*;
+use crate::types::{ContainerState as Seen, SandboxState};
+
+fn running() -> ContainerState {
+    ContainerState {
+        running: Some(ContainerStateRunning::default()),
+        ..ContainerState::default()
+    }
+}
+
+fn ended(exit_code: i32) -> ContainerState {
+    let end = ContainerStateTerminated {
+        exit_code,
+        ..ContainerStateTerminated::default()
+    };
+    ContainerState {
+        terminated: Some(end),
+        ..ContainerState::default()
+    }
+}
+
+fn waits() -> ContainerState {
+    ContainerState {
+        waiting: Some(ContainerStateWaiting::default()),
+        ..ContainerState::default()
+    }
+}
+
+fn said(name: &str, state: ContainerState) -> ContainerStatus {
+    ContainerStatus {
+        name: name.into(),
+        state: Some(state),
+        ..ContainerStatus::default()
+    }
+}
+
+/// Waits after an earlier instance ended.
+fn again(name: &str, exit_code: i32) -> ContainerStatus {
+    ContainerStatus {
+        last_state: Some(ended(exit_code)),
+        ..said(name, waits())
+    }
+}
+
+fn with_ready(mut status: ContainerStatus) -> ContainerStatus {
+    status.ready = true;
+    status
+}
+
+fn phase_of(pod: &Pod, statuses: &[ContainerStatus], stage: Stage) -> Phase {
+    phase::phase(pod, &statuses.iter().collect::<Vec<_>>(), stage)
+}
+
+mod phases {
+    use super::*;
+    use Phase::{Failed, Pending, Running, Succeeded};
+
+    /// Upstream's TestPodPhaseWithRestartAlways, ...Never and ...OnFailure.
+    #[test]
+    fn app_containers_make_the_phase_as_upstream() {
+        let both = |a: ContainerState, b: ContainerState| vec![said("a", a), said("b", b)];
+        let cases = [
+            ("waiting", vec![], [Pending; 3]),
+            ("all running", both(running(), running()), [Running; 3]),
+            (
+                "all succeeded",
+                both(ended(0), ended(0)),
+                [Running, Succeeded, Succeeded],
+            ),
+            (
+                "all failed",
+                both(ended(1), ended(1)),
+                [Running, Running, Failed],
+            ),
+            (
+                "one failed",
+                both(ended(0), ended(1)),
+                [Running, Running, Failed],
+            ),
+            (
+                "mixed state #1: running, succeeded",
+                both(running(), ended(0)),
+                [Running; 3],
+            ),
+            (
+                "mixed state #2: running, missing",
+                vec![said("a", running())],
+                [Pending; 3],
+            ),
+            (
+                "mixed state #3: running, waiting",
+                both(running(), waits()),
+                [Pending; 3],
+            ),
+            (
+                "backoff crashloop container",
+                vec![said("a", running()), again("b", 1)],
+                [Running; 3],
+            ),
+            (
+                "all backing off",
+                vec![again("a", 1), again("b", 1)],
+                [Running, Running, Failed],
+            ),
+            (
+                "no state",
+                both(running(), ContainerState::default()),
+                [Pending; 3],
+            ),
+        ];
+        for (name, statuses, phases) in cases {
+            for (policy, expected) in ["Always", "OnFailure", "Never"].into_iter().zip(phases) {
+                let pod = pod("p").app("a").app("b").policy(policy);
+                assert_eq!(
+                    phase_of(&pod, &statuses, Stage::Syncing),
+                    expected,
+                    "{name}, {policy}"
+                );
+            }
+        }
+    }
+
+    /// The `podIsTerminal` rows of upstream's TestPodPhaseWithRestartAlways.
+    #[test]
+    fn a_terminated_pod_ends_whatever_its_policy_unless_it_is_static() {
+        let cases = [
+            (vec![said("a", ended(0)), said("b", ended(0))], Succeeded),
+            (vec![said("a", ended(0)), said("b", ended(1))], Failed),
+            (vec![said("a", running()), said("b", ended(1))], Running),
+        ];
+        for (statuses, expected) in cases {
+            let mut pod = pod("p").app("a").app("b");
+            assert_eq!(phase_of(&pod, &statuses, Stage::Terminated), expected);
+            pod.metadata.annotations = Some(words(&[(crate::pod::CONFIG_SOURCE, "file")]));
+            assert_eq!(phase_of(&pod, &statuses, Stage::Terminated), Running);
+        }
+    }
+
+    /// Upstream's TestPodPhaseWithRestart...InitContainers.
+    #[test]
+    fn init_containers_hold_the_phase_at_pending_as_upstream() {
+        let apps = || [said("a", running()), said("b", running())];
+        let with_apps = |init: ContainerStatus| [vec![init], apps().to_vec()].concat();
+        let cases = [
+            ("empty, waiting", vec![], [Pending; 3]),
+            ("initializing", vec![said("i", running())], [Pending; 3]),
+            ("blocked", vec![said("i", waits())], [Pending; 3]),
+            ("init missing", apps().to_vec(), [Pending; 3]),
+            (
+                "init succeeded, apps missing",
+                vec![said("i", ended(0))],
+                [Pending; 3],
+            ),
+            (
+                "init failed",
+                vec![said("i", ended(1))],
+                [Pending, Pending, Failed],
+            ),
+            (
+                "init backing off",
+                vec![again("i", 1)],
+                [Pending, Pending, Failed],
+            ),
+            (
+                "init waits after success",
+                with_apps(again("i", 0)),
+                [Running; 3],
+            ),
+            (
+                "initialized, running",
+                with_apps(said("i", ended(0))),
+                [Running; 3],
+            ),
+            (
+                "running, initializing",
+                with_apps(said("i", running())),
+                [Pending; 3],
+            ),
+            (
+                "init failed beside running apps",
+                with_apps(said("i", ended(1))),
+                [Running, Running, Failed],
+            ),
+        ];
+        for (name, statuses, phases) in cases {
+            for (policy, expected) in ["Always", "OnFailure", "Never"].into_iter().zip(phases) {
+                let pod = pod("p").init("i").app("a").app("b").policy(policy);
+                assert_eq!(
+                    phase_of(&pod, &statuses, Stage::Syncing),
+                    expected,
+                    "{name}, {policy}"
+                );
+            }
+        }
+    }
+}
+
+fn answer(status: &'static str, reason: &'static str, message: &str) -> Answer {
+    Answer {
+        status,
+        reason,
+        message: message.into(),
+    }
+}
+
+/// Upstream's TestGenerateContainersReadyCondition.
+#[test]
+fn containers_ready_condition_is_upstreams() {
+    let one = || pod("p").app("1234");
+    let two = || pod("p").app("1234").app("5678");
+    let unready = |name: &str| said(name, waits());
+    let cases = [
+        (
+            pod("p"),
+            vec![],
+            Phase::Running,
+            answer("False", "UnknownContainerStatuses", ""),
+        ),
+        (
+            one(),
+            vec![unready("other")],
+            Phase::Running,
+            answer(
+                "False",
+                "ContainersNotReady",
+                "containers with unknown status: [1234]",
+            ),
+        ),
+        (
+            two(),
+            vec![with_ready(unready("1234")), with_ready(unready("5678"))],
+            Phase::Running,
+            answer("True", "", ""),
+        ),
+        (
+            two(),
+            vec![with_ready(unready("1234"))],
+            Phase::Running,
+            answer(
+                "False",
+                "ContainersNotReady",
+                "containers with unknown status: [5678]",
+            ),
+        ),
+        (
+            two(),
+            vec![with_ready(unready("1234")), unready("5678")],
+            Phase::Running,
+            answer(
+                "False",
+                "ContainersNotReady",
+                "containers with unready status: [5678]",
+            ),
+        ),
+        (
+            two(),
+            vec![unready("1234"), unready("5678")],
+            Phase::Running,
+            answer(
+                "False",
+                "ContainersNotReady",
+                "containers with unready status: [1234 5678]",
+            ),
+        ),
+        (
+            two(),
+            vec![unready("1234")],
+            Phase::Running,
+            answer(
+                "False",
+                "ContainersNotReady",
+                "containers with unknown status: [5678], containers with unready status: [1234]",
+            ),
+        ),
+        (
+            one(),
+            vec![unready("1234")],
+            Phase::Succeeded,
+            answer("False", "PodCompleted", ""),
+        ),
+        (
+            one(),
+            vec![unready("1234")],
+            Phase::Failed,
+            answer("False", "PodFailed", ""),
+        ),
+    ];
+    for (pod, statuses, phase, expected) in cases {
+        let statuses: Vec<_> = statuses.iter().collect();
+        assert_eq!(
+            containers_ready(&pod, &statuses, phase),
+            expected,
+            "{statuses:?}"
+        );
+    }
+}
+
+/// Upstream's TestGeneratePodReadyCondition.
+#[test]
+fn ready_condition_asks_the_readiness_gates_as_upstream() {
+    let gate = |kind: &str| PodReadinessGate {
+        condition_type: kind.into(),
+    };
+    let condition = |kind: &str, status: &str| PodCondition {
+        type_: kind.into(),
+        status: status.into(),
+        ..PodCondition::default()
+    };
+    let app = [with_ready(said("a", running()))];
+    let absent = "corresponding condition of pod readiness gate \"gate1\" does not exist.";
+    let closed = "the status of pod readiness gate \"gate1\" is not \"True\", but False";
+    let both = format!(
+        "{absent}, the status of pod readiness gate \"gate2\" is not \"True\", but Unknown"
+    );
+    let cases = [
+        (vec![], vec![], answer("True", "", "")),
+        (
+            vec![gate("gate1")],
+            vec![],
+            answer("False", "ReadinessGatesNotReady", absent),
+        ),
+        (
+            vec![gate("gate1")],
+            vec![condition("gate1", "False")],
+            answer("False", "ReadinessGatesNotReady", closed),
+        ),
+        (
+            vec![gate("gate1")],
+            vec![condition("gate1", "True")],
+            answer("True", "", ""),
+        ),
+        (
+            vec![gate("gate1"), gate("gate2")],
+            vec![condition("gate2", "Unknown")],
+            answer("False", "ReadinessGatesNotReady", &both),
+        ),
+    ];
+    for (gates, conditions, expected) in cases {
+        let pod = pod("p")
+            .app("a")
+            .spec_with(|spec| spec.readiness_gates = Some(gates));
+        let statuses: Vec<_> = app.iter().collect();
+        assert_eq!(
+            ready(&pod, &conditions, &statuses, Phase::Running),
+            expected
+        );
+    }
+}
+
+/// Upstream's TestGeneratePodInitializedCondition.
+#[test]
+fn initialized_condition_is_upstreams() {
+    let none = || pod("p").app("app");
+    let one = || none().init("1234");
+    let two = || one().init("5678");
+    let done = |name: &str| with_ready(said(name, ended(0)));
+    let unready = |name: &str| said(name, waits());
+    let cases = [
+        (
+            one(),
+            vec![],
+            Phase::Running,
+            answer("False", "UnknownContainerStatuses", ""),
+        ),
+        (none(), vec![], Phase::Running, answer("True", "", "")),
+        (
+            one(),
+            vec![unready("app")],
+            Phase::Running,
+            answer(
+                "False",
+                "ContainersNotInitialized",
+                "containers with unknown status: [1234]",
+            ),
+        ),
+        (
+            two(),
+            vec![done("1234"), done("5678")],
+            Phase::Running,
+            answer("True", "", ""),
+        ),
+        (
+            two(),
+            vec![done("1234")],
+            Phase::Running,
+            answer(
+                "False",
+                "ContainersNotInitialized",
+                "containers with unknown status: [5678]",
+            ),
+        ),
+        (
+            two(),
+            vec![done("1234"), unready("5678")],
+            Phase::Running,
+            answer(
+                "False",
+                "ContainersNotInitialized",
+                "containers with incomplete status: [5678]",
+            ),
+        ),
+        (
+            one(),
+            vec![done("1234")],
+            Phase::Succeeded,
+            answer("True", "PodCompleted", ""),
+        ),
+        (
+            one(),
+            vec![unready("1234"), said("app", running())],
+            Phase::Running,
+            answer("True", "", ""),
+        ),
+    ];
+    for (pod, statuses, phase, expected) in cases {
+        let statuses: Vec<_> = statuses.iter().collect();
+        assert_eq!(
+            initialized(&pod, &statuses, phase),
+            expected,
+            "{statuses:?}"
+        );
+    }
+}
+
+/// A status with everything that a test does not set left empty.
+struct Scene {
+    pod: Pod,
+    runtime: RuntimePod,
+    waiting: BTreeMap<String, Waiting>,
+    previous: Option<PodStatus>,
+    host_ips: Vec<String>,
+    stage: Stage,
+    failure: Option<Failure>,
+    now: Timestamp,
+}
+
+fn scene(pod: Pod) -> Scene {
+    Scene {
+        runtime: runtime(&pod),
+        pod,
+        waiting: BTreeMap::new(),
+        previous: None,
+        host_ips: vec!["192.168.0.1".into()],
+        stage: Stage::Syncing,
+        failure: None,
+        now: at(0),
+    }
+}
+
+impl Scene {
+    fn status(&self) -> PodStatus {
+        pod_status(&StatusInput {
+            now: self.now,
+            pod: &self.pod,
+            runtime: &self.runtime,
+            runtime_name: "containerd",
+            waiting: &self.waiting,
+            previous: self.previous.as_ref(),
+            host_ips: &self.host_ips,
+            stage: self.stage,
+            failure: self.failure.as_ref(),
+        })
+    }
+
+    /// Makes the status, and lets the next one follow it.
+    fn step(&mut self) -> PodStatus {
+        let status = self.status();
+        self.previous = Some(status.clone());
+        status
+    }
+}
+
+fn app<'a>(status: &'a PodStatus, name: &str) -> &'a ContainerStatus {
+    let list = status.container_statuses.as_deref().unwrap_or_default();
+    list.iter().find(|s| s.name == name).unwrap()
+}
+
+fn state(status: &ContainerStatus) -> &ContainerState {
+    status.state.as_ref().unwrap()
+}
+
+fn waiting_reason(status: &ContainerStatus) -> Option<&str> {
+    state(status).waiting.as_ref()?.reason.as_deref()
+}
+
+fn condition<'a>(status: &'a PodStatus, kind: &str) -> &'a PodCondition {
+    let list = status.conditions.as_deref().unwrap_or_default();
+    list.iter().find(|c| c.type_ == kind).unwrap()
+}
+
+#[test]
+fn a_new_pod_is_pending_and_its_containers_are_being_created() {
+    let mut scene = scene(pod("p").app("c"));
+    scene.runtime = RuntimePod::default();
+    let status = scene.status();
+    assert_eq!(status.phase.as_deref(), Some("Pending"));
+    assert_eq!(waiting_reason(app(&status, "c")), Some("ContainerCreating"));
+    assert_eq!(app(&status, "c").image, "localhost/c:1");
+    assert_eq!(app(&status, "c").started, Some(false));
+    let kinds: Vec<_> = status
+        .conditions
+        .iter()
+        .flatten()
+        .map(|c| (c.type_.as_str(), c.status.as_str()))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            ("PodReadyToStartContainers", "False"),
+            ("Initialized", "True"),
+            ("Ready", "False"),
+            ("ContainersReady", "False"),
+            ("PodScheduled", "True"),
+        ]
+    );
+    assert_eq!(status.start_time, Some(Time(at(0))));
+    assert_eq!(status.qos_class.as_deref(), Some("BestEffort"));
+    assert_eq!(status.host_ip.as_deref(), Some("192.168.0.1"));
+    assert_eq!((status.pod_ip, status.observed_generation), (None, Some(1)));
+}
+
+#[test]
+fn a_running_pod_shows_what_the_runtime_says() {
+    let mut scene = scene(pod("p").app("b").app("a"));
+    scene.runtime = scene
+        .runtime
+        .running(&scene.pod, "a")
+        .running(&scene.pod, "b");
+    let status = scene.status();
+    assert_eq!(status.phase.as_deref(), Some("Running"));
+    let names: Vec<_> = status
+        .container_statuses
+        .iter()
+        .flatten()
+        .map(|s| s.name.as_str())
+        .collect();
+    assert_eq!(names, ["a", "b"], "app containers by name");
+    let a = app(&status, "a");
+    assert_eq!(a.container_id.as_deref(), Some("containerd://a-0"));
+    assert_eq!(a.image_id, "localhost/a@sha256:1");
+    assert_eq!((a.ready, a.started, a.restart_count), (true, Some(true), 0));
+    assert_eq!(
+        state(a).running.as_ref().unwrap().started_at,
+        Some(Time(at(-89)))
+    );
+    assert_eq!(condition(&status, "Ready").status, "True");
+    assert_eq!(condition(&status, "Ready").observed_generation, Some(1));
+    assert_eq!(status.pod_ip.as_deref(), Some("10.0.0.1"));
+}
+
+#[test]
+fn app_containers_wait_for_initialisation_and_init_statuses_keep_the_specs_order() {
+    let mut scene = scene(pod("p").init("z").init("y").app("c"));
+    scene.runtime = scene
+        .runtime
+        .exited(&scene.pod, "z", 0)
+        .running(&scene.pod, "y");
+    let status = scene.status();
+    assert_eq!(waiting_reason(app(&status, "c")), Some("PodInitializing"));
+    let inits: Vec<_> = status.init_container_statuses.iter().flatten().collect();
+    assert_eq!(
+        inits
+            .iter()
+            .map(|s| (s.name.as_str(), s.ready))
+            .collect::<Vec<_>>(),
+        [("z", true), ("y", false)]
+    );
+    assert_eq!(
+        condition(&status, "Initialized").reason.as_deref(),
+        Some("ContainersNotInitialized")
+    );
+    assert_eq!(
+        condition(&status, "Initialized").message.as_deref(),
+        Some("containers with incomplete status: [y]")
+    );
+    assert_eq!(status.phase.as_deref(), Some("Pending"));
+}
+
+/// Upstream's TestGenerateAPIPodStatusWithReasonCache, its rows in one.
+#[test]
+fn a_container_that_cannot_start_waits_and_remembers_its_end() {
+    let reason = |reason: &str| Waiting {
+        reason: reason.into(),
+        message: "why".into(),
+    };
+    let mut scene = scene(pod("p").app("never-ran").app("crashed").app("runs"));
+    scene.runtime = scene
+        .runtime
+        .exited(&scene.pod, "crashed", 3)
+        .running(&scene.pod, "runs");
+    for name in ["never-ran", "crashed", "runs"] {
+        scene
+            .waiting
+            .insert(name.into(), reason("CrashLoopBackOff"));
+    }
+    let status = scene.status();
+    assert_eq!(
+        waiting_reason(app(&status, "never-ran")),
+        Some("CrashLoopBackOff")
+    );
+    assert_eq!(
+        waiting_reason(app(&status, "crashed")),
+        Some("CrashLoopBackOff")
+    );
+    let last = app(&status, "crashed")
+        .last_state
+        .as_ref()
+        .unwrap()
+        .terminated
+        .as_ref()
+        .unwrap();
+    assert_eq!((last.exit_code, last.reason.as_deref()), (3, Some("Error")));
+    assert!(
+        state(app(&status, "runs")).running.is_some(),
+        "a running container does not wait"
+    );
+
+    scene.pod = scene.pod.clone().policy("Never");
+    let status = scene.status();
+    assert!(
+        state(app(&status, "crashed")).terminated.is_some(),
+        "what will not start again does not wait"
+    );
+}
+
+#[test]
+fn a_succeeded_init_container_never_waits() {
+    let mut scene = scene(pod("p").init("i").app("c"));
+    scene.runtime = scene.runtime.exited(&scene.pod, "i", 0);
+    scene.waiting.insert(
+        "i".into(),
+        Waiting {
+            reason: "ErrImagePull".into(),
+            message: String::new(),
+        },
+    );
+    let status = scene.status();
+    let init = &status.init_container_statuses.as_ref().unwrap()[0];
+    assert!(init.state.as_ref().unwrap().terminated.is_some() && init.ready);
+}
+
+#[test]
+fn the_last_state_is_the_instance_before() {
+    let mut scene = scene(pod("p").app("c"));
+    let mut newer = instance(&scene.pod, "c", Seen::Running);
+    (newer.id, newer.attempt, newer.restart_count) = ("c-1".into(), 1, 1);
+    scene.runtime = scene.runtime.exited(&scene.pod, "c", 137).with(newer);
+    let status = scene.status();
+    let c = app(&status, "c");
+    assert_eq!(
+        (c.restart_count, c.container_id.as_deref()),
+        (1, Some("containerd://c-1"))
+    );
+    let last = c.last_state.as_ref().unwrap().terminated.as_ref().unwrap();
+    assert_eq!(
+        (last.exit_code, last.container_id.as_deref()),
+        (137, Some("containerd://c-0"))
+    );
+}
+
+/// The rows of upstream's Test_generateAPIPodStatus and TestConvertToAPIContainerStatuses on containers
+/// that the runtime lost.
+#[test]
+fn a_container_that_the_runtime_lost_has_ended_in_an_unknown_way() {
+    let mut scene = scene(pod("p").app("c"));
+    scene.runtime = scene.runtime.running(&scene.pod, "c");
+    scene.step();
+    scene.runtime.containers.clear();
+    let status = scene.status();
+    let c = app(&status, "c");
+    let last = c.last_state.as_ref().unwrap().terminated.as_ref().unwrap();
+    assert_eq!(
+        (last.exit_code, last.reason.as_deref()),
+        (137, Some("ContainerStatusUnknown"))
+    );
+    assert_eq!(
+        last.message.as_deref(),
+        Some(
+            "The container could not be located when the pod was deleted.  The container used to be Running"
+        )
+    );
+    assert_eq!(
+        (c.restart_count, waiting_reason(c)),
+        (1, Some("ContainerCreating"))
+    );
+    assert_eq!(
+        status.phase.as_deref(),
+        Some("Running"),
+        "it is not put back to Pending"
+    );
+
+    scene.pod.metadata.deletion_timestamp = Some(Time(at(0)));
+    assert_eq!(
+        app(&scene.status(), "c").restart_count,
+        0,
+        "a deleted pod restarts nothing"
+    );
+
+    scene.runtime = scene.runtime.with(instance(&scene.pod, "c", Seen::Unknown));
+    let status = scene.status();
+    let end = state(app(&status, "c")).terminated.as_ref().unwrap();
+    assert_eq!(
+        (end.exit_code, end.reason.as_deref()),
+        (137, Some("ContainerStatusUnknown"))
+    );
+    assert_eq!(
+        end.message.as_deref(),
+        Some("The container could not be located when the pod was terminated")
+    );
+}
+
+#[test]
+fn an_end_that_was_reported_stays_when_the_container_is_removed() {
+    let mut scene = scene(pod("p").app("c").policy("Never"));
+    scene.runtime = scene.runtime.exited(&scene.pod, "c", 4);
+    let before = scene.step();
+    scene.runtime.containers.clear();
+    assert_eq!(app(&scene.status(), "c"), app(&before, "c"));
+}
+
+#[test]
+fn a_condition_keeps_its_time_while_its_status_is_the_same() {
+    let mut scene = scene(pod("p").app("c"));
+    scene.step();
+    scene.now = at(10);
+    let same = scene.step();
+    assert_eq!(
+        condition(&same, "Ready").last_transition_time,
+        Some(Time(at(0)))
+    );
+    scene.runtime = scene.runtime.clone().running(&scene.pod, "c");
+    scene.now = at(20);
+    let changed = scene.step();
+    assert_eq!(
+        condition(&changed, "Ready").last_transition_time,
+        Some(Time(at(20)))
+    );
+    assert_eq!(
+        condition(&changed, "PodScheduled").last_transition_time,
+        Some(Time(at(0)))
+    );
+    assert_eq!(changed.start_time, Some(Time(at(0))));
+}
+
+#[test]
+fn an_unchanged_pod_has_an_unchanged_status() {
+    let mut scene = scene(pod("p").init("i").app("c"));
+    scene.runtime = scene
+        .runtime
+        .exited(&scene.pod, "i", 0)
+        .running(&scene.pod, "c");
+    let before = scene.step();
+    scene.now = at(3600);
+    assert_eq!(scene.status(), before);
+}
+
+/// Upstream's TestGenerateAPIPodStatus... rows on phases that go back.
+#[test]
+fn a_terminal_phase_is_never_left() {
+    for (from_previous, phase) in [
+        (true, "Failed"),
+        (false, "Failed"),
+        (true, "Succeeded"),
+        (false, "Succeeded"),
+    ] {
+        let mut scene = scene(pod("p").app("c"));
+        scene.runtime = scene.runtime.running(&scene.pod, "c");
+        let ended = PodStatus {
+            phase: Some(phase.into()),
+            reason: Some("Evicted".into()),
+            ..PodStatus::default()
+        };
+        if from_previous {
+            scene.previous = Some(ended);
+        } else {
+            scene.pod.status = Some(ended);
+        }
+        let status = scene.status();
+        assert_eq!(status.phase.as_deref(), Some(phase));
+        assert_eq!(
+            status.reason.as_deref(),
+            Some("Evicted"),
+            "the reason stays with its phase"
+        );
+    }
+}
+
+#[test]
+fn a_failure_by_decree_fails_the_pod_with_its_reason() {
+    let mut scene = scene(pod("p").app("c"));
+    scene.runtime = scene.runtime.running(&scene.pod, "c");
+    scene.failure = Some(Failure {
+        reason: "DeadlineExceeded".into(),
+        message: "Pod was active on the node longer than the specified deadline".into(),
+    });
+    let status = scene.status();
+    assert_eq!(status.phase.as_deref(), Some("Failed"));
+    assert_eq!(status.reason.as_deref(), Some("DeadlineExceeded"));
+    assert_eq!(
+        condition(&status, "Ready").reason.as_deref(),
+        Some("PodFailed")
+    );
+}
+
+/// Upstream's TestTerminatePod.
+#[test]
+fn a_terminated_pod_has_no_open_containers() {
+    let mut scene = scene(pod("p").init("i").init("j").app("a").app("b"));
+    scene.runtime = scene
+        .runtime
+        .exited(&scene.pod, "i", 0)
+        .exited(&scene.pod, "j", 0)
+        .exited(&scene.pod, "a", 0);
+    scene.stage = Stage::Terminated;
+    let status = scene.status();
+    assert_eq!(status.phase.as_deref(), Some("Failed"));
+    let b = state(app(&status, "b")).terminated.as_ref().unwrap();
+    assert_eq!(
+        (b.exit_code, b.reason.as_deref()),
+        (137, Some("ContainerStatusUnknown"))
+    );
+    assert_eq!(
+        state(app(&status, "a"))
+            .terminated
+            .as_ref()
+            .unwrap()
+            .exit_code,
+        0
+    );
+}
+
+/// Upstream's TestTerminatePodWaiting.
+#[test]
+fn a_pod_terminated_during_initialisation_leaves_its_app_containers_waiting() {
+    let mut scene = scene(pod("p").init("i").init("j").app("a"));
+    scene.stage = Stage::Terminated;
+    let status = scene.status();
+    let inits = status.init_container_statuses.as_ref().unwrap();
+    assert!(
+        state(&inits[0]).terminated.is_some(),
+        "the first is taken as tried"
+    );
+    assert_eq!(waiting_reason(&inits[1]), Some("PodInitializing"));
+    assert_eq!(waiting_reason(app(&status, "a")), Some("PodInitializing"));
+}
+
+#[test]
+fn addresses_are_one_a_family_and_the_nodes_on_its_network() {
+    let list = |ips: &[&str]| ips.iter().map(|ip| (*ip).to_owned()).collect::<Vec<_>>();
+    let cases = [
+        (list(&["10.0.0.1"]), list(&["1.1.1.1"]), list(&["10.0.0.1"])),
+        (
+            list(&["fd00::1", "10.0.0.1"]),
+            list(&["1.1.1.1"]),
+            list(&["10.0.0.1", "fd00::1"]),
+        ),
+        (
+            list(&["10.0.0.1", "fd00::1"]),
+            list(&["fe80::1"]),
+            list(&["fd00::1", "10.0.0.1"]),
+        ),
+        (
+            list(&["10.0.0.1", "10.0.0.2", "fd00::1"]),
+            list(&[]),
+            list(&["10.0.0.1", "fd00::1"]),
+        ),
+        (list(&[""]), list(&["1.1.1.1"]), list(&[])),
+    ];
+    for (ips, host, expected) in cases {
+        assert_eq!(pod_addresses(&ips, &host), expected, "{ips:?} on {host:?}");
+    }
+    let mut scene = scene(
+        pod("p")
+            .app("c")
+            .spec_with(|spec| spec.host_network = Some(true)),
+    );
+    scene.runtime.sandboxes[0].host_network = true;
+    scene.runtime.sandboxes[0].ips.clear();
+    let status = scene.status();
+    assert_eq!(status.pod_ip.as_deref(), Some("192.168.0.1"));
+    assert_eq!(
+        condition(&status, "PodReadyToStartContainers").status,
+        "True"
+    );
+    scene.runtime = scene.runtime.with_sandbox(SandboxState::NotReady);
+    assert_eq!(
+        condition(&scene.status(), "PodReadyToStartContainers").status,
+        "False"
+    );
+}
+
+#[test]
+fn conditions_of_others_stay() {
+    let mut scene = scene(pod("p").app("c"));
+    let theirs = |kind: &str| PodCondition {
+        type_: kind.into(),
+        status: "True".into(),
+        ..PodCondition::default()
+    };
+    scene.pod.status = Some(PodStatus {
+        conditions: Some(vec![theirs("example.org/gate"), theirs("Ready")]),
+        ..PodStatus::default()
+    });
+    scene.previous = Some(PodStatus {
+        conditions: Some(vec![theirs("DisruptionTarget")]),
+        ..PodStatus::default()
+    });
+    let status = scene.status();
+    let kinds: Vec<_> = status
+        .conditions
+        .iter()
+        .flatten()
+        .map(|c| c.type_.as_str())
+        .collect();
+    assert_eq!(kinds[..2], ["example.org/gate", "DisruptionTarget"]);
+    assert_eq!(kinds.iter().filter(|kind| **kind == "Ready").count(), 1);
+    assert_eq!(condition(&status, "Ready").status, "False");
+}
+
+#[test]
+fn times_are_whole_seconds_and_last_words_are_cut() {
+    let mut scene = scene(pod("p").app("c").app("d"));
+    scene.runtime = scene.runtime.exited(&scene.pod, "c", 1);
+    let ended = scene.runtime.containers.first_mut().unwrap();
+    ended.message = "é".repeat(10_000);
+    ended.finished_at = Some(Timestamp::from_millisecond(NOW * 1000 + 999).unwrap());
+    let status = scene.status();
+    let end = state(app(&status, "c")).terminated.as_ref().unwrap();
+    assert_eq!(end.message.as_ref().unwrap().len(), 6 * 1024);
+    assert_eq!(end.finished_at, Some(Time(at(0))));
+}

@@ -1,0 +1,51 @@
+//! Whether a pod's sandbox can stay (upstream's `PodSandboxChanged`).
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::is_ready;
+use crate::pod::PodView;
+use crate::types::{RuntimePod, Sandbox};
+
+/// The answer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Verdict<'a> {
+    Keep(&'a Sandbox),
+    Replace(Change<'a>),
+}
+
+/// Why a new sandbox is needed, and its attempt number.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Change<'a> {
+    pub attempt: u32,
+    /// The sandbox to be replaced; none where the pod never had one.
+    pub old: Option<&'a Sandbox>,
+    pub reason: &'static str,
+}
+
+pub fn judge<'a>(pod: &Pod, runtime: &'a RuntimePod) -> Verdict<'a> {
+    let Some(newest) = runtime.newest_sandbox() else {
+        return Verdict::Replace(Change {
+            attempt: 0,
+            old: None,
+            reason: "the pod has no sandbox",
+        });
+    };
+    let ready = runtime.sandboxes.iter().filter(|s| is_ready(s)).count();
+    let no_address = newest.ips.iter().all(String::is_empty);
+    let reason = if ready > 1 {
+        "more than one sandbox is ready"
+    } else if !is_ready(newest) {
+        "the sandbox is not ready"
+    } else if newest.host_network != pod.host_network() {
+        "the sandbox is in another network namespace"
+    } else if !pod.host_network() && no_address {
+        "the sandbox has no address"
+    } else {
+        return Verdict::Keep(newest);
+    };
+    Verdict::Replace(Change {
+        attempt: newest.attempt.saturating_add(1),
+        old: Some(newest),
+        reason,
+    })
+}

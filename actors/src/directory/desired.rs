@@ -1,0 +1,129 @@
+//! What is desired of a pod, and who may hold a name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use logic::types::{PodUid, RuntimePod};
+use serde::Serialize;
+
+/// Where desired pods come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// Manifests in a folder or file (`staticPodPath`).
+    File,
+    /// Manifests from a URL (`staticPodURL`).
+    Http,
+}
+
+/// What is desired of one pod; the newest one wins.
+#[derive(Debug, Clone)]
+pub enum Desired {
+    /// Runs.
+    Run(Arc<Pod>),
+    /// Ends within its grace, and is forgotten.
+    End(Arc<Pod>),
+}
+
+impl PartialEq for Desired {
+    /// The same wish about the same object: sources hand out one `Arc` as long as the manifest is unchanged.
+    fn eq(&self, other: &Desired) -> bool {
+        self.is_end() == other.is_end() && Arc::ptr_eq(self.pod(), other.pod())
+    }
+}
+
+impl Desired {
+    pub fn pod(&self) -> &Arc<Pod> {
+        match self {
+            Desired::Run(pod) | Desired::End(pod) => pod,
+        }
+    }
+
+    pub fn is_end(&self) -> bool {
+        matches!(self, Desired::End(_))
+    }
+
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Desired::Run(_) => "run",
+            Desired::End(_) => "end",
+        }
+    }
+}
+
+/// Who holds a full name, and who waits for it: two pods of one name never run at the same time.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    holders: BTreeMap<String, PodUid>,
+    waiting: BTreeMap<PodUid, Arc<Pod>>,
+}
+
+impl Claims {
+    /// Takes the pod's name for this UID; false if another pod holds it.
+    pub(super) fn claim(&mut self, uid: &PodUid, pod: &Pod) -> bool {
+        let holder = self.holders.entry(full_name(pod)).or_insert_with(|| uid.clone());
+        holder == uid
+    }
+
+    pub(super) fn wait(&mut self, uid: PodUid, pod: Arc<Pod>) {
+        self.waiting.insert(uid, pod);
+    }
+
+    pub(super) fn stop_waiting(&mut self, uid: &PodUid) {
+        self.waiting.remove(uid);
+    }
+
+    /// Frees the name; answers with those who waited for it or for this UID.
+    pub(super) fn release(&mut self, uid: &PodUid, name: &str) -> Vec<(PodUid, Arc<Pod>)> {
+        if self.holders.get(name) == Some(uid) {
+            self.holders.remove(name);
+        }
+        let wanted = |other: &PodUid, pod: &mut Arc<Pod>| other == uid || full_name(pod) == name;
+        self.waiting.extract_if(.., wanted).collect()
+    }
+
+    pub(super) fn take_waiting(&mut self) -> BTreeMap<PodUid, Arc<Pod>> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.waiting.values()
+    }
+}
+
+/// `namespace/name`.
+pub(super) fn full_name(pod: &Pod) -> String {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    format!("{namespace}/{name}")
+}
+
+pub(super) fn uid_of(pod: &Pod) -> PodUid {
+    PodUid::from(pod.metadata.uid.as_deref().unwrap_or_default())
+}
+
+/// A pod as far as the runtime knows it: enough to end it (upstream: kubecontainer.Pod.ToAPIPod).
+pub(super) fn from_runtime(pod: &RuntimePod) -> Pod {
+    let mut names: Vec<&str> = pod.containers.iter().map(|container| container.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let container = |name: &&str| k8s_openapi::api::core::v1::Container {
+        name: (*name).to_owned(),
+        ..Default::default()
+    };
+    Pod {
+        metadata: ObjectMeta {
+            name: Some(pod.name.clone()),
+            namespace: Some(pod.namespace.clone()),
+            uid: Some(pod.uid.as_str().to_owned()),
+            ..Default::default()
+        },
+        spec: Some(PodSpec {
+            containers: names.iter().map(container).collect(),
+            ..Default::default()
+        }),
+        status: None,
+    }
+}

@@ -1,0 +1,237 @@
+//! Which pods this node should run, and who works on each.
+//!
+//! - **Owns** the desired pods by source, one worker a pod, and who waits for whose name.
+//! - **Hears** whole sets of desired pods from the sources, facts from PLEG, `Finished` from workers.
+//! - **Tells** each worker what is desired of it and what was seen of its pod.
+//! - **Never** decides what happens inside a pod, and never ends a pod that some source has not yet
+//!   spoken about: orphans are judged only after every source has answered once.
+//!
+//! Upstream: pkg/kubelet/kubelet.go (syncLoopIteration), pkg/kubelet/pod_workers.go (UpdatePod,
+//! allowPodStart), pkg/kubelet/kubelet_pods.go (HandlePodCleanups), 1.36.
+
+mod desired;
+#[cfg(test)]
+mod tests;
+mod workers;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kernel::{Actor, Addr, Context, Exit, Reply};
+use logic::types::{PodUid, RuntimePod};
+use serde::Serialize;
+
+pub use self::desired::{Desired, Source};
+use self::desired::{Claims, full_name, uid_of};
+pub use self::workers::Workers;
+use crate::{pleg, worker};
+
+/// Room for an event from each of 1,000 pods starting at once, four times: PLEG is the loudest neighbour.
+pub const MAILBOX: usize = 4096;
+
+/// What the directory is told.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Makes the pods of this source exactly these.
+    Set { source: Source, pods: Vec<Arc<Pod>> },
+    /// Hands what the runtime reported about one pod to its worker.
+    Observed(Box<pleg::Observed>),
+    /// Has the workers of changed pods look again, and ends pods that nobody desires.
+    Relisted {
+        pods: BTreeMap<PodUid, RuntimePod>,
+        changed: Vec<PodUid>,
+    },
+    /// Forgets a pod that its worker has ended, and lets whoever waited for its name begin.
+    Finished { uid: PodUid },
+    /// Has every worker tell its pod's status again.
+    Republish,
+    /// Answers with every pod on the node, in the order of their names.
+    Pods { reply: Reply<Vec<Arc<Pod>>> },
+    /// Answers with the worker of the pod of this UID, name or namespace/name.
+    Worker {
+        pod: String,
+        reply: Reply<Option<Addr<worker::Msg>>>,
+    },
+}
+
+/// How many, and who waits.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub pods: BTreeMap<String, &'static str>,
+    pub sources: BTreeMap<Source, usize>,
+    pub missing_sources: Vec<Source>,
+}
+
+/// The directory of pods.
+#[derive(Debug)]
+pub struct Directory {
+    pleg: Addr<pleg::Msg>,
+    sources: BTreeSet<Source>,
+    workers: Workers,
+
+    sets: BTreeMap<Source, BTreeMap<PodUid, Arc<Pod>>>,
+    claims: Claims,
+    /// Pods in the runtime without a worker; none until the first relist has told.
+    strangers: Option<BTreeMap<PodUid, Arc<Pod>>>,
+}
+
+impl Actor for Directory {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    /// A successor finds the workers as they are; who else is there the relist tells, and the sources
+    /// repeat themselves.
+    async fn start(&mut self, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        for (uid, pod) in self.workers.pods() {
+            self.claims.claim(&uid, &pod);
+        }
+        if let Err(full) = self.pleg.tell(pleg::Msg::Relist) {
+            tracing::warn!("no relist for the directory yet: {full}");
+        }
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Set { source, pods } => self.set(source, pods),
+            Msg::Observed(observed) => self.observed(observed),
+            Msg::Relisted { pods, changed } => self.relisted(&pods, &changed),
+            Msg::Finished { uid } => self.finished(&uid),
+            Msg::Republish => self.republish(),
+            Msg::Pods { reply } => reply.send(self.all()),
+            Msg::Worker { pod, reply } => reply.send(self.workers.find(&pod)),
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            pods: self.workers.words(),
+            sources: self.sets.iter().map(|(source, pods)| (*source, pods.len())).collect(),
+            missing_sources: self.missing_sources(),
+        }
+    }
+}
+
+impl Directory {
+    /// `sources` are the ones that this node is configured with: all must speak before orphans end.
+    pub fn new(pleg: Addr<pleg::Msg>, workers: Workers, sources: BTreeSet<Source>) -> Self {
+        Directory {
+            pleg,
+            sources,
+            workers,
+            sets: BTreeMap::new(),
+            claims: Claims::default(),
+            strangers: None,
+        }
+    }
+
+    fn set(&mut self, source: Source, pods: Vec<Arc<Pod>>) {
+        let new: BTreeMap<PodUid, Arc<Pod>> = pods.into_iter().map(|pod| (uid_of(&pod), pod)).collect();
+        let old = self.sets.insert(source, new.clone()).unwrap_or_default();
+        for uid in old.keys().filter(|uid| !new.contains_key(uid)) {
+            self.undesire(uid);
+        }
+        self.end_undesired();
+        for (uid, pod) in new {
+            self.desire(uid, pod);
+        }
+    }
+
+    /// The pod should run: now, or when the one that holds its name or UID has ended. Before the first
+    /// relist nobody knows who holds what.
+    fn desire(&mut self, uid: PodUid, pod: Arc<Pod>) {
+        match self.workers.desired(&uid) {
+            Some(desired) if desired.is_end() => return self.claims.wait(uid, pod),
+            Some(_) => return self.workers.desire(&uid, Desired::Run(pod)),
+            None => {}
+        }
+        let may_start = self.strangers.is_some();
+        if may_start && self.claims.claim(&uid, &pod) {
+            self.workers.spawn(&uid, Desired::Run(pod));
+        } else {
+            self.claims.wait(uid, pod);
+        }
+    }
+
+    fn undesire(&mut self, uid: &PodUid) {
+        self.claims.stop_waiting(uid);
+        if let Some(desired) = self.workers.desired(uid) {
+            self.workers.desire(uid, Desired::End(desired.pod().clone()));
+        }
+    }
+
+    fn observed(&mut self, observed: Box<pleg::Observed>) {
+        let uid = observed.pod.uid.clone();
+        self.workers.tell(&uid, worker::Msg::Observed(observed));
+    }
+
+    fn relisted(&mut self, pods: &BTreeMap<PodUid, RuntimePod>, changed: &[PodUid]) {
+        for uid in changed {
+            self.workers.tell(uid, worker::Msg::Recheck);
+        }
+        let first = self.strangers.is_none();
+        let stranger = |(uid, pod): (&PodUid, &RuntimePod)| (uid.clone(), Arc::new(desired::from_runtime(pod)));
+        let unknown = pods.iter().filter(|(uid, _)| self.workers.desired(uid).is_none());
+        self.strangers = Some(unknown.map(stranger).collect());
+        self.end_undesired();
+        if first {
+            for (uid, pod) in self.claims.take_waiting() {
+                self.desire(uid, pod);
+            }
+        }
+    }
+
+    /// Ends the pods that exist and that nobody desires, once everybody has been asked.
+    fn end_undesired(&mut self) {
+        if !self.missing_sources().is_empty() {
+            return;
+        }
+        let Some(strangers) = self.strangers.take() else { return };
+        for uid in self.workers.running() {
+            if !self.is_desired(&uid) {
+                self.undesire(&uid);
+            }
+        }
+        let known = |uid: &PodUid| self.is_desired(uid) || self.workers.desired(uid).is_some();
+        let (expected, orphans) = strangers.into_iter().partition(|(uid, _)| known(uid));
+        let orphans: BTreeMap<PodUid, Arc<Pod>> = orphans;
+        self.strangers = Some(expected);
+        for (uid, pod) in orphans {
+            tracing::info!(pod = %full_name(&pod), %uid, "ending a pod that no source desires");
+            self.claims.claim(&uid, &pod);
+            self.workers.spawn(&uid, Desired::End(pod));
+        }
+    }
+
+    fn finished(&mut self, uid: &PodUid) {
+        let Some(pod) = self.workers.remove(uid) else { return };
+        if let Some(strangers) = &mut self.strangers {
+            strangers.remove(uid);
+        }
+        for (uid, pod) in self.claims.release(uid, &full_name(&pod)) {
+            self.desire(uid, pod);
+        }
+    }
+
+    fn republish(&mut self) {
+        self.workers.tell_all(|| worker::Msg::Publish);
+    }
+
+    fn all(&self) -> Vec<Arc<Pod>> {
+        let mut pods: Vec<Arc<Pod>> = self.workers.pods().into_values().collect();
+        pods.extend(self.claims.waiting().cloned());
+        pods.sort_by_cached_key(|pod| full_name(pod));
+        pods
+    }
+
+    fn is_desired(&self, uid: &PodUid) -> bool {
+        self.sets.values().any(|pods| pods.contains_key(uid))
+    }
+
+    fn missing_sources(&self) -> Vec<Source> {
+        let spoken = |source: &&Source| !self.sets.contains_key(source);
+        self.sources.iter().filter(spoken).copied().collect()
+    }
+}

@@ -1,0 +1,145 @@
+//! The workers of all pods. They outlive a directory that dies, and so does the list of them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kernel::{Addr, ChildSpec, Supervisor};
+use logic::types::PodUid;
+use tokio::sync::watch;
+
+use super::desired::{Desired, full_name};
+use crate::worker::{self, Peers};
+
+/// A worker hears its own pod alone: a burst of events of a pod with many containers.
+const MAILBOX: usize = 64;
+
+/// The workers; a clone is the same list.
+#[derive(Debug, Clone)]
+pub struct Workers {
+    supervisor: Supervisor,
+    peers: Peers,
+    list: Rc<RefCell<BTreeMap<PodUid, Worker>>>,
+}
+
+/// The directory's end of one worker.
+#[derive(Debug)]
+struct Worker {
+    addr: Addr<worker::Msg>,
+    desired: watch::Sender<Desired>,
+    /// A message did not fit: the worker is to look for itself.
+    missed: Rc<Cell<bool>>,
+}
+
+impl Workers {
+    pub fn new(supervisor: Supervisor, peers: Peers) -> Self {
+        Workers {
+            supervisor,
+            peers,
+            list: Rc::default(),
+        }
+    }
+
+    pub(super) fn spawn(&self, uid: &PodUid, desired: Desired) {
+        let (addr, port) = kernel::mailbox(MAILBOX);
+        let (sender, receiver) = watch::channel(desired);
+        let missed = Rc::new(Cell::new(false));
+        let wish = worker::Wish {
+            desired: receiver,
+            missed: missed.clone(),
+        };
+        let (peers, owned) = (self.peers.clone(), uid.clone());
+        self.supervisor.spawn(ChildSpec::transient(uid.as_str()), port, move || {
+            worker::Worker::new(owned.clone(), wish.clone(), peers.clone())
+        });
+        let worker = Worker { addr, desired: sender, missed };
+        self.list.borrow_mut().insert(uid.clone(), worker);
+    }
+
+    /// What is desired of a pod that has a worker.
+    pub(super) fn desired(&self, uid: &PodUid) -> Option<Desired> {
+        let list = self.list.borrow();
+        Some(list.get(uid)?.desired.borrow().clone())
+    }
+
+    /// Changes what is desired of a pod, and wakes its worker if that is news.
+    pub(super) fn desire(&self, uid: &PodUid, desired: Desired) {
+        let list = self.list.borrow();
+        let Some(worker) = list.get(uid) else { return };
+        let changed = worker.desired.send_if_modified(|current| {
+            let differs = *current != desired;
+            *current = desired;
+            differs
+        });
+        if changed {
+            worker.tell(worker::Msg::Wake);
+        }
+    }
+
+    pub(super) fn tell(&self, uid: &PodUid, msg: worker::Msg) {
+        if let Some(worker) = self.list.borrow().get(uid) {
+            worker.tell(msg);
+        }
+    }
+
+    pub(super) fn tell_all(&self, msg: impl Fn() -> worker::Msg) {
+        for worker in self.list.borrow().values() {
+            worker.tell(msg());
+        }
+    }
+
+    /// Drops a worker that has ended; answers with the pod it had.
+    pub(super) fn remove(&self, uid: &PodUid) -> Option<Arc<Pod>> {
+        let worker = self.list.borrow_mut().remove(uid)?;
+        Some(worker.desired.borrow().pod().clone())
+    }
+
+    pub(super) fn pods(&self) -> BTreeMap<PodUid, Arc<Pod>> {
+        let list = self.list.borrow();
+        let pods = list.iter().map(|(uid, worker)| (uid.clone(), worker.desired.borrow().pod().clone()));
+        pods.collect()
+    }
+
+    /// The UIDs of the pods that should run.
+    pub(super) fn running(&self) -> impl Iterator<Item = PodUid> {
+        let list = self.list.borrow();
+        let running = list.iter().filter(|(_, worker)| !worker.desired.borrow().is_end());
+        running.map(|(uid, _)| uid.clone()).collect::<Vec<_>>().into_iter()
+    }
+
+    /// The worker of the pod of this UID, namespace/name or name.
+    pub(super) fn find(&self, wanted: &str) -> Option<Addr<worker::Msg>> {
+        let list = self.list.borrow();
+        let by_name = || {
+            list.values().find(|worker| {
+                let name = full_name(worker.desired.borrow().pod());
+                name == wanted || name.split_once('/').is_some_and(|(_, name)| name == wanted)
+            })
+        };
+        let worker = list.get(&PodUid::from(wanted)).or_else(by_name)?;
+        Some(worker.addr.clone())
+    }
+
+    /// Each pod's full name, and whether it should run or end.
+    pub(super) fn words(&self) -> BTreeMap<String, &'static str> {
+        let list = self.list.borrow();
+        let words = list.values().map(|worker| {
+            let desired = worker.desired.borrow();
+            (full_name(desired.pod()), desired.word())
+        });
+        words.collect()
+    }
+}
+
+impl Worker {
+    /// A full mailbox loses nothing: what is desired lies in the watch, and what was observed the worker
+    /// finds in the runtime, when it comes to the messages that do fit.
+    fn tell(&self, msg: worker::Msg) {
+        if let Err(full) = self.addr.tell(msg) {
+            tracing::warn!("pod worker is behind: {full}");
+            self.missed.set(true);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! What happened, for the operator: the last events of this node, in a bounded ring.
+//!
+//! - **Owns** the newest [`RING`] events, equal ones counted instead of repeated.
+//! - **Hears** `Record` from every actor that has something to tell a person.
+//! - **Tells** the followers (`oxctl events -f`), who lag or leave at their own cost.
+//! - **Never** waits for anyone, and never grows: the oldest event goes first.
+//!
+//! Reasons and wording are upstream's: pkg/kubelet/events/event.go (1.36).
+
+use std::collections::VecDeque;
+
+use jiff::Timestamp;
+use kernel::{Actor, Addr, Context, Exit, Reply};
+use serde::{Deserialize, Serialize};
+use tokio::sync::broadcast;
+
+/// Events kept: a few hours of a busy node, under 300 KiB.
+const RING: usize = 1024;
+/// Events a slow follower may lag before it loses some: a burst of one pod start each for 110 pods.
+const FOLLOWERS_LAG: usize = 512;
+/// Room for one event from each of 1,000 pods starting at once, twice.
+pub const MAILBOX: usize = 2048;
+
+/// What the recorder is told.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Keeps the event, or counts it if the newest one about this object says the same.
+    Record(Box<Event>),
+    /// Answers with every kept event, oldest first.
+    List { reply: Reply<Vec<Event>> },
+    /// Answers with a stream of the events to come.
+    Follow {
+        reply: Reply<broadcast::Receiver<Event>>,
+    },
+}
+
+/// How much it matters; the words of the Kubernetes API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Type {
+    Normal,
+    Warning,
+}
+
+/// What an event is about.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Object {
+    /// `Pod`, `Node` or `Plugin`.
+    pub kind: String,
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    /// E.g. `spec.containers{web}`; empty for the object as a whole.
+    pub field_path: String,
+}
+
+/// One thing that happened, as `kubectl describe` would show it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Event {
+    pub first_seen: Timestamp,
+    pub last_seen: Timestamp,
+    pub count: u32,
+    pub r#type: Type,
+    pub reason: String,
+    pub message: String,
+    pub object: Object,
+}
+
+/// Kept and counted.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub kept: usize,
+    pub recorded: u64,
+    pub followers: usize,
+}
+
+/// The recorder.
+#[derive(Debug)]
+pub struct Events {
+    followers: broadcast::Sender<Event>,
+
+    ring: VecDeque<Event>,
+    recorded: u64,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Events {
+            followers: broadcast::Sender::new(FOLLOWERS_LAG),
+            ring: VecDeque::new(),
+            recorded: 0,
+        }
+    }
+}
+
+impl Actor for Events {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn handle(&mut self, msg: Msg, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Record(event) => self.record(*event),
+            Msg::List { reply } => reply.send(self.ring.iter().cloned().collect()),
+            Msg::Follow { reply } => reply.send(self.followers.subscribe()),
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            kept: self.ring.len(),
+            recorded: self.recorded,
+            followers: self.followers.receiver_count(),
+        }
+    }
+}
+
+impl Events {
+    fn record(&mut self, event: Event) {
+        self.recorded += 1;
+        let kept = match self.take_equal(&event) {
+            Some(earlier) => Event {
+                first_seen: earlier.first_seen,
+                count: earlier.count + 1,
+                ..event
+            },
+            None => event,
+        };
+        // No follower is the usual case, and not an error.
+        drop(self.followers.send(kept.clone()));
+        if self.ring.len() == RING {
+            self.ring.pop_front();
+        }
+        self.ring.push_back(kept);
+    }
+
+    /// Takes out the event that says the same, if it is among the newest few dozen.
+    fn take_equal(&mut self, event: &Event) -> Option<Event> {
+        const LOOKED_AT: usize = 64;
+        let from = self.ring.len().saturating_sub(LOOKED_AT);
+        let at = (from..self.ring.len()).rev().find(|&at| {
+            let other = &self.ring[at];
+            other.object == event.object
+                && other.reason == event.reason
+                && other.message == event.message
+        })?;
+        self.ring.remove(at)
+    }
+}
+
+/// The way to tell an event: never waits; a lost event is counted by the mailbox.
+#[derive(Debug, Clone)]
+pub struct Recorder {
+    events: Addr<Msg>,
+}
+
+impl Recorder {
+    pub fn new(events: Addr<Msg>) -> Self {
+        Recorder { events }
+    }
+
+    /// Records that this happened now.
+    pub fn record(&self, now: Timestamp, r#type: Type, object: Object, reason: &str, message: String) {
+        tracing::info!(kind = %object.kind, namespace = %object.namespace, name = %object.name, reason, "{message}");
+        let event = Event {
+            first_seen: now,
+            last_seen: now,
+            count: 1,
+            r#type,
+            reason: reason.to_owned(),
+            message,
+            object,
+        };
+        if let Err(full) = self.events.tell(Msg::Record(Box::new(event))) {
+            tracing::warn!("event lost: {full}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use kernel::testing;
+
+    use super::*;
+
+    fn event(message: &str) -> Box<Event> {
+        Box::new(Event {
+            first_seen: Timestamp::UNIX_EPOCH,
+            last_seen: Timestamp::UNIX_EPOCH,
+            count: 1,
+            r#type: Type::Normal,
+            reason: "Started".into(),
+            message: message.into(),
+            object: Object::default(),
+        })
+    }
+
+    async fn listed(messages: &[String]) -> Vec<Event> {
+        let events = testing::spawn(MAILBOX, Events::default);
+        for message in messages {
+            events.tell(Msg::Record(event(message))).unwrap();
+        }
+        events
+            .ask(Duration::from_secs(1), |reply| Msg::List { reply })
+            .await
+            .unwrap()
+    }
+
+    #[test]
+    fn equal_events_are_counted_not_repeated() {
+        let kept = testing::run_paused(|| async { listed(&["a".into(), "b".into(), "a".into()]).await });
+        let counts: Vec<_> = kept.iter().map(|e| (e.message.as_str(), e.count)).collect();
+        assert_eq!(counts, [("b", 1), ("a", 2)]);
+    }
+
+    #[test]
+    fn the_ring_keeps_only_the_newest() {
+        let messages: Vec<_> = (0..RING + 10).map(|n| n.to_string()).collect();
+        let kept = testing::run_paused(|| async move { listed(&messages).await });
+        assert_eq!(kept.len(), RING);
+        assert_eq!(kept[0].message, "10");
+    }
+}

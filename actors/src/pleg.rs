@@ -1,0 +1,258 @@
+//! What the runtime reports: events make it fast, the relist makes it true.
+//!
+//! - **Owns** the last relist of the runtime, and the stream of container events.
+//! - **Hears** events and the end of their stream, relist answers, and its own ticks.
+//! - **Tells** the directory: `Observed` for each event, `Relisted` after each relist.
+//! - **Never** writes a pod's state: its worker joins what it is told (`logic::seen`). A lost event
+//!   costs latency, never correctness.
+//!
+//! Upstream: pkg/kubelet/pleg/{generic,evented}.go (1.36): the periods are theirs.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use kernel::{Actor, Addr, Context, Exit, TimerId};
+use logic::types::{PodUid, RuntimePod};
+use serde::Serialize;
+
+use crate::directory;
+use crate::runtime::{Runtime, RuntimeError};
+
+/// Room for every event of a burst while a relist of 1,000 pods is digested.
+pub const MAILBOX: usize = 4096;
+/// Between relists while events flow.
+const PERIOD_WITH_EVENTS: Duration = Duration::from_secs(300);
+/// Between relists when the runtime sends none.
+const PERIOD_ALONE: Duration = Duration::from_secs(1);
+/// Between attempts to get the event stream back.
+const RESUBSCRIBE_AFTER: Duration = Duration::from_millis(500);
+/// How long one event may wait for room here before its stream is given up and read anew.
+const EVENT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What PLEG is told.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Hands one event on.
+    Event(Box<Observed>),
+    /// Notes that events flow, and relists: what happened before the stream was never sent.
+    Subscribed,
+    /// Falls back to relisting, and tries for events again.
+    Unsubscribed(RuntimeError),
+    /// Tries for the event stream.
+    Subscribe,
+    /// Relists now, unless one is under way.
+    Relist,
+    /// Compares with the last relist and hands on what differs.
+    Relisted(Result<BTreeMap<PodUid, RuntimePod>, RuntimeError>),
+}
+
+/// What the runtime reported about one pod.
+#[derive(Debug)]
+pub struct Observed {
+    /// The pod as far as the event shows it.
+    pub pod: RuntimePod,
+    /// The sandbox or container that the event says was removed.
+    pub removed: Option<String>,
+    /// When it reached us.
+    pub at: Instant,
+}
+
+/// Freshness.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub events_flow: bool,
+    pub events: u64,
+    pub relists: u64,
+    pub relist_took_ms: u128,
+    pub pods: usize,
+    pub last_error: Option<String>,
+}
+
+/// The pod lifecycle event generator.
+#[derive(Debug)]
+pub struct Pleg {
+    runtime: Runtime,
+    directory: Addr<directory::Msg>,
+
+    events_flow: bool,
+    relisting_since: Option<Instant>,
+    relist_again: bool,
+    next_relist: Option<TimerId>,
+    last: BTreeMap<PodUid, RuntimePod>,
+    events: u64,
+    relists: u64,
+    relist_took: Duration,
+    last_error: Option<String>,
+}
+
+impl Actor for Pleg {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        self.relist(ctx);
+        self.subscribe(ctx);
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Event(observed) => self.event(observed, ctx),
+            Msg::Subscribed => self.subscribed(ctx),
+            Msg::Unsubscribed(error) => self.unsubscribed(&error, ctx),
+            Msg::Subscribe => self.subscribe(ctx),
+            Msg::Relist => self.relist(ctx),
+            Msg::Relisted(answer) => self.relisted(answer, ctx),
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            events_flow: self.events_flow,
+            events: self.events,
+            relists: self.relists,
+            relist_took_ms: self.relist_took.as_millis(),
+            pods: self.last.len(),
+            last_error: self.last_error.clone(),
+        }
+    }
+}
+
+impl Pleg {
+    pub fn new(runtime: Runtime, directory: Addr<directory::Msg>) -> Self {
+        Pleg {
+            runtime,
+            directory,
+            events_flow: false,
+            relisting_since: None,
+            relist_again: false,
+            next_relist: None,
+            last: BTreeMap::new(),
+            events: 0,
+            relists: 0,
+            relist_took: Duration::ZERO,
+            last_error: None,
+        }
+    }
+
+    fn event(&mut self, observed: Box<Observed>, ctx: &mut Context<Msg>) {
+        self.events += 1;
+        if let Err(full) = self.directory.tell(directory::Msg::Observed(observed)) {
+            tracing::warn!("event not handed on: {full}");
+            self.start_over(ctx);
+        }
+    }
+
+    /// A relist soon shows the directory everything, as if it were new.
+    fn start_over(&mut self, ctx: &mut Context<Msg>) {
+        self.last.clear();
+        self.relist_after(PERIOD_ALONE, ctx);
+    }
+
+    fn relist_after(&mut self, wait: Duration, ctx: &mut Context<Msg>) {
+        if let Some(timer) = self.next_relist.replace(ctx.after(wait, Msg::Relist)) {
+            ctx.cancel(timer);
+        }
+    }
+
+    fn subscribed(&mut self, ctx: &mut Context<Msg>) {
+        self.events_flow = true;
+        self.relist(ctx);
+    }
+
+    fn unsubscribed(&mut self, error: &RuntimeError, ctx: &mut Context<Msg>) {
+        if self.events_flow {
+            tracing::warn!("container events ended, relisting meanwhile: {error}");
+            self.relist(ctx);
+        }
+        self.events_flow = false;
+        let wait = match error.is_unimplemented() {
+            true => PERIOD_WITH_EVENTS,
+            false => RESUBSCRIBE_AFTER,
+        };
+        ctx.after(wait, Msg::Subscribe);
+    }
+
+    /// Reads the event stream beside this actor until it ends.
+    fn subscribe(&mut self, ctx: &mut Context<Msg>) {
+        let (runtime, addr) = (self.runtime.clone(), ctx.addr().clone());
+        ctx.run(async move {
+            let mut events = match runtime.events().await {
+                Ok(events) => events,
+                Err(error) => return Msg::Unsubscribed(error),
+            };
+            if addr.send(Msg::Subscribed, EVENT_PATIENCE).await.is_err() {
+                return Msg::Unsubscribed(RuntimeError::EventsLost);
+            }
+            loop {
+                match events.next().await {
+                    Ok(Some(observed)) => {
+                        let event = Msg::Event(Box::new(observed));
+                        if addr.send(event, EVENT_PATIENCE).await.is_err() {
+                            return Msg::Unsubscribed(RuntimeError::EventsLost);
+                        }
+                    }
+                    Ok(None) => return Msg::Unsubscribed(RuntimeError::EventsEnded),
+                    Err(error) => return Msg::Unsubscribed(error),
+                }
+            }
+        });
+    }
+
+    fn relist(&mut self, ctx: &mut Context<Msg>) {
+        if self.relisting_since.is_some() {
+            self.relist_again = true;
+            return;
+        }
+        if let Some(timer) = self.next_relist.take() {
+            ctx.cancel(timer);
+        }
+        self.relisting_since = Some(ctx.now());
+        let runtime = self.runtime.clone();
+        ctx.run(async move {
+            // Who it is comes first: a swapped runtime's containers bear another name.
+            match runtime.version().await {
+                Ok(_) => Msg::Relisted(runtime.pods().await),
+                Err(error) => Msg::Relisted(Err(error)),
+            }
+        });
+    }
+
+    fn relisted(&mut self, answer: Result<BTreeMap<PodUid, RuntimePod>, RuntimeError>, ctx: &mut Context<Msg>) {
+        let began = self.relisting_since.take().unwrap_or_else(|| ctx.now());
+        self.relist_took = ctx.now().duration_since(began);
+        let period = match answer {
+            Ok(pods) => match self.compare(pods) && self.events_flow {
+                true => PERIOD_WITH_EVENTS,
+                false => PERIOD_ALONE,
+            },
+            Err(error) => {
+                tracing::warn!("relist failed: {error}");
+                self.last_error = Some(error.to_string());
+                PERIOD_ALONE
+            }
+        };
+        if std::mem::take(&mut self.relist_again) {
+            self.relist(ctx);
+        } else {
+            self.relist_after(period, ctx);
+        }
+    }
+
+    /// Hands on what differs; false if the directory had no room, and everything is to be told again.
+    fn compare(&mut self, pods: BTreeMap<PodUid, RuntimePod>) -> bool {
+        self.relists += 1;
+        self.last_error = None;
+        let events = logic::pleg::diff(&self.last, &pods);
+        let mut changed: Vec<PodUid> = events.into_iter().map(|event| event.uid).collect();
+        changed.dedup();
+        self.last.clone_from(&pods);
+        let told = self.directory.tell(directory::Msg::Relisted { pods, changed });
+        if let Err(full) = &told {
+            tracing::warn!("relist not handed on: {full}");
+            self.last.clear();
+        }
+        told.is_ok()
+    }
+}

@@ -1,0 +1,166 @@
+//! What must outlive the agent about each pod: back-off, when it started, which exits were seen when.
+//!
+//! - **Owns** one checkpoint file with a record a pod.
+//! - **Hears** `Keep` and `Forget` from the pod workers, `Load` from a worker that starts.
+//! - **Tells** nobody.
+//! - **Never** writes more often than once a [`WRITE_EVERY`], nor what has not changed: flash wears out.
+//!
+//! Upstream keeps back-off in memory and forgets it on restart; Oxlet does not.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kernel::checkpoint::{Loaded, Schema, Store, Writer, Written};
+use kernel::{Actor, Context, Exit, Reply, TimerId};
+use logic::backoff::Backoffs;
+use logic::types::{ContainerId, PodUid};
+use serde::{Deserialize, Serialize};
+
+/// Room for two changes from each of 1,000 pods at once.
+pub const MAILBOX: usize = 2048;
+/// A crash forgets at most this much; a busy node writes at most once in it.
+const WRITE_EVERY: Duration = Duration::from_secs(1);
+const SCHEMA: Schema = Schema { kind: 1, version: 1 };
+
+/// What the keeper is told.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Keeps this record from now on.
+    Keep { uid: PodUid, record: Box<Record> },
+    /// Drops the record of a pod that has ended.
+    Forget { uid: PodUid },
+    /// Answers with the record that an earlier life left, if any.
+    Load { uid: PodUid, reply: Reply<Option<Record>> },
+    /// Begins a write of what has changed.
+    Write,
+    /// Takes note of a write's end.
+    Written(Written),
+}
+
+/// What is remembered of one pod.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// When the agent first took the pod up (`status.startTime`).
+    pub started: Option<Timestamp>,
+    pub backoffs: Backoffs,
+    /// When this agent saw each exit: runtime clocks are not compared with ours.
+    pub exits: BTreeMap<ContainerId, Timestamp>,
+}
+
+/// Counted.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub records: usize,
+    pub writes: u64,
+    pub bytes: u64,
+    pub set_aside: Option<String>,
+}
+
+/// The keeper of records.
+#[derive(Debug)]
+pub struct Records {
+    writer: Writer,
+
+    records: BTreeMap<PodUid, Record>,
+    timer: Option<TimerId>,
+    set_aside: Option<String>,
+}
+
+impl Actor for Records {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match self.writer.store().load() {
+            Ok(Loaded::Fresh) => {}
+            Ok(Loaded::Found(records)) => self.records = records,
+            Ok(Loaded::SetAside { moved_to, why }) => {
+                let text = format!("{}: {why}", moved_to.display());
+                tracing::error!("pod records were damaged and are set aside as {text}");
+                self.set_aside = Some(text);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Keep { uid, record } => self.keep(uid, *record, ctx),
+            Msg::Forget { uid } => self.forget(&uid, ctx),
+            Msg::Load { uid, reply } => reply.send(self.records.get(&uid).cloned()),
+            Msg::Write => self.write(ctx),
+            Msg::Written(written) => self.written(written, ctx),
+        }
+        Ok(())
+    }
+
+    async fn stop(&mut self, _ctx: &mut Context<Msg>) {
+        if let Err(error) = self.writer.flush(&self.records) {
+            tracing::error!("pod records could not be written: {error}");
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let stats = self.writer.stats();
+        Snapshot {
+            records: self.records.len(),
+            writes: stats.writes,
+            bytes: stats.bytes,
+            set_aside: self.set_aside.clone(),
+        }
+    }
+}
+
+impl Records {
+    pub fn new(file: PathBuf) -> Self {
+        Records {
+            writer: Writer::new(Store::new(file, SCHEMA), WRITE_EVERY),
+            records: BTreeMap::new(),
+            timer: None,
+            set_aside: None,
+        }
+    }
+
+    fn keep(&mut self, uid: PodUid, record: Record, ctx: &mut Context<Msg>) {
+        if self.records.get(&uid) != Some(&record) {
+            self.records.insert(uid, record);
+            self.write_soon(ctx);
+        }
+    }
+
+    fn forget(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
+        if self.records.remove(uid).is_some() {
+            self.write_soon(ctx);
+        }
+    }
+
+    fn write_soon(&mut self, ctx: &mut Context<Msg>) {
+        self.writer.mark();
+        self.set_timer(ctx);
+    }
+
+    fn set_timer(&mut self, ctx: &mut Context<Msg>) {
+        if let (None, Some(wait)) = (self.timer, self.writer.due(ctx.now())) {
+            self.timer = Some(ctx.after(wait, Msg::Write));
+        }
+    }
+
+    fn write(&mut self, ctx: &mut Context<Msg>) {
+        self.timer = None;
+        match self.writer.begin(ctx.now(), &self.records) {
+            Ok(Some(writing)) => drop(ctx.run(async move { Msg::Written(writing.run().await) })),
+            Ok(None) => {}
+            Err(error) => tracing::error!("pod records could not be written: {error}"),
+        }
+    }
+
+    fn written(&mut self, written: Written, ctx: &mut Context<Msg>) {
+        if let Err(error) = self.writer.finish(written) {
+            tracing::error!("pod records could not be written: {error}");
+        }
+        self.set_timer(ctx);
+    }
+}

@@ -1,0 +1,379 @@
+//! CRI's types on one side, `logic`'s on the other: one function each direction.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use logic::container::{Access, ContainerConfig, Mount};
+use logic::labels;
+use logic::resources::LinuxResources;
+use logic::sandbox::{NamespaceMode, Namespaces, PortMapping, Protocol, SandboxConfig, SeLinux, Seccomp};
+use logic::security::Security;
+use logic::types::{Container, ContainerState, PodUid, RuntimePod, Sandbox, SandboxId, SandboxState};
+use proto::cri;
+
+use super::Image;
+
+type Words = BTreeMap<String, String>;
+
+// === To the runtime ===
+
+pub(super) fn image_spec(image: &str) -> cri::ImageSpec {
+    cri::ImageSpec {
+        image: image.to_owned(),
+        user_specified_image: image.to_owned(),
+        ..Default::default()
+    }
+}
+
+pub(super) fn sandbox_config(config: &SandboxConfig) -> cri::PodSandboxConfig {
+    cri::PodSandboxConfig {
+        metadata: Some(cri::PodSandboxMetadata {
+            name: config.name.clone(),
+            uid: config.uid.as_str().to_owned(),
+            namespace: config.namespace.clone(),
+            attempt: config.attempt,
+        }),
+        hostname: config.hostname.clone(),
+        log_directory: config.log_directory.to_string_lossy().into_owned(),
+        dns_config: Some(cri::DnsConfig {
+            servers: config.dns.servers.clone(),
+            searches: config.dns.searches.clone(),
+            options: config.dns.options.clone(),
+        }),
+        port_mappings: config.port_mappings.iter().map(port_mapping).collect(),
+        labels: words(&config.labels),
+        annotations: words(&config.annotations),
+        linux: Some(cri::LinuxPodSandboxConfig {
+            cgroup_parent: config.cgroup_parent.clone(),
+            security_context: Some(sandbox_security(config)),
+            sysctls: words(&config.sysctls),
+            ..Default::default()
+        }),
+        windows: None,
+    }
+}
+
+fn sandbox_security(config: &SandboxConfig) -> cri::LinuxSandboxSecurityContext {
+    cri::LinuxSandboxSecurityContext {
+        namespace_options: Some(namespaces(config.namespaces)),
+        selinux_options: config.se_linux.as_ref().map(se_linux),
+        run_as_user: number(config.run_as_user),
+        run_as_group: number(config.run_as_group),
+        supplemental_groups: config.supplemental_groups.clone(),
+        privileged: config.privileged,
+        seccomp: Some(seccomp(&config.seccomp)),
+        ..Default::default()
+    }
+}
+
+pub(super) fn container_config(config: &ContainerConfig) -> cri::ContainerConfig {
+    let env = |(key, value): &(String, String)| cri::KeyValue {
+        key: key.clone(),
+        value: value.clone().into_bytes(),
+    };
+    cri::ContainerConfig {
+        metadata: Some(cri::ContainerMetadata {
+            name: config.name.clone(),
+            attempt: config.attempt,
+        }),
+        image: Some(cri::ImageSpec {
+            image: config.image.clone(),
+            user_specified_image: config.image_user_spec.clone(),
+            ..Default::default()
+        }),
+        command: config.command.clone(),
+        args: config.args.clone(),
+        working_dir: config.working_dir.clone(),
+        envs: config.envs.iter().map(env).collect(),
+        mounts: config.mounts.iter().map(mount).collect(),
+        labels: words(&config.labels),
+        annotations: words(&config.annotations),
+        log_path: config.log_path.to_string_lossy().into_owned(),
+        stdin: config.stdin,
+        stdin_once: config.stdin_once,
+        tty: config.tty,
+        linux: Some(cri::LinuxContainerConfig {
+            resources: Some(resources(&config.resources)),
+            security_context: Some(container_security(&config.security)),
+        }),
+        stop_signal: config.stop_signal.as_deref().map_or(0, stop_signal),
+        ..Default::default()
+    }
+}
+
+/// `SIGTERM` is CRI's `SIGTERM`; an unknown name leaves the choice to the image.
+fn stop_signal(name: &str) -> i32 {
+    cri::Signal::from_str_name(name).unwrap_or(cri::Signal::RuntimeDefault).into()
+}
+
+fn container_security(security: &Security) -> cri::LinuxContainerSecurityContext {
+    cri::LinuxContainerSecurityContext {
+        capabilities: Some(cri::Capability {
+            add_capabilities: security.capabilities_added.clone(),
+            drop_capabilities: security.capabilities_dropped.clone(),
+            ..Default::default()
+        }),
+        privileged: security.privileged,
+        namespace_options: Some(namespaces(security.namespaces)),
+        selinux_options: security.se_linux.as_ref().map(se_linux),
+        run_as_user: number(security.run_as_user),
+        run_as_group: number(security.run_as_group),
+        readonly_rootfs: security.read_only_root,
+        supplemental_groups: security.supplemental_groups.clone(),
+        no_new_privs: security.no_new_privileges,
+        masked_paths: security.masked_paths.clone(),
+        readonly_paths: security.readonly_paths.clone(),
+        seccomp: Some(seccomp(&security.seccomp)),
+        ..Default::default()
+    }
+}
+
+fn resources(resources: &LinuxResources) -> cri::LinuxContainerResources {
+    cri::LinuxContainerResources {
+        cpu_period: resources.cpu_period,
+        cpu_quota: resources.cpu_quota,
+        cpu_shares: resources.cpu_shares,
+        memory_limit_in_bytes: resources.memory_limit,
+        oom_score_adj: resources.oom_score_adj,
+        ..Default::default()
+    }
+}
+
+fn mount(mount: &Mount) -> cri::Mount {
+    cri::Mount {
+        container_path: mount.container_path.clone(),
+        host_path: mount.host_path.to_string_lossy().into_owned(),
+        readonly: mount.access == Access::ReadOnly,
+        ..Default::default()
+    }
+}
+
+fn port_mapping(mapping: &PortMapping) -> cri::PortMapping {
+    let protocol = match mapping.protocol {
+        Protocol::Tcp => cri::Protocol::Tcp,
+        Protocol::Udp => cri::Protocol::Udp,
+        Protocol::Sctp => cri::Protocol::Sctp,
+    };
+    cri::PortMapping {
+        protocol: protocol.into(),
+        container_port: mapping.container_port.into(),
+        host_port: mapping.host_port.into(),
+        host_ip: mapping.host_ip.clone(),
+    }
+}
+
+fn namespaces(namespaces: Namespaces) -> cri::NamespaceOption {
+    let mode = |mode| match mode {
+        NamespaceMode::Pod => cri::NamespaceMode::Pod,
+        NamespaceMode::Container => cri::NamespaceMode::Container,
+        NamespaceMode::Node => cri::NamespaceMode::Node,
+    };
+    cri::NamespaceOption {
+        network: mode(namespaces.network).into(),
+        pid: mode(namespaces.pid).into(),
+        ipc: mode(namespaces.ipc).into(),
+        ..Default::default()
+    }
+}
+
+fn seccomp(profile: &Seccomp) -> cri::SecurityProfile {
+    use cri::security_profile::ProfileType;
+    let (kind, path) = match profile {
+        Seccomp::Unconfined => (ProfileType::Unconfined, String::new()),
+        Seccomp::RuntimeDefault => (ProfileType::RuntimeDefault, String::new()),
+        Seccomp::Localhost(path) => (ProfileType::Localhost, path.to_string_lossy().into_owned()),
+    };
+    cri::SecurityProfile {
+        profile_type: kind.into(),
+        localhost_ref: path,
+    }
+}
+
+fn se_linux(options: &SeLinux) -> cri::SeLinuxOption {
+    cri::SeLinuxOption {
+        user: options.user.clone(),
+        role: options.role.clone(),
+        r#type: options.type_.clone(),
+        level: options.level.clone(),
+    }
+}
+
+fn number(value: Option<i64>) -> Option<cri::Int64Value> {
+    value.map(|value| cri::Int64Value { value })
+}
+
+fn words(words: &Words) -> std::collections::HashMap<String, String> {
+    words.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+// === From the runtime ===
+
+pub(super) fn image(image: cri::Image) -> Image {
+    Image {
+        reference: image.id.into(),
+        bytes: image.size,
+        uid: image.uid.map(|uid| uid.value),
+        username: image.username,
+    }
+}
+
+/// A pod from full statuses, each container's beside the sandbox it was listed in (empty where that is
+/// not known); what no kubelet made is left out.
+pub(super) fn pod(
+    sandboxes: impl IntoIterator<Item = cri::PodSandboxStatus>,
+    containers: impl IntoIterator<Item = (SandboxId, cri::ContainerStatus)>,
+) -> RuntimePod {
+    let mut pod = RuntimePod::default();
+    for status in sandboxes {
+        if let Some(owner) = labels::owner(&ordered(&status.labels)) {
+            (pod.uid, pod.name, pod.namespace) = (owner.uid, owner.name, owner.namespace);
+            pod.sandboxes.push(sandbox(status));
+        }
+    }
+    for (sandbox, status) in containers {
+        let labels = ordered(&status.labels);
+        if let (Some(owner), Some(name)) = (labels::owner(&labels), labels.get(labels::CONTAINER_NAME)) {
+            (pod.uid, pod.name, pod.namespace) = (owner.uid, owner.name, owner.namespace);
+            pod.containers.push(container(status, sandbox, name.clone()));
+        }
+    }
+    // A status alone does not name the sandbox; nearly always it is the newest.
+    let newest = pod.newest_sandbox().map(|sandbox| sandbox.id.clone()).unwrap_or_default();
+    for container in &mut pod.containers {
+        if container.sandbox.is_empty() {
+            container.sandbox = newest.clone();
+        }
+    }
+    pod.sort();
+    pod
+}
+
+fn sandbox(status: cri::PodSandboxStatus) -> Sandbox {
+    let options = status.linux.and_then(|linux| linux.namespaces).and_then(|namespaces| namespaces.options);
+    let network = options.map(|options| options.network());
+    let mut ips = Vec::new();
+    if let Some(status) = status.network {
+        ips.extend(Some(status.ip).filter(|ip| !ip.is_empty()));
+        ips.extend(status.additional_ips.into_iter().map(|ip| ip.ip));
+    }
+    Sandbox {
+        id: status.id.into(),
+        attempt: status.metadata.map_or(0, |metadata| metadata.attempt),
+        state: sandbox_state(status.state),
+        created_at: time(status.created_at),
+        ips,
+        host_network: network == Some(cri::NamespaceMode::Node),
+        runtime_handler: status.runtime_handler,
+    }
+}
+
+fn container(status: cri::ContainerStatus, sandbox: SandboxId, name: String) -> Container {
+    let notes = labels::container_notes(&ordered(&status.annotations));
+    let image = status.image.unwrap_or_default();
+    let named = [image.user_specified_image, image.image];
+    Container {
+        id: status.id.into(),
+        sandbox,
+        name,
+        attempt: status.metadata.map_or(0, |metadata| metadata.attempt),
+        state: container_state(status.state),
+        created_at: time(status.created_at),
+        started_at: time(status.started_at),
+        finished_at: time(status.finished_at),
+        exit_code: status.exit_code,
+        reason: status.reason,
+        message: status.message,
+        image: named.into_iter().find(|name| !name.is_empty()).unwrap_or_default(),
+        image_id: if status.image_ref.is_empty() { status.image_id } else { status.image_ref },
+        hash: notes.hash,
+        restart_count: notes.restart_count,
+        termination_grace: notes.termination_grace,
+        log_path: status.log_path,
+    }
+}
+
+/// Adds an outline from a list; what no kubelet made is left out.
+pub(super) fn add_listed_sandbox(pods: &mut BTreeMap<PodUid, RuntimePod>, sandbox: cri::PodSandbox) {
+    let Some(owner) = labels::owner(&ordered(&sandbox.labels)) else { return };
+    let pod = pods.entry(owner.uid.clone()).or_default();
+    (pod.uid, pod.name, pod.namespace) = (owner.uid, owner.name, owner.namespace);
+    pod.sandboxes.push(Sandbox {
+        id: sandbox.id.into(),
+        attempt: sandbox.metadata.map_or(0, |metadata| metadata.attempt),
+        state: sandbox_state(sandbox.state),
+        created_at: time(sandbox.created_at),
+        ips: Vec::new(),
+        host_network: false,
+        runtime_handler: String::new(),
+    });
+}
+
+/// Adds an outline from a list; what no kubelet made is left out.
+pub(super) fn add_listed_container(pods: &mut BTreeMap<PodUid, RuntimePod>, listed: cri::Container) {
+    let labels = ordered(&listed.labels);
+    let (Some(owner), Some(name)) = (labels::owner(&labels), labels.get(labels::CONTAINER_NAME)) else { return };
+    let pod = pods.entry(owner.uid.clone()).or_default();
+    (pod.uid, pod.name, pod.namespace) = (owner.uid, owner.name, owner.namespace);
+    let notes = labels::container_notes(&ordered(&listed.annotations));
+    pod.containers.push(Container {
+        id: listed.id.into(),
+        sandbox: listed.pod_sandbox_id.into(),
+        name: name.clone(),
+        attempt: listed.metadata.map_or(0, |metadata| metadata.attempt),
+        state: container_state(listed.state),
+        created_at: time(listed.created_at),
+        started_at: None,
+        finished_at: None,
+        exit_code: 0,
+        reason: String::new(),
+        message: String::new(),
+        image: listed.image.map(|image| image.image).unwrap_or_default(),
+        image_id: listed.image_ref,
+        hash: notes.hash,
+        restart_count: notes.restart_count,
+        termination_grace: notes.termination_grace,
+        log_path: String::new(),
+    });
+}
+
+/// What an event shows: the pod, and the id that was removed, if one was.
+pub(super) fn event(event: cri::ContainerEventResponse) -> Option<(RuntimePod, Option<String>)> {
+    let deleted = event.container_event_type() == cri::ContainerEventType::ContainerDeletedEvent;
+    let removed = deleted.then(|| event.container_id.clone());
+    let sandbox = event.pod_sandbox_status.filter(|status| removed.as_ref() != Some(&status.id) || !deleted);
+    let uid = sandbox.as_ref().and_then(|status| labels::owner(&ordered(&status.labels)));
+    let containers = event.containers_statuses.into_iter();
+    let mut pod = pod(sandbox, containers.map(|status| (SandboxId::default(), status)));
+    if let Some(owner) = uid {
+        (pod.uid, pod.name, pod.namespace) = (owner.uid, owner.name, owner.namespace);
+    }
+    (!pod.uid.is_empty()).then_some((pod, removed))
+}
+
+fn sandbox_state(state: i32) -> SandboxState {
+    match cri::PodSandboxState::try_from(state) {
+        Ok(cri::PodSandboxState::SandboxReady) => SandboxState::Ready,
+        Ok(cri::PodSandboxState::SandboxNotready) | Err(_) => SandboxState::NotReady,
+    }
+}
+
+fn container_state(state: i32) -> ContainerState {
+    match cri::ContainerState::try_from(state) {
+        Ok(cri::ContainerState::ContainerCreated) => ContainerState::Created,
+        Ok(cri::ContainerState::ContainerRunning) => ContainerState::Running,
+        Ok(cri::ContainerState::ContainerExited) => ContainerState::Exited,
+        Ok(cri::ContainerState::ContainerUnknown) | Err(_) => ContainerState::Unknown,
+    }
+}
+
+/// CRI's nanoseconds; nought is never.
+fn time(nanoseconds: i64) -> Option<Timestamp> {
+    if nanoseconds == 0 {
+        return None;
+    }
+    Timestamp::from_nanosecond(nanoseconds.into()).ok()
+}
+
+fn ordered(words: &std::collections::HashMap<String, String>) -> Words {
+    words.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
+}

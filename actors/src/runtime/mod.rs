@@ -1,0 +1,303 @@
+//! The typed client of the runtime plugin: CRI behind, `logic::types` in front.
+//!
+//! The only module (with [`convert`] and [`fetch`]) that sees CRI's types. Every call has a deadline.
+//! Calls that only read or that may be repeated are retried unseen while a plugin restarts; calls that
+//! create end as `Interrupted`, and the caller looks at what exists before it acts again.
+//!
+//! Deadlines are upstream's: staging/src/k8s.io/cri-client/pkg/remote_runtime.go (1.36).
+
+mod convert;
+mod fetch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kernel::plugin::{CallError, Line, MESSAGE_LIMIT};
+use logic::container::ContainerConfig;
+use logic::sandbox::SandboxConfig;
+use logic::types::{ContainerId, ImageRef, SandboxId};
+use proto::cri;
+use proto::cri::image_service_client::ImageServiceClient;
+use proto::cri::runtime_service_client::RuntimeServiceClient;
+use thiserror::Error;
+use tokio::sync::watch;
+use tonic::transport::Channel;
+use tonic::{Code, Response, Status};
+
+pub use self::fetch::Events;
+
+/// A pull has no deadline upstream; ours ends what has surely died.
+const PULL_WITHIN: Duration = Duration::from_secs(3600);
+
+/// Why the runtime did not do as asked.
+#[derive(Debug, Error)]
+pub enum RuntimeError {
+    /// It answered no.
+    #[error("{call}: {message}")]
+    Refused {
+        call: &'static str,
+        code: Code,
+        message: String,
+    },
+    /// It may or may not have been done: look before asking again.
+    #[error("{call} was interrupted, its outcome is unknown")]
+    Interrupted { call: &'static str },
+    /// Nobody answered; nothing was done.
+    #[error("{call}: no answer from the runtime")]
+    Unanswered { call: &'static str, source: CallError },
+    /// The answer makes no sense.
+    #[error("{call}: field {field} of the answer: expected {expected}")]
+    Malformed {
+        call: &'static str,
+        field: &'static str,
+        expected: &'static str,
+    },
+    #[error("the event stream ended")]
+    EventsEnded,
+    #[error("events came faster than they were taken")]
+    EventsLost,
+}
+
+impl RuntimeError {
+    fn new(call: &'static str, error: CallError) -> Self {
+        match error {
+            CallError::Refused(status) => RuntimeError::Refused {
+                call,
+                code: status.code(),
+                message: status.message().to_owned(),
+            },
+            CallError::Interrupted { .. } => RuntimeError::Interrupted { call },
+            error @ (CallError::Deadline { .. } | CallError::Unavailable { .. }) => {
+                RuntimeError::Unanswered { call, source: error }
+            }
+        }
+    }
+
+    /// The code of a refusal.
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            RuntimeError::Refused { code, .. } => Some(*code),
+            RuntimeError::Interrupted { .. }
+            | RuntimeError::Unanswered { .. }
+            | RuntimeError::Malformed { .. }
+            | RuntimeError::EventsEnded
+            | RuntimeError::EventsLost => None,
+        }
+    }
+
+    pub fn is_not_found(&self) -> bool {
+        self.code() == Some(Code::NotFound)
+    }
+
+    pub fn is_unimplemented(&self) -> bool {
+        self.code() == Some(Code::Unimplemented)
+    }
+
+    /// Whether the same call may succeed soon, without anybody changing anything.
+    pub fn transient(&self) -> bool {
+        match self {
+            RuntimeError::Refused { code, .. } => {
+                matches!(code, Code::Unavailable | Code::ResourceExhausted | Code::Aborted)
+            }
+            RuntimeError::Interrupted { .. }
+            | RuntimeError::Unanswered { .. }
+            | RuntimeError::EventsEnded
+            | RuntimeError::EventsLost => true,
+            RuntimeError::Malformed { .. } => false,
+        }
+    }
+}
+
+/// What the runtime calls itself.
+#[derive(Debug, Clone, Default, serde::Serialize)]
+pub struct Version {
+    pub name: String,
+    pub version: String,
+    pub api: String,
+}
+
+/// An image that is present.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    pub reference: ImageRef,
+    pub bytes: u64,
+    /// The user that the image names, if any: a number, or a name.
+    pub uid: Option<i64>,
+    pub username: String,
+}
+
+/// The runtime, as everybody asks it.
+#[derive(Debug, Clone)]
+pub struct Runtime {
+    line: Line,
+    within: Duration,
+    known: Arc<watch::Sender<Version>>,
+}
+
+fn runtime(channel: Channel) -> RuntimeServiceClient<Channel> {
+    RuntimeServiceClient::new(channel).max_decoding_message_size(MESSAGE_LIMIT)
+}
+
+fn images(channel: Channel) -> ImageServiceClient<Channel> {
+    ImageServiceClient::new(channel).max_decoding_message_size(MESSAGE_LIMIT)
+}
+
+impl Runtime {
+    /// `within` is `runtimeRequestTimeout`.
+    pub fn new(line: Line, within: Duration) -> Self {
+        let known = Arc::new(watch::Sender::new(Version::default()));
+        Runtime { line, within, known }
+    }
+
+    /// What the runtime called itself when it was last asked: the scheme of container ids.
+    pub fn name(&self) -> String {
+        self.known.borrow().name.clone()
+    }
+
+    /// A call that may be repeated: retried unseen while the plugin restarts.
+    async fn idempotent<Q: Clone, T>(
+        &self,
+        call: &'static str,
+        within: Duration,
+        request: Q,
+        method: impl AsyncFn(Channel, Q) -> Result<Response<T>, Status>,
+    ) -> Result<T, RuntimeError> {
+        let answer = self.line.idempotent(within, |channel| method(channel, request.clone())).await;
+        answer.map_err(|error| RuntimeError::new(call, error))
+    }
+
+    /// A call that must not be repeated unseen: its outcome may end up unknown.
+    async fn creating<T>(
+        &self,
+        call: &'static str,
+        within: Duration,
+        method: impl AsyncFnOnce(Channel) -> Result<Response<T>, Status>,
+    ) -> Result<T, RuntimeError> {
+        let answer = self.line.creating(within, |channel| method(channel)).await;
+        answer.map_err(|error| match error.outcome_unknown() {
+            true => RuntimeError::Interrupted { call },
+            false => RuntimeError::new(call, error),
+        })
+    }
+
+    /// Asks the runtime who it is, and remembers it.
+    pub async fn version(&self) -> Result<Version, RuntimeError> {
+        let request = cri::VersionRequest::default();
+        let answer = self.idempotent("Version", self.within, request, async |channel, request| runtime(channel).version(request).await).await?;
+        let version = Version {
+            name: answer.runtime_name,
+            version: answer.runtime_version,
+            api: answer.runtime_api_version,
+        };
+        self.known.send_replace(version.clone());
+        Ok(version)
+    }
+
+    /// Makes and starts a sandbox: twice the usual time, as upstream gives it.
+    pub async fn run_sandbox(&self, config: &SandboxConfig) -> Result<SandboxId, RuntimeError> {
+        let request = cri::RunPodSandboxRequest {
+            runtime_handler: config.runtime_handler.clone(),
+            config: Some(convert::sandbox_config(config)),
+        };
+        let answer = self.creating("RunPodSandbox", self.within * 2, async |channel| runtime(channel).run_pod_sandbox(request).await).await?;
+        if answer.pod_sandbox_id.is_empty() {
+            return Err(malformed("RunPodSandbox", "pod_sandbox_id", "an id"));
+        }
+        Ok(answer.pod_sandbox_id.into())
+    }
+
+    pub async fn stop_sandbox(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        let request = cri::StopPodSandboxRequest {
+            pod_sandbox_id: id.as_str().to_owned(),
+        };
+        done(self.idempotent("StopPodSandbox", self.within, request, async |channel, request| runtime(channel).stop_pod_sandbox(request).await).await)
+    }
+
+    pub async fn remove_sandbox(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        let request = cri::RemovePodSandboxRequest {
+            pod_sandbox_id: id.as_str().to_owned(),
+        };
+        done(self.idempotent("RemovePodSandbox", self.within, request, async |channel, request| runtime(channel).remove_pod_sandbox(request).await).await)
+    }
+
+    pub async fn create_container(
+        &self,
+        sandbox: &SandboxId,
+        container: &ContainerConfig,
+        pod: &SandboxConfig,
+    ) -> Result<ContainerId, RuntimeError> {
+        let request = cri::CreateContainerRequest {
+            pod_sandbox_id: sandbox.as_str().to_owned(),
+            config: Some(convert::container_config(container)),
+            sandbox_config: Some(convert::sandbox_config(pod)),
+        };
+        let answer = self.creating("CreateContainer", self.within, async |channel| runtime(channel).create_container(request).await).await?;
+        if answer.container_id.is_empty() {
+            return Err(malformed("CreateContainer", "container_id", "an id"));
+        }
+        Ok(answer.container_id.into())
+    }
+
+    pub async fn start_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let request = cri::StartContainerRequest {
+            container_id: id.as_str().to_owned(),
+        };
+        self.creating("StartContainer", self.within, async |channel| runtime(channel).start_container(request).await).await.map(drop)
+    }
+
+    /// Ends a container: TERM, and KILL after `grace`.
+    pub async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), RuntimeError> {
+        let request = cri::StopContainerRequest {
+            container_id: id.as_str().to_owned(),
+            timeout: i64::try_from(grace.as_secs()).unwrap_or(i64::MAX),
+        };
+        let within = self.within + grace;
+        done(self.idempotent("StopContainer", within, request, async |channel, request| runtime(channel).stop_container(request).await).await)
+    }
+
+    pub async fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let request = cri::RemoveContainerRequest {
+            container_id: id.as_str().to_owned(),
+        };
+        done(self.idempotent("RemoveContainer", self.within, request, async |channel, request| runtime(channel).remove_container(request).await).await)
+    }
+
+    /// The image, if it is present.
+    pub async fn image(&self, name: &str) -> Result<Option<Image>, RuntimeError> {
+        let request = cri::ImageStatusRequest {
+            image: Some(convert::image_spec(name)),
+            verbose: false,
+        };
+        let answer = self.idempotent("ImageStatus", self.within, request, async |channel, request| images(channel).image_status(request).await).await?;
+        match answer.image {
+            None => Ok(None),
+            Some(image) if image.id.is_empty() => Err(malformed("ImageStatus", "image.id", "an id")),
+            Some(image) => Ok(Some(convert::image(image))),
+        }
+    }
+
+    /// Pulls an image; safe to repeat, and repeated after a crash.
+    pub async fn pull(&self, name: &str) -> Result<ImageRef, RuntimeError> {
+        let request = cri::PullImageRequest {
+            image: Some(convert::image_spec(name)),
+            ..Default::default()
+        };
+        let answer = self.idempotent("PullImage", PULL_WITHIN, request, async |channel, request| images(channel).pull_image(request).await).await?;
+        if answer.image_ref.is_empty() {
+            return Err(malformed("PullImage", "image_ref", "a reference"));
+        }
+        Ok(answer.image_ref.into())
+    }
+}
+
+fn malformed(call: &'static str, field: &'static str, expected: &'static str) -> RuntimeError {
+    RuntimeError::Malformed { call, field, expected }
+}
+
+/// What is already gone need not be ended again.
+fn done<T>(answer: Result<T, RuntimeError>) -> Result<(), RuntimeError> {
+    match answer {
+        Err(error) if !error.is_not_found() => Err(error),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,315 @@
+//! Static pods from a folder of manifests, or from one file (`staticPodPath`).
+//!
+//! - **Owns** what was last read of each manifest, and which mistakes were told.
+//! - **Hears** that something changed (inotify), that the period has passed, and what was read.
+//! - **Tells** the directory the whole set: at once when it changes, and at every period again, so
+//!   that a directory that restarted learns it; the recorder what is wrong with a manifest.
+//! - **Never** waits for a file: reading is blocking work beside it, one reading at a time. Never lets
+//!   one bad manifest hide another, nor end the pods that it described while it was good.
+//!
+//! Upstream: pkg/kubelet/config/{file,file_linux}.go (1.36). A missing path is an empty set, as there;
+//! one that cannot be read changes nothing, as there.
+
+mod scan;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Pod;
+use kernel::{Actor, Addr, Context, Exit, TaskId};
+use serde::Serialize;
+
+use self::scan::{Look, Place, SETTLED_AFTER, Scan, Scanner, Stamp, cleaned};
+pub use self::watch::WatchEnded;
+use self::watch::watch;
+use crate::directory::{self, Source};
+use crate::events::Recorder;
+use crate::sources::complaints::{Complaint, Complaints};
+use crate::sources::manifest::{Refused, sentence};
+use crate::sources::unique::unique;
+
+/// It hears its own watch, timers and readings: a handful at a time.
+pub const MAILBOX: usize = 64;
+/// Between attempts to watch what is not there yet; upstream's `retryPeriod`.
+const WATCH_AGAIN: Duration = Duration::from_secs(1);
+/// Between attempts when the system refuses; upstream's `maxRetryPeriod`.
+const WATCH_AGAIN_AT_MOST: Duration = Duration::from_secs(20);
+/// Between attempts to tell a directory whose mailbox is full.
+const TELL_AGAIN: Duration = Duration::from_millis(200);
+/// A configured period shorter than this would be a busy loop.
+const SHORTEST_PERIOD: Duration = Duration::from_millis(100);
+/// A reading that takes longer is worth a line: a disk or network file system does not answer.
+const SLOW: Duration = Duration::from_secs(30);
+
+/// What the file source is told.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Reads everything and tells the set again: the period has passed.
+    Tick,
+    /// Reads what has changed.
+    Changed,
+    /// Takes in what was read, and tells the directory if the set differs.
+    Scanned(Box<Scanned>),
+    /// Tells the directory, whose mailbox was full.
+    Tell,
+    /// Begins to watch.
+    Watch,
+    /// Reads what changed before the watch stood.
+    Watching(WatchedPlace),
+    /// Relies on the period, and tries to watch again.
+    Unwatched(WatchEnded),
+}
+
+/// The folder that a watch stands on.
+pub type WatchedPlace = Place;
+
+/// What came of a reading.
+#[derive(Debug)]
+pub struct Scanned(Scan);
+
+/// What stands where.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub path: String,
+    pub watching: bool,
+    pub manifests: usize,
+    pub pods: usize,
+    /// What is wrong, by manifest.
+    pub refused: BTreeMap<String, Vec<String>>,
+    pub readings: u64,
+    pub sets_told: u64,
+}
+
+/// The file source.
+#[derive(Debug)]
+pub struct Files {
+    path: Arc<Path>,
+    period: Duration,
+    node_name: Arc<str>,
+
+    directory: Addr<directory::Msg>,
+    complaints: Complaints,
+
+    manifests: BTreeMap<String, Held>,
+    /// Why nothing can be read at all.
+    unreadable: Option<String>,
+    /// The pods as they should be told; none until the path was read once.
+    desired: Option<Vec<Arc<Pod>>>,
+    /// As they were told last.
+    told: Option<Vec<Arc<Pod>>>,
+    reading_since: Option<Instant>,
+    read_again: bool,
+    settling: bool,
+    watching: Option<WatchedPlace>,
+    watch: Option<TaskId>,
+    watch_pause: Duration,
+    readings: u64,
+    sets_told: u64,
+}
+
+/// What was last read of one manifest.
+#[derive(Debug, Default)]
+struct Held {
+    stamp: Option<Stamp>,
+    /// Told apart from the next version by its stamp.
+    telling: bool,
+    /// Bad, and not because it is half written.
+    settled: bool,
+    /// Those of the last good version, if this one is bad.
+    pods: Vec<Arc<Pod>>,
+    problems: Vec<Refused>,
+    warnings: Vec<String>,
+}
+
+impl Actor for Files {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        tracing::info!(path = %self.path.display(), "static pods are read from here");
+        self.tick(ctx);
+        self.begin_watch(ctx);
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Tick => self.tick(ctx),
+            Msg::Changed => self.read(ctx),
+            Msg::Scanned(scanned) => self.scanned(scanned.0, ctx),
+            Msg::Tell => self.tell(ctx),
+            Msg::Watch => self.begin_watch(ctx),
+            Msg::Watching(place) => self.watch_stands(place, ctx),
+            Msg::Unwatched(ended) => self.unwatched(&ended, ctx),
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let bad = self.manifests.iter().filter(|(_, held)| !held.problems.is_empty());
+        let said = |held: &Held| held.problems.iter().map(|refused| sentence(refused)).collect();
+        Snapshot {
+            path: self.path.display().to_string(),
+            watching: self.watching.is_some(),
+            manifests: self.manifests.len(),
+            pods: self.told.as_ref().map_or(0, Vec::len),
+            refused: bad.map(|(place, held)| (place.clone(), said(held))).collect(),
+            readings: self.readings,
+            sets_told: self.sets_told,
+        }
+    }
+}
+
+impl Files {
+    /// `path` is a folder or a file; `period` is `fileCheckFrequency`.
+    pub fn new(
+        path: PathBuf,
+        period: Duration,
+        node_name: impl Into<Arc<str>>,
+        directory: Addr<directory::Msg>,
+        recorder: Recorder,
+    ) -> Self {
+        let node_name = node_name.into();
+        Files {
+            path: cleaned(&path).into(),
+            period: period.max(SHORTEST_PERIOD),
+            directory,
+            complaints: Complaints::new(recorder, &node_name),
+            node_name,
+            manifests: BTreeMap::new(),
+            unreadable: None,
+            desired: None,
+            told: None,
+            reading_since: None,
+            read_again: false,
+            settling: false,
+            watching: None,
+            watch: None,
+            watch_pause: WATCH_AGAIN,
+            readings: 0,
+            sets_told: 0,
+        }
+    }
+
+    fn tick(&mut self, ctx: &mut Context<Msg>) {
+        if let Some(since) = self.reading_since.filter(|since| ctx.now().duration_since(*since) > SLOW) {
+            let seconds = ctx.now().duration_since(since).as_secs();
+            tracing::error!("reading {} takes {seconds} s already", self.path.display());
+        }
+        // Forgotten, so that it is told again.
+        self.told = None;
+        self.read(ctx);
+        ctx.after(self.period, Msg::Tick);
+    }
+
+    fn read(&mut self, ctx: &mut Context<Msg>) {
+        if self.reading_since.is_some() {
+            self.read_again = true;
+            return;
+        }
+        self.reading_since = Some(ctx.now());
+        self.readings += 1;
+        let telling = self.manifests.iter().filter(|(_, held)| held.telling);
+        let known = telling.filter_map(|(place, held)| Some((place.clone(), held.stamp?)));
+        let scanner = Scanner {
+            path: self.path.clone(),
+            node_name: self.node_name.clone(),
+            known: known.collect(),
+            now: ctx.wall(),
+        };
+        ctx.run(async move {
+            let scan = tokio::task::spawn_blocking(move || scanner.scan()).await;
+            let broke = |_| Scan::Unreadable(Refused::Broke);
+            Msg::Scanned(Box::new(Scanned(scan.unwrap_or_else(broke))))
+        });
+    }
+
+    fn scanned(&mut self, scan: Scan, ctx: &mut Context<Msg>) {
+        self.reading_since = None;
+        self.unreadable = None;
+        match scan {
+            Scan::Missing => self.missing(),
+            Scan::Unreadable(why) => self.unreadable = Some(sentence(&why)),
+            Scan::Found { watched, looks } => {
+                self.found(looks, ctx);
+                if self.watching.is_some_and(|place| place != watched) {
+                    self.begin_watch(ctx);
+                }
+            }
+        }
+        if self.desired.is_some() && !same(self.desired.as_deref(), self.told.as_deref()) {
+            self.tell(ctx);
+        }
+        if std::mem::take(&mut self.read_again) {
+            self.read(ctx);
+        }
+    }
+
+    fn missing(&mut self) {
+        if self.desired.as_ref().is_none_or(|pods| !pods.is_empty()) {
+            tracing::warn!("{} does not exist: no static pods from it", self.path.display());
+        }
+        self.manifests.clear();
+        self.desired = Some(Vec::new());
+    }
+
+    fn found(&mut self, looks: BTreeMap<String, Look>, ctx: &mut Context<Msg>) {
+        let mut before = std::mem::take(&mut self.manifests);
+        for (place, look) in looks {
+            let old = before.remove(&place).unwrap_or_default();
+            self.manifests.insert(place, old.after(look, ctx.wall()));
+        }
+        let unsettled = |held: &Held| !held.settled && !held.problems.is_empty();
+        if self.manifests.values().any(unsettled) && !std::mem::replace(&mut self.settling, true) {
+            ctx.after(SETTLED_AFTER, Msg::Changed);
+        }
+    }
+
+    /// Puts the set together, tells what is wrong with it, and hands it on.
+    fn tell(&mut self, ctx: &mut Context<Msg>) {
+        let Some(pods) = self.desired.clone() else { return };
+        let set = directory::Msg::Set { source: Source::File, pods: pods.clone() };
+        match self.directory.tell(set) {
+            Ok(()) => {
+                self.sets_told += 1;
+                self.told = Some(pods);
+            }
+            Err(full) => {
+                tracing::warn!("static pods not handed on yet: {full}");
+                ctx.after(TELL_AGAIN, Msg::Tell);
+            }
+        }
+    }
+
+    fn begin_watch(&mut self, ctx: &mut Context<Msg>) {
+        if let Some(task) = self.watch.take() {
+            ctx.abort(task);
+        }
+        self.watching = None;
+        let (path, addr) = (self.path.clone(), ctx.addr().clone());
+        self.watch = Some(ctx.run(async move { Msg::Unwatched(watch(path, addr).await) }));
+    }
+
+    fn watch_stands(&mut self, place: WatchedPlace, ctx: &mut Context<Msg>) {
+        self.watching = Some(place);
+        self.watch_pause = WATCH_AGAIN;
+        self.read(ctx);
+    }
+
+    fn unwatched(&mut self, ended: &WatchEnded, ctx: &mut Context<Msg>) {
+        self.watch = None;
+        if self.watching.take().is_some() {
+            tracing::warn!("{}", sentence(ended));
+            self.read(ctx);
+        } else if !ended.transient() {
+            tracing::error!("{}: manifests are read every {:?} meanwhile", sentence(ended), self.period);
+            self.watch_pause = (self.watch_pause * 2).min(WATCH_AGAIN_AT_MOST);
+        }
+        ctx.after(self.watch_pause, Msg::Watch);
+    }
+}

@@ -1,0 +1,210 @@
+//! From the bytes of one manifest to its pods, and to sentences about what is wrong with it.
+
+use std::error::Error;
+use std::io;
+use std::panic::catch_unwind;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use logic::manifest::{ManifestError, Parsed, Source, UnknownFields, parse, static_pod};
+use logic::pod::PodView;
+
+/// The annotation that differs each time the same manifest is read.
+const SEEN: &str = "kubernetes.io/config.seen";
+/// A UID names folders: the longest that every file system takes, with room for a suffix.
+const LONGEST_UID: usize = 253;
+
+/// Why something of a source does not run.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("found {found}, expected a regular file")]
+    WrongType { found: &'static str },
+    #[error("found a link whose target is missing, expected a regular file")]
+    Dangling,
+    #[error("the file's name is not utf-8, expected a name that a log can show")]
+    Unspeakable,
+    #[error("the file cannot be read")]
+    Unreadable(#[source] io::Error),
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    #[error("items[{index}]: {source}")]
+    Item { index: usize, source: ManifestError },
+    #[error("metadata.uid: found {uid:?}, expected a name for a folder of at most {LONGEST_UID} characters")]
+    UnsafeUid { uid: String },
+    #[error("metadata.name: pod {name} stands in {holder} already, expected a name of its own")]
+    DuplicateName { name: String, holder: String },
+    #[error("metadata.uid: {uid} is the uid of a pod in {holder} already, expected a uid of its own")]
+    DuplicateUid { uid: String, holder: String },
+    #[error("the manifest broke its reader, which is a mistake of the agent")]
+    Broke,
+}
+
+/// The error and what caused it, in one sentence.
+pub(super) fn sentence(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        // Some libraries print their cause themselves.
+        if !text.ends_with(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// What one manifest holds.
+#[derive(Debug, Default)]
+pub(super) struct Manifest {
+    pub(super) pods: Vec<Pod>,
+    pub(super) problems: Vec<Refused>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl From<Refused> for Manifest {
+    fn from(refused: Refused) -> Self {
+        Manifest {
+            problems: vec![refused],
+            ..Manifest::default()
+        }
+    }
+}
+
+impl Manifest {
+    /// Reads what stands there. However bad it is, the other manifests never notice.
+    pub(super) fn read(data: &[u8], source: &Source, node_name: &str, seen: Timestamp) -> Manifest {
+        let read = || match parse(data, UnknownFields::Refuse) {
+            Ok(parsed) => Manifest::judge(parsed, source, node_name, seen),
+            Err(error) => Refused::Manifest(error).into(),
+        };
+        catch_unwind(read).unwrap_or_else(|_| Refused::Broke.into())
+    }
+
+    fn judge(parsed: Parsed, source: &Source, node_name: &str, seen: Timestamp) -> Manifest {
+        let mut manifest = Manifest {
+            warnings: parsed.warnings,
+            ..Manifest::default()
+        };
+        let many = parsed.pods.len() > 1;
+        for (index, item) in parsed.pods.into_iter().enumerate() {
+            let pod = item.map_err(Refused::Manifest).and_then(|item| {
+                manifest.warnings.extend(item.warnings);
+                static_pod(item.pod, source, node_name, seen).map_err(|error| match many {
+                    true => Refused::Item { index, source: error },
+                    false => Refused::Manifest(error),
+                })
+            });
+            match pod.and_then(with_safe_uid) {
+                Ok(pod) => manifest.pods.push(pod),
+                Err(refused) => manifest.problems.push(refused),
+            }
+        }
+        manifest
+    }
+
+    /// Takes the place of what was read before. What has not changed stays the very same object, and
+    /// as long as something is wrong, so do the pods that the mistake may hide.
+    pub(super) fn replace(&mut self, old: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
+        let adopt = |mut pod: Pod| {
+            let namesake = old.iter().find(|old| is_namesake(old, &pod));
+            let uid = pod.uid();
+            match namesake.filter(|old| old.uid() == uid) {
+                Some(old) => {
+                    keep_seen(&mut pod, old);
+                    if **old == pod { old.clone() } else { Arc::new(pod) }
+                }
+                None => Arc::new(pod),
+            }
+        };
+        let mut pods: Vec<Arc<Pod>> = std::mem::take(&mut self.pods).into_iter().map(adopt).collect();
+        if !self.problems.is_empty() {
+            let hidden = old.iter().filter(|old| !pods.iter().any(|pod| is_namesake(old, pod)));
+            let hidden: Vec<Arc<Pod>> = hidden.cloned().collect();
+            pods.extend(hidden);
+        }
+        pods
+    }
+}
+
+fn is_namesake(one: &Pod, other: &Pod) -> bool {
+    one.name() == other.name() && one.namespace() == other.namespace()
+}
+
+/// As upstream: a pod that is changed in place was first seen when it was first seen.
+fn keep_seen(pod: &mut Pod, old: &Pod) {
+    let new = pod.metadata.annotations.as_mut().and_then(|all| all.get_mut(SEEN));
+    if let (Some(new), Some(old)) = (new, old.annotations().get(SEEN)) {
+        new.clone_from(old);
+    }
+}
+
+fn with_safe_uid(pod: Pod) -> Result<Pod, Refused> {
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    let safe = |c: char| c != '/' && !c.is_control();
+    if uid.is_empty() || uid == "." || uid == ".." || uid.len() > LONGEST_UID || !uid.chars().all(safe) {
+        let uid = uid.chars().take(LONGEST_UID).collect();
+        return Err(Refused::UnsafeUid { uid });
+    }
+    Ok(pod)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Manifest {
+        let source = Source::File("/m/a.yaml".into());
+        Manifest::read(text.as_bytes(), &source, "node", Timestamp::UNIX_EPOCH)
+    }
+
+    fn pod(name: &str, image: &str) -> String {
+        format!("{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, uid: u-{name}}}, spec: {{containers: [{{name: c, image: {image}}}]}}}}")
+    }
+
+    fn list(pods: &[String]) -> String {
+        format!("{{apiVersion: v1, kind: List, items: [{}]}}", pods.join(","))
+    }
+
+    #[test]
+    fn uid_that_is_no_name_for_a_folder_is_refused_with_field_and_expectation() {
+        for bad in ["..", ".", "a/b", "../../etc", "\"a\\tb\"", &"x".repeat(254)] {
+            let text = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: a, uid: {bad}}}, spec: {{containers: [{{name: c, image: i}}]}}}}");
+            let manifest = read(&text);
+            assert!(manifest.pods.is_empty(), "{bad}");
+            let said = sentence(&manifest.problems[0]);
+            assert!(said.contains("metadata.uid") && said.contains("expected"), "{bad}: {said}");
+        }
+    }
+
+    #[test]
+    fn unchanged_pods_stay_the_very_same_object() {
+        let old = read(&list(&[pod("a", "one"), pod("b", "one")])).replace(&[]);
+        let new = read(&list(&[pod("a", "two"), pod("b", "one")])).replace(&old);
+        assert!(!Arc::ptr_eq(&old[0], &new[0]));
+        assert!(Arc::ptr_eq(&old[1], &new[1]));
+    }
+
+    #[test]
+    fn a_mistake_keeps_the_pods_that_it_may_hide() {
+        let old = read(&list(&[pod("a", "one"), pod("b", "one")])).replace(&[]);
+        let mut broken = read(&list(&[pod("a", "two"), "{apiVersion: v1, kind: Pod, metadata: {nome: b}}".into()]));
+        assert_eq!(broken.problems.len(), 1, "{:?}", broken.problems);
+        let new = broken.replace(&old);
+        assert_eq!(new.len(), 2);
+        assert!(Arc::ptr_eq(&old[1], &new[1]));
+        let gone = read(&list(&[pod("a", "two")])).replace(&new);
+        assert_eq!(gone.len(), 1);
+    }
+
+    #[test]
+    fn a_pod_changed_in_place_keeps_when_it_was_first_seen() {
+        let old = read(&pod("a", "one")).replace(&[]);
+        let source = Source::File("/m/a.yaml".into());
+        let later = Timestamp::from_second(77).unwrap();
+        let new = Manifest::read(pod("a", "two").as_bytes(), &source, "node", later).replace(&old);
+        assert_eq!(new[0].annotations()[SEEN], old[0].annotations()[SEEN]);
+    }
+}

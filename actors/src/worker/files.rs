@@ -1,0 +1,141 @@
+//! A pod's folders and links on the node: made before its containers, removed after them.
+//!
+//! Layout as upstream's (pkg/kubelet/kubelet_pods.go, kuberuntime/legacy.go, 1.36): `ROOT/pods/UID` with
+//! `volumes`, `plugins` and `containers`; `LOGS/NAMESPACE_NAME_UID/CONTAINER`; links in `/var/log/containers`.
+//! Every function works in the blocking pool. What fails here is logged: the runtime's own error follows.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use logic::container::{ContainerConfig, Origin};
+use logic::labels;
+use logic::pod::PodView;
+use logic::sandbox::NodePolicy;
+use logic::types::ContainerId;
+
+/// A log folder that lists more names than this belongs to nobody of ours.
+const LOG_NAMES: usize = 10_000;
+
+/// By container, the restart count that its logs suggest.
+pub(super) async fn log_counts(logs: PathBuf, pod: Arc<Pod>) -> BTreeMap<String, u32> {
+    let folder = log_folder(&logs, &pod);
+    let names: Vec<String> = pod.all_containers().map(|(_, container)| container.name.clone()).collect();
+    blocking(move || {
+        let count = |name: String| {
+            let files = log_files(&folder.join(&name)).ok()?;
+            let count = labels::restart_count_from_logs(files.iter().map(String::as_str));
+            Some((name, count))
+        };
+        Ok(names.into_iter().filter_map(count).collect())
+    })
+    .await
+    .unwrap_or_default()
+}
+
+fn log_files(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = fs::read_dir(folder)?.take(LOG_NAMES);
+    entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+}
+
+/// Makes the pod's own folders and its log folder.
+pub(super) async fn make_pod_folders(pod: &Pod, node: &NodePolicy) {
+    let root = pod_folder(node, pod);
+    let logs = log_folder(&node.pod_logs_dir, pod);
+    let made = blocking(move || {
+        for folder in ["volumes", "plugins", "containers"] {
+            DirBuilder::new().recursive(true).mode(0o750).create(root.join(folder))?;
+        }
+        DirBuilder::new().recursive(true).mode(0o755).create(&logs)
+    });
+    log("cannot make the pod's folders", made.await);
+}
+
+/// Makes a container's log folder and the files that its mounts need.
+pub(super) async fn make_container_files(pod: &Pod, config: &ContainerConfig, node: &NodePolicy) {
+    let logs = log_folder(&node.pod_logs_dir, pod).join(&config.name);
+    let files = config.mounts.iter().filter(|mount| mount.origin == Origin::TerminationMessage);
+    let files: Vec<PathBuf> = files.map(|mount| mount.host_path.clone()).collect();
+    let made = blocking(move || {
+        DirBuilder::new().recursive(true).mode(0o755).create(&logs)?;
+        for file in files {
+            if let Some(folder) = file.parent() {
+                DirBuilder::new().recursive(true).mode(0o750).create(folder)?;
+            }
+            OpenOptions::new().create(true).append(true).mode(0o666).open(&file)?;
+            // The container's user writes it, whoever that is; the umask does not count.
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o666))?;
+        }
+        Ok(())
+    });
+    log("cannot make the container's files", made.await);
+}
+
+/// Links the log where cluster log collectors look for it.
+pub(super) async fn link_legacy_log(pod: &Pod, config: &ContainerConfig, id: &ContainerId, node: &NodePolicy) {
+    let target = log_folder(&node.pod_logs_dir, pod).join(&config.log_path);
+    let link = labels::legacy_log_link(pod, &config.name, id);
+    let linked = blocking(move || {
+        if let Some(folder) = link.parent() {
+            DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+        }
+        match symlink(&target, &link) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            result => result,
+        }
+    });
+    log("cannot link the container's log", linked.await);
+}
+
+pub(super) async fn unlink_legacy_log(pod: &Pod, container: &str, id: &ContainerId) {
+    let link = labels::legacy_log_link(pod, container, id);
+    log("cannot unlink the container's log", blocking(move || absent(fs::remove_file(&link))).await);
+}
+
+/// Removes a pod's logs and folders. A folder that may hold mounts is removed only when it is empty.
+pub(super) async fn remove_pod_folders(pod: &Pod, node: &NodePolicy) {
+    let root = pod_folder(node, pod);
+    let logs = log_folder(&node.pod_logs_dir, pod);
+    let removed = blocking(move || {
+        absent(fs::remove_dir_all(&logs))?;
+        absent(fs::remove_dir_all(root.join("containers")))?;
+        for folder in [root.join("plugins"), root.join("volumes"), root.clone()] {
+            absent(fs::remove_dir(folder))?;
+        }
+        Ok(())
+    });
+    log("cannot remove the pod's folders", removed.await);
+}
+
+/// `ROOT/pods/UID`. A UID that is no plain name leads nowhere but to a folder of its own.
+fn pod_folder(node: &NodePolicy, pod: &Pod) -> PathBuf {
+    node.root_dir.join("pods").join(pod.uid().as_str().replace('/', "_"))
+}
+
+fn log_folder(logs: &Path, pod: &Pod) -> PathBuf {
+    labels::pod_log_directory(logs, pod.namespace(), pod.name(), &pod.uid())
+}
+
+fn absent(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(io::Error::other(error)),
+    }
+}
+
+fn log(what: &str, result: io::Result<()>) {
+    if let Err(error) = result {
+        tracing::warn!("{what}: {error}");
+    }
+}

@@ -1,0 +1,66 @@
+//! What a worker remembers beyond the life of the agent.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kernel::Addr;
+use logic::types::{ContainerState, PodUid, RuntimePod};
+
+use crate::records::{self, Record};
+
+/// The keeper answers from memory.
+const LOAD_WITHIN: Duration = Duration::from_secs(5);
+
+/// The record, and what of it is already kept.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    pub(super) record: Record,
+    kept: Record,
+}
+
+impl Memory {
+    /// Takes up what an earlier life left.
+    pub(super) async fn load(&mut self, uid: &PodUid, records: &Addr<records::Msg>) {
+        let load = |reply| records::Msg::Load { uid: uid.clone(), reply };
+        match records.ask(LOAD_WITHIN, load).await {
+            Ok(record) => self.record = record.unwrap_or_default(),
+            Err(error) => tracing::warn!(%uid, "starting without this pod's record: {error}"),
+        }
+        self.kept = self.record.clone();
+    }
+
+    /// The pod begins now, unless it began in an earlier life.
+    pub(super) fn begin(&mut self, now: Timestamp) {
+        self.record.started.get_or_insert(now);
+    }
+
+    /// Whether no earlier life left anything.
+    pub(super) fn is_new(&self) -> bool {
+        self.kept.started.is_none()
+    }
+
+    /// Dates the exits that are seen for the first time, forgets those of removed containers.
+    pub(super) fn note_exits(&mut self, pod: &RuntimePod, now: Timestamp) {
+        let exited = pod.containers.iter().filter(|container| container.state == ContainerState::Exited);
+        let noted = exited.map(|container| {
+            let at = self.record.exits.get(&container.id).copied();
+            (container.id.clone(), at.unwrap_or(now))
+        });
+        self.record.exits = noted.collect();
+    }
+
+    /// Has the record kept, if it differs from what is.
+    pub(super) fn save(&mut self, uid: &PodUid, records: &Addr<records::Msg>) {
+        if self.record == self.kept {
+            return;
+        }
+        let keep = records::Msg::Keep {
+            uid: uid.clone(),
+            record: Box::new(self.record.clone()),
+        };
+        match records.tell(keep) {
+            Ok(()) => self.kept = self.record.clone(),
+            Err(full) => tracing::warn!("record not kept: {full}"),
+        }
+    }
+}

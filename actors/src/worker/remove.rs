@@ -1,0 +1,52 @@
+//! Removing what a pod leaves behind: dead instances while it lives, everything when it is gone.
+
+use std::time::Duration;
+
+use futures_util::future::{join_all, try_join_all};
+use k8s_openapi::api::core::v1::Pod;
+use logic::gc::Garbage;
+use logic::types::{PodUid, RuntimePod};
+
+use super::carry::{Problem, Report};
+use super::{Peers, files};
+use crate::runtime::RuntimeError;
+
+/// The key of garbage among the held.
+pub(super) const GARBAGE: &str = "\u{0}garbage";
+/// Garbage that could not be removed can wait.
+const GARBAGE_AGAIN: Duration = Duration::from_secs(60);
+
+/// Removes dead instances; what fails waits for its time.
+pub(super) async fn garbage(peers: &Peers, uid: &PodUid, garbage: Garbage) -> Report {
+    let containers = garbage.containers.iter().map(|id| peers.runtime.remove_container(id));
+    let mut results = join_all(containers).await;
+    if results.iter().all(Result::is_ok) {
+        let sandboxes = garbage.sandboxes.iter().map(|id| peers.runtime.remove_sandbox(id));
+        results.extend(join_all(sandboxes).await);
+    }
+    let mut problems = Vec::new();
+    for error in results.into_iter().filter_map(Result::err) {
+        tracing::warn!(pod = %uid, "cannot remove a dead instance: {error}");
+        let problem = Problem {
+            waiting: None,
+            again_after: GARBAGE_AGAIN,
+        };
+        problems.push((GARBAGE.to_owned(), problem));
+    }
+    Report {
+        problems,
+        started: Vec::new(),
+        runtime: peers.runtime.pod(uid).await,
+    }
+}
+
+/// Removes a stopped pod's containers, sandboxes, logs and folders.
+pub(super) async fn everything(peers: &Peers, pod: &Pod, runtime: &RuntimePod) -> Result<(), RuntimeError> {
+    for container in &runtime.containers {
+        files::unlink_legacy_log(pod, &container.name, &container.id).await;
+    }
+    try_join_all(runtime.containers.iter().map(|container| peers.runtime.remove_container(&container.id))).await?;
+    try_join_all(runtime.sandboxes.iter().map(|sandbox| peers.runtime.remove_sandbox(&sandbox.id))).await?;
+    files::remove_pod_folders(pod, &peers.rules.node).await;
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! The causal line of a pod: why each thing was done, when, and how often.
+
+use std::collections::VecDeque;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use logic::pod::PodView;
+use logic::types::{Weight, Why};
+use serde::{Deserialize, Serialize};
+
+use super::Stage;
+use crate::events::{Object, Recorder, Type};
+
+/// Lines kept a pod: a crash loop's last hour, under 10 KiB.
+const KEPT: usize = 40;
+
+/// The answer of `oxctl why POD`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Explanation {
+    pub pod: String,
+    pub stage: String,
+    pub phase: String,
+    /// What each container waits for or did last, by name.
+    pub containers: Vec<(String, String)>,
+    pub lines: Vec<Line>,
+}
+
+/// One reason, and when it held.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Line {
+    pub first: Timestamp,
+    pub last: Timestamp,
+    pub count: u32,
+    pub why: Why,
+}
+
+/// The reasons of one pod.
+#[derive(Debug, Default)]
+pub(super) struct Whys {
+    lines: VecDeque<Line>,
+    current: Vec<Why>,
+}
+
+impl Whys {
+    /// Notes the reasons of a plan. One that the plan before had too is no news.
+    pub(super) fn tell(&mut self, pod: &Pod, whys: &[Why], now: Timestamp, recorder: &Recorder) {
+        let current = std::mem::replace(&mut self.current, whys.to_vec());
+        for why in whys.iter().filter(|why| !current.contains(why)) {
+            let r#type = match why.weight {
+                Weight::Note => None,
+                Weight::Normal => Some(Type::Normal),
+                Weight::Warning => Some(Type::Warning),
+            };
+            if let Some(r#type) = r#type {
+                let object = object(pod, why.object.as_deref());
+                recorder.record(now, r#type, object, &why.reason, why.message.clone());
+            }
+            self.note(why, now);
+        }
+    }
+
+    fn note(&mut self, why: &Why, now: Timestamp) {
+        if let Some(line) = self.lines.iter_mut().find(|line| line.why == *why) {
+            line.last = now;
+            line.count += 1;
+            return;
+        }
+        if self.lines.len() == KEPT {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(Line {
+            first: now,
+            last: now,
+            count: 1,
+            why: why.clone(),
+        });
+    }
+
+    pub(super) fn explain(&self, pod: String, stage: Stage, status: Option<&PodStatus>) -> Explanation {
+        let mut lines: Vec<Line> = self.lines.iter().cloned().collect();
+        lines.sort_by_key(|line| line.last);
+        Explanation {
+            pod,
+            stage: format!("{stage:?}"),
+            phase: status.and_then(|status| status.phase.clone()).unwrap_or_default(),
+            containers: status.map(containers).unwrap_or_default(),
+            lines,
+        }
+    }
+}
+
+fn containers(status: &PodStatus) -> Vec<(String, String)> {
+    let init = status.init_container_statuses.iter().flatten();
+    let all = init.chain(status.container_statuses.iter().flatten());
+    let line = |status: &k8s_openapi::api::core::v1::ContainerStatus| {
+        let state = status.state.clone().unwrap_or_default();
+        let waiting = state.waiting.map(|waiting| {
+            let reason = waiting.reason.unwrap_or_default();
+            match waiting.message {
+                Some(message) if !message.is_empty() => format!("waiting: {reason}: {message}"),
+                Some(_) | None => format!("waiting: {reason}"),
+            }
+        });
+        let ended = state.terminated.map(|ended| {
+            format!("terminated: {}, exit code {}", ended.reason.unwrap_or_default(), ended.exit_code)
+        });
+        let text = waiting.or(ended).unwrap_or_else(|| "running".to_owned());
+        (status.name.clone(), format!("{text}, {} restarts", status.restart_count))
+    };
+    all.map(line).collect()
+}
+
+/// Records an event about the pod or one of its containers, now.
+pub(super) fn event(
+    recorder: &Recorder,
+    pod: &Pod,
+    container: Option<&str>,
+    r#type: Type,
+    reason: &str,
+    message: String,
+) {
+    let now = Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH);
+    recorder.record(now, r#type, object(pod, container), reason, message);
+}
+
+/// The pod, or one of its containers, as events name it.
+pub(crate) fn object(pod: &Pod, container: Option<&str>) -> Object {
+    let list = container.map(|name| match pod.container(name) {
+        Some((logic::types::ContainerKind::Init, _)) => format!("spec.initContainers{{{name}}}"),
+        Some((logic::types::ContainerKind::App, _)) | None => format!("spec.containers{{{name}}}"),
+    });
+    Object {
+        kind: "Pod".to_owned(),
+        namespace: pod.namespace().to_owned(),
+        name: pod.name().to_owned(),
+        uid: pod.uid().to_string(),
+        field_path: list.unwrap_or_default(),
+    }
+}

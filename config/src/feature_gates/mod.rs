@@ -1,0 +1,158 @@
+//! Which features are on. A gate that nobody knows is refused, one that is locked cannot be turned,
+//! and `AllAlpha` and `AllBeta` turn what nobody named.
+
+mod table;
+
+use std::collections::BTreeMap;
+
+/// Where a gate stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Alpha,
+    Beta,
+    /// Generally available, or deprecated: `AllAlpha` and `AllBeta` leave it alone.
+    Settled,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Gate {
+    on: bool,
+    stage: Stage,
+    locked: bool,
+}
+
+fn gate(name: &str) -> Option<Gate> {
+    let groups = [
+        (table::ALPHA, false, Stage::Alpha, false),
+        (table::BETA_ON, true, Stage::Beta, false),
+        (table::BETA_OFF, false, Stage::Beta, false),
+        (table::SETTLED_ON, true, Stage::Settled, false),
+        (table::SETTLED_OFF, false, Stage::Settled, false),
+        (table::LOCKED_ON, true, Stage::Settled, true),
+        (table::LOCKED_OFF, false, Stage::Settled, true),
+    ];
+    groups
+        .into_iter()
+        .find(|(names, ..)| names.contains(&name))
+        .map(|(_, on, stage, locked)| Gate { on, stage, locked })
+}
+
+/// Why a set of gates is refused.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum GateError {
+    #[error("unrecognized feature gate: {0}")]
+    Unknown(String),
+    #[error("cannot set feature gate {name} to {wanted}, feature is locked to {locked}")]
+    Locked { name: String, wanted: bool, locked: bool },
+    #[error("{name} is enabled, but depends on features that are disabled: {}", .off.join(", "))]
+    Needs { name: &'static str, off: Vec<&'static str> },
+}
+
+/// The gates as somebody set them, over their defaults.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FeatureGates {
+    set: BTreeMap<String, bool>,
+}
+
+impl FeatureGates {
+    /// Checks a set of gates.
+    pub fn new(set: &BTreeMap<String, bool>) -> Result<Self, GateError> {
+        for (name, &wanted) in set {
+            match gate(name) {
+                _ if matches!(name.as_str(), "AllAlpha" | "AllBeta") => {}
+                None => return Err(GateError::Unknown(name.clone())),
+                Some(gate) if gate.locked && gate.on != wanted => {
+                    let name = name.clone();
+                    return Err(GateError::Locked { name, wanted, locked: gate.on });
+                }
+                Some(_) => {}
+            }
+        }
+        let gates = FeatureGates { set: set.clone() };
+        for &(name, needs) in table::NEEDS {
+            let off: Vec<_> = needs.iter().copied().filter(|name| !gates.enabled(name)).collect();
+            if gates.enabled(name) && !off.is_empty() {
+                return Err(GateError::Needs { name, off });
+            }
+        }
+        Ok(gates)
+    }
+
+    /// Tells whether a feature is on; one that 1.36 does not know is off.
+    pub fn enabled(&self, name: &str) -> bool {
+        if let Some(on) = self.set.get(name) {
+            return *on;
+        }
+        let Some(gate) = gate(name) else { return false };
+        let all = match gate.stage {
+            Stage::Alpha => self.set.get("AllAlpha"),
+            Stage::Beta => self.set.get("AllBeta"),
+            Stage::Settled => None,
+        };
+        *all.unwrap_or(&gate.on)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gates(set: &[(&str, bool)]) -> Result<FeatureGates, GateError> {
+        FeatureGates::new(&set.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect())
+    }
+
+    #[test]
+    fn no_gate_stands_in_two_groups() {
+        let mut names: Vec<_> = [
+            table::ALPHA,
+            table::BETA_ON,
+            table::BETA_OFF,
+            table::SETTLED_ON,
+            table::SETTLED_OFF,
+            table::LOCKED_ON,
+            table::LOCKED_OFF,
+        ]
+        .concat();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        for (name, needs) in table::NEEDS {
+            assert!(gate(name).is_some() && needs.iter().all(|name| gate(name).is_some()), "{name}");
+        }
+    }
+
+    #[test]
+    fn unknown_and_locked_gates_are_refused() {
+        assert_eq!(gates(&[("Nonsense", true)]).unwrap_err().to_string(), "unrecognized feature gate: Nonsense");
+        assert_eq!(
+            gates(&[("NodeSwap", false)]).unwrap_err().to_string(),
+            "cannot set feature gate NodeSwap to false, feature is locked to true"
+        );
+        assert!(gates(&[("NodeSwap", true)]).unwrap().enabled("NodeSwap"));
+    }
+
+    #[test]
+    fn all_alpha_turns_what_nobody_named() {
+        let gates = gates(&[("AllAlpha", true), ("EventedPLEG", false)]).unwrap();
+        assert!(gates.enabled("MemoryQoS"));
+        assert!(!gates.enabled("EventedPLEG"));
+        assert!(!gates.enabled("SELinuxMount"));
+    }
+
+    #[test]
+    fn all_beta_leaves_what_is_settled() {
+        let gates = gates(&[("AllBeta", false)]).unwrap();
+        assert!(!gates.enabled("KubeletCrashLoopBackOffMax"));
+        assert!(gates.enabled("NodeSwap"));
+        assert!(!gates.enabled("NoSuchGate"));
+    }
+
+    #[test]
+    fn a_gate_needs_what_it_depends_on() {
+        assert_eq!(
+            gates(&[("GracefulNodeShutdown", false)]).unwrap_err().to_string(),
+            "GracefulNodeShutdownBasedOnPodPriority is enabled, but depends on features that are disabled: GracefulNodeShutdown"
+        );
+    }
+}

@@ -1,0 +1,282 @@
+//! The command line, as pflag reads it: `--flag value`, `--flag=value`, `--switch`, `-v 2`, `-v=2`,
+//! `_` as good as `-`. This is stage one: what was typed, nothing read from anywhere, nothing merged.
+
+pub(crate) mod table;
+mod usage;
+mod value;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::kubelet_configuration::GoDuration;
+use crate::names;
+use table::{Flag, Sets, Status};
+
+pub(crate) use usage::usage;
+
+/// The kubelet's settings that are flags only, and ours.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct KubeletFlags {
+    pub config: String,
+    pub config_dir: String,
+    pub kubeconfig: String,
+    pub bootstrap_kubeconfig: String,
+    pub cert_dir: String,
+    pub root_dir: String,
+    pub hostname_override: String,
+    pub node_ip: String,
+    pub node_labels: BTreeMap<String, String>,
+    pub cloud_provider: String,
+    pub runtime_cgroups: String,
+    pub image_credential_provider_config: String,
+    pub image_credential_provider_bin_dir: String,
+    pub lock_file: String,
+    pub exit_on_lock_contention: bool,
+    pub housekeeping_interval: GoDuration,
+    pub minimum_container_ttl_duration: GoDuration,
+    pub maximum_dead_containers_per_container: i32,
+    pub maximum_dead_containers: i32,
+    pub register_schedulable: bool,
+    pub experimental_mounter_path: String,
+    pub experimental_allocatable_ignore_eviction: bool,
+
+    // Ours.
+    pub plugins: String,
+    pub admin_socket: String,
+}
+
+impl Default for KubeletFlags {
+    fn default() -> Self {
+        KubeletFlags {
+            config: String::new(),
+            config_dir: String::new(),
+            kubeconfig: String::new(),
+            bootstrap_kubeconfig: String::new(),
+            cert_dir: "/var/lib/kubelet/pki".to_owned(),
+            root_dir: "/var/lib/kubelet".to_owned(),
+            hostname_override: String::new(),
+            node_ip: String::new(),
+            node_labels: BTreeMap::new(),
+            cloud_provider: String::new(),
+            runtime_cgroups: String::new(),
+            image_credential_provider_config: String::new(),
+            image_credential_provider_bin_dir: String::new(),
+            lock_file: String::new(),
+            exit_on_lock_contention: false,
+            housekeeping_interval: GoDuration::from_secs(10),
+            minimum_container_ttl_duration: GoDuration::ZERO,
+            maximum_dead_containers_per_container: 1,
+            maximum_dead_containers: -1,
+            register_schedulable: true,
+            experimental_mounter_path: String::new(),
+            experimental_allocatable_ignore_eviction: false,
+            plugins: String::new(),
+            admin_socket: "/run/oxlet/admin.sock".to_owned(),
+        }
+    }
+}
+
+/// Why a command line cannot be used.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum FlagError {
+    #[error("unknown flag: --{0}")]
+    Unknown(String),
+    #[error("unknown shorthand flag: {short:?} in -{shorts}")]
+    UnknownShort { short: char, shorts: String },
+    #[error("bad flag syntax: {0}")]
+    Syntax(String),
+    #[error("flag needs an argument: {0}")]
+    NoValue(String),
+    #[error("invalid argument {text:?} for \"--{flag}\" flag: {expected}")]
+    Value { flag: &'static str, text: String, expected: String },
+    #[error("unknown command {0}")]
+    Command(String),
+    #[error("argument {0:?} is not UTF-8")]
+    NotText(OsString),
+    #[error("--exit-on-lock-contention needs --lock-file")]
+    NoLockFile,
+    #[error(
+        "unknown 'kubernetes.io' or 'k8s.io' labels in --node-labels: {}; a node may set those \
+         under kubelet.kubernetes.io and node.kubernetes.io, and {}",
+        .0.join(", "), names::NODE_LABELS.join(", ")
+    )]
+    ReservedLabels(Vec<String>),
+    #[error("invalid node labels in --node-labels: {}", .0.join("; "))]
+    Labels(Vec<String>),
+    #[error("bad --node-ip {node_ip:?}: {why}")]
+    NodeIp { node_ip: String, why: &'static str },
+}
+
+/// What was typed.
+#[derive(Debug, Default)]
+pub(crate) struct LowArgs {
+    /// Values for fields of the KubeletConfiguration, by path.
+    pub(crate) configuration: BTreeMap<&'static str, Value>,
+    /// Values for [`KubeletFlags`], by flag name.
+    pub(crate) own: Map<String, Value>,
+    /// Every flag that was typed.
+    used: BTreeSet<&'static str>,
+    pub(crate) help: bool,
+    pub(crate) version: Option<String>,
+}
+
+impl LowArgs {
+    /// Reads arguments, the program's own name not among them.
+    pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<LowArgs, FlagError> {
+        let mut low = LowArgs::default();
+        let mut args = args.into_iter().map(|arg| arg.into_string().map_err(FlagError::NotText));
+        let mut first_word = None;
+        while let Some(arg) = args.next().transpose()? {
+            if arg == "--" {
+                first_word = first_word.or(args.next().transpose()?);
+                break;
+            } else if let Some(long) = arg.strip_prefix("--") {
+                low.long(long, &mut args)?;
+            } else if arg.len() > 1 && arg.starts_with('-') {
+                low.shorts(&arg[1..], &mut args)?;
+            } else {
+                first_word.get_or_insert(arg);
+            }
+        }
+        match first_word {
+            Some(word) => Err(FlagError::Command(word)),
+            None => Ok(low),
+        }
+    }
+
+    fn long(
+        &mut self,
+        text: &str,
+        rest: &mut impl Iterator<Item = Result<String, FlagError>>,
+    ) -> Result<(), FlagError> {
+        if text.starts_with(['-', '=']) {
+            return Err(FlagError::Syntax(format!("--{text}")));
+        }
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (text, None),
+        };
+        let flag = table::by_name(name).ok_or_else(|| FlagError::Unknown(name.to_owned()))?;
+        let value = match (value, flag.kind.alone()) {
+            (Some(value), _) => value,
+            (None, Some(alone)) => alone.to_owned(),
+            (None, None) => rest
+                .next()
+                .transpose()?
+                .ok_or_else(|| FlagError::NoValue(format!("--{}", flag.name)))?,
+        };
+        self.set(flag, &value)
+    }
+
+    fn shorts(
+        &mut self,
+        shorts: &str,
+        rest: &mut impl Iterator<Item = Result<String, FlagError>>,
+    ) -> Result<(), FlagError> {
+        let mut left = shorts;
+        while let Some(short) = left.chars().next() {
+            left = &left[short.len_utf8()..];
+            let flag = table::by_short(short).ok_or_else(|| FlagError::UnknownShort {
+                short,
+                shorts: shorts.to_owned(),
+            })?;
+            if let Some(value) = left.strip_prefix('=') {
+                return self.set(flag, value);
+            } else if let Some(alone) = flag.kind.alone() {
+                self.set(flag, alone)?;
+            } else if left.is_empty() {
+                let missing = || FlagError::NoValue(format!("{short:?} in -{shorts}"));
+                let value = rest.next().transpose()?.ok_or_else(missing)?;
+                return self.set(flag, &value);
+            } else {
+                return self.set(flag, left);
+            }
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, flag: &'static Flag, text: &str) -> Result<(), FlagError> {
+        self.used.insert(flag.name);
+        let so_far = match flag.sets {
+            Sets::Configuration(path) => self.configuration.remove(path),
+            Sets::Own => self.own.remove(flag.name),
+            Sets::Nothing | Sets::Answer => None,
+        };
+        let value = flag.kind.read(text, so_far).map_err(|expected| FlagError::Value {
+            flag: flag.name,
+            text: text.to_owned(),
+            expected,
+        })?;
+        match (flag.sets, value) {
+            (Sets::Configuration(path), Some(value)) => {
+                self.configuration.insert(path, value);
+            }
+            (Sets::Own, Some(value)) => {
+                self.own.insert(flag.name.to_owned(), value);
+            }
+            (Sets::Answer, Some(Value::Bool(help))) => self.help = help,
+            (Sets::Answer, Some(Value::String(version))) => self.version = Some(version),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Returns the flags-only settings, checked.
+    pub(crate) fn kubelet_flags(&self) -> Result<KubeletFlags, FlagError> {
+        let flags: KubeletFlags = serde_json::from_value(Value::Object(self.own.clone()))
+            .expect("every kind of flag gives what its field takes: a test sets each of them");
+        check_labels(&flags.node_labels)?;
+        if flags.exit_on_lock_contention && flags.lock_file.is_empty() {
+            return Err(FlagError::NoLockFile);
+        }
+        Ok(flags)
+    }
+
+    /// Returns what an operator should know about the flags that were typed.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let typed = |wanted: fn(Status) -> bool| {
+            let names = table::all().filter(|flag| self.used.contains(flag.name));
+            let names = names.filter(|flag| wanted(flag.status)).map(|flag| format!("--{}", flag.name));
+            names.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
+        };
+        let deprecated = typed(|status| status == Status::Deprecated);
+        let removed = typed(|status| matches!(status, Status::Removed(_)));
+        let mut warnings = Vec::new();
+        if !deprecated.is_empty() {
+            warnings.push(format!(
+                "deprecated flags, better set in the file that --config names: {deprecated}"
+            ));
+        }
+        if !removed.is_empty() {
+            warnings.push(format!(
+                "flags without effect, removed from the kubelet before 1.36: {removed}"
+            ));
+        }
+        warnings
+    }
+
+    /// Tells whether a flag was typed.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.used.contains(name)
+    }
+}
+
+fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), FlagError> {
+    let reserved: Vec<_> = labels.keys().filter(|key| names::reserved_label(key)).cloned().collect();
+    if !reserved.is_empty() {
+        return Err(FlagError::ReservedLabels(reserved));
+    }
+    let wrong: Vec<_> = labels
+        .iter()
+        .flat_map(|(key, value)| [names::qualified_name(key), names::label_value(value)])
+        .filter_map(Result::err)
+        .collect();
+    if wrong.is_empty() { Ok(()) } else { Err(FlagError::Labels(wrong)) }
+}
+
+#[cfg(test)]
+mod tests;

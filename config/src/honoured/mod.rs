@@ -1,0 +1,236 @@
+//! What this version does with each setting. Whoever makes a setting work changes its row here; a
+//! test holds the table and the types together, so none is forgotten.
+
+use serde_json::Value;
+
+use crate::document;
+use crate::flags::KubeletFlags;
+use crate::kubelet_configuration::KubeletConfiguration;
+use Honour::{Honoured, NoEffect, NotYet, Refused};
+
+/// What becomes of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Honour {
+    /// It does what it does in the kubelet.
+    Honoured,
+    /// It is checked, and then nothing happens: an operator who sets it is told so.
+    NotYet,
+    /// It has no effect here by design, or none in the kubelet either.
+    NoEffect,
+    /// Validation refuses it, as upstream's does.
+    Refused,
+}
+
+/// Every field of the KubeletConfiguration, in the order of the structure. A path stands for all
+/// that is below it.
+#[rustfmt::skip]
+pub const FIELDS: [(&str, Honour); 129] = [
+    // Where pods come from.
+    ("staticPodPath", Honoured),
+    ("staticPodURL", Honoured),
+    ("staticPodURLHeader", Honoured),
+    ("syncFrequency", Honoured),
+    ("fileCheckFrequency", Honoured),
+    ("httpCheckFrequency", Honoured),
+    ("runOnce", Refused),
+    ("maxPods", NotYet),
+    ("podsPerCore", NotYet),
+    ("podCIDR", NotYet),
+    ("podPidsLimit", NotYet),
+    // Servers.
+    ("enableServer", NotYet),
+    ("address", Honoured),
+    ("port", NotYet),
+    ("readOnlyPort", Honoured),
+    ("healthzPort", Honoured),
+    ("healthzBindAddress", Honoured),
+    ("tlsCertFile", NotYet),
+    ("tlsPrivateKeyFile", NotYet),
+    ("tlsCipherSuites", NotYet),
+    ("tlsCurvePreferences", NotYet),
+    ("tlsMinVersion", NotYet),
+    ("rotateCertificates", NotYet),
+    ("serverTLSBootstrap", NotYet),
+    ("authentication", NotYet),
+    ("authorization", NotYet),
+    ("streamingConnectionIdleTimeout", NoEffect),
+    ("enableDebuggingHandlers", NotYet),
+    ("enableContentionProfiling", NotYet),
+    ("enableProfilingHandler", NotYet),
+    ("enableDebugFlagsHandler", NotYet),
+    ("enableSystemLogHandler", NotYet),
+    ("enableSystemLogQuery", NotYet),
+    ("showHiddenMetricsForVersion", NotYet),
+    // The container runtime and its images.
+    ("containerRuntimeEndpoint", Honoured),
+    ("imageServiceEndpoint", Honoured),
+    ("runtimeRequestTimeout", Honoured),
+    ("registryPullQPS", NotYet),
+    ("registryBurst", NotYet),
+    ("serializeImagePulls", Honoured),
+    ("maxParallelImagePulls", Honoured),
+    ("imagePullCredentialsVerificationPolicy", NotYet),
+    ("preloadedImagesVerificationAllowlist", NotYet),
+    ("imageMinimumGCAge", NotYet),
+    ("imageMaximumGCAge", NotYet),
+    ("imageGCHighThresholdPercent", NotYet),
+    ("imageGCLowThresholdPercent", NotYet),
+    ("crashLoopBackOff", Honoured),
+    // The API server and the node object.
+    ("registerNode", NotYet),
+    ("registerWithTaints", NotYet),
+    ("providerID", NotYet),
+    ("nodeStatusUpdateFrequency", NotYet),
+    ("nodeStatusReportFrequency", NotYet),
+    ("nodeLeaseDurationSeconds", NotYet),
+    ("nodeStatusMaxImages", NotYet),
+    ("contentType", NotYet),
+    ("kubeAPIQPS", NotYet),
+    ("kubeAPIBurst", NotYet),
+    ("eventRecordQPS", NotYet),
+    ("eventBurst", NotYet),
+    ("configMapAndSecretChangeDetectionStrategy", NotYet),
+    // Names and networks.
+    ("clusterDomain", Honoured),
+    ("clusterDNS", Honoured),
+    ("resolvConf", Honoured),
+    ("hairpinMode", NotYet),
+    ("makeIPTablesUtilChains", NotYet),
+    ("iptablesMasqueradeBit", NoEffect),
+    ("iptablesDropBit", NoEffect),
+    // Cgroups and resources.
+    ("cgroupDriver", NotYet),
+    ("cgroupRoot", NotYet),
+    ("cgroupsPerQOS", NotYet),
+    ("kubeletCgroups", NotYet),
+    ("systemCgroups", NotYet),
+    ("failCgroupV1", Honoured),
+    ("singleProcessOOMKill", NotYet),
+    ("cpuManagerPolicy", NotYet),
+    ("cpuManagerPolicyOptions", NotYet),
+    ("cpuManagerReconcilePeriod", NotYet),
+    ("memoryManagerPolicy", NotYet),
+    ("topologyManagerPolicy", NotYet),
+    ("topologyManagerScope", NotYet),
+    ("topologyManagerPolicyOptions", NotYet),
+    ("qosReserved", NotYet),
+    ("cpuCFSQuota", NotYet),
+    ("cpuCFSQuotaPeriod", NotYet),
+    ("systemReserved", NotYet),
+    ("kubeReserved", NotYet),
+    ("reservedSystemCPUs", NotYet),
+    ("systemReservedCgroup", NotYet),
+    ("kubeReservedCgroup", NotYet),
+    ("enforceNodeAllocatable", NotYet),
+    ("reservedMemory", NotYet),
+    ("memorySwap", NotYet),
+    ("failSwapOn", NotYet),
+    ("memoryThrottlingFactor", NotYet),
+    ("memoryReservationPolicy", NotYet),
+    ("oomScoreAdj", NotYet),
+    ("maxOpenFiles", NotYet),
+    ("protectKernelDefaults", NotYet),
+    ("allowedUnsafeSysctls", NotYet),
+    ("seccompDefault", NotYet),
+    ("userNamespaces", NotYet),
+    ("localStorageCapacityIsolation", NotYet),
+    // Eviction.
+    ("evictionHard", NotYet),
+    ("evictionSoft", NotYet),
+    ("evictionSoftGracePeriod", NotYet),
+    ("evictionPressureTransitionPeriod", NotYet),
+    ("evictionMaxPodGracePeriod", NotYet),
+    ("evictionMinimumReclaim", NotYet),
+    ("mergeDefaultEvictionSettings", NotYet),
+    ("kernelMemcgNotification", NotYet),
+    // Volumes and logs.
+    ("volumeStatsAggPeriod", NotYet),
+    ("volumePluginDir", NotYet),
+    ("enableControllerAttachDetach", NotYet),
+    ("podLogsDir", Honoured),
+    ("containerLogMaxSize", NotYet),
+    ("containerLogMaxFiles", NotYet),
+    ("containerLogMaxWorkers", NotYet),
+    ("containerLogMonitorInterval", NotYet),
+    // The agent itself.
+    ("featureGates", Honoured),
+    ("logging.format", Honoured),
+    ("logging.verbosity", Honoured),
+    ("logging.flushFrequency", NoEffect),
+    ("logging.vmodule", NotYet),
+    ("logging.options", NotYet),
+    ("tracing", NotYet),
+    ("shutdownGracePeriod", NotYet),
+    ("shutdownGracePeriodCriticalPods", NotYet),
+    ("shutdownGracePeriodByPodPriority", NotYet),
+];
+
+/// Every field of [`KubeletFlags`].
+pub const FLAGS: [(&str, Honour); 24] = [
+    ("admin-socket", Honoured),
+    ("bootstrap-kubeconfig", NotYet),
+    ("cert-dir", NotYet),
+    ("cloud-provider", NotYet),
+    ("config", Honoured),
+    ("config-dir", Honoured),
+    ("exit-on-lock-contention", NotYet),
+    ("experimental-allocatable-ignore-eviction", NotYet),
+    ("experimental-mounter-path", NotYet),
+    ("hostname-override", Honoured),
+    ("housekeeping-interval", NotYet),
+    ("image-credential-provider-bin-dir", NotYet),
+    ("image-credential-provider-config", NotYet),
+    ("kubeconfig", NotYet),
+    ("lock-file", NotYet),
+    ("maximum-dead-containers", NotYet),
+    ("maximum-dead-containers-per-container", NotYet),
+    ("minimum-container-ttl-duration", NotYet),
+    ("node-ip", NotYet),
+    ("node-labels", NotYet),
+    ("plugins", Honoured),
+    ("register-schedulable", NotYet),
+    ("root-dir", Honoured),
+    ("runtime-cgroups", NotYet),
+];
+
+/// What was set, and what would be there had nobody set anything.
+#[derive(Clone, Copy, Debug)]
+pub struct Compared<'a, T> {
+    pub set: &'a T,
+    pub default: &'a T,
+}
+
+/// Returns the settings that somebody changed and that this version does not honour yet: fields by
+/// their path, flags with their dashes.
+pub fn not_honoured(
+    configuration: Compared<'_, KubeletConfiguration>,
+    flags: Compared<'_, KubeletFlags>,
+) -> Vec<String> {
+    let mut names: Vec<String> = changed(&FIELDS, &as_value(&configuration)).map(str::to_owned).collect();
+    let set = configuration.set;
+    if !["", set.container_runtime_endpoint.as_str()].contains(&set.image_service_endpoint.as_str()) {
+        names.push("imageServiceEndpoint".to_owned());
+    }
+    names.extend(changed(&FLAGS, &as_value(&flags)).map(|name| format!("--{name}")));
+    names
+}
+
+fn as_value<T: serde::Serialize>(compared: &Compared<'_, T>) -> (Value, Value) {
+    let value = |settings| serde_json::to_value(settings).expect("settings are plain data");
+    (value(compared.set), value(compared.default))
+}
+
+fn changed<'a>(
+    table: &'a [(&'static str, Honour)],
+    (set, default): &'a (Value, Value),
+) -> impl Iterator<Item = &'static str> + 'a {
+    let get = |value: &'a Value, path| document::get(value.as_object()?, path);
+    table
+        .iter()
+        .filter(|(_, honour)| *honour == NotYet)
+        .map(|(path, _)| *path)
+        .filter(move |path| get(set, path) != get(default, path))
+}
+
+#[cfg(test)]
+mod tests;

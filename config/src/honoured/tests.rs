@@ -1,0 +1,58 @@
+use super::*;
+use crate::kubelet_configuration::specimen;
+use std::collections::BTreeSet;
+
+fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) if !fields.is_empty() => {
+            for (key, inner) in fields {
+                let dot = if path.is_empty() { "" } else { "." };
+                leaves(inner, &format!("{path}{dot}{key}"), found);
+            }
+        }
+        _ => found.push(path.to_owned()),
+    }
+}
+
+#[test]
+fn every_field_has_exactly_one_row_and_every_row_a_field() {
+    let specimen = specimen();
+    let mut fields = Vec::new();
+    leaves(&specimen, "", &mut fields);
+    for field in &fields {
+        let rows = FIELDS.iter().filter(|(row, _)| {
+            field == row || field.strip_prefix(row).is_some_and(|rest| rest.starts_with('.'))
+        });
+        assert_eq!(rows.count(), 1, "{field}");
+    }
+    for (row, _) in FIELDS {
+        assert!(document::get(specimen.as_object().unwrap(), row).is_some(), "{row} is no field");
+    }
+}
+
+#[test]
+fn every_own_flag_has_a_row_and_every_row_a_flag() {
+    let flags = serde_json::to_value(KubeletFlags::default()).unwrap();
+    let fields: BTreeSet<_> = flags.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(FLAGS.iter().map(|(name, _)| *name).collect::<BTreeSet<_>>(), fields);
+    assert_eq!(FLAGS.len(), fields.len());
+}
+
+#[test]
+fn only_what_was_changed_and_is_not_honoured_is_named() {
+    let default = KubeletConfiguration::default();
+    let flags = KubeletFlags::default();
+    let names = |set: &KubeletConfiguration, typed: &KubeletFlags| {
+        not_honoured(Compared { set, default: &default }, Compared { set: typed, default: &flags })
+    };
+    assert!(names(&default, &flags).is_empty());
+
+    let mut set = default.clone();
+    set.max_pods = 5;
+    set.static_pod_path = "/etc/pods".to_owned();
+    set.logging.verbosity = 3;
+    set.logging.options.text.split_stream = true;
+    set.image_service_endpoint = "unix:///other.sock".to_owned();
+    let typed = KubeletFlags { kubeconfig: "/k".to_owned(), root_dir: "/r".to_owned(), ..KubeletFlags::default() };
+    assert_eq!(names(&set, &typed), ["maxPods", "logging.options", "imageServiceEndpoint", "--kubeconfig"]);
+}

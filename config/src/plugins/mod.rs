@@ -1,0 +1,232 @@
+//! The plugin file: which plugins there are, how each is reached, which is the active runtime. It is
+//! ours, not upstream's; without one, the kubelet's own `containerRuntimeEndpoint` decides.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::document::{self, DocumentError};
+use crate::kubelet_configuration::GoDuration;
+use crate::source::{self, FileError};
+
+const API_VERSION: &str = "oxlet.dev/v1alpha1";
+const KIND: &str = "PluginConfiguration";
+const HEALTH_INTERVAL: GoDuration = GoDuration::from_secs(3);
+const START_WITHIN: GoDuration = GoDuration::from_secs(10);
+
+/// The declared plugins, checked: at least one, names unique, `runtime` one of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PluginFile {
+    /// The name of the active runtime.
+    pub runtime: String,
+    pub plugins: Vec<Plugin>,
+}
+
+/// One declared plugin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plugin {
+    pub name: String,
+    pub kind: PluginKind,
+    pub start: PluginStart,
+    /// What its own `Configure` call gets; null when the file says nothing.
+    pub configuration: Value,
+    /// The longest silence between two reports of its health.
+    pub health_interval: Duration,
+    /// The longest time from its start to its first healthy report.
+    pub start_within: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PluginKind {
+    Runtime,
+}
+
+/// How a plugin comes to be there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PluginStart {
+    /// The agent starts and supervises it.
+    Managed { command: PathBuf, args: Vec<String> },
+    /// It is there; the agent only connects to its Unix socket.
+    External { endpoint: PathBuf },
+}
+
+/// Why a plugin file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PluginError {
+    #[error("the file cannot be read")]
+    File(#[from] FileError),
+    #[error("the file is not a plugin file")]
+    Document(#[from] DocumentError),
+    #[error("the file repeats a field: {0}")]
+    Duplicate(String),
+    #[error("field {field}: {why}")]
+    Field { field: String, why: String },
+}
+
+impl PluginError {
+    fn field(field: impl Into<String>, why: impl Into<String>) -> PluginError {
+        PluginError::Field { field: field.into(), why: why.into() }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct RawFile {
+    runtime: String,
+    plugins: Vec<RawPlugin>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct RawPlugin {
+    name: String,
+    kind: String,
+    command: Option<String>,
+    args: Vec<String>,
+    endpoint: Option<String>,
+    configuration: Value,
+    health_interval: Option<GoDuration>,
+    start_within: Option<GoDuration>,
+}
+
+/// Where commands of plugins are looked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Folders<'a> {
+    /// For a command without a slash: beside the agent's own program.
+    pub(crate) program: &'a Path,
+    /// For a relative path: beside the plugin file.
+    pub(crate) file: &'a Path,
+}
+
+/// Reads a plugin file.
+pub(crate) fn load(path: &Path, program: &Path) -> Result<PluginFile, PluginError> {
+    let text = source::read(path)?;
+    let file = std::path::absolute(path).map_err(FileError::Io)?;
+    parse(&text, Folders { program, file: file.parent().unwrap_or(Path::new("/")) })
+}
+
+pub(crate) fn parse(text: &str, folders: Folders<'_>) -> Result<PluginFile, PluginError> {
+    let mut document = document::parse(text)?;
+    if let Some(duplicate) = document.duplicate {
+        return Err(PluginError::Duplicate(duplicate));
+    }
+    document::take_kind(&mut document.fields, API_VERSION, KIND)?;
+    document::strip_nulls(&mut document.fields);
+    let raw: RawFile = document::decode(document.fields)?;
+    let plugins = raw
+        .plugins
+        .into_iter()
+        .enumerate()
+        .map(|(index, raw)| check(raw, &format!("plugins[{index}]"), folders))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut names = BTreeSet::new();
+    for plugin in &plugins {
+        if !names.insert(&plugin.name) {
+            return Err(PluginError::field("plugins", format!("two are named {:?}", plugin.name)));
+        }
+    }
+    if !names.contains(&raw.runtime) {
+        let declared = names.into_iter().cloned().collect::<Vec<_>>().join(", ");
+        let why = format!("no plugin is named {:?}; declared are: {declared}", raw.runtime);
+        return Err(PluginError::field("runtime", why));
+    }
+    Ok(PluginFile { runtime: raw.runtime, plugins })
+}
+
+fn check(raw: RawPlugin, at: &str, folders: Folders<'_>) -> Result<Plugin, PluginError> {
+    let refuse = |field: &str, why: String| Err(PluginError::field(format!("{at}.{field}"), why));
+    if !is_name(&raw.name) {
+        let why = format!("{:?} is no name; expected at most 40 of a-z, 0-9 and '-'", raw.name);
+        return refuse("name", why);
+    }
+    if raw.kind != "runtime" {
+        return refuse("kind", format!("{:?} is unknown; expected \"runtime\"", raw.kind));
+    }
+    let start = match (raw.command, raw.endpoint) {
+        (Some(command), None) if !command.is_empty() => {
+            PluginStart::Managed { command: locate(&command, folders), args: raw.args }
+        }
+        (None, Some(_)) if !raw.args.is_empty() => {
+            return refuse("args", "an endpoint takes no arguments".to_owned());
+        }
+        (None, Some(endpoint)) => match socket_path(&endpoint) {
+            Some(endpoint) => PluginStart::External { endpoint },
+            None => return refuse("endpoint", not_a_socket(&endpoint)),
+        },
+        _ => return refuse("command", "expected either a command or an endpoint".to_owned()),
+    };
+    if !(raw.configuration.is_null() || raw.configuration.is_object()) {
+        return refuse("configuration", "expected a mapping".to_owned());
+    }
+    let health_interval = raw.health_interval.unwrap_or(HEALTH_INTERVAL);
+    let start_within = raw.start_within.unwrap_or(START_WITHIN);
+    for (field, time) in [("healthInterval", health_interval), ("startWithin", start_within)] {
+        if time <= GoDuration::ZERO {
+            return refuse(field, format!("{time} must be greater than zero"));
+        }
+    }
+    Ok(Plugin {
+        name: raw.name,
+        kind: PluginKind::Runtime,
+        start,
+        configuration: raw.configuration,
+        health_interval: health_interval.as_std(),
+        start_within: start_within.as_std(),
+    })
+}
+
+/// A plugin's name is also the name of its folder and of its socket.
+fn is_name(name: &str) -> bool {
+    let sound = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=40).contains(&name.len()) && name.bytes().all(sound) && !name.starts_with('-')
+}
+
+fn locate(command: &str, folders: Folders<'_>) -> PathBuf {
+    if command.contains('/') {
+        folders.file.join(command)
+    } else {
+        folders.program.join(command)
+    }
+}
+
+fn socket_path(endpoint: &str) -> Option<PathBuf> {
+    let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
+    path.starts_with('/').then(|| PathBuf::from(path))
+}
+
+fn not_a_socket(endpoint: &str) -> String {
+    format!("{endpoint:?} is no Unix socket; expected one such as unix:///run/crio/crio.sock")
+}
+
+/// Returns the plugin that a kubelet's runtime endpoint stands for: CRI-O and containerd get their
+/// adapter, told by the socket's name; any other endpoint is taken for plain CRI.
+pub fn from_endpoint(endpoint: &str, program: &Path) -> Result<PluginFile, PluginError> {
+    let Some(path) = socket_path(endpoint) else {
+        return Err(PluginError::field("containerRuntimeEndpoint", not_a_socket(endpoint)));
+    };
+    let name = ["crio", "containerd"].into_iter().find(|name| endpoint.contains(name));
+    let (start, configuration) = match name {
+        Some(name) => {
+            let command = program.join(format!("runtime-{name}"));
+            let endpoint = format!("unix://{}", path.display());
+            (PluginStart::Managed { command, args: Vec::new() }, json!({ "endpoint": endpoint }))
+        }
+        None => (PluginStart::External { endpoint: path }, Value::Null),
+    };
+    let name = name.unwrap_or("cri").to_owned();
+    let plugin = Plugin {
+        name: name.clone(),
+        kind: PluginKind::Runtime,
+        start,
+        configuration,
+        health_interval: HEALTH_INTERVAL.as_std(),
+        start_within: START_WITHIN.as_std(),
+    };
+    Ok(PluginFile { runtime: name, plugins: vec![plugin] })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,34 @@
+//! What the agent says its version is. Tools read the kubelet's, so ours is Kubernetes' with our own
+//! as build metadata.
+
+use std::fmt::Write;
+
+/// The Kubernetes version whose behaviour this is.
+pub const KUBERNETES: &str = "1.36.0";
+
+/// What comes of the `--version` flag.
+pub(crate) enum Answer {
+    Print(String),
+    /// Run, and report this version.
+    Report(String),
+}
+
+pub(crate) fn answer(asked: Option<&str>) -> Answer {
+    let version = format!("v{KUBERNETES}+oxlet.{}", env!("CARGO_PKG_VERSION"));
+    match asked {
+        None | Some("false") => Answer::Report(version),
+        Some("true") => Answer::Print(format!("Kubernetes {version}\n")),
+        Some("raw") => Answer::Print(raw(&version)),
+        Some(dynamic) => Answer::Report(dynamic.to_owned()),
+    }
+}
+
+/// Go's `version.Info` as `%#v` prints it.
+fn raw(version: &str) -> String {
+    let mut numbers = KUBERNETES.split('.');
+    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let mut text = String::new();
+    writeln!(text, "version.Info{{Major:{major:?}, Minor:{minor:?}, GitVersion:{version:?}}}")
+        .expect("writing to a String cannot fail");
+    text
+}

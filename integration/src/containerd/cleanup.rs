@@ -1,0 +1,211 @@
+//! Takes a rig away, whatever state its test left it in. Nothing here fails: what cannot be removed is
+//! reported on standard error and the rest goes on.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use nix::mount::{MntFlags, umount2};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use proto::cri;
+use proto::cri::runtime_service_client::RuntimeServiceClient;
+use tonic::transport::Channel;
+
+const SANDBOXES_WITHIN: Duration = Duration::from_secs(15);
+const TERM_WITHIN: Duration = Duration::from_secs(5);
+const STEP: Duration = Duration::from_millis(10);
+
+/// Removes every sandbox by CRI. A thread of its own, because a test's runtime may be unwinding.
+pub(super) fn remove_sandboxes(socket: &Path, running: bool) {
+    if !running {
+        return;
+    }
+    let socket = socket.to_owned();
+    blocking(async move {
+        let removed = tokio::time::timeout(SANDBOXES_WITHIN, remove_all(&socket)).await;
+        if !matches!(removed, Ok(Ok(()))) {
+            report(&format!("sandboxes of {} not removed by CRI: {removed:?}", socket.display()));
+        }
+    });
+}
+
+async fn remove_all(socket: &Path) -> Result<(), tonic::Status> {
+    let client = RuntimeServiceClient::new(super::connect(socket)).max_decoding_message_size(16 << 20);
+    let listed = client.clone().list_pod_sandbox(cri::ListPodSandboxRequest { filter: None }).await?;
+    let mut removals = tokio::task::JoinSet::new();
+    for sandbox in listed.into_inner().items {
+        removals.spawn(remove(client.clone(), sandbox.id));
+    }
+    while let Some(removed) = removals.join_next().await {
+        removed.map_err(|error| tonic::Status::internal(error.to_string()))??;
+    }
+    Ok(())
+}
+
+async fn remove(mut client: RuntimeServiceClient<Channel>, id: String) -> Result<(), tonic::Status> {
+    client.stop_pod_sandbox(cri::StopPodSandboxRequest { pod_sandbox_id: id.clone() }).await?;
+    client.remove_pod_sandbox(cri::RemovePodSandboxRequest { pod_sandbox_id: id }).await?;
+    Ok(())
+}
+
+/// Ends containerd: TERM, and KILL if that is not enough.
+pub(super) fn end(process: &mut Child) {
+    if kill(super::pid(process), Signal::SIGTERM).is_ok() {
+        let steps = TERM_WITHIN.as_millis() / STEP.as_millis();
+        for _ in 0..steps {
+            if !matches!(process.try_wait(), Ok(None)) {
+                return;
+            }
+            pause();
+        }
+    }
+    if let Err(error) = process.kill().and_then(|()| process.wait()) {
+        report(&format!("containerd {} not ended: {error}", process.id()));
+    }
+}
+
+/// Ends the processes and removes the mounts, sockets, bridge, CNI results and cgroups that are left.
+pub(super) fn remove_leftovers(dir: &Path, name: &str, socket: &Path) {
+    let groups = cgroups(name);
+    for shim in shims(socket) {
+        end_pid(shim);
+    }
+    for group in &groups {
+        for pid in members(group) {
+            end_pid(pid);
+        }
+    }
+    remove_shim_sockets(dir);
+    for mount in mounts(dir) {
+        if let Err(error) = umount2(&mount, MntFlags::MNT_DETACH) {
+            report(&format!("{} not unmounted: {error}", mount.display()));
+        }
+    }
+    if Path::new("/sys/class/net").join(name).exists() {
+        let deleted = Command::new("ip").args(["link", "delete", name]).status();
+        if !matches!(deleted, Ok(status) if status.success()) {
+            report(&format!("bridge {name} not deleted: {deleted:?}"));
+        }
+    }
+    for result in entries(Path::new("/var/lib/cni/results")) {
+        let ours = result.file_name().is_some_and(|file| file.to_string_lossy().starts_with(&format!("{name}-")));
+        if ours {
+            gone(fs::remove_file(&result), &result);
+        }
+    }
+    for group in groups {
+        remove_cgroup(&group);
+    }
+}
+
+fn pause() {
+    // Made inside the block: a timer belongs to the runtime that it is made on.
+    blocking(async { tokio::time::sleep(STEP).await });
+}
+
+/// Runs a future to its end on a thread with a runtime of its own.
+fn blocking(work: impl Future<Output = ()> + Send + 'static) {
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        match runtime {
+            Ok(runtime) => runtime.block_on(work),
+            Err(error) => report(&format!("no runtime to clean up with: {error}")),
+        }
+    });
+    if thread.join().is_err() {
+        report("cleaning up panicked");
+    }
+}
+
+/// The shims of this rig: they name its socket on their command line.
+fn shims(socket: &Path) -> Vec<Pid> {
+    let socket = socket.display().to_string();
+    let processes = entries(Path::new("/proc")).into_iter();
+    let numbered = processes.filter_map(|path| path.file_name()?.to_str()?.parse::<i32>().ok());
+    let ours = numbered.filter(|pid| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        words.first().is_some_and(|program| program.ends_with(b"containerd-shim-runc-v2"))
+            && words.contains(&socket.as_bytes())
+    });
+    ours.map(Pid::from_raw).collect()
+}
+
+fn end_pid(pid: Pid) {
+    if let Err(error) = kill(pid, Signal::SIGKILL)
+        && error != nix::errno::Errno::ESRCH
+    {
+        report(&format!("process {pid} not killed: {error}"));
+    }
+}
+
+/// The rig's own group in every hierarchy (one each in cgroup v1, one in v2), and the groups below it.
+fn cgroups(name: &str) -> Vec<PathBuf> {
+    let root = Path::new("/sys/fs/cgroup");
+    let mut candidates: Vec<PathBuf> = entries(root).into_iter().map(|hierarchy| hierarchy.join(name)).collect();
+    candidates.push(root.join(name));
+    candidates.retain(|group| group.is_dir());
+    candidates
+}
+
+fn members(group: &Path) -> Vec<Pid> {
+    let listed = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    let mut pids: Vec<Pid> = listed.lines().filter_map(|line| line.parse().ok()).map(Pid::from_raw).collect();
+    for child in entries(group).into_iter().filter(|path| path.is_dir()) {
+        pids.extend(members(&child));
+    }
+    pids
+}
+
+/// Removes a cgroup with those below it; a killed process leaves its group a moment later.
+fn remove_cgroup(group: &Path) {
+    for child in entries(group).into_iter().filter(|path| path.is_dir()) {
+        remove_cgroup(&child);
+    }
+    for _ in 0..100 {
+        match fs::remove_dir(group) {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => pause(),
+            outcome => return gone(outcome, group),
+        }
+    }
+    report(&format!("cgroup {} still in use", group.display()));
+}
+
+/// A killed shim leaves its socket in a folder that all containerds of the machine share.
+fn remove_shim_sockets(dir: &Path) {
+    for task in entries(&dir.join("state/io.containerd.runtime.v2.task/k8s.io")) {
+        let address = fs::read_to_string(task.join("address")).unwrap_or_default();
+        if let Some(socket) = address.strip_prefix("unix://") {
+            gone(fs::remove_file(socket), Path::new(socket));
+        }
+    }
+}
+
+/// What is mounted under `dir`, innermost first.
+fn mounts(dir: &Path) -> Vec<PathBuf> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+    let mut ours: Vec<PathBuf> = points.filter(|point| point.starts_with(dir)).collect();
+    ours.reverse();
+    ours
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let Ok(listed) = fs::read_dir(folder) else { return Vec::new() };
+    listed.filter_map(|entry| Some(entry.ok()?.path())).collect()
+}
+
+fn gone(outcome: std::io::Result<()>, path: &Path) {
+    if let Err(error) = outcome
+        && error.kind() != ErrorKind::NotFound
+    {
+        report(&format!("{} not removed: {error}", path.display()));
+    }
+}
+
+fn report(what: &str) {
+    eprintln!("containerd rig: {what}");
+}

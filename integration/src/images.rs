@@ -1,0 +1,216 @@
+//! Container images made by hand: no registry is reachable where these tests run.
+//!
+//! An image is one layer (the machine's static busybox, its applets as links, an identity file that keeps
+//! every image's content distinct) and a config. It goes to a runtime as a docker archive, or to the
+//! [registry double](crate::registry) as manifest and blobs.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+const BUSYBOX: &str = "/bin/busybox";
+
+/// The applets that test pods call; the whole list would only make layers slower to unpack.
+const APPLETS: [&str; 46] = [
+    "ash", "awk", "base64", "cat", "chmod", "chown", "cp", "cut", "date", "dd", "df", "echo", "env", "expr", "false",
+    "find", "grep", "head", "hostname", "httpd", "id", "ip", "kill", "ln", "ls", "mkdir", "mount", "mv", "nc",
+    "nslookup", "printf", "ps", "pwd", "readlink", "rm", "sed", "seq", "sh", "sleep", "stat", "tail", "test", "touch",
+    "true", "wc", "wget",
+];
+
+/// The pause image that every rig's sandboxes are made from.
+pub const PAUSE: &str = "localhost/oxlet/pause:1";
+/// The image that test pods run: a shell and its tools.
+pub const BUSYBOX_IMAGE: &str = "localhost/oxlet/busybox:1";
+
+/// An image to be built.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// Repository and tag, e.g. `localhost/oxlet/busybox:1`.
+    pub name: String,
+    /// What runs when a container names no command.
+    pub entrypoint: Vec<String>,
+    /// Arguments of the entrypoint when a container names none.
+    pub arguments: Vec<String>,
+    /// `NAME=value` lines.
+    pub environment: Vec<String>,
+    /// `uid`, `uid:gid` or a name of /etc/passwd; empty is root.
+    pub user: String,
+    /// Further files, path without the leading slash and content.
+    pub files: Vec<(String, Vec<u8>)>,
+}
+
+impl Image {
+    /// Returns a busybox image that sleeps until it is told otherwise.
+    pub fn busybox(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            entrypoint: Vec::new(),
+            arguments: vec!["sleep".to_owned(), "86400".to_owned()],
+            environment: vec!["PATH=/bin".to_owned()],
+            user: String::new(),
+            files: Vec::new(),
+        }
+    }
+
+    /// Returns a pause image: a process that holds the pod's namespaces and does nothing else.
+    pub fn pause(name: &str) -> Self {
+        let entrypoint = vec!["/bin/sleep".to_owned(), "2147483647".to_owned()];
+        Self { entrypoint, arguments: Vec::new(), ..Self::busybox(name) }
+    }
+
+    /// Builds layer, config and manifest.
+    pub fn build(&self) -> Result<Built> {
+        let layer = Blob::new(self.layer().with_context(|| format!("cannot build the layer of {}", self.name))?);
+        let config = Blob::new(serde_json::to_vec(&json!({
+            "architecture": architecture(),
+            "os": "linux",
+            "created": "2026-01-01T00:00:00Z",
+            "config": {
+                "Entrypoint": self.entrypoint,
+                "Cmd": self.arguments,
+                "Env": self.environment,
+                "User": self.user,
+            },
+            "rootfs": { "type": "layers", "diff_ids": [layer.digest] },
+        }))?);
+        let manifest = Blob::new(serde_json::to_vec(&json!({
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": descriptor("application/vnd.oci.image.config.v1+json", &config),
+            "layers": [descriptor("application/vnd.oci.image.layer.v1.tar", &layer)],
+        }))?);
+        Ok(Built { name: self.name.clone(), manifest, config, layer })
+    }
+
+    fn layer(&self) -> Result<Vec<u8>> {
+        let mut tar = Tree::new();
+        for folder in ["bin", "etc", "root", "dev", "proc", "sys"] {
+            tar.folder(folder, 0o755)?;
+        }
+        tar.folder("tmp", 0o1777)?;
+        tar.file("bin/busybox", 0o755, &std::fs::read(BUSYBOX).with_context(|| format!("cannot read {BUSYBOX}"))?)?;
+        for applet in APPLETS {
+            tar.link(&format!("bin/{applet}"), "busybox")?;
+        }
+        tar.file("etc/passwd", 0o644, b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n")?;
+        tar.file("etc/group", 0o644, b"root:x:0:\nnogroup:x:65534:\n")?;
+        tar.file("etc/image", 0o644, self.name.as_bytes())?;
+        for (path, content) in &self.files {
+            tar.file(path, 0o755, content)?;
+        }
+        tar.finish()
+    }
+}
+
+/// The media type of the manifests that [`Image::build`] makes.
+pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+
+/// An image's three blobs.
+#[derive(Debug)]
+pub struct Built {
+    /// Repository and tag.
+    pub name: String,
+    /// The OCI manifest.
+    pub manifest: Blob,
+    /// The OCI config.
+    pub config: Blob,
+    /// The only layer, uncompressed.
+    pub layer: Blob,
+}
+
+impl Built {
+    /// Writes the image as a docker archive, which `ctr images import` and CRI-O's tools read.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let mut tar = Tree::new();
+        let index = json!([{ "Config": "config.json", "RepoTags": [self.name], "Layers": ["layer.tar"] }]);
+        tar.file("manifest.json", 0o644, &serde_json::to_vec(&index)?)?;
+        tar.file("config.json", 0o644, &self.config.content)?;
+        tar.file("layer.tar", 0o644, &self.layer.content)?;
+        std::fs::write(path, tar.finish()?).with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// Content under its digest.
+#[derive(Debug)]
+pub struct Blob {
+    /// `sha256:…`
+    pub digest: String,
+    /// The bytes.
+    pub content: Vec<u8>,
+}
+
+impl Blob {
+    fn new(content: Vec<u8>) -> Self {
+        let hex: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { digest: format!("sha256:{hex}"), content }
+    }
+}
+
+fn descriptor(media_type: &str, blob: &Blob) -> serde_json::Value {
+    json!({ "mediaType": media_type, "digest": blob.digest, "size": blob.content.len() })
+}
+
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// A tar in the making: everything root's, at the epoch, so that equal images have equal digests.
+struct Tree(tar::Builder<Vec<u8>>);
+
+impl Tree {
+    fn new() -> Self {
+        Self(tar::Builder::new(Vec::new()))
+    }
+
+    fn folder(&mut self, path: &str, mode: u32) -> Result<()> {
+        let mut header = header(tar::EntryType::Directory, mode, 0);
+        Ok(self.0.append_data(&mut header, format!("{path}/"), std::io::empty())?)
+    }
+
+    fn file(&mut self, path: &str, mode: u32, content: &[u8]) -> Result<()> {
+        let mut header = header(tar::EntryType::Regular, mode, content.len() as u64);
+        Ok(self.0.append_data(&mut header, path, content)?)
+    }
+
+    fn link(&mut self, path: &str, target: &str) -> Result<()> {
+        let mut header = header(tar::EntryType::Symlink, 0o777, 0);
+        Ok(self.0.append_link(&mut header, path, target)?)
+    }
+
+    fn finish(self) -> Result<Vec<u8>> {
+        Ok(self.0.into_inner()?)
+    }
+}
+
+fn header(kind: tar::EntryType, mode: u32, size: u64) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_size(size);
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_images_have_equal_digests_and_other_names_have_others() {
+        let digest = |name: &str| Image::busybox(name).build().unwrap().manifest.digest;
+        assert_eq!(digest("localhost/a:1"), digest("localhost/a:1"));
+        assert_ne!(digest("localhost/a:1"), digest("localhost/b:1"));
+    }
+
+    #[test]
+    fn a_digest_is_sha256_of_the_content() {
+        let blob = Blob::new(b"abc".to_vec());
+        assert_eq!(blob.digest, "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+}

@@ -1,0 +1,19 @@
+//! The one integration test binary: each extra one would link everything again.
+
+mod suite {
+    mod runtime_contract;
+    mod runtime_events;
+    mod runtime_rig;
+}
+
+/// A module file that is not listed above would silently test nothing.
+#[test]
+fn no_module_of_the_suite_is_forgotten() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite");
+    let listed = include_str!("main.rs");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let file = entry.unwrap().path();
+        let module = file.file_stem().unwrap().to_string_lossy().into_owned();
+        assert!(listed.contains(&format!("    mod {module};")), "tests/main.rs does not list {module}");
+    }
+}

@@ -1,0 +1,166 @@
+//! Container events made from a real containerd's, and what becomes of them when containerd goes away.
+
+use std::time::Duration;
+
+use integration::containerd::Containerd;
+use integration::{pods, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use proto::cri::ContainerEventType::{
+    ContainerCreatedEvent, ContainerDeletedEvent, ContainerStartedEvent, ContainerStoppedEvent,
+};
+use proto::cri::runtime_service_client::RuntimeServiceClient;
+use proto::cri::{self, ContainerEventResponse, ContainerState};
+use proto::plugin::HealthRequest;
+use proto::plugin::health_report::Status as Health;
+use tokio::time::{Instant, timeout};
+use tonic::transport::Channel;
+use tonic::{Code, Streaming};
+
+use super::runtime_contract::adapter;
+
+const WITHIN: Duration = Duration::from_secs(10);
+
+async fn events(client: &RuntimeServiceClient<Channel>) -> Streaming<ContainerEventResponse> {
+    let opening = timeout(WITHIN, client.clone().get_container_events(cri::GetEventsRequest {})).await;
+    opening.expect("the stream opens before its first event").unwrap().into_inner()
+}
+
+async fn next(events: &mut Streaming<ContainerEventResponse>) -> ContainerEventResponse {
+    timeout(WITHIN, events.message()).await.expect("an event in time").unwrap().expect("an open stream")
+}
+
+/// The next event of this container; those of others are passed over.
+async fn next_of(events: &mut Streaming<ContainerEventResponse>, id: &str) -> ContainerEventResponse {
+    loop {
+        let event = next(events).await;
+        if event.container_id == id {
+            return event;
+        }
+    }
+}
+
+fn state_of(event: &ContainerEventResponse) -> Option<ContainerState> {
+    let own = event.containers_statuses.iter().find(|status| status.id == event.container_id);
+    own.map(cri::ContainerStatus::state)
+}
+
+#[tokio::test]
+async fn a_pods_life_is_told_in_order_with_the_states_that_cri_shows() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(rig) = Containerd::for_test(dir.path()).await else { return };
+    let plugin = adapter(&rig, dir.path()).await;
+    let client = RuntimeServiceClient::new(plugin.channel.clone());
+    let mut events = events(&client).await;
+
+    let config = pods::sandbox(&rig, "told").unwrap();
+    let sandbox = pods::run_sandbox(&client, &config).await.unwrap();
+    for kind in [ContainerCreatedEvent, ContainerStartedEvent] {
+        let event = next(&mut events).await;
+        assert_eq!((event.container_id.as_str(), event.container_event_type()), (sandbox.as_str(), kind));
+        assert_eq!(event.pod_sandbox_status.unwrap().metadata.unwrap().name, "told");
+    }
+
+    let container = pods::container("main", "exit 7");
+    let container = pods::run_container(&client, &sandbox, &config, container).await.unwrap();
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let event = next(&mut events).await;
+        assert_eq!(event.container_id, container);
+        assert_eq!(event.pod_sandbox_status.as_ref().unwrap().id, sandbox);
+        told.push((event.container_event_type(), state_of(&event).unwrap(), event));
+    }
+    let kinds: Vec<_> = told.iter().map(|(kind, ..)| *kind).collect();
+    assert_eq!(kinds, [ContainerCreatedEvent, ContainerStartedEvent, ContainerStoppedEvent]);
+    let (_, state, stopped) = told.pop().unwrap();
+    assert_eq!(state, ContainerState::ContainerExited);
+    assert_eq!(stopped.containers_statuses[0].exit_code, 7);
+    assert!(stopped.created_at > 0);
+
+    let remove = cri::RemoveContainerRequest { container_id: container.clone() };
+    client.clone().remove_container(remove).await.unwrap();
+    let event = next(&mut events).await;
+    assert_eq!((event.container_id.as_str(), event.container_event_type()), (container.as_str(), ContainerDeletedEvent));
+    assert!(event.containers_statuses.is_empty());
+
+    let stop = cri::StopPodSandboxRequest { pod_sandbox_id: sandbox.clone() };
+    client.clone().stop_pod_sandbox(stop).await.unwrap();
+    let remove = cri::RemovePodSandboxRequest { pod_sandbox_id: sandbox.clone() };
+    client.clone().remove_pod_sandbox(remove).await.unwrap();
+    for kind in [ContainerStoppedEvent, ContainerDeletedEvent] {
+        let event = next(&mut events).await;
+        assert_eq!((event.container_id.as_str(), event.container_event_type()), (sandbox.as_str(), kind));
+        let status = event.pod_sandbox_status.expect("a deleted pod is remembered");
+        assert_eq!(status.metadata.unwrap().uid, "uid-of-told");
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_an_exec_is_no_event_and_a_kill_is_told_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(rig) = Containerd::for_test(dir.path()).await else { return };
+    let plugin = adapter(&rig, dir.path()).await;
+    let client = RuntimeServiceClient::new(plugin.channel.clone());
+    let config = pods::sandbox(&rig, "killed").unwrap();
+    let sandbox = pods::run_sandbox(&client, &config).await.unwrap();
+
+    // Subscribed after the sandbox was made: its containers are found all the same.
+    let mut events = events(&client).await;
+    let mut waits = Vec::new();
+    for turn in 0..20 {
+        let container = pods::container(&format!("c{turn}"), "sleep 1000");
+        let id = pods::run_container(&client, &sandbox, &config, container).await.unwrap();
+        assert_eq!(next_of(&mut events, &id).await.container_event_type(), ContainerCreatedEvent);
+        assert_eq!(next_of(&mut events, &id).await.container_event_type(), ContainerStartedEvent);
+        let exec = cri::ExecSyncRequest { container_id: id.clone(), cmd: vec!["true".to_owned()], timeout: 10 };
+        client.clone().exec_sync(exec).await.unwrap();
+
+        let pid = Pid::from_raw(pods::pid_of(&client, &id).await.unwrap());
+        let killed = Instant::now();
+        kill(pid, Signal::SIGKILL).unwrap();
+        let event = next(&mut events).await;
+        waits.push(killed.elapsed());
+        assert_eq!((event.container_id.as_str(), event.container_event_type()), (id.as_str(), ContainerStoppedEvent));
+        assert_eq!(state_of(&event), Some(ContainerState::ContainerExited));
+    }
+    waits.sort();
+    println!("kill to event: median {:?}, worst {:?}", waits[waits.len() / 2], waits[waits.len() - 1]);
+    assert!(waits[waits.len() / 2] < Duration::from_millis(500), "{waits:?}");
+}
+
+#[tokio::test]
+async fn a_restarted_containerd_ends_the_stream_degrades_the_plugin_and_is_found_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(mut rig) = Containerd::for_test(dir.path()).await else { return };
+    let plugin = adapter(&rig, dir.path()).await;
+    let client = RuntimeServiceClient::new(plugin.channel.clone());
+    let mut health = plugin.base().health(HealthRequest { interval_ms: 60_000 }).await.unwrap().into_inner();
+    let report = health.message().await.unwrap().unwrap();
+    assert_eq!(report.status(), Health::Healthy);
+    assert!(report.attributes["backend"].starts_with("containerd 1.6."), "{report:?}");
+    assert_eq!(report.attributes["container-events"], "from containerd's events");
+    let mut stream = events(&client).await;
+
+    rig.stop().await.unwrap();
+    let lost = timeout(WITHIN, stream.message()).await.unwrap().unwrap_err();
+    assert_eq!(lost.code(), Code::Unavailable);
+    assert!(lost.message().contains(&rig.endpoint()), "{lost}");
+    let report = health.message().await.unwrap().unwrap();
+    assert_eq!(report.status(), Health::Degraded);
+    let refused = client.clone().version(cri::VersionRequest::default()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+    assert!(refused.message().contains(&rig.endpoint()), "{refused}");
+
+    rig.begin().await.unwrap();
+    let found = Instant::now();
+    wait_until(WITHIN, "the plugin is healthy", async || {
+        health.message().await.unwrap().unwrap().status() == Health::Healthy
+    })
+    .await
+    .unwrap();
+    println!("containerd ready to plugin healthy: {:?}", found.elapsed());
+    let mut stream = events(&client).await;
+    let config = pods::sandbox(&rig, "again").unwrap();
+    let sandbox = pods::run_sandbox(&client, &config).await.unwrap();
+    assert_eq!(next(&mut stream).await.container_id, sandbox);
+}

@@ -1,0 +1,402 @@
+//! State that outlives the process: one file, one value, written whole or not at all.
+//!
+//! A [`Store`] writes a temporary file, syncs it, renames it over the old one and syncs the folder,
+//! so that a power cut leaves either the old value or the new. What has not changed is not written:
+//! flash wears out. A file that cannot be read for what it holds is set aside under another name,
+//! with a reason, and never taken for "nothing there". Blocking; a handler uses a [`Writer`].
+
+mod frame;
+mod writer;
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::hash::{DefaultHasher, Hasher};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+pub use frame::{EncodeError, Flaw, LIMIT, Schema, decode};
+pub use writer::{Writer, Writing, Written};
+
+/// Files of one name that are kept aside, the newest first.
+const KEPT_ASIDE: u32 = 3;
+
+/// One file of one kind.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    schema: Schema,
+    /// What the file is known to hold.
+    on_disk: Cell<Option<Fingerprint>>,
+    stats: Stats,
+}
+
+/// What [`Store::load`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Loaded<T> {
+    /// There is no file: the first start, or a new node.
+    Fresh,
+    /// The value that was saved last.
+    Found(T),
+    /// There was a file, and it is of no use. Whoever needs the value must say that it is lost.
+    SetAside {
+        /// Where it can be looked at.
+        moved_to: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// What [`Store::save`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Saved {
+    /// The file holds the value now.
+    Written {
+        /// Its length.
+        bytes: u64,
+    },
+    /// The file held the value already.
+    Unchanged,
+}
+
+/// What a store cost its disk since the start of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Stats {
+    /// Files written.
+    pub writes: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// Writes spared because nothing had changed.
+    pub skipped: u64,
+}
+
+/// Why a checkpoint could not be read or written at all.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The value cannot become a checkpoint.
+    #[error("cannot encode checkpoint {}", path.display())]
+    Encode {
+        /// The file it was for.
+        path: PathBuf,
+        /// Why.
+        source: EncodeError,
+    },
+    /// The disk refused.
+    #[error("cannot {action} checkpoint {}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// Why it did not work.
+        source: io::Error,
+    },
+}
+
+impl CheckpointError {
+    /// Returns whether the same call may succeed later.
+    pub fn transient(&self) -> bool {
+        match self {
+            CheckpointError::Encode { .. } => false,
+            CheckpointError::Io { .. } => true,
+        }
+    }
+}
+
+/// Enough of a file's content to tell whether another content is the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Fingerprint {
+    length: usize,
+    hash: u64,
+}
+
+/// One content on its way to the disk.
+#[derive(Debug)]
+struct Draft {
+    path: PathBuf,
+    bytes: Vec<u8>,
+    /// Drafts of one process are ordered, so that a late one never replaces a newer file.
+    ticket: u64,
+}
+
+static TICKETS: AtomicU64 = AtomicU64::new(1);
+
+/// The newest draft that reached each file. An actor that died may have left a write behind in the
+/// blocking pool, beside those of its successor.
+static NEWEST: Mutex<BTreeMap<PathBuf, u64>> = Mutex::new(BTreeMap::new());
+
+impl Store {
+    /// Names the file; nothing is read or written yet.
+    pub fn new(path: PathBuf, schema: Schema) -> Store {
+        Store {
+            path,
+            schema,
+            on_disk: Cell::new(None),
+            stats: Stats::default(),
+        }
+    }
+
+    /// Returns the file's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns what the store cost its disk so far.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Reads the value. A file of an older schema version is set aside, as a damaged one is.
+    pub fn load<T: DeserializeOwned>(&self) -> Result<Loaded<T>, CheckpointError> {
+        let wanted = self.schema.version;
+        self.load_migrating(|found, _| Err(Flaw::Older { found, wanted }))
+    }
+
+    /// As [`load`](Store::load), with a way to make the value of an older version's payload.
+    pub fn load_migrating<T: DeserializeOwned>(
+        &self,
+        migrate: impl FnOnce(u16, &[u8]) -> Result<T, Flaw>,
+    ) -> Result<Loaded<T>, CheckpointError> {
+        self.remove_leftovers();
+        let bytes = match self.read() {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(Loaded::Fresh),
+            Err(Unread::Flawed(why)) => return self.set_aside(why),
+            Err(Unread::Io(source)) => return Err(self.failed("read", source)),
+        };
+        let value = frame::open(self.schema, &bytes).and_then(|(version, payload)| {
+            match version == self.schema.version {
+                true => decode(payload),
+                false => migrate(version, payload),
+            }
+        });
+        match value {
+            Ok(value) => {
+                self.on_disk.set(Some(Fingerprint::of(&bytes)));
+                Ok(Loaded::Found(value))
+            }
+            Err(why) => self.set_aside(why),
+        }
+    }
+
+    /// Writes the value, unless the file holds it already.
+    pub fn save<T: Serialize>(&mut self, value: &T) -> Result<Saved, CheckpointError> {
+        match self.draft(value)? {
+            None => Ok(Saved::Unchanged),
+            Some(draft) => {
+                let result = draft.write();
+                self.settle(&draft, result)
+            }
+        }
+    }
+
+    /// Encodes the value, or returns `None` when the file holds it already.
+    fn draft<T: Serialize>(&mut self, value: &T) -> Result<Option<Draft>, CheckpointError> {
+        let encoded = frame::encode(self.schema, value);
+        let bytes = encoded.map_err(|source| {
+            let path = self.path.clone();
+            CheckpointError::Encode { path, source }
+        })?;
+        if self.on_disk.get() == Some(Fingerprint::of(&bytes)) && self.path.exists() {
+            self.stats.skipped += 1;
+            return Ok(None);
+        }
+        let ticket = TICKETS.fetch_add(1, Ordering::Relaxed);
+        Ok(Some(Draft {
+            path: self.path.clone(),
+            bytes,
+            ticket,
+        }))
+    }
+
+    /// Takes note of how writing a draft went.
+    fn settle(&mut self, draft: &Draft, result: io::Result<()>) -> Result<Saved, CheckpointError> {
+        if let Err(source) = result {
+            self.on_disk.set(None);
+            return Err(self.failed("write", source));
+        }
+        let bytes = draft.bytes.len() as u64;
+        self.on_disk.set(Some(Fingerprint::of(&draft.bytes)));
+        self.stats.writes += 1;
+        self.stats.bytes += bytes;
+        Ok(Saved::Written { bytes })
+    }
+
+    fn read(&self) -> Result<Option<Vec<u8>>, Unread> {
+        // A link or a FIFO in the file's place is not followed and not opened: it could be anything.
+        let found = match fs::symlink_metadata(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            found => found?,
+        };
+        if !found.is_file() {
+            return Err(Unread::Flawed(Flaw::NoCheckpoint("it is no regular file")));
+        }
+        let limit = (LIMIT + frame::HEADER) as u64;
+        if found.len() > limit {
+            let announced = LIMIT as u64;
+            return Err(Unread::Flawed(Flaw::Length {
+                announced,
+                found: found.len(),
+            }));
+        }
+        let mut bytes = Vec::new();
+        File::open(&self.path)?
+            .take(limit + 1)
+            .read_to_end(&mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    fn set_aside<T>(&self, why: Flaw) -> Result<Loaded<T>, CheckpointError> {
+        let word = why.word();
+        let aside = |n: u32| self.beside(&format!(".{word}-{n}"));
+        for n in (1..KEPT_ASIDE).rev() {
+            if aside(n).symlink_metadata().is_ok() {
+                drop(fs::remove_dir_all(aside(n + 1)));
+                fs::rename(aside(n), aside(n + 1))
+                    .map_err(|error| self.failed("set aside", error))?;
+            }
+        }
+        let moved_to = aside(1);
+        fs::rename(&self.path, &moved_to).map_err(|error| self.failed("set aside", error))?;
+        tracing::error!(
+            checkpoint = %self.path.display(),
+            moved_to = %moved_to.display(),
+            %why,
+            "checkpoint is of no use and set aside"
+        );
+        Ok(Loaded::SetAside {
+            moved_to,
+            why: why.to_string(),
+        })
+    }
+
+    /// Removes what a process that died while it wrote has left.
+    fn remove_leftovers(&self) {
+        let prefix = self.beside(".tmp-");
+        let (Some(folder), Some(prefix)) = (prefix.parent(), prefix.file_name()) else {
+            return;
+        };
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            if name
+                .as_encoded_bytes()
+                .starts_with(prefix.as_encoded_bytes())
+            {
+                drop(fs::remove_file(entry.path()));
+            }
+        }
+    }
+
+    fn beside(&self, suffix: &str) -> PathBuf {
+        beside(&self.path, suffix)
+    }
+
+    fn failed(&self, action: &'static str, source: io::Error) -> CheckpointError {
+        CheckpointError::Io {
+            action,
+            path: self.path.clone(),
+            source,
+        }
+    }
+}
+
+impl Draft {
+    fn write(&self) -> io::Result<()> {
+        let temporary = beside(&self.path, &format!(".tmp-{}", self.ticket));
+        let written = self
+            .fill(&temporary)
+            .and_then(|()| self.put_in_place(&temporary));
+        if written.is_err() {
+            drop(fs::remove_file(&temporary));
+        }
+        written
+    }
+
+    fn fill(&self, temporary: &Path) -> io::Result<()> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(self.folder())?;
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(temporary)?;
+        file.write_all(&self.bytes)?;
+        file.sync_all()
+    }
+
+    fn put_in_place(&self, temporary: &Path) -> io::Result<()> {
+        let mut newest = NEWEST.lock().unwrap_or_else(PoisonError::into_inner);
+        if newest
+            .get(&self.path)
+            .is_some_and(|other| *other > self.ticket)
+        {
+            return fs::remove_file(temporary);
+        }
+        fs::rename(temporary, &self.path)?;
+        newest.insert(self.path.clone(), self.ticket);
+        drop(newest);
+        File::open(self.folder())?.sync_all()
+    }
+
+    fn folder(&self) -> &Path {
+        match self.path.parent() {
+            Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+            Some(folder) => folder,
+            None => Path::new("/"),
+        }
+    }
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.file_name().map(OsString::from).unwrap_or_default();
+    name.push(suffix);
+    path.with_file_name(name)
+}
+
+impl Fingerprint {
+    fn of(bytes: &[u8]) -> Fingerprint {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(bytes);
+        Fingerprint {
+            length: bytes.len(),
+            hash: hasher.finish(),
+        }
+    }
+}
+
+impl Flaw {
+    /// The word in the name of a file set aside.
+    fn word(&self) -> &'static str {
+        match self {
+            Flaw::Newer { .. } => "newer",
+            Flaw::Older { .. } => "older",
+            Flaw::NoCheckpoint(_)
+            | Flaw::Length { .. }
+            | Flaw::Checksum { .. }
+            | Flaw::Kind { .. }
+            | Flaw::Content(_) => "damaged",
+        }
+    }
+}
+
+/// Why a file's bytes are not there.
+enum Unread {
+    Flawed(Flaw),
+    Io(io::Error),
+}
+
+impl From<io::Error> for Unread {
+    fn from(error: io::Error) -> Unread {
+        Unread::Io(error)
+    }
+}

@@ -1,0 +1,150 @@
+//! What an actor is given while it runs: its address, time, timers and child tasks.
+//!
+//! Timers and tasks belong to one incarnation of the actor: what has not reported when it ends never
+//! will. This is also the only file that reads a clock: a test that pauses tokio's clock has thereby
+//! paused everything.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::task::AbortHandle;
+
+use crate::actor::Message;
+use crate::mailbox::Addr;
+use crate::supervisor::life::{Life, caught};
+
+/// Returns this moment on the clock that durations are measured with.
+pub fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// Returns this moment on the calendar's clock, which may step.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the one place where the wall clock is read"
+)]
+pub fn wall() -> SystemTime {
+    #[cfg(feature = "testing")]
+    if let Some(simulated) = crate::testing::simulated_wall() {
+        return simulated;
+    }
+    SystemTime::now()
+}
+
+/// What an actor is given with every message.
+pub struct Context<M: Message> {
+    addr: Addr<M>,
+    life: Rc<Life>,
+    tasks: Rc<Tasks>,
+    next: u64,
+}
+
+/// The children of one incarnation that have not finished.
+#[derive(Default)]
+struct Tasks(RefCell<BTreeMap<u64, AbortHandle>>);
+
+/// Names a timer, so that it can be cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TimerId(u64);
+
+/// Names a child task, so that it can be aborted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TaskId(u64);
+
+impl<M: Message> Context<M> {
+    pub(crate) fn new(addr: Addr<M>, life: Rc<Life>) -> Context<M> {
+        Context {
+            addr,
+            life,
+            tasks: Rc::default(),
+            next: 0,
+        }
+    }
+
+    /// Returns the actor's own address.
+    pub fn addr(&self) -> &Addr<M> {
+        &self.addr
+    }
+
+    /// Returns this moment on the clock that durations are measured with.
+    pub fn now(&self) -> Instant {
+        now()
+    }
+
+    /// Returns this moment on the calendar's clock, which may step.
+    pub fn wall(&self) -> SystemTime {
+        wall()
+    }
+
+    /// Sends `msg` to the actor itself after `delay`, unless it restarts before.
+    pub fn after(&mut self, delay: Duration, msg: M) -> TimerId {
+        let addr = self.addr.clone();
+        TimerId(self.spawn(async move {
+            tokio::time::sleep(delay).await;
+            addr.deliver(msg).await;
+        }))
+    }
+
+    /// Cancels a timer; one that fired already is left alone.
+    pub fn cancel(&mut self, timer: TimerId) {
+        self.tasks.abort(timer.0);
+    }
+
+    /// Runs slow work beside the actor, and hands its result to the actor as a message.
+    ///
+    /// Work that panics is the actor's panic: nothing is lost silently.
+    pub fn run(&mut self, work: impl Future<Output = M> + 'static) -> TaskId {
+        let addr = self.addr.clone();
+        TaskId(self.spawn(async move { addr.deliver(work.await).await }))
+    }
+
+    /// Aborts a child task; one that finished already is left alone.
+    pub fn abort(&mut self, task: TaskId) {
+        self.tasks.abort(task.0);
+    }
+
+    fn spawn(&mut self, work: impl Future<Output = ()> + 'static) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        let (life, tasks) = (Rc::clone(&self.life), Rc::clone(&self.tasks));
+        let task = tokio::task::spawn_local(async move {
+            let mut work = pin!(work);
+            let polled = poll_fn(|cx| caught(&life, || work.as_mut().poll(cx)));
+            if let Err(exit) = polled.await {
+                life.end(exit);
+            }
+            tasks.0.borrow_mut().remove(&id);
+        });
+        self.tasks.0.borrow_mut().insert(id, task.abort_handle());
+        id
+    }
+}
+
+impl Tasks {
+    fn abort(&self, id: u64) {
+        if let Some(task) = self.0.borrow_mut().remove(&id) {
+            task.abort();
+        }
+    }
+}
+
+impl<M: Message> Drop for Context<M> {
+    fn drop(&mut self) {
+        for task in self.tasks.0.borrow().values() {
+            task.abort();
+        }
+    }
+}
+
+impl<M: Message> fmt::Debug for Context<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("addr", &self.addr)
+            .finish_non_exhaustive()
+    }
+}

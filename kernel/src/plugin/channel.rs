@@ -1,0 +1,477 @@
+//! The caller's end of a plugin: every call has a deadline, and what a broken connection means for a
+//! call is decided here and nowhere else.
+//!
+//! A connection that breaks under a call shows as a status that we made up ourselves: it has a
+//! source (tonic's, hyper's or h2's error), which no status that came over the wire has. If that
+//! source says that the request never left, the call did not begin; otherwise nobody knows.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use serde::{Deserialize, Serialize};
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Code, ConnectError, Response, Status};
+use tower::service_fn;
+
+use super::estate::Estate;
+
+/// The largest message taken from a plugin, for `max_decoding_message_size` of a client; tonic's own
+/// limit of 4 MiB is less than a list of a thousand pods.
+pub const MESSAGE_LIMIT: usize = 64 << 20;
+
+/// Between attempts of one call. A successor is there within milliseconds, or after a back-off.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Where a plugin stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// On its way, for the first time or again: calls wait.
+    Starting,
+    /// Serves calls.
+    Ready,
+    /// Serves, but says that its backend does not; or an endpoint of somebody else is out of reach.
+    Degraded,
+    /// Finishes what it has begun, and makes room: new calls wait.
+    Draining,
+    /// Restarted too often: calls are refused, until it is tried again after a long pause.
+    Failed,
+    /// Ended on purpose: calls are refused.
+    Stopped,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Starting => "starting",
+            Self::Ready => "ready",
+            Self::Degraded => "degraded",
+            Self::Draining => "draining",
+            Self::Failed => "failed",
+            Self::Stopped => "stopped",
+        })
+    }
+}
+
+/// Where a plugin stands, and since which process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Its state.
+    pub state: State,
+    /// Which process callers reach; changes at every restart, swap and reconnection.
+    pub generation: u64,
+    /// Why it is not ready, in words. Empty when it is.
+    pub reason: String,
+}
+
+/// A call that brought no answer, or not the wanted one.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The plugin answered, and it said no.
+    #[error("the plugin refused the call")]
+    Refused(#[source] Status),
+    /// The connection broke under a call that creates something: look at what exists before acting
+    /// again.
+    #[error("plugin {plugin} went away during the call: whether it was carried out is unknown")]
+    Interrupted {
+        /// The plugin's name.
+        plugin: String,
+    },
+    /// No answer in time; the plugin may have carried it out, or may yet.
+    #[error("plugin {plugin} did not answer within {after:?}")]
+    Deadline {
+        /// The plugin's name.
+        plugin: String,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// The plugin could not be reached: the call was not carried out, or may be repeated anyway.
+    #[error("plugin {plugin} is out of reach: {why}")]
+    Unavailable {
+        /// The plugin's name.
+        plugin: String,
+        /// In words.
+        why: String,
+    },
+}
+
+impl CallError {
+    /// Whether the same call may succeed later.
+    pub fn transient(&self) -> bool {
+        match self {
+            Self::Interrupted { .. } | Self::Deadline { .. } | Self::Unavailable { .. } => true,
+            Self::Refused(status) => match status.code() {
+                Code::Unavailable
+                | Code::Aborted
+                | Code::Cancelled
+                | Code::DeadlineExceeded
+                | Code::ResourceExhausted
+                | Code::FailedPrecondition
+                | Code::Internal
+                | Code::Unknown => true,
+                Code::Ok
+                | Code::AlreadyExists
+                | Code::DataLoss
+                | Code::InvalidArgument
+                | Code::NotFound
+                | Code::OutOfRange
+                | Code::PermissionDenied
+                | Code::Unauthenticated
+                | Code::Unimplemented => false,
+            },
+        }
+    }
+
+    /// Whether the call may have been carried out although it brought no answer.
+    pub fn outcome_unknown(&self) -> bool {
+        match self {
+            Self::Interrupted { .. } | Self::Deadline { .. } => true,
+            Self::Refused(_) | Self::Unavailable { .. } => false,
+        }
+    }
+
+    /// The code of a refusal.
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            Self::Refused(status) => Some(status.code()),
+            Self::Interrupted { .. } | Self::Deadline { .. } | Self::Unavailable { .. } => None,
+        }
+    }
+}
+
+/// The caller's end of a plugin. It follows restart and swap; clones are the same end.
+///
+/// Made inside the runtime, before the [`Host`](super::Host) that serves it.
+#[derive(Clone)]
+pub struct Line {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    plugin: String,
+    view: watch::Sender<View>,
+    route: watch::Sender<Option<Route>>,
+    channel: watch::Sender<Channel>,
+    estate: Mutex<Estate>,
+    spawning: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// Which socket new connections go to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    /// Ours: a connection is always accepted, at worst later.
+    Kept(PathBuf),
+    /// Somebody else's: there may be nobody.
+    Foreign(PathBuf),
+}
+
+impl Line {
+    /// Makes the line of a plugin that has yet to be started. Calls wait for it.
+    pub fn new(plugin: impl Into<String>) -> Self {
+        let route = watch::Sender::new(None);
+        let channel = follow(route.subscribe());
+        Self::with(plugin.into(), State::Starting, route, channel)
+    }
+
+    /// Makes a line to something that needs no host, such as a server in the test's own process.
+    pub fn fixed(plugin: impl Into<String>, channel: Channel) -> Self {
+        Self::with(
+            plugin.into(),
+            State::Ready,
+            watch::Sender::new(None),
+            channel,
+        )
+    }
+
+    fn with(
+        plugin: String,
+        state: State,
+        route: watch::Sender<Option<Route>>,
+        channel: Channel,
+    ) -> Self {
+        let view = watch::Sender::new(View {
+            state,
+            generation: 0,
+            reason: String::new(),
+        });
+        let channel = watch::Sender::new(channel);
+        Self {
+            shared: Arc::new(Shared {
+                plugin,
+                view,
+                route,
+                channel,
+                estate: Mutex::default(),
+                spawning: Arc::default(),
+            }),
+        }
+    }
+
+    /// Makes a call that may be repeated. A connection that breaks is not seen: the call is made
+    /// again until its time is over.
+    pub async fn idempotent<T, F, Fut>(&self, within: Duration, call: F) -> Result<T, CallError>
+    where
+        F: Fn(Channel) -> Fut,
+        Fut: Future<Output = Result<Response<T>, Status>>,
+    {
+        let mut broken = None;
+        let attempts = async {
+            let mut pause = SHORTEST_PAUSE;
+            loop {
+                match call(self.open().await?).await {
+                    Ok(answer) => return Ok(answer.into_inner()),
+                    Err(status) if Loss::of(&status).is_none() => {
+                        return Err(CallError::Refused(status));
+                    }
+                    Err(status) => broken = Some(chain(&status)),
+                }
+                sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        };
+        match timeout(within, attempts).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(match broken {
+                Some(why) => self.unavailable(why),
+                None => CallError::Deadline {
+                    plugin: self.name(),
+                    after: within,
+                },
+            }),
+        }
+    }
+
+    /// Makes a call that creates something: it is sent once. It waits until it can be sent; if the
+    /// connection breaks after that, it ends as [`CallError::Interrupted`].
+    pub async fn creating<T, F, Fut>(&self, within: Duration, call: F) -> Result<T, CallError>
+    where
+        F: FnOnce(Channel) -> Fut,
+        Fut: Future<Output = Result<Response<T>, Status>>,
+    {
+        let mut begun = false;
+        let attempt = async {
+            let channel = self.reach().await?;
+            begun = true;
+            let status = match call(channel).await {
+                Ok(answer) => return Ok(answer.into_inner()),
+                Err(status) => status,
+            };
+            Err(match Loss::of(&status) {
+                None => CallError::Refused(status),
+                Some(Loss::NotBegun) => self.unavailable(chain(&status)),
+                Some(Loss::Unknown) => CallError::Interrupted {
+                    plugin: self.name(),
+                },
+            })
+        };
+        match timeout(within, attempt).await {
+            Ok(outcome) => outcome,
+            Err(_) if begun => Err(CallError::Deadline {
+                plugin: self.name(),
+                after: within,
+            }),
+            Err(_) => Err(self.unavailable(format!("{} for {within:?}", self.state().state))),
+        }
+    }
+
+    /// Returns the connection of this moment, for streams. One that breaks is opened again on the
+    /// next connection that this returns.
+    pub fn channel(&self) -> Channel {
+        self.shared.channel.borrow().clone()
+    }
+
+    /// Returns where the plugin stands.
+    pub fn state(&self) -> View {
+        self.shared.view.borrow().clone()
+    }
+
+    /// Follows where the plugin stands.
+    pub fn states(&self) -> watch::Receiver<View> {
+        self.shared.view.subscribe()
+    }
+
+    /// Returns the plugin's name.
+    pub fn name(&self) -> String {
+        self.shared.plugin.clone()
+    }
+
+    /// Shows callers where the plugin stands.
+    pub(super) fn show(&self, view: View) {
+        self.shared.view.send_if_modified(|shown| {
+            let changed = *shown != view;
+            *shown = view;
+            changed
+        });
+    }
+
+    /// Leads new calls to another socket. Calls in flight end where they began.
+    pub(super) fn lead(&self, route: Route) {
+        if matches!(route, Route::Foreign(_)) && self.shared.route.borrow().as_ref() == Some(&route)
+        {
+            return;
+        }
+        let before = self.shared.route.send_replace(Some(route));
+        // The first connection waits for the route that it now has.
+        if before.is_some() {
+            self.shared
+                .channel
+                .send_replace(follow(self.shared.route.subscribe()));
+        }
+    }
+
+    pub(super) fn estate(&self) -> MutexGuard<'_, Estate> {
+        self.shared
+            .estate
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no process is about to be started, and keeps it so for as long as the guard lives.
+    pub(super) async fn spawning(&self) -> tokio::sync::OwnedMutexGuard<()> {
+        Arc::clone(&self.shared.spawning).lock_owned().await
+    }
+
+    /// Waits while the plugin makes room for its successor; refuses when there will be none soon.
+    async fn open(&self) -> Result<Channel, CallError> {
+        let mut views = self.states();
+        let view = views.wait_for(|view| view.state != State::Draining).await;
+        // The sender lives in `self`: waiting cannot fail.
+        let refused = view
+            .ok()
+            .filter(|view| matches!(view.state, State::Failed | State::Stopped))
+            .map(|view| view.clone());
+        match refused {
+            None => Ok(self.channel()),
+            Some(View { state, reason, .. }) if reason.is_empty() => {
+                Err(self.unavailable(state.to_string()))
+            }
+            Some(View { state, reason, .. }) => Err(self.unavailable(format!("{state}: {reason}"))),
+        }
+    }
+
+    /// As `open`, but waits until there is somebody to connect to. A socket of ours always has that.
+    async fn reach(&self) -> Result<Channel, CallError> {
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            let channel = self.open().await?;
+            let route = self.shared.route.borrow().clone();
+            match route {
+                Some(Route::Foreign(path)) if UnixStream::connect(&path).await.is_err() => {}
+                Some(Route::Foreign(_) | Route::Kept(_)) | None => return Ok(channel),
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn unavailable(&self, why: impl Into<String>) -> CallError {
+        CallError::Unavailable {
+            plugin: self.name(),
+            why: why.into(),
+        }
+    }
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line")
+            .field("plugin", &self.shared.plugin)
+            .field("view", &*self.shared.view.borrow())
+            .finish()
+    }
+}
+
+/// A call that ended without a word of the plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loss {
+    /// The request never left.
+    NotBegun,
+    /// It may have been carried out.
+    Unknown,
+}
+
+impl Loss {
+    /// Returns `None` for what the plugin said itself.
+    fn of(status: &Status) -> Option<Self> {
+        let mut cause = status.source();
+        let lost = cause.is_some();
+        while let Some(error) = cause {
+            let unsent = error
+                .downcast_ref::<hyper::Error>()
+                .is_some_and(hyper::Error::is_canceled);
+            if unsent || error.is::<ConnectError>() {
+                return Some(Self::NotBegun);
+            }
+            cause = error.source();
+        }
+        lost.then_some(Self::Unknown)
+    }
+}
+
+/// Puts an error and its causes into one line.
+pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut words = match error.downcast_ref::<Status>() {
+        Some(status) => status.message().to_owned(),
+        None => error.to_string(),
+    };
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !words.ends_with(&text) {
+            words = format!("{words}: {text}");
+        }
+        cause = error.source();
+    }
+    words
+}
+
+/// A connection to one socket, made at the first call and again when it is lost.
+pub(super) fn direct(path: &Path) -> Channel {
+    let path = path.to_owned();
+    connect_with(move || {
+        let path = path.clone();
+        async move { UnixStream::connect(path).await }
+    })
+}
+
+/// A connection to wherever the route leads when it is made; waits for the first route.
+fn follow(route: watch::Receiver<Option<Route>>) -> Channel {
+    connect_with(move || {
+        let mut route = route.clone();
+        async move {
+            let known = route
+                .wait_for(Option::is_some)
+                .await
+                .map(|route| route.clone());
+            match known {
+                Ok(Some(Route::Kept(path) | Route::Foreign(path))) => {
+                    UnixStream::connect(path).await
+                }
+                Ok(None) | Err(_) => Err(io::ErrorKind::NotConnected.into()),
+            }
+        }
+    })
+}
+
+fn connect_with<F, Fut>(connect: F) -> Channel
+where
+    F: Fn() -> Fut + Send + 'static,
+    Fut: Future<Output = io::Result<UnixStream>> + Send + 'static,
+{
+    // Servers in Go refuse a socket's path as authority; any valid name will do.
+    Endpoint::from_static("http://localhost").connect_with_connector_lazy(service_fn(
+        move |_: Uri| {
+            let stream = connect();
+            async move { stream.await.map(TokioIo::new) }
+        },
+    ))
+}

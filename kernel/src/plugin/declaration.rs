@@ -1,0 +1,201 @@
+//! What the operator says of a plugin.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::supervisor::Intensity;
+
+/// A plugin as it was declared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declaration {
+    /// Its name: lower-case letters, digits and dashes; also that of its socket and its folder.
+    pub name: String,
+    /// What it is for.
+    pub kind: Kind,
+    /// Where it comes from.
+    pub start: Start,
+    /// Its own section of the plugin file, handed over unread; `null` when there is none.
+    pub configuration: Value,
+    /// What it logs: error, warn, info, debug or trace.
+    pub log: String,
+    /// It reports its health at least this often; three times as long is a hang.
+    pub health_interval: Duration,
+    /// From its start to its first health report.
+    pub start_within: Duration,
+    /// For the calls in flight when it is asked to end.
+    pub drain_within: Duration,
+    /// From SIGTERM to SIGKILL.
+    pub term_within: Duration,
+    /// How many restarts are taken before it counts as failed.
+    pub intensity: Intensity,
+}
+
+/// What a plugin is for: which service it serves beside the base one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// CRI.
+    Runtime,
+    /// Pod networking.
+    Network,
+    /// Volumes.
+    Storage,
+}
+
+/// Where a plugin comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Start {
+    /// A process of ours: started, watched and replaced.
+    Managed {
+        /// The program.
+        command: PathBuf,
+        /// Its arguments.
+        #[serde(default)]
+        args: Vec<String>,
+    },
+    /// Somebody else's process: only connected to.
+    External {
+        /// Its Unix socket.
+        endpoint: PathBuf,
+    },
+}
+
+impl Declaration {
+    /// Declares a plugin with the usual patience.
+    pub fn new(name: impl Into<String>, kind: Kind, start: Start) -> Self {
+        Self {
+            name: name.into(),
+            kind,
+            start,
+            configuration: Value::Null,
+            log: "info".to_owned(),
+            health_interval: Duration::from_secs(5),
+            start_within: Duration::from_secs(10),
+            drain_within: Duration::from_secs(5),
+            term_within: Duration::from_secs(2),
+            intensity: Intensity {
+                restarts: 5,
+                within: Duration::from_secs(60),
+            },
+        }
+    }
+
+    /// Refuses what no plugin can be started from.
+    pub fn check(&self) -> Result<(), DeclarationError> {
+        let named = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if self.name.is_empty() || self.name.len() > LONGEST_NAME || !self.name.chars().all(named) {
+            return Err(DeclarationError::Name {
+                name: self.name.clone(),
+            });
+        }
+        let (field, path) = match &self.start {
+            Start::Managed { command, .. } => ("command", command),
+            Start::External { endpoint } => ("endpoint", endpoint),
+        };
+        if !path.is_absolute() {
+            return Err(DeclarationError::Path {
+                name: self.name.clone(),
+                field,
+                path: path.clone(),
+            });
+        }
+        if self.health_interval.is_zero() {
+            return Err(DeclarationError::Interval {
+                name: self.name.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    pub(super) fn configuration_json(&self) -> Vec<u8> {
+        if self.configuration.is_null() {
+            Vec::new()
+        } else {
+            self.configuration.to_string().into_bytes()
+        }
+    }
+}
+
+/// As long as a label in Kubernetes, and short enough for a socket's path.
+const LONGEST_NAME: usize = 63;
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Runtime => "runtime",
+            Self::Network => "network",
+            Self::Storage => "storage",
+        })
+    }
+}
+
+/// Why a plugin cannot be started as declared.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeclarationError {
+    /// The name cannot be that of a file.
+    #[error("plugin name {name:?}: expected 1 to 63 lower-case letters, digits or dashes")]
+    Name {
+        /// As declared.
+        name: String,
+    },
+    /// A path is relative: nobody could say to what.
+    #[error("plugin {name}: {field} {}: expected an absolute path", path.display())]
+    Path {
+        /// Of the plugin.
+        name: String,
+        /// Which of its paths.
+        field: &'static str,
+        /// As declared.
+        path: PathBuf,
+    },
+    /// No time at all between two health reports.
+    #[error("plugin {name}: health interval is 0, expected some time")]
+    Interval {
+        /// Of the plugin.
+        name: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn external(name: &str, endpoint: &str) -> Declaration {
+        Declaration::new(
+            name,
+            Kind::Runtime,
+            Start::External {
+                endpoint: endpoint.into(),
+            },
+        )
+    }
+
+    #[test]
+    fn name_that_cannot_be_a_file_is_refused() {
+        for bad in ["", "a/b", "..", "Upper", "ü", &"x".repeat(64)] {
+            let refused = external(bad, "/run/x.sock").check();
+            assert_eq!(
+                refused,
+                Err(DeclarationError::Name {
+                    name: bad.to_owned()
+                }),
+                "{bad}"
+            );
+        }
+        assert_eq!(external("containerd-2", "/run/x.sock").check(), Ok(()));
+    }
+
+    #[test]
+    fn relative_path_is_refused_with_its_field() {
+        let refused = external("a", "run/x.sock").check().unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "plugin a: endpoint run/x.sock: expected an absolute path"
+        );
+    }
+}

@@ -1,0 +1,27 @@
+//! The plugin host: processes that serve gRPC, kept alive by one actor each.
+//!
+//! [`Host`] is that actor. It starts a plugin from its [`Declaration`], makes sure that it is what
+//! it was declared to be, watches its health, and replaces it when it dies, hangs, or is to be
+//! swapped. [`Line`] is the caller's end: it follows the plugin from generation to generation, so
+//! that a caller of an idempotent call never sees one go. What the two sides say to each other is
+//! the contract in `proto/plugin/v1/base.proto`; `plugins/sdk` is the other side of it.
+//!
+//! **Invariants.** The listening socket is bound here and outlives every process that serves it,
+//! so a plugin that is down delays a connection but never refuses it. A generation is proven dead
+//! before the next one gets its socket. Nothing is made twice: a call that creates is sent once.
+
+mod channel;
+mod declaration;
+mod estate;
+mod generation;
+mod health;
+mod host;
+mod log;
+mod predecessor;
+mod process;
+mod socket;
+
+pub use channel::{CallError, Line, MESSAGE_LIMIT, State, View};
+pub use declaration::{Declaration, DeclarationError, Kind, Start};
+pub use generation::News;
+pub use host::{Host, HostError, Msg, Snapshot};

@@ -1,0 +1,159 @@
+//! A plugin's process: started with its socket and a clean environment, signalled without mistake,
+//! reaped whatever becomes of the actor that started it.
+
+use std::env;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{self, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use command_fds::{CommandFdExt, FdMapping};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::os::unix::process::CommandExt;
+use tokio::sync::watch;
+
+use super::declaration::{Declaration, Start};
+use super::log;
+use super::socket::Socket;
+
+/// Where a plugin finds its socket: systemd's first descriptor.
+const SOCKET_DESCRIPTOR: i32 = 3;
+/// A process that SIGKILL does not end within this time is stuck in the kernel; worth a line.
+const DEAD_WITHIN: Duration = Duration::from_secs(10);
+
+/// A process that was started, alive or not. Clones are the same process.
+///
+/// It is reaped by a task of its own, so it never stays a zombie. A signal goes by descriptor, so it
+/// never reaches a stranger that got the same number.
+#[derive(Clone, Debug)]
+pub(super) struct Process {
+    pid: u32,
+    pidfd: Arc<OwnedFd>,
+    exit: watch::Receiver<Option<String>>,
+}
+
+/// What a generation is started with.
+#[derive(Clone, Debug)]
+pub(super) struct Birth {
+    pub(super) declaration: Arc<Declaration>,
+    pub(super) generation: u64,
+    pub(super) socket: Arc<Socket>,
+    /// The plugin's own folder.
+    pub(super) dir: PathBuf,
+}
+
+impl Process {
+    /// Starts a process. Called on a thread that may block, inside the runtime.
+    pub(super) fn spawn(birth: &Birth) -> io::Result<Self> {
+        let mut child = tokio::process::Command::from(command(birth)?).spawn()?;
+        let pid = child
+            .id()
+            .and_then(|pid| i32::try_from(pid).ok())
+            .and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::other("a process without an id"))?;
+        // Not reaped before this function returns, so the number is still its own.
+        let pidfd = Arc::new(pidfd_open(pid, PidfdFlags::empty())?);
+        if let Some(stderr) = child.stderr.take() {
+            tokio::spawn(log::carry(birth.declaration.name.clone(), stderr));
+        }
+        let (exited, exit) = watch::channel(None);
+        tokio::spawn(async move {
+            let words = match child.wait().await {
+                Ok(status) => status.to_string(),
+                Err(error) => error.to_string(),
+            };
+            exited.send_replace(Some(words));
+        });
+        Ok(Self {
+            pid: pid.as_raw_nonzero().get().unsigned_abs(),
+            pidfd,
+            exit,
+        })
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(super) fn alive(&self) -> bool {
+        self.exit.borrow().is_none()
+    }
+
+    /// Resolves when the process is dead and reaped, with how it ended.
+    pub(super) async fn dead(&self) -> String {
+        let mut exit = self.exit.clone();
+        let ended = exit.wait_for(Option::is_some).await;
+        // The reaper ends before it has spoken only with the whole runtime.
+        ended
+            .ok()
+            .and_then(|exit| exit.clone())
+            .unwrap_or_else(|| "unknown".to_owned())
+    }
+
+    /// Ends the process: asks, waits for `grace`, kills, and waits until it is dead.
+    pub(super) async fn terminate(&self, grace: Duration) -> String {
+        self.signal(Signal::TERM);
+        if let Ok(exit) = tokio::time::timeout(grace, self.dead()).await {
+            return exit;
+        }
+        self.kill().await
+    }
+
+    /// Kills the process and waits until it is dead.
+    pub(super) async fn kill(&self) -> String {
+        self.signal(Signal::KILL);
+        loop {
+            match tokio::time::timeout(DEAD_WITHIN, self.dead()).await {
+                Ok(exit) => return exit,
+                Err(_) => tracing::error!(
+                    pid = self.pid,
+                    "killed process does not die; its successor waits for it"
+                ),
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        match pidfd_send_signal(&*self.pidfd, signal) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(error) => tracing::error!(pid = self.pid, %error, "cannot signal a plugin"),
+        }
+    }
+}
+
+fn command(birth: &Birth) -> io::Result<process::Command> {
+    let Start::Managed {
+        command: program,
+        args,
+    } = &birth.declaration.start
+    else {
+        return Err(io::Error::other("an external plugin has no command"));
+    };
+    let mut command = process::Command::new(program);
+    command
+        .args(args)
+        .current_dir(&birth.dir)
+        .env_clear()
+        .envs(env::var_os("PATH").map(|path| ("PATH", path)))
+        .env("LISTEN_FDS", "1")
+        .env("OXLET_PLUGIN_NAME", &birth.declaration.name)
+        .env("OXLET_PLUGIN_GENERATION", birth.generation.to_string())
+        .env("OXLET_PLUGIN_DIR", &birth.dir)
+        .env("OXLET_AGENT_PID", process::id().to_string())
+        .env("OXLET_LOG", &birth.declaration.log)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        // Out of the agent's group: what a terminal sends to the agent is the agent's to pass on.
+        .process_group(0);
+    let socket = FdMapping {
+        parent_fd: birth.socket.hand_over()?,
+        child_fd: SOCKET_DESCRIPTOR,
+    };
+    command
+        .fd_mappings(vec![socket])
+        .map_err(io::Error::other)?;
+    Ok(command)
+}

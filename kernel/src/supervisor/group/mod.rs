@@ -1,0 +1,221 @@
+//! A supervisor's children: how they come and how they go.
+
+mod child;
+mod failing;
+mod looking;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::actor::Actor;
+use crate::context::now;
+use crate::mailbox::Port;
+use crate::shell::Shell;
+use crate::supervisor::group::child::{Child, Unit};
+use crate::supervisor::hang;
+use crate::supervisor::life::{Life, live};
+use crate::supervisor::{ChildSpec, Intensity, Restart, Strategy};
+
+/// A future of a tree, which is as deep as the tree.
+type Later<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// A supervisor.
+pub(crate) struct Group {
+    id: String,
+    path: Arc<str>,
+    strategy: Strategy,
+    intensity: Intensity,
+    parent: Option<Parent>,
+    /// How often the sweep of this tree looks; shared by all its groups.
+    pace: Rc<Cell<Duration>>,
+
+    /// In the order of their spawning, which is the order of every restart.
+    children: RefCell<BTreeMap<u64, Child>>,
+    ids: RefCell<BTreeMap<String, u64>>,
+    next: Cell<u64>,
+    started: Cell<Instant>,
+    closed: Cell<bool>,
+}
+
+/// Whom a group fails to, and under which number.
+struct Parent {
+    group: Weak<Group>,
+    seq: u64,
+}
+
+impl Group {
+    pub(crate) fn root(name: &str, intensity: Intensity) -> Rc<Group> {
+        Rc::new(Group {
+            id: name.to_owned(),
+            path: name.into(),
+            strategy: Strategy::OneForOne,
+            intensity,
+            parent: None,
+            pace: Rc::new(Cell::new(hang::SLOWEST)),
+            children: RefCell::default(),
+            ids: RefCell::default(),
+            next: Cell::new(0),
+            started: Cell::new(now()),
+            closed: Cell::new(false),
+        })
+    }
+
+    pub(crate) fn add_group(
+        self: &Rc<Self>,
+        id: &str,
+        strategy: Strategy,
+        intensity: Intensity,
+    ) -> Rc<Group> {
+        let seq = self.reserve();
+        let group = Rc::new(Group {
+            id: id.to_owned(),
+            path: self.beneath(id),
+            strategy,
+            intensity,
+            parent: Some(Parent {
+                group: Rc::downgrade(self),
+                seq,
+            }),
+            pace: Rc::clone(&self.pace),
+            children: RefCell::default(),
+            ids: RefCell::default(),
+            next: Cell::new(0),
+            started: Cell::new(now()),
+            closed: Cell::new(self.closed()),
+        });
+        let unit = Unit::Group(Rc::clone(&group));
+        self.insert(seq, Child::new(id.to_owned(), Restart::Permanent, unit));
+        group
+    }
+
+    pub(crate) fn add_actor<A: Actor>(
+        self: &Rc<Self>,
+        spec: ChildSpec,
+        port: Port<A::Msg>,
+        make: impl FnMut() -> A + 'static,
+    ) {
+        if self.closed() {
+            tracing::debug!(supervisor = %self.path, child = spec.id, "shut down: nothing is spawned");
+            return;
+        }
+        let Port {
+            context,
+            open,
+            addr,
+        } = port;
+        let postbox = addr.clone();
+        let control = Box::new(move |control| postbox.control(control));
+        let path = self.beneath(&spec.id);
+        let life = Rc::new(Life::new(&spec, path, Arc::clone(addr.gauge()), control));
+        let engine = context.into_future(Shell::new(addr, Rc::clone(&life), make));
+        let seq = self.reserve();
+        let unit = Unit::Actor(Rc::clone(&life));
+        self.insert(seq, Child::new(spec.id, spec.restart, unit));
+        let pace = hang::pace(spec.answer_within);
+        self.pace.set(self.pace().min(pace));
+        tokio::task::spawn_local(live(engine, life, open, Rc::clone(self), seq));
+    }
+
+    fn reserve(&self) -> u64 {
+        let seq = self.next.get();
+        self.next.set(seq + 1);
+        seq
+    }
+
+    fn beneath(&self, id: &str) -> Arc<str> {
+        format!("{}/{id}", self.path).into()
+    }
+
+    fn insert(self: &Rc<Self>, seq: u64, child: Child) {
+        if self.ids.borrow().contains_key(&child.id) {
+            tracing::error!(supervisor = %self.path, child = child.id, "the name is taken: the older child is stopped");
+            self.stop_child(&child.id);
+        }
+        self.ids.borrow_mut().insert(child.id.clone(), seq);
+        self.children.borrow_mut().insert(seq, child);
+    }
+
+    pub(crate) fn stop_child(self: &Rc<Self>, id: &str) {
+        let Some(seq) = self.ids.borrow_mut().remove(id) else {
+            return;
+        };
+        match self.unit(seq) {
+            Some(Unit::Actor(life)) => life.stop(),
+            Some(Unit::Group(group)) => {
+                let parent = Rc::clone(self);
+                tokio::task::spawn_local(async move {
+                    group.shutdown().await;
+                    parent.forget(seq);
+                });
+            }
+            None => {}
+        }
+    }
+
+    /// Takes a child that has ended out of the tree.
+    pub(crate) fn forget(&self, seq: u64) {
+        let child = self.children.borrow_mut().remove(&seq);
+        if let Some(mut child) = child {
+            child.abort_regroup();
+            let mut ids = self.ids.borrow_mut();
+            if ids.get(&child.id) == Some(&seq) {
+                ids.remove(&child.id);
+            }
+        }
+    }
+
+    /// Ends all children, the youngest first; none is accepted from now on.
+    pub(crate) fn shutdown(&self) -> Later<'_> {
+        Box::pin(async move {
+            self.closed.set(true);
+            self.abort_regroups();
+            while let Some((seq, unit)) = self.youngest() {
+                match unit {
+                    Unit::Actor(life) => {
+                        life.stop();
+                        life.stopped().await;
+                    }
+                    Unit::Group(group) => group.shutdown().await,
+                }
+                self.forget(seq);
+            }
+        })
+    }
+
+    fn youngest(&self) -> Option<(u64, Unit)> {
+        let children = self.children.borrow();
+        let (seq, child) = children.last_key_value()?;
+        Some((*seq, child.unit.clone()))
+    }
+
+    fn unit(&self, seq: u64) -> Option<Unit> {
+        let children = self.children.borrow();
+        children.get(&seq).map(|child| child.unit.clone())
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(crate) fn pace(&self) -> Duration {
+        self.pace.get()
+    }
+
+    pub(crate) fn closed(&self) -> bool {
+        self.closed.get()
+    }
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,136 @@
+//! For tests of actors: a neighbour that only listens, and a clock that waits for nobody.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{self, Poll};
+use std::time::{Duration, SystemTime};
+
+use actix::dev::ContextFut;
+use futures_util::task::noop_waker_ref;
+use tokio::runtime::Builder;
+
+use crate::actor::Message;
+use crate::mailbox::{Addr, Gauge};
+use crate::shell::Mail;
+
+/// Where the wall clock of a paused test starts: 2026-01-01T00:00:00Z.
+pub const SIMULATED_START: Duration = Duration::from_secs(1_767_225_600);
+
+thread_local! {
+    static WALL: Cell<Option<(SystemTime, tokio::time::Instant)>> = const { Cell::new(None) };
+}
+
+/// Makes an address whose messages the test reads itself. The mailbox is as bounded as a real
+/// one: what the test does not read stays in it.
+pub fn inbox<M: Message>(capacity: usize) -> (Addr<M>, Inbox<M>) {
+    let (sender, receiver) = actix::dev::channel::channel::<Collector<M>>(0);
+    let addr = Addr::new(actix::Addr::new(sender).recipient(), capacity);
+    let queue = Rc::new(RefCell::new(VecDeque::new()));
+    let collector = Collector {
+        queue: Rc::clone(&queue),
+    };
+    let inbox = Inbox {
+        engine: actix::Context::with_receiver(receiver).into_future(collector),
+        queue,
+        gauge: Arc::clone(addr.gauge()),
+    };
+    (addr, inbox)
+}
+
+/// Stands in for a neighbour: the messages it was told, in order.
+pub struct Inbox<M: Message> {
+    engine: ContextFut<Collector<M>, actix::Context<Collector<M>>>,
+    queue: Rc<RefCell<VecDeque<M>>>,
+    gauge: Arc<Gauge>,
+}
+
+impl<M: Message> Inbox<M> {
+    /// Takes the next message, or `None` when there is none `within` that time.
+    pub async fn next(&mut self, within: Duration) -> Option<M> {
+        let next = poll_fn(|cx| match self.take(cx) {
+            Some(msg) => Poll::Ready(msg),
+            None => Poll::Pending,
+        });
+        tokio::time::timeout(within, next).await.ok()
+    }
+
+    /// Takes every message that is there.
+    pub fn drain(&mut self) -> Vec<M> {
+        let mut cx = task::Context::from_waker(noop_waker_ref());
+        std::iter::from_fn(|| self.take(&mut cx)).collect()
+    }
+
+    fn take(&mut self, cx: &mut task::Context<'_>) -> Option<M> {
+        // Ready only means that every address is gone; what was told before is still in the queue.
+        let _: Poll<()> = Pin::new(&mut self.engine).poll(cx);
+        let msg = self.queue.borrow_mut().pop_front()?;
+        self.gauge.taken();
+        Some(msg)
+    }
+}
+
+impl<M: Message> Drop for Inbox<M> {
+    fn drop(&mut self) {
+        self.gauge.close();
+    }
+}
+
+impl<M: Message> fmt::Debug for Inbox<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Inbox({:?})", self.gauge.view())
+    }
+}
+
+struct Collector<M> {
+    queue: Rc<RefCell<VecDeque<M>>>,
+}
+
+impl<M: Message> actix::Actor for Collector<M> {
+    type Context = actix::Context<Collector<M>>;
+}
+
+impl<M: Message> actix::Handler<Mail<M>> for Collector<M> {
+    type Result = ();
+
+    fn handle(&mut self, mail: Mail<M>, _ctx: &mut actix::Context<Collector<M>>) {
+        match mail {
+            Mail::User(msg) => self.queue.borrow_mut().push_back(msg),
+            Mail::Control(_) => {}
+        }
+    }
+}
+
+/// Runs `test` as [`system::run`](crate::system::run) would, on a clock that jumps ahead whenever
+/// everybody waits: a day takes no time. The wall clock goes along, from [`SIMULATED_START`].
+pub fn run_paused<F: Future>(test: impl FnOnce() -> F) -> F::Output {
+    let system = actix::System::with_tokio_rt(|| {
+        Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .expect("a test can have a runtime")
+    });
+    system.block_on(async {
+        let start = SystemTime::UNIX_EPOCH + SIMULATED_START;
+        WALL.set(Some((start, tokio::time::Instant::now())));
+        let output = test().await;
+        WALL.set(None);
+        output
+    })
+}
+
+/// Lets the clock run for this long, and everybody do what is due meanwhile.
+pub async fn pass(duration: Duration) {
+    tokio::time::sleep(duration).await;
+}
+
+/// Returns the wall clock's time in a paused test.
+pub(crate) fn simulated_wall() -> Option<SystemTime> {
+    let (start, since) = WALL.get()?;
+    Some(start + since.elapsed())
+}

@@ -1,0 +1,228 @@
+//! Who holds the thread: a thread of its own sees that the actors' thread stands still.
+//!
+//! A handler that waits for ever is found by its ping. One that *blocks* takes the pinging timer
+//! with it, so nobody on that thread can tell. Here the actors' thread keeps a beat, a second thread
+//! listens, and when the beat stops it names the actor and the message that were being polled. If
+//! the beat stays away, the process is ended: its service manager starts it again, and it adopts
+//! what it finds.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::mailbox::Gauge;
+
+/// What is done about an actors' thread that stands still.
+pub struct Watchdog {
+    /// The alarm is raised when the beat was away for this long.
+    pub warn_after: Duration,
+    /// It is raised again, as [`Alarm::Lost`], when the beat was away for this long.
+    pub give_up_after: Duration,
+    /// Called on the watchdog's thread.
+    pub alarm: Raise,
+}
+
+/// Raises an alarm.
+pub type Raise = Box<dyn Fn(Alarm, &Stuck) + Send>;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alarm {
+    /// Someone should know.
+    Late,
+    /// Nobody expects the thread to come back.
+    Lost,
+}
+
+/// What holds the actors' thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stuck {
+    /// The path of the actor that was being polled, if one was.
+    pub actor: Option<String>,
+    /// The message it was handling, if it was not one of its child tasks.
+    pub message: Option<&'static str>,
+    /// How long the thread has stood still, at least.
+    pub lasting: Duration,
+}
+
+impl Default for Watchdog {
+    /// Logs after five seconds, and ends the process after a minute.
+    fn default() -> Watchdog {
+        Watchdog {
+            warn_after: Duration::from_secs(5),
+            give_up_after: Duration::from_secs(60),
+            alarm: Box::new(|alarm, stuck| {
+                tracing::error!(
+                    actor = stuck.actor,
+                    message = stuck.message,
+                    lasting = ?stuck.lasting,
+                    "the actors' thread is blocked"
+                );
+                if alarm == Alarm::Lost {
+                    tracing::error!("the actors' thread does not come back: ending the process");
+                    std::process::abort();
+                }
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for Watchdog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watchdog")
+            .field("warn_after", &self.warn_after)
+            .field("give_up_after", &self.give_up_after)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The state that the two threads share.
+#[derive(Default)]
+struct Thread {
+    beat: AtomicU64,
+    /// The seat of the actor being polled, or zero.
+    held_by: AtomicU64,
+    last_seat: AtomicU64,
+    seats: Mutex<Seats>,
+}
+
+/// Every actor's path and gauge, by its seat's number.
+type Seats = BTreeMap<u64, (Arc<str>, Arc<Gauge>)>;
+
+thread_local! {
+    static THREAD: Arc<Thread> = Arc::default();
+}
+
+impl Thread {
+    fn current() -> Arc<Thread> {
+        THREAD.with(Arc::clone)
+    }
+
+    fn seats(&self) -> MutexGuard<'_, Seats> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stuck(&self, lasting: Duration) -> Stuck {
+        let seat = self.held_by.load(Ordering::Relaxed);
+        let holder = self.seats().get(&seat).cloned();
+        Stuck {
+            actor: holder.as_ref().map(|(path, _)| path.to_string()),
+            message: holder.and_then(|(_, gauge)| gauge.busy()),
+            lasting,
+        }
+    }
+}
+
+/// An actor's place in the list of those that may hold the thread.
+pub(crate) struct Seat {
+    number: u64,
+    thread: Arc<Thread>,
+}
+
+impl Seat {
+    pub(crate) fn take(path: Arc<str>, gauge: Arc<Gauge>) -> Seat {
+        let thread = Thread::current();
+        let number = thread.last_seat.fetch_add(1, Ordering::Relaxed) + 1;
+        thread.seats().insert(number, (path, gauge));
+        Seat { number, thread }
+    }
+
+    /// Marks the actor as the one being polled, until the mark is dropped.
+    pub(crate) fn hold(&self) -> Held<'_> {
+        let before = self.thread.held_by.swap(self.number, Ordering::Relaxed);
+        Held {
+            thread: &self.thread,
+            before,
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.thread.seats().remove(&self.number);
+    }
+}
+
+pub(crate) struct Held<'a> {
+    thread: &'a Thread,
+    before: u64,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.thread.held_by.store(self.before, Ordering::Relaxed);
+    }
+}
+
+/// The listening thread; it ends when this is dropped.
+pub(crate) struct Listener {
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watchdog {
+    fn period(&self) -> Duration {
+        self.warn_after / 4
+    }
+
+    /// Starts to listen to the calling thread.
+    pub(crate) fn listen(self) -> io::Result<Listener> {
+        let watched = Thread::current();
+        let (stop, stopped) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("watchdog".to_owned())
+            .spawn(move || self.watch(&watched, &stopped))?;
+        Ok(Listener {
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// Standing still is counted in looks, not in clock time: a process that was suspended or
+    /// starved as a whole is not taken for one whose thread is blocked.
+    fn watch(&self, watched: &Thread, stopped: &mpsc::Receiver<()>) {
+        let (mut beat, mut lasting) = (0, Duration::ZERO);
+        while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(self.period()) {
+            let heard = watched.beat.load(Ordering::Relaxed);
+            if heard != beat {
+                (beat, lasting) = (heard, Duration::ZERO);
+                continue;
+            }
+            let before = lasting;
+            lasting += self.period();
+            for (alarm, after) in [
+                (Alarm::Late, self.warn_after),
+                (Alarm::Lost, self.give_up_after),
+            ] {
+                if before < after && lasting >= after {
+                    (self.alarm)(alarm, &watched.stuck(lasting));
+                }
+            }
+        }
+    }
+
+    /// Keeps the beat of the calling thread, for ever.
+    pub(crate) fn beat(&self) -> impl Future<Output = ()> + use<> {
+        let (thread, period) = (Thread::current(), self.period());
+        async move {
+            loop {
+                thread.beat.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(period).await;
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}

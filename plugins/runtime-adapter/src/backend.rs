@@ -1,0 +1,168 @@
+//! The runtime behind the plugin: connected, or absent with a reason; always one loop trying to be connected.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::cri::VersionRequest;
+use proto::cri::runtime_service_client::RuntimeServiceClient;
+use sdk::{Health, Status as HealthStatus};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::{Request, Status};
+
+use crate::configuration::Configuration;
+use crate::connection::{ConnectError, Connection};
+use crate::quirks::{Quirks, quirks};
+
+/// A restarted containerd is found within this much of its being ready; a try costs two system calls.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// How long a runtime that accepts connections may take to say who it is.
+const VERSION_WITHIN: Duration = Duration::from_secs(5);
+/// How long Configure waits to learn whether the runtime is there.
+const FIRST_TRY_WITHIN: Duration = Duration::from_secs(1);
+
+/// A runtime that answers.
+#[derive(Clone, Debug)]
+pub(crate) struct Connected {
+    pub(crate) connection: Connection,
+    pub(crate) quirks: Quirks,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Unknown,
+    Connected(Connected),
+    Absent(Arc<str>),
+}
+
+#[derive(Debug, thiserror::Error)]
+enum OpenError {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("it does not say its version")]
+    Version(#[source] Status),
+}
+
+/// The runtime; clones see the same one. The loop ends with the last clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Backend {
+    configuration: Arc<Configuration>,
+    state: watch::Receiver<State>,
+}
+
+impl Backend {
+    /// Starts to connect, and returns when the first try has ended one way or the other.
+    pub(crate) async fn start(configuration: Configuration, health: Health) -> Self {
+        let configuration = Arc::new(configuration);
+        let (sender, mut state) = watch::channel(State::Unknown);
+        health.degraded(format!("connecting to {}", place(&configuration)));
+        tokio::spawn(keep_connected(Arc::clone(&configuration), sender, health));
+        // Past this time the plugin is up and degraded; the loop goes on.
+        drop(tokio::time::timeout(FIRST_TRY_WITHIN, state.wait_for(|state| !matches!(state, State::Unknown))).await);
+        Self { configuration, state }
+    }
+
+    pub(crate) fn configuration(&self) -> &Configuration {
+        &self.configuration
+    }
+
+    /// Returns the connection, or the answer for a caller when there is none.
+    pub(crate) fn connected(&self) -> Result<Connected, Status> {
+        match &*self.state.borrow() {
+            State::Connected(connected) => Ok(connected.clone()),
+            State::Absent(why) => Err(Status::unavailable(why.as_ref())),
+            State::Unknown => Err(Status::unavailable(format!("no answer yet from {}", place(&self.configuration)))),
+        }
+    }
+
+    /// Returns the answer for a caller whose call the runtime did not finish.
+    pub(crate) fn lost(&self, error: hyper::Error) -> Status {
+        lost(&place(&self.configuration), error)
+    }
+
+    /// Names the runtime and its socket.
+    pub(crate) fn place(&self) -> String {
+        place(&self.configuration)
+    }
+}
+
+/// A reset stream keeps the code that it was reset with; all else is a lost connection.
+pub(crate) fn lost(place: &str, error: hyper::Error) -> Status {
+    let why = chain(&error);
+    let status = Status::from_error(Box::new(error));
+    match status.code() {
+        tonic::Code::Cancelled | tonic::Code::ResourceExhausted | tonic::Code::PermissionDenied => status,
+        _ => Status::unavailable(format!("lost {place} during the call: {why}")),
+    }
+}
+
+async fn keep_connected(configuration: Arc<Configuration>, state: watch::Sender<State>, health: Health) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let why = match open(&configuration).await {
+            Ok((connected, ended, attributes)) => {
+                pause = FIRST_PAUSE;
+                tracing::info!(backend = attributes.get("backend"), "connected to {}", place(&configuration));
+                state.send_replace(State::Connected(connected));
+                health.set(HealthStatus::Healthy, "", attributes);
+                let outcome = tokio::select! {
+                    ended = ended => ended,
+                    () = state.closed() => return,
+                };
+                match outcome {
+                    Ok(Err(error)) => format!("lost {}: {}", place(&configuration), chain(&error)),
+                    Ok(Ok(())) | Err(_) => format!("lost {}: it closed the connection", place(&configuration)),
+                }
+            }
+            Err(error) => format!("no {}: {}", place(&configuration), chain(&error)),
+        };
+        if !matches!(&*state.borrow(), State::Absent(_)) {
+            tracing::warn!("{why}");
+        }
+        health.degraded(why.as_str());
+        state.send_replace(State::Absent(why.into()));
+        tokio::select! {
+            () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+            () = state.closed() => return,
+        }
+    }
+}
+
+type Opened = (Connected, JoinHandle<Result<(), hyper::Error>>, BTreeMap<String, String>);
+
+async fn open(configuration: &Configuration) -> Result<Opened, OpenError> {
+    let (connection, ended) = Connection::open(&configuration.socket).await?;
+    let mut question = Request::new(VersionRequest { version: "v1".to_owned() });
+    question.set_timeout(VERSION_WITHIN);
+    // containerd answers everything with an error until its CRI part is up: its version is the sign of that.
+    let mut client = RuntimeServiceClient::new(connection.clone());
+    let answer = tokio::time::timeout(VERSION_WITHIN, client.version(question)).await;
+    let answer = answer.map_err(|_| OpenError::Version(Status::deadline_exceeded("no answer in time")))?;
+    let version = answer.map_err(OpenError::Version)?.into_inner();
+    let quirks = quirks(configuration.flavour, &version.runtime_name, &version.runtime_version);
+    let attributes = BTreeMap::from([
+        ("backend".to_owned(), format!("{} {}", version.runtime_name, version.runtime_version)),
+        ("container-events".to_owned(), quirks.events.word().to_owned()),
+        ("endpoint".to_owned(), configuration.endpoint()),
+    ]);
+    Ok((Connected { connection, quirks }, ended, attributes))
+}
+
+fn place(configuration: &Configuration) -> String {
+    format!("{} at {}", configuration.flavour.name(), configuration.endpoint())
+}
+
+/// An error with its causes after colons.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,129 @@
+//! `GetContainerEvents`: the runtime's own, or made from containerd's event stream.
+//!
+//! An event opens a stream's answer only when it comes, with servers in Go. An agent that waits for the head
+//! before it relists would wait for the first event: here the head is answered as soon as the runtime has had
+//! time to refuse.
+
+mod happening;
+mod lanes;
+mod lookup;
+mod memory;
+mod translator;
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use futures_util::stream::{self, BoxStream, StreamExt};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::{Request, Response};
+use http_body_util::{BodyStream, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
+use prost::Message;
+use proto::cri::ContainerEventResponse;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+use crate::backend::{Backend, Connected};
+use crate::configuration::Flavour;
+use crate::relay::{Relay, trailers};
+
+/// The method that this module answers.
+pub(crate) const PATH: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
+
+/// A runtime that has no events says so within microseconds.
+const REFUSES_WITHIN: Duration = Duration::from_millis(100);
+
+type Frames = BoxStream<'static, Result<Frame<Bytes>, Infallible>>;
+
+/// Answers with the runtime's own events.
+pub(crate) async fn native(
+    backend: &Backend,
+    connected: Connected,
+    request: Request<Body>,
+    permit: OwnedSemaphorePermit,
+) -> Result<Response<Body>, Status> {
+    let mut connection = connected.connection.clone();
+    let mut sending = Box::pin(async move { connection.send(request).await });
+    let Ok(answer) = tokio::time::timeout(REFUSES_WITHIN, &mut sending).await else {
+        let place = backend.place();
+        let late = async move {
+            match sending.await {
+                Ok(answer) => rest(answer, place, permit),
+                Err(error) => ended(&crate::backend::lost(&place, error)),
+            }
+        };
+        return Ok(head(stream::once(late).flatten().boxed()));
+    };
+    let answer = answer.map_err(|error| backend.lost(error))?;
+    match refusal(answer.headers()) {
+        Some(Code::Unimplemented) if backend.configuration().flavour == Flavour::Containerd => {
+            translated(backend, connected, permit).await
+        }
+        Some(Code::Ok) if connected.quirks.empty_stream_means_off => Err(Status::unimplemented(format!(
+            "{} has its container events switched off: set enable_pod_events = true in its configuration",
+            backend.place()
+        ))),
+        _ => Ok(answer.map(|body| Body::new(Relay::new(body, backend.place(), permit)))),
+    }
+}
+
+/// Answers with events made from containerd's own.
+pub(crate) async fn translated(
+    backend: &Backend,
+    connected: Connected,
+    permit: OwnedSemaphorePermit,
+) -> Result<Response<Body>, Status> {
+    let events = translator::start(backend, connected).await?;
+    let frames = stream::unfold(Some((events, permit)), |open| async move {
+        let (mut events, permit) = open?;
+        Some(match next(&mut events).await {
+            Ok(event) => (Ok(Frame::data(framed(&event))), Some((events, permit))),
+            Err(status) => (Ok(Frame::trailers(trailers(&status))), None),
+        })
+    });
+    Ok(head(frames.boxed()))
+}
+
+async fn next(
+    events: &mut mpsc::Receiver<Result<ContainerEventResponse, Status>>,
+) -> Result<ContainerEventResponse, Status> {
+    let gone = || Err(Status::unavailable("the translation of containerd's events ended"));
+    events.recv().await.unwrap_or_else(gone)
+}
+
+/// A gRPC message: not compressed, its length, its bytes.
+fn framed(event: &ContainerEventResponse) -> Bytes {
+    let length = event.encoded_len();
+    let mut frame = Vec::with_capacity(5 + length);
+    frame.push(0);
+    frame.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
+    frame.extend_from_slice(&event.encode_to_vec());
+    frame.into()
+}
+
+fn head(frames: Frames) -> Response<Body> {
+    let mut answer = Response::new(Body::new(StreamBody::new(frames)));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    answer
+}
+
+/// What is left of an answer whose head has been given already.
+fn rest(answer: Response<Incoming>, place: String, permit: OwnedSemaphorePermit) -> Frames {
+    let (parts, body) = answer.into_parts();
+    if refusal(&parts.headers).is_some() {
+        // An answer of trailers alone carries them in its head.
+        return stream::once(async move { Ok(Frame::trailers(parts.headers)) }).boxed();
+    }
+    BodyStream::new(Relay::new(body, place, permit)).boxed()
+}
+
+fn ended(status: &Status) -> Frames {
+    let frame = Frame::trailers(trailers(status));
+    stream::once(async move { Ok(frame) }).boxed()
+}
+
+/// The code of an answer that ended with its head.
+fn refusal(headers: &HeaderMap) -> Option<Code> {
+    headers.get(Status::GRPC_STATUS).map(|code| Code::from_bytes(code.as_bytes()))
+}

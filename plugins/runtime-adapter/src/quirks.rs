@@ -1,0 +1,93 @@
+//! Which runtime of which version needs what. Pure: a new quirk is a field and a row of the test's table.
+
+use crate::Flavour;
+
+/// Where container events come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Events {
+    /// The runtime's own `GetContainerEvents`.
+    Native,
+    /// containerd's event stream, translated.
+    FromContainerd,
+    /// Nowhere: the agent relists.
+    Absent,
+}
+
+impl Events {
+    /// Returns the word of the health attribute `container-events`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::FromContainerd => "from containerd's events",
+            Self::Absent => "none",
+        }
+    }
+}
+
+/// What differs between runtimes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quirks {
+    /// Where container events come from.
+    pub events: Events,
+    /// Whether an event stream that ends at once without an error means "switched off".
+    pub empty_stream_means_off: bool,
+}
+
+/// Returns the quirks of a runtime by what its `Version` says of it.
+///
+/// containerd 1.6 has no `GetContainerEvents`; 1.7 deals its events out among all subscribers instead of giving
+/// each to all, so that an old connection steals from a new one. CRI-O has it since 1.26, when its
+/// `enable_pod_events` is on; when it is off the stream ends at once, as if all were well.
+pub fn quirks(flavour: Flavour, runtime_name: &str, runtime_version: &str) -> Quirks {
+    let version = parse(runtime_version);
+    match (flavour, runtime_name) {
+        (Flavour::Containerd, "containerd") => Quirks {
+            events: if version.is_some_and(|version| version < (2, 0)) { Events::FromContainerd } else { Events::Native },
+            empty_stream_means_off: false,
+        },
+        (Flavour::Crio, "cri-o") => Quirks {
+            events: if version.is_some_and(|version| version < (1, 26)) { Events::Absent } else { Events::Native },
+            empty_stream_means_off: true,
+        },
+        (Flavour::Containerd | Flavour::Crio, _) => Quirks { events: Events::Native, empty_stream_means_off: false },
+    }
+}
+
+/// Reads major and minor; what follows (patch, pre-release, a distribution's suffix) decides nothing.
+fn parse(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.trim().trim_start_matches('v').splitn(3, '.');
+    let (major, minor) = (parts.next()?, parts.next()?);
+    let digits = minor.find(|c: char| !c.is_ascii_digit()).map_or(minor, |end| &minor[..end]);
+    Some((major.parse().ok()?, digits.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_decides_where_events_come_from() {
+        use Events::{Absent, FromContainerd, Native};
+        use Flavour::{Containerd, Crio};
+        for (flavour, name, version, events, empty_stream_means_off) in [
+            (Containerd, "containerd", "1.6.20~ds1", FromContainerd, false),
+            (Containerd, "containerd", "v1.6.33", FromContainerd, false),
+            (Containerd, "containerd", "1.7.0-beta.1", FromContainerd, false),
+            (Containerd, "containerd", "v1.7.27", FromContainerd, false),
+            (Containerd, "containerd", "v2.0.0", Native, false),
+            (Containerd, "containerd", "v2.1-dev", Native, false),
+            (Containerd, "containerd", "", Native, false),
+            (Containerd, "containerd", "unknown", Native, false),
+            (Containerd, "containerd", "1", Native, false),
+            (Containerd, "containerd", "99999999999.1", Native, false),
+            (Containerd, "somethingelse", "1.6.0", Native, false),
+            (Crio, "cri-o", "1.24.6", Absent, true),
+            (Crio, "cri-o", "1.26.0", Native, true),
+            (Crio, "cri-o", "1.33.1", Native, true),
+            (Crio, "cri-o", "", Native, true),
+        ] {
+            let expected = Quirks { events, empty_stream_means_off };
+            assert_eq!(quirks(flavour, name, version), expected, "{name} {version:?}");
+        }
+    }
+}

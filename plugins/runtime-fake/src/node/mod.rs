@@ -1,0 +1,247 @@
+//! The simulated node: one state, one journal, one timer.
+//!
+//! Calls change it through the methods of [`Node`], under one lock that is never held over a wait.
+//! **Invariant:** a change is in the journal before it is in the state, and in the state before the
+//! call is answered. Steps of a program are the exception: they happen, then they are recorded, so
+//! a crash in between may write a log line twice.
+
+mod containers;
+mod exec;
+mod images;
+mod refusal;
+mod sandboxes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use proto::cri::{ContainerEventResponse, ContainerEventType};
+use tokio::sync::{Notify, broadcast, oneshot};
+
+use crate::clock::Clock;
+use crate::convert;
+use crate::journal::{Journal, JournalError, Recovery};
+use crate::log::Log;
+use crate::program::machine::{End, Progress};
+use crate::program::world::{Stream, World};
+use crate::settings::Settings;
+use crate::state::{Container, Image, Phase, Record, Seq, State};
+
+pub(crate) use refusal::Refusal;
+
+/// A subscriber that falls further behind than this loses its stream, so that memory stays bounded.
+/// A node may end two containers of each of a thousand pods at once.
+const EVENTS: usize = 4096;
+
+/// How long a change waits that could not be recorded.
+const RETRY: i64 = 1_000_000_000;
+
+/// Wakes the task that carries programs on when the first of them is due earlier than it knew.
+pub(crate) type Alarm = Arc<Notify>;
+
+/// The node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) state: State,
+    pub(crate) clock: Clock,
+    settings: Settings,
+    journal: Journal,
+    events: broadcast::Sender<Arc<ContainerEventResponse>>,
+    due: BTreeSet<(i64, Seq)>,
+    alarm: Alarm,
+    /// Calls that wait for the end of a container.
+    waiting: BTreeMap<Seq, Vec<oneshot::Sender<()>>>,
+    logs: BTreeMap<Seq, Log>,
+}
+
+impl Node {
+    /// Opens the node that a folder holds, or makes a new one.
+    pub(crate) fn open(dir: &Path, settings: Settings, clock: Clock) -> Result<(Node, Recovery), JournalError> {
+        let (journal, state, recovery) = Journal::open(dir)?;
+        let clock = clock.not_before(state.latest);
+        let mut node = Node {
+            state,
+            clock,
+            settings,
+            journal,
+            events: broadcast::Sender::new(EVENTS),
+            due: BTreeSet::new(),
+            alarm: Alarm::default(),
+            waiting: BTreeMap::new(),
+            logs: BTreeMap::new(),
+        };
+        if node.state.salt == 0 {
+            let salt = clock.now().unsigned_abs().max(1);
+            node.commit(Record::Born { salt })?;
+        }
+        for setting in node.settings.images.clone() {
+            let image = Image::given(&setting, true);
+            if !node.state.images.knows(&image.id) {
+                node.commit(Record::Image(image))?;
+            }
+        }
+        let now = clock.now();
+        let containers: Vec<Seq> = node.state.containers.keys().copied().collect();
+        containers.into_iter().for_each(|seq| node.turn(seq, now));
+        Ok((node, recovery))
+    }
+
+    pub(crate) fn alarm(&self) -> Alarm {
+        self.alarm.clone()
+    }
+
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Arc<ContainerEventResponse>> {
+        self.events.subscribe()
+    }
+
+    /// Records a change and makes it.
+    fn commit(&mut self, record: Record) -> Result<(), JournalError> {
+        self.journal.append(&record)?;
+        self.state.apply(record);
+        if self.journal.is_mostly_history() {
+            self.journal.compact(&self.state)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the time now, later than every time that was recorded: no two things are of one age.
+    fn stamp(&self) -> i64 {
+        self.clock.now().max(self.state.latest.saturating_add(1))
+    }
+
+    /// Carries on every program that is due.
+    pub(crate) fn catch_up(&mut self) {
+        let now = self.clock.now();
+        // One turn each: a program with no end of work must not keep the others waiting.
+        let due: Vec<Seq> = self.due.range(..=(now, Seq::MAX)).map(|(_, seq)| *seq).collect();
+        due.into_iter().for_each(|seq| self.turn(seq, now));
+    }
+
+    /// Returns when the next program is due.
+    pub(crate) fn next_due(&self) -> Option<i64> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Carries on one container's program as far as it is due, and records how far it came.
+    fn turn(&mut self, seq: Seq, now: i64) {
+        let Some(container) = self.state.containers.get_mut(&seq) else { return };
+        let Container { record, program, .. } = container;
+        let Phase::Running { machine, .. } = &mut record.phase else { return };
+        let (logs, path) = (&mut self.logs, &record.log);
+        let mut write = |at: i64, stream: Stream, text: &str| {
+            if let Err(error) = write_log(logs, seq, path, at, stream, text) {
+                tracing::warn!(log = %path, %error, "cannot write container log");
+            }
+        };
+        let mut world = World::inside(&mut record.files, &record.config, &mut write);
+        let progress = machine.advance(program, now, &mut world);
+        let changed = world.changed;
+        match progress {
+            Progress::Ended(end) => self.end(seq, end),
+            Progress::Waits(at) => self.await_turn(seq, Some(at)),
+            Progress::Forever => self.await_turn(seq, None),
+        }
+        if changed && let Err(error) = self.record_progress(seq) {
+            tracing::error!(%error, "progress of a container cannot be recorded");
+        }
+    }
+
+    /// Writes down where a running container is. Its steps have been made: there is no way back.
+    fn record_progress(&mut self, seq: Seq) -> Result<(), JournalError> {
+        let Some(container) = self.state.containers.get(&seq).filter(|container| container.running()) else { return Ok(()) };
+        let phase = container.record.phase.clone();
+        let files = container.record.files.clone();
+        self.commit(Record::Phase { seq, at: self.state.latest, phase })?;
+        if !files.is_empty() {
+            self.commit(Record::Files { seq, files })?;
+        }
+        Ok(())
+    }
+
+    fn await_turn(&mut self, seq: Seq, at: Option<i64>) {
+        let Some(container) = self.state.containers.get_mut(&seq) else { return };
+        if container.due == at {
+            return;
+        }
+        if let Some(old) = std::mem::replace(&mut container.due, at) {
+            self.due.remove(&(old, seq));
+        }
+        if let Some(at) = at {
+            self.due.insert((at, seq));
+            if self.due.first() == Some(&(at, seq)) {
+                self.alarm.notify_one();
+            }
+        }
+    }
+
+    /// Records the end of a container and tells everybody.
+    fn end(&mut self, seq: Seq, end: End) {
+        let Some(container) = self.state.containers.get(&seq) else { return };
+        let Phase::Running { started, .. } = container.record.phase else { return };
+        let ruled = container.program.manners.as_ref().and_then(|manners| manners.exit_reason.clone()).filter(|_| end.own);
+        let reason = ruled.unwrap_or_else(|| if end.code == 0 { "Completed".into() } else { "Error".into() });
+        let phase = Phase::Exited { started, finished: end.at, code: end.code, reason, message: "".into() };
+        if let Err(error) = self.commit(Record::Phase { seq, at: end.at, phase }) {
+            tracing::error!(%error, "the end of a container cannot be recorded");
+            return self.await_turn(seq, Some(self.clock.now().saturating_add(RETRY)));
+        }
+        self.ended(seq);
+    }
+
+    /// Clears up behind a container that does not run any more.
+    fn ended(&mut self, seq: Seq) {
+        self.await_turn(seq, None);
+        self.logs.remove(&seq);
+        let waiting = self.waiting.remove(&seq).unwrap_or_default();
+        // A caller that has gone away is no loss.
+        waiting.into_iter().for_each(|waiter| waiter.send(()).unwrap_or_default());
+        let sandbox = self.state.containers.get(&seq).map(|container| container.record.sandbox);
+        self.tell(seq, sandbox, ContainerEventType::ContainerStoppedEvent);
+    }
+
+    /// Returns what resolves when the container has ended, or at once if it does not run.
+    pub(crate) fn ending(&mut self, seq: Seq) -> oneshot::Receiver<()> {
+        let (send, receive) = oneshot::channel();
+        if self.state.containers.get(&seq).is_some_and(Container::running) {
+            let waiting = self.waiting.entry(seq).or_default();
+            waiting.retain(|waiter| !waiter.is_closed());
+            waiting.push(send);
+        }
+        receive
+    }
+
+    /// Tells subscribers what happened to a container or sandbox.
+    fn tell(&self, seq: Seq, sandbox: Option<Seq>, what: ContainerEventType) {
+        if self.events.receiver_count() == 0 {
+            return;
+        }
+        let sandbox = sandbox.and_then(|sandbox| self.state.sandboxes.get(&sandbox));
+        let event = ContainerEventResponse {
+            container_id: self.state.id(seq),
+            container_event_type: what.into(),
+            created_at: self.clock.now(),
+            pod_sandbox_status: sandbox.map(|sandbox| convert::sandbox_status(&self.state, sandbox)),
+            containers_statuses: sandbox.map(|sandbox| convert::pod_statuses(&self.state, sandbox)).unwrap_or_default(),
+        };
+        // Nobody listens any more: nobody misses it.
+        drop(self.events.send(Arc::new(event)));
+    }
+}
+
+fn write_log(
+    logs: &mut BTreeMap<Seq, Log>,
+    seq: Seq,
+    path: &str,
+    at: i64,
+    stream: Stream,
+    text: &str,
+) -> std::io::Result<()> {
+    if path.is_empty() {
+        return Ok(());
+    }
+    let log = match logs.entry(seq) {
+        std::collections::btree_map::Entry::Occupied(open) => open.into_mut(),
+        std::collections::btree_map::Entry::Vacant(closed) => closed.insert(Log::open(Path::new(path))?),
+    };
+    log.write(at, stream, text)
+}

@@ -1,0 +1,69 @@
+//! Why the node does not do what it is asked: each reason has its gRPC code.
+
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
+
+use tonic::{Code, Status};
+
+use crate::annotations::BadAnnotation;
+use crate::journal::JournalError;
+
+/// A call that is refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("{what} {id:?} is not found")]
+    NotFound { what: &'static str, id: String },
+    #[error("name {name:?} is reserved for {by}")]
+    NameTaken { name: String, by: String },
+    #[error("{field} is missing")]
+    Missing { field: &'static str },
+    #[error("image {0:?} is not present")]
+    NoImage(String),
+    #[error("image {0:?} cannot be pulled: no such image")]
+    Unpullable(String),
+    #[error("{what} {id} is {state}, expected {expected}")]
+    WrongState { what: &'static str, id: String, state: &'static str, expected: &'static str },
+    #[error("no runtime handler {0:?} is configured")]
+    NoHandler(String),
+    #[error("no address is free")]
+    NoAddress,
+    #[error("{0}")]
+    Scripted(String),
+    #[error("command did not end within {0} s")]
+    TooSlow(i64),
+    #[error("cannot open log {}", path.display())]
+    Log { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Annotation(#[from] BadAnnotation),
+    #[error("state cannot be kept")]
+    Journal(#[from] JournalError),
+}
+
+impl Refusal {
+    fn code(&self) -> Code {
+        match self {
+            Refusal::NotFound { .. } | Refusal::NoImage(_) | Refusal::Unpullable(_) => Code::NotFound,
+            Refusal::NameTaken { .. } => Code::AlreadyExists,
+            Refusal::Missing { .. } | Refusal::NoHandler(_) | Refusal::Annotation(_) => Code::InvalidArgument,
+            Refusal::WrongState { .. } => Code::FailedPrecondition,
+            Refusal::NoAddress => Code::ResourceExhausted,
+            Refusal::Scripted(_) => Code::Unknown,
+            Refusal::TooSlow(_) => Code::DeadlineExceeded,
+            Refusal::Log { .. } | Refusal::Journal(_) => Code::Internal,
+        }
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Status {
+        let mut text = refusal.to_string();
+        let mut cause = refusal.source();
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        Status::new(refusal.code(), text)
+    }
+}

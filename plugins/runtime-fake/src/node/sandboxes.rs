@@ -1,0 +1,114 @@
+//! What may be done with sandboxes.
+
+use prost::Message;
+use proto::cri::{ContainerEventType, LinuxContainerResources, NamespaceMode, PodSandboxConfig, RunPodSandboxRequest};
+
+use crate::annotations::SandboxTuning;
+use crate::node::{Node, Refusal};
+use crate::state::{Record, Sandbox, SandboxRecord, Seq};
+
+impl Node {
+    /// Finds a sandbox by its id.
+    pub(crate) fn sandbox(&self, id: &str) -> Result<(Seq, &Sandbox), Refusal> {
+        let found = self.state.find_sandbox(id);
+        let found = found.and_then(|seq| self.state.sandboxes.get(&seq).map(|sandbox| (seq, sandbox)));
+        found.ok_or_else(|| Refusal::NotFound { what: "sandbox", id: id.to_owned() })
+    }
+
+    /// Makes a sandbox that is ready; returns its id.
+    pub(crate) fn run_sandbox(&mut self, request: RunPodSandboxRequest) -> Result<String, Refusal> {
+        let config = request.config.ok_or(Refusal::Missing { field: "config" })?;
+        let name = sandbox_name(&config)?;
+        if let Some(error) = SandboxTuning::of(&config.annotations)?.error {
+            return Err(Refusal::Scripted(error));
+        }
+        let handler = request.runtime_handler;
+        if !handler.is_empty() && !self.settings.runtime_handlers.contains(&handler) {
+            return Err(Refusal::NoHandler(handler));
+        }
+        if let Some(by) = self.state.named(&name) {
+            return Err(Refusal::NameTaken { name, by: self.state.id(by) });
+        }
+        let ip = match on_host_network(&config) {
+            true => None,
+            false => Some(self.state.free_address(self.settings.ip_range).ok_or(Refusal::NoAddress)?),
+        };
+        let seq = self.state.next;
+        self.commit(Record::Sandbox(SandboxRecord {
+            seq,
+            created: self.stamp(),
+            stopped: None,
+            ip,
+            handler: handler.into(),
+            name: name.into(),
+            config: config.encode_to_vec().into(),
+        }))?;
+        self.tell(seq, Some(seq), ContainerEventType::ContainerCreatedEvent);
+        self.tell(seq, Some(seq), ContainerEventType::ContainerStartedEvent);
+        Ok(self.state.id(seq))
+    }
+
+    /// Kills what runs in a sandbox and ends it. One that is gone or ended is no error.
+    pub(crate) fn stop_sandbox(&mut self, id: &str) -> Result<(), Refusal> {
+        match self.state.find_sandbox(id) {
+            Some(seq) => self.end_sandbox(seq),
+            None => Ok(()),
+        }
+    }
+
+    fn end_sandbox(&mut self, seq: Seq) -> Result<(), Refusal> {
+        let Some(sandbox) = self.state.sandboxes.get(&seq) else { return Ok(()) };
+        let ready = sandbox.ready();
+        for container in sandbox.containers.clone() {
+            self.kill(container);
+        }
+        if ready {
+            self.commit(Record::SandboxStopped { seq, at: self.stamp() })?;
+            self.tell(seq, Some(seq), ContainerEventType::ContainerStoppedEvent);
+        }
+        Ok(())
+    }
+
+    /// Removes a sandbox and everything in it. One that is gone is no error.
+    pub(crate) fn remove_sandbox(&mut self, id: &str) -> Result<(), Refusal> {
+        let Some(seq) = self.state.find_sandbox(id) else { return Ok(()) };
+        self.end_sandbox(seq)?;
+        let containers = self.state.sandboxes.get(&seq).map(|sandbox| sandbox.containers.clone());
+        for container in containers.unwrap_or_default() {
+            self.discard(container)?;
+        }
+        self.commit(Record::SandboxRemoved { seq })?;
+        self.tell(seq, None, ContainerEventType::ContainerDeletedEvent);
+        Ok(())
+    }
+
+    /// Replaces the resources that a sandbox was made with.
+    pub(crate) fn update_sandbox(
+        &mut self,
+        id: &str,
+        overhead: Option<LinuxContainerResources>,
+        resources: Option<LinuxContainerResources>,
+    ) -> Result<(), Refusal> {
+        let (seq, sandbox) = self.sandbox(id)?;
+        let mut config = sandbox.config();
+        let linux = config.linux.get_or_insert_default();
+        linux.overhead = overhead.or(linux.overhead.take());
+        linux.resources = resources.or(linux.resources.take());
+        Ok(self.commit(Record::SandboxConfig { seq, config: config.encode_to_vec() })?)
+    }
+}
+
+fn sandbox_name(config: &PodSandboxConfig) -> Result<String, Refusal> {
+    let meta = config.metadata.as_ref().ok_or(Refusal::Missing { field: "config.metadata" })?;
+    let fields = [("config.metadata.name", &meta.name), ("config.metadata.namespace", &meta.namespace), ("config.metadata.uid", &meta.uid)];
+    if let Some((field, _)) = fields.iter().find(|(_, value)| value.is_empty()) {
+        return Err(Refusal::Missing { field });
+    }
+    Ok(format!("{}_{}_{}_{}", meta.name, meta.namespace, meta.uid, meta.attempt))
+}
+
+fn on_host_network(config: &PodSandboxConfig) -> bool {
+    let context = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+    let options = context.and_then(|context| context.namespace_options.as_ref());
+    options.is_some_and(|options| options.network == i32::from(NamespaceMode::Node))
+}

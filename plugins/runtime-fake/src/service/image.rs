@@ -1,0 +1,108 @@
+//! CRI's ImageService.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use proto::cri::image_service_server::ImageService;
+use proto::cri::*;
+use tonic::{Request, Response, Status};
+
+use crate::convert;
+use crate::node::Refusal;
+use crate::rpc::Rpc;
+use crate::service::{Answers, list, pieces};
+use crate::shared::{Shared, Subject};
+use crate::stats;
+
+/// Answers the calls of CRI's ImageService.
+#[derive(Clone, Debug)]
+pub struct ImageCalls {
+    shared: Arc<Shared>,
+}
+
+impl ImageCalls {
+    pub(crate) fn new(shared: Arc<Shared>) -> ImageCalls {
+        ImageCalls { shared }
+    }
+}
+
+fn name(image: Option<ImageSpec>) -> String {
+    image.unwrap_or_default().image
+}
+
+#[tonic::async_trait]
+impl ImageService for ImageCalls {
+    type StreamImagesStream = Answers<StreamImagesResponse>;
+
+    async fn list_images(&self, request: Request<ListImagesRequest>) -> Result<Response<ListImagesResponse>, Status> {
+        let filter = request.into_inner().filter;
+        let work = async { Ok(ListImagesResponse { images: list::images(&self.shared.node(), filter) }) };
+        self.shared.call(Rpc::ListImages, Subject::Nothing, work).await
+    }
+
+    async fn stream_images(
+        &self,
+        request: Request<StreamImagesRequest>,
+    ) -> Result<Response<Self::StreamImagesStream>, Status> {
+        let filter = request.into_inner().filter;
+        let work = async {
+            let images = list::images(&self.shared.node(), filter);
+            Ok(pieces(images, |images| StreamImagesResponse { images }))
+        };
+        self.shared.call(Rpc::StreamImages, Subject::Nothing, work).await
+    }
+
+    async fn image_status(&self, request: Request<ImageStatusRequest>) -> Result<Response<ImageStatusResponse>, Status> {
+        let request = request.into_inner();
+        let name = name(request.image);
+        let subject = Subject::Named(name.clone());
+        let work = async {
+            let image = self.shared.node().state.images.find(&name).map(convert::image);
+            let info = match &image {
+                Some(image) if request.verbose => {
+                    HashMap::from([("info".to_owned(), serde_json::json!({ "digest": image.repo_digests }).to_string())])
+                }
+                Some(_) | None => HashMap::new(),
+            };
+            Ok(ImageStatusResponse { image, info })
+        };
+        self.shared.call(Rpc::ImageStatus, subject, work).await
+    }
+
+    async fn pull_image(&self, request: Request<PullImageRequest>) -> Result<Response<PullImageResponse>, Status> {
+        let name = name(request.into_inner().image);
+        let subject = Subject::Named(name.clone());
+        let work = async {
+            let (time, unpullable) = {
+                let faults = self.shared.faults();
+                (faults.pull_time(), faults.unpullable(&name))
+            };
+            if !time.is_zero() {
+                tokio::time::sleep(time).await;
+            }
+            if unpullable {
+                return Err(Refusal::Unpullable(name).into());
+            }
+            Ok(PullImageResponse { image_ref: self.shared.node().pulled(&name)? })
+        };
+        self.shared.call(Rpc::PullImage, subject, work).await
+    }
+
+    async fn remove_image(&self, request: Request<RemoveImageRequest>) -> Result<Response<RemoveImageResponse>, Status> {
+        let name = name(request.into_inner().image);
+        let subject = Subject::Named(name.clone());
+        let work = async {
+            self.shared.node().remove_image(&name)?;
+            Ok(RemoveImageResponse {})
+        };
+        self.shared.call(Rpc::RemoveImage, subject, work).await
+    }
+
+    async fn image_fs_info(&self, _: Request<ImageFsInfoRequest>) -> Result<Response<ImageFsInfoResponse>, Status> {
+        let work = async {
+            let (images, containers) = stats::image_filesystem(&self.shared.node(), &self.shared.mountpoint);
+            Ok(ImageFsInfoResponse { image_filesystems: vec![images], container_filesystems: vec![containers] })
+        };
+        self.shared.call(Rpc::ImageFsInfo, Subject::Nothing, work).await
+    }
+}

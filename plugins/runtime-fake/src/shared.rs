@@ -1,0 +1,131 @@
+//! What all calls share: the node behind its lock, the faults, and the task that carries programs on.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tonic::{Response, Status};
+
+use crate::clock::Clock;
+use crate::faults::Faults;
+use crate::journal::{JournalError, Recovery};
+use crate::node::{Alarm, Node};
+use crate::rpc::Rpc;
+use crate::settings::Settings;
+
+/// One node and its script.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    node: Mutex<Node>,
+    faults: Mutex<Faults>,
+    alarm: Alarm,
+    /// The node's folder, shown as where images are stored.
+    pub(crate) mountpoint: String,
+    pub(crate) recovery: Recovery,
+}
+
+/// What a call is about, as a fault's `subject` is compared with.
+#[derive(Clone, Debug)]
+pub(crate) enum Subject {
+    Nothing,
+    Sandbox(String),
+    Container(String),
+    Named(String),
+}
+
+impl Shared {
+    /// Opens a node and begins to carry its programs on.
+    pub(crate) fn open(dir: &Path, settings: Settings, clock: Clock) -> Result<Arc<Shared>, JournalError> {
+        let faults = Faults::new(settings.clone(), dir.join("faults.json"));
+        let (node, recovery) = Node::open(dir, settings, clock)?;
+        if let Some(kept) = &recovery.cut_to {
+            let (bytes, records) = (recovery.cut_bytes, recovery.records);
+            tracing::warn!(bytes, records, kept = %kept.display(), "the end of the journal was damaged and is cut off");
+        }
+        let alarm = node.alarm();
+        let mountpoint = dir.display().to_string();
+        let shared = Shared { node: Mutex::new(node), faults: Mutex::new(faults), alarm, mountpoint, recovery };
+        let shared = Arc::new(shared);
+        tokio::spawn(carry_on(Arc::downgrade(&shared), shared.alarm.clone()));
+        Ok(shared)
+    }
+
+    /// Returns the node as it is now: everything due has happened.
+    pub(crate) fn node(&self) -> MutexGuard<'_, Node> {
+        let mut node = self.node.lock().unwrap_or_else(PoisonError::into_inner);
+        node.catch_up();
+        node
+    }
+
+    pub(crate) fn faults(&self) -> MutexGuard<'_, Faults> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does the work of a call, with the delays and faults that are scripted for it.
+    pub(crate) async fn call<T>(
+        &self,
+        rpc: Rpc,
+        subject: Subject,
+        work: impl Future<Output = Result<T, Status>> + Send,
+    ) -> Result<Response<T>, Status> {
+        let encounter = self.faults().meet(rpc, || self.name(&subject));
+        if !encounter.delay.is_zero() {
+            tokio::time::sleep(encounter.delay).await;
+        }
+        if let Some(strike) = encounter.before {
+            strike.happen().await?;
+        }
+        let done = work.await;
+        if let Some(strike) = encounter.after {
+            strike.happen().await?;
+        }
+        done.map(Response::new)
+    }
+
+    /// Returns `namespace/pod` or `namespace/pod/container`.
+    fn name(&self, subject: &Subject) -> String {
+        let node = self.node();
+        let pod = |seq| {
+            let sandbox = node.state.sandboxes.get(&seq);
+            let meta = sandbox.and_then(|sandbox| sandbox.config().metadata).unwrap_or_default();
+            format!("{}/{}", meta.namespace, meta.name)
+        };
+        match subject {
+            Subject::Nothing => String::new(),
+            Subject::Named(name) => name.clone(),
+            Subject::Sandbox(id) => node.state.find_sandbox(id).map(pod).unwrap_or_default(),
+            Subject::Container(id) => match node.container(id) {
+                Ok((_, container)) => {
+                    let name = container.config().metadata.unwrap_or_default().name;
+                    format!("{}/{name}", pod(container.record.sandbox))
+                }
+                Err(_) => String::new(),
+            },
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.alarm.notify_one();
+    }
+}
+
+/// Carries programs on when they are due. Between two of them it costs nothing.
+async fn carry_on(shared: Weak<Shared>, alarm: Alarm) {
+    loop {
+        let next = {
+            let Some(shared) = shared.upgrade() else { return };
+            let node = shared.node();
+            node.next_due().map(|at| node.clock.instant(at))
+        };
+        // Both arms only wait; whichever wins, the loop looks at everything again.
+        match next {
+            Some(at) => tokio::select! {
+                () = tokio::time::sleep_until(at) => {}
+                () = alarm.notified() => {}
+            },
+            None => alarm.notified().await,
+        }
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,222 @@
+//! Everything that the node knows and that outlives its process: sandboxes, containers and images.
+//!
+//! State changes only by [`Record`]s, the same ones that the journal keeps, so what is read back is
+//! what was. CRI's own messages are kept encoded: a container costs its configuration's bytes.
+
+mod address;
+pub(crate) mod id;
+pub(crate) mod image;
+mod record;
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use prost::Message;
+use proto::cri::{ContainerConfig, PodSandboxConfig};
+
+pub(crate) use address::Addresses;
+pub use address::{NotARange, Range};
+pub(crate) use id::Seq;
+pub(crate) use image::{Image, Images};
+pub(crate) use record::{ContainerRecord, Phase, Record, SandboxRecord};
+
+use crate::annotations::Tuning;
+use crate::program::Program;
+use crate::program::machine::Machine;
+
+/// A pod sandbox.
+#[derive(Debug)]
+pub(crate) struct Sandbox {
+    pub(crate) record: SandboxRecord,
+    pub(crate) containers: Vec<Seq>,
+}
+
+impl Sandbox {
+    pub(crate) fn config(&self) -> PodSandboxConfig {
+        PodSandboxConfig::decode(&*self.record.config).unwrap_or_default()
+    }
+
+    pub(crate) fn ready(&self) -> bool {
+        self.record.stopped.is_none()
+    }
+}
+
+/// A container.
+#[derive(Debug)]
+pub(crate) struct Container {
+    pub(crate) record: ContainerRecord,
+    pub(crate) program: Program,
+    /// When its program goes on, as the node's timer knows it.
+    pub(crate) due: Option<i64>,
+}
+
+impl Container {
+    pub(crate) fn config(&self) -> ContainerConfig {
+        ContainerConfig::decode(&*self.record.config).unwrap_or_default()
+    }
+
+    pub(crate) fn machine(&mut self) -> Option<&mut Machine> {
+        match &mut self.record.phase {
+            Phase::Running { machine, .. } => Some(machine),
+            Phase::Created | Phase::Exited { .. } => None,
+        }
+    }
+
+    pub(crate) fn running(&self) -> bool {
+        matches!(self.record.phase, Phase::Running { .. })
+    }
+}
+
+/// The node's state.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Makes ids this folder's own; zero until it was born.
+    pub(crate) salt: u64,
+    pub(crate) next: Seq,
+    /// The latest time that was recorded.
+    pub(crate) latest: i64,
+    pub(crate) sandboxes: BTreeMap<Seq, Sandbox>,
+    pub(crate) containers: BTreeMap<Seq, Container>,
+    pub(crate) images: Images,
+    pub(crate) addresses: Addresses,
+    names: BTreeMap<Box<str>, Seq>,
+}
+
+impl State {
+    /// Returns the id of a sandbox or container.
+    pub(crate) fn id(&self, seq: Seq) -> String {
+        id::id(self.salt, seq)
+    }
+
+    /// Returns whoever has this name reserved.
+    pub(crate) fn named(&self, name: &str) -> Option<Seq> {
+        self.names.get(name).copied()
+    }
+
+    /// Finds a sandbox by its id, or by a prefix of it that no other one has.
+    pub(crate) fn find_sandbox(&self, id: &str) -> Option<Seq> {
+        match id::seq(self.salt, id) {
+            Some(seq) => self.sandboxes.contains_key(&seq).then_some(seq),
+            None => self.by_prefix(id, self.sandboxes.keys()),
+        }
+    }
+
+    /// Finds a container by its id, or by a prefix of it that no other one has.
+    pub(crate) fn find_container(&self, id: &str) -> Option<Seq> {
+        match id::seq(self.salt, id) {
+            Some(seq) => self.containers.contains_key(&seq).then_some(seq),
+            None => self.by_prefix(id, self.containers.keys()),
+        }
+    }
+
+    fn by_prefix<'a>(&self, prefix: &str, all: impl Iterator<Item = &'a Seq>) -> Option<Seq> {
+        if prefix.is_empty() || prefix.len() >= 64 {
+            return None;
+        }
+        let mut found = all.filter(|seq| self.id(**seq).starts_with(prefix));
+        found.next().copied().filter(|_| found.next().is_none())
+    }
+
+    /// Carries out a record. One that speaks of what is not there changes nothing.
+    pub(crate) fn apply(&mut self, record: Record) {
+        match record {
+            Record::Born { salt } => self.salt = salt,
+            Record::Reached { next, latest } => {
+                self.next = self.next.max(next);
+                self.see(latest);
+            }
+            Record::Sandbox(sandbox) => self.add_sandbox(sandbox),
+            Record::SandboxStopped { seq, at } => {
+                self.see(at);
+                if let Some(sandbox) = self.sandboxes.get_mut(&seq) {
+                    sandbox.record.stopped.get_or_insert(at);
+                }
+            }
+            Record::SandboxConfig { seq, config } => {
+                if let Some(sandbox) = self.sandboxes.get_mut(&seq) {
+                    sandbox.record.config = config.into();
+                }
+            }
+            Record::SandboxRemoved { seq } => self.remove_sandbox(seq),
+            Record::Container(container) => self.add_container(container),
+            Record::Phase { seq, at, phase } => {
+                self.see(at);
+                if let Some(container) = self.containers.get_mut(&seq) {
+                    container.record.phase = phase;
+                }
+            }
+            Record::Files { seq, files } => {
+                if let Some(container) = self.containers.get_mut(&seq) {
+                    container.record.files = files;
+                }
+            }
+            Record::ContainerConfig { seq, config } => {
+                if let Some(container) = self.containers.get_mut(&seq) {
+                    container.record.config = config.into();
+                }
+            }
+            Record::ContainerRemoved { seq } => self.remove_container(seq),
+            Record::Image(image) => self.images.add(image),
+            Record::ImageRemoved { id } => self.images.remove(&id),
+        }
+    }
+
+    fn see(&mut self, at: i64) {
+        self.latest = self.latest.max(at);
+    }
+
+    fn add_sandbox(&mut self, record: SandboxRecord) {
+        self.next = self.next.max(record.seq.saturating_add(1));
+        self.see(record.created);
+        if let Some(ip) = record.ip {
+            self.addresses.take(ip);
+        }
+        self.names.insert(record.name.clone(), record.seq);
+        self.sandboxes.insert(record.seq, Sandbox { record, containers: Vec::new() });
+    }
+
+    fn remove_sandbox(&mut self, seq: Seq) {
+        let Some(sandbox) = self.sandboxes.remove(&seq) else { return };
+        self.names.remove(&sandbox.record.name);
+        if let Some(ip) = sandbox.record.ip {
+            self.addresses.release(ip);
+        }
+        for container in sandbox.containers {
+            self.remove_container(container);
+        }
+    }
+
+    fn add_container(&mut self, record: ContainerRecord) {
+        self.next = self.next.max(record.seq.saturating_add(1));
+        self.see(record.created);
+        let Some(sandbox) = self.sandboxes.get_mut(&record.sandbox) else { return };
+        let config = ContainerConfig::decode(&*record.config).unwrap_or_default();
+        let tuning = Tuning::of(&sandbox.config().annotations, &config).unwrap_or_default();
+        sandbox.containers.push(record.seq);
+        self.names.insert(record.name.clone(), record.seq);
+        let program = tuning.program(&config);
+        self.containers.insert(record.seq, Container { record, program, due: None });
+    }
+
+    fn remove_container(&mut self, seq: Seq) {
+        let Some(container) = self.containers.remove(&seq) else { return };
+        self.names.remove(&container.record.name);
+        if let Some(sandbox) = self.sandboxes.get_mut(&container.record.sandbox) {
+            sandbox.containers.retain(|other| *other != seq);
+        }
+    }
+
+    /// Returns records that make this state again from nothing.
+    pub(crate) fn records(&self) -> impl Iterator<Item = Record> {
+        let head = [Record::Born { salt: self.salt }, Record::Reached { next: self.next, latest: self.latest }];
+        let sandboxes = self.sandboxes.values().map(|sandbox| Record::Sandbox(sandbox.record.clone()));
+        let containers = self.containers.values().map(|container| Record::Container(container.record.clone()));
+        let images = self.images.records();
+        head.into_iter().chain(sandboxes).chain(containers).chain(images)
+    }
+
+    /// Returns an address for a new pod.
+    pub(crate) fn free_address(&self, range: Range) -> Option<Ipv4Addr> {
+        self.addresses.next(range)
+    }
+}

@@ -1,0 +1,134 @@
+//! The real process, killed at random moments under load: nothing that was answered is lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use proto::cri::runtime_service_client::RuntimeServiceClient;
+use proto::cri::*;
+
+use crate::rig::{Runtime, container_config, create, run, sandbox_config};
+
+/// What a caller was told.
+#[derive(Debug, Default)]
+struct Told {
+    sandboxes: BTreeMap<String, String>,
+    /// Container ids, and the code that each of those that were started ends with.
+    containers: BTreeMap<String, Option<i32>>,
+    /// What a removal was asked for: it may be there or not.
+    doubtful: BTreeSet<String>,
+    removed: BTreeSet<String>,
+}
+
+struct Process(Child);
+
+impl Process {
+    fn start(home: &Path) -> Process {
+        let child = Command::new(env!("CARGO_BIN_EXE_runtime-fake"))
+            .args(["--socket", "cri.sock", "--dir", "state", "--configuration", "configuration.json"])
+            .current_dir(home)
+            .stderr(Stdio::null())
+            .spawn();
+        Process(child.unwrap())
+    }
+
+    async fn client(&mut self, home: &Path) -> Runtime {
+        let channel = sdk::testing::connect(&home.join("cri.sock"));
+        let mut runtime = RuntimeServiceClient::new(channel);
+        let up = async { while runtime.version(VersionRequest::default()).await.is_err() {} };
+        tokio::time::timeout(Duration::from_secs(60), up).await.expect("the process serves");
+        assert!(self.0.try_wait().unwrap().is_none());
+        runtime
+    }
+
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+fn home(configuration: &str) -> tempfile::TempDir {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("configuration.json"), configuration).unwrap();
+    home
+}
+
+/// Makes pods until the process is gone, and notes every answer.
+async fn load(mut runtime: Runtime, worker: String, told: Arc<Mutex<Told>>) -> Result<(), tonic::Status> {
+    for n in 0.. {
+        let name = format!("{worker}-{n}");
+        let sandbox = run(&mut runtime, sandbox_config(&name)).await?;
+        told.lock().unwrap().sandboxes.insert(sandbox.clone(), name);
+        let code = n % 7;
+        let id = create(&mut runtime, &sandbox, container_config("c", &format!("exit {code}"))).await?;
+        told.lock().unwrap().containers.insert(id.clone(), None);
+        runtime.start_container(StartContainerRequest { container_id: id.clone() }).await?;
+        told.lock().unwrap().containers.insert(id.clone(), Some(code));
+        if n % 3 == 0 {
+            told.lock().unwrap().doubtful.extend([sandbox.clone(), id.clone()]);
+            runtime.remove_pod_sandbox(RemovePodSandboxRequest { pod_sandbox_id: sandbox.clone() }).await?;
+            told.lock().unwrap().removed.extend([sandbox, id]);
+        }
+    }
+    Ok(())
+}
+
+async fn compare(runtime: &mut Runtime, told: &Told) {
+    let sandboxes = runtime.list_pod_sandbox(ListPodSandboxRequest::default()).await.unwrap().into_inner().items;
+    let there: BTreeMap<_, _> = sandboxes.into_iter().map(|item| (item.id, item.metadata.unwrap().name)).collect();
+    for (id, name) in told.sandboxes.iter().filter(|(id, _)| !told.doubtful.contains(*id)) {
+        assert_eq!(there.get(id), Some(name), "a sandbox that was answered is lost");
+    }
+    let containers = runtime.list_containers(ListContainersRequest::default()).await.unwrap().into_inner().containers;
+    let ids: BTreeSet<_> = containers.into_iter().map(|container| container.id).collect();
+    assert!(told.removed.iter().all(|id| !ids.contains(id) && !there.contains_key(id)), "what was removed is back");
+    for (id, code) in told.containers.iter().filter(|(id, _)| !told.doubtful.contains(*id)) {
+        let request = ContainerStatusRequest { container_id: id.clone(), verbose: false };
+        let status = runtime.container_status(request).await.unwrap().into_inner().status.unwrap();
+        if let Some(code) = code {
+            assert_eq!((status.state(), status.exit_code), (ContainerState::ContainerExited, *code));
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_that_was_answered_is_lost_by_a_kill() {
+    let home = home("{}");
+    let told = Arc::new(Mutex::new(Told::default()));
+    for round in 0..12u64 {
+        let mut process = Process::start(home.path());
+        let mut runtime = process.client(home.path()).await;
+        let known = std::mem::take(&mut *told.lock().unwrap());
+        compare(&mut runtime, &known).await;
+        *told.lock().unwrap() = known;
+        let workers: Vec<_> = (0..4)
+            .map(|worker| tokio::spawn(load(runtime.clone(), format!("r{round}w{worker}"), told.clone())))
+            .collect();
+        // Any moment will do, as long as no two rounds choose the same.
+        let moment = Duration::from_millis(20 + round * 37 % 180);
+        tokio::time::timeout(moment, std::future::pending::<()>()).await.unwrap_err();
+        process.kill();
+        for worker in workers {
+            worker.await.unwrap().unwrap_err();
+        }
+    }
+    assert!(told.lock().unwrap().containers.len() > 100, "the load was no load");
+}
+
+#[tokio::test]
+async fn a_scripted_exit_ends_the_process_after_its_effect() {
+    let home = home(r#"{"faults": [{"call": "RunPodSandbox", "nth": 2, "exit": true, "after_effect": true}]}"#);
+    let mut process = Process::start(home.path());
+    let mut runtime = process.client(home.path()).await;
+    run(&mut runtime, sandbox_config("a")).await.unwrap();
+    run(&mut runtime, sandbox_config("b")).await.unwrap_err();
+    assert_eq!(process.0.wait().unwrap().code(), Some(70));
+
+    let mut process = Process::start(home.path());
+    let mut runtime = process.client(home.path()).await;
+    let again = run(&mut runtime, sandbox_config("b")).await.unwrap_err();
+    assert_eq!(again.code(), tonic::Code::AlreadyExists);
+    process.kill();
+}

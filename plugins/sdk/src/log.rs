@@ -1,0 +1,28 @@
+//! The log on standard error: JSON lines for the agent, text for a person who started it by hand.
+
+use tracing_subscriber::EnvFilter;
+
+/// Who reads the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reader {
+    Agent,
+    Person,
+}
+
+/// Starts logging at the level that `OXLET_LOG` names.
+pub(crate) fn start(reader: Reader) {
+    let wanted = std::env::var("OXLET_LOG").unwrap_or_default();
+    let filter = EnvFilter::builder().parse(if wanted.is_empty() { "info" } else { &wanted });
+    let refused = filter.as_ref().err().map(ToString::to_string);
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter.unwrap_or_else(|_| EnvFilter::new("info")))
+        .with_writer(std::io::stderr);
+    // The agent stamps the lines itself. A log that was started already stays.
+    let started = match reader {
+        Reader::Agent => lines.json().flatten_event(true).without_time().try_init(),
+        Reader::Person => lines.try_init(),
+    };
+    if let (Ok(()), Some(error)) = (started, refused) {
+        tracing::warn!(%error, "OXLET_LOG is {wanted:?}, expected a level such as info or debug; logging info");
+    }
+}

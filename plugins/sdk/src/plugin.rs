@@ -1,0 +1,104 @@
+//! What a plugin says of itself, what it is given, and how it refuses.
+
+use std::error::Error;
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::health::Health;
+
+/// Who a plugin is: the answer to `Info`.
+#[derive(Clone, Debug)]
+pub struct Info {
+    /// The program's own name, e.g. "runtime-containerd".
+    pub name: &'static str,
+    /// The program's version.
+    pub version: &'static str,
+    /// Which service it serves beside the base one.
+    pub kind: Kind,
+    /// Abilities beyond the contract, each a word that the agent may know.
+    pub capabilities: Vec<&'static str>,
+}
+
+/// What a plugin is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// CRI itself.
+    Runtime,
+    /// Pod networking.
+    Network,
+    /// Volumes.
+    Storage,
+}
+
+impl From<Kind> for proto::plugin::Kind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Runtime => Self::Runtime,
+            Kind::Network => Self::Network,
+            Kind::Storage => Self::Storage,
+        }
+    }
+}
+
+/// What a plugin is given when it is configured.
+#[derive(Debug)]
+pub struct Setup {
+    /// The name it was declared under.
+    pub name: String,
+    /// 1 for the first process of this name, one more for each successor.
+    pub generation: u64,
+    /// A folder of its own that outlives the process.
+    pub dir: PathBuf,
+    /// Its section of the plugin file; `null` when there is none.
+    pub configuration: Value,
+    /// Where it reports how it is.
+    pub health: Health,
+}
+
+impl Setup {
+    /// Reads the configuration as `T`; a missing one reads as an empty object.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+        let value = match &self.configuration {
+            Value::Null => Value::Object(serde_json::Map::new()),
+            other => other.clone(),
+        };
+        serde_json::from_value(value)
+            .map_err(|error| Refusal::new(format!("configuration of plugin {}: {error}", self.name)))
+    }
+}
+
+/// Why a plugin cannot work: a sentence for the operator.
+///
+/// Any error turns into one by `?`, with its causes after colons.
+#[derive(Debug)]
+pub struct Refusal(String);
+
+impl Refusal {
+    /// Refuses with this sentence.
+    pub fn new(sentence: impl Into<String>) -> Self {
+        Self(sentence.into())
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+// Possible because Refusal is no Error itself: it is where errors end.
+impl<E: Error> From<E> for Refusal {
+    fn from(error: E) -> Self {
+        let mut sentence = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            sentence.push_str(": ");
+            sentence.push_str(&error.to_string());
+            cause = error.source();
+        }
+        Self(sentence)
+    }
+}
