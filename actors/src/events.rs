@@ -182,7 +182,7 @@ impl Recorder {
 mod tests {
     use std::time::Duration;
 
-    use kernel::testing;
+    use kernel::{ChildSpec, Intensity, Supervisor, testing};
 
     use super::*;
 
@@ -199,7 +199,8 @@ mod tests {
     }
 
     async fn listed(messages: &[String]) -> Vec<Event> {
-        let events = testing::spawn(MAILBOX, Events::default);
+        let (events, port) = kernel::mailbox(MAILBOX);
+        Supervisor::root("test", Intensity::UNLIMITED).spawn(ChildSpec::permanent("events"), port, Events::default);
         for message in messages {
             events.tell(Msg::Record(event(message))).unwrap();
         }

@@ -12,6 +12,11 @@ pub mod logging;
 pub mod pleg;
 pub mod records;
 pub mod runtime;
+pub mod serving;
 pub mod settings;
+pub mod sources;
 pub mod status;
 pub mod worker;
+
+#[cfg(test)]
+mod testing;

@@ -12,7 +12,11 @@ pub enum DocumentError {
     #[error("it holds {0}; expected a mapping of fields")]
     NotAMapping(&'static str),
     #[error("field {field}: expected {expected:?}, found {found}")]
-    WrongKind { field: &'static str, expected: &'static str, found: String },
+    WrongKind {
+        field: &'static str,
+        expected: &'static str,
+        found: String,
+    },
     #[error("field {path}: {why}")]
     Field { path: String, why: String },
 }
@@ -42,10 +46,11 @@ pub(crate) fn parse(text: &str) -> Result<Document, DocumentError> {
             Err(error) => return Err(DocumentError::Syntax(error.to_string())),
         },
     };
-    match value {
-        Value::Object(fields) => Ok(Document { fields, duplicate }),
-        other => Err(DocumentError::NotAMapping(name_of(&other))),
-    }
+    let kind = name_of(&value);
+    let Value::Object(fields) = value else {
+        return Err(DocumentError::NotAMapping(kind));
+    };
+    Ok(Document { fields, duplicate })
 }
 
 fn name_of(value: &Value) -> &'static str {
@@ -70,11 +75,19 @@ pub(crate) fn take_kind(
             Some(Value::String(found)) if found == expected => {}
             Some(found) => {
                 let found = found.to_string();
-                return Err(DocumentError::WrongKind { field, expected, found });
+                return Err(DocumentError::WrongKind {
+                    field,
+                    expected,
+                    found,
+                });
             }
             None => {
                 let found = "nothing".to_owned();
-                return Err(DocumentError::WrongKind { field, expected, found });
+                return Err(DocumentError::WrongKind {
+                    field,
+                    expected,
+                    found,
+                });
             }
         }
     }
@@ -88,7 +101,10 @@ pub(crate) fn strip_nulls(fields: &mut Map<String, Value>) {
         match value {
             Value::Object(inner) => strip_nulls(inner),
             Value::Array(items) => {
-                items.iter_mut().filter_map(Value::as_object_mut).for_each(strip_nulls);
+                items
+                    .iter_mut()
+                    .filter_map(Value::as_object_mut)
+                    .for_each(strip_nulls);
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
@@ -133,7 +149,9 @@ fn prune_value(value: &mut Value, specimen: &Value, path: &str, unknown: &mut Ve
             prune(inner, specimen, &format!("{path}."), unknown);
         }
         (Value::Array(items), Value::Array(specimen)) => {
-            let Some(specimen) = specimen.first() else { return };
+            let Some(specimen) = specimen.first() else {
+                return;
+            };
             for (index, item) in items.iter_mut().enumerate() {
                 prune_value(item, specimen, &format!("{path}[{index}]"), unknown);
             }
@@ -153,26 +171,33 @@ pub(crate) fn decode<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<
 }
 
 /// Finds the deepest single value that alone makes decoding fail: each is tried by itself, in the
-/// place where it was found.
+/// place where it was found. A container that fails when it is empty is itself the mistake.
 fn blame<T: DeserializeOwned>(
     value: &Value,
     path: &str,
     wrap: &dyn Fn(Value) -> Value,
 ) -> Option<(String, String)> {
     let error = T::deserialize(wrap(value.clone())).err()?;
-    let deeper = match value {
-        Value::Object(fields) => fields.iter().find_map(|(key, inner)| {
-            let dot = if path.is_empty() { "" } else { "." };
+    let fits_empty = |empty| T::deserialize(wrap(empty)).is_ok();
+    let deeper = if let Value::Object(fields) = value
+        && fits_empty(Value::Object(Map::new()))
+    {
+        let dot = if path.is_empty() { "" } else { "." };
+        fields.iter().find_map(|(key, inner)| {
             blame::<T>(inner, &format!("{path}{dot}{key}"), &|inner| {
                 wrap(Value::Object(Map::from_iter([(key.clone(), inner)])))
             })
-        }),
-        Value::Array(items) => items.iter().enumerate().find_map(|(index, inner)| {
+        })
+    } else if let Value::Array(items) = value
+        && fits_empty(Value::Array(Vec::new()))
+    {
+        items.iter().enumerate().find_map(|(index, inner)| {
             blame::<T>(inner, &format!("{path}[{index}]"), &|inner| {
                 wrap(Value::Array(vec![inner]))
             })
-        }),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+        })
+    } else {
+        None
     };
     deeper.or_else(|| (!path.is_empty()).then(|| (path.to_owned(), error.to_string())))
 }
@@ -192,7 +217,9 @@ pub(crate) fn put(fields: &mut Map<String, Value>, path: &str, value: Value) {
             fields.insert(path.to_owned(), value);
         }
         Some((first, rest)) => {
-            let inner = fields.entry(first).or_insert_with(|| Value::Object(Map::new()));
+            let inner = fields
+                .entry(first)
+                .or_insert_with(|| Value::Object(Map::new()));
             if let Value::Object(inner) = inner {
                 put(inner, rest, value);
             }
@@ -246,7 +273,19 @@ mod tests {
 
     #[test]
     fn what_is_no_mapping_is_refused() {
-        for text in ["[]", "- a", "text", "3", "null", "", "\t", "a: [", "a: b: c", "{", "a: 1\n---\nb: 2\n"] {
+        for text in [
+            "[]",
+            "- a",
+            "text",
+            "3",
+            "null",
+            "",
+            "\t",
+            "a: [",
+            "a: b: c",
+            "{",
+            "a: 1\n---\nb: 2\n",
+        ] {
             assert!(parse(text).is_err(), "{text:?}");
         }
     }
@@ -261,13 +300,33 @@ mod tests {
     fn a_merge_patch_is_rfc_7386() {
         for (base, patch, merged) in [
             (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
-            (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),
+            (
+                json!({"a": "b"}),
+                json!({"b": "c"}),
+                json!({"a": "b", "b": "c"}),
+            ),
             (json!({"a": "b"}), json!({"a": null}), json!({})),
-            (json!({"a": ["b"]}), json!({"a": ["c", "d"]}), json!({"a": ["c", "d"]})),
-            (json!({"a": {"b": "c"}}), json!({"a": {"b": "d", "c": null}}), json!({"a": {"b": "d"}})),
-            (json!({"a": "b"}), json!({"a": {"b": 1, "c": null}}), json!({"a": {"b": 1}})),
+            (
+                json!({"a": ["b"]}),
+                json!({"a": ["c", "d"]}),
+                json!({"a": ["c", "d"]}),
+            ),
+            (
+                json!({"a": {"b": "c"}}),
+                json!({"a": {"b": "d", "c": null}}),
+                json!({"a": {"b": "d"}}),
+            ),
+            (
+                json!({"a": "b"}),
+                json!({"a": {"b": 1, "c": null}}),
+                json!({"a": {"b": 1}}),
+            ),
             (json!({"a": {"b": 1}}), json!({"a": 2}), json!({"a": 2})),
-            (json!({}), json!({"a": {"b": {"c": null}}}), json!({"a": {"b": {}}})),
+            (
+                json!({}),
+                json!({"a": {"b": {"c": null}}}),
+                json!({"a": {"b": {}}}),
+            ),
         ] {
             let mut result = object(base);
             merge(&mut result, object(patch));

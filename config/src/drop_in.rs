@@ -23,7 +23,10 @@ pub(crate) fn find(folder: &Path) -> Result<Vec<PathBuf>, ConfigError> {
 }
 
 fn walk(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), ConfigError> {
-    let failed = |source| ConfigError::DropIns { folder: path.to_owned(), source };
+    let failed = |source| ConfigError::DropIns {
+        folder: path.to_owned(),
+        source,
+    };
     let metadata = fs::symlink_metadata(path).map_err(failed)?;
     if !metadata.is_dir() {
         let name = path.file_name().unwrap_or_default();
@@ -36,19 +39,28 @@ fn walk(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Confi
         return Err(failed(std::io::Error::other("folders are nested too deep")));
     }
     let entries = fs::read_dir(path).map_err(failed)?;
-    let entries: Result<Vec<_>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
+    let entries: Result<Vec<_>, _> = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect();
     let mut entries = entries.map_err(failed)?;
     entries.sort();
-    entries.iter().try_for_each(|entry| walk(entry, depth - 1, found))
+    entries
+        .iter()
+        .try_for_each(|entry| walk(entry, depth - 1, found))
 }
 
 /// Reads one drop-in: fields to merge, its own mistakes still in it.
 pub(crate) fn read(path: &Path) -> Result<Map<String, Value>, ConfigError> {
     let text = source::read(path).map_err(ConfigError::file(path))?;
-    let Document { mut fields, duplicate } = document::parse(&text).map_err(ConfigError::document(path))?;
+    let Document {
+        mut fields,
+        duplicate,
+    } = document::parse(&text).map_err(ConfigError::document(path))?;
     if let Some(duplicate) = duplicate {
         // Here upstream has no lenient second try.
-        return Err(ConfigError::document(path)(document::DocumentError::Syntax(duplicate)));
+        return Err(ConfigError::document(path)(
+            document::DocumentError::Syntax(duplicate),
+        ));
     }
     document::take_kind(&mut fields, API_VERSION, KIND).map_err(ConfigError::document(path))?;
     Ok(fields)

@@ -17,9 +17,15 @@ pub enum ConfigError {
     #[error("cannot read {}", .path.display())]
     File { path: PathBuf, source: FileError },
     #[error("cannot use {}", .path.display())]
-    Document { path: PathBuf, source: DocumentError },
+    Document {
+        path: PathBuf,
+        source: DocumentError,
+    },
     #[error("cannot walk the drop-ins in {}", .folder.display())]
-    DropIns { folder: PathBuf, source: std::io::Error },
+    DropIns {
+        folder: PathBuf,
+        source: std::io::Error,
+    },
     #[error("cannot set the feature gates")]
     Gates(#[from] GateError),
     #[error("cannot run with these settings")]

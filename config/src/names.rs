@@ -69,12 +69,16 @@ fn dns_subdomain(prefix: &str) -> Result<(), String> {
         let bytes = part.as_bytes();
         edge(bytes.first())
             && edge(bytes.last())
-            && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
+            && bytes
+                .iter()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
     };
     if prefix.len() <= 253 && prefix.split('.').all(part) {
         Ok(())
     } else {
-        Err(format!("the prefix {prefix:?} must be a DNS name in lower case"))
+        Err(format!(
+            "the prefix {prefix:?} must be a DNS name in lower case"
+        ))
     }
 }
 
@@ -83,7 +87,10 @@ fn dns_subdomain(prefix: &str) -> Result<(), String> {
 pub(crate) fn reserved_label(key: &str) -> bool {
     let namespace = key.split_once('/').map_or("", |(namespace, _)| namespace);
     let within = |parent: &str| {
-        namespace == parent || namespace.strip_suffix(parent).is_some_and(|rest| rest.ends_with('.'))
+        namespace == parent
+            || namespace
+                .strip_suffix(parent)
+                .is_some_and(|rest| rest.ends_with('.'))
     };
     (within("kubernetes.io") || within("k8s.io"))
         && !NODE_LABELS.contains(&key)
@@ -104,7 +111,17 @@ mod tests {
         for key in ["a", "a.b/c-d_e", "example.org/Name", "9"] {
             assert_eq!(qualified_name(key), Ok(()), "{key}");
         }
-        for key in ["", "/a", "a/", "A.b/c", "a/b/c", "-a", "a.", "ä", &"a".repeat(64)] {
+        for key in [
+            "",
+            "/a",
+            "a/",
+            "A.b/c",
+            "a/b/c",
+            "-a",
+            "a.",
+            "ä",
+            &"a".repeat(64),
+        ] {
             assert!(qualified_name(key).is_err(), "{key}");
         }
         assert_eq!(label_value(""), Ok(()));
@@ -113,10 +130,19 @@ mod tests {
 
     #[test]
     fn kubernetes_own_labels_are_reserved_except_those_of_nodes() {
-        for key in ["kubernetes.io/role", "node-role.kubernetes.io/master", "x.k8s.io/a"] {
+        for key in [
+            "kubernetes.io/role",
+            "node-role.kubernetes.io/master",
+            "x.k8s.io/a",
+        ] {
             assert!(reserved_label(key), "{key}");
         }
-        for key in ["a", "notkubernetes.io/a", "kubernetes.io/hostname", "foo.node.kubernetes.io/a"] {
+        for key in [
+            "a",
+            "notkubernetes.io/a",
+            "kubernetes.io/hostname",
+            "foo.node.kubernetes.io/a",
+        ] {
             assert!(!reserved_label(key), "{key}");
         }
     }

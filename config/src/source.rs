@@ -30,17 +30,23 @@ pub enum FileError {
 
 /// Returns the text of a file.
 pub(crate) fn read(path: &Path) -> Result<String, FileError> {
-    let metadata = fs::metadata(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound if fs::symlink_metadata(path).is_ok() => FileError::DanglingLink,
-        std::io::ErrorKind::NotFound => FileError::Missing,
-        _ => FileError::Io(error),
+    let metadata = fs::metadata(path).map_err(|error| {
+        if error.kind() != std::io::ErrorKind::NotFound {
+            FileError::Io(error)
+        } else if fs::symlink_metadata(path).is_ok() {
+            FileError::DanglingLink
+        } else {
+            FileError::Missing
+        }
     })?;
     if let Some(other) = other_than_file(metadata.file_type()) {
         return Err(FileError::NotAFile(other));
     }
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(FileError::Io)?;
-    file.take(LIMIT + 1).read_to_end(&mut bytes).map_err(FileError::Io)?;
+    file.take(LIMIT + 1)
+        .read_to_end(&mut bytes)
+        .map_err(FileError::Io)?;
     if bytes.len() as u64 > LIMIT {
         return Err(FileError::TooLarge);
     }
@@ -74,10 +80,19 @@ mod tests {
         fs::write(at("good"), "text").unwrap();
         fs::write(at("empty"), "").unwrap();
         fs::write(at("binary"), [0xff, 0xfe]).unwrap();
-        File::create(at("large")).unwrap().set_len(LIMIT + 1).unwrap();
+        File::create(at("large"))
+            .unwrap()
+            .set_len(LIMIT + 1)
+            .unwrap();
         symlink(at("nowhere"), at("dangling")).unwrap();
         symlink(at("good"), at("link")).unwrap();
-        assert!(Command::new("mkfifo").arg(at("fifo")).status().unwrap().success());
+        assert!(
+            Command::new("mkfifo")
+                .arg(at("fifo"))
+                .status()
+                .unwrap()
+                .success()
+        );
         let _listener = UnixListener::bind(at("socket")).unwrap();
 
         assert_eq!(read(&at("good")).unwrap(), "text");
@@ -95,6 +110,9 @@ mod tests {
         ] {
             assert_eq!(read(&at(name)).unwrap_err().to_string(), why, "{name}");
         }
-        assert_eq!(read(Path::new("/dev/null")).unwrap_err().to_string(), "it is a device; expected a regular file");
+        assert_eq!(
+            read(Path::new("/dev/null")).unwrap_err().to_string(),
+            "it is a device; expected a regular file"
+        );
     }
 }

@@ -26,9 +26,15 @@ pub(crate) fn answer(asked: Option<&str>) -> Answer {
 /// Go's `version.Info` as `%#v` prints it.
 fn raw(version: &str) -> String {
     let mut numbers = KUBERNETES.split('.');
-    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let (major, minor) = (
+        numbers.next().unwrap_or_default(),
+        numbers.next().unwrap_or_default(),
+    );
     let mut text = String::new();
-    writeln!(text, "version.Info{{Major:{major:?}, Minor:{minor:?}, GitVersion:{version:?}}}")
-        .expect("writing to a String cannot fail");
+    writeln!(
+        text,
+        "version.Info{{Major:{major:?}, Minor:{minor:?}, GitVersion:{version:?}}}"
+    )
+    .expect("writing to a String cannot fail");
     text
 }

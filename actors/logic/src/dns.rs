@@ -192,24 +192,27 @@ mod tests {
         }
     }
 
+    /// Policy, on the node's network, servers, searches.
+    type Row<'a> = (Option<&'a str>, bool, &'a [&'a str], &'a [&'a str]);
+
     /// Upstream's TestGetPodDNS.
     #[test]
     fn the_policy_decides_whose_resolver_a_pod_has() {
-        let cluster = [
+        let cluster: &[&str] = &[
             "default.svc.cluster.local",
             "svc.cluster.local",
             "cluster.local",
             "lan",
         ];
-        let cases: [(Option<&str>, bool, &[&str], &[&str]); 6] = [
-            (None, false, &["10.96.0.10"], &cluster),
-            (Some("ClusterFirst"), false, &["10.96.0.10"], &cluster),
+        let cases: [Row<'_>; 6] = [
+            (None, false, &["10.96.0.10"], cluster),
+            (Some("ClusterFirst"), false, &["10.96.0.10"], cluster),
             (Some("ClusterFirst"), true, &["1.1.1.1"], &["lan"]),
             (
                 Some("ClusterFirstWithHostNet"),
                 true,
                 &["10.96.0.10"],
-                &cluster,
+                cluster,
             ),
             (Some("Default"), false, &["1.1.1.1"], &["lan"]),
             (Some("None"), false, &[], &[]),

@@ -16,7 +16,8 @@ pub fn not_honoured(pod: &Pod) -> Vec<String> {
     };
     let mut fields: Vec<String> = pod_fields(spec)
         .into_iter()
-        .filter_map(|(field, used)| used.then(|| format!("spec.{field}")))
+        .filter(|(_, used)| *used)
+        .map(|(field, _)| format!("spec.{field}"))
         .collect();
     for container in pod.init_containers() {
         let base = format!("spec.initContainers[{}]", container.name);

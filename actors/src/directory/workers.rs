@@ -103,10 +103,10 @@ impl Workers {
     }
 
     /// The UIDs of the pods that should run.
-    pub(super) fn running(&self) -> impl Iterator<Item = PodUid> {
+    pub(super) fn running(&self) -> Vec<PodUid> {
         let list = self.list.borrow();
         let running = list.iter().filter(|(_, worker)| !worker.desired.borrow().is_end());
-        running.map(|(uid, _)| uid.clone()).collect::<Vec<_>>().into_iter()
+        running.map(|(uid, _)| uid.clone()).collect()
     }
 
     /// The worker of the pod of this UID, namespace/name or name.

@@ -61,7 +61,8 @@ pub(crate) fn complete(
 /// Returns the configuration that the kubelet has before it reads any file: the defaults, but with
 /// the open doors of old that only a file closes.
 pub(crate) fn legacy(gates: &FeatureGates) -> KubeletConfiguration {
-    let mut configuration = complete(Map::new(), gates).expect("defaults alone always fit: a test completes them");
+    let mut configuration =
+        complete(Map::new(), gates).expect("defaults alone always fit: a test completes them");
     configuration.authentication.anonymous.enabled = true;
     configuration.authentication.webhook.enabled = false;
     "AlwaysAllow".clone_into(&mut configuration.authorization.mode);
@@ -72,13 +73,17 @@ pub(crate) fn legacy(gates: &FeatureGates) -> KubeletConfiguration {
 /// Returns the runtime endpoint of a configuration that names none.
 pub(crate) fn runtime_endpoint() -> String {
     let defaults = plain();
-    let endpoint = defaults.get("containerRuntimeEndpoint").and_then(Value::as_str);
+    let endpoint = defaults
+        .get("containerRuntimeEndpoint")
+        .and_then(Value::as_str);
     endpoint.unwrap_or_default().to_owned()
 }
 
 fn plain() -> Map<String, Value> {
     let text = include_str!("defaults.yaml");
-    document::parse(text).expect("the built-in defaults parse: a test reads them").fields
+    document::parse(text)
+        .expect("the built-in defaults parse: a test reads them")
+        .fields
 }
 
 fn conditional(
@@ -89,17 +94,25 @@ fn conditional(
 ) {
     let mut default = |path, value| document::put(defaults, path, value);
     if written.node_status_update_frequency != GoDuration::ZERO {
-        default("nodeStatusReportFrequency", json!(written.node_status_update_frequency));
+        default(
+            "nodeStatusReportFrequency",
+            json!(written.node_status_update_frequency),
+        );
     }
     if !fields.contains_key("serializeImagePulls") {
-        let parallel = written.max_parallel_image_pulls.is_some_and(|pulls| pulls >= 2);
+        let parallel = written
+            .max_parallel_image_pulls
+            .is_some_and(|pulls| pulls >= 2);
         default("serializeImagePulls", json!(!parallel));
     }
     if gates.enabled("KubeletCrashLoopBackOffMax") {
         default("crashLoopBackOff.maxContainerRestartPeriod", json!("5m0s"));
     }
     if gates.enabled("KubeletEnsureSecretPulledImages") {
-        default("imagePullCredentialsVerificationPolicy", json!("NeverVerifyPreloadedImages"));
+        default(
+            "imagePullCredentialsVerificationPolicy",
+            json!("NeverVerifyPreloadedImages"),
+        );
     }
     if gates.enabled("UserNamespacesSupport") {
         default("userNamespaces.idsPerPod", json!(65536));

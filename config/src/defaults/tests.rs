@@ -7,8 +7,15 @@ fn completed(yaml: &str) -> KubeletConfiguration {
 }
 
 fn completed_with(yaml: &str, gates: &[(&str, bool)]) -> KubeletConfiguration {
-    let gates = gates.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect();
-    complete(document::parse(yaml).unwrap().fields, &FeatureGates::new(&gates).unwrap()).unwrap()
+    let gates = gates
+        .iter()
+        .map(|(name, on)| ((*name).to_owned(), *on))
+        .collect();
+    complete(
+        document::parse(yaml).unwrap().fields,
+        &FeatureGates::new(&gates).unwrap(),
+    )
+    .unwrap()
 }
 
 /// What upstream's scheme makes of an empty v1beta1 document (`testdata/KubeletConfiguration/after`),
@@ -104,7 +111,8 @@ volumeStatsAggPeriod: 1m0s
 
 #[test]
 fn an_empty_document_becomes_what_upstreams_scheme_makes_of_it() {
-    let expected: KubeletConfiguration = document::decode(document::parse(AFTER).unwrap().fields).unwrap();
+    let expected: KubeletConfiguration =
+        document::decode(document::parse(AFTER).unwrap().fields).unwrap();
     assert_eq!(completed("{}"), expected);
 }
 
@@ -128,9 +136,26 @@ fn zero_means_the_default_only_where_go_cannot_tell_it_from_absent() {
           kubeAPIQPS: 0, podPidsLimit: 0, cpuCFSQuotaPeriod: 0s, enableServer: false, \
           enforceNodeAllocatable: [], evictionHard: {}}",
     );
-    assert_eq!((zeros.registry_pull_qps, zeros.event_record_qps, zeros.healthz_port), (0, 0, 0));
-    assert_eq!((zeros.oom_score_adj, zeros.kube_api_qps, zeros.pod_pids_limit), (0, 0, 0));
-    assert_eq!((zeros.resolver_config.as_str(), zeros.enable_server), ("", false));
+    assert_eq!(
+        (
+            zeros.registry_pull_qps,
+            zeros.event_record_qps,
+            zeros.healthz_port
+        ),
+        (0, 0, 0)
+    );
+    assert_eq!(
+        (
+            zeros.oom_score_adj,
+            zeros.kube_api_qps,
+            zeros.pod_pids_limit
+        ),
+        (0, 0, 0)
+    );
+    assert_eq!(
+        (zeros.resolver_config.as_str(), zeros.enable_server),
+        ("", false)
+    );
     assert_eq!(zeros.cpu_cfs_quota_period, GoDuration::ZERO);
     assert!(zeros.enforce_node_allocatable.is_empty());
     assert_eq!(zeros.eviction_hard, Some(Default::default()));
@@ -138,7 +163,12 @@ fn zero_means_the_default_only_where_go_cannot_tell_it_from_absent() {
 
 #[test]
 fn null_is_absent() {
-    assert_eq!(completed("{maxPods: null, logging: null, authentication: {webhook: null}, evictionHard: null}"), completed("{}"));
+    assert_eq!(
+        completed(
+            "{maxPods: null, logging: null, authentication: {webhook: null}, evictionHard: null}"
+        ),
+        completed("{}")
+    );
 }
 
 #[test]
@@ -148,7 +178,10 @@ fn a_negative_pid_limit_is_no_limit() {
 
 #[test]
 fn the_report_frequency_follows_a_set_update_frequency() {
-    assert_eq!(completed("nodeStatusUpdateFrequency: 30s").node_status_report_frequency, GoDuration::from_secs(30));
+    assert_eq!(
+        completed("nodeStatusUpdateFrequency: 30s").node_status_report_frequency,
+        GoDuration::from_secs(30)
+    );
     let both = completed("{nodeStatusUpdateFrequency: 30s, nodeStatusReportFrequency: 1m}");
     assert_eq!(both.node_status_report_frequency, GoDuration::from_secs(60));
 }
@@ -159,7 +192,10 @@ fn pulls_are_serial_unless_several_may_run_in_parallel() {
         ("{}", true),
         ("maxParallelImagePulls: 1", true),
         ("maxParallelImagePulls: 2", false),
-        ("{maxParallelImagePulls: 2, serializeImagePulls: true}", true),
+        (
+            "{maxParallelImagePulls: 2, serializeImagePulls: true}",
+            true,
+        ),
         ("serializeImagePulls: false", false),
     ] {
         assert_eq!(completed(yaml).serialize_image_pulls, serial, "{yaml}");
@@ -168,7 +204,13 @@ fn pulls_are_serial_unless_several_may_run_in_parallel() {
 
 #[test]
 fn gates_decide_about_some_defaults() {
-    let off = completed_with("{}", &[("KubeletCrashLoopBackOffMax", false), ("KubeletEnsureSecretPulledImages", false)]);
+    let off = completed_with(
+        "{}",
+        &[
+            ("KubeletCrashLoopBackOffMax", false),
+            ("KubeletEnsureSecretPulledImages", false),
+        ],
+    );
     assert_eq!(off.crash_loop_back_off.max_container_restart_period, None);
     assert_eq!(off.image_pull_credentials_verification_policy, "");
 }
@@ -177,24 +219,60 @@ fn gates_decide_about_some_defaults() {
 fn without_a_file_the_old_doors_are_open() {
     let legacy = legacy(&FeatureGates::default());
     assert!(legacy.authentication.anonymous.enabled && !legacy.authentication.webhook.enabled);
-    assert_eq!((legacy.authorization.mode.as_str(), legacy.read_only_port), ("AlwaysAllow", 10255));
+    assert_eq!(
+        (legacy.authorization.mode.as_str(), legacy.read_only_port),
+        ("AlwaysAllow", 10255)
+    );
 }
 
 #[test]
 fn an_error_names_the_field_and_what_it_takes() {
     let gates = FeatureGates::default();
     for (yaml, message) in [
-        ("maxPods: many", "field maxPods: invalid type: string \"many\", expected i32"),
-        ("maxPods: 9999999999", "field maxPods: invalid value: integer `9999999999`, expected i32"),
-        ("enableServer: 1", "field enableServer: invalid type: integer `1`, expected a boolean"),
-        ("clusterDNS: 10.0.0.1", "field clusterDNS: invalid type: string \"10.0.0.1\", expected a sequence"),
-        ("clusterDNS: [a, 3]", "field clusterDNS[1]: invalid type: integer `3`, expected a string"),
-        ("authentication: {webhook: {enabled: nope}}", "field authentication.webhook.enabled: invalid type: string \"nope\", expected a boolean"),
-        ("logging: text", "field logging: invalid type: string \"text\", expected struct Logging"),
-        ("reservedMemory: [{numaNode: 0, limits: {memory: lots}}]", "field reservedMemory[0].limits.memory: \"lots\" is not a quantity; expected a number with an optional suffix, as in \"100Mi\", \"500m\" or \"2\""),
-        ("syncFrequency: 10", "field syncFrequency: invalid type: integer `10`, expected a string"),
-        ("syncFrequency: soon", "field syncFrequency: \"soon\" is not a duration; expected a number with a unit, as in \"90s\", \"1m30s\" or \"100ms\""),
-        ("evictionHard: [a]", "field evictionHard: invalid type: sequence, expected a map"),
+        (
+            "maxPods: many",
+            "field maxPods: invalid type: string \"many\", expected i32",
+        ),
+        (
+            "maxPods: 9999999999",
+            "field maxPods: invalid value: integer `9999999999`, expected i32",
+        ),
+        (
+            "enableServer: 1",
+            "field enableServer: invalid type: integer `1`, expected a boolean",
+        ),
+        (
+            "clusterDNS: 10.0.0.1",
+            "field clusterDNS: invalid type: string \"10.0.0.1\", expected a sequence",
+        ),
+        (
+            "clusterDNS: [a, 3]",
+            "field clusterDNS[1]: invalid type: integer `3`, expected a string",
+        ),
+        (
+            "authentication: {webhook: {enabled: nope}}",
+            "field authentication.webhook.enabled: invalid type: string \"nope\", expected a boolean",
+        ),
+        (
+            "logging: text",
+            "field logging: invalid type: string \"text\", expected struct Logging",
+        ),
+        (
+            "reservedMemory: [{numaNode: 0, limits: {memory: lots}}]",
+            "field reservedMemory[0].limits.memory: \"lots\" is not a quantity; expected a number with an optional suffix, as in \"100Mi\", \"500m\" or \"2\"",
+        ),
+        (
+            "syncFrequency: 10",
+            "field syncFrequency: invalid type: integer `10`, expected a string",
+        ),
+        (
+            "syncFrequency: soon",
+            "field syncFrequency: \"soon\" is not a duration; expected a number with a unit, as in \"90s\", \"1m30s\" or \"100ms\"",
+        ),
+        (
+            "evictionHard: [a]",
+            "field evictionHard: invalid type: sequence, expected a map",
+        ),
     ] {
         let error = complete(document::parse(yaml).unwrap().fields, &gates).unwrap_err();
         assert_eq!(error.to_string(), message, "{yaml}");
@@ -233,6 +311,11 @@ imageServiceEndpoint failCgroupV1 userNamespaces";
 #[test]
 fn the_fields_are_upstreams() {
     let specimen = specimen();
-    let ours: BTreeSet<_> = specimen.as_object().unwrap().keys().map(String::as_str).collect();
+    let ours: BTreeSet<_> = specimen
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
     assert_eq!(ours, UPSTREAM.split_whitespace().collect());
 }

@@ -43,9 +43,16 @@ pub enum GateError {
     #[error("unrecognized feature gate: {0}")]
     Unknown(String),
     #[error("cannot set feature gate {name} to {wanted}, feature is locked to {locked}")]
-    Locked { name: String, wanted: bool, locked: bool },
+    Locked {
+        name: String,
+        wanted: bool,
+        locked: bool,
+    },
     #[error("{name} is enabled, but depends on features that are disabled: {}", .off.join(", "))]
-    Needs { name: &'static str, off: Vec<&'static str> },
+    Needs {
+        name: &'static str,
+        off: Vec<&'static str>,
+    },
 }
 
 /// The gates as somebody set them, over their defaults.
@@ -63,14 +70,22 @@ impl FeatureGates {
                 None => return Err(GateError::Unknown(name.clone())),
                 Some(gate) if gate.locked && gate.on != wanted => {
                     let name = name.clone();
-                    return Err(GateError::Locked { name, wanted, locked: gate.on });
+                    return Err(GateError::Locked {
+                        name,
+                        wanted,
+                        locked: gate.on,
+                    });
                 }
                 Some(_) => {}
             }
         }
         let gates = FeatureGates { set: set.clone() };
         for &(name, needs) in table::NEEDS {
-            let off: Vec<_> = needs.iter().copied().filter(|name| !gates.enabled(name)).collect();
+            let off: Vec<_> = needs
+                .iter()
+                .copied()
+                .filter(|name| !gates.enabled(name))
+                .collect();
             if gates.enabled(name) && !off.is_empty() {
                 return Err(GateError::Needs { name, off });
             }
@@ -98,7 +113,11 @@ mod tests {
     use super::*;
 
     fn gates(set: &[(&str, bool)]) -> Result<FeatureGates, GateError> {
-        FeatureGates::new(&set.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect())
+        FeatureGates::new(
+            &set.iter()
+                .map(|(name, on)| ((*name).to_owned(), *on))
+                .collect(),
+        )
     }
 
     #[test]
@@ -118,13 +137,19 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), count);
         for (name, needs) in table::NEEDS {
-            assert!(gate(name).is_some() && needs.iter().all(|name| gate(name).is_some()), "{name}");
+            assert!(
+                gate(name).is_some() && needs.iter().all(|name| gate(name).is_some()),
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn unknown_and_locked_gates_are_refused() {
-        assert_eq!(gates(&[("Nonsense", true)]).unwrap_err().to_string(), "unrecognized feature gate: Nonsense");
+        assert_eq!(
+            gates(&[("Nonsense", true)]).unwrap_err().to_string(),
+            "unrecognized feature gate: Nonsense"
+        );
         assert_eq!(
             gates(&[("NodeSwap", false)]).unwrap_err().to_string(),
             "cannot set feature gate NodeSwap to false, feature is locked to true"
@@ -151,7 +176,9 @@ mod tests {
     #[test]
     fn a_gate_needs_what_it_depends_on() {
         assert_eq!(
-            gates(&[("GracefulNodeShutdown", false)]).unwrap_err().to_string(),
+            gates(&[("GracefulNodeShutdown", false)])
+                .unwrap_err()
+                .to_string(),
             "GracefulNodeShutdownBasedOnPodPriority is enabled, but depends on features that are disabled: GracefulNodeShutdown"
         );
     }

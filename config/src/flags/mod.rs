@@ -92,7 +92,11 @@ pub enum FlagError {
     #[error("flag needs an argument: {0}")]
     NoValue(String),
     #[error("invalid argument {text:?} for \"--{flag}\" flag: {expected}")]
-    Value { flag: &'static str, text: String, expected: String },
+    Value {
+        flag: &'static str,
+        text: String,
+        expected: String,
+    },
     #[error("unknown command {0}")]
     Command(String),
     #[error("argument {0:?} is not UTF-8")]
@@ -128,7 +132,9 @@ impl LowArgs {
     /// Reads arguments, the program's own name not among them.
     pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<LowArgs, FlagError> {
         let mut low = LowArgs::default();
-        let mut args = args.into_iter().map(|arg| arg.into_string().map_err(FlagError::NotText));
+        let mut args = args
+            .into_iter()
+            .map(|arg| arg.into_string().map_err(FlagError::NotText));
         let mut first_word = None;
         while let Some(arg) = args.next().transpose()? {
             if arg == "--" {
@@ -206,11 +212,14 @@ impl LowArgs {
             Sets::Own => self.own.remove(flag.name),
             Sets::Nothing | Sets::Answer => None,
         };
-        let value = flag.kind.read(text, so_far).map_err(|expected| FlagError::Value {
-            flag: flag.name,
-            text: text.to_owned(),
-            expected,
-        })?;
+        let value = flag
+            .kind
+            .read(text, so_far)
+            .map_err(|expected| FlagError::Value {
+                flag: flag.name,
+                text: text.to_owned(),
+                expected,
+            })?;
         match (flag.sets, value) {
             (Sets::Configuration(path), Some(value)) => {
                 self.configuration.insert(path, value);
@@ -240,8 +249,14 @@ impl LowArgs {
     pub(crate) fn warnings(&self) -> Vec<String> {
         let typed = |wanted: fn(Status) -> bool| {
             let names = table::all().filter(|flag| self.used.contains(flag.name));
-            let names = names.filter(|flag| wanted(flag.status)).map(|flag| format!("--{}", flag.name));
-            names.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
+            let names = names
+                .filter(|flag| wanted(flag.status))
+                .map(|flag| format!("--{}", flag.name));
+            names
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect::<Vec<_>>()
+                .join(", ")
         };
         let deprecated = typed(|status| status == Status::Deprecated);
         let removed = typed(|status| matches!(status, Status::Removed(_)));
@@ -258,15 +273,14 @@ impl LowArgs {
         }
         warnings
     }
-
-    /// Tells whether a flag was typed.
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.used.contains(name)
-    }
 }
 
 fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), FlagError> {
-    let reserved: Vec<_> = labels.keys().filter(|key| names::reserved_label(key)).cloned().collect();
+    let reserved: Vec<_> = labels
+        .keys()
+        .filter(|key| names::reserved_label(key))
+        .cloned()
+        .collect();
     if !reserved.is_empty() {
         return Err(FlagError::ReservedLabels(reserved));
     }
@@ -275,7 +289,11 @@ fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), FlagError> {
         .flat_map(|(key, value)| [names::qualified_name(key), names::label_value(value)])
         .filter_map(Result::err)
         .collect();
-    if wrong.is_empty() { Ok(()) } else { Err(FlagError::Labels(wrong)) }
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(FlagError::Labels(wrong))
+    }
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use super::value::Kind;
 
 /// Returns what `--help` prints: upstream's flags first, then ours.
 pub(crate) fn usage() -> String {
-    let mut flags: Vec<&Flag> =
-        table::all().filter(|flag| !matches!(flag.status, Status::Removed(_))).collect();
+    let mut flags: Vec<&Flag> = table::all()
+        .filter(|flag| !matches!(flag.status, Status::Removed(_)))
+        .collect();
     flags.sort_by_key(|flag| (flag.status == Status::Ours, flag.name));
     let mut text = String::from(
         "Oxlet is a Kubernetes node agent: it takes the kubelet's flags and configuration and does\n\
@@ -22,7 +23,9 @@ pub(crate) fn usage() -> String {
 }
 
 fn line(text: &mut String, flag: &Flag) {
-    let short = flag.short.map_or_else(|| "    ".to_owned(), |short| format!("-{short}, "));
+    let short = flag
+        .short
+        .map_or_else(|| "    ".to_owned(), |short| format!("-{short}, "));
     let note = match flag.status {
         Status::Deprecated => " (deprecated)",
         Status::Ours => " (oxlet's own)",

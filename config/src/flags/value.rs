@@ -60,12 +60,18 @@ impl Kind {
             Kind::Int64 => json!(whole::<i64>(text)?),
             Kind::Uint32 => json!(whole::<u32>(text)?),
             Kind::Duration => {
-                json!(text.parse::<GoDuration>().map_err(|error| error.to_string())?)
+                json!(
+                    text.parse::<GoDuration>()
+                        .map_err(|error| error.to_string())?
+                )
             }
             Kind::Text => json!(text),
             Kind::Ip if text.is_empty() => return Ok(None),
             Kind::Ip => json!(address(text)?),
-            Kind::Amount => json!(text.parse::<Quantity>().map_err(|error| error.to_string())?),
+            Kind::Amount => json!(
+                text.parse::<Quantity>()
+                    .map_err(|error| error.to_string())?
+            ),
             Kind::Texts => append(so_far, csv(text)?.into_iter().map(Value::from)),
             Kind::Ints => append(so_far, ints(text)?.into_iter().map(Value::from)),
             Kind::Pairs => pairs(so_far, parts(text), '=')?,
@@ -112,7 +118,12 @@ fn whole<T: TryFrom<i128>>(text: &str) -> Result<T, String> {
         .then(|| i128::from_str_radix(digits, base).ok())
         .flatten()
         .and_then(|number| T::try_from(signed(number)).ok())
-        .ok_or_else(|| format!("expected a whole number that fits {} bits", size_of::<T>() * 8))
+        .ok_or_else(|| {
+            format!(
+                "expected a whole number that fits {} bits",
+                size_of::<T>() * 8
+            )
+        })
 }
 
 fn address(text: &str) -> Result<String, String> {
@@ -198,7 +209,10 @@ fn quoted_field(text: &str) -> Result<(String, Option<&str>), String> {
 }
 
 fn ints(text: &str) -> Result<Vec<i32>, String> {
-    text.split(',').filter(|_| !text.is_empty()).map(|part| whole(part.trim())).collect()
+    text.split(',')
+        .filter(|_| !text.is_empty())
+        .map(|part| whole(part.trim()))
+        .collect()
 }
 
 fn pairs<'a>(
@@ -209,7 +223,9 @@ fn pairs<'a>(
     let mut map = into_map(so_far);
     for part in parts {
         let Some((key, value)) = part.split_once(by) else {
-            return Err(format!("expected pairs of the form name{by}value, found {part:?}"));
+            return Err(format!(
+                "expected pairs of the form name{by}value, found {part:?}"
+            ));
         };
         map.insert(key.trim().to_owned(), Value::from(value.trim()));
     }
@@ -220,7 +236,9 @@ fn gates(so_far: Option<Value>, text: &str) -> Result<Value, String> {
     let mut map = into_map(so_far);
     for part in parts(text) {
         let Some((name, value)) = part.split_once('=') else {
-            return Err(format!("expected pairs of the form Gate=true, found {part:?}"));
+            return Err(format!(
+                "expected pairs of the form Gate=true, found {part:?}"
+            ));
         };
         let value = boolean(value.trim()).map_err(|error| format!("{part:?}: {error}"))?;
         map.insert(name.trim().to_owned(), Value::from(value));
@@ -234,7 +252,9 @@ fn headers(so_far: Option<Value>, text: &str) -> Result<Value, String> {
         let Some((name, value)) = part.split_once(':') else {
             return Err("expected pairs of the form name:value".to_owned());
         };
-        let values = map.entry(name.trim()).or_insert_with(|| Value::Array(Vec::new()));
+        let values = map
+            .entry(name.trim())
+            .or_insert_with(|| Value::Array(Vec::new()));
         if let Value::Array(values) = values {
             values.push(Value::from(value.trim()));
         }
@@ -254,11 +274,17 @@ fn labels(so_far: Option<Value>, text: &str) -> Value {
 fn vmodule(text: &str) -> Result<Value, String> {
     let mut items = Vec::new();
     for part in parts(text) {
-        let Some((pattern, level)) = part.split_once('=').filter(|(pattern, _)| !pattern.is_empty())
+        let Some((pattern, level)) = part
+            .split_once('=')
+            .filter(|(pattern, _)| !pattern.is_empty())
         else {
-            return Err(format!("expected pairs of the form pattern=level, found {part:?}"));
+            return Err(format!(
+                "expected pairs of the form pattern=level, found {part:?}"
+            ));
         };
-        let level = whole::<i32>(level).ok().and_then(|level| u32::try_from(level).ok());
+        let level = whole::<i32>(level)
+            .ok()
+            .and_then(|level| u32::try_from(level).ok());
         let level = level.ok_or_else(|| format!("{part:?}: expected a level of 0 or more"))?;
         items.push(json!({ "filePattern": pattern, "verbosity": level }));
     }
@@ -274,8 +300,13 @@ fn taints(text: &str) -> Result<Value, String> {
         }
         let (key, value, effect) = taint(part)
             .ok_or_else(|| format!("{part:?} is not a taint; expected key=value:effect"))?;
-        if taints.iter().any(|taint| taint["key"] == key && taint["effect"] == effect) {
-            return Err(format!("two taints have the key {key:?} and the effect {effect}"));
+        if taints
+            .iter()
+            .any(|taint| taint["key"] == key && taint["effect"] == effect)
+        {
+            return Err(format!(
+                "two taints have the key {key:?} and the effect {effect}"
+            ));
         }
         taints.push(json!({ "key": key, "value": value, "effect": effect }));
     }
@@ -341,14 +372,34 @@ mod tests {
             (Kind::Texts, "a,\"b,c\",d", json!(["a", "b,c", "d"])),
             (Kind::Texts, "", json!([])),
             (Kind::Ints, "29,23", json!([29, 23])),
-            (Kind::Pairs, "cpu=200m, memory=1Gi", json!({"cpu": "200m", "memory": "1Gi"})),
+            (
+                Kind::Pairs,
+                "cpu=200m, memory=1Gi",
+                json!({"cpu": "200m", "memory": "1Gi"}),
+            ),
             (Kind::Pair, "full=a,b", json!({"full": "a,b"})),
-            (Kind::Thresholds, "memory.available<1Gi", json!({"memory.available": "1Gi"})),
+            (
+                Kind::Thresholds,
+                "memory.available<1Gi",
+                json!({"memory.available": "1Gi"}),
+            ),
             (Kind::Gates, "A=true,B=0", json!({"A": true, "B": false})),
-            (Kind::Headers, "a:1,b:2,a:3", json!({"a": ["1", "3"], "b": ["2"]})),
+            (
+                Kind::Headers,
+                "a:1,b:2,a:3",
+                json!({"a": ["1", "3"], "b": ["2"]}),
+            ),
             (Kind::Labels, "a=b,c", json!({"a": "b", "c": ""})),
-            (Kind::VModule, "pod*=4", json!([{"filePattern": "pod*", "verbosity": 4}])),
-            (Kind::Taints, "a=b:NoSchedule", json!([{"key": "a", "value": "b", "effect": "NoSchedule"}])),
+            (
+                Kind::VModule,
+                "pod*=4",
+                json!([{"filePattern": "pod*", "verbosity": 4}]),
+            ),
+            (
+                Kind::Taints,
+                "a=b:NoSchedule",
+                json!([{"key": "a", "value": "b", "effect": "NoSchedule"}]),
+            ),
             (Kind::Taints, "", json!([])),
             (
                 Kind::ReservedMemory,
@@ -400,9 +451,15 @@ mod tests {
     #[test]
     fn repeated_lists_and_maps_add_up() {
         let first = Kind::Texts.read("a", None).unwrap();
-        assert_eq!(Kind::Texts.read("b", first).unwrap(), Some(json!(["a", "b"])));
+        assert_eq!(
+            Kind::Texts.read("b", first).unwrap(),
+            Some(json!(["a", "b"]))
+        );
         let first = Kind::Gates.read("A=true", None).unwrap();
-        assert_eq!(Kind::Gates.read("B=true", first).unwrap(), Some(json!({"A": true, "B": true})));
+        assert_eq!(
+            Kind::Gates.read("B=true", first).unwrap(),
+            Some(json!({"A": true, "B": true}))
+        );
     }
 
     proptest! {

@@ -24,7 +24,7 @@ pub enum Honour {
 /// Every field of the KubeletConfiguration, in the order of the structure. A path stands for all
 /// that is below it.
 #[rustfmt::skip]
-pub const FIELDS: [(&str, Honour); 129] = [
+pub(crate) const FIELDS: [(&str, Honour); 129] = [
     // Where pods come from.
     ("staticPodPath", Honoured),
     ("staticPodURL", Honoured),
@@ -166,7 +166,7 @@ pub const FIELDS: [(&str, Honour); 129] = [
 ];
 
 /// Every field of [`KubeletFlags`].
-pub const FLAGS: [(&str, Honour); 24] = [
+pub(crate) const FLAGS: [(&str, Honour); 24] = [
     ("admin-socket", Honoured),
     ("bootstrap-kubeconfig", NotYet),
     ("cert-dir", NotYet),
@@ -206,9 +206,12 @@ pub fn not_honoured(
     configuration: Compared<'_, KubeletConfiguration>,
     flags: Compared<'_, KubeletFlags>,
 ) -> Vec<String> {
-    let mut names: Vec<String> = changed(&FIELDS, &as_value(&configuration)).map(str::to_owned).collect();
+    let mut names: Vec<String> = changed(&FIELDS, &as_value(&configuration))
+        .map(str::to_owned)
+        .collect();
     let set = configuration.set;
-    if !["", set.container_runtime_endpoint.as_str()].contains(&set.image_service_endpoint.as_str()) {
+    if !["", set.container_runtime_endpoint.as_str()].contains(&set.image_service_endpoint.as_str())
+    {
         names.push("imageServiceEndpoint".to_owned());
     }
     names.extend(changed(&FLAGS, &as_value(&flags)).map(|name| format!("--{name}")));

@@ -3,14 +3,12 @@ use crate::kubelet_configuration::specimen;
 use std::collections::BTreeSet;
 
 fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
-    match value {
-        Value::Object(fields) if !fields.is_empty() => {
-            for (key, inner) in fields {
-                let dot = if path.is_empty() { "" } else { "." };
-                leaves(inner, &format!("{path}{dot}{key}"), found);
-            }
-        }
-        _ => found.push(path.to_owned()),
+    let Some(fields) = value.as_object().filter(|fields| !fields.is_empty()) else {
+        return found.push(path.to_owned());
+    };
+    for (key, inner) in fields {
+        let dot = if path.is_empty() { "" } else { "." };
+        leaves(inner, &format!("{path}{dot}{key}"), found);
     }
 }
 
@@ -21,20 +19,34 @@ fn every_field_has_exactly_one_row_and_every_row_a_field() {
     leaves(&specimen, "", &mut fields);
     for field in &fields {
         let rows = FIELDS.iter().filter(|(row, _)| {
-            field == row || field.strip_prefix(row).is_some_and(|rest| rest.starts_with('.'))
+            field == row
+                || field
+                    .strip_prefix(row)
+                    .is_some_and(|rest| rest.starts_with('.'))
         });
         assert_eq!(rows.count(), 1, "{field}");
     }
     for (row, _) in FIELDS {
-        assert!(document::get(specimen.as_object().unwrap(), row).is_some(), "{row} is no field");
+        assert!(
+            document::get(specimen.as_object().unwrap(), row).is_some(),
+            "{row} is no field"
+        );
     }
 }
 
 #[test]
 fn every_own_flag_has_a_row_and_every_row_a_flag() {
     let flags = serde_json::to_value(KubeletFlags::default()).unwrap();
-    let fields: BTreeSet<_> = flags.as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(FLAGS.iter().map(|(name, _)| *name).collect::<BTreeSet<_>>(), fields);
+    let fields: BTreeSet<_> = flags
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
+    assert_eq!(
+        FLAGS.iter().map(|(name, _)| *name).collect::<BTreeSet<_>>(),
+        fields
+    );
     assert_eq!(FLAGS.len(), fields.len());
 }
 
@@ -43,7 +55,16 @@ fn only_what_was_changed_and_is_not_honoured_is_named() {
     let default = KubeletConfiguration::default();
     let flags = KubeletFlags::default();
     let names = |set: &KubeletConfiguration, typed: &KubeletFlags| {
-        not_honoured(Compared { set, default: &default }, Compared { set: typed, default: &flags })
+        not_honoured(
+            Compared {
+                set,
+                default: &default,
+            },
+            Compared {
+                set: typed,
+                default: &flags,
+            },
+        )
     };
     assert!(names(&default, &flags).is_empty());
 
@@ -53,6 +74,18 @@ fn only_what_was_changed_and_is_not_honoured_is_named() {
     set.logging.verbosity = 3;
     set.logging.options.text.split_stream = true;
     set.image_service_endpoint = "unix:///other.sock".to_owned();
-    let typed = KubeletFlags { kubeconfig: "/k".to_owned(), root_dir: "/r".to_owned(), ..KubeletFlags::default() };
-    assert_eq!(names(&set, &typed), ["maxPods", "logging.options", "imageServiceEndpoint", "--kubeconfig"]);
+    let typed = KubeletFlags {
+        kubeconfig: "/k".to_owned(),
+        root_dir: "/r".to_owned(),
+        ..KubeletFlags::default()
+    };
+    assert_eq!(
+        names(&set, &typed),
+        [
+            "maxPods",
+            "logging.options",
+            "imageServiceEndpoint",
+            "--kubeconfig"
+        ]
+    );
 }

@@ -57,14 +57,18 @@ impl From<GoDuration> for Duration {
 
 /// Why a text is no duration.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{0:?} is not a duration; expected a number with a unit, as in \"90s\", \"1m30s\" or \"100ms\"")]
+#[error(
+    "{0:?} is not a duration; expected a number with a unit, as in \"90s\", \"1m30s\" or \"100ms\""
+)]
 pub struct DurationError(String);
 
 impl FromStr for GoDuration {
     type Err = DurationError;
 
     fn from_str(text: &str) -> Result<Self, DurationError> {
-        parse(text).map(GoDuration).ok_or_else(|| DurationError(text.to_owned()))
+        parse(text)
+            .map(GoDuration)
+            .ok_or_else(|| DurationError(text.to_owned()))
     }
 }
 
@@ -91,21 +95,37 @@ fn parse(text: &str) -> Option<i64> {
 
 /// Reads one number with its unit and returns what follows it.
 fn parse_term(text: &str) -> Option<(i128, &str)> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let (whole, rest) = text.split_at(digits);
     let (fraction, rest) = match rest.strip_prefix('.') {
-        Some(rest) => rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())),
+        Some(rest) => rest.split_at(
+            rest.find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(rest.len()),
+        ),
         None => ("", rest),
     };
     if whole.is_empty() && fraction.is_empty() {
         return None;
     }
-    let end = rest.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(rest.len());
+    let end = rest
+        .find(|c: char| c == '.' || c.is_ascii_digit())
+        .unwrap_or(rest.len());
     let (unit, rest) = rest.split_at(end);
     let (_, scale) = UNITS.iter().find(|(name, _)| *name == unit)?;
     let scale = i128::from(*scale);
-    let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    Some((whole.checked_mul(scale)?.checked_add(fraction_of(fraction, scale))?, rest))
+    let whole: i128 = if whole.is_empty() {
+        0
+    } else {
+        whole.parse().ok()?
+    };
+    Some((
+        whole
+            .checked_mul(scale)?
+            .checked_add(fraction_of(fraction, scale))?,
+        rest,
+    ))
 }
 
 /// The part after the point, in nanoseconds; digits below one nanosecond are cut off as Go does.
@@ -113,7 +133,9 @@ fn fraction_of(digits: &str, scale: i128) -> i128 {
     digits
         .bytes()
         .take(15)
-        .fold((0, scale), |(sum, scale), digit| (sum * 10 + i128::from(digit - b'0') * scale, scale))
+        .fold((0, scale), |(sum, scale), digit| {
+            (sum * 10 + i128::from(digit - b'0') * scale, scale)
+        })
         .0
         / 10_i128.pow(u32::try_from(digits.len().min(15)).unwrap_or(15))
 }
@@ -232,7 +254,20 @@ mod tests {
 
     #[test]
     fn what_is_no_duration_is_refused() {
-        for text in ["", "-", "3", "s", ".s", "1d", "1 s", "abc", "1h-2m", "1..5s", "9999999999h", "--5s"] {
+        for text in [
+            "",
+            "-",
+            "3",
+            "s",
+            ".s",
+            "1d",
+            "1 s",
+            "abc",
+            "1h-2m",
+            "1..5s",
+            "9999999999h",
+            "--5s",
+        ] {
             assert!(text.parse::<GoDuration>().is_err(), "{text}");
         }
     }

@@ -125,7 +125,10 @@ pub struct KubeletConfiguration {
     pub kubelet_cgroups: String,
     pub system_cgroups: String,
     pub fail_cgroup_v1: bool,
-    #[serde(rename = "singleProcessOOMKill", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "singleProcessOOMKill",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub single_process_oom_kill: Option<bool>,
     pub cpu_manager_policy: String,
     pub cpu_manager_policy_options: BTreeMap<String, String>,
@@ -199,13 +202,21 @@ pub(crate) fn specimen() -> serde_json::Value {
         crash_loop_back_off: CrashLoopBackOff {
             max_container_restart_period: Some(GoDuration::ZERO),
         },
-        register_with_taints: vec![Taint { time_added: Some(String::new()), ..Taint::default() }],
+        register_with_taints: vec![Taint {
+            time_added: Some(String::new()),
+            ..Taint::default()
+        }],
         single_process_oom_kill: Some(false),
         reserved_memory: vec![MemoryReservation::default()],
         memory_throttling_factor: Some(0.0),
-        user_namespaces: Some(UserNamespaces { ids_per_pod: Some(0) }),
+        user_namespaces: Some(UserNamespaces {
+            ids_per_pod: Some(0),
+        }),
         eviction_hard: Some(BTreeMap::new()),
-        logging: Logging { vmodule: vec![VModule::default()], ..Logging::default() },
+        logging: Logging {
+            vmodule: vec![VModule::default()],
+            ..Logging::default()
+        },
         tracing: Some(Tracing {
             endpoint: Some(String::new()),
             sampling_rate_per_million: Some(0),

@@ -38,13 +38,18 @@ impl Quantity {
 
 impl Default for Quantity {
     fn default() -> Self {
-        Quantity { text: "0".to_owned(), nanos: 0 }
+        Quantity {
+            text: "0".to_owned(),
+            nanos: 0,
+        }
     }
 }
 
 /// Why a text is no quantity.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{0:?} is not a quantity; expected a number with an optional suffix, as in \"100Mi\", \"500m\" or \"2\"")]
+#[error(
+    "{0:?} is not a quantity; expected a number with an optional suffix, as in \"100Mi\", \"500m\" or \"2\""
+)]
 pub struct QuantityError(String);
 
 impl FromStr for Quantity {
@@ -52,7 +57,10 @@ impl FromStr for Quantity {
 
     fn from_str(text: &str) -> Result<Self, QuantityError> {
         match parse(text) {
-            Some(nanos) => Ok(Quantity { text: text.to_owned(), nanos }),
+            Some(nanos) => Ok(Quantity {
+                text: text.to_owned(),
+                nanos,
+            }),
             None => Err(QuantityError(text.to_owned())),
         }
     }
@@ -64,16 +72,25 @@ fn parse(text: &str) -> Option<i128> {
         b'+' => (false, &text[1..]),
         _ => (false, text),
     };
-    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let digits = rest
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(rest.len());
     let (whole, rest) = rest.split_at(digits);
     let (fraction, suffix) = match rest.strip_prefix('.') {
-        Some(rest) => rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())),
+        Some(rest) => rest.split_at(
+            rest.find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(rest.len()),
+        ),
         None => ("", rest),
     };
     if whole.is_empty() && fraction.is_empty() {
         return None;
     }
-    let amount = scale(&format!("{whole}{fraction}"), fraction.len(), multiplier(suffix)?);
+    let amount = scale(
+        &format!("{whole}{fraction}"),
+        fraction.len(),
+        multiplier(suffix)?,
+    );
     Some(if negative { -amount } else { amount })
 }
 
@@ -112,7 +129,11 @@ fn exponent(suffix: &str) -> Option<i32> {
     if unsigned.is_empty() || !unsigned.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
-    Some(digits.parse().unwrap_or(if digits.starts_with('-') { -1_000 } else { 1_000 }))
+    Some(digits.parse().unwrap_or(if digits.starts_with('-') {
+        -1_000
+    } else {
+        1_000
+    }))
 }
 
 /// Saturates far above and rounds up far below what a quantity can hold: both are upstream's rules.
@@ -124,13 +145,19 @@ fn scale(digits: &str, fraction: usize, by: Multiplier) -> i128 {
     let fraction = i32::try_from(fraction).unwrap_or(i32::MAX);
     let power = by.decimal.saturating_add(9).saturating_sub(fraction);
     let ceiling = i128::from(i64::MAX) * NANO;
-    let Some(number) = digits.parse::<i128>().ok().and_then(|n| n.checked_mul(1 << by.binary))
+    let Some(number) = digits
+        .parse::<i128>()
+        .ok()
+        .and_then(|n| n.checked_mul(1 << by.binary))
     else {
         return if power < -30 { 1 } else { ceiling };
     };
     let tens = power.unsigned_abs();
     let scaled = if power >= 0 {
-        10_i128.checked_pow(tens).and_then(|tens| number.checked_mul(tens)).unwrap_or(ceiling)
+        10_i128
+            .checked_pow(tens)
+            .and_then(|tens| number.checked_mul(tens))
+            .unwrap_or(ceiling)
     } else {
         match 10_i128.checked_pow(tens) {
             Some(tens) => number / tens + i128::from(number % tens > 0),
@@ -214,7 +241,9 @@ mod tests {
 
     #[test]
     fn what_is_no_quantity_is_refused() {
-        for text in ["", "-", ".", "Mi", "10%", "1 Gi", "1KI", "1e", "e3", "1.2.3", "0x10", "1ki"] {
+        for text in [
+            "", "-", ".", "Mi", "10%", "1 Gi", "1KI", "1e", "e3", "1.2.3", "0x10", "1ki",
+        ] {
             assert!(text.parse::<Quantity>().is_err(), "{text}");
         }
     }

@@ -36,7 +36,11 @@ impl Host {
         let program = std::env::current_exe().unwrap_or_default();
         Host {
             hostname: hostname.trim().to_owned(),
-            cgroup: if unified { CgroupVersion::V2 } else { CgroupVersion::V1 },
+            cgroup: if unified {
+                CgroupVersion::V2
+            } else {
+                CgroupVersion::V1
+            },
             program_folder: program.parent().unwrap_or(Path::new("")).to_owned(),
         }
     }
@@ -84,16 +88,33 @@ pub fn load(args: impl IntoIterator<Item = OsString>, host: &Host) -> Result<Out
     validation::validate(&kubelet, &gates, host.cgroup)?;
     let plugins = plugins_of(&kubelet, &flags, host, &mut warnings)?;
     let unused = honoured::not_honoured(
-        Compared { set: &kubelet, default: &baseline },
-        Compared { set: &flags, default: &KubeletFlags::default() },
+        Compared {
+            set: &kubelet,
+            default: &baseline,
+        },
+        Compared {
+            set: &flags,
+            default: &KubeletFlags::default(),
+        },
     );
     if !unused.is_empty() {
         let unused = unused.join(", ");
-        warnings.push(format!("valid, but not honoured yet by this version: {unused}"));
+        warnings.push(format!(
+            "valid, but not honoured yet by this version: {unused}"
+        ));
     }
     let node_name = node_name(&flags, host)?;
     let node_ips = node_ips(&flags.node_ip, &mut warnings)?;
-    let config = NodeConfig { kubelet, flags, gates, plugins, node_name, node_ips, version, warnings };
+    let config = NodeConfig {
+        kubelet,
+        flags,
+        gates,
+        plugins,
+        node_name,
+        node_ips,
+        version,
+        warnings,
+    };
     Ok(Outcome::Run(Box::new(config)))
 }
 
@@ -110,11 +131,14 @@ fn layers(
 ) -> Result<Layers, ConfigError> {
     let typed = typed_gates(low, &Map::new())?;
     let (mut kubelet, mut baseline) = if flags.config.is_empty() {
-        (apply(low, &defaults::legacy(&typed)), defaults::legacy(&typed))
+        (
+            apply(low, &defaults::legacy(&typed)),
+            defaults::legacy(&typed),
+        )
     } else {
         let file = read_file(low, Path::new(&flags.config), warnings)?;
-        let mut baseline =
-            defaults::complete(Map::new(), &typed).expect("defaults alone always fit: a test completes them");
+        let mut baseline = defaults::complete(Map::new(), &typed)
+            .expect("defaults alone always fit: a test completes them");
         default_eviction(&mut baseline);
         (file, baseline)
     };
@@ -133,7 +157,10 @@ fn layers(
 /// The gates that decide about defaults: those typed, and over them those of the document at hand.
 fn typed_gates(low: &LowArgs, fields: &Map<String, Value>) -> Result<FeatureGates, ConfigError> {
     let mut set = std::collections::BTreeMap::new();
-    for gates in [low.configuration.get("featureGates"), fields.get("featureGates")] {
+    for gates in [
+        low.configuration.get("featureGates"),
+        fields.get("featureGates"),
+    ] {
         let gates = gates.and_then(Value::as_object).into_iter().flatten();
         set.extend(gates.filter_map(|(name, on)| Some((name.clone(), on.as_bool()?))));
     }
@@ -150,11 +177,15 @@ fn read_file(
     let fields = &mut document.fields;
     document::take_kind(fields, API_VERSION, KIND).map_err(ConfigError::document(path))?;
     if let Some(duplicate) = document.duplicate {
-        warnings.push(format!("{}: {duplicate}; the last one counts", path.display()));
+        warnings.push(format!(
+            "{}: {duplicate}; the last one counts",
+            path.display()
+        ));
     }
     warn_unknown(path, fields, warnings);
     let gates = typed_gates(low, fields)?;
-    let mut kubelet = defaults::complete(document.fields, &gates).map_err(ConfigError::document(path))?;
+    let mut kubelet =
+        defaults::complete(document.fields, &gates).map_err(ConfigError::document(path))?;
     if kubelet.eviction_hard.is_none() {
         default_eviction(&mut kubelet);
     }
@@ -208,7 +239,10 @@ fn in_file(path: &Path, error: MergeError) -> ConfigError {
     }
 }
 
-fn decode_merged(low: &LowArgs, fields: Map<String, Value>) -> Result<KubeletConfiguration, MergeError> {
+fn decode_merged(
+    low: &LowArgs,
+    fields: Map<String, Value>,
+) -> Result<KubeletConfiguration, MergeError> {
     let gates = typed_gates(low, &fields).map_err(MergeError::Other)?;
     defaults::complete(fields, &gates).map_err(MergeError::Document)
 }
@@ -226,13 +260,15 @@ fn apply(low: &LowArgs, kubelet: &KubeletConfiguration) -> KubeletConfiguration 
     for (path, value) in &low.configuration {
         match (*path, value) {
             ("featureGates", Value::Object(gates)) => {
-                let patch = Map::from_iter([("featureGates".to_owned(), Value::Object(gates.clone()))]);
+                let patch =
+                    Map::from_iter([("featureGates".to_owned(), Value::Object(gates.clone()))]);
                 document::merge(&mut fields, patch);
             }
             (path, value) => document::put(&mut fields, path, value.clone()),
         }
     }
-    document::decode(fields).expect("every kind of flag gives what its field takes: a test sets each of them")
+    document::decode(fields)
+        .expect("every kind of flag gives what its field takes: a test sets each of them")
 }
 
 fn default_eviction(kubelet: &mut KubeletConfiguration) {
@@ -244,7 +280,8 @@ fn default_eviction(kubelet: &mut KubeletConfiguration) {
 fn merge_default_eviction(kubelet: &mut KubeletConfiguration) {
     let hard = kubelet.eviction_hard.get_or_insert_default();
     for (signal, amount) in defaults::EVICTION_HARD {
-        hard.entry(signal.to_owned()).or_insert_with(|| amount.to_owned());
+        hard.entry(signal.to_owned())
+            .or_insert_with(|| amount.to_owned());
     }
 }
 
@@ -273,7 +310,9 @@ fn clean(path: &Path) -> PathBuf {
                 clean.pop();
             }
             Component::CurDir => {}
-            Component::RootDir | Component::Prefix(_) | Component::Normal(_) => clean.push(component),
+            Component::RootDir | Component::Prefix(_) | Component::Normal(_) => {
+                clean.push(component)
+            }
         }
     }
     clean
@@ -296,7 +335,9 @@ fn plugins_of(
     }
     if *endpoint != defaults::runtime_endpoint() {
         let file = &flags.plugins;
-        warnings.push(format!("containerRuntimeEndpoint is not used: {file} declares the runtime"));
+        warnings.push(format!(
+            "containerRuntimeEndpoint is not used: {file} declares the runtime"
+        ));
     }
     plugins::load(Path::new(&flags.plugins), &host.program_folder).map_err(failed(&flags.plugins))
 }
@@ -306,13 +347,26 @@ fn node_name(flags: &KubeletFlags, host: &Host) -> Result<String, ConfigError> {
         "" => host.hostname.trim(),
         name => name,
     };
-    if name.is_empty() { Err(ConfigError::NoNodeName) } else { Ok(name.to_lowercase()) }
+    if name.is_empty() {
+        Err(ConfigError::NoNodeName)
+    } else {
+        Ok(name.to_lowercase())
+    }
 }
 
 fn node_ips(text: &str, warnings: &mut Vec<String>) -> Result<Vec<IpAddr>, ConfigError> {
-    let bad = |why| ConfigError::Flags(FlagError::NodeIp { node_ip: text.to_owned(), why });
+    let bad = |why| {
+        ConfigError::Flags(FlagError::NodeIp {
+            node_ip: text.to_owned(),
+            why,
+        })
+    };
     let mut ips: Vec<IpAddr> = Vec::new();
-    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+    for part in text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+    {
         match part.parse() {
             Ok(ip) => ips.push(ip),
             Err(_) => warnings.push(format!("--node-ip: {part:?} is no IP address, ignored")),

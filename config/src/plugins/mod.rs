@@ -68,7 +68,10 @@ pub enum PluginError {
 
 impl PluginError {
     fn field(field: impl Into<String>, why: impl Into<String>) -> PluginError {
-        PluginError::Field { field: field.into(), why: why.into() }
+        PluginError::Field {
+            field: field.into(),
+            why: why.into(),
+        }
     }
 }
 
@@ -105,7 +108,13 @@ pub(crate) struct Folders<'a> {
 pub(crate) fn load(path: &Path, program: &Path) -> Result<PluginFile, PluginError> {
     let text = source::read(path)?;
     let file = std::path::absolute(path).map_err(FileError::Io)?;
-    parse(&text, Folders { program, file: file.parent().unwrap_or(Path::new("/")) })
+    parse(
+        &text,
+        Folders {
+            program,
+            file: file.parent().unwrap_or(Path::new("/")),
+        },
+    )
 }
 
 pub(crate) fn parse(text: &str, folders: Folders<'_>) -> Result<PluginFile, PluginError> {
@@ -125,30 +134,46 @@ pub(crate) fn parse(text: &str, folders: Folders<'_>) -> Result<PluginFile, Plug
     let mut names = BTreeSet::new();
     for plugin in &plugins {
         if !names.insert(&plugin.name) {
-            return Err(PluginError::field("plugins", format!("two are named {:?}", plugin.name)));
+            return Err(PluginError::field(
+                "plugins",
+                format!("two are named {:?}", plugin.name),
+            ));
         }
     }
     if !names.contains(&raw.runtime) {
         let declared = names.into_iter().cloned().collect::<Vec<_>>().join(", ");
-        let why = format!("no plugin is named {:?}; declared are: {declared}", raw.runtime);
+        let why = format!(
+            "no plugin is named {:?}; declared are: {declared}",
+            raw.runtime
+        );
         return Err(PluginError::field("runtime", why));
     }
-    Ok(PluginFile { runtime: raw.runtime, plugins })
+    Ok(PluginFile {
+        runtime: raw.runtime,
+        plugins,
+    })
 }
 
 fn check(raw: RawPlugin, at: &str, folders: Folders<'_>) -> Result<Plugin, PluginError> {
     let refuse = |field: &str, why: String| Err(PluginError::field(format!("{at}.{field}"), why));
     if !is_name(&raw.name) {
-        let why = format!("{:?} is no name; expected at most 40 of a-z, 0-9 and '-'", raw.name);
+        let why = format!(
+            "{:?} is no name; expected at most 40 of a-z, 0-9 and '-'",
+            raw.name
+        );
         return refuse("name", why);
     }
     if raw.kind != "runtime" {
-        return refuse("kind", format!("{:?} is unknown; expected \"runtime\"", raw.kind));
+        return refuse(
+            "kind",
+            format!("{:?} is unknown; expected \"runtime\"", raw.kind),
+        );
     }
     let start = match (raw.command, raw.endpoint) {
-        (Some(command), None) if !command.is_empty() => {
-            PluginStart::Managed { command: locate(&command, folders), args: raw.args }
-        }
+        (Some(command), None) if !command.is_empty() => PluginStart::Managed {
+            command: locate(&command, folders),
+            args: raw.args,
+        },
         (None, Some(_)) if !raw.args.is_empty() => {
             return refuse("args", "an endpoint takes no arguments".to_owned());
         }
@@ -156,14 +181,22 @@ fn check(raw: RawPlugin, at: &str, folders: Folders<'_>) -> Result<Plugin, Plugi
             Some(endpoint) => PluginStart::External { endpoint },
             None => return refuse("endpoint", not_a_socket(&endpoint)),
         },
-        _ => return refuse("command", "expected either a command or an endpoint".to_owned()),
+        _ => {
+            return refuse(
+                "command",
+                "expected either a command or an endpoint".to_owned(),
+            );
+        }
     };
     if !(raw.configuration.is_null() || raw.configuration.is_object()) {
         return refuse("configuration", "expected a mapping".to_owned());
     }
     let health_interval = raw.health_interval.unwrap_or(HEALTH_INTERVAL);
     let start_within = raw.start_within.unwrap_or(START_WITHIN);
-    for (field, time) in [("healthInterval", health_interval), ("startWithin", start_within)] {
+    for (field, time) in [
+        ("healthInterval", health_interval),
+        ("startWithin", start_within),
+    ] {
         if time <= GoDuration::ZERO {
             return refuse(field, format!("{time} must be greater than zero"));
         }
@@ -205,14 +238,25 @@ fn not_a_socket(endpoint: &str) -> String {
 /// adapter, told by the socket's name; any other endpoint is taken for plain CRI.
 pub fn from_endpoint(endpoint: &str, program: &Path) -> Result<PluginFile, PluginError> {
     let Some(path) = socket_path(endpoint) else {
-        return Err(PluginError::field("containerRuntimeEndpoint", not_a_socket(endpoint)));
+        return Err(PluginError::field(
+            "containerRuntimeEndpoint",
+            not_a_socket(endpoint),
+        ));
     };
-    let name = ["crio", "containerd"].into_iter().find(|name| endpoint.contains(name));
+    let name = ["crio", "containerd"]
+        .into_iter()
+        .find(|name| endpoint.contains(name));
     let (start, configuration) = match name {
         Some(name) => {
             let command = program.join(format!("runtime-{name}"));
             let endpoint = format!("unix://{}", path.display());
-            (PluginStart::Managed { command, args: Vec::new() }, json!({ "endpoint": endpoint }))
+            (
+                PluginStart::Managed {
+                    command,
+                    args: Vec::new(),
+                },
+                json!({ "endpoint": endpoint }),
+            )
         }
         None => (PluginStart::External { endpoint: path }, Value::Null),
     };
@@ -225,7 +269,10 @@ pub fn from_endpoint(endpoint: &str, program: &Path) -> Result<PluginFile, Plugi
         health_interval: HEALTH_INTERVAL.as_std(),
         start_within: START_WITHIN.as_std(),
     };
-    Ok(PluginFile { runtime: name, plugins: vec![plugin] })
+    Ok(PluginFile {
+        runtime: name,
+        plugins: vec![plugin],
+    })
 }
 
 #[cfg(test)]

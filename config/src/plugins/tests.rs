@@ -4,7 +4,10 @@ use proptest::prelude::*;
 const HEAD: &str = "apiVersion: oxlet.dev/v1alpha1\nkind: PluginConfiguration\n";
 
 fn folders() -> Folders<'static> {
-    Folders { program: Path::new("/opt/oxlet"), file: Path::new("/etc/oxlet") }
+    Folders {
+        program: Path::new("/opt/oxlet"),
+        file: Path::new("/etc/oxlet"),
+    }
 }
 
 fn read(body: &str) -> Result<PluginFile, PluginError> {
@@ -28,38 +31,99 @@ fn a_plugin_file_is_read_with_its_defaults() {
     )
     .unwrap();
     assert_eq!(file.runtime, "b");
-    let [a, b, c] = file.plugins.as_slice() else { panic!("three plugins") };
+    let [a, b, c] = file.plugins.as_slice() else {
+        panic!("three plugins")
+    };
     let managed = |command: &str, args: &[&str]| PluginStart::Managed {
         command: command.into(),
         args: args.iter().map(|arg| (*arg).to_owned()).collect(),
     };
     assert_eq!(a.start, managed("/opt/oxlet/runtime-a", &["-x"]));
     assert_eq!(a.configuration, json!({"k": 1}));
-    assert_eq!((a.health_interval, a.start_within), (Duration::from_secs(3), Duration::from_secs(10)));
-    assert_eq!(b.start, PluginStart::External { endpoint: "/run/b.sock".into() });
-    assert_eq!((b.health_interval, b.start_within), (Duration::from_millis(500), Duration::from_secs(2)));
+    assert_eq!(
+        (a.health_interval, a.start_within),
+        (Duration::from_secs(3), Duration::from_secs(10))
+    );
+    assert_eq!(
+        b.start,
+        PluginStart::External {
+            endpoint: "/run/b.sock".into()
+        }
+    );
+    assert_eq!(
+        (b.health_interval, b.start_within),
+        (Duration::from_millis(500), Duration::from_secs(2))
+    );
     assert_eq!(c.start, managed("/etc/oxlet/./c", &[]));
 }
 
 #[test]
 fn each_mistake_is_named_with_its_field() {
     for (body, message) in [
-        ("runtime: a\nplugins: []\n", "field runtime: no plugin is named \"a\""),
-        ("runtime: a\nplugins:\n- {name: A, kind: runtime, command: a}\n", "field plugins[0].name: "),
-        ("runtime: a\nplugins:\n- {kind: runtime, command: a}\n", "field plugins[0].name: "),
-        ("runtime: a\nplugins:\n- {name: ../a, kind: runtime, command: a}\n", "field plugins[0].name: "),
-        ("runtime: a\nplugins:\n- {name: a, kind: volume, command: a}\n", "field plugins[0].kind: "),
-        ("runtime: a\nplugins:\n- {name: a, kind: runtime}\n", "field plugins[0].command: "),
-        ("runtime: a\nplugins:\n- {name: a, kind: runtime, command: ''}\n", "field plugins[0].command: "),
-        ("runtime: a\nplugins:\n- {name: a, kind: runtime, command: a, endpoint: /a}\n", "field plugins[0].command: "),
-        ("runtime: a\nplugins:\n- {name: a, kind: runtime, endpoint: 'tcp://a'}\n", "field plugins[0].endpoint: "),
-        ("runtime: a\nplugins:\n- {name: a, kind: runtime, endpoint: /a, args: [b]}\n", "field plugins[0].args: "),
-        ("runtime: a\nplugins:\n- {name: a, kind: runtime, command: a, configuration: [b]}\n", "field plugins[0].configuration: "),
-        ("runtime: a\nplugins:\n- {name: a, kind: runtime, command: a, startWithin: 0s}\n", "field plugins[0].startWithin: "),
-        ("runtime: a\nplugins:\n- {name: a, kind: runtime, command: a, startWithin: 5}\n", "field plugins[0].startWithin: invalid type"),
-        ("runtime: a\nplugins:\n- {name: a, kind: runtime, comand: a}\n", "field plugins[0].comand: unknown field `comand`"),
-        ("runtime: a\nplugin: []\n", "field plugin: unknown field `plugin`"),
-        ("runtime: a\nplugins:\n- {name: a, kind: runtime, command: a}\n- {name: a, kind: runtime, command: b}\n", "field plugins: two are named \"a\""),
+        (
+            "runtime: a\nplugins: []\n",
+            "field runtime: no plugin is named \"a\"",
+        ),
+        (
+            "runtime: a\nplugins:\n- {name: A, kind: runtime, command: a}\n",
+            "field plugins[0].name: ",
+        ),
+        (
+            "runtime: a\nplugins:\n- {kind: runtime, command: a}\n",
+            "field plugins[0].name: ",
+        ),
+        (
+            "runtime: a\nplugins:\n- {name: ../a, kind: runtime, command: a}\n",
+            "field plugins[0].name: ",
+        ),
+        (
+            "runtime: a\nplugins:\n- {name: a, kind: volume, command: a}\n",
+            "field plugins[0].kind: ",
+        ),
+        (
+            "runtime: a\nplugins:\n- {name: a, kind: runtime}\n",
+            "field plugins[0].command: ",
+        ),
+        (
+            "runtime: a\nplugins:\n- {name: a, kind: runtime, command: ''}\n",
+            "field plugins[0].command: ",
+        ),
+        (
+            "runtime: a\nplugins:\n- {name: a, kind: runtime, command: a, endpoint: /a}\n",
+            "field plugins[0].command: ",
+        ),
+        (
+            "runtime: a\nplugins:\n- {name: a, kind: runtime, endpoint: 'tcp://a'}\n",
+            "field plugins[0].endpoint: ",
+        ),
+        (
+            "runtime: a\nplugins:\n- {name: a, kind: runtime, endpoint: /a, args: [b]}\n",
+            "field plugins[0].args: ",
+        ),
+        (
+            "runtime: a\nplugins:\n- {name: a, kind: runtime, command: a, configuration: [b]}\n",
+            "field plugins[0].configuration: ",
+        ),
+        (
+            "runtime: a\nplugins:\n- {name: a, kind: runtime, command: a, startWithin: 0s}\n",
+            "field plugins[0].startWithin: ",
+        ),
+        (
+            "runtime: a\nplugins:\n- {name: a, kind: runtime, command: a, startWithin: 5}\n",
+            "field plugins[0].startWithin: invalid type",
+        ),
+        (
+            "runtime: a\nplugins:\n- {name: a, kind: runtime, comand: a}\n",
+            "field plugins[0].comand: unknown field `comand`",
+        ),
+        (
+            "runtime: a\nplugin: []\n",
+            "field plugin: unknown field `plugin`",
+        ),
+        (
+            "runtime: a\nplugins:\n- {name: a, kind: runtime, command: a}\n- {name: a, kind: runtime, command: b}\n",
+            "field plugins: two are named \"a\"",
+        ),
         ("runtime: a\nruntime: b\n", "the file repeats a field: "),
     ] {
         let error = chain(&read(body).unwrap_err());
@@ -69,7 +133,15 @@ fn each_mistake_is_named_with_its_field() {
 
 #[test]
 fn another_kind_of_document_is_refused() {
-    for text in ["{}", "kind: PluginConfiguration", "apiVersion: v1\nkind: Pod\n", "[]", "", "a: [", "\u{0}"] {
+    for text in [
+        "{}",
+        "kind: PluginConfiguration",
+        "apiVersion: v1\nkind: Pod\n",
+        "[]",
+        "",
+        "a: [",
+        "\u{0}",
+    ] {
         assert!(parse(text, folders()).is_err(), "{text:?}");
     }
 }
@@ -78,18 +150,41 @@ fn another_kind_of_document_is_refused() {
 fn a_kubelets_endpoint_tells_the_plugin() {
     let program = Path::new("/opt/oxlet");
     for (endpoint, name, command) in [
-        ("unix:///run/containerd/containerd.sock", "containerd", "/opt/oxlet/runtime-containerd"),
-        ("/run/containerd/containerd.sock", "containerd", "/opt/oxlet/runtime-containerd"),
-        ("unix:///var/run/crio/crio.sock", "crio", "/opt/oxlet/runtime-crio"),
+        (
+            "unix:///run/containerd/containerd.sock",
+            "containerd",
+            "/opt/oxlet/runtime-containerd",
+        ),
+        (
+            "/run/containerd/containerd.sock",
+            "containerd",
+            "/opt/oxlet/runtime-containerd",
+        ),
+        (
+            "unix:///var/run/crio/crio.sock",
+            "crio",
+            "/opt/oxlet/runtime-crio",
+        ),
     ] {
         let file = from_endpoint(endpoint, program).unwrap();
         assert_eq!((file.runtime.as_str(), file.plugins.len()), (name, 1));
-        assert_eq!(file.plugins[0].start, PluginStart::Managed { command: command.into(), args: vec![] });
+        assert_eq!(
+            file.plugins[0].start,
+            PluginStart::Managed {
+                command: command.into(),
+                args: vec![]
+            }
+        );
         let told = file.plugins[0].configuration["endpoint"].as_str().unwrap();
         assert!(told.starts_with("unix:///"), "{told}");
     }
     let other = from_endpoint("unix:///run/other.sock", program).unwrap();
-    assert_eq!(other.plugins[0].start, PluginStart::External { endpoint: "/run/other.sock".into() });
+    assert_eq!(
+        other.plugins[0].start,
+        PluginStart::External {
+            endpoint: "/run/other.sock".into()
+        }
+    );
     assert!(from_endpoint("tcp://127.0.0.1:1", program).is_err());
 }
 
@@ -97,8 +192,15 @@ fn a_kubelets_endpoint_tells_the_plugin() {
 fn the_shipped_plugin_file_is_sound() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("plugins.yaml");
     let file = load(&path, Path::new("/opt/oxlet")).unwrap();
-    let names: Vec<_> = file.plugins.iter().map(|plugin| plugin.name.as_str()).collect();
-    assert_eq!((file.runtime.as_str(), names), ("containerd", vec!["containerd", "crio", "fake"]));
+    let names: Vec<_> = file
+        .plugins
+        .iter()
+        .map(|plugin| plugin.name.as_str())
+        .collect();
+    assert_eq!(
+        (file.runtime.as_str(), names),
+        ("containerd", vec!["containerd", "crio", "fake"])
+    );
 }
 
 proptest! {

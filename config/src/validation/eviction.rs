@@ -22,22 +22,35 @@ pub(super) fn check(c: &KubeletConfiguration, checks: &mut Checks) {
         thresholds("evictionHard", hard, checks);
     }
     thresholds("evictionSoft", &c.eviction_soft, checks);
-    for (signal, period) in signals("evictionSoftGracePeriod", &c.eviction_soft_grace_period, checks) {
+    for (signal, period) in signals(
+        "evictionSoftGracePeriod",
+        &c.eviction_soft_grace_period,
+        checks,
+    ) {
         match period.parse::<GoDuration>() {
             Ok(period) if period < GoDuration::ZERO => checks.refuse(
                 "evictionSoftGracePeriod",
                 format!("has {period} for {signal}; it must not be negative"),
             ),
             Ok(_) => {}
-            Err(error) => checks.refuse("evictionSoftGracePeriod", format!("for {signal}: {error}")),
+            Err(error) => {
+                checks.refuse("evictionSoftGracePeriod", format!("for {signal}: {error}"))
+            }
         }
     }
     for signal in c.eviction_soft.keys() {
         if !c.eviction_soft_grace_period.contains_key(signal) {
-            checks.refuse("evictionSoftGracePeriod", format!("must have a time for {signal}"));
+            checks.refuse(
+                "evictionSoftGracePeriod",
+                format!("must have a time for {signal}"),
+            );
         }
     }
-    for (signal, amount) in signals("evictionMinimumReclaim", &c.eviction_minimum_reclaim, checks) {
+    for (signal, amount) in signals(
+        "evictionMinimumReclaim",
+        &c.eviction_minimum_reclaim,
+        checks,
+    ) {
         if let Err(why) = check_amount(amount, false) {
             checks.refuse("evictionMinimumReclaim", format!("for {signal}: {why}"));
         }
@@ -67,7 +80,10 @@ fn signals<'a>(
         .map(|(signal, value)| (signal.as_str(), value.as_str()))
         .partition(|(signal, _)| SIGNALS.contains(signal));
     for (signal, _) in unknown {
-        checks.refuse(field, format!("has the unsupported eviction signal {signal:?}"));
+        checks.refuse(
+            field,
+            format!("has the unsupported eviction signal {signal:?}"),
+        );
     }
     known
 }
@@ -78,8 +94,16 @@ fn check_amount(amount: &str, threshold: bool) -> Result<(), String> {
         let percent: f32 = percent
             .parse()
             .map_err(|_| format!("{amount:?} is not a percentage"))?;
-        let allowed = if threshold { (0.0..=100.0).contains(&percent) } else { percent > 0.0 };
-        return if allowed { Ok(()) } else { Err(format!("{amount:?} is out of range")) };
+        let allowed = if threshold {
+            (0.0..=100.0).contains(&percent)
+        } else {
+            percent > 0.0
+        };
+        return if allowed {
+            Ok(())
+        } else {
+            Err(format!("{amount:?} is out of range"))
+        };
     }
     let quantity: Quantity = amount.parse().map_err(|error| format!("{error}"))?;
     if quantity.is_negative() || (threshold && quantity.is_zero()) {

@@ -7,16 +7,26 @@ use crate::kubelet_configuration::{GoDuration, KubeletConfiguration};
 const ALLOWLISTED: &str = "NeverVerifyAllowlistedImages";
 
 pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Checks) {
-    endpoint("containerRuntimeEndpoint", &c.container_runtime_endpoint, checks);
+    endpoint(
+        "containerRuntimeEndpoint",
+        &c.container_runtime_endpoint,
+        checks,
+    );
     if !c.image_service_endpoint.is_empty() {
         endpoint("imageServiceEndpoint", &c.image_service_endpoint, checks);
     }
     if c.image_maximum_gc_age != GoDuration::ZERO && !gates.enabled("ImageMaximumGCAge") {
-        checks.refuse("imageMaximumGCAge", "requires feature gate ImageMaximumGCAge");
+        checks.refuse(
+            "imageMaximumGCAge",
+            "requires feature gate ImageMaximumGCAge",
+        );
     }
     match c.max_parallel_image_pulls {
         Some(pulls) if pulls < 1 => {
-            checks.refuse("maxParallelImagePulls", format!("is {pulls}; it must be positive"));
+            checks.refuse(
+                "maxParallelImagePulls",
+                format!("is {pulls}; it must be positive"),
+            );
         }
         Some(2..) if c.serialize_image_pulls => checks.refuse(
             "maxParallelImagePulls",
@@ -30,7 +40,11 @@ pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut
 fn endpoint(field: &'static str, endpoint: &str, checks: &mut Checks) {
     if endpoint.is_empty() {
         checks.refuse(field, "was not specified or empty");
-    } else if !endpoint.strip_prefix("unix://").unwrap_or(endpoint).starts_with('/') {
+    } else if !endpoint
+        .strip_prefix("unix://")
+        .unwrap_or(endpoint)
+        .starts_with('/')
+    {
         checks.refuse(
             field,
             format!("is {endpoint:?}; expected a Unix socket such as unix:///run/containerd/containerd.sock"),
@@ -39,8 +53,10 @@ fn endpoint(field: &'static str, endpoint: &str, checks: &mut Checks) {
 }
 
 fn verification(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Checks) {
-    let (policy, list) =
-        (&c.image_pull_credentials_verification_policy, &c.preloaded_images_verification_allowlist);
+    let (policy, list) = (
+        &c.image_pull_credentials_verification_policy,
+        &c.preloaded_images_verification_allowlist,
+    );
     let policy_field = "imagePullCredentialsVerificationPolicy";
     let list_field = "preloadedImagesVerificationAllowlist";
     if !gates.enabled("KubeletEnsureSecretPulledImages") {
@@ -49,7 +65,12 @@ fn verification(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Che
         checks.require(list.is_empty(), list_field, why);
         return;
     }
-    let policies = ["NeverVerify", "NeverVerifyPreloadedImages", ALLOWLISTED, "AlwaysVerify"];
+    let policies = [
+        "NeverVerify",
+        "NeverVerifyPreloadedImages",
+        ALLOWLISTED,
+        "AlwaysVerify",
+    ];
     checks.one_of(policy_field, policy, &policies);
     if !list.is_empty() && policy != ALLOWLISTED {
         let why = format!("cannot be set unless {policy_field} is {ALLOWLISTED:?}");

@@ -23,8 +23,16 @@ pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut
         checks.not_negative(field, value);
     }
     for (field, value, range) in [
-        ("imageGCHighThresholdPercent", c.image_gc_high_threshold_percent, 0..=100),
-        ("imageGCLowThresholdPercent", c.image_gc_low_threshold_percent, 0..=100),
+        (
+            "imageGCHighThresholdPercent",
+            c.image_gc_high_threshold_percent,
+            0..=100,
+        ),
+        (
+            "imageGCLowThresholdPercent",
+            c.image_gc_low_threshold_percent,
+            0..=100,
+        ),
         ("iptablesDropBit", c.iptables_drop_bit, 0..=31),
         ("iptablesMasqueradeBit", c.iptables_masquerade_bit, 0..=31),
         ("oomScoreAdj", c.oom_score_adj, -1000..=1000),
@@ -32,7 +40,10 @@ pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut
     ] {
         checks.within(field, value.into(), range);
     }
-    for (field, port) in [("healthzPort", c.healthz_port), ("readOnlyPort", c.read_only_port)] {
+    for (field, port) in [
+        ("healthzPort", c.healthz_port),
+        ("readOnlyPort", c.read_only_port),
+    ] {
         if port != 0 {
             checks.within(field, port.into(), PORT);
         }
@@ -42,7 +53,11 @@ pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut
         "nodeLeaseDurationSeconds",
         "must be greater than 0",
     );
-    checks.require(c.node_status_max_images >= -1, "nodeStatusMaxImages", "must be -1 or greater");
+    checks.require(
+        c.node_status_max_images >= -1,
+        "nodeStatusMaxImages",
+        "must be -1 or greater",
+    );
     relations(c, checks);
     quota_period(c, gates, checks);
     container_logs(c, checks);
@@ -58,7 +73,8 @@ fn relations(c: &KubeletConfiguration, checks: &mut Checks) {
             ),
         );
     }
-    if c.image_maximum_gc_age > GoDuration::ZERO && c.image_maximum_gc_age <= c.image_minimum_gc_age {
+    if c.image_maximum_gc_age > GoDuration::ZERO && c.image_maximum_gc_age <= c.image_minimum_gc_age
+    {
         checks.refuse(
             "imageMaximumGCAge",
             format!(
@@ -74,7 +90,11 @@ fn relations(c: &KubeletConfiguration, checks: &mut Checks) {
         ("runtimeRequestTimeout", c.runtime_request_timeout),
     ] {
         // Upstream panics in a ticker here.
-        checks.require(period > GoDuration::ZERO, field, "must be greater than zero");
+        checks.require(
+            period > GoDuration::ZERO,
+            field,
+            "must be greater than zero",
+        );
     }
 }
 
@@ -83,10 +103,16 @@ fn quota_period(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Che
     let allowed = GoDuration::from_millis(1)..=GoDuration::from_secs(1);
     if !gates.enabled("CustomCPUCFSQuotaPeriod") {
         if period != GoDuration::from_millis(100) {
-            checks.refuse(field, format!("is {period}; it requires feature gate CustomCPUCFSQuotaPeriod"));
+            checks.refuse(
+                field,
+                format!("is {period}; it requires feature gate CustomCPUCFSQuotaPeriod"),
+            );
         }
     } else if !allowed.contains(&period) {
-        checks.refuse(field, format!("is {period}; it must be between 1ms and 1s, inclusive"));
+        checks.refuse(
+            field,
+            format!("is {period}; it must be between 1ms and 1s, inclusive"),
+        );
     }
 }
 
@@ -101,5 +127,9 @@ fn container_logs(c: &KubeletConfiguration, checks: &mut Checks) {
         "containerLogMonitorInterval",
         "must be greater than or equal to 3s",
     );
-    checks.require(c.container_log_max_files > 1, "containerLogMaxFiles", "must be greater than 1");
+    checks.require(
+        c.container_log_max_files > 1,
+        "containerLogMaxFiles",
+        "must be greater than 1",
+    );
 }

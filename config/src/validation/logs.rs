@@ -42,17 +42,32 @@ fn logging(logging: &Logging, gates: &FeatureGates, checks: &mut Checks) {
     let levels = logging.vmodule.iter().map(|item| (vmodule, item.verbosity));
     for (field, level) in levels.chain([("logging.verbosity", logging.verbosity)]) {
         if level > MAX_VERBOSITY {
-            checks.refuse(field, format!("is {level}; it must be at most {MAX_VERBOSITY}"));
+            checks.refuse(
+                field,
+                format!("is {level}; it must be at most {MAX_VERBOSITY}"),
+            );
         }
     }
     if gates.enabled("LoggingAlphaOptions") {
         return;
     }
     for (field, set) in [
-        ("logging.options.text.splitStream", logging.options.text.split_stream),
-        ("logging.options.text.infoBufferSize", !logging.options.text.info_buffer_size.is_zero()),
-        ("logging.options.json.splitStream", logging.options.json.split_stream),
-        ("logging.options.json.infoBufferSize", !logging.options.json.info_buffer_size.is_zero()),
+        (
+            "logging.options.text.splitStream",
+            logging.options.text.split_stream,
+        ),
+        (
+            "logging.options.text.infoBufferSize",
+            !logging.options.text.info_buffer_size.is_zero(),
+        ),
+        (
+            "logging.options.json.splitStream",
+            logging.options.json.split_stream,
+        ),
+        (
+            "logging.options.json.infoBufferSize",
+            !logging.options.json.info_buffer_size.is_zero(),
+        ),
     ] {
         checks.require(!set, field, "requires feature gate LoggingAlphaOptions");
     }
@@ -62,7 +77,10 @@ fn check_tracing(tracing: &Tracing, checks: &mut Checks) {
     if let Some(rate) = tracing.sampling_rate_per_million {
         checks.within("tracing.samplingRatePerMillion", rate.into(), 0..=1_000_000);
     }
-    let scheme = tracing.endpoint.as_deref().and_then(|endpoint| endpoint.split_once("://"));
+    let scheme = tracing
+        .endpoint
+        .as_deref()
+        .and_then(|endpoint| endpoint.split_once("://"));
     if let Some((scheme, _)) = scheme
         && !["dns", "unix", "unix-abstract"].contains(&scheme)
     {

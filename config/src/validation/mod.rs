@@ -70,7 +70,11 @@ pub fn validate(
     eviction::check(configuration, &mut checks);
     serving::check(configuration, gates, &mut checks);
     logs::check(configuration, gates, &mut checks);
-    if checks.0.0.is_empty() { Ok(()) } else { Err(checks.0) }
+    if checks.0.0.is_empty() {
+        Ok(())
+    } else {
+        Err(checks.0)
+    }
 }
 
 /// Collects violations.
@@ -79,7 +83,10 @@ struct Checks(Violations);
 
 impl Checks {
     fn refuse(&mut self, field: &'static str, why: impl Into<String>) {
-        self.0.0.push(Violation { field, why: why.into() });
+        self.0.0.push(Violation {
+            field,
+            why: why.into(),
+        });
     }
 
     fn require(&mut self, sound: bool, field: &'static str, why: &str) {
@@ -91,7 +98,10 @@ impl Checks {
     fn within(&mut self, field: &'static str, value: i64, range: RangeInclusive<i64>) {
         if !range.contains(&value) {
             let (low, high) = range.into_inner();
-            self.refuse(field, format!("is {value}; it must be between {low} and {high}, inclusive"));
+            self.refuse(
+                field,
+                format!("is {value}; it must be between {low} and {high}, inclusive"),
+            );
         }
     }
 
@@ -103,8 +113,14 @@ impl Checks {
 
     fn one_of(&mut self, field: &'static str, value: &str, allowed: &[&str]) {
         if !allowed.contains(&value) {
-            let allowed = allowed.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>();
-            self.refuse(field, format!("is {value:?}; it must be one of {}", allowed.join(", ")));
+            let allowed = allowed
+                .iter()
+                .map(|word| format!("{word:?}"))
+                .collect::<Vec<_>>();
+            self.refuse(
+                field,
+                format!("is {value:?}; it must be one of {}", allowed.join(", ")),
+            );
         }
     }
 }

@@ -20,10 +20,26 @@ pub(super) fn check(
             &c.topology_manager_policy,
             &["none", "best-effort", "restricted", "single-numa-node"][..],
         ),
-        ("topologyManagerScope", &c.topology_manager_scope, &["container", "pod"]),
-        ("cpuManagerPolicy", &c.cpu_manager_policy, &["none", "static"]),
-        ("memoryManagerPolicy", &c.memory_manager_policy, &["None", "Static"]),
-        ("hairpinMode", &c.hairpin_mode, &["none", "hairpin-veth", "promiscuous-bridge"]),
+        (
+            "topologyManagerScope",
+            &c.topology_manager_scope,
+            &["container", "pod"],
+        ),
+        (
+            "cpuManagerPolicy",
+            &c.cpu_manager_policy,
+            &["none", "static"],
+        ),
+        (
+            "memoryManagerPolicy",
+            &c.memory_manager_policy,
+            &["None", "Static"],
+        ),
+        (
+            "hairpinMode",
+            &c.hairpin_mode,
+            &["none", "hairpin-veth", "promiscuous-bridge"],
+        ),
         (
             "configMapAndSecretChangeDetectionStrategy",
             &c.config_map_and_secret_change_detection_strategy,
@@ -32,7 +48,11 @@ pub(super) fn check(
     ] {
         checks.one_of(field, value, allowed);
     }
-    checks.require(!c.run_once, "runOnce", "must not be set: upstream has removed that mode");
+    checks.require(
+        !c.run_once,
+        "runOnce",
+        "must not be set: upstream has removed that mode",
+    );
     checks.require(
         c.system_cgroups.is_empty() || !c.cgroup_root.is_empty(),
         "systemCgroups",
@@ -47,7 +67,10 @@ pub(super) fn check(
 fn taints(c: &KubeletConfiguration, checks: &mut Checks) {
     let field = "registerWithTaints";
     for taint in &c.register_with_taints {
-        for result in [names::qualified_name(&taint.key), names::label_value(&taint.value)] {
+        for result in [
+            names::qualified_name(&taint.key),
+            names::label_value(&taint.value),
+        ] {
             if let Err(why) = result {
                 checks.refuse(field, format!("has an invalid taint: {why}"));
             }
@@ -62,7 +85,11 @@ fn taints(c: &KubeletConfiguration, checks: &mut Checks) {
                 ),
             );
         }
-        checks.require(taint.time_added.is_none(), field, "has a taint whose timeAdded is set");
+        checks.require(
+            taint.time_added.is_none(),
+            field,
+            "has a taint whose timeAdded is set",
+        );
     }
 }
 
@@ -84,7 +111,11 @@ fn cgroups(c: &KubeletConfiguration, cgroup: CgroupVersion, checks: &mut Checks)
 fn memory(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Checks) {
     let qos = gates.enabled("MemoryQoS");
     match c.memory_throttling_factor {
-        None => checks.require(!qos, "memoryThrottlingFactor", "is required by feature gate MemoryQoS"),
+        None => checks.require(
+            !qos,
+            "memoryThrottlingFactor",
+            "is required by feature gate MemoryQoS",
+        ),
         Some(factor) if !(factor > 0.0 && factor <= 1.0) => checks.refuse(
             "memoryThrottlingFactor",
             format!("is {factor}; it must be greater than 0 and at most 1.0"),
@@ -92,7 +123,11 @@ fn memory(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Checks) {
         Some(_) => {}
     }
     let policy = &c.memory_reservation_policy;
-    checks.one_of("memoryReservationPolicy", policy, &["None", "TieredReservation"]);
+    checks.one_of(
+        "memoryReservationPolicy",
+        policy,
+        &["None", "TieredReservation"],
+    );
     checks.require(
         qos || policy != "TieredReservation",
         "memoryReservationPolicy",
@@ -100,15 +135,27 @@ fn memory(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Checks) {
     );
     let swap = &c.memory_swap.swap_behavior;
     if gates.enabled("NodeSwap") {
-        checks.one_of("memorySwap.swapBehavior", swap, &["", "NoSwap", "LimitedSwap"]);
+        checks.one_of(
+            "memorySwap.swapBehavior",
+            swap,
+            &["", "NoSwap", "LimitedSwap"],
+        );
     } else {
-        checks.require(swap.is_empty(), "memorySwap.swapBehavior", "requires feature gate NodeSwap");
+        checks.require(
+            swap.is_empty(),
+            "memorySwap.swapBehavior",
+            "requires feature gate NodeSwap",
+        );
     }
 }
 
 fn user_namespaces(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Checks) {
     let field = "userNamespaces.idsPerPod";
-    let Some(ids) = c.user_namespaces.as_ref().and_then(|namespaces| namespaces.ids_per_pod) else {
+    let Some(ids) = c
+        .user_namespaces
+        .as_ref()
+        .and_then(|namespaces| namespaces.ids_per_pod)
+    else {
         return;
     };
     checks.require(
@@ -119,7 +166,9 @@ fn user_namespaces(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut 
     if ids < ID_BLOCK || ids % ID_BLOCK != 0 || ids >= 1 << 32 {
         checks.refuse(
             field,
-            format!("is {ids}; it must be a multiple of {ID_BLOCK}, at least that and less than 1<<32"),
+            format!(
+                "is {ids}; it must be a multiple of {ID_BLOCK}, at least that and less than 1<<32"
+            ),
         );
     }
 }

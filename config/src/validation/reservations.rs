@@ -24,9 +24,15 @@ pub(super) fn check(c: &KubeletConfiguration, checks: &mut Checks) {
     for (resource, share) in &c.qos_reserved {
         let percent = share.trim_end_matches('%').parse::<f32>();
         if resource != "memory" {
-            checks.refuse("qosReserved", format!("cannot reserve {resource:?}, only memory"));
+            checks.refuse(
+                "qosReserved",
+                format!("cannot reserve {resource:?}, only memory"),
+            );
         } else if !percent.is_ok_and(f32::is_finite) {
-            checks.refuse("qosReserved", format!("has {share:?}; expected a percentage such as 50%"));
+            checks.refuse(
+                "qosReserved",
+                format!("has {share:?}; expected a percentage such as 50%"),
+            );
         }
     }
 }
@@ -51,7 +57,11 @@ fn enforcements(c: &KubeletConfiguration, checks: &mut Checks) {
         }
         let needs = match word.as_str() {
             "none" => {
-                checks.require(all.len() == 1, field, "cannot hold anything beside \"none\"");
+                checks.require(
+                    all.len() == 1,
+                    field,
+                    "cannot hold anything beside \"none\"",
+                );
                 continue;
             }
             "pods" => None,
@@ -70,7 +80,10 @@ fn enforcements(c: &KubeletConfiguration, checks: &mut Checks) {
             checks.refuse(needed, format!("must be set when {field} holds {word:?}"));
         }
         if !c.cgroups_per_qos {
-            checks.refuse("cgroupsPerQOS", format!("must be true when {field} holds {word:?}"));
+            checks.refuse(
+                "cgroupsPerQOS",
+                format!("must be true when {field} holds {word:?}"),
+            );
         }
     }
 }
@@ -87,7 +100,10 @@ fn cpus(c: &KubeletConfiguration, checks: &mut Checks) {
          kubeReservedCgroup (--kube-reserved-cgroup)",
     );
     if !cpus.split(',').all(is_cpu_range) {
-        checks.refuse(field, format!("is {cpus:?}; expected CPUs and ranges such as 0-3,8"));
+        checks.refuse(
+            field,
+            format!("is {cpus:?}; expected CPUs and ranges such as 0-3,8"),
+        );
     }
 }
 
@@ -111,11 +127,16 @@ fn numa_memory(c: &KubeletConfiguration, checks: &mut Checks) {
             if !names::is_memory_resource(kind) {
                 checks.refuse(
                     field,
-                    format!("has {kind:?} for NUMA node {node}; expected memory or hugepages-<size>"),
+                    format!(
+                        "has {kind:?} for NUMA node {node}; expected memory or hugepages-<size>"
+                    ),
                 );
             }
             if amount.is_zero() {
-                checks.refuse(field, format!("may not be zero for NUMA node {node} and {kind:?}"));
+                checks.refuse(
+                    field,
+                    format!("may not be zero for NUMA node {node} and {kind:?}"),
+                );
             }
             if !seen.insert((node, kind)) {
                 checks.refuse(field, format!("has NUMA node {node} and {kind:?} twice"));
@@ -129,12 +150,18 @@ fn amounts(field: &'static str, reserved: &BTreeMap<String, String>, checks: &mu
     for (resource, amount) in reserved {
         if !RESOURCES.contains(&resource.as_str()) {
             let known = RESOURCES.join(", ");
-            checks.refuse(field, format!("cannot reserve {resource:?}; expected one of {known}"));
+            checks.refuse(
+                field,
+                format!("cannot reserve {resource:?}; expected one of {known}"),
+            );
             continue;
         }
         match amount.parse::<Quantity>() {
             Ok(amount) if amount.is_negative() => {
-                checks.refuse(field, format!("has {amount} for {resource:?}; it must not be negative"));
+                checks.refuse(
+                    field,
+                    format!("has {amount} for {resource:?}; it must not be negative"),
+                );
             }
             Ok(_) => {}
             Err(error) => checks.refuse(field, format!("for {resource:?}: {error}")),

@@ -41,26 +41,48 @@ const CIPHER_SUITES: [&str; 27] = [
 const CURVES: [i32; 7] = [23, 24, 25, 29, 4587, 4588, 4589];
 
 pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Checks) {
-    for (field, address) in [("address", &c.address), ("healthzBindAddress", &c.healthz_bind_address)] {
+    for (field, address) in [
+        ("address", &c.address),
+        ("healthzBindAddress", &c.healthz_bind_address),
+    ] {
         if address.parse::<IpAddr>().is_err() {
             checks.refuse(field, format!("is {address:?}; expected an IP address"));
         }
     }
-    checks.one_of("authorization.mode", &c.authorization.mode, &["AlwaysAllow", "Webhook"]);
+    checks.one_of(
+        "authorization.mode",
+        &c.authorization.mode,
+        &["AlwaysAllow", "Webhook"],
+    );
     if c.server_tls_bootstrap && !gates.enabled("RotateKubeletServerCertificate") {
-        checks.refuse("serverTLSBootstrap", "requires feature gate RotateKubeletServerCertificate");
+        checks.refuse(
+            "serverTLSBootstrap",
+            "requires feature gate RotateKubeletServerCertificate",
+        );
     }
     for suite in &c.tls_cipher_suites {
         if !CIPHER_SUITES.contains(&suite.as_str()) {
-            checks.refuse("tlsCipherSuites", format!("has {suite:?}, which does not exist"));
+            checks.refuse(
+                "tlsCipherSuites",
+                format!("has {suite:?}, which does not exist"),
+            );
         }
     }
-    let versions = ["", "VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"];
+    let versions = [
+        "",
+        "VersionTLS10",
+        "VersionTLS11",
+        "VersionTLS12",
+        "VersionTLS13",
+    ];
     checks.one_of("tlsMinVersion", &c.tls_min_version, &versions);
     let mut seen = BTreeSet::new();
     for curve in &c.tls_curve_preferences {
         if !CURVES.contains(curve) {
-            checks.refuse("tlsCurvePreferences", format!("has {curve}, which is not supported"));
+            checks.refuse(
+                "tlsCurvePreferences",
+                format!("has {curve}, which is not supported"),
+            );
         } else if !seen.insert(curve) {
             checks.refuse("tlsCurvePreferences", format!("has {curve} twice"));
         }

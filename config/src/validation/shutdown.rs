@@ -5,7 +5,10 @@ use crate::feature_gates::FeatureGates;
 use crate::kubelet_configuration::{GoDuration, KubeletConfiguration};
 
 pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Checks) {
-    let (total, critical) = (c.shutdown_grace_period, c.shutdown_grace_period_critical_pods);
+    let (total, critical) = (
+        c.shutdown_grace_period,
+        c.shutdown_grace_period_critical_pods,
+    );
     let asked = total > GoDuration::ZERO || critical > GoDuration::ZERO;
     if gates.enabled("GracefulNodeShutdown") {
         if critical > total {
@@ -14,20 +17,30 @@ pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut
                 format!("is {critical}; it must not exceed shutdownGracePeriod, which is {total}"),
             );
         }
-        for (field, period) in
-            [("shutdownGracePeriod", total), ("shutdownGracePeriodCriticalPods", critical)]
-        {
+        for (field, period) in [
+            ("shutdownGracePeriod", total),
+            ("shutdownGracePeriodCriticalPods", critical),
+        ] {
             if period != GoDuration::ZERO && period < GoDuration::from_secs(1) {
-                checks.refuse(field, format!("is {period}; it must be zero, or at least 1s"));
+                checks.refuse(
+                    field,
+                    format!("is {period}; it must be zero, or at least 1s"),
+                );
             }
         }
     } else if asked {
-        checks.refuse("shutdownGracePeriod", "requires feature gate GracefulNodeShutdown");
+        checks.refuse(
+            "shutdownGracePeriod",
+            "requires feature gate GracefulNodeShutdown",
+        );
     }
     if !c.shutdown_grace_period_by_pod_priority.is_empty() {
         let field = "shutdownGracePeriodByPodPriority";
         if !gates.enabled("GracefulNodeShutdownBasedOnPodPriority") {
-            checks.refuse(field, "requires feature gate GracefulNodeShutdownBasedOnPodPriority");
+            checks.refuse(
+                field,
+                "requires feature gate GracefulNodeShutdownBasedOnPodPriority",
+            );
         } else if asked {
             checks.refuse(field, "cannot be set together with shutdownGracePeriod");
         }
@@ -44,9 +57,15 @@ fn back_off(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Checks)
             field,
             "requires feature gate KubeletCrashLoopBackOffMax",
         ),
-        None => checks.refuse(field, "must be set: feature gate KubeletCrashLoopBackOffMax is on"),
+        None => checks.refuse(
+            field,
+            "must be set: feature gate KubeletCrashLoopBackOffMax is on",
+        ),
         Some(period) if !allowed.contains(&period) => {
-            checks.refuse(field, format!("is {period}; it must be between 1s and 300s"));
+            checks.refuse(
+                field,
+                format!("is {period}; it must be between 1s and 300s"),
+            );
         }
         Some(_) => {}
     }

@@ -362,6 +362,8 @@ impl Line {
     async fn reach(&self) -> Result<Channel, CallError> {
         let mut pause = SHORTEST_PAUSE;
         loop {
+            // The sender lives in `self`: waiting cannot fail.
+            drop(self.shared.route.subscribe().wait_for(Option::is_some).await);
             let channel = self.open().await?;
             let route = self.shared.route.borrow().clone();
             match route {

@@ -160,7 +160,9 @@ impl Life {
         if let Some(process) = &self.inherited {
             return Ok(process.clone());
         }
-        let name = &self.declaration.name;
+        let Declaration { name, start: Start::Managed { command: program, .. }, .. } = &*self.declaration else {
+            return Err("it is not declared with a command".to_owned());
+        };
         let dir = self.folder.join(name);
         let record = Record::new(self.folder.join(format!("{name}.pid")));
         // While a swap runs, the process written down is the one that still serves.
@@ -188,10 +190,8 @@ impl Life {
             drop(spawning);
             Ok::<_, std::io::Error>(process)
         });
-        match spawned.await {
-            Ok(spawned) => spawned.map_err(|error| format!("cannot start plugin {name}: {error}")),
-            Err(error) => Err(format!("cannot start plugin {name}: {error}")),
-        }
+        let process = spawned.await.map_err(std::io::Error::other).flatten();
+        process.map_err(|error| format!("cannot start plugin {name}: {}: {error}", program.display()))
     }
 
     async fn external(&self, endpoint: &Path) -> End {

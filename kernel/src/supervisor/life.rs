@@ -262,7 +262,7 @@ impl Life {
         if let Some(ending) = self.ending.take() {
             return Poll::Ready(ending);
         }
-        match caught(self, || Pin::new(engine).poll(cx)) {
+        match caught(self, || Pin::new(engine.as_mut()).poll(cx)) {
             Poll::Ready(Err(exit)) => Poll::Ready(Ending::Exit(exit)),
             Poll::Ready(Ok(())) => Poll::Ready(Ending::Exit(Exit::Done)),
             Poll::Pending => self.ending.take().map_or(Poll::Pending, Poll::Ready),
@@ -270,7 +270,8 @@ impl Life {
     }
 }
 
-type Engine<M> = ContextFut<Shell<M>, actix::Context<Shell<M>>>;
+/// Boxed, because an async function keeps its arguments twice.
+type Engine<M> = Box<ContextFut<Shell<M>, actix::Context<Shell<M>>>>;
 
 /// Lives one life to its end. The mailbox closes with it.
 pub(super) async fn live<M: Message>(

@@ -10,6 +10,7 @@ mod backend;
 mod configuration;
 mod connection;
 mod events;
+mod grpc;
 mod passthrough;
 mod quirks;
 mod relay;

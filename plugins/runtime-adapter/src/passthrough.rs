@@ -7,18 +7,20 @@ use std::task::{Context, Poll};
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
+use tonic::{Code, Status};
 use tower::Service;
 
 use crate::backend::Backend;
-use crate::events;
 use crate::quirks::Events;
 use crate::relay::Relay;
+use crate::{events, grpc};
 
 /// Ten calls for each of a hundred pods at once; beyond that a caller is told instead of queued.
 const MOST_IN_FLIGHT: usize = 1024;
+
+const STOP_SANDBOX: &str = "/runtime.v1.RuntimeService/StopPodSandbox";
 
 /// Forwards calls to the runtime; clones forward to the same one.
 #[derive(Clone, Debug)]
@@ -45,7 +47,11 @@ impl Passthrough {
             return self.events(request, permit).await;
         }
         let mut connected = self.backend.connected()?;
+        let forgives = connected.quirks.refuses_to_stop_the_absent && request.uri().path() == STOP_SANDBOX;
         let answer = connected.connection.send(request).await.map_err(|error| self.backend.lost(error))?;
+        if forgives && grpc::ended(answer.headers()) == Some(Code::NotFound) {
+            return Ok(grpc::empty_answer());
+        }
         Ok(answer.map(|body| Body::new(Relay::new(body, self.backend.place(), permit))))
     }
 

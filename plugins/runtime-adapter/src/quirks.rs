@@ -31,6 +31,14 @@ pub struct Quirks {
     pub events: Events,
     /// Whether an event stream that ends at once without an error means "switched off".
     pub empty_stream_means_off: bool,
+    /// Whether stopping a sandbox that is gone is refused as NotFound, where CRI wants success.
+    pub refuses_to_stop_the_absent: bool,
+}
+
+impl Quirks {
+    /// A runtime of which nothing else is known.
+    const NONE: Self =
+        Self { events: Events::Native, empty_stream_means_off: false, refuses_to_stop_the_absent: false };
 }
 
 /// Returns the quirks of a runtime by what its `Version` says of it.
@@ -41,15 +49,15 @@ pub struct Quirks {
 pub fn quirks(flavour: Flavour, runtime_name: &str, runtime_version: &str) -> Quirks {
     let version = parse(runtime_version);
     match (flavour, runtime_name) {
-        (Flavour::Containerd, "containerd") => Quirks {
-            events: if version.is_some_and(|version| version < (2, 0)) { Events::FromContainerd } else { Events::Native },
-            empty_stream_means_off: false,
-        },
+        (Flavour::Containerd, "containerd") if version.is_some_and(|version| version < (2, 0)) => {
+            Quirks { events: Events::FromContainerd, refuses_to_stop_the_absent: true, ..Quirks::NONE }
+        }
         (Flavour::Crio, "cri-o") => Quirks {
             events: if version.is_some_and(|version| version < (1, 26)) { Events::Absent } else { Events::Native },
             empty_stream_means_off: true,
+            ..Quirks::NONE
         },
-        (Flavour::Containerd | Flavour::Crio, _) => Quirks { events: Events::Native, empty_stream_means_off: false },
+        (Flavour::Containerd | Flavour::Crio, _) => Quirks::NONE,
     }
 }
 
@@ -66,27 +74,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_decides_where_events_come_from() {
-        use Events::{Absent, FromContainerd, Native};
+    fn name_and_version_decide() {
         use Flavour::{Containerd, Crio};
-        for (flavour, name, version, events, empty_stream_means_off) in [
-            (Containerd, "containerd", "1.6.20~ds1", FromContainerd, false),
-            (Containerd, "containerd", "v1.6.33", FromContainerd, false),
-            (Containerd, "containerd", "1.7.0-beta.1", FromContainerd, false),
-            (Containerd, "containerd", "v1.7.27", FromContainerd, false),
-            (Containerd, "containerd", "v2.0.0", Native, false),
-            (Containerd, "containerd", "v2.1-dev", Native, false),
-            (Containerd, "containerd", "", Native, false),
-            (Containerd, "containerd", "unknown", Native, false),
-            (Containerd, "containerd", "1", Native, false),
-            (Containerd, "containerd", "99999999999.1", Native, false),
-            (Containerd, "somethingelse", "1.6.0", Native, false),
-            (Crio, "cri-o", "1.24.6", Absent, true),
-            (Crio, "cri-o", "1.26.0", Native, true),
-            (Crio, "cri-o", "1.33.1", Native, true),
-            (Crio, "cri-o", "", Native, true),
+        let old_containerd =
+            Quirks { events: Events::FromContainerd, empty_stream_means_off: false, refuses_to_stop_the_absent: true };
+        let crio = Quirks { events: Events::Native, empty_stream_means_off: true, refuses_to_stop_the_absent: false };
+        let old_crio = Quirks { events: Events::Absent, ..crio };
+        for (flavour, name, version, expected) in [
+            (Containerd, "containerd", "1.6.20~ds1", old_containerd),
+            (Containerd, "containerd", "v1.6.33", old_containerd),
+            (Containerd, "containerd", "1.7.0-beta.1", old_containerd),
+            (Containerd, "containerd", "v1.7.27", old_containerd),
+            (Containerd, "containerd", "v2.0.0", Quirks::NONE),
+            (Containerd, "containerd", "v2.1-dev", Quirks::NONE),
+            (Containerd, "containerd", "", Quirks::NONE),
+            (Containerd, "containerd", "unknown", Quirks::NONE),
+            (Containerd, "containerd", "1", Quirks::NONE),
+            (Containerd, "containerd", "99999999999.1", Quirks::NONE),
+            (Containerd, "somethingelse", "1.6.0", Quirks::NONE),
+            (Crio, "cri-o", "1.24.6", old_crio),
+            (Crio, "cri-o", "1.26.0", crio),
+            (Crio, "cri-o", "1.33.1", crio),
+            (Crio, "cri-o", "", crio),
         ] {
-            let expected = Quirks { events, empty_stream_means_off };
             assert_eq!(quirks(flavour, name, version), expected, "{name} {version:?}");
         }
     }

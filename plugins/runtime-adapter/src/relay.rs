@@ -4,12 +4,10 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use http::HeaderMap;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
-use tonic::Status;
 
-use crate::backend;
+use crate::{backend, grpc};
 
 /// The body of one answer; it holds the call's place among those in flight.
 #[derive(Debug)]
@@ -39,7 +37,7 @@ impl Body for Relay {
             Ok(frame) => Some(Ok(frame)),
             Err(error) => {
                 self.cut = true;
-                Some(Ok(Frame::trailers(trailers(&backend::lost(&self.place, error)))))
+                Some(Ok(Frame::trailers(grpc::trailers(&backend::lost(&self.place, error)))))
             }
         })
     }
@@ -52,13 +50,4 @@ impl Body for Relay {
         // A cut body is shorter than announced: only the lower bound of nothing is sure.
         SizeHint::default()
     }
-}
-
-/// A status as the trailers that end a gRPC answer.
-pub(crate) fn trailers(status: &Status) -> HeaderMap {
-    let mut trailers = HeaderMap::new();
-    if status.add_header(&mut trailers).is_err() {
-        trailers.insert(Status::GRPC_STATUS, http::HeaderValue::from_static("14"));
-    }
-    trailers
 }

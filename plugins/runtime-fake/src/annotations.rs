@@ -46,17 +46,36 @@ pub(crate) struct SandboxTuning {
 }
 
 impl SandboxTuning {
-    pub(crate) fn of(annotations: &HashMap<String, String>) -> Result<SandboxTuning, BadAnnotation> {
-        let source = Source { own: None, pod: annotations, container: "" };
-        Ok(SandboxTuning { delay: source.duration("sandbox-delay")?, error: source.text("sandbox-error") })
+    pub(crate) fn of(
+        annotations: &HashMap<String, String>,
+    ) -> Result<SandboxTuning, BadAnnotation> {
+        let source = Source {
+            own: None,
+            pod: annotations,
+            container: "",
+        };
+        Ok(SandboxTuning {
+            delay: source.duration("sandbox-delay")?,
+            error: source.text("sandbox-error"),
+        })
     }
 }
 
 impl Tuning {
     /// Reads the annotations of a container and, behind them, those of its pod.
-    pub(crate) fn of(pod: &HashMap<String, String>, config: &ContainerConfig) -> Result<Tuning, BadAnnotation> {
-        let (name, attempt) = config.metadata.as_ref().map_or(("", 0), |meta| (meta.name.as_str(), meta.attempt));
-        let source = Source { own: Some(&config.annotations), pod, container: name };
+    pub(crate) fn of(
+        pod: &HashMap<String, String>,
+        config: &ContainerConfig,
+    ) -> Result<Tuning, BadAnnotation> {
+        let (name, attempt) = config
+            .metadata
+            .as_ref()
+            .map_or(("", 0), |meta| (meta.name.as_str(), meta.attempt));
+        let source = Source {
+            own: Some(&config.annotations),
+            pod,
+            container: name,
+        };
         let attempts = source.read::<u32>("attempts", "a number of attempts")?;
         if attempts.is_some_and(|attempts| attempt >= attempts) {
             return Ok(Tuning::default());
@@ -71,12 +90,20 @@ impl Tuning {
             exec_exit_code: exit("exec-exit-code")?,
             memory_bytes: source.read("memory-bytes", "a number of bytes")?,
             cpu_millis: source.read("cpu-millis", "a number of millicores")?,
-            run_for: source.text("run-for").map(|_| source.duration("run-for")).transpose()?,
-            log_lines: source.read::<u32>("log-lines", "a number of lines")?.unwrap_or(0).min(MOST_LINES),
+            run_for: source
+                .text("run-for")
+                .map(|_| source.duration("run-for"))
+                .transpose()?,
+            log_lines: source
+                .read::<u32>("log-lines", "a number of lines")?
+                .unwrap_or(0)
+                .min(MOST_LINES),
             log_interval: source.duration("log-interval")?,
             termination_message: source.text("termination-message"),
             manners: Manners {
-                ignore_term: source.read("ignore-term", "true or false")?.unwrap_or(false),
+                ignore_term: source
+                    .read("ignore-term", "true or false")?
+                    .unwrap_or(false),
                 stop_delay: nanos(source.duration("stop-delay")?.0),
                 term_exit_code: exit("term-exit-code")?,
                 exit_code: exit("exit-code")?,
@@ -90,27 +117,47 @@ impl Tuning {
         let argv: Vec<String> = config.command.iter().chain(&config.args).cloned().collect();
         let variable = |name: &str| {
             let found = config.envs.iter().rev().find(|env| env.key == name);
-            found.map(|env| String::from_utf8_lossy(&env.value).into_owned()).unwrap_or_default()
+            found
+                .map(|env| String::from_utf8_lossy(&env.value).into_owned())
+                .unwrap_or_default()
         };
-        let written = compile::program(&argv, Role::Main, &variable).steps.into_vec();
+        let written = compile::program(&argv, Role::Main, &variable)
+            .steps
+            .into_vec();
         let body = match self.run_for {
             Some(time) => vec![Step::Sleep(nanos(time.0)), Step::Exit(Some(0))],
-            None if self.manners.exit_code.is_some() && written.first() == Some(&Step::Forever) => vec![Step::Exit(Some(0))],
+            None if self.manners.exit_code.is_some() && written.first() == Some(&Step::Forever) => {
+                vec![Step::Exit(Some(0))]
+            }
             None => written,
         };
         let mut steps = Vec::new();
         if let Some(text) = self.termination_message {
-            let path = config.annotations.get("io.kubernetes.container.terminationMessagePath");
+            let path = config
+                .annotations
+                .get("io.kubernetes.container.terminationMessagePath");
             let path = path.map_or("/dev/termination-log", String::as_str).into();
-            steps.push(Step::Echo { text: text.into(), to: Sink::File { path, append: false } });
+            steps.push(Step::Echo {
+                text: text.into(),
+                to: Sink::File {
+                    path,
+                    append: false,
+                },
+            });
         }
         if self.log_lines > 0 {
-            steps.push(Step::Lines { total: self.log_lines, every: nanos(self.log_interval.0) });
+            steps.push(Step::Lines {
+                total: self.log_lines,
+                every: nanos(self.log_interval.0),
+            });
         }
         let by = u32::try_from(steps.len()).unwrap_or(0);
         steps.extend(body.into_iter().map(|step| moved(step, by)));
         let manners = (self.manners != Manners::default()).then(|| Box::new(self.manners));
-        Program { steps: steps.into(), manners }
+        Program {
+            steps: steps.into(),
+            manners,
+        }
     }
 }
 
@@ -125,21 +172,34 @@ impl Source<'_> {
     fn find(&self, key: &str) -> Option<&String> {
         let plain = format!("{DOMAIN}/{key}");
         let own = self.own.and_then(|own| own.get(&plain));
-        own.or_else(|| self.pod.get(&format!("{}.{plain}", self.container))).or_else(|| self.pod.get(&plain))
+        own.or_else(|| self.pod.get(&format!("{}.{plain}", self.container)))
+            .or_else(|| self.pod.get(&plain))
     }
 
     fn text(&self, key: &str) -> Option<String> {
         self.find(key).cloned()
     }
 
-    fn read<T: FromStr>(&self, key: &'static str, expected: &'static str) -> Result<Option<T>, BadAnnotation> {
-        let Some(value) = self.find(key) else { return Ok(None) };
-        let wrong = |_| BadAnnotation { key, value: value.chars().take(64).collect(), expected };
+    fn read<T: FromStr>(
+        &self,
+        key: &'static str,
+        expected: &'static str,
+    ) -> Result<Option<T>, BadAnnotation> {
+        let Some(value) = self.find(key) else {
+            return Ok(None);
+        };
+        let wrong = |_| BadAnnotation {
+            key,
+            value: value.chars().take(64).collect(),
+            expected,
+        };
         value.trim().parse().map(Some).map_err(wrong)
     }
 
     fn duration(&self, key: &'static str) -> Result<GoDuration, BadAnnotation> {
-        Ok(self.read(key, "a duration such as \"250ms\"")?.unwrap_or_default())
+        Ok(self
+            .read(key, "a duration such as \"250ms\"")?
+            .unwrap_or_default())
     }
 }
 
@@ -150,31 +210,50 @@ mod tests {
 
     fn container(name: &str, attempt: u32, command: &str) -> ContainerConfig {
         ContainerConfig {
-            metadata: Some(ContainerMetadata { name: name.into(), attempt }),
+            metadata: Some(ContainerMetadata {
+                name: name.into(),
+                attempt,
+            }),
             command: command.split(' ').map(Into::into).collect(),
             ..ContainerConfig::default()
         }
     }
 
     fn annotations(pairs: &[(&str, &str)]) -> HashMap<String, String> {
-        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
     }
 
     #[test]
     fn the_nearest_annotation_wins() {
-        let pod = annotations(&[("fake.oxlet.dev/run-for", "1s"), ("a.fake.oxlet.dev/run-for", "2s")]);
-        let first = |config: &ContainerConfig| Tuning::of(&pod, config).unwrap().program(config).steps[0].clone();
+        let pod = annotations(&[
+            ("fake.oxlet.dev/run-for", "1s"),
+            ("a.fake.oxlet.dev/run-for", "2s"),
+        ]);
+        let first = |config: &ContainerConfig| {
+            Tuning::of(&pod, config).unwrap().program(config).steps[0].clone()
+        };
         let mut a = container("a", 0, "server");
         assert_eq!(first(&a), Step::Sleep(2_000_000_000));
-        assert_eq!(first(&container("b", 0, "server")), Step::Sleep(1_000_000_000));
+        assert_eq!(
+            first(&container("b", 0, "server")),
+            Step::Sleep(1_000_000_000)
+        );
         a.annotations = annotations(&[("fake.oxlet.dev/run-for", "3s")]);
         assert_eq!(first(&a), Step::Sleep(3_000_000_000));
     }
 
     #[test]
     fn tuning_may_end_with_an_attempt() {
-        let pod = annotations(&[("fake.oxlet.dev/exit-code", "1"), ("fake.oxlet.dev/attempts", "2")]);
-        let steps = |config: &ContainerConfig| Tuning::of(&pod, config).unwrap().program(config).steps[0].clone();
+        let pod = annotations(&[
+            ("fake.oxlet.dev/exit-code", "1"),
+            ("fake.oxlet.dev/attempts", "2"),
+        ]);
+        let steps = |config: &ContainerConfig| {
+            Tuning::of(&pod, config).unwrap().program(config).steps[0].clone()
+        };
         assert_eq!(steps(&container("a", 1, "server")), Step::Exit(Some(0)));
         assert_eq!(steps(&container("a", 2, "server")), Step::Forever);
     }
@@ -183,7 +262,9 @@ mod tests {
     fn a_wrong_annotation_is_named() {
         let wrong = |key: &str, value: &str| {
             let pod = annotations(&[(&format!("fake.oxlet.dev/{key}"), value)]);
-            Tuning::of(&pod, &container("a", 0, "x")).unwrap_err().to_string()
+            Tuning::of(&pod, &container("a", 0, "x"))
+                .unwrap_err()
+                .to_string()
         };
         assert!(wrong("run-for", "soon").contains("fake.oxlet.dev/run-for is \"soon\""));
         assert!(wrong("exit-code", "256").contains("from 0 to 255"));

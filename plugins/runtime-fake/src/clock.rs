@@ -9,6 +9,9 @@ use tokio::time::Instant;
 
 use crate::duration::nanos;
 
+/// A timer for longer is set again then.
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// Wall time in nanoseconds since 1970, driven by tokio's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
@@ -18,10 +21,18 @@ pub struct Clock {
 
 impl Clock {
     /// Returns a clock that shows the machine's wall time now.
-    #[allow(clippy::disallowed_methods, reason = "the one place where this plugin reads the wall")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the one place where this plugin reads the wall"
+    )]
     pub fn start() -> Clock {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Clock { base: nanos(wall), began: Instant::now() }
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Clock {
+            base: nanos(wall),
+            began: Instant::now(),
+        }
     }
 
     /// Returns this clock, put forward if it is behind `floor`: what is recorded never lies ahead.
@@ -33,14 +44,14 @@ impl Clock {
 
     /// Returns the time now, in nanoseconds since 1970.
     pub fn now(&self) -> i64 {
-        self.base.saturating_add(nanos(Instant::now().saturating_duration_since(self.began)))
+        self.base
+            .saturating_add(nanos(Instant::now().saturating_duration_since(self.began)))
     }
 
-    /// Returns the instant of tokio's clock at which this clock shows `at`; the far future when it never will.
+    /// Returns the instant of tokio's clock at which this clock shows `at`, or one a year away if that is sooner.
     pub(crate) fn instant(&self, at: i64) -> Instant {
-        let ahead = u64::try_from(at.saturating_sub(self.base)).unwrap_or(0);
-        let cap = Duration::from_secs(60 * 60 * 24 * 365);
-        self.began + Duration::from_nanos(ahead).min(cap.max(Instant::now() - self.began + cap))
+        let ahead = u64::try_from(at.saturating_sub(self.now())).unwrap_or(0);
+        Instant::now() + Duration::from_nanos(ahead).min(YEAR)
     }
 }
 

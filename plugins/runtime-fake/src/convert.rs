@@ -7,21 +7,34 @@ use proto::cri::{self, ContainerState, ImageSpec, PodSandboxState};
 use crate::state::{Container, Image, Phase, Sandbox, State};
 
 pub(crate) fn sandbox_state(sandbox: &Sandbox) -> PodSandboxState {
-    if sandbox.ready() { PodSandboxState::SandboxReady } else { PodSandboxState::SandboxNotready }
+    if sandbox.ready() {
+        PodSandboxState::SandboxReady
+    } else {
+        PodSandboxState::SandboxNotready
+    }
 }
 
 pub(crate) fn sandbox_status(state: &State, sandbox: &Sandbox) -> cri::PodSandboxStatus {
     let config = sandbox.config();
     let context = config.linux.and_then(|linux| linux.security_context);
     let options = context.and_then(|context| context.namespace_options);
-    let ip = sandbox.record.ip.map(|ip| ip.to_string()).unwrap_or_default();
+    let ip = sandbox
+        .record
+        .ip
+        .map(|ip| ip.to_string())
+        .unwrap_or_default();
     cri::PodSandboxStatus {
         id: state.id(sandbox.record.seq),
         metadata: config.metadata,
         state: sandbox_state(sandbox).into(),
         created_at: sandbox.record.created,
-        network: Some(cri::PodSandboxNetworkStatus { ip, additional_ips: Vec::new() }),
-        linux: Some(cri::LinuxPodSandboxStatus { namespaces: Some(cri::Namespace { options }) }),
+        network: Some(cri::PodSandboxNetworkStatus {
+            ip,
+            additional_ips: Vec::new(),
+        }),
+        linux: Some(cri::LinuxPodSandboxStatus {
+            namespaces: Some(cri::Namespace { options }),
+        }),
         labels: config.labels,
         annotations: config.annotations,
         runtime_handler: sandbox.record.handler.to_string(),
@@ -43,8 +56,13 @@ pub(crate) fn sandbox_item(state: &State, sandbox: &Sandbox) -> cri::PodSandbox 
 
 /// Returns the statuses of a pod's containers, oldest first.
 pub(crate) fn pod_statuses(state: &State, sandbox: &Sandbox) -> Vec<cri::ContainerStatus> {
-    let containers = sandbox.containers.iter().filter_map(|seq| state.containers.get(seq));
-    containers.map(|container| container_status(state, container)).collect()
+    let containers = sandbox
+        .containers
+        .iter()
+        .filter_map(|seq| state.containers.get(seq));
+    containers
+        .map(|container| container_status(state, container))
+        .collect()
 }
 
 pub(crate) fn container_state(container: &Container) -> ContainerState {
@@ -63,7 +81,11 @@ pub(crate) fn container_status(state: &State, container: &Container) -> cri::Con
     let stop_signal = config.stop_signal;
     let mut spec = config.image.unwrap_or_default();
     if let Some(image) = image {
-        spec.image = if image.tag.is_empty() { image.digest.clone() } else { image.tag.clone() };
+        spec.image = if image.tag.is_empty() {
+            image.digest.clone()
+        } else {
+            image.tag.clone()
+        };
     }
     let mut status = cri::ContainerStatus {
         id: state.id(record.seq),
@@ -77,9 +99,11 @@ pub(crate) fn container_status(state: &State, container: &Container) -> cri::Con
         annotations: config.annotations,
         mounts: config.mounts,
         log_path: record.log.to_string(),
-        resources: config.linux.and_then(|linux| linux.resources).map(|linux| cri::ContainerResources {
-            linux: Some(linux),
-            windows: None,
+        resources: config.linux.and_then(|linux| linux.resources).map(|linux| {
+            cri::ContainerResources {
+                linux: Some(linux),
+                windows: None,
+            }
         }),
         user: Some(cri::ContainerUser { linux: Some(user) }),
         stop_signal,
@@ -88,8 +112,15 @@ pub(crate) fn container_status(state: &State, container: &Container) -> cri::Con
     match &record.phase {
         Phase::Created => {}
         Phase::Running { started, .. } => status.started_at = *started,
-        Phase::Exited { started, finished, code, reason, message } => {
-            (status.started_at, status.finished_at, status.exit_code) = (*started, *finished, *code);
+        Phase::Exited {
+            started,
+            finished,
+            code,
+            reason,
+            message,
+        } => {
+            (status.started_at, status.finished_at, status.exit_code) =
+                (*started, *finished, *code);
             (status.reason, status.message) = (reason.to_string(), message.to_string());
         }
     }
@@ -97,13 +128,26 @@ pub(crate) fn container_status(state: &State, container: &Container) -> cri::Con
 }
 
 fn user(config: &cri::ContainerConfig, image: Option<&Image>) -> cri::LinuxContainerUser {
-    let context = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+    let context = config
+        .linux
+        .as_ref()
+        .and_then(|linux| linux.security_context.as_ref());
     let asked = |value: Option<&cri::Int64Value>| value.map(|value| value.value);
     let uid = asked(context.and_then(|context| context.run_as_user.as_ref()));
     let gid = asked(context.and_then(|context| context.run_as_group.as_ref())).unwrap_or(0);
-    let extra = context.map(|context| context.supplemental_groups.as_slice()).unwrap_or_default();
-    let supplemental_groups = [gid].iter().chain(extra.iter().filter(|group| **group != gid)).copied().collect();
-    cri::LinuxContainerUser { uid: uid.or(image.and_then(|image| image.uid)).unwrap_or(0), gid, supplemental_groups }
+    let extra = context
+        .map(|context| context.supplemental_groups.as_slice())
+        .unwrap_or_default();
+    let supplemental_groups = [gid]
+        .iter()
+        .chain(extra.iter().filter(|group| **group != gid))
+        .copied()
+        .collect();
+    cri::LinuxContainerUser {
+        uid: uid.or(image.and_then(|image| image.uid)).unwrap_or(0),
+        gid,
+        supplemental_groups,
+    }
 }
 
 pub(crate) fn container_item(state: &State, container: &Container) -> cri::Container {
@@ -126,12 +170,19 @@ pub(crate) fn container_item(state: &State, container: &Container) -> cri::Conta
 pub(crate) fn image(image: &Image) -> cri::Image {
     cri::Image {
         id: image.id.clone(),
-        repo_tags: Some(&image.tag).filter(|tag| !tag.is_empty()).cloned().into_iter().collect(),
+        repo_tags: Some(&image.tag)
+            .filter(|tag| !tag.is_empty())
+            .cloned()
+            .into_iter()
+            .collect(),
         repo_digests: vec![image.digest.clone()],
         size: image.size,
         uid: image.uid.map(|value| cri::Int64Value { value }),
         username: image.username.clone(),
-        spec: Some(ImageSpec { image: image.id.clone(), ..ImageSpec::default() }),
+        spec: Some(ImageSpec {
+            image: image.id.clone(),
+            ..ImageSpec::default()
+        }),
         pinned: image.pinned,
     }
 }
@@ -140,8 +191,15 @@ pub(crate) fn image(image: &Image) -> cri::Image {
 pub(crate) fn sandbox_info(sandbox: &Sandbox) -> HashMap<String, String> {
     let config = sandbox.config();
     let dns = config.dns_config.unwrap_or_default();
-    let ports: Vec<_> = config.port_mappings.iter().map(|port| (port.container_port, port.host_port)).collect();
-    let cgroup_parent = config.linux.map(|linux| linux.cgroup_parent).unwrap_or_default();
+    let ports: Vec<_> = config
+        .port_mappings
+        .iter()
+        .map(|port| (port.container_port, port.host_port))
+        .collect();
+    let cgroup_parent = config
+        .linux
+        .map(|linux| linux.cgroup_parent)
+        .unwrap_or_default();
     info(serde_json::json!({
         "pid": pid(sandbox.record.seq),
         "runtimeHandler": &*sandbox.record.handler,
@@ -156,7 +214,11 @@ pub(crate) fn sandbox_info(sandbox: &Sandbox) -> HashMap<String, String> {
 /// Returns the verbose part of a container's status.
 pub(crate) fn container_info(state: &State, container: &Container) -> HashMap<String, String> {
     let config = container.config();
-    let envs: Vec<_> = config.envs.iter().map(|env| format!("{}={}", env.key, String::from_utf8_lossy(&env.value))).collect();
+    let envs: Vec<_> = config
+        .envs
+        .iter()
+        .map(|env| format!("{}={}", env.key, String::from_utf8_lossy(&env.value)))
+        .collect();
     info(serde_json::json!({
         "sandboxID": state.id(container.record.sandbox),
         "pid": if container.running() { pid(container.record.seq) } else { 0 },

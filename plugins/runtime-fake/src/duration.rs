@@ -16,14 +16,23 @@ pub struct GoDuration(pub Duration);
 #[error("{0:?} is not a duration such as \"250ms\" or \"1m30s\"")]
 pub struct NotADuration(String);
 
-const UNITS: [(&str, f64); 7] =
-    [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+const UNITS: [(&str, f64); 7] = [
+    ("ns", 1e-9),
+    ("us", 1e-6),
+    ("µs", 1e-6),
+    ("ms", 1e-3),
+    ("s", 1.0),
+    ("m", 60.0),
+    ("h", 3600.0),
+];
 
 impl FromStr for GoDuration {
     type Err = NotADuration;
 
     fn from_str(text: &str) -> Result<Self, NotADuration> {
-        parse(text).map(GoDuration).ok_or_else(|| NotADuration(text.chars().take(64).collect()))
+        parse(text)
+            .map(GoDuration)
+            .ok_or_else(|| NotADuration(text.chars().take(64).collect()))
     }
 }
 
@@ -36,7 +45,9 @@ fn parse(text: &str) -> Option<Duration> {
     while !rest.is_empty() {
         let number_ends = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let (number, tail) = rest.split_at(number_ends);
-        let unit_ends = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let unit_ends = tail
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit_ends);
         let scale = UNITS.iter().find(|(name, _)| *name == unit)?.1;
         let part = Duration::try_from_secs_f64(number.parse::<f64>().ok()? * scale).ok()?;
@@ -48,7 +59,9 @@ fn parse(text: &str) -> Option<Duration> {
 
 impl<'de> Deserialize<'de> for GoDuration {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from)?.parse().map_err(de::Error::custom)
+        String::deserialize(from)?
+            .parse()
+            .map_err(de::Error::custom)
     }
 }
 
@@ -74,7 +87,16 @@ mod tests {
         assert_eq!(read("1m30s"), Ok(Duration::from_secs(90)));
         assert_eq!(read("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(read("0"), Ok(Duration::ZERO));
-        for bad in ["", "5", "s", "5x", "-1s", "1s2", "..s", "99999999999999999999999h"] {
+        for bad in [
+            "",
+            "5",
+            "s",
+            "5x",
+            "-1s",
+            "1s2",
+            "..s",
+            "99999999999999999999999h",
+        ] {
             assert!(read(bad).is_err(), "{bad}");
         }
     }

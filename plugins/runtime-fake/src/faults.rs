@@ -63,7 +63,12 @@ const EXIT_STATUS: i32 = 70;
 
 impl Strike {
     fn of(fault: &Fault) -> Strike {
-        let message = || fault.message.clone().unwrap_or_else(|| "a scripted fault".to_owned());
+        let message = || {
+            fault
+                .message
+                .clone()
+                .unwrap_or_else(|| "a scripted fault".to_owned())
+        };
         let silent = fault.code.is_none() && fault.message.is_none();
         let end = if fault.exit {
             End::Exit
@@ -72,9 +77,15 @@ impl Strike {
         } else if silent && !fault.delay.0.is_zero() {
             End::Slow
         } else {
-            End::Answer(Status::new(fault.code.map_or(Code::Unknown, |code| code.0), message()))
+            End::Answer(Status::new(
+                fault.code.map_or(Code::Unknown, |code| code.0),
+                message(),
+            ))
         };
-        Strike { delay: fault.delay.0, end }
+        Strike {
+            delay: fault.delay.0,
+            end,
+        }
     }
 
     /// Lets the fault happen; returns if the call goes on.
@@ -109,7 +120,13 @@ impl Faults {
     /// Follows a script from now on; all counts begin anew.
     pub(crate) fn follow(&mut self, script: Script) {
         let all = self.settings.faults.iter().chain(&script.faults);
-        self.armed = all.map(|fault| Armed { fault: fault.clone(), met: 0, struck: 0 }).collect();
+        self.armed = all
+            .map(|fault| Armed {
+                fault: fault.clone(),
+                met: 0,
+                struck: 0,
+            })
+            .collect();
         self.script = script;
     }
 
@@ -118,18 +135,34 @@ impl Faults {
         self.look_at_file();
         self.calls[rpc as usize] += 1;
         let delays = [&self.script.delays, &self.settings.delays];
-        let delay = delays.iter().find_map(|delays| delays.get(&rpc)).map_or(Duration::ZERO, |delay| delay.0);
-        let mut encounter = Encounter { delay, before: None, after: None };
+        let delay = delays
+            .iter()
+            .find_map(|delays| delays.get(&rpc))
+            .map_or(Duration::ZERO, |delay| delay.0);
+        let mut encounter = Encounter {
+            delay,
+            before: None,
+            after: None,
+        };
         let mut subject = Some(subject);
         let mut known: Option<String> = None;
-        for armed in self.armed.iter_mut().filter(|armed| armed.fault.call.include(rpc)) {
+        for armed in self
+            .armed
+            .iter_mut()
+            .filter(|armed| armed.fault.call.include(rpc))
+        {
             if let Some(wanted) = &armed.fault.subject {
-                let known = known.get_or_insert_with(|| subject.take().map(|name| name()).unwrap_or_default());
+                let known = known
+                    .get_or_insert_with(|| subject.take().map(|name| name()).unwrap_or_default());
                 if !known.contains(wanted.as_str()) {
                     continue;
                 }
             }
-            let place = if armed.fault.after_effect { &mut encounter.after } else { &mut encounter.before };
+            let place = if armed.fault.after_effect {
+                &mut encounter.after
+            } else {
+                &mut encounter.before
+            };
             if armed.strikes() && place.is_none() {
                 armed.struck += 1;
                 *place = Some(Strike::of(&armed.fault));
@@ -139,13 +172,20 @@ impl Faults {
     }
 
     fn look_at_file(&mut self) {
-        let found = fs::metadata(&self.file).ok().map(|meta| (meta.modified().unwrap_or(SystemTime::UNIX_EPOCH), meta.len()));
+        let found = fs::metadata(&self.file).ok().map(|meta| {
+            (
+                meta.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+                meta.len(),
+            )
+        });
         if found == self.seen {
             return;
         }
         self.seen = found;
         self.complaint = None;
-        let Some((_, length)) = found else { return self.follow(Script::default()) };
+        let Some((_, length)) = found else {
+            return self.follow(Script::default());
+        };
         match self.read(length) {
             Ok(script) => self.follow(script),
             Err(why) => {
@@ -158,7 +198,9 @@ impl Faults {
 
     fn read(&self, length: u64) -> Result<Script, String> {
         if length > LONGEST_SCRIPT {
-            return Err(format!("it has {length} bytes, expected at most {LONGEST_SCRIPT}"));
+            return Err(format!(
+                "it has {length} bytes, expected at most {LONGEST_SCRIPT}"
+            ));
         }
         let text = fs::read(&self.file).map_err(|error| error.to_string())?;
         serde_json::from_slice(&text).map_err(|error| error.to_string())
@@ -183,16 +225,26 @@ impl Faults {
     }
 
     pub(crate) fn unpullable(&self, image: &str) -> bool {
-        let patterns = self.script.unpullable.as_ref().unwrap_or(&self.settings.unpullable);
-        patterns.iter().any(|pattern| image.contains(pattern.as_str()))
+        let patterns = self
+            .script
+            .unpullable
+            .as_ref()
+            .unwrap_or(&self.settings.unpullable);
+        patterns
+            .iter()
+            .any(|pattern| image.contains(pattern.as_str()))
     }
 
     pub(crate) fn runtime_ready(&self) -> bool {
-        self.script.runtime_ready.unwrap_or(self.settings.runtime_ready)
+        self.script
+            .runtime_ready
+            .unwrap_or(self.settings.runtime_ready)
     }
 
     pub(crate) fn network_ready(&self) -> bool {
-        self.script.network_ready.unwrap_or(self.settings.network_ready)
+        self.script
+            .network_ready
+            .unwrap_or(self.settings.network_ready)
     }
 }
 
@@ -201,7 +253,9 @@ impl Armed {
         self.met += 1;
         let fault = &self.fault;
         fault.nth.is_none_or(|nth| self.met == nth.get())
-            && fault.every.is_none_or(|every| self.met.is_multiple_of(every.get()))
+            && fault
+                .every
+                .is_none_or(|every| self.met.is_multiple_of(every.get()))
             && fault.times.is_none_or(|times| self.struck < times)
     }
 }
@@ -212,12 +266,15 @@ mod tests {
 
     fn faults(json: &str) -> (Faults, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
-        let settings = Settings::from_json(format!(r#"{{"faults": [{json}]}}"#).as_bytes()).unwrap();
+        let settings =
+            Settings::from_json(format!(r#"{{"faults": [{json}]}}"#).as_bytes()).unwrap();
         (Faults::new(settings, dir.path().join("faults.json")), dir)
     }
 
     fn struck(faults: &mut Faults, rpc: Rpc, calls: u32) -> Vec<u32> {
-        (1..=calls).filter(|_| faults.meet(rpc, String::new).before.is_some()).collect()
+        (1..=calls)
+            .filter(|_| faults.meet(rpc, String::new).before.is_some())
+            .collect()
     }
 
     #[test]
@@ -231,9 +288,20 @@ mod tests {
 
     #[test]
     fn a_subject_narrows_a_fault() {
-        let (mut faults, _dir) = faults(r#"{"call": "PullImage", "subject": "bad", "after_effect": true}"#);
-        assert!(faults.meet(Rpc::PullImage, || "good".into()).after.is_none());
-        assert!(faults.meet(Rpc::PullImage, || "very bad".into()).after.is_some());
+        let (mut faults, _dir) =
+            faults(r#"{"call": "PullImage", "subject": "bad", "after_effect": true}"#);
+        assert!(
+            faults
+                .meet(Rpc::PullImage, || "good".into())
+                .after
+                .is_none()
+        );
+        assert!(
+            faults
+                .meet(Rpc::PullImage, || "very bad".into())
+                .after
+                .is_some()
+        );
     }
 
     #[test]
@@ -242,12 +310,21 @@ mod tests {
         let file = dir.path().join("faults.json");
         let settings = Settings::default();
         faults.settings = settings;
-        fs::write(&file, r#"{"faults": [{"call": "Status"}], "network_ready": false}"#).unwrap();
+        fs::write(
+            &file,
+            r#"{"faults": [{"call": "Status"}], "network_ready": false}"#,
+        )
+        .unwrap();
         assert_eq!(struck(&mut faults, Rpc::Status, 1), [1]);
         assert!(!faults.network_ready());
         fs::write(&file, r#"{"fault": []}"#).unwrap();
         assert_eq!(struck(&mut faults, Rpc::Status, 1), [1]);
-        assert!(faults.complaint().unwrap().contains("unknown field `fault`"));
+        assert!(
+            faults
+                .complaint()
+                .unwrap()
+                .contains("unknown field `fault`")
+        );
         fs::remove_file(&file).unwrap();
         assert_eq!(struck(&mut faults, Rpc::Status, 1), [0u32; 0]);
         assert!(faults.complaint().is_none());

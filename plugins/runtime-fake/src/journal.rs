@@ -61,6 +61,8 @@ pub(crate) struct Journal {
     length: u64,
     /// Its length when it held the state and nothing else.
     compact: u64,
+    /// Whether bytes of a failed write may stand behind `length`.
+    torn: bool,
     buffer: Vec<u8>,
     /// Held as long as the journal is open.
     _lock: File,
@@ -68,7 +70,11 @@ pub(crate) struct Journal {
 
 fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JournalError {
     let path = path.to_owned();
-    move |source| JournalError::Io { doing, path, source }
+    move |source| JournalError::Io {
+        doing,
+        path,
+        source,
+    }
 }
 
 impl Journal {
@@ -88,14 +94,30 @@ impl Journal {
         let mut state = State::default();
         let (good, records) = replay(&bytes, &mut state);
         let cut_bytes = bytes.len() - good;
-        let mut recovery = Recovery { records, cut_bytes, cut_to: None };
+        let mut recovery = Recovery {
+            records,
+            cut_bytes,
+            cut_to: None,
+        };
         if recovery.cut_bytes > 0 {
             recovery.cut_to = Some(keep_tail(dir, &bytes[good..])?);
         }
-        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(io_error("open", &path))?;
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .map_err(io_error("open", &path))?;
         let length = good as u64;
         file.set_len(length).map_err(io_error("shorten", &path))?;
-        let mut journal = Journal { path, file, length, compact: length, buffer: Vec::new(), _lock: lock };
+        let mut journal = Journal {
+            path,
+            file,
+            length,
+            compact: length,
+            torn: false,
+            buffer: Vec::new(),
+            _lock: lock,
+        };
         if good == 0 {
             journal.write(&MAGIC)?;
         }
@@ -114,12 +136,17 @@ impl Journal {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), JournalError> {
-        let result = self.file.write_all(bytes);
-        if result.is_err() {
-            // Part of it may be there: it must not stand between good records.
-            self.file.set_len(self.length).map_err(io_error("shorten", &self.path))?;
+        if self.torn {
+            // What is left of a failed write must not stand between good records.
+            self.file
+                .set_len(self.length)
+                .map_err(io_error("shorten", &self.path))?;
+            self.torn = false;
         }
-        result.map_err(io_error("append to", &self.path))?;
+        if let Err(error) = self.file.write_all(bytes) {
+            self.torn = true;
+            return Err(io_error("append to", &self.path)(error));
+        }
         self.length += bytes.len() as u64;
         Ok(())
     }
@@ -129,31 +156,48 @@ impl Journal {
         self.length > SMALLEST_COMPACTED.max(self.compact.saturating_mul(3))
     }
 
-    /// Replaces the journal by one that holds this state and nothing else.
+    /// Replaces the journal by one that holds this state and nothing else. If that cannot be done it stays, and grows
+    /// a while before it is tried again.
     pub(crate) fn compact(&mut self, state: &State) -> Result<(), JournalError> {
+        self.compact = self.length;
+        self.replace(state)
+    }
+
+    fn replace(&mut self, state: &State) -> Result<(), JournalError> {
         let fresh = self.path.with_extension("journal.new");
         let file = File::create(&fresh).map_err(io_error("create", &fresh))?;
         let mut length = MAGIC.len() as u64;
         let mut writer = BufWriter::new(file);
-        writer.write_all(&MAGIC).map_err(io_error("write", &fresh))?;
+        writer
+            .write_all(&MAGIC)
+            .map_err(io_error("write", &fresh))?;
         let mut buffer = Vec::new();
         for record in state.records() {
             buffer.clear();
             encode(&record, &mut buffer)?;
-            writer.write_all(&buffer).map_err(io_error("write", &fresh))?;
+            writer
+                .write_all(&buffer)
+                .map_err(io_error("write", &fresh))?;
             length += buffer.len() as u64;
         }
         writer.flush().map_err(io_error("write", &fresh))?;
-        let file = OpenOptions::new().append(true).open(&fresh).map_err(io_error("open", &fresh))?;
+        let file = OpenOptions::new()
+            .append(true)
+            .open(&fresh)
+            .map_err(io_error("open", &fresh))?;
         fs::rename(&fresh, &self.path).map_err(io_error("rename", &fresh))?;
-        (self.file, self.length, self.compact) = (file, length, length);
+        (self.file, self.length, self.compact, self.torn) = (file, length, length, false);
         Ok(())
     }
 }
 
 fn lock(dir: &Path) -> Result<File, JournalError> {
     let path = dir.join("lock");
-    let file = OpenOptions::new().create(true).append(true).open(&path).map_err(io_error("open", &path))?;
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&path)
+        .map_err(io_error("open", &path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(JournalError::Busy(dir.to_owned())),
@@ -170,8 +214,11 @@ fn keep_tail(dir: &Path, tail: &[u8]) -> Result<PathBuf, JournalError> {
 
 fn encode(record: &Record, buffer: &mut Vec<u8>) -> Result<(), JournalError> {
     buffer.extend([0; HEAD]);
-    let length = bincode::serde::encode_into_std_write(record, buffer, bincode::config::standard())?;
-    let length = u32::try_from(length).ok().filter(|length| *length as usize <= LONGEST);
+    let length =
+        bincode::serde::encode_into_std_write(record, buffer, bincode::config::standard())?;
+    let length = u32::try_from(length)
+        .ok()
+        .filter(|length| *length as usize <= LONGEST);
     let length = length.ok_or(bincode::error::EncodeError::Other("the record is too long"))?;
     let sum = crc32c::crc32c(&buffer[HEAD..]);
     buffer[..4].copy_from_slice(&length.to_le_bytes());
@@ -181,10 +228,16 @@ fn encode(record: &Record, buffer: &mut Vec<u8>) -> Result<(), JournalError> {
 
 /// Applies whole records; returns where they end, and how many there were.
 fn replay(bytes: &[u8], state: &mut State) -> (usize, usize) {
-    let mut at = if bytes.starts_with(&MAGIC) { MAGIC.len() } else { 0 };
+    let mut at = if bytes.starts_with(&MAGIC) {
+        MAGIC.len()
+    } else {
+        0
+    };
     let mut records = 0;
     while at > 0 {
-        let Some((record, length)) = decode(&bytes[at..]) else { break };
+        let Some((record, length)) = decode(&bytes[at..]) else {
+            break;
+        };
         state.apply(record);
         at += length;
         records += 1;
@@ -196,7 +249,9 @@ fn decode(bytes: &[u8]) -> Option<(Record, usize)> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let (sum, rest) = rest.split_first_chunk::<4>()?;
     let length = u32::from_le_bytes(*length) as usize;
-    let payload = rest.get(..length).filter(|_| length > 0 && length <= LONGEST)?;
+    let payload = rest
+        .get(..length)
+        .filter(|_| length > 0 && length <= LONGEST)?;
     if crc32c::crc32c(payload) != u32::from_le_bytes(*sum) {
         return None;
     }
@@ -228,8 +283,16 @@ mod tests {
             fs::write(dir.path().join("state.journal"), &whole[..length]).unwrap();
             let (_, state, recovery) = Journal::open(dir.path()).unwrap();
             let records = length.saturating_sub(MAGIC.len()) / record;
-            assert_eq!((recovery.records, state.next), (records, records as u64), "{length}");
-            let cut = if length < MAGIC.len() { length } else { (length - MAGIC.len()) % record };
+            assert_eq!(
+                (recovery.records, state.next),
+                (records, records as u64),
+                "{length}"
+            );
+            let cut = if length < MAGIC.len() {
+                length
+            } else {
+                (length - MAGIC.len()) % record
+            };
             assert_eq!(recovery.cut_bytes, cut);
             let (_, _, again) = Journal::open(dir.path()).unwrap();
             assert_eq!(again.cut_bytes, 0);
@@ -246,6 +309,20 @@ mod tests {
             let mut state = State::default();
             let (good, _) = replay(&damaged, &mut state);
             assert!(good <= bit / 8, "bit {bit}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_at_all_make_it_panic(bytes: Vec<u8>, honest: bool) {
+            let mut file = MAGIC.to_vec();
+            if honest {
+                // A good checksum over anything: what a program of another version may have written.
+                file.extend(u32::try_from(bytes.len()).unwrap().to_le_bytes());
+                file.extend(crc32c::crc32c(&bytes).to_le_bytes());
+            }
+            file.extend(bytes);
+            replay(&file, &mut State::default());
         }
     }
 
@@ -270,9 +347,15 @@ mod tests {
     fn a_folder_has_one_user_and_one_format() {
         let dir = tempfile::tempdir().unwrap();
         let journal = Journal::open(dir.path()).unwrap();
-        assert!(matches!(Journal::open(dir.path()), Err(JournalError::Busy(_))));
+        assert!(matches!(
+            Journal::open(dir.path()),
+            Err(JournalError::Busy(_))
+        ));
         drop(journal);
         fs::write(dir.path().join("state.journal"), b"something else").unwrap();
-        assert!(matches!(Journal::open(dir.path()), Err(JournalError::Foreign(_))));
+        assert!(matches!(
+            Journal::open(dir.path()),
+            Err(JournalError::Foreign(_))
+        ));
     }
 }

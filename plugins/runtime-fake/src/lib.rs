@@ -134,7 +134,9 @@ impl Fake {
     /// Opens a node with a clock of the caller's: a later generation goes on in the time of an earlier one.
     pub fn open_at(dir: PathBuf, settings: Settings, clock: Clock) -> Result<Fake, OpenError> {
         tokio::runtime::Handle::try_current().map_err(|_| OpenError::NoRuntime)?;
-        Ok(Fake { shared: shared::Shared::open(&dir, settings, clock)? })
+        Ok(Fake {
+            shared: shared::Shared::open(&dir, settings, clock)?,
+        })
     }
 
     /// Returns CRI's RuntimeService of this node.
@@ -172,7 +174,11 @@ impl Fake {
     /// Kills a container, as if somebody had sent its process SIGKILL; returns whether it ran.
     pub fn kill(&self, container_id: &str) -> bool {
         let mut node = self.shared.node();
-        let found = node.container(container_id).ok().filter(|(_, container)| container.running()).map(|(seq, _)| seq);
+        let found = node
+            .container(container_id)
+            .ok()
+            .filter(|(_, container)| container.running())
+            .map(|(seq, _)| seq);
         found.map(|seq| node.kill(seq)).is_some()
     }
 }
@@ -181,8 +187,13 @@ impl Fake {
 pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
     let settings: Settings = setup.parse()?;
     let fake = Fake::open(setup.dir.clone(), settings)?;
-    setup.health.attribute("backend", concat!("simulated containers ", env!("CARGO_PKG_VERSION")));
-    setup.health.attribute("records read", fake.recovery().records.to_string());
+    setup.health.attribute(
+        "backend",
+        concat!("simulated containers ", env!("CARGO_PKG_VERSION")),
+    );
+    setup
+        .health
+        .attribute("records read", fake.recovery().records.to_string());
     setup.health.healthy();
     Ok(fake.routes())
 }

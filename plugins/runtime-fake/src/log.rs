@@ -21,13 +21,16 @@ impl Log {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
-        Ok(Log { file: OpenOptions::new().create(true).append(true).open(path)? })
+        Ok(Log {
+            file: OpenOptions::new().create(true).append(true).open(path)?,
+        })
     }
 
     /// Writes text, line by line.
     pub(crate) fn write(&mut self, at: i64, stream: Stream, text: &str) -> io::Result<()> {
         let mut out = Vec::with_capacity(text.len() + 64);
-        text.split('\n').for_each(|line| add_line(&mut out, at, stream, line.as_bytes()));
+        text.split('\n')
+            .for_each(|line| add_line(&mut out, at, stream, line.as_bytes()));
         self.file.write_all(&out)
     }
 }
@@ -62,7 +65,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b/0.log");
         let mut log = Log::open(&path).unwrap();
-        log.write(1_767_323_045_000_000_007, Stream::Stdout, "one\ntwo").unwrap();
+        log.write(1_767_323_045_000_000_007, Stream::Stdout, "one\ntwo")
+            .unwrap();
         log.write(0, Stream::Stderr, &"x".repeat(PART + 1)).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         let lines: Vec<_> = text.lines().collect();

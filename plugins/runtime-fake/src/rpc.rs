@@ -5,7 +5,17 @@ use strum::{EnumCount, EnumString, IntoStaticStr, VariantNames};
 
 /// One call of CRI v1.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EnumCount, EnumString, IntoStaticStr, VariantNames,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    EnumCount,
+    EnumString,
+    IntoStaticStr,
+    VariantNames,
 )]
 #[allow(missing_docs, reason = "the names are CRI's own")]
 pub enum Rpc {
@@ -85,7 +95,10 @@ impl Calls {
 
 fn unknown<E: de::Error>(name: &str) -> E {
     let shown: String = name.chars().take(64).collect();
-    E::custom(format!("{shown:?} is not a call of CRI: expected one of {}", Rpc::VARIANTS.join(", ")))
+    E::custom(format!(
+        "{shown:?} is not a call of CRI: expected one of {}",
+        Rpc::VARIANTS.join(", ")
+    ))
 }
 
 impl<'de> Deserialize<'de> for Rpc {

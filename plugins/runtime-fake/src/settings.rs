@@ -44,7 +44,10 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Settings {
-            images: vec!["localhost/pause:latest".into(), "localhost/busybox:latest".into()],
+            images: vec![
+                "localhost/pause:latest".into(),
+                "localhost/busybox:latest".into(),
+            ],
             ip_range: Range::default(),
             runtime_handlers: vec!["fake".to_owned()],
             delays: BTreeMap::new(),
@@ -153,7 +156,10 @@ impl<'de> Deserialize<'de> for FaultCode {
         found.map(|(_, code)| FaultCode(*code)).ok_or_else(|| {
             let names: Vec<_> = CODES.iter().map(|(known, _)| *known).collect();
             let shown: String = name.chars().take(64).collect();
-            de::Error::custom(format!("{shown:?} is not a gRPC code: expected one of {}", names.join(", ")))
+            de::Error::custom(format!(
+                "{shown:?} is not a gRPC code: expected one of {}",
+                names.join(", ")
+            ))
         })
     }
 }
@@ -195,9 +201,19 @@ impl From<ImageForm> for ImageSetting {
     fn from(form: ImageForm) -> Self {
         match form {
             ImageForm::Name(name) => name.as_str().into(),
-            ImageForm::Full { name, size, uid, username, command } => {
-                ImageSetting { name, size, uid, username, command }
-            }
+            ImageForm::Full {
+                name,
+                size,
+                uid,
+                username,
+                command,
+            } => ImageSetting {
+                name,
+                size,
+                uid,
+                username,
+                command,
+            },
         }
     }
 }
@@ -205,7 +221,13 @@ impl From<ImageForm> for ImageSetting {
 impl From<&str> for ImageSetting {
     fn from(name: &str) -> Self {
         let name = name.to_owned();
-        ImageSetting { name, size: None, uid: None, username: String::new(), command: Vec::new() }
+        ImageSetting {
+            name,
+            size: None,
+            uid: None,
+            username: String::new(),
+            command: Vec::new(),
+        }
     }
 }
 
@@ -223,7 +245,10 @@ mod tests {
                        {"call": "*", "every": 10, "hang": true, "after_effect": true}]
         }"#;
         let settings = Settings::from_json(json).unwrap();
-        assert_eq!(settings.delays[&Rpc::RunPodSandbox].0, Duration::from_millis(50));
+        assert_eq!(
+            settings.delays[&Rpc::RunPodSandbox].0,
+            Duration::from_millis(50)
+        );
         assert_eq!(settings.faults[0].code, Some(FaultCode(Code::Unavailable)));
         assert_eq!(settings.faults[1].call, Calls::All);
         assert_eq!(settings.images[1].command, ["sleep", "1"]);
@@ -232,12 +257,21 @@ mod tests {
 
     #[test]
     fn a_wrong_configuration_is_refused_by_name() {
-        let refused = |json: &str| Settings::from_json(json.as_bytes()).unwrap_err().to_string();
+        let refused = |json: &str| {
+            Settings::from_json(json.as_bytes())
+                .unwrap_err()
+                .to_string()
+        };
         assert!(refused(r#"{"delay": {}}"#).contains("unknown field `delay`"));
-        assert!(refused(r#"{"delays": {"RunPod": "1s"}}"#).contains("\"RunPod\" is not a call of CRI"));
+        assert!(
+            refused(r#"{"delays": {"RunPod": "1s"}}"#).contains("\"RunPod\" is not a call of CRI")
+        );
         assert!(refused(r#"{"delays": {"Status": "1"}}"#).contains("is not a duration"));
         assert!(refused(r#"{"ip_range": "10.88.0.0"}"#).contains("10.88.0.0"));
-        assert!(refused(r#"{"faults": [{"call": "*", "code": "Nope"}]}"#).contains("is not a gRPC code"));
+        assert!(
+            refused(r#"{"faults": [{"call": "*", "code": "Nope"}]}"#)
+                .contains("is not a gRPC code")
+        );
         assert!(refused(r#"{"faults": [{"call": "*", "nth": 0}]}"#).contains("nonzero"));
     }
 }

@@ -34,7 +34,11 @@ pub(crate) enum Subject {
 
 impl Shared {
     /// Opens a node and begins to carry its programs on.
-    pub(crate) fn open(dir: &Path, settings: Settings, clock: Clock) -> Result<Arc<Shared>, JournalError> {
+    pub(crate) fn open(
+        dir: &Path,
+        settings: Settings,
+        clock: Clock,
+    ) -> Result<Arc<Shared>, JournalError> {
         let faults = Faults::new(settings.clone(), dir.join("faults.json"));
         let (node, recovery) = Node::open(dir, settings, clock)?;
         if let Some(kept) = &recovery.cut_to {
@@ -43,7 +47,13 @@ impl Shared {
         }
         let alarm = node.alarm();
         let mountpoint = dir.display().to_string();
-        let shared = Shared { node: Mutex::new(node), faults: Mutex::new(faults), alarm, mountpoint, recovery };
+        let shared = Shared {
+            node: Mutex::new(node),
+            faults: Mutex::new(faults),
+            alarm,
+            mountpoint,
+            recovery,
+        };
         let shared = Arc::new(shared);
         tokio::spawn(carry_on(Arc::downgrade(&shared), shared.alarm.clone()));
         Ok(shared)
@@ -86,7 +96,9 @@ impl Shared {
         let node = self.node();
         let pod = |seq| {
             let sandbox = node.state.sandboxes.get(&seq);
-            let meta = sandbox.and_then(|sandbox| sandbox.config().metadata).unwrap_or_default();
+            let meta = sandbox
+                .and_then(|sandbox| sandbox.config().metadata)
+                .unwrap_or_default();
             format!("{}/{}", meta.namespace, meta.name)
         };
         match subject {
@@ -114,7 +126,9 @@ impl Drop for Shared {
 async fn carry_on(shared: Weak<Shared>, alarm: Alarm) {
     loop {
         let next = {
-            let Some(shared) = shared.upgrade() else { return };
+            let Some(shared) = shared.upgrade() else {
+                return;
+            };
             let node = shared.node();
             node.next_due().map(|at| node.clock.instant(at))
         };

@@ -1,8 +1,9 @@
 //! Resource use of simulated containers: plausible, the same for the same container at the same time.
 
 use proto::cri::{
-    self, ContainerAttributes, CpuUsage, FilesystemIdentifier, FilesystemUsage, MemoryUsage, NetworkInterfaceUsage,
-    NetworkUsage, PodSandboxAttributes, ProcessUsage, SwapUsage, UInt64Value,
+    self, ContainerAttributes, CpuUsage, FilesystemIdentifier, FilesystemUsage, MemoryUsage,
+    NetworkInterfaceUsage, NetworkUsage, PodSandboxAttributes, ProcessUsage, SwapUsage,
+    UInt64Value,
 };
 
 use crate::node::Node;
@@ -10,7 +11,10 @@ use crate::state::{Container, Phase, Sandbox};
 
 const MEBIBYTE: u64 = 1 << 20;
 
-#[allow(clippy::unnecessary_wraps, reason = "every such field of CRI is optional")]
+#[allow(
+    clippy::unnecessary_wraps,
+    reason = "every such field of CRI is optional"
+)]
 fn some(value: u64) -> Option<UInt64Value> {
     Some(UInt64Value { value })
 }
@@ -25,16 +29,27 @@ struct Use {
 }
 
 fn usage(node: &Node, container: &Container, now: i64) -> Use {
-    let Phase::Running { started, .. } = container.record.phase else { return Use::default() };
+    let Phase::Running { started, .. } = container.record.phase else {
+        return Use::default();
+    };
     let tuning = node.tuning(container);
     let seq = container.record.seq;
     let millis = tuning.cpu_millis.unwrap_or(1 + seq % 5);
     let age = u64::try_from(now.saturating_sub(started)).unwrap_or(0);
-    let resources = container.config().linux.and_then(|linux| linux.resources).unwrap_or_default();
+    let resources = container
+        .config()
+        .linux
+        .and_then(|linux| linux.resources)
+        .unwrap_or_default();
     let limit = u64::try_from(resources.memory_limit_in_bytes).unwrap_or(0);
     let memory = tuning.memory_bytes.unwrap_or((8 + seq % 8) * MEBIBYTE);
     let memory = if limit > 0 { memory.min(limit) } else { memory };
-    Use { cpu_nanos: (age / 1000).saturating_mul(millis), nano_cores: millis.saturating_mul(1_000_000), memory, limit }
+    Use {
+        cpu_nanos: (age / 1000).saturating_mul(millis),
+        nano_cores: millis.saturating_mul(1_000_000),
+        memory,
+        limit,
+    }
 }
 
 fn cpu(used: Use, timestamp: i64) -> CpuUsage {
@@ -62,18 +77,28 @@ fn memory(used: Use, timestamp: i64) -> MemoryUsage {
 fn filesystem(used_bytes: u64, inodes: u64, timestamp: i64, mountpoint: &str) -> FilesystemUsage {
     FilesystemUsage {
         timestamp,
-        fs_id: Some(FilesystemIdentifier { mountpoint: mountpoint.to_owned() }),
+        fs_id: Some(FilesystemIdentifier {
+            mountpoint: mountpoint.to_owned(),
+        }),
         used_bytes: some(used_bytes),
         inodes_used: some(inodes),
     }
 }
 
 /// Returns what a container uses now.
-pub(crate) fn container(node: &Node, container: &Container, mountpoint: &str) -> cri::ContainerStats {
+pub(crate) fn container(
+    node: &Node,
+    container: &Container,
+    mountpoint: &str,
+) -> cri::ContainerStats {
     let now = node.clock.now();
     let used = usage(node, container, now);
     let config = container.config();
-    let files = container.record.files.values().map(|text| text.len() as u64);
+    let files = container
+        .record
+        .files
+        .values()
+        .map(|text| text.len() as u64);
     let written: u64 = 4096 + files.sum::<u64>();
     cri::ContainerStats {
         attributes: Some(ContainerAttributes {
@@ -84,8 +109,17 @@ pub(crate) fn container(node: &Node, container: &Container, mountpoint: &str) ->
         }),
         cpu: Some(cpu(used, now)),
         memory: Some(memory(used, now)),
-        writable_layer: Some(filesystem(written, 1 + container.record.files.len() as u64, now, mountpoint)),
-        swap: Some(SwapUsage { timestamp: now, swap_available_bytes: some(0), swap_usage_bytes: some(0) }),
+        writable_layer: Some(filesystem(
+            written,
+            1 + container.record.files.len() as u64,
+            now,
+            mountpoint,
+        )),
+        swap: Some(SwapUsage {
+            timestamp: now,
+            swap_available_bytes: some(0),
+            swap_usage_bytes: some(0),
+        }),
         io: None,
     }
 }
@@ -93,16 +127,23 @@ pub(crate) fn container(node: &Node, container: &Container, mountpoint: &str) ->
 /// Returns what a pod uses now: the sum of its containers, and a little network.
 pub(crate) fn sandbox(node: &Node, sandbox: &Sandbox, mountpoint: &str) -> cri::PodSandboxStats {
     let now = node.clock.now();
-    let containers = sandbox.containers.iter().filter_map(|seq| node.state.containers.get(seq));
+    let containers = sandbox
+        .containers
+        .iter()
+        .filter_map(|seq| node.state.containers.get(seq));
     let running: Vec<&Container> = containers.filter(|container| container.running()).collect();
-    let total = running.iter().map(|container| usage(node, container, now)).fold(Use::default(), |sum, used| Use {
-        cpu_nanos: sum.cpu_nanos.saturating_add(used.cpu_nanos),
-        nano_cores: sum.nano_cores.saturating_add(used.nano_cores),
-        memory: sum.memory.saturating_add(used.memory),
-        limit: sum.limit.saturating_add(used.limit),
-    });
+    let total = running
+        .iter()
+        .map(|container| usage(node, container, now))
+        .fold(Use::default(), |sum, used| Use {
+            cpu_nanos: sum.cpu_nanos.saturating_add(used.cpu_nanos),
+            nano_cores: sum.nano_cores.saturating_add(used.nano_cores),
+            memory: sum.memory.saturating_add(used.memory),
+            limit: sum.limit.saturating_add(used.limit),
+        });
     let config = sandbox.config();
-    let seconds = u64::try_from(now.saturating_sub(sandbox.record.created)).unwrap_or(0) / 1_000_000_000;
+    let seconds =
+        u64::try_from(now.saturating_sub(sandbox.record.created)).unwrap_or(0) / 1_000_000_000;
     let interface = NetworkInterfaceUsage {
         name: "eth0".to_owned(),
         rx_bytes: some(seconds * 128),
@@ -126,8 +167,14 @@ pub(crate) fn sandbox(node: &Node, sandbox: &Sandbox, mountpoint: &str) -> cri::
             cpu: Some(cpu(total, now)),
             memory: Some(memory(total, now)),
             network,
-            process: Some(ProcessUsage { timestamp: now, process_count: some(1 + running.len() as u64) }),
-            containers: running.iter().map(|one| container(node, one, mountpoint)).collect(),
+            process: Some(ProcessUsage {
+                timestamp: now,
+                process_count: some(1 + running.len() as u64),
+            }),
+            containers: running
+                .iter()
+                .map(|one| container(node, one, mountpoint))
+                .collect(),
             io: None,
         }),
         windows: None,
@@ -135,9 +182,21 @@ pub(crate) fn sandbox(node: &Node, sandbox: &Sandbox, mountpoint: &str) -> cri::
 }
 
 /// Returns what the images, and what the containers, take of the disk.
-pub(crate) fn image_filesystem(node: &Node, mountpoint: &str) -> (FilesystemUsage, FilesystemUsage) {
+pub(crate) fn image_filesystem(
+    node: &Node,
+    mountpoint: &str,
+) -> (FilesystemUsage, FilesystemUsage) {
     let now = node.clock.now();
-    let (count, bytes) = node.state.images.all().fold((0, 0u64), |(count, bytes), image| (count + 1, bytes.saturating_add(image.size)));
+    let (count, bytes) = node
+        .state
+        .images
+        .all()
+        .fold((0, 0u64), |(count, bytes), image| {
+            (count + 1, bytes.saturating_add(image.size))
+        });
     let containers = node.state.containers.len() as u64;
-    (filesystem(bytes, count * 100, now, mountpoint), filesystem(containers * 4096, containers, now, mountpoint))
+    (
+        filesystem(bytes, count * 100, now, mountpoint),
+        filesystem(containers * 4096, containers, now, mountpoint),
+    )
 }

@@ -30,10 +30,14 @@ impl Start {
     /// Reads arguments and environment. To be called before there is a second thread, because
     /// taking the descriptor also takes its variable out of the environment.
     pub(crate) fn read(info: &Info) -> Result<Self, Refusal> {
+        // With a socket handed over, the arguments are the plugin's own affair.
+        if env::var_os("LISTEN_FDS").is_some() {
+            return Self::inherited(info);
+        }
         let arguments = Arguments::read(env::args_os().skip(1))?;
         match arguments.socket {
             Some(ref socket) => Self::by_hand(info, socket.clone(), arguments),
-            None => Self::inherited(info),
+            None => Err(Refusal::new(format!("no socket was handed over; {USAGE}"))),
         }
     }
 

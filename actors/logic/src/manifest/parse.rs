@@ -319,7 +319,7 @@ impl<'a> Document<'a> {
         })
         .map_err(|error| Refusal {
             maybe_yaml: error.is_syntax(),
-            error: malformed(notes.path, &error),
+            error: malformed(&notes.path, &error),
         })
     }
 
@@ -344,7 +344,7 @@ impl<'a> Document<'a> {
                 ignored: notes.ignored,
                 more_documents: true,
             }),
-            (Err(error), _) => Err(malformed(notes.path, &error)),
+            (Err(error), _) => Err(malformed(&notes.path, &error)),
             (Ok(()), None) => Err(ManifestError::Empty),
         }
     }
@@ -379,18 +379,17 @@ impl Notes {
     }
 }
 
-fn malformed(path: String, error: &dyn std::fmt::Display) -> ManifestError {
-    let field = if path.is_empty() || path == "." {
-        "manifest".to_owned()
-    } else {
-        path
-    };
-    let problem = error
-        .to_string()
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ");
-    ManifestError::Malformed { field, problem }
+fn malformed(path: &str, error: &dyn std::fmt::Display) -> ManifestError {
+    /// The YAML reader's advice to programmers.
+    const ADVICE: &str = ", set DuplicateKeyPolicy in Options if acceptable";
+    let known = path.trim_end_matches('?').trim_end_matches('.');
+    let field = if known.is_empty() { "manifest" } else { known };
+    let problem = error.to_string().replace(ADVICE, "");
+    let problem = problem.split_whitespace().collect::<Vec<_>>().join(" ");
+    ManifestError::Malformed {
+        field: field.to_owned(),
+        problem,
+    }
 }
 
 fn path_text(path: &serde_ignored::Path<'_>) -> String {

@@ -1,6 +1,6 @@
 //! App containers of an initialised pod: which start, which stay, which are replaced.
 
-use super::plan::Draft;
+use super::draft::Draft;
 use super::should_start;
 use crate::hash::container_hash;
 use crate::pod::PodView;

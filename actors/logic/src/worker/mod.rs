@@ -5,9 +5,10 @@
 //! is its counterpart at the end of a pod's life. Neither touches anything; both mirror upstream's
 //! kuberuntime_manager.go (`computePodActions`, `killPodWithSyncResult`) at v1.36.
 //!
-//! Room is left for what comes later: sidecars join in [`init`], probe results in [`apps`].
+//! Room is left for what comes later: sidecars join in [`init`], probe results in `apps`.
 
-pub mod apps;
+mod apps;
+mod draft;
 pub mod init;
 pub mod kill;
 pub mod plan;
@@ -51,7 +52,7 @@ pub fn compute_pod_actions(
     observed: &Observed<'_>,
     policy: &Policy,
 ) -> PodPlan {
-    let mut draft = plan::Draft::new(now, pod, observed, policy);
+    let mut draft = draft::Draft::new(now, pod, observed, policy);
     if pod.metadata.deletion_timestamp.is_some() {
         draft.why(
             None,
@@ -95,7 +96,7 @@ pub fn compute_pod_actions(
 }
 
 /// Everything of the pod starts over in a new sandbox, unless there is nothing left to run.
-fn replace_sandbox(draft: &mut plan::Draft<'_>, change: &sandbox::Change<'_>) {
+fn replace_sandbox(draft: &mut draft::Draft<'_>, change: &sandbox::Change<'_>) {
     let (pod, runtime) = (draft.pod, draft.observed.runtime);
     draft.kill_pod();
 

@@ -18,20 +18,21 @@ mod watch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Addr, Context, Exit, TaskId};
 use serde::Serialize;
 
-use self::scan::{Look, Place, SETTLED_AFTER, Scan, Scanner, Stamp, cleaned};
+pub use self::scan::Place;
+use self::scan::{Look, SETTLED_AFTER, Scan, Scanner, Stamp, cleaned};
 pub use self::watch::WatchEnded;
 use self::watch::watch;
 use crate::directory::{self, Source};
 use crate::events::Recorder;
 use crate::sources::complaints::{Complaint, Complaints};
 use crate::sources::manifest::{Refused, sentence};
-use crate::sources::unique::unique;
+use crate::sources::unique::{Unique, unique};
 
 /// It hears its own watch, timers and readings: a handful at a time.
 pub const MAILBOX: usize = 64;
@@ -60,13 +61,10 @@ pub enum Msg {
     /// Begins to watch.
     Watch,
     /// Reads what changed before the watch stood.
-    Watching(WatchedPlace),
+    Watching(Place),
     /// Relies on the period, and tries to watch again.
     Unwatched(WatchEnded),
 }
-
-/// The folder that a watch stands on.
-pub type WatchedPlace = Place;
 
 /// What came of a reading.
 #[derive(Debug)]
@@ -96,8 +94,6 @@ pub struct Files {
     complaints: Complaints,
 
     manifests: BTreeMap<String, Held>,
-    /// Why nothing can be read at all.
-    unreadable: Option<String>,
     /// The pods as they should be told; none until the path was read once.
     desired: Option<Vec<Arc<Pod>>>,
     /// As they were told last.
@@ -105,7 +101,7 @@ pub struct Files {
     reading_since: Option<Instant>,
     read_again: bool,
     settling: bool,
-    watching: Option<WatchedPlace>,
+    watching: Option<Place>,
     watch: Option<TaskId>,
     watch_pause: Duration,
     readings: u64,
@@ -182,7 +178,6 @@ impl Files {
             complaints: Complaints::new(recorder, &node_name),
             node_name,
             manifests: BTreeMap::new(),
-            unreadable: None,
             desired: None,
             told: None,
             reading_since: None,
@@ -213,6 +208,7 @@ impl Files {
             return;
         }
         self.reading_since = Some(ctx.now());
+        self.settling = false;
         self.readings += 1;
         let telling = self.manifests.iter().filter(|(_, held)| held.telling);
         let known = telling.filter_map(|(place, held)| Some((place.clone(), held.stamp?)));
@@ -231,10 +227,9 @@ impl Files {
 
     fn scanned(&mut self, scan: Scan, ctx: &mut Context<Msg>) {
         self.reading_since = None;
-        self.unreadable = None;
         match scan {
             Scan::Missing => self.missing(),
-            Scan::Unreadable(why) => self.unreadable = Some(sentence(&why)),
+            Scan::Unreadable(why) => self.unreadable(&why, ctx),
             Scan::Found { watched, looks } => {
                 self.found(looks, ctx);
                 if self.watching.is_some_and(|place| place != watched) {
@@ -258,6 +253,12 @@ impl Files {
         self.desired = Some(Vec::new());
     }
 
+    /// What was read before stands; at the start nothing does, and so nothing is told.
+    fn unreadable(&mut self, why: &Refused, ctx: &Context<Msg>) {
+        let text = format!("{}: {}", self.path.display(), sentence(why));
+        self.complaints.tell(ctx.wall(), BTreeSet::from([Complaint::Refused { text, version: 0 }]));
+    }
+
     fn found(&mut self, looks: BTreeMap<String, Look>, ctx: &mut Context<Msg>) {
         let mut before = std::mem::take(&mut self.manifests);
         for (place, look) in looks {
@@ -268,9 +269,19 @@ impl Files {
         if self.manifests.values().any(unsettled) && !std::mem::replace(&mut self.settling, true) {
             ctx.after(SETTLED_AFTER, Msg::Changed);
         }
+        let manifests = self.manifests.iter().map(|(place, held)| (place.as_str(), held.pods.as_slice()));
+        let Unique { pods, duplicates } = unique(manifests);
+        self.desired = Some(pods);
+        let mut complaints: BTreeSet<Complaint> =
+            self.manifests.iter().flat_map(|(place, held)| held.complaints(place)).collect();
+        complaints.extend(duplicates.iter().map(|(place, refused)| Complaint::Refused {
+            text: format!("{place}: {}", sentence(refused)),
+            version: self.manifests.get(place).map_or(0, Held::version),
+        }));
+        self.complaints.tell(ctx.wall(), complaints);
     }
 
-    /// Puts the set together, tells what is wrong with it, and hands it on.
+    /// Hands the set on, again and again until there is room for it.
     fn tell(&mut self, ctx: &mut Context<Msg>) {
         let Some(pods) = self.desired.clone() else { return };
         let set = directory::Msg::Set { source: Source::File, pods: pods.clone() };
@@ -295,7 +306,7 @@ impl Files {
         self.watch = Some(ctx.run(async move { Msg::Unwatched(watch(path, addr).await) }));
     }
 
-    fn watch_stands(&mut self, place: WatchedPlace, ctx: &mut Context<Msg>) {
+    fn watch_stands(&mut self, place: Place, ctx: &mut Context<Msg>) {
         self.watching = Some(place);
         self.watch_pause = WATCH_AGAIN;
         self.read(ctx);
@@ -311,5 +322,58 @@ impl Files {
             self.watch_pause = (self.watch_pause * 2).min(WATCH_AGAIN_AT_MOST);
         }
         ctx.after(self.watch_pause, Msg::Watch);
+    }
+}
+
+impl Held {
+    /// What is held after this look at the manifest.
+    fn after(mut self, look: Look, now: SystemTime) -> Held {
+        match look {
+            Look::Unchanged => {
+                self.settled = true;
+                self
+            }
+            Look::Read { stamp, mut manifest } => Held {
+                settled: self.stamp == Some(stamp) || stamp.is_settled(now),
+                telling: stamp.is_telling(now),
+                stamp: Some(stamp),
+                pods: manifest.replace(&self.pods),
+                problems: manifest.problems,
+                warnings: manifest.warnings,
+            },
+            Look::Refused(refused) => Held {
+                settled: true,
+                pods: self.pods,
+                problems: vec![refused],
+                ..Held::default()
+            },
+        }
+    }
+
+    fn complaints(&self, place: &str) -> impl Iterator<Item = Complaint> {
+        let (version, settled) = (self.version(), self.settled);
+        let problems = self.problems.iter().filter(move |_| settled);
+        let refused = problems.map(move |problem| Complaint::Refused {
+            text: format!("{place}: {}", sentence(problem)),
+            version,
+        });
+        let doubtful = self.warnings.iter().map(move |warning| Complaint::Doubtful {
+            text: format!("{place}: {warning}"),
+            version,
+        });
+        refused.chain(doubtful)
+    }
+
+    fn version(&self) -> u64 {
+        self.stamp.map_or(0, |stamp| stamp.version())
+    }
+}
+
+/// The very same pods, in the same order.
+fn same(one: Option<&[Arc<Pod>]>, other: Option<&[Arc<Pod>]>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one.len() == other.len() && one.iter().zip(other).all(|(a, b)| Arc::ptr_eq(a, b)),
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
     }
 }

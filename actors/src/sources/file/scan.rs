@@ -56,7 +56,7 @@ pub(super) enum Look {
 
 /// Which file on which disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub struct Place {
     device: u64,
     inode: u64,
 }

@@ -48,16 +48,24 @@ const fn flag(
     status: Status,
     help: &'static str,
 ) -> Flag {
-    Flag { name, short: None, kind, sets, status, help }
+    Flag {
+        name,
+        short: None,
+        kind,
+        sets,
+        status,
+        help,
+    }
 }
 
-const fn config(
-    name: &'static str,
-    kind: Kind,
-    path: &'static str,
-    help: &'static str,
-) -> Flag {
-    flag(name, kind, Sets::Configuration(path), Status::Deprecated, help)
+const fn config(name: &'static str, kind: Kind, path: &'static str, help: &'static str) -> Flag {
+    flag(
+        name,
+        kind,
+        Sets::Configuration(path),
+        Status::Deprecated,
+        help,
+    )
 }
 
 impl Flag {

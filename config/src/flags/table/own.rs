@@ -14,11 +14,23 @@ const fn old(name: &'static str, kind: Kind, help: &'static str) -> Flag {
 
 /// A flag of cAdvisor's, which the kubelet once took by mistake.
 const fn cadvisor(name: &'static str, kind: Kind) -> Flag {
-    flag(name, kind, Sets::Nothing, Status::Deprecated, "without effect: a flag of cAdvisor's")
+    flag(
+        name,
+        kind,
+        Sets::Nothing,
+        Status::Deprecated,
+        "without effect: a flag of cAdvisor's",
+    )
 }
 
 const fn removed(name: &'static str, kind: Kind, last: &'static str) -> Flag {
-    flag(name, kind, Sets::Nothing, Status::Removed(last), "without effect: removed upstream")
+    flag(
+        name,
+        kind,
+        Sets::Nothing,
+        Status::Removed(last),
+        "without effect: removed upstream",
+    )
 }
 
 const fn ours(name: &'static str, kind: Kind, help: &'static str) -> Flag {

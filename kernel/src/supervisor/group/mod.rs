@@ -113,7 +113,8 @@ impl Group {
         let control = Box::new(move |control| postbox.control(control));
         let path = self.beneath(&spec.id);
         let life = Rc::new(Life::new(&spec, path, Arc::clone(addr.gauge()), control));
-        let engine = context.into_future(Shell::new(addr, Rc::clone(&life), make));
+        let shell = Shell::new(addr, Rc::clone(&life), make);
+        let engine = Box::new(context.into_future(shell));
         let seq = self.reserve();
         let unit = Unit::Actor(Rc::clone(&life));
         self.insert(seq, Child::new(spec.id, spec.restart, unit));

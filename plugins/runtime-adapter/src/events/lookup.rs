@@ -178,7 +178,7 @@ fn found<T>(answer: Result<tonic::Response<T>, Status>) -> Result<Option<T>, Sta
     }
 }
 
-/// Waits in steps of an eighth of the time waited so far: late by an eighth at most, and few questions.
+/// Waits in steps of a sixteenth of the time waited so far: late by so much at most, and few questions.
 #[derive(Debug)]
 struct Patience {
     since: Instant,
@@ -196,7 +196,7 @@ impl Patience {
         if waited >= self.within {
             return false;
         }
-        tokio::time::sleep((waited / 8).clamp(SHORTEST_STEP, LONGEST_STEP)).await;
+        tokio::time::sleep((waited / 16).clamp(SHORTEST_STEP, LONGEST_STEP)).await;
         true
     }
 }

@@ -10,15 +10,12 @@ mod lookup;
 mod memory;
 mod translator;
 
-use std::convert::Infallible;
 use std::time::Duration;
 
-use futures_util::stream::{self, BoxStream, StreamExt};
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use futures_util::stream::{self, StreamExt};
 use http::{Request, Response};
-use http_body_util::{BodyStream, StreamBody};
-use hyper::body::{Bytes, Frame, Incoming};
-use prost::Message;
+use http_body_util::BodyStream;
+use hyper::body::{Frame, Incoming};
 use proto::cri::ContainerEventResponse;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tonic::body::Body;
@@ -26,15 +23,14 @@ use tonic::{Code, Status};
 
 use crate::backend::{Backend, Connected};
 use crate::configuration::Flavour;
-use crate::relay::{Relay, trailers};
+use crate::grpc::{self, Frames};
+use crate::relay::Relay;
 
 /// The method that this module answers.
 pub(crate) const PATH: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
 
 /// A runtime that has no events says so within microseconds.
 const REFUSES_WITHIN: Duration = Duration::from_millis(100);
-
-type Frames = BoxStream<'static, Result<Frame<Bytes>, Infallible>>;
 
 /// Answers with the runtime's own events.
 pub(crate) async fn native(
@@ -53,10 +49,10 @@ pub(crate) async fn native(
                 Err(error) => ended(&crate::backend::lost(&place, error)),
             }
         };
-        return Ok(head(stream::once(late).flatten().boxed()));
+        return Ok(grpc::answer(stream::once(late).flatten().boxed()));
     };
     let answer = answer.map_err(|error| backend.lost(error))?;
-    match refusal(answer.headers()) {
+    match grpc::ended(answer.headers()) {
         Some(Code::Unimplemented) if backend.configuration().flavour == Flavour::Containerd => {
             translated(backend, connected, permit).await
         }
@@ -78,11 +74,11 @@ pub(crate) async fn translated(
     let frames = stream::unfold(Some((events, permit)), |open| async move {
         let (mut events, permit) = open?;
         Some(match next(&mut events).await {
-            Ok(event) => (Ok(Frame::data(framed(&event))), Some((events, permit))),
-            Err(status) => (Ok(Frame::trailers(trailers(&status))), None),
+            Ok(event) => (Ok(grpc::message(&event)), Some((events, permit))),
+            Err(status) => (Ok(Frame::trailers(grpc::trailers(&status))), None),
         })
     });
-    Ok(head(frames.boxed()))
+    Ok(grpc::answer(frames.boxed()))
 }
 
 async fn next(
@@ -92,26 +88,10 @@ async fn next(
     events.recv().await.unwrap_or_else(gone)
 }
 
-/// A gRPC message: not compressed, its length, its bytes.
-fn framed(event: &ContainerEventResponse) -> Bytes {
-    let length = event.encoded_len();
-    let mut frame = Vec::with_capacity(5 + length);
-    frame.push(0);
-    frame.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
-    frame.extend_from_slice(&event.encode_to_vec());
-    frame.into()
-}
-
-fn head(frames: Frames) -> Response<Body> {
-    let mut answer = Response::new(Body::new(StreamBody::new(frames)));
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    answer
-}
-
 /// What is left of an answer whose head has been given already.
 fn rest(answer: Response<Incoming>, place: String, permit: OwnedSemaphorePermit) -> Frames {
     let (parts, body) = answer.into_parts();
-    if refusal(&parts.headers).is_some() {
+    if grpc::ended(&parts.headers).is_some() {
         // An answer of trailers alone carries them in its head.
         return stream::once(async move { Ok(Frame::trailers(parts.headers)) }).boxed();
     }
@@ -119,11 +99,6 @@ fn rest(answer: Response<Incoming>, place: String, permit: OwnedSemaphorePermit)
 }
 
 fn ended(status: &Status) -> Frames {
-    let frame = Frame::trailers(trailers(status));
+    let frame = Frame::trailers(grpc::trailers(status));
     stream::once(async move { Ok(frame) }).boxed()
-}
-
-/// The code of an answer that ended with its head.
-fn refusal(headers: &HeaderMap) -> Option<Code> {
-    headers.get(Status::GRPC_STATUS).map(|code| Code::from_bytes(code.as_bytes()))
 }

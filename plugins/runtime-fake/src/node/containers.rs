@@ -4,7 +4,8 @@ use std::path::Path;
 
 use prost::Message;
 use proto::cri::{
-    ContainerConfig, ContainerEventType, CreateContainerRequest, LinuxContainerResources, UpdateContainerResourcesRequest,
+    ContainerConfig, ContainerEventType, CreateContainerRequest, LinuxContainerResources,
+    UpdateContainerResourcesRequest,
 };
 use tokio::sync::oneshot;
 
@@ -20,14 +21,24 @@ impl Node {
     /// Finds a container by its id.
     pub(crate) fn container(&self, id: &str) -> Result<(Seq, &Container), Refusal> {
         let found = self.state.find_container(id);
-        let found = found.and_then(|seq| self.state.containers.get(&seq).map(|container| (seq, container)));
-        found.ok_or_else(|| Refusal::NotFound { what: "container", id: id.to_owned() })
+        let found = found.and_then(|seq| {
+            self.state
+                .containers
+                .get(&seq)
+                .map(|container| (seq, container))
+        });
+        found.ok_or_else(|| Refusal::NotFound {
+            what: "container",
+            id: id.to_owned(),
+        })
     }
 
     /// Returns what annotations say about a container.
     pub(crate) fn tuning(&self, container: &Container) -> Tuning {
         let sandbox = self.state.sandboxes.get(&container.record.sandbox);
-        let pod = sandbox.map(|sandbox| sandbox.config().annotations).unwrap_or_default();
+        let pod = sandbox
+            .map(|sandbox| sandbox.config().annotations)
+            .unwrap_or_default();
         Tuning::of(&pod, &container.config()).unwrap_or_default()
     }
 
@@ -36,7 +47,12 @@ impl Node {
         let (sandbox_seq, sandbox) = self.sandbox(&request.pod_sandbox_id)?;
         if !sandbox.ready() {
             let id = request.pod_sandbox_id;
-            return Err(Refusal::WrongState { what: "sandbox", id, state: "not ready", expected: "ready" });
+            return Err(Refusal::WrongState {
+                what: "sandbox",
+                id,
+                state: "not ready",
+                expected: "ready",
+            });
         }
         let mut config = request.config.ok_or(Refusal::Missing { field: "config" })?;
         let sandbox_config = sandbox.config();
@@ -44,20 +60,37 @@ impl Node {
             return Err(Refusal::Scripted(error));
         }
         let name = container_name(&config, &sandbox.record.name)?;
-        let wanted = config.image.as_ref().map(|image| image.image.clone()).unwrap_or_default();
-        let image = self.state.images.find(&wanted).ok_or(Refusal::NoImage(wanted))?;
+        let wanted = config
+            .image
+            .as_ref()
+            .map(|image| image.image.clone())
+            .unwrap_or_default();
+        let image = self
+            .state
+            .images
+            .find(&wanted)
+            .ok_or(Refusal::NoImage(wanted))?;
         let image_id = image.id.as_str().into();
         if config.command.is_empty() && config.args.is_empty() {
             config.args.clone_from(&image.command);
         }
         if let Some(by) = self.state.named(&name) {
-            return Err(Refusal::NameTaken { name, by: self.state.id(by) });
+            return Err(Refusal::NameTaken {
+                name,
+                by: self.state.id(by),
+            });
         }
-        let given = request.sandbox_config.map(|config| config.log_directory).filter(|folder| !folder.is_empty());
+        let given = request
+            .sandbox_config
+            .map(|config| config.log_directory)
+            .filter(|folder| !folder.is_empty());
         let folder = given.unwrap_or(sandbox_config.log_directory);
         let log = match folder.is_empty() || config.log_path.is_empty() {
             true => String::new(),
-            false => Path::new(&folder).join(&config.log_path).display().to_string(),
+            false => Path::new(&folder)
+                .join(&config.log_path)
+                .display()
+                .to_string(),
         };
         let seq = self.state.next;
         self.commit(Record::Container(ContainerRecord {
@@ -71,7 +104,11 @@ impl Node {
             files: Files::new(),
             phase: Phase::Created,
         }))?;
-        self.tell(seq, Some(sandbox_seq), ContainerEventType::ContainerCreatedEvent);
+        self.tell(
+            seq,
+            Some(sandbox_seq),
+            ContainerEventType::ContainerCreatedEvent,
+        );
         Ok(self.state.id(seq))
     }
 
@@ -84,42 +121,83 @@ impl Node {
             Phase::Exited { .. } => Some("exited"),
         };
         if let Some(state) = state {
-            return Err(Refusal::WrongState { what: "container", id: id.to_owned(), state, expected: "created" });
+            return Err(Refusal::WrongState {
+                what: "container",
+                id: id.to_owned(),
+                state,
+                expected: "created",
+            });
         }
         let sandbox = container.record.sandbox;
-        if !self.state.sandboxes.get(&sandbox).is_some_and(|sandbox| sandbox.ready()) {
+        if !self
+            .state
+            .sandboxes
+            .get(&sandbox)
+            .is_some_and(|sandbox| sandbox.ready())
+        {
             let id = self.state.id(sandbox);
-            return Err(Refusal::WrongState { what: "sandbox", id, state: "not ready", expected: "ready" });
+            return Err(Refusal::WrongState {
+                what: "sandbox",
+                id,
+                state: "not ready",
+                expected: "ready",
+            });
         }
         if let Some(error) = self.tuning(container).start_error {
             return self.fail_start(seq, error);
         }
         self.open_log(seq)?;
-        let started = self.stamp();
-        self.commit(Record::Phase { seq, at: started, phase: Phase::Running { started, machine: Machine::new(started) } })?;
-        self.tell(seq, Some(sandbox), ContainerEventType::ContainerStartedEvent);
-        self.turn(seq, self.clock.now().max(started));
+        let started = self.clock.now();
+        self.commit(Record::Phase {
+            seq,
+            at: started,
+            phase: Phase::Running {
+                started,
+                machine: Machine::new(started),
+            },
+        })?;
+        self.tell(
+            seq,
+            Some(sandbox),
+            ContainerEventType::ContainerStartedEvent,
+        );
+        self.turn(seq, started);
         Ok(())
     }
 
     /// Ends a container that could not start, as containerd does: exit code 128 and why.
     fn fail_start(&mut self, seq: Seq, why: String) -> Result<(), Refusal> {
-        let finished = self.stamp();
+        let finished = self.clock.now();
         let message = why.as_str().into();
-        let phase = Phase::Exited { started: 0, finished, code: 128, reason: "StartError".into(), message };
-        self.commit(Record::Phase { seq, at: finished, phase })?;
+        let phase = Phase::Exited {
+            started: 0,
+            finished,
+            code: 128,
+            reason: "StartError".into(),
+            message,
+        };
+        self.commit(Record::Phase {
+            seq,
+            at: finished,
+            phase,
+        })?;
         self.ended(seq);
         Err(Refusal::Scripted(why))
     }
 
     /// Makes the log file, and keeps it open for a container that may write to it.
     fn open_log(&mut self, seq: Seq) -> Result<(), Refusal> {
-        let Some(container) = self.state.containers.get(&seq) else { return Ok(()) };
+        let Some(container) = self.state.containers.get(&seq) else {
+            return Ok(());
+        };
         let path = Path::new(&*container.record.log);
         if path.as_os_str().is_empty() {
             return Ok(());
         }
-        let log = Log::open(path).map_err(|source| Refusal::Log { path: path.to_owned(), source })?;
+        let log = Log::open(path).map_err(|source| Refusal::Log {
+            path: path.to_owned(),
+            source,
+        })?;
         if container.program.speaks() {
             self.logs.insert(seq, log);
         }
@@ -131,7 +209,12 @@ impl Node {
         let (seq, container) = self.container(id)?;
         if !container.running() {
             let id = id.to_owned();
-            return Err(Refusal::WrongState { what: "container", id, state: "not running", expected: "running" });
+            return Err(Refusal::WrongState {
+                what: "container",
+                id,
+                state: "not running",
+                expected: "running",
+            });
         }
         self.open_log(seq)
     }
@@ -139,7 +222,10 @@ impl Node {
     /// Sends a container the signal that it is stopped by; returns what resolves when it has ended.
     /// One that does not run, or is gone, has ended.
     pub(crate) fn begin_stop(&mut self, id: &str) -> Option<(Seq, oneshot::Receiver<()>)> {
-        let (seq, container) = self.container(id).ok().filter(|(_, container)| container.running())?;
+        let (seq, container) = self
+            .container(id)
+            .ok()
+            .filter(|(_, container)| container.running())?;
         let number = signal::of_cri(container.config().stop_signal());
         let ending = self.ending(seq);
         self.signal(seq, number);
@@ -153,10 +239,15 @@ impl Node {
 
     /// Sends a signal to a container's first process.
     pub(crate) fn signal(&mut self, seq: Seq, number: u8) {
-        let now = self.stamp();
-        let Some(container) = self.state.containers.get_mut(&seq) else { return };
+        let now = self.clock.now();
+        let Some(container) = self.state.containers.get_mut(&seq) else {
+            return;
+        };
         let manners = container.program.manners.clone();
-        if !container.machine().is_some_and(|machine| machine.receive(number, now, manners.as_deref())) {
+        if !container
+            .machine()
+            .is_some_and(|machine| machine.receive(number, now, manners.as_deref()))
+        {
             return;
         }
         self.turn(seq, now);
@@ -167,13 +258,19 @@ impl Node {
 
     /// Removes a container, killed first if it runs. One that is gone is no error.
     pub(crate) fn remove(&mut self, id: &str) -> Result<(), Refusal> {
-        let Some(seq) = self.state.find_container(id) else { return Ok(()) };
+        let Some(seq) = self.state.find_container(id) else {
+            return Ok(());
+        };
         self.kill(seq);
         self.discard(seq)
     }
 
     pub(super) fn discard(&mut self, seq: Seq) -> Result<(), Refusal> {
-        let sandbox = self.state.containers.get(&seq).map(|container| container.record.sandbox);
+        let sandbox = self
+            .state
+            .containers
+            .get(&seq)
+            .map(|container| container.record.sandbox);
         self.await_turn(seq, None);
         self.commit(Record::ContainerRemoved { seq })?;
         self.logs.remove(&seq);
@@ -183,16 +280,36 @@ impl Node {
     }
 
     /// Changes the resources of a container that has not ended; what is not named stays.
-    pub(crate) fn update(&mut self, request: UpdateContainerResourcesRequest) -> Result<(), Refusal> {
+    pub(crate) fn update(
+        &mut self,
+        request: UpdateContainerResourcesRequest,
+    ) -> Result<(), Refusal> {
         let (seq, container) = self.container(&request.container_id)?;
         if matches!(container.record.phase, Phase::Exited { .. }) {
             let id = request.container_id;
-            return Err(Refusal::WrongState { what: "container", id, state: "exited", expected: "created or running" });
+            return Err(Refusal::WrongState {
+                what: "container",
+                id,
+                state: "exited",
+                expected: "created or running",
+            });
         }
-        let Some(new) = request.linux else { return Ok(()) };
+        let Some(new) = request.linux else {
+            return Ok(());
+        };
         let mut config = container.config();
-        merge(config.linux.get_or_insert_default().resources.get_or_insert_default(), new);
-        Ok(self.commit(Record::ContainerConfig { seq, config: config.encode_to_vec() })?)
+        merge(
+            config
+                .linux
+                .get_or_insert_default()
+                .resources
+                .get_or_insert_default(),
+            new,
+        );
+        Ok(self.commit(Record::ContainerConfig {
+            seq,
+            config: config.encode_to_vec(),
+        })?)
     }
 }
 
@@ -203,11 +320,23 @@ fn merge(old: &mut LinuxContainerResources, new: LinuxContainerResources) {
         (&mut old.cpu_shares, new.cpu_shares),
         (&mut old.memory_limit_in_bytes, new.memory_limit_in_bytes),
         (&mut old.oom_score_adj, new.oom_score_adj),
-        (&mut old.memory_swap_limit_in_bytes, new.memory_swap_limit_in_bytes),
+        (
+            &mut old.memory_swap_limit_in_bytes,
+            new.memory_swap_limit_in_bytes,
+        ),
     ];
-    numbers.into_iter().filter(|(_, new)| *new != 0).for_each(|(old, new)| *old = new);
-    let texts = [(&mut old.cpuset_cpus, new.cpuset_cpus), (&mut old.cpuset_mems, new.cpuset_mems)];
-    texts.into_iter().filter(|(_, new)| !new.is_empty()).for_each(|(old, new)| *old = new);
+    numbers
+        .into_iter()
+        .filter(|(_, new)| *new != 0)
+        .for_each(|(old, new)| *old = new);
+    let texts = [
+        (&mut old.cpuset_cpus, new.cpuset_cpus),
+        (&mut old.cpuset_mems, new.cpuset_mems),
+    ];
+    texts
+        .into_iter()
+        .filter(|(_, new)| !new.is_empty())
+        .for_each(|(old, new)| *old = new);
     if !new.hugepage_limits.is_empty() {
         old.hugepage_limits = new.hugepage_limits;
     }
@@ -215,9 +344,13 @@ fn merge(old: &mut LinuxContainerResources, new: LinuxContainerResources) {
 }
 
 fn container_name(config: &ContainerConfig, sandbox: &str) -> Result<String, Refusal> {
-    let meta = config.metadata.as_ref().ok_or(Refusal::Missing { field: "config.metadata" })?;
+    let meta = config.metadata.as_ref().ok_or(Refusal::Missing {
+        field: "config.metadata",
+    })?;
     if meta.name.is_empty() {
-        return Err(Refusal::Missing { field: "config.metadata.name" });
+        return Err(Refusal::Missing {
+            field: "config.metadata.name",
+        });
     }
     // Without the sandbox's own attempt: a container of a pod is one of a kind over all its sandboxes.
     let pod = sandbox.rsplit_once('_').map_or(sandbox, |(pod, _)| pod);

@@ -29,18 +29,27 @@ impl Node {
         }
         if !container.running() {
             let id = request.container_id.clone();
-            return Err(Refusal::WrongState { what: "container", id, state: "not running", expected: "running" });
+            return Err(Refusal::WrongState {
+                what: "container",
+                id,
+                state: "not running",
+                expected: "running",
+            });
         }
         let ruled = self.tuning(container).exec_exit_code;
         let config = container.config();
         let variable = |name: &str| {
             let found = config.envs.iter().rev().find(|env| env.key == name);
-            found.map(|env| String::from_utf8_lossy(&env.value).into_owned()).unwrap_or_default()
+            found
+                .map(|env| String::from_utf8_lossy(&env.value).into_owned())
+                .unwrap_or_default()
         };
         let program = compile::program(&request.cmd, Role::Exec, &variable);
         let start = self.clock.now();
         let time = u64::try_from(request.timeout).ok().filter(|time| *time > 0);
-        let until = time.map_or(i64::MAX, |time| start.saturating_add(nanos(std::time::Duration::from_secs(time))));
+        let until = time.map_or(i64::MAX, |time| {
+            start.saturating_add(nanos(std::time::Duration::from_secs(time)))
+        });
 
         let mut files = container.record.files.clone();
         let mut response = ExecSyncResponse::default();
@@ -59,7 +68,9 @@ impl Node {
         if files != container.record.files {
             self.commit(Record::Files { seq, files })?;
         }
-        signals.into_iter().for_each(|number| self.signal(seq, number));
+        signals
+            .into_iter()
+            .for_each(|number| self.signal(seq, number));
         let answer = match progress {
             Progress::Ended(end) => {
                 response.exit_code = ruled.unwrap_or(end.code);
@@ -67,6 +78,9 @@ impl Node {
             }
             Progress::Waits(_) | Progress::Forever => None,
         };
-        Ok(Executed { container: seq, answer })
+        Ok(Executed {
+            container: seq,
+            answer,
+        })
     }
 }

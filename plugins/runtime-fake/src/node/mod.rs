@@ -56,7 +56,11 @@ pub(crate) struct Node {
 
 impl Node {
     /// Opens the node that a folder holds, or makes a new one.
-    pub(crate) fn open(dir: &Path, settings: Settings, clock: Clock) -> Result<(Node, Recovery), JournalError> {
+    pub(crate) fn open(
+        dir: &Path,
+        settings: Settings,
+        clock: Clock,
+    ) -> Result<(Node, Recovery), JournalError> {
         let (journal, state, recovery) = Journal::open(dir)?;
         let clock = clock.not_before(state.latest);
         let mut node = Node {
@@ -98,13 +102,16 @@ impl Node {
     fn commit(&mut self, record: Record) -> Result<(), JournalError> {
         self.journal.append(&record)?;
         self.state.apply(record);
-        if self.journal.is_mostly_history() {
-            self.journal.compact(&self.state)?;
+        if self.journal.is_mostly_history()
+            && let Err(error) = self.journal.compact(&self.state)
+        {
+            tracing::warn!(%error, "the journal cannot be compacted and grows on");
         }
         Ok(())
     }
 
-    /// Returns the time now, later than every time that was recorded: no two things are of one age.
+    /// Returns the time at which something is made, later than every time that was recorded: no two
+    /// attempts are of one age, which under a paused clock they else would be.
     fn stamp(&self) -> i64 {
         self.clock.now().max(self.state.latest.saturating_add(1))
     }
@@ -113,7 +120,11 @@ impl Node {
     pub(crate) fn catch_up(&mut self) {
         let now = self.clock.now();
         // One turn each: a program with no end of work must not keep the others waiting.
-        let due: Vec<Seq> = self.due.range(..=(now, Seq::MAX)).map(|(_, seq)| *seq).collect();
+        let due: Vec<Seq> = self
+            .due
+            .range(..=(now, Seq::MAX))
+            .map(|(_, seq)| *seq)
+            .collect();
         due.into_iter().for_each(|seq| self.turn(seq, now));
     }
 
@@ -124,9 +135,15 @@ impl Node {
 
     /// Carries on one container's program as far as it is due, and records how far it came.
     fn turn(&mut self, seq: Seq, now: i64) {
-        let Some(container) = self.state.containers.get_mut(&seq) else { return };
-        let Container { record, program, .. } = container;
-        let Phase::Running { machine, .. } = &mut record.phase else { return };
+        let Some(container) = self.state.containers.get_mut(&seq) else {
+            return;
+        };
+        let Container {
+            record, program, ..
+        } = container;
+        let Phase::Running { machine, .. } = &mut record.phase else {
+            return;
+        };
         let (logs, path) = (&mut self.logs, &record.log);
         let mut write = |at: i64, stream: Stream, text: &str| {
             if let Err(error) = write_log(logs, seq, path, at, stream, text) {
@@ -148,10 +165,21 @@ impl Node {
 
     /// Writes down where a running container is. Its steps have been made: there is no way back.
     fn record_progress(&mut self, seq: Seq) -> Result<(), JournalError> {
-        let Some(container) = self.state.containers.get(&seq).filter(|container| container.running()) else { return Ok(()) };
+        let Some(container) = self
+            .state
+            .containers
+            .get(&seq)
+            .filter(|container| container.running())
+        else {
+            return Ok(());
+        };
         let phase = container.record.phase.clone();
         let files = container.record.files.clone();
-        self.commit(Record::Phase { seq, at: self.state.latest, phase })?;
+        self.commit(Record::Phase {
+            seq,
+            at: self.state.latest,
+            phase,
+        })?;
         if !files.is_empty() {
             self.commit(Record::Files { seq, files })?;
         }
@@ -159,7 +187,9 @@ impl Node {
     }
 
     fn await_turn(&mut self, seq: Seq, at: Option<i64>) {
-        let Some(container) = self.state.containers.get_mut(&seq) else { return };
+        let Some(container) = self.state.containers.get_mut(&seq) else {
+            return;
+        };
         if container.due == at {
             return;
         }
@@ -176,12 +206,37 @@ impl Node {
 
     /// Records the end of a container and tells everybody.
     fn end(&mut self, seq: Seq, end: End) {
-        let Some(container) = self.state.containers.get(&seq) else { return };
-        let Phase::Running { started, .. } = container.record.phase else { return };
-        let ruled = container.program.manners.as_ref().and_then(|manners| manners.exit_reason.clone()).filter(|_| end.own);
-        let reason = ruled.unwrap_or_else(|| if end.code == 0 { "Completed".into() } else { "Error".into() });
-        let phase = Phase::Exited { started, finished: end.at, code: end.code, reason, message: "".into() };
-        if let Err(error) = self.commit(Record::Phase { seq, at: end.at, phase }) {
+        let Some(container) = self.state.containers.get(&seq) else {
+            return;
+        };
+        let Phase::Running { started, .. } = container.record.phase else {
+            return;
+        };
+        let ruled = container
+            .program
+            .manners
+            .as_ref()
+            .and_then(|manners| manners.exit_reason.clone())
+            .filter(|_| end.own);
+        let reason = ruled.unwrap_or_else(|| {
+            if end.code == 0 {
+                "Completed".into()
+            } else {
+                "Error".into()
+            }
+        });
+        let phase = Phase::Exited {
+            started,
+            finished: end.at,
+            code: end.code,
+            reason,
+            message: "".into(),
+        };
+        if let Err(error) = self.commit(Record::Phase {
+            seq,
+            at: end.at,
+            phase,
+        }) {
             tracing::error!(%error, "the end of a container cannot be recorded");
             return self.await_turn(seq, Some(self.clock.now().saturating_add(RETRY)));
         }
@@ -194,15 +249,26 @@ impl Node {
         self.logs.remove(&seq);
         let waiting = self.waiting.remove(&seq).unwrap_or_default();
         // A caller that has gone away is no loss.
-        waiting.into_iter().for_each(|waiter| waiter.send(()).unwrap_or_default());
-        let sandbox = self.state.containers.get(&seq).map(|container| container.record.sandbox);
+        waiting
+            .into_iter()
+            .for_each(|waiter| waiter.send(()).unwrap_or_default());
+        let sandbox = self
+            .state
+            .containers
+            .get(&seq)
+            .map(|container| container.record.sandbox);
         self.tell(seq, sandbox, ContainerEventType::ContainerStoppedEvent);
     }
 
     /// Returns what resolves when the container has ended, or at once if it does not run.
     pub(crate) fn ending(&mut self, seq: Seq) -> oneshot::Receiver<()> {
         let (send, receive) = oneshot::channel();
-        if self.state.containers.get(&seq).is_some_and(Container::running) {
+        if self
+            .state
+            .containers
+            .get(&seq)
+            .is_some_and(Container::running)
+        {
             let waiting = self.waiting.entry(seq).or_default();
             waiting.retain(|waiter| !waiter.is_closed());
             waiting.push(send);
@@ -220,8 +286,11 @@ impl Node {
             container_id: self.state.id(seq),
             container_event_type: what.into(),
             created_at: self.clock.now(),
-            pod_sandbox_status: sandbox.map(|sandbox| convert::sandbox_status(&self.state, sandbox)),
-            containers_statuses: sandbox.map(|sandbox| convert::pod_statuses(&self.state, sandbox)).unwrap_or_default(),
+            pod_sandbox_status: sandbox
+                .map(|sandbox| convert::sandbox_status(&self.state, sandbox)),
+            containers_statuses: sandbox
+                .map(|sandbox| convert::pod_statuses(&self.state, sandbox))
+                .unwrap_or_default(),
         };
         // Nobody listens any more: nobody misses it.
         drop(self.events.send(Arc::new(event)));
@@ -241,7 +310,9 @@ fn write_log(
     }
     let log = match logs.entry(seq) {
         std::collections::btree_map::Entry::Occupied(open) => open.into_mut(),
-        std::collections::btree_map::Entry::Vacant(closed) => closed.insert(Log::open(Path::new(path))?),
+        std::collections::btree_map::Entry::Vacant(closed) => {
+            closed.insert(Log::open(Path::new(path))?)
+        }
     };
     log.write(at, stream, text)
 }

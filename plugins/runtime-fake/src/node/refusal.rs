@@ -23,7 +23,12 @@ pub(crate) enum Refusal {
     #[error("image {0:?} cannot be pulled: no such image")]
     Unpullable(String),
     #[error("{what} {id} is {state}, expected {expected}")]
-    WrongState { what: &'static str, id: String, state: &'static str, expected: &'static str },
+    WrongState {
+        what: &'static str,
+        id: String,
+        state: &'static str,
+        expected: &'static str,
+    },
     #[error("no runtime handler {0:?} is configured")]
     NoHandler(String),
     #[error("no address is free")]
@@ -43,9 +48,13 @@ pub(crate) enum Refusal {
 impl Refusal {
     fn code(&self) -> Code {
         match self {
-            Refusal::NotFound { .. } | Refusal::NoImage(_) | Refusal::Unpullable(_) => Code::NotFound,
+            Refusal::NotFound { .. } | Refusal::NoImage(_) | Refusal::Unpullable(_) => {
+                Code::NotFound
+            }
             Refusal::NameTaken { .. } => Code::AlreadyExists,
-            Refusal::Missing { .. } | Refusal::NoHandler(_) | Refusal::Annotation(_) => Code::InvalidArgument,
+            Refusal::Missing { .. } | Refusal::NoHandler(_) | Refusal::Annotation(_) => {
+                Code::InvalidArgument
+            }
             Refusal::WrongState { .. } => Code::FailedPrecondition,
             Refusal::NoAddress => Code::ResourceExhausted,
             Refusal::Scripted(_) => Code::Unknown,

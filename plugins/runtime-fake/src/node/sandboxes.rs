@@ -1,7 +1,10 @@
 //! What may be done with sandboxes.
 
 use prost::Message;
-use proto::cri::{ContainerEventType, LinuxContainerResources, NamespaceMode, PodSandboxConfig, RunPodSandboxRequest};
+use proto::cri::{
+    ContainerEventType, LinuxContainerResources, NamespaceMode, PodSandboxConfig,
+    RunPodSandboxRequest,
+};
 
 use crate::annotations::SandboxTuning;
 use crate::node::{Node, Refusal};
@@ -11,8 +14,12 @@ impl Node {
     /// Finds a sandbox by its id.
     pub(crate) fn sandbox(&self, id: &str) -> Result<(Seq, &Sandbox), Refusal> {
         let found = self.state.find_sandbox(id);
-        let found = found.and_then(|seq| self.state.sandboxes.get(&seq).map(|sandbox| (seq, sandbox)));
-        found.ok_or_else(|| Refusal::NotFound { what: "sandbox", id: id.to_owned() })
+        let found =
+            found.and_then(|seq| self.state.sandboxes.get(&seq).map(|sandbox| (seq, sandbox)));
+        found.ok_or_else(|| Refusal::NotFound {
+            what: "sandbox",
+            id: id.to_owned(),
+        })
     }
 
     /// Makes a sandbox that is ready; returns its id.
@@ -27,11 +34,18 @@ impl Node {
             return Err(Refusal::NoHandler(handler));
         }
         if let Some(by) = self.state.named(&name) {
-            return Err(Refusal::NameTaken { name, by: self.state.id(by) });
+            return Err(Refusal::NameTaken {
+                name,
+                by: self.state.id(by),
+            });
         }
         let ip = match on_host_network(&config) {
             true => None,
-            false => Some(self.state.free_address(self.settings.ip_range).ok_or(Refusal::NoAddress)?),
+            false => Some(
+                self.state
+                    .free_address(self.settings.ip_range)
+                    .ok_or(Refusal::NoAddress)?,
+            ),
         };
         let seq = self.state.next;
         self.commit(Record::Sandbox(SandboxRecord {
@@ -57,13 +71,18 @@ impl Node {
     }
 
     fn end_sandbox(&mut self, seq: Seq) -> Result<(), Refusal> {
-        let Some(sandbox) = self.state.sandboxes.get(&seq) else { return Ok(()) };
+        let Some(sandbox) = self.state.sandboxes.get(&seq) else {
+            return Ok(());
+        };
         let ready = sandbox.ready();
         for container in sandbox.containers.clone() {
             self.kill(container);
         }
         if ready {
-            self.commit(Record::SandboxStopped { seq, at: self.stamp() })?;
+            self.commit(Record::SandboxStopped {
+                seq,
+                at: self.stamp(),
+            })?;
             self.tell(seq, Some(seq), ContainerEventType::ContainerStoppedEvent);
         }
         Ok(())
@@ -71,9 +90,15 @@ impl Node {
 
     /// Removes a sandbox and everything in it. One that is gone is no error.
     pub(crate) fn remove_sandbox(&mut self, id: &str) -> Result<(), Refusal> {
-        let Some(seq) = self.state.find_sandbox(id) else { return Ok(()) };
+        let Some(seq) = self.state.find_sandbox(id) else {
+            return Ok(());
+        };
         self.end_sandbox(seq)?;
-        let containers = self.state.sandboxes.get(&seq).map(|sandbox| sandbox.containers.clone());
+        let containers = self
+            .state
+            .sandboxes
+            .get(&seq)
+            .map(|sandbox| sandbox.containers.clone());
         for container in containers.unwrap_or_default() {
             self.discard(container)?;
         }
@@ -94,21 +119,36 @@ impl Node {
         let linux = config.linux.get_or_insert_default();
         linux.overhead = overhead.or(linux.overhead.take());
         linux.resources = resources.or(linux.resources.take());
-        Ok(self.commit(Record::SandboxConfig { seq, config: config.encode_to_vec() })?)
+        Ok(self.commit(Record::SandboxConfig {
+            seq,
+            config: config.encode_to_vec(),
+        })?)
     }
 }
 
 fn sandbox_name(config: &PodSandboxConfig) -> Result<String, Refusal> {
-    let meta = config.metadata.as_ref().ok_or(Refusal::Missing { field: "config.metadata" })?;
-    let fields = [("config.metadata.name", &meta.name), ("config.metadata.namespace", &meta.namespace), ("config.metadata.uid", &meta.uid)];
+    let meta = config.metadata.as_ref().ok_or(Refusal::Missing {
+        field: "config.metadata",
+    })?;
+    let fields = [
+        ("config.metadata.name", &meta.name),
+        ("config.metadata.namespace", &meta.namespace),
+        ("config.metadata.uid", &meta.uid),
+    ];
     if let Some((field, _)) = fields.iter().find(|(_, value)| value.is_empty()) {
         return Err(Refusal::Missing { field });
     }
-    Ok(format!("{}_{}_{}_{}", meta.name, meta.namespace, meta.uid, meta.attempt))
+    Ok(format!(
+        "{}_{}_{}_{}",
+        meta.name, meta.namespace, meta.uid, meta.attempt
+    ))
 }
 
 fn on_host_network(config: &PodSandboxConfig) -> bool {
-    let context = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+    let context = config
+        .linux
+        .as_ref()
+        .and_then(|linux| linux.security_context.as_ref());
     let options = context.and_then(|context| context.namespace_options.as_ref());
     options.is_some_and(|options| options.network == i32::from(NamespaceMode::Node))
 }

@@ -18,22 +18,36 @@ pub(crate) enum Role {
 
 /// Commands that are over at once and have no effect that anyone could see here.
 const QUICK: [&str; 22] = [
-    ":", "true", "cd", "chmod", "chown", "cp", "date", "env", "export", "hostname", "id", "ln", "ls", "mkdir", "mv", "ps",
-    "pwd", "set", "sync", "umask", "uname", "wait",
+    ":", "true", "cd", "chmod", "chown", "cp", "date", "env", "export", "hostname", "id", "ln",
+    "ls", "mkdir", "mv", "ps", "pwd", "set", "sync", "umask", "uname", "wait",
 ];
+
+/// A longer command line is not looked into.
+const LONGEST: usize = 256 << 10;
 
 /// A loop that never waits would keep this process busy for nothing.
 const SHORTEST_ROUND: i64 = 10_000_000;
 
 /// Returns the program of a command line; `variable` gives the values of its environment.
 pub(crate) fn program(argv: &[String], role: Role, variable: &dyn Fn(&str) -> String) -> Program {
-    let argv = if argv.first().is_some_and(|name| base(name) == "busybox") { &argv[1..] } else { argv };
+    let argv = if argv.first().is_some_and(|name| base(name) == "busybox") {
+        &argv[1..]
+    } else {
+        argv
+    };
     let tokens = match script(argv) {
+        _ if argv.iter().map(String::len).sum::<usize>() > LONGEST => Err(Beyond),
         Some(script) => shell::tokens(script, variable),
         None => Ok(argv.iter().cloned().map(Token::Word).collect()),
     };
     let steps = tokens.and_then(|tokens| {
-        let mut compiler = Compiler { tokens, at: 0, steps: Vec::new(), role, depth: 0 };
+        let mut compiler = Compiler {
+            tokens,
+            at: 0,
+            steps: Vec::new(),
+            role,
+            depth: 0,
+        };
         compiler.list(&[])?;
         compiler.steps.push(Step::Exit(None));
         Ok(compiler.steps)
@@ -44,7 +58,10 @@ pub(crate) fn program(argv: &[String], role: Role, variable: &dyn Fn(&str) -> St
         (Err(Beyond), Role::Exec) => vec![Step::Exit(Some(0))],
         (Ok(_) | Err(Beyond), Role::Main) => vec![Step::Forever],
     };
-    Program { steps: steps.into(), manners: None }
+    Program {
+        steps: steps.into(),
+        manners: None,
+    }
 }
 
 fn base(path: &str) -> &str {
@@ -97,7 +114,10 @@ impl Compiler {
             let hole = self.steps.len();
             self.steps.push(Step::JumpIf { success, to: 0 });
             self.command()?;
-            self.steps[hole] = Step::JumpIf { success, to: self.here() };
+            self.steps[hole] = Step::JumpIf {
+                success,
+                to: self.here(),
+            };
         }
     }
 
@@ -125,7 +145,10 @@ impl Compiler {
             }
             self.at += 1;
         }
-        let last = self.depth == 0 && self.tokens[self.at..].iter().all(|token| *token == Token::Then);
+        let last = self.depth == 0
+            && self.tokens[self.at..]
+                .iter()
+                .all(|token| *token == Token::Then);
         self.simple(&words, out, last)
     }
 
@@ -142,9 +165,14 @@ impl Compiler {
                 "/dev/null" => Sink::Nowhere,
                 "/dev/stdout" | "/proc/1/fd/1" => Sink::Stdout,
                 "/dev/stderr" | "/proc/1/fd/2" => Sink::Stderr,
-                path => Sink::File { path: path.into(), append },
+                path => Sink::File {
+                    path: path.into(),
+                    append,
+                },
             }),
-            Some(Token::Then | Token::And | Token::Or | Token::Redirect { .. }) | None => Err(Beyond),
+            Some(Token::Then | Token::And | Token::Or | Token::Redirect { .. }) | None => {
+                Err(Beyond)
+            }
         }
     }
 
@@ -177,27 +205,46 @@ impl Compiler {
     }
 
     fn simple(&mut self, words: &[String], out: Sink, last: bool) -> Result<(), Beyond> {
-        let Some((name, args)) = words.split_first() else { return Err(Beyond) };
+        let replaced = words.iter().take_while(|word| *word == "exec").count();
+        let Some((name, args)) = words[replaced..].split_first() else {
+            return Err(Beyond);
+        };
+        if replaced > 0 {
+            self.simple(&words[replaced..], out, true)?;
+            self.steps.push(Step::Exit(None));
+            return Ok(());
+        }
         let step = match base(name) {
-            "if" | "for" | "until" | "case" | "{" | "do" | "done" | "then" | "fi" | "!" | "function" => return Err(Beyond),
+            "if" | "for" | "until" | "case" | "{" | "do" | "done" | "then" | "fi" | "!"
+            | "function" => return Err(Beyond),
             "echo" => echo(args, out),
             "sleep" => sleep(args)?,
-            "exit" => Step::Exit(args.first().map(|code| code.parse()).transpose().map_err(|_| Beyond)?),
+            "exit" => Step::Exit(
+                args.first()
+                    .map(|code| code.parse())
+                    .transpose()
+                    .map_err(|_| Beyond)?,
+            ),
             "false" => Step::Status(1),
             "trap" => return self.trap(args),
             "kill" => kill(args),
-            "exec" => {
-                self.simple(args, out, true)?;
-                Step::Exit(None)
+            "cat" if !args.is_empty() => {
+                return self.each(args, |path| Step::Cat {
+                    path,
+                    to: out.clone(),
+                });
             }
-            "cat" if !args.is_empty() => return self.each(args, |path| Step::Cat { path, to: out.clone() }),
             "touch" => return self.each(args, Step::Touch),
             "rm" => {
-                let force = args.iter().any(|arg| arg.starts_with('-') && arg.contains('f'));
+                let force = args
+                    .iter()
+                    .any(|arg| arg.starts_with('-') && arg.contains('f'));
                 return self.each(args, |path| Step::Remove { path, force });
             }
             "test" | "[" => match args {
-                [flag, path, ..] if ["-e", "-f", "-d", "-s", "-r"].contains(&flag.as_str()) => Step::Exists(path.as_str().into()),
+                [flag, path, ..] if ["-e", "-f", "-d", "-s", "-r"].contains(&flag.as_str()) => {
+                    Step::Exists(path.as_str().into())
+                }
                 _ => Step::Status(0),
             },
             "cat" | "tail" | "pause" if self.role == Role::Main => Step::Forever,
@@ -210,26 +257,40 @@ impl Compiler {
 
     fn each(&mut self, args: &[String], step: impl Fn(Box<str>) -> Step) -> Result<(), Beyond> {
         let paths = args.iter().filter(|arg| !arg.starts_with('-'));
-        self.steps.extend(paths.map(|path| step(path.as_str().into())));
+        self.steps
+            .extend(paths.map(|path| step(path.as_str().into())));
         Ok(())
     }
 
     /// Compiles a trap; its handler stands where the trap is set, jumped over until a signal comes.
     fn trap(&mut self, args: &[String]) -> Result<(), Beyond> {
-        let Some((handler, names)) = args.split_first() else { return Err(Beyond) };
-        let signals = names.iter().filter_map(|name| signal::number(name)).filter(|n| *n != signal::KILL).collect();
+        let Some((handler, names)) = args.split_first() else {
+            return Err(Beyond);
+        };
+        let signals = names
+            .iter()
+            .filter_map(|name| signal::number(name))
+            .filter(|n| *n != signal::KILL)
+            .collect();
         let reaction = match handler.as_str() {
             "" => Reaction::Ignore,
             "-" => Reaction::Default,
             script => {
                 let tokens = shell::tokens(script, &|_| String::new())?;
-                let mut inner = Compiler { tokens, at: 0, steps: Vec::new(), role: Role::Exec, depth: 1 };
+                let mut inner = Compiler {
+                    tokens,
+                    at: 0,
+                    steps: Vec::new(),
+                    role: Role::Exec,
+                    depth: 1,
+                };
                 inner.list(&[])?;
                 inner.steps.push(Step::Exit(None));
                 let start = self.here() + 1;
                 let over = start + inner.here();
                 self.steps.push(Step::Jump(over));
-                self.steps.extend(inner.steps.into_iter().map(|step| moved(step, start)));
+                self.steps
+                    .extend(inner.steps.into_iter().map(|step| moved(step, start)));
                 Reaction::Run(start)
             }
         };
@@ -239,23 +300,29 @@ impl Compiler {
 }
 
 /// Returns a step as it stands `by` places further on.
-pub(crate) fn moved(step: Step, by: u32) -> Step {
-    match step {
-        Step::Jump(to) => Step::Jump(to + by),
-        Step::JumpIf { success, to } => Step::JumpIf { success, to: to + by },
-        Step::Trap { signals, reaction: Reaction::Run(to) } => Step::Trap { signals, reaction: Reaction::Run(to + by) },
-        #[allow(clippy::wildcard_enum_match_arm, reason = "no other step holds a place")]
-        other => other,
+pub(crate) fn moved(mut step: Step, by: u32) -> Step {
+    if let Step::Jump(to)
+    | Step::JumpIf { to, .. }
+    | Step::Trap { reaction: Reaction::Run(to), .. } = &mut step
+    {
+        *to += by;
     }
+    step
 }
 
 fn echo(args: &[String], to: Sink) -> Step {
-    let flags = args.iter().take_while(|arg| ["-n", "-e", "-ne", "-en"].contains(&arg.as_str())).count();
+    let flags = args
+        .iter()
+        .take_while(|arg| ["-n", "-e", "-ne", "-en"].contains(&arg.as_str()))
+        .count();
     let mut text = args[flags..].join(" ");
     if args[..flags].iter().any(|flag| flag.contains('e')) {
         text = text.replace("\\n", "\n").replace("\\t", "\t");
     }
-    Step::Echo { text: text.into(), to }
+    Step::Echo {
+        text: text.into(),
+        to,
+    }
 }
 
 fn sleep(args: &[String]) -> Result<Step, Beyond> {
@@ -300,7 +367,9 @@ mod tests {
 
     fn steps(argv: &[&str], role: Role) -> Vec<Step> {
         let argv: Vec<String> = argv.iter().map(ToString::to_string).collect();
-        program(&argv, role, &|name| name.to_lowercase()).steps.into_vec()
+        program(&argv, role, &|name| name.to_lowercase())
+            .steps
+            .into_vec()
     }
 
     fn script(text: &str) -> Vec<Step> {
@@ -309,50 +378,117 @@ mod tests {
 
     #[test]
     fn plain_commands_are_what_they_say() {
-        assert_eq!(steps(&["sleep", "1.5"], Role::Main), [Step::Sleep(1_500_000_000), Step::Exit(None)]);
-        assert_eq!(steps(&["/bin/busybox", "sleep", "2m"], Role::Main)[0], Step::Sleep(120_000_000_000));
+        assert_eq!(
+            steps(&["sleep", "1.5"], Role::Main),
+            [Step::Sleep(1_500_000_000), Step::Exit(None)]
+        );
+        assert_eq!(
+            steps(&["/bin/busybox", "sleep", "2m"], Role::Main)[0],
+            Step::Sleep(120_000_000_000)
+        );
         assert_eq!(steps(&["exit", "3"], Role::Main)[0], Step::Exit(Some(3)));
         assert_eq!(steps(&["false"], Role::Main)[0], Step::Status(1));
         assert_eq!(steps(&[], Role::Main), [Step::Forever]);
         assert_eq!(steps(&["/pause"], Role::Main)[0], Step::Forever);
         assert_eq!(steps(&["kill", "-9", "1"], Role::Exec)[0], Step::Kill(9));
-        assert_eq!(steps(&["redis-cli", "ping"], Role::Exec)[0], Step::Status(0));
+        assert_eq!(
+            steps(&["redis-cli", "ping"], Role::Exec)[0],
+            Step::Status(0)
+        );
     }
 
     #[test]
     fn a_script_is_a_sequence() {
-        let echo = |text: &str| Step::Echo { text: text.into(), to: Sink::Stdout };
+        let echo = |text: &str| Step::Echo {
+            text: text.into(),
+            to: Sink::Stdout,
+        };
         assert_eq!(
             script("echo x $HOME; sleep 1; exit 3"),
-            [echo("x home"), Step::Sleep(1_000_000_000), Step::Exit(Some(3)), Step::Exit(None)]
+            [
+                echo("x home"),
+                Step::Sleep(1_000_000_000),
+                Step::Exit(Some(3)),
+                Step::Exit(None)
+            ]
         );
         assert_eq!(script("mkdir /x && server")[2], Step::Forever);
-        assert_eq!(script("false || exit 2")[1], Step::JumpIf { success: true, to: 3 });
+        assert_eq!(
+            script("false || exit 2")[1],
+            Step::JumpIf {
+                success: true,
+                to: 3
+            }
+        );
     }
 
     #[test]
     fn a_loop_that_does_nothing_costs_nothing() {
         assert_eq!(script("while true; do sleep 1; done")[0], Step::Forever);
-        assert_eq!(script("while true; do echo x; done")[1], Step::Sleep(SHORTEST_ROUND));
-        assert_eq!(script("while :\ndo echo x; sleep 5; done")[2], Step::Jump(0));
+        assert_eq!(
+            script("while true; do echo x; done")[1],
+            Step::Sleep(SHORTEST_ROUND)
+        );
+        assert_eq!(
+            script("while :\ndo echo x; sleep 5; done")[2],
+            Step::Jump(0)
+        );
     }
 
     #[test]
     fn a_trap_is_kept_with_its_handler() {
         assert_eq!(
             script("trap '' TERM; sleep 9")[0],
-            Step::Trap { signals: [15].into(), reaction: Reaction::Ignore }
+            Step::Trap {
+                signals: [15].into(),
+                reaction: Reaction::Ignore
+            }
         );
         let steps = script("trap 'echo bye; exit 4' TERM INT; sleep 9");
         assert_eq!(steps[0], Step::Jump(4));
-        assert_eq!(steps[4], Step::Trap { signals: [15, 2].into(), reaction: Reaction::Run(1) });
+        assert_eq!(
+            steps[4],
+            Step::Trap {
+                signals: [15, 2].into(),
+                reaction: Reaction::Run(1)
+            }
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_script_makes_it_panic_or_run_for_ever(
+            script in r#"(echo|sleep|exit|trap|kill|cat|rm|test|exec|while|true|do|done|;|&&|\|\||>|>>|&|'|"|\$|X|/f| |-9|1|TERM|\n){0,40}"#
+        ) {
+            use crate::program::machine::Machine;
+            use crate::program::world::{Files, Stream, World};
+            let argv = ["sh".to_owned(), "-c".to_owned(), script];
+            for role in [Role::Main, Role::Exec] {
+                let program = program(&argv, role, &|_| String::new());
+                let (mut files, mut out) = (Files::new(), |_: i64, _: Stream, _: &str| {});
+                let mut world = World::inside(&mut files, &[], &mut out);
+                Machine::new(0).advance(&program, 1_000_000_000, &mut world);
+            }
+        }
     }
 
     #[test]
     fn what_is_beyond_it_is_a_server_or_a_success() {
-        for text in ["if true; then exit 1; fi", "a | b", "echo 'x", "while read x; do :; done", "while", "&& x", "echo >"] {
+        for text in [
+            "if true; then exit 1; fi",
+            "a | b",
+            "echo 'x",
+            "while read x; do :; done",
+            "while",
+            "&& x",
+            "echo >",
+        ] {
             assert_eq!(script(text), [Step::Forever], "{text}");
-            assert_eq!(steps(&["sh", "-c", text], Role::Exec), [Step::Exit(Some(0))], "{text}");
+            assert_eq!(
+                steps(&["sh", "-c", text], Role::Exec),
+                [Step::Exit(Some(0))],
+                "{text}"
+            );
         }
     }
 }

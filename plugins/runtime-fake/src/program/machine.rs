@@ -46,26 +46,50 @@ const STEPS_AT_ONCE: usize = 10_000;
 
 impl Machine {
     pub(crate) fn new(start: i64) -> Machine {
-        Machine { place: 0, status: 0, due: start, lines: 0, traps: BTreeMap::new(), ending: None }
+        Machine {
+            place: 0,
+            status: 0,
+            due: start,
+            lines: 0,
+            traps: BTreeMap::new(),
+            ending: None,
+        }
     }
 
     /// Carries out what is due by `now`. A step takes place at its own time, not at `now`.
-    pub(crate) fn advance(&mut self, program: &Program, now: i64, world: &mut World<'_>) -> Progress {
+    pub(crate) fn advance(
+        &mut self,
+        program: &Program,
+        now: i64,
+        world: &mut World<'_>,
+    ) -> Progress {
         for _ in 0..STEPS_AT_ONCE {
             if let Some((at, code)) = self.ending
                 && (at <= self.due || self.steps_never(program))
             {
-                return if at <= now { Progress::Ended(End { at, code, own: false }) } else { Progress::Waits(at) };
+                return if at <= now {
+                    Progress::Ended(End {
+                        at,
+                        code,
+                        own: false,
+                    })
+                } else {
+                    Progress::Waits(at)
+                };
             }
-            let Some(step) = program.steps.get(self.place as usize) else { return self.end(program, None) };
+            let Some(step) = program.steps.get(self.place as usize) else {
+                return self.end(program, None);
+            };
             if self.due > now {
                 return Progress::Waits(self.due);
             }
-            match step {
-                Step::Forever => return Progress::Forever,
-                Step::Exit(code) => return self.end(program, *code),
-                step => self.carry_out(step, program.manners.as_deref(), world),
+            if *step == Step::Forever {
+                return Progress::Forever;
             }
+            if let Step::Exit(code) = step {
+                return self.end(program, *code);
+            }
+            self.carry_out(step, program.manners.as_deref(), world);
         }
         Progress::Waits(now)
     }
@@ -75,9 +99,16 @@ impl Machine {
     }
 
     fn end(&self, program: &Program, code: Option<i32>) -> Progress {
-        let ruled = program.manners.as_ref().and_then(|manners| manners.exit_code);
+        let ruled = program
+            .manners
+            .as_ref()
+            .and_then(|manners| manners.exit_code);
         let code = ruled.or(code).unwrap_or(self.status);
-        Progress::Ended(End { at: self.due, code: code & 0xff, own: true })
+        Progress::Ended(End {
+            at: self.due,
+            code: code & 0xff,
+            own: true,
+        })
     }
 
     fn carry_out(&mut self, step: &Step, manners: Option<&Manners>, world: &mut World<'_>) {
@@ -101,7 +132,9 @@ impl Machine {
                     self.place = *to;
                 }
             }
-            Step::Trap { signals, reaction } => self.traps.extend(signals.iter().map(|signal| (*signal, *reaction))),
+            Step::Trap { signals, reaction } => self
+                .traps
+                .extend(signals.iter().map(|signal| (*signal, *reaction))),
             Step::Kill(number) if world.inside => {
                 self.receive(*number, at, manners);
                 self.status = 0;
@@ -113,7 +146,10 @@ impl Machine {
             Step::Cat { path, to } => {
                 self.status = match world.read(path) {
                     Some(text) => world.print(at, text.strip_suffix('\n').unwrap_or(&text), to),
-                    None => world.complain(at, &format!("cat: can't open '{path}': No such file or directory")),
+                    None => world.complain(
+                        at,
+                        &format!("cat: can't open '{path}': No such file or directory"),
+                    ),
                 }
             }
             Step::Touch(path) => self.status = i32::from(!world.put(path, "", true)),
@@ -142,13 +178,23 @@ impl Machine {
             return true;
         }
         let ignored = manners.is_some_and(|manners| manners.ignore_term);
-        match self.traps.get(&number).copied().unwrap_or(Reaction::Default) {
+        match self
+            .traps
+            .get(&number)
+            .copied()
+            .unwrap_or(Reaction::Default)
+        {
             Reaction::Ignore => false,
-            Reaction::Default if ignored || !signal::deadly(number) || self.ending.is_some() => false,
+            Reaction::Default if ignored || !signal::deadly(number) || self.ending.is_some() => {
+                false
+            }
             Reaction::Default => {
                 let delay = manners.map_or(0, |manners| manners.stop_delay);
                 let code = manners.and_then(|manners| manners.term_exit_code);
-                self.ending = Some((now.saturating_add(delay), code.unwrap_or(128 + i32::from(number))));
+                self.ending = Some((
+                    now.saturating_add(delay),
+                    code.unwrap_or(128 + i32::from(number)),
+                ));
                 self.due = self.due.max(now);
                 true
             }
@@ -170,7 +216,9 @@ impl World<'_> {
             Sink::Stdout => self.write(at, Stream::Stdout, text),
             Sink::Stderr => self.write(at, Stream::Stderr, text),
             Sink::Nowhere => {}
-            Sink::File { path, append } => return i32::from(!self.put(path, &format!("{text}\n"), *append)),
+            Sink::File { path, append } => {
+                return i32::from(!self.put(path, &format!("{text}\n"), *append));
+            }
         }
         0
     }
@@ -199,7 +247,12 @@ mod tests {
     fn run(script: &str) -> Run {
         let argv = ["sh", "-c", script].map(String::from);
         let program = compile::program(&argv, Role::Main, &|_| String::new());
-        Run { program, machine: Machine::new(0), files: Files::new(), said: Vec::new() }
+        Run {
+            program,
+            machine: Machine::new(0),
+            files: Files::new(),
+            said: Vec::new(),
+        }
     }
 
     impl Run {
@@ -267,7 +320,11 @@ mod tests {
 
     #[test]
     fn manners_rule_the_end() {
-        let manners = Manners { stop_delay: 2 * SECOND, term_exit_code: Some(5), ..Manners::default() };
+        let manners = Manners {
+            stop_delay: 2 * SECOND,
+            term_exit_code: Some(5),
+            ..Manners::default()
+        };
         let mut run = run("server");
         assert_eq!(run.until(0), Progress::Forever);
         run.machine.receive(signal::TERM, SECOND, Some(&manners));
@@ -285,7 +342,14 @@ mod tests {
     #[test]
     fn numbered_lines_come_one_by_one() {
         let mut run = run("true");
-        run.program.steps = [Step::Lines { total: 3, every: SECOND }, Step::Exit(None)].into();
+        run.program.steps = [
+            Step::Lines {
+                total: 3,
+                every: SECOND,
+            },
+            Step::Exit(None),
+        ]
+        .into();
         assert_eq!(run.until(0), Progress::Waits(SECOND));
         assert_eq!(run.until(9 * SECOND), Run::ended(2 * SECOND, 0, true));
         assert_eq!(run.said.last(), Some(&(2 * SECOND, "line 3".into())));

@@ -31,9 +31,15 @@ pub(crate) enum Reaction {
 /// One step of a program. Steps are addressed by their place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    Echo { text: Box<str>, to: Sink },
+    Echo {
+        text: Box<str>,
+        to: Sink,
+    },
     /// Writes `line 1` to `line N`, so many nanoseconds apart.
-    Lines { total: u32, every: i64 },
+    Lines {
+        total: u32,
+        every: i64,
+    },
     Sleep(i64),
     Forever,
     Status(i32),
@@ -41,32 +47,54 @@ pub(crate) enum Step {
     Exit(Option<i32>),
     Jump(u32),
     /// Jumps when the status is zero, or when it is not.
-    JumpIf { success: bool, to: u32 },
-    Trap { signals: Box<[u8]>, reaction: Reaction },
+    JumpIf {
+        success: bool,
+        to: u32,
+    },
+    Trap {
+        signals: Box<[u8]>,
+        reaction: Reaction,
+    },
     /// Sends a signal to the container's first process.
     Kill(u8),
-    Cat { path: Box<str>, to: Sink },
+    Cat {
+        path: Box<str>,
+        to: Sink,
+    },
     Touch(Box<str>),
-    Remove { path: Box<str>, force: bool },
+    Remove {
+        path: Box<str>,
+        force: bool,
+    },
     Exists(Box<str>),
 }
 
 impl Step {
     fn takes_time(&self) -> bool {
-        matches!(self, Step::Sleep(1..) | Step::Forever | Step::Exit(_)) || matches!(self, Step::Lines { every: 1.., .. })
+        matches!(self, Step::Sleep(1..) | Step::Forever | Step::Exit(_))
+            || matches!(self, Step::Lines { every: 1.., .. })
     }
 
     /// Tells whether carrying it out twice would show.
     fn shows(&self) -> bool {
-        !matches!(self, Step::Sleep(_) | Step::Status(_) | Step::Jump(_) | Step::Forever)
+        !matches!(
+            self,
+            Step::Sleep(_) | Step::Status(_) | Step::Jump(_) | Step::Forever
+        )
     }
 
     fn speaks(&self) -> bool {
         matches!(
             self,
             Step::Lines { .. }
-                | Step::Echo { to: Sink::Stdout | Sink::Stderr, .. }
-                | Step::Cat { to: Sink::Stdout | Sink::Stderr, .. }
+                | Step::Echo {
+                    to: Sink::Stdout | Sink::Stderr,
+                    ..
+                }
+                | Step::Cat {
+                    to: Sink::Stdout | Sink::Stderr,
+                    ..
+                }
         )
     }
 }

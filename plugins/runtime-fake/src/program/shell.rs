@@ -9,7 +9,10 @@ pub(crate) enum Token {
     And,
     Or,
     /// `>`, `>>` or `>&`: of which descriptor, and how.
-    Redirect { from: u8, how: Redirect },
+    Redirect {
+        from: u8,
+        how: Redirect,
+    },
 }
 
 /// How output is redirected. The word that follows names the file.
@@ -25,8 +28,16 @@ pub(crate) enum Redirect {
 pub(crate) struct Beyond;
 
 /// Returns the tokens of a script; `variable` gives the value of `$NAME`.
-pub(crate) fn tokens(script: &str, variable: &dyn Fn(&str) -> String) -> Result<Vec<Token>, Beyond> {
-    let mut lexer = Lexer { rest: script.chars().peekable(), variable, found: Vec::new(), word: None };
+pub(crate) fn tokens(
+    script: &str,
+    variable: &dyn Fn(&str) -> String,
+) -> Result<Vec<Token>, Beyond> {
+    let mut lexer = Lexer {
+        rest: script.chars().peekable(),
+        variable,
+        found: Vec::new(),
+        word: None,
+    };
     lexer.run()?;
     Ok(lexer.found)
 }
@@ -108,10 +119,16 @@ impl Lexer<'_> {
     fn variable(&mut self) -> Result<(), Beyond> {
         let braced = self.rest.next_if_eq(&'{').is_some();
         let mut name = String::new();
-        while let Some(c) = self.rest.next_if(|c| c.is_ascii_alphanumeric() || *c == '_') {
+        while let Some(c) = self
+            .rest
+            .next_if(|c| c.is_ascii_alphanumeric() || *c == '_')
+        {
             name.push(c);
         }
-        if (braced && self.rest.next() != Some('}')) || name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
+        if (braced && self.rest.next() != Some('}'))
+            || name.is_empty()
+            || name.starts_with(|c: char| c.is_ascii_digit())
+        {
             return Err(Beyond);
         }
         let value = (self.variable)(&name);
@@ -133,12 +150,19 @@ impl Lexer<'_> {
         let how = if self.rest.next_if_eq(&'>').is_some() {
             Redirect::Append
         } else if self.rest.next_if_eq(&'&').is_some() {
-            let to = self.rest.next().and_then(|c| c.to_digit(10)).ok_or(Beyond)?;
+            let to = self
+                .rest
+                .next()
+                .and_then(|c| c.to_digit(10))
+                .ok_or(Beyond)?;
             Redirect::To(u8::try_from(to).map_err(|_| Beyond)?)
         } else {
             Redirect::Write
         };
-        self.found.push(Token::Redirect { from: from.max(1), how });
+        self.found.push(Token::Redirect {
+            from: from.max(1),
+            how,
+        });
         Ok(())
     }
 }
@@ -154,17 +178,43 @@ mod tests {
     #[test]
     fn quotes_variables_and_redirections_read() {
         let word = |text: &str| Token::Word(text.into());
-        assert_eq!(words("echo 'a b' \"c $X\" ${Y}d"), Ok(vec![word("echo"), word("a b"), word("c <X>"), word("<Y>d")]));
-        let to_file = Token::Redirect { from: 1, how: Redirect::Append };
-        let to_out = Token::Redirect { from: 2, how: Redirect::To(1) };
-        assert_eq!(words("a>>f 2>&1"), Ok(vec![word("a"), to_file, word("f"), to_out]));
-        assert_eq!(words("a&&b||c;''"), Ok(vec![word("a"), Token::And, word("b"), Token::Or, word("c"), Token::Then, word("")]));
+        assert_eq!(
+            words("echo 'a b' \"c $X\" ${Y}d"),
+            Ok(vec![word("echo"), word("a b"), word("c <X>"), word("<Y>d")])
+        );
+        let to_file = Token::Redirect {
+            from: 1,
+            how: Redirect::Append,
+        };
+        let to_out = Token::Redirect {
+            from: 2,
+            how: Redirect::To(1),
+        };
+        assert_eq!(
+            words("a>>f 2>&1"),
+            Ok(vec![word("a"), to_file, word("f"), to_out])
+        );
+        assert_eq!(
+            words("a&&b||c;''"),
+            Ok(vec![
+                word("a"),
+                Token::And,
+                word("b"),
+                Token::Or,
+                word("c"),
+                Token::Then,
+                word("")
+            ])
+        );
         assert_eq!(words("# only a remark"), Ok(vec![]));
     }
 
     #[test]
     fn what_is_beyond_it_is_refused_whole() {
-        for script in ["a | b", "a & b", "$(a)", "`a`", "echo 'x", "echo \"x", "$?", "(a)", "${a", "a <b", "a >&x"] {
+        for script in [
+            "a | b", "a & b", "$(a)", "`a`", "echo 'x", "echo \"x", "$?", "(a)", "${a", "a <b",
+            "a >&x",
+        ] {
             assert_eq!(words(script), Err(Beyond), "{script}");
         }
     }

@@ -41,12 +41,19 @@ pub(crate) fn number(text: &str) -> Option<u8> {
         return (number <= 64).then_some(number);
     }
     let name = text.strip_prefix("SIG").unwrap_or(text);
-    NAMES.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
+    NAMES
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, number)| *number)
 }
 
 /// Returns the signal that CRI's stop signal stands for; SIGTERM where it names none that we know.
 pub(crate) fn of_cri(stop_signal: proto::cri::Signal) -> u8 {
-    stop_signal.as_str_name().strip_prefix("SIGNAL_").and_then(number).unwrap_or(TERM)
+    stop_signal
+        .as_str_name()
+        .strip_prefix("SIGNAL_")
+        .and_then(number)
+        .unwrap_or(TERM)
 }
 
 /// Tells whether a process that says nothing about it dies of the signal.

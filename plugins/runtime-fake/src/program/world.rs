@@ -39,13 +39,31 @@ pub(crate) struct World<'a> {
 
 impl<'a> World<'a> {
     /// Returns the world of the container's own program.
-    pub(crate) fn inside(files: &'a mut Files, config: &'a [u8], out: &'a mut dyn FnMut(i64, Stream, &str)) -> World<'a> {
-        World { files, config, out, inside: true, signals: Vec::new(), changed: false }
+    pub(crate) fn inside(
+        files: &'a mut Files,
+        config: &'a [u8],
+        out: &'a mut dyn FnMut(i64, Stream, &str),
+    ) -> World<'a> {
+        World {
+            files,
+            config,
+            out,
+            inside: true,
+            signals: Vec::new(),
+            changed: false,
+        }
     }
 
     /// Returns the world of a command run in the container.
-    pub(crate) fn beside(files: &'a mut Files, config: &'a [u8], out: &'a mut dyn FnMut(i64, Stream, &str)) -> World<'a> {
-        World { inside: false, ..World::inside(files, config, out) }
+    pub(crate) fn beside(
+        files: &'a mut Files,
+        config: &'a [u8],
+        out: &'a mut dyn FnMut(i64, Stream, &str),
+    ) -> World<'a> {
+        World {
+            inside: false,
+            ..World::inside(files, config, out)
+        }
     }
 
     pub(crate) fn write(&mut self, at: i64, stream: Stream, text: &str) {
@@ -54,7 +72,9 @@ impl<'a> World<'a> {
 
     /// Returns the content of a file, cut off where it is too long to be looked at here.
     pub(crate) fn read(&mut self, path: &str) -> Option<String> {
-        let Some((host, _)) = self.mounted(path) else { return self.files.get(path).cloned() };
+        let Some((host, _)) = self.mounted(path) else {
+            return self.files.get(path).cloned();
+        };
         if host.is_dir() {
             return Some(String::new());
         }
@@ -69,8 +89,16 @@ impl<'a> World<'a> {
     pub(crate) fn put(&mut self, path: &str, text: &str, append: bool) -> bool {
         if let Some((host, mount)) = self.mounted(path) {
             let mut options = fs::OpenOptions::new();
-            options.create(true).append(append).write(true).truncate(!append);
-            return !mount.readonly && options.open(host).and_then(|mut file| file.write_all(text.as_bytes())).is_ok();
+            options
+                .create(true)
+                .append(append)
+                .write(true)
+                .truncate(!append);
+            return !mount.readonly
+                && options
+                    .open(host)
+                    .and_then(|mut file| file.write_all(text.as_bytes()))
+                    .is_ok();
         }
         if self.files.len() >= FILES && !self.files.contains_key(path) {
             return false;
@@ -99,11 +127,18 @@ impl<'a> World<'a> {
             return None;
         }
         let config = ContainerConfig::decode(self.config).unwrap_or_default();
-        let below = config.mounts.into_iter().filter(|mount| path.starts_with(&mount.container_path));
+        let below = config
+            .mounts
+            .into_iter()
+            .filter(|mount| path.starts_with(&mount.container_path));
         let mount = below.max_by_key(|mount| mount.container_path.len())?;
         let inner = path.strip_prefix(&mount.container_path).ok()?;
         let host = Path::new(&mount.host_path);
-        let host = if inner.as_os_str().is_empty() { host.to_owned() } else { host.join(inner) };
+        let host = if inner.as_os_str().is_empty() {
+            host.to_owned()
+        } else {
+            host.join(inner)
+        };
         (!mount.host_path.is_empty()).then_some((host, mount))
     }
 }
@@ -122,7 +157,10 @@ mod tests {
             readonly,
             ..Mount::default()
         };
-        let config = ContainerConfig { mounts: vec![mount("/etc/ro", true), mount("/data", false)], ..Default::default() };
+        let config = ContainerConfig {
+            mounts: vec![mount("/etc/ro", true), mount("/data", false)],
+            ..Default::default()
+        };
         let config = config.encode_to_vec();
         let (mut files, mut out) = (Files::new(), |_: i64, _: Stream, _: &str| {});
         let mut world = World::inside(&mut files, &config, &mut out);

@@ -34,10 +34,19 @@ fn name(image: Option<ImageSpec>) -> String {
 impl ImageService for ImageCalls {
     type StreamImagesStream = Answers<StreamImagesResponse>;
 
-    async fn list_images(&self, request: Request<ListImagesRequest>) -> Result<Response<ListImagesResponse>, Status> {
+    async fn list_images(
+        &self,
+        request: Request<ListImagesRequest>,
+    ) -> Result<Response<ListImagesResponse>, Status> {
         let filter = request.into_inner().filter;
-        let work = async { Ok(ListImagesResponse { images: list::images(&self.shared.node(), filter) }) };
-        self.shared.call(Rpc::ListImages, Subject::Nothing, work).await
+        let work = async {
+            Ok(ListImagesResponse {
+                images: list::images(&self.shared.node(), filter),
+            })
+        };
+        self.shared
+            .call(Rpc::ListImages, Subject::Nothing, work)
+            .await
     }
 
     async fn stream_images(
@@ -49,19 +58,31 @@ impl ImageService for ImageCalls {
             let images = list::images(&self.shared.node(), filter);
             Ok(pieces(images, |images| StreamImagesResponse { images }))
         };
-        self.shared.call(Rpc::StreamImages, Subject::Nothing, work).await
+        self.shared
+            .call(Rpc::StreamImages, Subject::Nothing, work)
+            .await
     }
 
-    async fn image_status(&self, request: Request<ImageStatusRequest>) -> Result<Response<ImageStatusResponse>, Status> {
+    async fn image_status(
+        &self,
+        request: Request<ImageStatusRequest>,
+    ) -> Result<Response<ImageStatusResponse>, Status> {
         let request = request.into_inner();
         let name = name(request.image);
         let subject = Subject::Named(name.clone());
         let work = async {
-            let image = self.shared.node().state.images.find(&name).map(convert::image);
+            let image = self
+                .shared
+                .node()
+                .state
+                .images
+                .find(&name)
+                .map(convert::image);
             let info = match &image {
-                Some(image) if request.verbose => {
-                    HashMap::from([("info".to_owned(), serde_json::json!({ "digest": image.repo_digests }).to_string())])
-                }
+                Some(image) if request.verbose => HashMap::from([(
+                    "info".to_owned(),
+                    serde_json::json!({ "digest": image.repo_digests }).to_string(),
+                )]),
                 Some(_) | None => HashMap::new(),
             };
             Ok(ImageStatusResponse { image, info })
@@ -69,7 +90,10 @@ impl ImageService for ImageCalls {
         self.shared.call(Rpc::ImageStatus, subject, work).await
     }
 
-    async fn pull_image(&self, request: Request<PullImageRequest>) -> Result<Response<PullImageResponse>, Status> {
+    async fn pull_image(
+        &self,
+        request: Request<PullImageRequest>,
+    ) -> Result<Response<PullImageResponse>, Status> {
         let name = name(request.into_inner().image);
         let subject = Subject::Named(name.clone());
         let work = async {
@@ -83,12 +107,17 @@ impl ImageService for ImageCalls {
             if unpullable {
                 return Err(Refusal::Unpullable(name).into());
             }
-            Ok(PullImageResponse { image_ref: self.shared.node().pulled(&name)? })
+            Ok(PullImageResponse {
+                image_ref: self.shared.node().pulled(&name)?,
+            })
         };
         self.shared.call(Rpc::PullImage, subject, work).await
     }
 
-    async fn remove_image(&self, request: Request<RemoveImageRequest>) -> Result<Response<RemoveImageResponse>, Status> {
+    async fn remove_image(
+        &self,
+        request: Request<RemoveImageRequest>,
+    ) -> Result<Response<RemoveImageResponse>, Status> {
         let name = name(request.into_inner().image);
         let subject = Subject::Named(name.clone());
         let work = async {
@@ -98,11 +127,20 @@ impl ImageService for ImageCalls {
         self.shared.call(Rpc::RemoveImage, subject, work).await
     }
 
-    async fn image_fs_info(&self, _: Request<ImageFsInfoRequest>) -> Result<Response<ImageFsInfoResponse>, Status> {
+    async fn image_fs_info(
+        &self,
+        _: Request<ImageFsInfoRequest>,
+    ) -> Result<Response<ImageFsInfoResponse>, Status> {
         let work = async {
-            let (images, containers) = stats::image_filesystem(&self.shared.node(), &self.shared.mountpoint);
-            Ok(ImageFsInfoResponse { image_filesystems: vec![images], container_filesystems: vec![containers] })
+            let (images, containers) =
+                stats::image_filesystem(&self.shared.node(), &self.shared.mountpoint);
+            Ok(ImageFsInfoResponse {
+                image_filesystems: vec![images],
+                container_filesystems: vec![containers],
+            })
         };
-        self.shared.call(Rpc::ImageFsInfo, Subject::Nothing, work).await
+        self.shared
+            .call(Rpc::ImageFsInfo, Subject::Nothing, work)
+            .await
     }
 }

@@ -20,8 +20,16 @@ type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 const CHUNK: usize = 100;
 
 /// Returns a list in pieces.
-fn pieces<T: Send + 'static, R: Send + 'static>(items: Vec<T>, wrap: fn(Vec<T>) -> R) -> Answers<R> {
+fn pieces<T: Send + 'static, R: Send + 'static>(
+    items: Vec<T>,
+    wrap: fn(Vec<T>) -> R,
+) -> Answers<R> {
     let mut items = items.into_iter().peekable();
-    let next = move || items.peek().is_some().then(|| Ok(wrap(items.by_ref().take(CHUNK).collect())));
+    let next = move || {
+        items
+            .peek()
+            .is_some()
+            .then(|| Ok(wrap(items.by_ref().take(CHUNK).collect())))
+    };
     Box::pin(futures_util::stream::iter(std::iter::from_fn(next)))
 }

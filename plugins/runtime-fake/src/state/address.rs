@@ -15,7 +15,10 @@ pub struct Range {
 
 impl Default for Range {
     fn default() -> Self {
-        Range { first: u32::from(Ipv4Addr::new(10, 88, 0, 2)), last: u32::from(Ipv4Addr::new(10, 88, 255, 254)) }
+        Range {
+            first: u32::from(Ipv4Addr::new(10, 88, 0, 2)),
+            last: u32::from(Ipv4Addr::new(10, 88, 255, 254)),
+        }
     }
 }
 
@@ -31,10 +34,16 @@ impl FromStr for Range {
         let range = || {
             let (base, length) = text.split_once('/')?;
             let base = u32::from(base.parse::<Ipv4Addr>().ok()?);
-            let length = length.parse::<u32>().ok().filter(|length| (1..=30).contains(length))?;
+            let length = length
+                .parse::<u32>()
+                .ok()
+                .filter(|length| (1..=30).contains(length))?;
             let host = u32::MAX >> length;
             // The network's own address, the gateway's and the broadcast address are nobody's.
-            Some(Range { first: (base & !host) + 2, last: (base | host) - 1 })
+            Some(Range {
+                first: (base & !host) + 2,
+                last: (base | host) - 1,
+            })
         };
         range().ok_or_else(|| NotARange(text.chars().take(64).collect()))
     }
@@ -42,7 +51,9 @@ impl FromStr for Range {
 
 impl<'de> Deserialize<'de> for Range {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from)?.parse().map_err(de::Error::custom)
+        String::deserialize(from)?
+            .parse()
+            .map_err(de::Error::custom)
     }
 }
 
@@ -57,7 +68,9 @@ impl Addresses {
     /// Returns the next free address of the range; none when all are taken.
     pub(crate) fn next(&self, range: Range) -> Option<Ipv4Addr> {
         let after = self.latest.saturating_add(1).max(range.first);
-        let found = self.first_free(after, range.last).or_else(|| self.first_free(range.first, range.last));
+        let found = self
+            .first_free(after, range.last)
+            .or_else(|| self.first_free(range.first, range.last));
         found.map(Ipv4Addr::from)
     }
 
@@ -105,7 +118,14 @@ mod tests {
 
     #[test]
     fn what_is_no_range_is_refused() {
-        for bad in ["10.1.2.0", "10.1.2.0/31", "10.1.2.0/0", "x/8", "10.1.2.0/8/8", ""] {
+        for bad in [
+            "10.1.2.0",
+            "10.1.2.0/31",
+            "10.1.2.0/0",
+            "x/8",
+            "10.1.2.0/8/8",
+            "",
+        ] {
             assert!(bad.parse::<Range>().is_err(), "{bad}");
         }
     }

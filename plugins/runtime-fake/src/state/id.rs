@@ -28,7 +28,12 @@ pub(crate) type Seq = u64;
 pub(crate) fn id(salt: u64, seq: Seq) -> String {
     let head = mix(seq ^ salt);
     let tail = |n: u64| mix(head.wrapping_add(salt).wrapping_add(STEP.wrapping_mul(n)));
-    format!("{head:016x}{:016x}{:016x}{:016x}", tail(1), tail(2), tail(3))
+    format!(
+        "{head:016x}{:016x}{:016x}{:016x}",
+        tail(1),
+        tail(2),
+        tail(3)
+    )
 }
 
 /// Returns the sequence number that `text` is the id of, if it is one of this folder.
@@ -64,7 +69,14 @@ mod tests {
     #[test]
     fn nothing_else_is_an_id() {
         let good = id(7, 1);
-        for bad in ["", "x", &good[..63], &good.to_uppercase(), &format!("{}0", &good[..63]), "ééééééééé"] {
+        for bad in [
+            "",
+            "x",
+            &good[..63],
+            &good.to_uppercase(),
+            &format!("{}0", &good[..63]),
+            "ééééééééé",
+        ] {
             if bad != good {
                 assert_eq!(seq(7, bad), None, "{bad}");
             }

@@ -30,7 +30,11 @@ pub(crate) struct Image {
 /// Returns a name with the tag that it means when it has none.
 pub(crate) fn with_tag(name: &str) -> String {
     let last = name.rsplit('/').next().unwrap_or(name);
-    if last.contains(':') || name.contains('@') { name.to_owned() } else { format!("{name}:latest") }
+    if last.contains(':') || name.contains('@') {
+        name.to_owned()
+    } else {
+        format!("{name}:latest")
+    }
 }
 
 impl Image {
@@ -45,8 +49,16 @@ impl Image {
         let (tag, digest) = match name.split_once('@') {
             Some((_, _)) => (String::new(), name.clone()),
             None => {
-                let repository = name.rsplit_once(':').map_or(name.as_str(), |(repository, _)| repository);
-                (name.clone(), format!("{repository}@sha256:{}", digest(&format!("{name} manifest"))))
+                let repository = name
+                    .rsplit_once(':')
+                    .map_or(name.as_str(), |(repository, _)| repository);
+                (
+                    name.clone(),
+                    format!(
+                        "{repository}@sha256:{}",
+                        digest(&format!("{name} manifest"))
+                    ),
+                )
             }
         };
         let size = 1_000_000 + u64::from_str_radix(&hash[..6], 16).unwrap_or(0);
@@ -79,9 +91,14 @@ impl Images {
         if reference.is_empty() {
             return None;
         }
-        let id = self.by_name.get(reference).or_else(|| self.by_name.get(&with_tag(reference)));
+        let id = self
+            .by_name
+            .get(reference)
+            .or_else(|| self.by_name.get(&with_tag(reference)));
         let id = id.map_or(reference, String::as_str);
-        self.by_id.get(id).or_else(|| self.by_id.get(&format!("sha256:{id}")))
+        self.by_id
+            .get(id)
+            .or_else(|| self.by_id.get(&format!("sha256:{id}")))
     }
 
     /// Tells whether a given image is, or once was, on this node.
@@ -108,7 +125,9 @@ impl Images {
     }
 
     pub(super) fn remove(&mut self, id: &str) {
-        let Some(image) = self.by_id.remove(id) else { return };
+        let Some(image) = self.by_id.remove(id) else {
+            return;
+        };
         self.by_name.remove(&image.tag);
         self.by_name.remove(&image.digest);
         if image.given {
@@ -118,7 +137,12 @@ impl Images {
 
     pub(super) fn records(&self) -> impl Iterator<Item = Record> {
         let there = self.by_id.values().cloned();
-        let gone = self.removed.iter().map(|id| Image { id: id.clone(), removed: true, given: true, ..Image::pulled("") });
+        let gone = self.removed.iter().map(|id| Image {
+            id: id.clone(),
+            removed: true,
+            given: true,
+            ..Image::pulled("")
+        });
         there.chain(gone).map(Record::Image)
     }
 }
@@ -133,7 +157,13 @@ mod tests {
         let image = Image::pulled("localhost:5000/a");
         images.add(image.clone());
         let bare = image.id.trim_start_matches("sha256:");
-        for name in ["localhost:5000/a", "localhost:5000/a:latest", &image.id, bare, &image.digest] {
+        for name in [
+            "localhost:5000/a",
+            "localhost:5000/a:latest",
+            &image.id,
+            bare,
+            &image.digest,
+        ] {
             assert_eq!(images.find(name), Some(&image), "{name}");
         }
         for name in ["", "localhost:5000/a:1", "a", "sha256:"] {
@@ -146,6 +176,9 @@ mod tests {
     #[test]
     fn an_image_pulled_by_digest_has_no_tag() {
         let image = Image::pulled("localhost/a@sha256:0123");
-        assert_eq!((image.tag.as_str(), image.digest.as_str()), ("", "localhost/a@sha256:0123"));
+        assert_eq!(
+            (image.tag.as_str(), image.digest.as_str()),
+            ("", "localhost/a@sha256:0123")
+        );
     }
 }

@@ -172,11 +172,19 @@ impl State {
             self.addresses.take(ip);
         }
         self.names.insert(record.name.clone(), record.seq);
-        self.sandboxes.insert(record.seq, Sandbox { record, containers: Vec::new() });
+        self.sandboxes.insert(
+            record.seq,
+            Sandbox {
+                record,
+                containers: Vec::new(),
+            },
+        );
     }
 
     fn remove_sandbox(&mut self, seq: Seq) {
-        let Some(sandbox) = self.sandboxes.remove(&seq) else { return };
+        let Some(sandbox) = self.sandboxes.remove(&seq) else {
+            return;
+        };
         self.names.remove(&sandbox.record.name);
         if let Some(ip) = sandbox.record.ip {
             self.addresses.release(ip);
@@ -189,17 +197,28 @@ impl State {
     fn add_container(&mut self, record: ContainerRecord) {
         self.next = self.next.max(record.seq.saturating_add(1));
         self.see(record.created);
-        let Some(sandbox) = self.sandboxes.get_mut(&record.sandbox) else { return };
+        let Some(sandbox) = self.sandboxes.get_mut(&record.sandbox) else {
+            return;
+        };
         let config = ContainerConfig::decode(&*record.config).unwrap_or_default();
         let tuning = Tuning::of(&sandbox.config().annotations, &config).unwrap_or_default();
         sandbox.containers.push(record.seq);
         self.names.insert(record.name.clone(), record.seq);
         let program = tuning.program(&config);
-        self.containers.insert(record.seq, Container { record, program, due: None });
+        self.containers.insert(
+            record.seq,
+            Container {
+                record,
+                program,
+                due: None,
+            },
+        );
     }
 
     fn remove_container(&mut self, seq: Seq) {
-        let Some(container) = self.containers.remove(&seq) else { return };
+        let Some(container) = self.containers.remove(&seq) else {
+            return;
+        };
         self.names.remove(&container.record.name);
         if let Some(sandbox) = self.sandboxes.get_mut(&container.record.sandbox) {
             sandbox.containers.retain(|other| *other != seq);
@@ -208,11 +227,26 @@ impl State {
 
     /// Returns records that make this state again from nothing.
     pub(crate) fn records(&self) -> impl Iterator<Item = Record> {
-        let head = [Record::Born { salt: self.salt }, Record::Reached { next: self.next, latest: self.latest }];
-        let sandboxes = self.sandboxes.values().map(|sandbox| Record::Sandbox(sandbox.record.clone()));
-        let containers = self.containers.values().map(|container| Record::Container(container.record.clone()));
+        let head = [
+            Record::Born { salt: self.salt },
+            Record::Reached {
+                next: self.next,
+                latest: self.latest,
+            },
+        ];
+        let sandboxes = self
+            .sandboxes
+            .values()
+            .map(|sandbox| Record::Sandbox(sandbox.record.clone()));
+        let containers = self
+            .containers
+            .values()
+            .map(|container| Record::Container(container.record.clone()));
         let images = self.images.records();
-        head.into_iter().chain(sandboxes).chain(containers).chain(images)
+        head.into_iter()
+            .chain(sandboxes)
+            .chain(containers)
+            .chain(images)
     }
 
     /// Returns an address for a new pod.

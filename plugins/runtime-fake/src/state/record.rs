@@ -13,20 +13,47 @@ use crate::state::image::Image;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Record {
     /// The folder is used for the first time.
-    Born { salt: u64 },
+    Born {
+        salt: u64,
+    },
     /// How far sequence numbers and time had come.
-    Reached { next: Seq, latest: i64 },
+    Reached {
+        next: Seq,
+        latest: i64,
+    },
     Sandbox(SandboxRecord),
-    SandboxStopped { seq: Seq, at: i64 },
-    SandboxConfig { seq: Seq, config: Vec<u8> },
-    SandboxRemoved { seq: Seq },
+    SandboxStopped {
+        seq: Seq,
+        at: i64,
+    },
+    SandboxConfig {
+        seq: Seq,
+        config: Vec<u8>,
+    },
+    SandboxRemoved {
+        seq: Seq,
+    },
     Container(ContainerRecord),
-    Phase { seq: Seq, at: i64, phase: Phase },
-    Files { seq: Seq, files: Files },
-    ContainerConfig { seq: Seq, config: Vec<u8> },
-    ContainerRemoved { seq: Seq },
+    Phase {
+        seq: Seq,
+        at: i64,
+        phase: Phase,
+    },
+    Files {
+        seq: Seq,
+        files: Files,
+    },
+    ContainerConfig {
+        seq: Seq,
+        config: Vec<u8>,
+    },
+    ContainerRemoved {
+        seq: Seq,
+    },
     Image(Image),
-    ImageRemoved { id: String },
+    ImageRemoved {
+        id: String,
+    },
 }
 
 /// A sandbox as it is kept.
@@ -64,6 +91,15 @@ pub(crate) struct ContainerRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Phase {
     Created,
-    Running { started: i64, machine: Machine },
-    Exited { started: i64, finished: i64, code: i32, reason: Box<str>, message: Box<str> },
+    Running {
+        started: i64,
+        machine: Machine,
+    },
+    Exited {
+        started: i64,
+        finished: i64,
+        code: i32,
+        reason: Box<str>,
+        message: Box<str>,
+    },
 }

@@ -27,7 +27,14 @@ struct Process(Child);
 impl Process {
     fn start(home: &Path) -> Process {
         let child = Command::new(env!("CARGO_BIN_EXE_runtime-fake"))
-            .args(["--socket", "cri.sock", "--dir", "state", "--configuration", "configuration.json"])
+            .args([
+                "--socket",
+                "cri.sock",
+                "--dir",
+                "state",
+                "--configuration",
+                "configuration.json",
+            ])
             .current_dir(home)
             .stderr(Stdio::null())
             .spawn();
@@ -38,7 +45,9 @@ impl Process {
         let channel = sdk::testing::connect(&home.join("cri.sock"));
         let mut runtime = RuntimeServiceClient::new(channel);
         let up = async { while runtime.version(VersionRequest::default()).await.is_err() {} };
-        tokio::time::timeout(Duration::from_secs(60), up).await.expect("the process serves");
+        tokio::time::timeout(Duration::from_secs(60), up)
+            .await
+            .expect("the process serves");
         assert!(self.0.try_wait().unwrap().is_none());
         runtime
     }
@@ -56,19 +65,42 @@ fn home(configuration: &str) -> tempfile::TempDir {
 }
 
 /// Makes pods until the process is gone, and notes every answer.
-async fn load(mut runtime: Runtime, worker: String, told: Arc<Mutex<Told>>) -> Result<(), tonic::Status> {
+async fn load(
+    mut runtime: Runtime,
+    worker: String,
+    told: Arc<Mutex<Told>>,
+) -> Result<(), tonic::Status> {
     for n in 0.. {
         let name = format!("{worker}-{n}");
         let sandbox = run(&mut runtime, sandbox_config(&name)).await?;
         told.lock().unwrap().sandboxes.insert(sandbox.clone(), name);
         let code = n % 7;
-        let id = create(&mut runtime, &sandbox, container_config("c", &format!("exit {code}"))).await?;
+        let id = create(
+            &mut runtime,
+            &sandbox,
+            container_config("c", &format!("exit {code}")),
+        )
+        .await?;
         told.lock().unwrap().containers.insert(id.clone(), None);
-        runtime.start_container(StartContainerRequest { container_id: id.clone() }).await?;
-        told.lock().unwrap().containers.insert(id.clone(), Some(code));
+        runtime
+            .start_container(StartContainerRequest {
+                container_id: id.clone(),
+            })
+            .await?;
+        told.lock()
+            .unwrap()
+            .containers
+            .insert(id.clone(), Some(code));
         if n % 3 == 0 {
-            told.lock().unwrap().doubtful.extend([sandbox.clone(), id.clone()]);
-            runtime.remove_pod_sandbox(RemovePodSandboxRequest { pod_sandbox_id: sandbox.clone() }).await?;
+            told.lock()
+                .unwrap()
+                .doubtful
+                .extend([sandbox.clone(), id.clone()]);
+            runtime
+                .remove_pod_sandbox(RemovePodSandboxRequest {
+                    pod_sandbox_id: sandbox.clone(),
+                })
+                .await?;
             told.lock().unwrap().removed.extend([sandbox, id]);
         }
     }
@@ -76,19 +108,64 @@ async fn load(mut runtime: Runtime, worker: String, told: Arc<Mutex<Told>>) -> R
 }
 
 async fn compare(runtime: &mut Runtime, told: &Told) {
-    let sandboxes = runtime.list_pod_sandbox(ListPodSandboxRequest::default()).await.unwrap().into_inner().items;
-    let there: BTreeMap<_, _> = sandboxes.into_iter().map(|item| (item.id, item.metadata.unwrap().name)).collect();
-    for (id, name) in told.sandboxes.iter().filter(|(id, _)| !told.doubtful.contains(*id)) {
-        assert_eq!(there.get(id), Some(name), "a sandbox that was answered is lost");
+    let sandboxes = runtime
+        .list_pod_sandbox(ListPodSandboxRequest::default())
+        .await
+        .unwrap()
+        .into_inner()
+        .items;
+    let there: BTreeMap<_, _> = sandboxes
+        .into_iter()
+        .map(|item| (item.id, item.metadata.unwrap().name))
+        .collect();
+    for (id, name) in told
+        .sandboxes
+        .iter()
+        .filter(|(id, _)| !told.doubtful.contains(*id))
+    {
+        assert_eq!(
+            there.get(id),
+            Some(name),
+            "a sandbox that was answered is lost"
+        );
     }
-    let containers = runtime.list_containers(ListContainersRequest::default()).await.unwrap().into_inner().containers;
-    let ids: BTreeSet<_> = containers.into_iter().map(|container| container.id).collect();
-    assert!(told.removed.iter().all(|id| !ids.contains(id) && !there.contains_key(id)), "what was removed is back");
-    for (id, code) in told.containers.iter().filter(|(id, _)| !told.doubtful.contains(*id)) {
-        let request = ContainerStatusRequest { container_id: id.clone(), verbose: false };
-        let status = runtime.container_status(request).await.unwrap().into_inner().status.unwrap();
+    let containers = runtime
+        .list_containers(ListContainersRequest::default())
+        .await
+        .unwrap()
+        .into_inner()
+        .containers;
+    let ids: BTreeSet<_> = containers
+        .into_iter()
+        .map(|container| container.id)
+        .collect();
+    assert!(
+        told.removed
+            .iter()
+            .all(|id| !ids.contains(id) && !there.contains_key(id)),
+        "what was removed is back"
+    );
+    for (id, code) in told
+        .containers
+        .iter()
+        .filter(|(id, _)| !told.doubtful.contains(*id))
+    {
+        let request = ContainerStatusRequest {
+            container_id: id.clone(),
+            verbose: false,
+        };
+        let status = runtime
+            .container_status(request)
+            .await
+            .unwrap()
+            .into_inner()
+            .status
+            .unwrap();
         if let Some(code) = code {
-            assert_eq!((status.state(), status.exit_code), (ContainerState::ContainerExited, *code));
+            assert_eq!(
+                (status.state(), status.exit_code),
+                (ContainerState::ContainerExited, *code)
+            );
         }
     }
 }
@@ -104,22 +181,35 @@ async fn nothing_that_was_answered_is_lost_by_a_kill() {
         compare(&mut runtime, &known).await;
         *told.lock().unwrap() = known;
         let workers: Vec<_> = (0..4)
-            .map(|worker| tokio::spawn(load(runtime.clone(), format!("r{round}w{worker}"), told.clone())))
+            .map(|worker| {
+                tokio::spawn(load(
+                    runtime.clone(),
+                    format!("r{round}w{worker}"),
+                    told.clone(),
+                ))
+            })
             .collect();
         // Any moment will do, as long as no two rounds choose the same.
         let moment = Duration::from_millis(20 + round * 37 % 180);
-        tokio::time::timeout(moment, std::future::pending::<()>()).await.unwrap_err();
+        tokio::time::timeout(moment, std::future::pending::<()>())
+            .await
+            .unwrap_err();
         process.kill();
         for worker in workers {
             worker.await.unwrap().unwrap_err();
         }
     }
-    assert!(told.lock().unwrap().containers.len() > 100, "the load was no load");
+    assert!(
+        told.lock().unwrap().containers.len() > 100,
+        "the load was no load"
+    );
 }
 
 #[tokio::test]
 async fn a_scripted_exit_ends_the_process_after_its_effect() {
-    let home = home(r#"{"faults": [{"call": "RunPodSandbox", "nth": 2, "exit": true, "after_effect": true}]}"#);
+    let home = home(
+        r#"{"faults": [{"call": "RunPodSandbox", "nth": 2, "exit": true, "after_effect": true}]}"#,
+    );
     let mut process = Process::start(home.path());
     let mut runtime = process.client(home.path()).await;
     run(&mut runtime, sandbox_config("a")).await.unwrap();
@@ -130,5 +220,68 @@ async fn a_scripted_exit_ends_the_process_after_its_effect() {
     let mut runtime = process.client(home.path()).await;
     let again = run(&mut runtime, sandbox_config("b")).await.unwrap_err();
     assert_eq!(again.code(), tonic::Code::AlreadyExists);
+    process.kill();
+}
+
+/// Returns the private memory of a process in KiB, and the clock ticks that it has used.
+fn usage(process: &Process) -> (u64, u64) {
+    let proc =
+        |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", process.0.id())).unwrap();
+    let status = proc("status");
+    let memory = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"))
+        .unwrap();
+    let stat = proc("stat");
+    let ticks = stat
+        .rsplit(')')
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .skip(11)
+        .take(2);
+    (
+        memory.trim().trim_end_matches(" kB").parse().unwrap(),
+        ticks.map(|tick| tick.parse::<u64>().unwrap()).sum(),
+    )
+}
+
+#[tokio::test]
+async fn a_thousand_idle_pods_take_little_memory_and_no_processor() {
+    let home = home("{}");
+    let mut process = Process::start(home.path());
+    let mut runtime = process.client(home.path()).await;
+    let (before, _) = usage(&process);
+    for n in 0..1_000 {
+        let sandbox = run(&mut runtime, sandbox_config(&format!("p{n}")))
+            .await
+            .unwrap();
+        let mut config = container_config("c", "while true; do sleep 1; done");
+        // About as much as a kubelet says of a container.
+        for key in 0..10 {
+            config.annotations.insert(
+                format!("io.kubernetes.example/{key}"),
+                "some value of usual length".into(),
+            );
+            config.envs.push(KeyValue {
+                key: format!("KUBERNETES_SERVICE_{key}"),
+                value: b"10.96.0.1".to_vec(),
+            });
+        }
+        let container_id = create(&mut runtime, &sandbox, config).await.unwrap();
+        runtime
+            .start_container(StartContainerRequest { container_id })
+            .await
+            .unwrap();
+    }
+    let (after, busy) = usage(&process);
+    let each = (after - before) as f64 / 1_000.0;
+    assert!(each < 5.0, "{each} KiB a pod");
+    tokio::time::timeout(Duration::from_secs(1), std::future::pending::<()>())
+        .await
+        .unwrap_err();
+    let (_, later) = usage(&process);
+    assert!(later - busy <= 1, "{} ticks while idle", later - busy);
+    println!("{each} KiB a pod, {busy} ticks to make them");
     process.kill();
 }

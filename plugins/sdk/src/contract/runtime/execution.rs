@@ -28,7 +28,8 @@ async fn exit_seven(case: &mut Case) -> Checked {
     same("exit_code", status.exit_code, 7)?;
     same("reason", status.reason.as_str(), "Error")?;
     let (created, started, finished) = (status.created_at, status.started_at, status.finished_at);
-    holds(created > 0 && started >= created && finished > started, || {
+    // A real runtime may note the start when its call returns: a container of a moment has ended by then.
+    holds(created > 0 && started >= created && finished > created, || {
         format!("created_at {created}, started_at {started}, finished_at {finished} are not in this order")
     })
 }

@@ -1,0 +1,1 @@
+//! What the outside may ask: health, pods, and the operator's socket.

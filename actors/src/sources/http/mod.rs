@@ -1,0 +1,246 @@
+//! Static pods from a URL (`staticPodURL`).
+//!
+//! - **Owns** the pods of the last good answer, and how often fetching has failed since.
+//! - **Hears** that the period has passed, and what was fetched.
+//! - **Tells** the directory the whole set after each good answer; the recorder what is wrong with it.
+//! - **Never** tells a set before the first good answer, and never lets a failure, an empty answer or a
+//!   bad manifest end what runs.
+//!
+//! Upstream: pkg/kubelet/config/http.go (1.36), where an empty answer does end the pods.
+
+mod fetch;
+#[cfg(test)]
+mod tests;
+mod url;
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kernel::{Actor, Addr, Context, Exit};
+use logic::manifest;
+use serde::Serialize;
+
+pub use self::fetch::FetchError;
+use self::fetch::{Client, Roots};
+use crate::directory::{self, Source};
+use crate::events::Recorder;
+use crate::sources::complaints::{Complaint, Complaints};
+use crate::sources::manifest::{Manifest, Refused, sentence};
+use crate::sources::unique::{Unique, unique};
+
+/// It hears its own timer and fetches: one at a time.
+pub const MAILBOX: usize = 16;
+/// Failures in a row that are worth a warning each; upstream's number.
+const LOUD_FAILURES: u64 = 3;
+/// A configured period shorter than this would be an attack on the server.
+const SHORTEST_PERIOD: Duration = Duration::from_millis(100);
+
+/// What the HTTP source is told.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Fetches: the period has passed.
+    Tick,
+    /// Takes in what was fetched, and tells the directory.
+    Fetched(Result<Box<Fetched>, FetchError>),
+}
+
+/// A good answer.
+#[derive(Debug)]
+pub struct Fetched {
+    version: u64,
+    /// None for the very bytes that are known.
+    manifest: Option<Manifest>,
+}
+
+/// How it goes.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub url: String,
+    pub pods: Option<usize>,
+    pub fetches: u64,
+    /// In a row.
+    pub failures: u64,
+    pub last_error: Option<String>,
+    pub refused: Vec<String>,
+}
+
+/// The HTTP source.
+#[derive(Debug)]
+pub struct Url {
+    client: Client,
+    period: Duration,
+    node_name: Arc<str>,
+
+    directory: Addr<directory::Msg>,
+    complaints: Complaints,
+
+    /// Of the last good answer, none before it.
+    version: Option<u64>,
+    pods: Vec<Arc<Pod>>,
+    problems: Vec<Refused>,
+    warnings: Vec<String>,
+    fetches: u64,
+    failures: u64,
+    last_error: Option<String>,
+}
+
+impl Actor for Url {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        tracing::info!(url = %self.client.url(), "static pods are fetched from here");
+        self.fetch(ctx);
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Tick => self.fetch(ctx),
+            Msg::Fetched(answer) => self.fetched(answer, ctx),
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            url: self.client.url().to_owned(),
+            pods: self.version.map(|_| self.pods.len()),
+            fetches: self.fetches,
+            failures: self.failures,
+            last_error: self.last_error.clone(),
+            refused: self.problems.iter().map(|refused| sentence(refused)).collect(),
+        }
+    }
+}
+
+impl Url {
+    /// `headers` go with each request (`staticPodURLHeader`); `period` is `httpCheckFrequency`.
+    pub fn new(
+        url: impl Into<Arc<str>>,
+        headers: &BTreeMap<String, Vec<String>>,
+        period: Duration,
+        node_name: impl Into<Arc<str>>,
+        directory: Addr<directory::Msg>,
+        recorder: Recorder,
+    ) -> Self {
+        let client = Client::new(url.into(), headers, Roots::OfTheSystem);
+        Url::with_client(client, period, node_name.into(), directory, recorder)
+    }
+
+    fn with_client(
+        client: Client,
+        period: Duration,
+        node_name: Arc<str>,
+        directory: Addr<directory::Msg>,
+        recorder: Recorder,
+    ) -> Self {
+        Url {
+            client,
+            period: period.max(SHORTEST_PERIOD),
+            complaints: Complaints::new(recorder, &node_name),
+            node_name,
+            directory,
+            version: None,
+            pods: Vec::new(),
+            problems: Vec::new(),
+            warnings: Vec::new(),
+            fetches: 0,
+            failures: 0,
+            last_error: None,
+        }
+    }
+
+    fn fetch(&mut self, ctx: &mut Context<Msg>) {
+        self.fetches += 1;
+        let (client, node_name, known) = (self.client.clone(), self.node_name.clone(), self.version);
+        let seen = Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH);
+        ctx.run(async move {
+            let data = match client.fetch().await {
+                Ok(data) => data,
+                Err(error) => return Msg::Fetched(Err(error)),
+            };
+            let version = version_of(&data);
+            if known == Some(version) {
+                return Msg::Fetched(Ok(Box::new(Fetched { version, manifest: None })));
+            }
+            let source = manifest::Source::Url(client.url().to_owned());
+            let read = move || Manifest::read(&data, &source, &node_name, seen);
+            let manifest = tokio::task::spawn_blocking(read).await.unwrap_or_else(|_| Refused::Broke.into());
+            Msg::Fetched(Ok(Box::new(Fetched { version, manifest: Some(manifest) })))
+        });
+    }
+
+    fn fetched(&mut self, answer: Result<Box<Fetched>, FetchError>, ctx: &mut Context<Msg>) {
+        ctx.after(self.period, Msg::Tick);
+        match answer {
+            Ok(fetched) => {
+                if self.failures > 0 {
+                    tracing::info!("pods are read from {} again", self.client.url());
+                }
+                self.failures = 0;
+                self.last_error = None;
+                self.accept(*fetched, ctx);
+            }
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn accept(&mut self, fetched: Fetched, ctx: &Context<Msg>) {
+        if let Some(mut manifest) = fetched.manifest {
+            let useless = manifest.pods.is_empty() && !manifest.problems.is_empty();
+            self.pods = manifest.replace(&self.pods);
+            self.problems = manifest.problems;
+            self.warnings = manifest.warnings;
+            if useless && self.version.is_none() {
+                // Not one pod is known, nor that there is none.
+                self.complain(fetched.version, Vec::new(), ctx);
+                return;
+            }
+        }
+        self.version = Some(fetched.version);
+        let Unique { pods, duplicates } = unique([(self.client.url(), self.pods.as_slice())]);
+        self.complain(fetched.version, duplicates.into_iter().map(|(_, refused)| refused).collect(), ctx);
+        let set = directory::Msg::Set { source: Source::Http, pods };
+        if let Err(full) = self.directory.tell(set) {
+            tracing::warn!("static pods not handed on before the next period: {full}");
+        }
+    }
+
+    fn complain(&mut self, version: u64, duplicates: Vec<Refused>, ctx: &Context<Msg>) {
+        let url = self.client.url();
+        let refused = self.problems.iter().chain(&duplicates).map(|refused| Complaint::Refused {
+            text: format!("{url}: {}", sentence(refused)),
+            version,
+        });
+        let doubtful = self.warnings.iter().map(|warning| Complaint::Doubtful {
+            text: format!("{url}: {warning}"),
+            version,
+        });
+        let all: BTreeSet<Complaint> = refused.chain(doubtful).collect();
+        self.complaints.tell(ctx.wall(), all);
+    }
+
+    /// Upstream's manners: the first failures are loud, then a sentence, then quiet.
+    fn failed(&mut self, error: &FetchError) {
+        let text = sentence(error);
+        match self.failures {
+            0..LOUD_FAILURES => tracing::warn!("cannot read pods: {text}"),
+            LOUD_FAILURES => tracing::warn!("cannot read pods, and from now on only debug lines say so: {text}"),
+            _ => tracing::debug!("cannot read pods: {text}"),
+        }
+        self.failures += 1;
+        self.last_error = Some(text);
+    }
+}
+
+fn version_of(data: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    data.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,139 @@
+//! A whole node in the test's process: the real tree over a runtime-fake behind real gRPC, on a paused clock.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kernel::plugin::Line;
+use kernel::{Intensity, Supervisor};
+use logic::sandbox::NodePolicy;
+use logic::types::PodUid;
+use runtime_fake::{Clock, Fake, Settings};
+use tempfile::TempDir;
+use tokio::net::{UnixListener, UnixStream};
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::{Channel, Endpoint, Server, Uri};
+
+use crate::directory::{self, Source};
+use crate::events::{self, Event};
+use crate::runtime::Runtime;
+use crate::tree::{self, Node};
+use crate::worker::Rules;
+
+/// Longer than any answer takes on a clock that only runs when everybody waits.
+const SOON: Duration = Duration::from_secs(10);
+
+/// The node, its runtime, and their folder.
+pub(crate) struct TestNode {
+    pub(crate) fake: Fake,
+    pub(crate) node: Node,
+    pub(crate) runtime: Runtime,
+    folder: TempDir,
+}
+
+impl TestNode {
+    /// Starts a node with an empty runtime.
+    pub(crate) async fn start() -> TestNode {
+        let folder = tempfile::tempdir().unwrap();
+        let fake = Fake::open_at(folder.path().join("fake"), Settings::default(), Clock::start()).unwrap();
+        TestNode::over(fake, folder).await
+    }
+
+    /// The agent dies without a word, and a new one starts over the same runtime and folder.
+    pub(crate) async fn restart(self) -> TestNode {
+        self.node.root.shutdown().await;
+        TestNode::over(self.fake, self.folder).await
+    }
+
+    async fn over(fake: Fake, folder: TempDir) -> TestNode {
+        let line = Line::fixed("runtime", serve(&fake, folder.path()));
+        let runtime = Runtime::new(line, Duration::from_secs(120));
+        let root = Supervisor::root("oxlet", Intensity { restarts: 5, within: Duration::from_secs(60) });
+        let rules = Arc::new(Rules {
+            policy: logic::worker::Policy::default(),
+            node: NodePolicy {
+                node_name: "node".to_owned(),
+                root_dir: folder.path().join("root"),
+                pod_logs_dir: folder.path().join("logs"),
+                ..NodePolicy::default()
+            },
+        });
+        let sources = [Source::File].into();
+        let node = tree::pods(&root, runtime.clone(), rules, folder.path(), None, &sources);
+        TestNode { fake, node, runtime, folder }
+    }
+
+    /// Makes these the pods that the node should run.
+    pub(crate) fn desire(&self, pods: &[Arc<Pod>]) {
+        let set = directory::Msg::Set { source: Source::File, pods: pods.to_vec() };
+        self.node.directory.tell(set).unwrap();
+    }
+
+    /// Lets the clock run until a pod's status is as wanted.
+    pub(crate) async fn until(&self, uid: &str, wanted: impl Fn(&PodStatus) -> bool) -> Arc<PodStatus> {
+        let uid = PodUid::from(uid);
+        for _ in 0..20_000 {
+            if let Some(status) = self.statuses().await.get(&uid).filter(|status| wanted(status)) {
+                return status.clone();
+            }
+            kernel::testing::pass(Duration::from_millis(50)).await;
+        }
+        panic!("pod {uid} is not as wanted: {:#?}", self.statuses().await.get(&uid));
+    }
+
+    /// Lets the clock run until nothing is known of a pod any more.
+    pub(crate) async fn until_gone(&self, uid: &str) {
+        let uid = PodUid::from(uid);
+        for _ in 0..20_000 {
+            if !self.statuses().await.contains_key(&uid) && !self.exists(&uid).await {
+                return;
+            }
+            kernel::testing::pass(Duration::from_millis(50)).await;
+        }
+        panic!("pod {uid} is not gone");
+    }
+
+    pub(crate) async fn exists(&self, uid: &PodUid) -> bool {
+        self.runtime.pods().await.unwrap().contains_key(uid)
+    }
+
+    pub(crate) async fn statuses(&self) -> BTreeMap<PodUid, Arc<PodStatus>> {
+        let all = self.node.statuses.ask(SOON, |reply| crate::status::Msg::All { reply });
+        all.await.unwrap()
+    }
+
+    pub(crate) async fn events(&self) -> Vec<Event> {
+        let list = self.node.events.ask(SOON, |reply| events::Msg::List { reply });
+        list.await.unwrap()
+    }
+
+    pub(crate) async fn reasons(&self) -> Vec<String> {
+        self.events().await.into_iter().map(|event| event.reason).collect()
+    }
+}
+
+fn serve(fake: &Fake, folder: &Path) -> Channel {
+    let socket = folder.join(format!("cri-{}.sock", rand_name(folder)));
+    let listener = UnixListener::bind(&socket).unwrap();
+    let server = Server::builder().add_service(fake.runtime()).add_service(fake.images());
+    tokio::task::spawn_local(server.serve_with_incoming(UnixListenerStream::new(listener)));
+    Endpoint::from_static("http://localhost").connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
+        let socket = socket.clone();
+        async move { UnixStream::connect(socket).await.map(hyper_util::rt::TokioIo::new) }
+    }))
+}
+
+/// The next socket name that is free.
+fn rand_name(folder: &Path) -> usize {
+    std::fs::read_dir(folder).unwrap().count()
+}
+
+/// A pod from YAML, with a UID equal to its name.
+pub(crate) fn pod(yaml: &str) -> Arc<Pod> {
+    let mut pod: Pod = serde_saphyr::from_str(yaml).unwrap();
+    pod.metadata.uid = pod.metadata.name.clone();
+    pod.metadata.namespace.get_or_insert_with(|| "default".to_owned());
+    Arc::new(pod)
+}

@@ -1,0 +1,11 @@
+//! The plugin host with real processes, on a clock that runs.
+//!
+//! The plugins are this very binary: see [`process`].
+
+mod calls;
+mod external;
+mod handshake;
+mod life;
+mod process;
+mod rig;
+mod swap;

@@ -1,0 +1,185 @@
+//! A host under a supervisor, with a folder of its own, and what a test asks of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kernel::plugin::{CallError, Declaration, Host, HostError, Line, Msg, Snapshot, State, View};
+use kernel::{Addr, ChildSpec, Intensity, Supervisor, mailbox};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use proto::cri::runtime_service_client::RuntimeServiceClient;
+use proto::cri::{RunPodSandboxRequest, VersionRequest, VersionResponse};
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+/// Longer than anything here takes on a busy machine.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+pub(crate) struct Rig {
+    pub(crate) line: Line,
+    pub(crate) host: Addr<Msg>,
+    pub(crate) supervisor: Supervisor,
+    pub(crate) folder: TempDir,
+}
+
+/// Runs a test on the actors' thread.
+pub(crate) fn run<F: Future<Output = ()>>(test: F) {
+    kernel::system::run(test).unwrap();
+}
+
+impl Rig {
+    /// Starts the host of a plugin.
+    pub(crate) fn start(declaration: &Declaration) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let supervisor = Supervisor::root(
+            "root",
+            Intensity {
+                restarts: 3,
+                within: LONG,
+            },
+        );
+        let line = Line::new(declaration.name.clone());
+        let (host, port) = mailbox(64);
+        let make = {
+            let (declaration, path, line) =
+                (declaration.clone(), folder.path().to_owned(), line.clone());
+            move || Host::new(declaration.clone(), path.clone(), line.clone())
+        };
+        supervisor.spawn(ChildSpec::permanent("test"), port, make);
+        Self {
+            line,
+            host,
+            supervisor,
+            folder,
+        }
+    }
+
+    /// Starts the host of a plugin and waits until that is ready.
+    pub(crate) async fn ready(declaration: &Declaration) -> Self {
+        let rig = Self::start(declaration);
+        rig.reach(State::Ready).await;
+        rig
+    }
+
+    /// The folder of the plugin itself.
+    pub(crate) fn dir(&self) -> PathBuf {
+        self.folder.path().join("test")
+    }
+
+    pub(crate) async fn reach(&self, state: State) -> View {
+        self.see(|view| view.state == state).await
+    }
+
+    /// Waits until the plugin stands as wanted.
+    pub(crate) async fn see(&self, wanted: impl FnMut(&View) -> bool) -> View {
+        let mut views = self.line.states();
+        match timeout(LONG, views.wait_for(wanted)).await {
+            Ok(view) => view.unwrap().clone(),
+            Err(_) => panic!("plugin is still {:?}", self.line.state()),
+        }
+    }
+
+    pub(crate) async fn version(&self) -> Result<VersionResponse, CallError> {
+        version(&self.line, LONG).await
+    }
+
+    /// A call that creates; its answer holds nothing that is of use here.
+    pub(crate) async fn create(&self) -> Result<(), CallError> {
+        create(&self.line).await
+    }
+
+    pub(crate) async fn pid(&self) -> Pid {
+        Pid::from_raw(
+            self.version()
+                .await
+                .unwrap()
+                .runtime_version
+                .parse()
+                .unwrap(),
+        )
+    }
+
+    /// Sends a signal to the process that answers.
+    pub(crate) async fn signal(&self, signal: Signal) -> Pid {
+        let pid = self.pid().await;
+        kill(pid, signal).unwrap();
+        pid
+    }
+
+    pub(crate) async fn restart(&self) -> Result<u64, HostError> {
+        self.host
+            .ask(LONG, |reply| Msg::Restart { reply })
+            .await
+            .unwrap()
+    }
+
+    pub(crate) async fn swap(&self, declaration: Declaration) -> Result<u64, HostError> {
+        let declaration = Box::new(declaration);
+        self.host
+            .ask(LONG, |reply| Msg::Swap { declaration, reply })
+            .await
+            .unwrap()
+    }
+
+    pub(crate) async fn snapshot(&self) -> Snapshot {
+        let tree = self.supervisor.tree().await;
+        serde_json::from_value(tree.children[0].snapshot.clone()).unwrap()
+    }
+
+    /// How often RunPodSandbox was begun, by any generation.
+    pub(crate) fn made(&self) -> usize {
+        fs::read_to_string(self.dir().join("made")).map_or(0, |made| made.lines().count())
+    }
+
+    /// Whether a generation found another one alive in its folder.
+    pub(crate) fn overlapped(&self) -> bool {
+        self.dir().join("overlap").exists()
+    }
+
+    /// Lets RunPodSandbox wait, until the file is removed.
+    pub(crate) fn hold(&self) -> PathBuf {
+        let hold = self.dir().join("hold");
+        fs::write(&hold, "").unwrap();
+        hold
+    }
+
+    pub(crate) async fn end(self) {
+        timeout(LONG, self.supervisor.shutdown()).await.unwrap();
+    }
+}
+
+pub(crate) async fn version(line: &Line, within: Duration) -> Result<VersionResponse, CallError> {
+    let ask = |channel| async move {
+        RuntimeServiceClient::new(channel)
+            .version(VersionRequest::default())
+            .await
+    };
+    line.idempotent(within, ask).await
+}
+
+pub(crate) async fn create(line: &Line) -> Result<(), CallError> {
+    let request = RunPodSandboxRequest::default();
+    let make = |channel| async move {
+        RuntimeServiceClient::new(channel)
+            .run_pod_sandbox(request)
+            .await
+    };
+    line.creating(LONG, make).await.map(|_| ())
+}
+
+/// Waits for a fact that nobody reports.
+pub(crate) async fn until(what: &str, mut fact: impl FnMut() -> bool) {
+    let mut look = tokio::time::interval(Duration::from_millis(2));
+    let seen = async {
+        while !fact() {
+            look.tick().await;
+        }
+    };
+    assert!(timeout(LONG, seen).await.is_ok(), "never: {what}");
+}
+
+/// Whether there is a process of this number, a zombie included.
+pub(crate) fn exists(pid: Pid) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
+}

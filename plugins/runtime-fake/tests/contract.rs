@@ -1,0 +1,31 @@
+//! The contract that every runtime keeps.
+
+use sdk::contract::runtime::{Events, Network, Target, run};
+use serde_json::Value;
+
+#[tokio::test]
+async fn it_keeps_the_contract_of_runtimes() {
+    let home = tempfile::tempdir().unwrap();
+    let plugin = sdk::testing::start(
+        home.path(),
+        runtime_fake::info(),
+        Value::Null,
+        runtime_fake::build,
+    )
+    .await
+    .unwrap();
+    let (image, logs) = (
+        "localhost/busybox:latest".to_owned(),
+        home.path().join("logs"),
+    );
+    let channel = plugin.channel.clone();
+    run(Target {
+        channel,
+        image,
+        logs,
+        network: Network::Pod,
+        events: Events::Reported,
+    })
+    .await
+    .assert_kept();
+}
