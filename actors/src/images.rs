@@ -196,7 +196,7 @@ impl Images {
         let image = match answer {
             Ok(image) => image,
             Err(error) => {
-                let message = text::inspect_failed(&wanted.image, &error.to_string());
+                let message = text::inspect_failed(&wanted.image, &error.told());
                 self.record(wanted, Type::Warning, "InspectFailed", message.clone(), ctx);
                 request.reply.send(Err(missing(decide::IMAGE_INSPECT_ERROR, message, INSPECT_AGAIN)));
                 return;
@@ -265,11 +265,11 @@ impl Images {
                 request.reply.send(Ok(present(image)));
             }
             Err(error) => {
-                let message = text::failed(&wanted.image, &error.to_string());
+                let message = text::failed(&wanted.image, &error.told());
                 self.record(wanted, Type::Warning, "Failed", message.clone(), ctx);
                 let delay = self.backoffs.next(&key, now, now, &BACKOFF);
                 self.last_errors.retain(|key, _| self.backoffs.delay(key).is_some());
-                self.last_errors.insert(key, error.to_string());
+                self.last_errors.insert(key, error.told());
                 // Asked again at once, the answer is ImagePullBackOff, which is what users look for.
                 let again_after = delay.min(Duration::from_secs(1));
                 request.reply.send(Err(missing(decide::ERR_IMAGE_PULL, message, again_after)));

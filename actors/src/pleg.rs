@@ -163,7 +163,7 @@ impl Pleg {
 
     fn unsubscribed(&mut self, error: &RuntimeError, ctx: &mut Context<Msg>) {
         if self.events_flow {
-            tracing::warn!("container events ended, relisting meanwhile: {error}");
+            tracing::warn!("container events ended, relisting meanwhile: {}", error.told());
             self.relist(ctx);
         }
         self.events_flow = false;
@@ -228,8 +228,8 @@ impl Pleg {
                 false => PERIOD_ALONE,
             },
             Err(error) => {
-                tracing::warn!("relist failed: {error}");
-                self.last_error = Some(error.to_string());
+                tracing::warn!("relist failed: {}", error.told());
+                self.last_error = Some(error.told());
                 PERIOD_ALONE
             }
         };

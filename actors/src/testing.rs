@@ -80,7 +80,9 @@ impl TestNode {
             }
             kernel::testing::pass(Duration::from_millis(50)).await;
         }
-        panic!("pod {uid} is not as wanted: {:#?}", self.statuses().await.get(&uid));
+        let events = self.events().await.into_iter().map(|event| format!("{}: {}", event.reason, event.message));
+        let events: Vec<String> = events.collect();
+        panic!("pod {uid} is not as wanted: {:#?}; {events:#?}", self.statuses().await.get(&uid));
     }
 
     /// Lets the clock run until nothing is known of a pod any more.

@@ -4,7 +4,7 @@
 //! actor asks only those spawned above it**; everyone else it tells. So the asks form no cycle.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,13 @@ use crate::images::{self, Images};
 use crate::pleg::{self, Pleg};
 use crate::records::{self, Records};
 use crate::runtime::Runtime;
+use crate::serving::admin::{Admin, AdminPeers, FaultInjection, Plugins};
+use crate::serving::healthz::{Health, Healthz};
+use crate::serving::read_only::ReadOnly;
+use crate::serving;
 use crate::settings::{RUNTIME, Settings};
+use crate::sources::file::{self, Files};
+use crate::sources::http::{self, Url};
 use crate::status::{self, Statuses};
 use crate::worker::{Peers, Rules};
 
@@ -45,9 +51,11 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     let root = Supervisor::root("oxlet", PATIENCE);
-    let line = plugins(&root, &settings);
+    let (line, hosts) = plugins(&root, &settings);
     let runtime = Runtime::new(line, settings.runtime_within);
     let node = pods(&root, runtime, settings.rules(), &settings.folder, settings.pulls, &settings.sources);
+    sources(&node, &settings);
+    serving(&node, hosts, &settings);
 
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {
@@ -60,16 +68,19 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
 }
 
 /// One host a plugin. Callers hold the line, which follows restart and swap.
-fn plugins(root: &Supervisor, settings: &Settings) -> Line {
-    let plugins = root.supervisor("plugins", Strategy::OneForOne, PATIENCE);
+fn plugins(root: &Supervisor, settings: &Settings) -> (Line, Plugins) {
+    let group = root.supervisor("plugins", Strategy::OneForOne, PATIENCE);
     let line = Line::new(RUNTIME);
-    let (_host, port) = mailbox(16);
+    // Its own tasks' news, and an operator's orders, one at a time.
+    let (host, port) = mailbox(64);
     let (declaration, folder) = (settings.runtimes[&settings.runtime].clone(), settings.folder.join("plugins"));
     let hosted = line.clone();
-    plugins.spawn(ChildSpec::permanent(RUNTIME), port, move || {
+    group.spawn(ChildSpec::permanent(RUNTIME), port, move || {
         Host::new(declaration.clone(), folder.clone(), hosted.clone())
     });
-    line
+    let hosts = [(RUNTIME.to_owned(), host)].into();
+    let choices = settings.runtimes.clone();
+    (line, Plugins { group, hosts, choices })
 }
 
 /// The keepers of what is known, and the pods' own area.
@@ -126,4 +137,57 @@ pub fn pods(
         pleg,
         recorder,
     }
+}
+
+/// Where desired pods come from; each source repeats itself, so a directory that died hears them again.
+fn sources(node: &Node, settings: &Settings) {
+    let sources = node.root.supervisor("sources", Strategy::OneForOne, PATIENCE);
+    let kubelet = &settings.config.kubelet;
+    let name: Arc<str> = settings.config.node_name.as_str().into();
+    if settings.sources.contains(&Source::File) {
+        let (_, port) = mailbox(file::MAILBOX);
+        let (path, period) = (PathBuf::from(&kubelet.static_pod_path), kubelet.file_check_frequency.into());
+        let (directory, recorder, name) = (node.directory.clone(), node.recorder.clone(), name.clone());
+        sources.spawn(ChildSpec::permanent("file"), port, move || {
+            Files::new(path.clone(), period, name.clone(), directory.clone(), recorder.clone())
+        });
+    }
+    if settings.sources.contains(&Source::Http) {
+        let (_, port) = mailbox(http::MAILBOX);
+        let (url, headers) = (kubelet.static_pod_url.clone(), kubelet.static_pod_url_header.clone());
+        let period = kubelet.http_check_frequency.into();
+        let (directory, recorder) = (node.directory.clone(), node.recorder.clone());
+        sources.spawn(ChildSpec::permanent("http"), port, move || {
+            Url::new(url.as_str(), &headers, period, name.clone(), directory.clone(), recorder.clone())
+        });
+    }
+}
+
+/// Who answers the outside.
+fn serving(node: &Node, plugins: Plugins, settings: &Settings) {
+    let serving = node.root.supervisor("serving", Strategy::OneForOne, PATIENCE);
+    let health = || Health::new(node.directory.clone(), node.root.clone());
+    if let Some(address) = settings.healthz {
+        let (_, port) = mailbox(serving::MAILBOX);
+        let health = health();
+        serving.spawn(ChildSpec::permanent("healthz"), port, move || Healthz::new(address, health.clone()));
+    }
+    if let Some(address) = settings.read_only {
+        let (_, port) = mailbox(serving::MAILBOX);
+        let (directory, statuses, health) = (node.directory.clone(), node.statuses.clone(), health());
+        serving.spawn(ChildSpec::permanent("read-only"), port, move || {
+            ReadOnly::new(address, directory.clone(), statuses.clone(), health.clone())
+        });
+    }
+    let (_, port) = mailbox(serving::MAILBOX);
+    let peers = AdminPeers {
+        root: node.root.clone(),
+        plugins,
+        directory: node.directory.clone(),
+        statuses: node.statuses.clone(),
+        events: node.events.clone(),
+        faults: FaultInjection::from_environment(),
+    };
+    let path = settings.admin.clone();
+    serving.spawn(ChildSpec::permanent("admin"), port, move || Admin::new(path.clone(), peers.clone()));
 }

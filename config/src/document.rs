@@ -19,17 +19,14 @@ pub enum DocumentError {
     },
     #[error("field {path}: {why}")]
     Field { path: String, why: String },
+    #[error("unknown fields {unknown}: expected fields of this kind only, spelt exactly so")]
+    Unknown { unknown: String },
+    #[error("a field stands twice: {0}")]
+    Duplicate(String),
 }
 
-/// A mapping, and what is wrong with it but not fatal.
-#[derive(Debug)]
-pub(crate) struct Document {
-    pub(crate) fields: Map<String, Value>,
-    pub(crate) duplicate: Option<String>,
-}
-
-/// Reads one YAML or JSON mapping. A key that stands twice counts as it stands last, and is told.
-pub(crate) fn parse(text: &str) -> Result<Document, DocumentError> {
+/// Reads one YAML or JSON mapping. A key that stands twice is refused: nobody knows which was meant.
+pub(crate) fn parse(text: &str) -> Result<Map<String, Value>, DocumentError> {
     use serde_saphyr::DuplicateKeyPolicy::{Error, LastWins};
     let read = |duplicate_keys| {
         let options = serde_saphyr::options! {
@@ -39,18 +36,14 @@ pub(crate) fn parse(text: &str) -> Result<Document, DocumentError> {
         };
         serde_saphyr::from_str_with_options::<Value>(text, options)
     };
-    let (value, duplicate) = match read(Error) {
-        Ok(value) => (value, None),
-        Err(strict) => match read(LastWins) {
-            Ok(value) => (value, Some(strict.to_string())),
-            Err(error) => return Err(DocumentError::Syntax(error.to_string())),
-        },
-    };
-    let kind = name_of(&value);
-    let Value::Object(fields) = value else {
-        return Err(DocumentError::NotAMapping(kind));
-    };
-    Ok(Document { fields, duplicate })
+    let value = read(Error).map_err(|error| match read(LastWins) {
+        Ok(_) => DocumentError::Duplicate(error.to_string()),
+        Err(_) => DocumentError::Syntax(error.to_string()),
+    })?;
+    match value {
+        Value::Object(fields) => Ok(fields),
+        other => Err(DocumentError::NotAMapping(name_of(&other))),
+    }
 }
 
 fn name_of(value: &Value) -> &'static str {
@@ -261,14 +254,13 @@ mod tests {
     fn yaml_and_json_are_read_alike() {
         let yaml = parse("a: 1\nb: {c: [x, 0644]}\n").unwrap();
         let json = parse(r#"{"a": 1, "b": {"c": ["x", 420]}}"#).unwrap();
-        assert_eq!(yaml.fields, json.fields);
+        assert_eq!(yaml, json);
     }
 
     #[test]
-    fn a_key_that_stands_twice_counts_as_it_stands_last_and_is_told() {
-        let document = parse("a: 1\na: 2\n").unwrap();
-        assert_eq!(document.fields, object(json!({"a": 2})));
-        assert!(document.duplicate.unwrap().contains("duplicate"));
+    fn a_key_that_stands_twice_is_refused() {
+        let error = parse("{a: 1, a: 2}").unwrap_err();
+        assert!(matches!(error, DocumentError::Duplicate(_)), "{error}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::document::{self, Document};
+use crate::document;
 use crate::error::ConfigError;
 use crate::kubelet_configuration::{API_VERSION, KIND};
 use crate::source;
@@ -52,16 +52,7 @@ fn walk(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Confi
 /// Reads one drop-in: fields to merge, its own mistakes still in it.
 pub(crate) fn read(path: &Path) -> Result<Map<String, Value>, ConfigError> {
     let text = source::read(path).map_err(ConfigError::file(path))?;
-    let Document {
-        mut fields,
-        duplicate,
-    } = document::parse(&text).map_err(ConfigError::document(path))?;
-    if let Some(duplicate) = duplicate {
-        // Here upstream has no lenient second try.
-        return Err(ConfigError::document(path)(
-            document::DocumentError::Syntax(duplicate),
-        ));
-    }
+    let mut fields = document::parse(&text).map_err(ConfigError::document(path))?;
     document::take_kind(&mut fields, API_VERSION, KIND).map_err(ConfigError::document(path))?;
     Ok(fields)
 }

@@ -29,7 +29,7 @@ pub use feature_gates::{FeatureGates, GateError};
 pub use flags::{FlagError, KubeletFlags};
 pub use honoured::{Compared, Honour, not_honoured};
 pub use kubelet_configuration::*;
-pub use load::{Host, NodeConfig, Outcome, load};
+pub use load::{Host, NodeConfig, Outcome, load, parse_configuration};
 pub use plugins::{Plugin, PluginError, PluginFile, PluginKind, PluginStart, from_endpoint};
 pub use source::FileError;
 pub use validation::{CgroupVersion, Violation, Violations, validate};

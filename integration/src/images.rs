@@ -14,10 +14,10 @@ const BUSYBOX: &str = "/bin/busybox";
 
 /// The applets that test pods call; the whole list would only make layers slower to unpack.
 const APPLETS: [&str; 46] = [
-    "ash", "awk", "base64", "cat", "chmod", "chown", "cp", "cut", "date", "dd", "df", "echo", "env", "expr", "false",
-    "find", "grep", "head", "hostname", "httpd", "id", "ip", "kill", "ln", "ls", "mkdir", "mount", "mv", "nc",
-    "nslookup", "printf", "ps", "pwd", "readlink", "rm", "sed", "seq", "sh", "sleep", "stat", "tail", "test", "touch",
-    "true", "wc", "wget",
+    "ash", "awk", "base64", "cat", "chmod", "chown", "cp", "cut", "date", "dd", "df", "echo",
+    "env", "expr", "false", "find", "grep", "head", "hostname", "httpd", "id", "ip", "kill", "ln",
+    "ls", "mkdir", "mount", "mv", "nc", "nslookup", "printf", "ps", "pwd", "readlink", "rm", "sed",
+    "seq", "sh", "sleep", "stat", "tail", "test", "touch", "true", "wc", "wget",
 ];
 
 /// The pause image that every rig's sandboxes are made from.
@@ -58,12 +58,19 @@ impl Image {
     /// Returns a pause image: a process that holds the pod's namespaces and does nothing else.
     pub fn pause(name: &str) -> Self {
         let entrypoint = vec!["/bin/sleep".to_owned(), "2147483647".to_owned()];
-        Self { entrypoint, arguments: Vec::new(), ..Self::busybox(name) }
+        Self {
+            entrypoint,
+            arguments: Vec::new(),
+            ..Self::busybox(name)
+        }
     }
 
     /// Builds layer, config and manifest.
     pub fn build(&self) -> Result<Built> {
-        let layer = Blob::new(self.layer().with_context(|| format!("cannot build the layer of {}", self.name))?);
+        let layer = Blob::new(
+            self.layer()
+                .with_context(|| format!("cannot build the layer of {}", self.name))?,
+        );
         let config = Blob::new(serde_json::to_vec(&json!({
             "architecture": architecture(),
             "os": "linux",
@@ -82,7 +89,12 @@ impl Image {
             "config": descriptor("application/vnd.oci.image.config.v1+json", &config),
             "layers": [descriptor("application/vnd.oci.image.layer.v1.tar", &layer)],
         }))?);
-        Ok(Built { name: self.name.clone(), manifest, config, layer })
+        Ok(Built {
+            name: self.name.clone(),
+            manifest,
+            config,
+            layer,
+        })
     }
 
     fn layer(&self) -> Result<Vec<u8>> {
@@ -91,11 +103,19 @@ impl Image {
             tar.folder(folder, 0o755)?;
         }
         tar.folder("tmp", 0o1777)?;
-        tar.file("bin/busybox", 0o755, &std::fs::read(BUSYBOX).with_context(|| format!("cannot read {BUSYBOX}"))?)?;
+        tar.file(
+            "bin/busybox",
+            0o755,
+            &std::fs::read(BUSYBOX).with_context(|| format!("cannot read {BUSYBOX}"))?,
+        )?;
         for applet in APPLETS {
             tar.link(&format!("bin/{applet}"), "busybox")?;
         }
-        tar.file("etc/passwd", 0o644, b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n")?;
+        tar.file(
+            "etc/passwd",
+            0o644,
+            b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n",
+        )?;
         tar.file("etc/group", 0o644, b"root:x:0:\nnogroup:x:65534:\n")?;
         tar.file("etc/image", 0o644, self.name.as_bytes())?;
         for (path, content) in &self.files {
@@ -125,11 +145,13 @@ impl Built {
     /// Writes the image as a docker archive, which `ctr images import` and CRI-O's tools read.
     pub fn save(&self, path: &Path) -> Result<()> {
         let mut tar = Tree::new();
-        let index = json!([{ "Config": "config.json", "RepoTags": [self.name], "Layers": ["layer.tar"] }]);
+        let index =
+            json!([{ "Config": "config.json", "RepoTags": [self.name], "Layers": ["layer.tar"] }]);
         tar.file("manifest.json", 0o644, &serde_json::to_vec(&index)?)?;
         tar.file("config.json", 0o644, &self.config.content)?;
         tar.file("layer.tar", 0o644, &self.layer.content)?;
-        std::fs::write(path, tar.finish()?).with_context(|| format!("cannot write {}", path.display()))
+        std::fs::write(path, tar.finish()?)
+            .with_context(|| format!("cannot write {}", path.display()))
     }
 }
 
@@ -144,8 +166,14 @@ pub struct Blob {
 
 impl Blob {
     fn new(content: Vec<u8>) -> Self {
-        let hex: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { digest: format!("sha256:{hex}"), content }
+        let hex: String = Sha256::digest(&content)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        Self {
+            digest: format!("sha256:{hex}"),
+            content,
+        }
     }
 }
 
@@ -171,7 +199,9 @@ impl Tree {
 
     fn folder(&mut self, path: &str, mode: u32) -> Result<()> {
         let mut header = header(tar::EntryType::Directory, mode, 0);
-        Ok(self.0.append_data(&mut header, format!("{path}/"), std::io::empty())?)
+        Ok(self
+            .0
+            .append_data(&mut header, format!("{path}/"), std::io::empty())?)
     }
 
     fn file(&mut self, path: &str, mode: u32, content: &[u8]) -> Result<()> {
@@ -211,6 +241,9 @@ mod tests {
     #[test]
     fn a_digest_is_sha256_of_the_content() {
         let blob = Blob::new(b"abc".to_vec());
-        assert_eq!(blob.digest, "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(
+            blob.digest,
+            "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
     }
 }

@@ -58,20 +58,33 @@ struct Shelf {
 impl Registry {
     /// Starts a registry without images on a free port of 127.0.0.1.
     pub async fn start() -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for the registry")?;
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .context("no port for the registry")?;
         let address = listener.local_addr()?;
         let shelf = Arc::new(Mutex::new(Shelf::default()));
         let server = tokio::spawn(serve(listener, Arc::clone(&shelf)));
-        Ok(Self { address, shelf, server })
+        Ok(Self {
+            address,
+            shelf,
+            server,
+        })
     }
 
     /// Puts `image` on the shelf as `repository:tag` and returns the name to pull it by.
     pub fn push(&self, repository: &str, tag: &str, image: &Image) -> Result<String> {
         let built = image.build()?;
         let mut shelf = locked(&self.shelf);
-        let manifest = (built.manifest.digest.clone(), Bytes::from(built.manifest.content));
-        shelf.manifests.insert(format!("{repository}@{}", manifest.0), manifest.clone());
-        shelf.manifests.insert(format!("{repository}:{tag}"), manifest);
+        let manifest = (
+            built.manifest.digest.clone(),
+            Bytes::from(built.manifest.content),
+        );
+        shelf
+            .manifests
+            .insert(format!("{repository}@{}", manifest.0), manifest.clone());
+        shelf
+            .manifests
+            .insert(format!("{repository}:{tag}"), manifest);
         for blob in [built.config, built.layer] {
             shelf.blobs.insert(blob.digest, Bytes::from(blob.content));
         }
@@ -121,7 +134,10 @@ async fn serve(listener: TcpListener, shelf: Arc<Mutex<Shelf>>) {
     }
 }
 
-async fn answer(shelf: Arc<Mutex<Shelf>>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answer(
+    shelf: Arc<Mutex<Shelf>>,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let fault = {
         let mut shelf = locked(&shelf);
@@ -131,7 +147,9 @@ async fn answer(shelf: Arc<Mutex<Shelf>>, request: Request<Incoming>) -> Result<
         shelf.fault
     };
     let response = match fault {
-        Fault::Status(code) => plain(StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)),
+        Fault::Status(code) => {
+            plain(StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
+        }
         Fault::Delay(delay) => {
             tokio::time::sleep(delay).await;
             locked(&shelf).find(&method, &path)
@@ -147,19 +165,30 @@ impl Shelf {
         if method != Method::GET && method != Method::HEAD {
             return plain(StatusCode::METHOD_NOT_ALLOWED);
         }
-        let Some(rest) = path.strip_prefix("/v2/") else { return plain(StatusCode::NOT_FOUND) };
+        let Some(rest) = path.strip_prefix("/v2/") else {
+            return plain(StatusCode::NOT_FOUND);
+        };
         if rest.is_empty() {
             return plain(StatusCode::OK);
         }
         let with_body = method == Method::GET;
         if let Some((repository, reference)) = rest.split_once("/manifests/") {
-            let separator = if reference.starts_with("sha256:") { '@' } else { ':' };
-            return match self.manifests.get(&format!("{repository}{separator}{reference}")) {
+            let separator = if reference.starts_with("sha256:") {
+                '@'
+            } else {
+                ':'
+            };
+            return match self
+                .manifests
+                .get(&format!("{repository}{separator}{reference}"))
+            {
                 Some((digest, content)) => found(MANIFEST, digest, content, with_body),
                 None => plain(StatusCode::NOT_FOUND),
             };
         }
-        let blob = rest.split_once("/blobs/").and_then(|(_, digest)| self.blobs.get_key_value(digest));
+        let blob = rest
+            .split_once("/blobs/")
+            .and_then(|(_, digest)| self.blobs.get_key_value(digest));
         blob.map_or_else(
             || plain(StatusCode::NOT_FOUND),
             |(digest, content)| found(LAYER, digest, content, with_body),
@@ -168,7 +197,11 @@ impl Shelf {
 }
 
 fn found(kind: &str, digest: &str, content: &Bytes, with_body: bool) -> Response<Full<Bytes>> {
-    let body = if with_body { content.clone() } else { Bytes::new() };
+    let body = if with_body {
+        content.clone()
+    } else {
+        Bytes::new()
+    };
     Response::builder()
         .header(CONTENT_TYPE, kind)
         .header(CONTENT_LENGTH, content.len())

@@ -7,7 +7,11 @@ use anyhow::{Result, bail};
 const STEP: Duration = Duration::from_millis(5);
 
 /// Waits until `holds` answers true; `what` says in words what did not come about in time.
-pub async fn wait_until(within: Duration, what: &str, mut holds: impl AsyncFnMut() -> bool) -> Result<()> {
+pub async fn wait_until(
+    within: Duration,
+    what: &str,
+    mut holds: impl AsyncFnMut() -> bool,
+) -> Result<()> {
     let deadline = tokio::time::Instant::now() + within;
     while !matches!(tokio::time::timeout_at(deadline, holds()).await, Ok(true)) {
         if tokio::time::Instant::now() >= deadline {
@@ -24,13 +28,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_never_holds_is_named_in_the_error() {
-        let error = wait_until(Duration::from_secs(1), "pigs fly", async || false).await.unwrap_err();
+        let error = wait_until(Duration::from_secs(1), "pigs fly", async || false)
+            .await
+            .unwrap_err();
         assert_eq!(error.to_string(), "not within 1s: pigs fly");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_check_that_hangs_does_not_hang_the_wait() {
         let hangs = async || std::future::pending().await;
-        assert!(wait_until(Duration::from_secs(1), "the check returns", hangs).await.is_err());
+        assert!(
+            wait_until(Duration::from_secs(1), "the check returns", hangs)
+                .await
+                .is_err()
+        );
     }
 }

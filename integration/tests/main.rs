@@ -1,5 +1,11 @@
 //! The one integration test binary: each extra one would link everything again.
 
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "all of a test binary is test"
+)]
+
 mod suite {
     mod runtime_contract;
     mod runtime_events;
@@ -14,6 +20,9 @@ fn no_module_of_the_suite_is_forgotten() {
     for entry in std::fs::read_dir(folder).unwrap() {
         let file = entry.unwrap().path();
         let module = file.file_stem().unwrap().to_string_lossy().into_owned();
-        assert!(listed.contains(&format!("    mod {module};")), "tests/main.rs does not list {module}");
+        assert!(
+            listed.contains(&format!("    mod {module};")),
+            "tests/main.rs does not list {module}"
+        );
     }
 }

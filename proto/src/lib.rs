@@ -5,7 +5,11 @@
 /// `oxlet.plugin.v1`: what every plugin serves.
 pub mod plugin {
     #![allow(
-        missing_debug_implementations, unreachable_pub, clippy::all, clippy::restriction, clippy::pedantic,
+        missing_debug_implementations,
+        unreachable_pub,
+        clippy::all,
+        clippy::restriction,
+        clippy::pedantic,
         reason = "generated code"
     )]
     tonic::include_proto!("oxlet.plugin.v1");
@@ -14,7 +18,12 @@ pub mod plugin {
 /// `runtime.v1`: the Container Runtime Interface.
 pub mod cri {
     #![allow(
-        missing_debug_implementations, unreachable_pub, deprecated, clippy::all, clippy::restriction, clippy::pedantic,
+        missing_debug_implementations,
+        unreachable_pub,
+        deprecated,
+        clippy::all,
+        clippy::restriction,
+        clippy::pedantic,
         reason = "generated code"
     )]
     tonic::include_proto!("runtime.v1");
@@ -23,7 +32,11 @@ pub mod cri {
 /// containerd's event stream.
 pub mod containerd {
     #![allow(
-        missing_debug_implementations, unreachable_pub, clippy::all, clippy::restriction, clippy::pedantic,
+        missing_debug_implementations,
+        unreachable_pub,
+        clippy::all,
+        clippy::restriction,
+        clippy::pedantic,
         reason = "generated code"
     )]
     tonic::include_proto!("containerd.services.events.v1");

@@ -7,10 +7,12 @@ pub mod pod;
 pub mod types;
 
 pub mod backoff;
+pub mod eviction;
 pub mod gc;
 pub mod honoured;
 pub mod images;
 pub mod pleg;
+pub mod pressure;
 pub mod qos;
 pub mod seen;
 pub mod status;

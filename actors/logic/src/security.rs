@@ -7,8 +7,7 @@ use thiserror::Error;
 
 use crate::pod::PodView;
 use crate::sandbox::{
-    NamespaceMode, Namespaces, NodePolicy, SeLinux, Seccomp, namespaces, se_linux,
-    supplemental_groups,
+    Namespaces, NodePolicy, SeLinux, Seccomp, namespaces, se_linux, supplemental_groups,
 };
 
 /// CRI's `LinuxContainerSecurityContext`.
@@ -173,16 +172,12 @@ pub fn verify_non_root(
     }
 }
 
-/// The network namespace that a sandbox of this pod lives in.
-pub fn is_on_node_network(namespaces: &Namespaces) -> bool {
-    namespaces.network == NamespaceMode::Node
-}
-
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext};
 
     use super::*;
+    use crate::sandbox::NamespaceMode;
     use crate::testing::*;
 
     fn made(shared: PodSecurityContext, own: SecurityContext) -> Result<Security, SecurityError> {

@@ -188,7 +188,7 @@ impl RuntimePod {
     /// The pod's addresses: those of its newest sandbox while that is ready.
     pub fn ips(&self) -> &[String] {
         match self.newest_sandbox() {
-            Some(sandbox) if sandbox.state == SandboxState::Ready => &sandbox.ips,
+            Some(sandbox) if sandbox.is_ready() => &sandbox.ips,
             _ => &[],
         }
     }
@@ -196,10 +196,7 @@ impl RuntimePod {
     /// Whether nothing of the pod may still run: what the end of a termination waits for.
     pub fn is_stopped(&self) -> bool {
         !self.containers.iter().any(Container::may_run)
-            && !self
-                .sandboxes
-                .iter()
-                .any(|s| s.state == SandboxState::Ready)
+            && !self.sandboxes.iter().any(Sandbox::is_ready)
     }
 }
 
@@ -213,6 +210,10 @@ impl Container {
 }
 
 impl Sandbox {
+    pub fn is_ready(&self) -> bool {
+        self.state == SandboxState::Ready
+    }
+
     fn age_key(&self) -> AgeKey<'_> {
         (self.attempt, self.created_at, self.id.as_str())
     }

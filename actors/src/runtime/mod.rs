@@ -9,6 +9,7 @@
 mod convert;
 mod fetch;
 
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,6 +72,17 @@ impl RuntimeError {
                 RuntimeError::Unanswered { call, source: error }
             }
         }
+    }
+
+    /// The error and its causes in one line, for a person.
+    pub fn told(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            cause = error.source();
+        }
+        text
     }
 
     /// The code of a refusal.

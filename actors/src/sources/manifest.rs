@@ -41,7 +41,7 @@ pub(super) enum Refused {
 }
 
 /// The error and what caused it, in one sentence.
-pub(super) fn sentence(error: &dyn Error) -> String {
+pub(crate) fn sentence(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

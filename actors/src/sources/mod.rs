@@ -13,3 +13,5 @@ pub mod http;
 mod complaints;
 mod manifest;
 mod unique;
+
+pub(crate) use manifest::sentence;

@@ -107,7 +107,7 @@ impl Carrier {
                 }
             };
             if let Err(error) = result {
-                tracing::warn!(pod = %self.uid, "{error}");
+                tracing::warn!(pod = %self.uid, "{}", error.told());
                 problems.push((SANDBOX.to_owned(), Problem::of(&error)));
                 break;
             }
@@ -142,7 +142,7 @@ impl Carrier {
             }
             Ok(_) => {}
             Err(error) => {
-                let message = format!("Failed to create pod sandbox: {error}");
+                let message = format!("Failed to create pod sandbox: {}", error.told());
                 why::event(&self.peers.recorder, &self.pod, None, Type::Warning, "FailedCreatePodSandBox", message);
             }
         }

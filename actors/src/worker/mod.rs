@@ -267,7 +267,7 @@ impl Worker {
                 self.advance(ctx)
             }
             Err(error) => {
-                tracing::warn!(pod = %self.pod_name(), "cannot look at the pod: {error}");
+                tracing::warn!(pod = %self.pod_name(), "cannot look at the pod: {}", error.told());
                 self.stale = true;
                 self.retry_after(SOON, ctx);
                 Ok(())
@@ -290,7 +290,7 @@ impl Worker {
         match report.runtime {
             Ok(runtime) => self.take_in(runtime, ctx),
             Err(error) => {
-                tracing::warn!(pod = %self.pod_name(), "cannot look at the pod: {error}");
+                tracing::warn!(pod = %self.pod_name(), "cannot look at the pod: {}", error.told());
                 self.stale = true;
                 self.retry_after(SOON, ctx);
                 return Ok(());
@@ -302,7 +302,7 @@ impl Worker {
     fn removed(&mut self, result: Result<(), RuntimeError>, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.working = None;
         if let Err(error) = result {
-            tracing::warn!(pod = %self.pod_name(), "cannot remove what is left of the pod: {error}");
+            tracing::warn!(pod = %self.pod_name(), "cannot remove what is left of the pod: {}", error.told());
             self.stale = true;
             self.retry_after(SOON, ctx);
             return Ok(());

@@ -26,7 +26,7 @@ pub(super) async fn garbage(peers: &Peers, uid: &PodUid, garbage: Garbage) -> Re
     }
     let mut problems = Vec::new();
     for error in results.into_iter().filter_map(Result::err) {
-        tracing::warn!(pod = %uid, "cannot remove a dead instance: {error}");
+        tracing::warn!(pod = %uid, "cannot remove a dead instance: {}", error.told());
         let problem = Problem {
             waiting: None,
             again_after: GARBAGE_AGAIN,

@@ -174,7 +174,7 @@ impl Start<'_> {
 fn failed(reason: &'static str, error: &RuntimeError) -> Failed {
     Failed {
         reason,
-        message: error.to_string(),
+        message: error.told(),
         again_after: Problem::of(error).again_after,
     }
 }

@@ -141,7 +141,7 @@ pub(crate) const FIELDS: [(&str, Honour); 129] = [
     ("evictionPressureTransitionPeriod", NotYet),
     ("evictionMaxPodGracePeriod", NotYet),
     ("evictionMinimumReclaim", NotYet),
-    ("mergeDefaultEvictionSettings", NotYet),
+    ("mergeDefaultEvictionSettings", Honoured),
     ("kernelMemcgNotification", NotYet),
     // Volumes and logs.
     ("volumeStatsAggPeriod", NotYet),

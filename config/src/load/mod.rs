@@ -1,23 +1,24 @@
-//! From the command line and the host to a checked [`NodeConfig`]: flags over drop-ins over the file
-//! over defaults, as the kubelet does it. All reading of files happens here and in what this calls.
+//! From the command line and the host to a checked [`NodeConfig`]. All reading of files happens in
+//! what this calls.
+
+mod layers;
 
 use std::ffi::OsString;
 use std::net::IpAddr;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value};
-
-use crate::document::{self, DocumentError};
-use crate::drop_in;
+use crate::defaults;
 use crate::error::ConfigError;
 use crate::feature_gates::FeatureGates;
 use crate::flags::{self, FlagError, KubeletFlags, LowArgs};
 use crate::honoured::{self, Compared};
-use crate::kubelet_configuration::{API_VERSION, KIND, KubeletConfiguration, specimen};
+use crate::kubelet_configuration::KubeletConfiguration;
 use crate::plugins::{self, PluginFile};
 use crate::validation::{self, CgroupVersion};
 use crate::version;
-use crate::{defaults, source};
+use layers::Layers;
+
+pub use layers::parse_configuration;
 
 /// What the configuration must know of the machine that it runs on.
 #[derive(Clone, Debug)]
@@ -83,7 +84,7 @@ pub fn load(args: impl IntoIterator<Item = OsString>, host: &Host) -> Result<Out
     };
     let flags = low.kubelet_flags()?;
     let mut warnings = low.warnings();
-    let Layers { kubelet, baseline } = layers(&low, &flags, &mut warnings)?;
+    let Layers { kubelet, baseline } = layers::merge(&low, &flags)?;
     let gates = FeatureGates::new(&kubelet.feature_gates)?;
     validation::validate(&kubelet, &gates, host.cgroup)?;
     let plugins = plugins_of(&kubelet, &flags, host, &mut warnings)?;
@@ -116,206 +117,6 @@ pub fn load(args: impl IntoIterator<Item = OsString>, host: &Host) -> Result<Out
         warnings,
     };
     Ok(Outcome::Run(Box::new(config)))
-}
-
-/// The merged configuration, and what it would be had nobody set anything.
-struct Layers {
-    kubelet: KubeletConfiguration,
-    baseline: KubeletConfiguration,
-}
-
-fn layers(
-    low: &LowArgs,
-    flags: &KubeletFlags,
-    warnings: &mut Vec<String>,
-) -> Result<Layers, ConfigError> {
-    let typed = typed_gates(low, &Map::new())?;
-    let (mut kubelet, mut baseline) = if flags.config.is_empty() {
-        (
-            apply(low, &defaults::legacy(&typed)),
-            defaults::legacy(&typed),
-        )
-    } else {
-        let file = read_file(low, Path::new(&flags.config), warnings)?;
-        let mut baseline = defaults::complete(Map::new(), &typed)
-            .expect("defaults alone always fit: a test completes them");
-        default_eviction(&mut baseline);
-        (file, baseline)
-    };
-    if !flags.config_dir.is_empty() {
-        let folder = Path::new(&flags.config_dir);
-        kubelet = merge_drop_ins(low, &kubelet, folder, warnings)?;
-    }
-    let mut kubelet = apply(low, &kubelet);
-    if kubelet.merge_default_eviction_settings {
-        merge_default_eviction(&mut kubelet);
-        baseline.merge_default_eviction_settings = true;
-    }
-    Ok(Layers { kubelet, baseline })
-}
-
-/// The gates that decide about defaults: those typed, and over them those of the document at hand.
-fn typed_gates(low: &LowArgs, fields: &Map<String, Value>) -> Result<FeatureGates, ConfigError> {
-    let mut set = std::collections::BTreeMap::new();
-    for gates in [
-        low.configuration.get("featureGates"),
-        fields.get("featureGates"),
-    ] {
-        let gates = gates.and_then(Value::as_object).into_iter().flatten();
-        set.extend(gates.filter_map(|(name, on)| Some((name.clone(), on.as_bool()?))));
-    }
-    Ok(FeatureGates::new(&set)?)
-}
-
-fn read_file(
-    low: &LowArgs,
-    path: &Path,
-    warnings: &mut Vec<String>,
-) -> Result<KubeletConfiguration, ConfigError> {
-    let text = source::read(path).map_err(ConfigError::file(path))?;
-    let mut document = document::parse(&text).map_err(ConfigError::document(path))?;
-    let fields = &mut document.fields;
-    document::take_kind(fields, API_VERSION, KIND).map_err(ConfigError::document(path))?;
-    if let Some(duplicate) = document.duplicate {
-        warnings.push(format!(
-            "{}: {duplicate}; the last one counts",
-            path.display()
-        ));
-    }
-    warn_unknown(path, fields, warnings);
-    let gates = typed_gates(low, fields)?;
-    let mut kubelet =
-        defaults::complete(document.fields, &gates).map_err(ConfigError::document(path))?;
-    if kubelet.eviction_hard.is_none() {
-        default_eviction(&mut kubelet);
-    }
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    resolve_paths(&mut kubelet, absolute.parent().unwrap_or(Path::new("/")));
-    Ok(kubelet)
-}
-
-/// Drops the fields that nobody knows and says so. Upstream decodes v1beta1 strictly, and when that
-/// fails leniently with a warning (`DecodeKubeletConfiguration`): so do we, lest a node that the
-/// kubelet would start does not start here.
-fn warn_unknown(path: &Path, fields: &mut Map<String, Value>, warnings: &mut Vec<String>) {
-    let unknown = document::take_unknown(fields, &specimen());
-    if !unknown.is_empty() {
-        warnings.push(format!(
-            "{}: unknown fields, ignored: {}; expected fields of {API_VERSION} {KIND}, spelt exactly so",
-            path.display(),
-            unknown.join(", ")
-        ));
-    }
-}
-
-fn merge_drop_ins(
-    low: &LowArgs,
-    base: &KubeletConfiguration,
-    folder: &Path,
-    warnings: &mut Vec<String>,
-) -> Result<KubeletConfiguration, ConfigError> {
-    let mut fields = to_fields(base);
-    let mut last = folder.to_owned();
-    for path in drop_in::find(folder)? {
-        let mut patch = drop_in::read(&path)?;
-        warn_unknown(&path, &mut patch, warnings);
-        document::merge(&mut fields, patch);
-        // Each is decoded as it comes, so that an error names the file that brought it.
-        decode_merged(low, fields.clone()).map_err(|error| in_file(&path, error))?;
-        last = path;
-    }
-    decode_merged(low, fields).map_err(|error| in_file(&last, error))
-}
-
-enum MergeError {
-    Document(DocumentError),
-    Other(ConfigError),
-}
-
-fn in_file(path: &Path, error: MergeError) -> ConfigError {
-    match error {
-        MergeError::Document(error) => ConfigError::document(path)(error),
-        MergeError::Other(error) => error,
-    }
-}
-
-fn decode_merged(
-    low: &LowArgs,
-    fields: Map<String, Value>,
-) -> Result<KubeletConfiguration, MergeError> {
-    let gates = typed_gates(low, &fields).map_err(MergeError::Other)?;
-    defaults::complete(fields, &gates).map_err(MergeError::Document)
-}
-
-fn to_fields(kubelet: &KubeletConfiguration) -> Map<String, Value> {
-    match serde_json::to_value(kubelet) {
-        Ok(Value::Object(fields)) => fields,
-        _ => unreachable!("a structure of plain data is a JSON object"),
-    }
-}
-
-/// Lays the typed flags over a configuration. Gates add to those that are there; all else replaces.
-fn apply(low: &LowArgs, kubelet: &KubeletConfiguration) -> KubeletConfiguration {
-    let mut fields = to_fields(kubelet);
-    for (path, value) in &low.configuration {
-        match (*path, value) {
-            ("featureGates", Value::Object(gates)) => {
-                let patch =
-                    Map::from_iter([("featureGates".to_owned(), Value::Object(gates.clone()))]);
-                document::merge(&mut fields, patch);
-            }
-            (path, value) => document::put(&mut fields, path, value.clone()),
-        }
-    }
-    document::decode(fields)
-        .expect("every kind of flag gives what its field takes: a test sets each of them")
-}
-
-fn default_eviction(kubelet: &mut KubeletConfiguration) {
-    kubelet.eviction_hard = Some(Default::default());
-    merge_default_eviction(kubelet);
-}
-
-/// Adds the default thresholds of signals that have none.
-fn merge_default_eviction(kubelet: &mut KubeletConfiguration) {
-    let hard = kubelet.eviction_hard.get_or_insert_default();
-    for (signal, amount) in defaults::EVICTION_HARD {
-        hard.entry(signal.to_owned())
-            .or_insert_with(|| amount.to_owned());
-    }
-}
-
-/// Makes the paths of a file absolute: they are relative to the file's folder.
-fn resolve_paths(kubelet: &mut KubeletConfiguration, folder: &Path) {
-    for path in [
-        &mut kubelet.static_pod_path,
-        &mut kubelet.authentication.x509.client_ca_file,
-        &mut kubelet.tls_cert_file,
-        &mut kubelet.tls_private_key_file,
-        &mut kubelet.resolver_config,
-        &mut kubelet.volume_plugin_dir,
-        &mut kubelet.pod_logs_dir,
-    ] {
-        if !path.is_empty() && !path.starts_with('/') {
-            *path = clean(&folder.join(&*path)).to_string_lossy().into_owned();
-        }
-    }
-}
-
-fn clean(path: &Path) -> PathBuf {
-    let mut clean = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::ParentDir => {
-                clean.pop();
-            }
-            Component::CurDir => {}
-            Component::RootDir | Component::Prefix(_) | Component::Normal(_) => {
-                clean.push(component)
-            }
-        }
-    }
-    clean
 }
 
 fn plugins_of(

@@ -1,4 +1,7 @@
+use super::layers::to_fields;
 use super::*;
+use crate::kubelet_configuration::{API_VERSION, KIND};
+use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -369,18 +372,21 @@ fn relative_paths_are_relative_to_the_file() {
 }
 
 #[test]
-fn unknown_and_repeated_fields_are_warned_of_with_file_and_field() {
+fn unknown_and_repeated_fields_are_refused_with_file_and_field() {
     let rig = rig();
-    let file = rig.config("k.yaml", "{maxPod: 5, logging: {colour: red}, maxPods: 1, maxPods: 2, registerWithTaints: [{key: a, effekt: b}]}");
-    let node = rig.run(&format!("--config={file}"));
-    assert_eq!(node.kubelet.max_pods, 2);
-    let text = node.warnings.join("\n");
+    let unknown = "{maxPod: 5, logging: {colour: red}, registerWithTaints: [{key: a, effekt: b}]}";
+    let file = rig.config("unknown.yaml", unknown);
+    let text = rig.refused(&format!("--config={file}"));
     for part in [
         &*file,
-        "unknown fields, ignored: logging.colour, maxPod, registerWithTaints[0].effekt",
-        "duplicate",
-        "the last one counts",
+        "logging.colour, maxPod, registerWithTaints[0].effekt",
+        "expected",
     ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let file = rig.config("twice.yaml", "{maxPods: 1, maxPods: 2}");
+    let text = rig.refused(&format!("--config={file}"));
+    for part in [&*file, "stands twice", "maxPods"] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }

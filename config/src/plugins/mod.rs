@@ -60,8 +60,6 @@ pub enum PluginError {
     File(#[from] FileError),
     #[error("the file is not a plugin file")]
     Document(#[from] DocumentError),
-    #[error("the file repeats a field: {0}")]
-    Duplicate(String),
     #[error("field {field}: {why}")]
     Field { field: String, why: String },
 }
@@ -118,13 +116,10 @@ pub(crate) fn load(path: &Path, program: &Path) -> Result<PluginFile, PluginErro
 }
 
 pub(crate) fn parse(text: &str, folders: Folders<'_>) -> Result<PluginFile, PluginError> {
-    let mut document = document::parse(text)?;
-    if let Some(duplicate) = document.duplicate {
-        return Err(PluginError::Duplicate(duplicate));
-    }
-    document::take_kind(&mut document.fields, API_VERSION, KIND)?;
-    document::strip_nulls(&mut document.fields);
-    let raw: RawFile = document::decode(document.fields)?;
+    let mut fields = document::parse(text)?;
+    document::take_kind(&mut fields, API_VERSION, KIND)?;
+    document::strip_nulls(&mut fields);
+    let raw: RawFile = document::decode(fields)?;
     let plugins = raw
         .plugins
         .into_iter()

@@ -124,7 +124,7 @@ fn each_mistake_is_named_with_its_field() {
             "runtime: a\nplugins:\n- {name: a, kind: runtime, command: a}\n- {name: a, kind: runtime, command: b}\n",
             "field plugins: two are named \"a\"",
         ),
-        ("runtime: a\nruntime: b\n", "the file repeats a field: "),
+        ("runtime: a\nruntime: b\n", "a field stands twice: "),
     ] {
         let error = chain(&read(body).unwrap_err());
         assert!(error.contains(message), "{body}: {error}");

@@ -53,12 +53,12 @@ fn checked(change: &str, cgroup: CgroupVersion) -> Result<(), String> {
     let gates_of = |configuration: &KubeletConfiguration| {
         FeatureGates::new(&configuration.feature_gates).unwrap()
     };
-    let success = document::parse(SUCCESS).unwrap().fields;
+    let success = document::parse(SUCCESS).unwrap();
     let base = defaults::complete(success, &FeatureGates::default()).unwrap();
     let Value::Object(mut fields) = serde_json::to_value(base).unwrap() else {
         panic!("an object")
     };
-    document::merge(&mut fields, document::parse(change).unwrap().fields);
+    document::merge(&mut fields, document::parse(change).unwrap());
     let configuration: KubeletConfiguration = document::decode(fields).unwrap();
     validate(&configuration, &gates_of(&configuration), cgroup).map_err(|error| error.to_string())
 }

@@ -11,8 +11,11 @@ pub(super) fn write(dir: &Path, name: &str, number: u32, pause: &str) -> Result<
     let cni = dir.join("cni");
     fs::create_dir_all(&cni)?;
     fs::write(cni.join("10-bridge.conflist"), network(dir, name, number))?;
-    fs::write(dir.join("config.toml"), containerd(&dir.display().to_string(), pause))
-        .with_context(|| format!("cannot write containerd's config into {}", dir.display()))
+    fs::write(
+        dir.join("config.toml"),
+        containerd(&dir.display().to_string(), pause),
+    )
+    .with_context(|| format!("cannot write containerd's config into {}", dir.display()))
 }
 
 /// `restrict_oom_score_adj`: without CAP_SYS_RESOURCE runc fails every sandbox whose score would be lowered.

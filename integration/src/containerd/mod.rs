@@ -2,7 +2,7 @@
 //!
 //! Several rigs may run side by side and beside the machine's own containerd. Whatever a test does, panics
 //! included, [`Drop`] removes sandboxes, ends containerd and the shims it left, and takes away mounts,
-//! bridge and cgroups. What cannot be private is told apart by the rig's name (`ox` and a number).
+//! bridge and cgroups. What a killed test left behind, the next rig takes away. What cannot be private is told apart by the rig's name (`ox` and a number).
 
 mod cleanup;
 mod config;
@@ -64,9 +64,17 @@ impl Containerd {
         if let Some(why) = missing() {
             bail!(why);
         }
-        let dir = dir.canonicalize().with_context(|| format!("no folder {}", dir.display()))?;
+        let dir = dir
+            .canonicalize()
+            .with_context(|| format!("no folder {}", dir.display()))?;
+        cleanup::remove_orphans();
         let number = free_number();
-        let mut rig = Self { name: format!("ox{number}"), dir, process: None };
+        let mut rig = Self {
+            name: format!("ox{number}"),
+            dir,
+            process: None,
+        };
+        cleanup::note(&rig.dir, &rig.name)?;
         config::write(&rig.dir, &rig.name, number, images::PAUSE)?;
         rig.begin().await?;
         rig.import(&Image::pause(images::PAUSE)).await?;
@@ -145,15 +153,29 @@ impl Containerd {
             .output()
             .await
             .context("cannot run ctr")?;
-        ensure!(output.status.success(), "ctr images import: {}", String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            output.status.success(),
+            "ctr images import: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         fs::remove_file(&archive)?;
         let client = self.images();
-        wait_until(STOP_WITHIN, &format!("CRI lists {}", image.name), async || {
-            let asked = cri::ImageSpec { image: image.name.clone(), ..Default::default() };
-            let question = cri::ImageStatusRequest { image: Some(asked), verbose: false };
-            let answer = client.clone().image_status(question).await;
-            answer.is_ok_and(|answer| answer.into_inner().image.is_some())
-        })
+        wait_until(
+            STOP_WITHIN,
+            &format!("CRI lists {}", image.name),
+            async || {
+                let asked = cri::ImageSpec {
+                    image: image.name.clone(),
+                    ..Default::default()
+                };
+                let question = cri::ImageStatusRequest {
+                    image: Some(asked),
+                    verbose: false,
+                };
+                let answer = client.clone().image_status(question).await;
+                answer.is_ok_and(|answer| answer.into_inner().image.is_some())
+            },
+        )
         .await
     }
 
@@ -165,9 +187,14 @@ impl Containerd {
 
     /// Ends containerd with SIGTERM; pods and shims go on.
     pub async fn stop(&mut self) -> Result<()> {
-        let Some(mut process) = self.process.take() else { return Ok(()) };
+        let Some(mut process) = self.process.take() else {
+            return Ok(());
+        };
         kill(pid(&process), Signal::SIGTERM)?;
-        let ended = wait_until(STOP_WITHIN, "containerd ends", async || matches!(process.try_wait(), Ok(Some(_)))).await;
+        let ended = wait_until(STOP_WITHIN, "containerd ends", async || {
+            matches!(process.try_wait(), Ok(Some(_)))
+        })
+        .await;
         if ended.is_err() {
             process.kill()?;
             process.wait()?;
@@ -177,7 +204,9 @@ impl Containerd {
 
     /// Ends containerd with SIGKILL; pods and shims go on.
     pub fn kill9(&mut self) -> Result<()> {
-        let Some(mut process) = self.process.take() else { return Ok(()) };
+        let Some(mut process) = self.process.take() else {
+            return Ok(());
+        };
         process.kill()?;
         process.wait()?;
         Ok(())
@@ -185,11 +214,17 @@ impl Containerd {
 
     /// Starts containerd, after [`stop`](Self::stop) or [`kill9`](Self::kill9), and waits until it is ready.
     pub async fn begin(&mut self) -> Result<()> {
-        let log = File::options().create(true).append(true).open(self.dir.join("containerd.log"))?;
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.dir.join("containerd.log"))?;
         let process = Command::new("containerd")
             .arg("--config")
             .arg(self.dir.join("config.toml"))
-            .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+            .env(
+                "PATH",
+                "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            )
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -197,8 +232,12 @@ impl Containerd {
             .context("cannot start containerd")?;
         self.process = Some(process);
         let client = self.runtime();
-        let ready = wait_until(START_WITHIN, "containerd is ready", async || ready(client.clone()).await);
-        ready.await.with_context(|| format!("containerd's log:\n{}", self.log()))
+        let ready = wait_until(START_WITHIN, "containerd is ready", async || {
+            ready(client.clone()).await
+        });
+        ready
+            .await
+            .with_context(|| format!("containerd's log:\n{}", self.log()))
     }
 }
 
@@ -217,13 +256,19 @@ pub fn connect(path: &Path) -> Channel {
     let path = path.to_owned();
     let connector = tower::service_fn(move |_: Uri| {
         let path = path.clone();
-        async move { Ok::<_, std::io::Error>(hyper_util::rt::TokioIo::new(tokio::net::UnixStream::connect(path).await?)) }
+        async move {
+            Ok::<_, std::io::Error>(hyper_util::rt::TokioIo::new(
+                tokio::net::UnixStream::connect(path).await?,
+            ))
+        }
     });
     Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector)
 }
 
 async fn ready(mut client: RuntimeServiceClient<Channel>) -> bool {
-    let Ok(answer) = client.status(cri::StatusRequest { verbose: false }).await else { return false };
+    let Ok(answer) = client.status(cri::StatusRequest { verbose: false }).await else {
+        return false;
+    };
     let conditions = answer.into_inner().status.unwrap_or_default().conditions;
     !conditions.is_empty() && conditions.iter().all(|condition| condition.status)
 }

@@ -22,16 +22,32 @@ use super::runtime_contract::adapter;
 const WITHIN: Duration = Duration::from_secs(10);
 
 async fn events(client: &RuntimeServiceClient<Channel>) -> Streaming<ContainerEventResponse> {
-    let opening = timeout(WITHIN, client.clone().get_container_events(cri::GetEventsRequest {})).await;
-    opening.expect("the stream opens before its first event").unwrap().into_inner()
+    let opening = timeout(
+        WITHIN,
+        client
+            .clone()
+            .get_container_events(cri::GetEventsRequest {}),
+    )
+    .await;
+    opening
+        .expect("the stream opens before its first event")
+        .unwrap()
+        .into_inner()
 }
 
 async fn next(events: &mut Streaming<ContainerEventResponse>) -> ContainerEventResponse {
-    timeout(WITHIN, events.message()).await.expect("an event in time").unwrap().expect("an open stream")
+    timeout(WITHIN, events.message())
+        .await
+        .expect("an event in time")
+        .unwrap()
+        .expect("an open stream")
 }
 
 /// The next event of this container; those of others are passed over.
-async fn next_of(events: &mut Streaming<ContainerEventResponse>, id: &str) -> ContainerEventResponse {
+async fn next_of(
+    events: &mut Streaming<ContainerEventResponse>,
+    id: &str,
+) -> ContainerEventResponse {
     loop {
         let event = next(events).await;
         if event.container_id == id {
@@ -41,14 +57,19 @@ async fn next_of(events: &mut Streaming<ContainerEventResponse>, id: &str) -> Co
 }
 
 fn state_of(event: &ContainerEventResponse) -> Option<ContainerState> {
-    let own = event.containers_statuses.iter().find(|status| status.id == event.container_id);
+    let own = event
+        .containers_statuses
+        .iter()
+        .find(|status| status.id == event.container_id);
     own.map(cri::ContainerStatus::state)
 }
 
 #[tokio::test]
 async fn a_pods_life_is_told_in_order_with_the_states_that_cri_shows() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(rig) = Containerd::for_test(dir.path()).await else { return };
+    let Some(rig) = Containerd::for_test(dir.path()).await else {
+        return;
+    };
     let plugin = adapter(&rig, dir.path()).await;
     let client = RuntimeServiceClient::new(plugin.channel.clone());
     let mut events = events(&client).await;
@@ -57,40 +78,73 @@ async fn a_pods_life_is_told_in_order_with_the_states_that_cri_shows() {
     let sandbox = pods::run_sandbox(&client, &config).await.unwrap();
     for kind in [ContainerCreatedEvent, ContainerStartedEvent] {
         let event = next(&mut events).await;
-        assert_eq!((event.container_id.as_str(), event.container_event_type()), (sandbox.as_str(), kind));
-        assert_eq!(event.pod_sandbox_status.unwrap().metadata.unwrap().name, "told");
+        assert_eq!(
+            (event.container_id.as_str(), event.container_event_type()),
+            (sandbox.as_str(), kind)
+        );
+        assert_eq!(
+            event.pod_sandbox_status.unwrap().metadata.unwrap().name,
+            "told"
+        );
     }
 
     let container = pods::container("main", "exit 7");
-    let container = pods::run_container(&client, &sandbox, &config, container).await.unwrap();
+    let container = pods::run_container(&client, &sandbox, &config, container)
+        .await
+        .unwrap();
     let mut told = Vec::new();
     for _ in 0..3 {
         let event = next(&mut events).await;
         assert_eq!(event.container_id, container);
         assert_eq!(event.pod_sandbox_status.as_ref().unwrap().id, sandbox);
-        told.push((event.container_event_type(), state_of(&event).unwrap(), event));
+        told.push((
+            event.container_event_type(),
+            state_of(&event).unwrap(),
+            event,
+        ));
     }
     let kinds: Vec<_> = told.iter().map(|(kind, ..)| *kind).collect();
-    assert_eq!(kinds, [ContainerCreatedEvent, ContainerStartedEvent, ContainerStoppedEvent]);
+    assert_eq!(
+        kinds,
+        [
+            ContainerCreatedEvent,
+            ContainerStartedEvent,
+            ContainerStoppedEvent
+        ]
+    );
     let (_, state, stopped) = told.pop().unwrap();
     assert_eq!(state, ContainerState::ContainerExited);
     assert_eq!(stopped.containers_statuses[0].exit_code, 7);
     assert!(stopped.created_at > 0);
 
-    let remove = cri::RemoveContainerRequest { container_id: container.clone() };
+    let remove = cri::RemoveContainerRequest {
+        container_id: container.clone(),
+    };
     client.clone().remove_container(remove).await.unwrap();
     let event = next(&mut events).await;
-    assert_eq!((event.container_id.as_str(), event.container_event_type()), (container.as_str(), ContainerDeletedEvent));
+    assert_eq!(
+        (event.container_id.as_str(), event.container_event_type()),
+        (container.as_str(), ContainerDeletedEvent)
+    );
     assert!(event.containers_statuses.is_empty());
 
-    let stop = cri::StopPodSandboxRequest { pod_sandbox_id: sandbox.clone() };
+    let stop = cri::StopPodSandboxRequest {
+        pod_sandbox_id: sandbox.clone(),
+    };
     client.clone().stop_pod_sandbox(stop).await.unwrap();
-    let remove = cri::RemovePodSandboxRequest { pod_sandbox_id: sandbox.clone() };
+    let remove = cri::RemovePodSandboxRequest {
+        pod_sandbox_id: sandbox.clone(),
+    };
     client.clone().remove_pod_sandbox(remove).await.unwrap();
     for kind in [ContainerStoppedEvent, ContainerDeletedEvent] {
         let event = next(&mut events).await;
-        assert_eq!((event.container_id.as_str(), event.container_event_type()), (sandbox.as_str(), kind));
-        let status = event.pod_sandbox_status.expect("a deleted pod is remembered");
+        assert_eq!(
+            (event.container_id.as_str(), event.container_event_type()),
+            (sandbox.as_str(), kind)
+        );
+        let status = event
+            .pod_sandbox_status
+            .expect("a deleted pod is remembered");
         assert_eq!(status.metadata.unwrap().uid, "uid-of-told");
     }
 }
@@ -98,7 +152,9 @@ async fn a_pods_life_is_told_in_order_with_the_states_that_cri_shows() {
 #[tokio::test]
 async fn the_end_of_an_exec_is_no_event_and_a_kill_is_told_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(rig) = Containerd::for_test(dir.path()).await else { return };
+    let Some(rig) = Containerd::for_test(dir.path()).await else {
+        return;
+    };
     let plugin = adapter(&rig, dir.path()).await;
     let client = RuntimeServiceClient::new(plugin.channel.clone());
     let config = pods::sandbox(&rig, "killed").unwrap();
@@ -106,13 +162,26 @@ async fn the_end_of_an_exec_is_no_event_and_a_kill_is_told_at_once() {
 
     // Subscribed after the sandbox was made: its containers are found all the same.
     let mut events = events(&client).await;
-    let (mut raw, mut raw_waits, mut waits) = (raw_exits(&rig), Vec::new(), Vec::new());
+    let mut raw = raw_exits(&rig);
+    let (mut raw_waits, mut shown_waits, mut waits) = (Vec::new(), Vec::new(), Vec::new());
     for turn in 0..20 {
         let container = pods::container(&format!("c{turn}"), "sleep 1000");
-        let id = pods::run_container(&client, &sandbox, &config, container).await.unwrap();
-        assert_eq!(next_of(&mut events, &id).await.container_event_type(), ContainerCreatedEvent);
-        assert_eq!(next_of(&mut events, &id).await.container_event_type(), ContainerStartedEvent);
-        let exec = cri::ExecSyncRequest { container_id: id.clone(), cmd: vec!["true".to_owned()], timeout: 10 };
+        let id = pods::run_container(&client, &sandbox, &config, container)
+            .await
+            .unwrap();
+        assert_eq!(
+            next_of(&mut events, &id).await.container_event_type(),
+            ContainerCreatedEvent
+        );
+        assert_eq!(
+            next_of(&mut events, &id).await.container_event_type(),
+            ContainerStartedEvent
+        );
+        let exec = cri::ExecSyncRequest {
+            container_id: id.clone(),
+            cmd: vec!["true".to_owned()],
+            timeout: 10,
+        };
         client.clone().exec_sync(exec).await.unwrap();
 
         let pid = Pid::from_raw(pods::pid_of(&client, &id).await.unwrap());
@@ -120,32 +189,69 @@ async fn the_end_of_an_exec_is_no_event_and_a_kill_is_told_at_once() {
         kill(pid, Signal::SIGKILL).unwrap();
         let event = next(&mut events).await;
         waits.push(killed.elapsed());
-        let (process, heard) = raw.recv().await.unwrap();
+        let (process, heard, shown) = raw.recv().await.unwrap();
         assert_eq!(process, id);
         raw_waits.push(heard - killed);
-        assert_eq!((event.container_id.as_str(), event.container_event_type()), (id.as_str(), ContainerStoppedEvent));
+        shown_waits.push(shown - killed);
+        assert_eq!(
+            (event.container_id.as_str(), event.container_event_type()),
+            (id.as_str(), ContainerStoppedEvent)
+        );
         assert_eq!(state_of(&event), Some(ContainerState::ContainerExited));
     }
-    waits.sort();
-    raw_waits.sort();
-    let half = waits.len() / 2;
-    println!("kill to containerd's event: median {:?}, worst {:?}", raw_waits[half], raw_waits[raw_waits.len() - 1]);
-    println!("kill to CRI's event: median {:?}, worst {:?}", waits[half], waits[waits.len() - 1]);
-    assert!(waits[half] < Duration::from_millis(500), "{waits:?}");
+    let told = print_waits("CRI's event", waits);
+    print_waits("containerd's event", raw_waits);
+    print_waits("CRI shows the exit", shown_waits);
+    assert!(told < Duration::from_millis(500), "{told:?}");
 }
 
-/// When containerd itself tells of each container's end.
-fn raw_exits(rig: &Containerd) -> tokio::sync::mpsc::Receiver<(String, Instant)> {
+/// Prints median and worst; returns the median.
+fn print_waits(what: &str, mut waits: Vec<Duration>) -> Duration {
+    waits.sort();
+    let median = waits[waits.len() / 2];
+    println!(
+        "kill to {what}: median {median:?}, worst {:?}",
+        waits[waits.len() - 1]
+    );
+    median
+}
+
+/// When containerd itself tells of each container's end, and when its CRI part first shows it.
+fn raw_exits(rig: &Containerd) -> tokio::sync::mpsc::Receiver<(String, Instant, Instant)> {
+    let cri = rig.runtime();
     let mut client = proto::containerd::events_client::EventsClient::new(rig.channel());
     let (exits, received) = tokio::sync::mpsc::channel(64);
     tokio::spawn(async move {
         let filters = vec!["topic==\"/tasks/exit\"".to_owned()];
-        let subscribed = client.subscribe(proto::containerd::SubscribeRequest { filters }).await;
+        let subscribed = client
+            .subscribe(proto::containerd::SubscribeRequest { filters })
+            .await;
         let mut stream = subscribed.unwrap().into_inner();
         while let Ok(Some(envelope)) = stream.message().await {
             let body = envelope.event.unwrap().value;
-            let exit = <proto::containerd::TaskExit as prost::Message>::decode(body.as_slice()).unwrap();
-            if exit.id == exit.container_id && exits.send((exit.id, Instant::now())).await.is_err() {
+            let exit =
+                <proto::containerd::TaskExit as prost::Message>::decode(body.as_slice()).unwrap();
+            if exit.id != exit.container_id {
+                continue;
+            }
+            let heard = Instant::now();
+            let question = cri::ContainerStatusRequest {
+                container_id: exit.id.clone(),
+                verbose: false,
+            };
+            let shown = async || {
+                let answer = cri
+                    .clone()
+                    .container_status(question.clone())
+                    .await
+                    .unwrap()
+                    .into_inner();
+                answer.status.unwrap().state() == ContainerState::ContainerExited
+            };
+            while !shown().await {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            if exits.send((exit.id, heard, Instant::now())).await.is_err() {
                 return;
             }
         }
@@ -156,23 +262,45 @@ fn raw_exits(rig: &Containerd) -> tokio::sync::mpsc::Receiver<(String, Instant)>
 #[tokio::test]
 async fn a_restarted_containerd_ends_the_stream_degrades_the_plugin_and_is_found_again() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(mut rig) = Containerd::for_test(dir.path()).await else { return };
+    let Some(mut rig) = Containerd::for_test(dir.path()).await else {
+        return;
+    };
     let plugin = adapter(&rig, dir.path()).await;
     let client = RuntimeServiceClient::new(plugin.channel.clone());
-    let mut health = plugin.base().health(HealthRequest { interval_ms: 60_000 }).await.unwrap().into_inner();
+    let mut health = plugin
+        .base()
+        .health(HealthRequest {
+            interval_ms: 60_000,
+        })
+        .await
+        .unwrap()
+        .into_inner();
     let report = health.message().await.unwrap().unwrap();
     assert_eq!(report.status(), Health::Healthy);
-    assert!(report.attributes["backend"].starts_with("containerd 1.6."), "{report:?}");
-    assert_eq!(report.attributes["container-events"], "from containerd's events");
+    assert!(
+        report.attributes["backend"].starts_with("containerd 1.6."),
+        "{report:?}"
+    );
+    assert_eq!(
+        report.attributes["container-events"],
+        "from containerd's events"
+    );
     let mut stream = events(&client).await;
 
     rig.stop().await.unwrap();
-    let lost = timeout(WITHIN, stream.message()).await.unwrap().unwrap_err();
+    let lost = timeout(WITHIN, stream.message())
+        .await
+        .unwrap()
+        .unwrap_err();
     assert_eq!(lost.code(), Code::Unavailable);
     assert!(lost.message().contains(&rig.endpoint()), "{lost}");
     let report = health.message().await.unwrap().unwrap();
     assert_eq!(report.status(), Health::Degraded);
-    let refused = client.clone().version(cri::VersionRequest::default()).await.unwrap_err();
+    let refused = client
+        .clone()
+        .version(cri::VersionRequest::default())
+        .await
+        .unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
     assert!(refused.message().contains(&rig.endpoint()), "{refused}");
 

@@ -147,6 +147,18 @@ pub(super) fn open(schema: Schema, bytes: &[u8]) -> Result<(u16, &[u8]), Flaw> {
     Ok((version, payload))
 }
 
+/// Returns the value in the bytes of a whole file of this schema.
+pub fn parse<T: DeserializeOwned>(schema: Schema, bytes: &[u8]) -> Result<T, Flaw> {
+    let (found, payload) = open(schema, bytes)?;
+    match found == schema.version {
+        true => decode(payload),
+        false => Err(Flaw::Older {
+            found,
+            wanted: schema.version,
+        }),
+    }
+}
+
 /// Decodes a payload to its last byte. For migrations too, which know the older type.
 pub fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Flaw> {
     let decoded = bincode::serde::decode_from_slice(payload, CONFIG);

@@ -5,24 +5,21 @@
 //! flash wears out. A file that cannot be read for what it holds is set aside under another name,
 //! with a reason, and never taken for "nothing there". Blocking; a handler uses a [`Writer`].
 
+mod draft;
 mod frame;
 mod writer;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::hash::{DefaultHasher, Hasher};
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-pub use frame::{EncodeError, Flaw, LIMIT, Schema, decode};
+use crate::checkpoint::draft::{Draft, Fingerprint};
+
+pub use frame::{EncodeError, Flaw, LIMIT, Schema, decode, parse};
 pub use writer::{Writer, Writing, Written};
 
 /// Files of one name that are kept aside, the newest first.
@@ -110,28 +107,6 @@ impl CheckpointError {
     }
 }
 
-/// Enough of a file's content to tell whether another content is the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Fingerprint {
-    length: usize,
-    hash: u64,
-}
-
-/// One content on its way to the disk.
-#[derive(Debug)]
-struct Draft {
-    path: PathBuf,
-    bytes: Vec<u8>,
-    /// Drafts of one process are ordered, so that a late one never replaces a newer file.
-    ticket: u64,
-}
-
-static TICKETS: AtomicU64 = AtomicU64::new(1);
-
-/// The newest draft that reached each file. An actor that died may have left a write behind in the
-/// blocking pool, beside those of its successor.
-static NEWEST: Mutex<BTreeMap<PathBuf, u64>> = Mutex::new(BTreeMap::new());
-
 impl Store {
     /// Names the file; nothing is read or written yet.
     pub fn new(path: PathBuf, schema: Schema) -> Store {
@@ -208,12 +183,7 @@ impl Store {
             self.stats.skipped += 1;
             return Ok(None);
         }
-        let ticket = TICKETS.fetch_add(1, Ordering::Relaxed);
-        Ok(Some(Draft {
-            path: self.path.clone(),
-            bytes,
-            ticket,
-        }))
+        Ok(Some(Draft::new(self.path.clone(), bytes)))
     }
 
     /// Takes note of how writing a draft went.
@@ -222,8 +192,8 @@ impl Store {
             self.on_disk.set(None);
             return Err(self.failed("write", source));
         }
-        let bytes = draft.bytes.len() as u64;
-        self.on_disk.set(Some(Fingerprint::of(&draft.bytes)));
+        let bytes = draft.bytes().len() as u64;
+        self.on_disk.set(Some(Fingerprint::of(draft.bytes())));
         self.stats.writes += 1;
         self.stats.bytes += bytes;
         Ok(Saved::Written { bytes })
@@ -240,11 +210,8 @@ impl Store {
         }
         let limit = (LIMIT + frame::HEADER) as u64;
         if found.len() > limit {
-            let announced = LIMIT as u64;
-            return Err(Unread::Flawed(Flaw::Length {
-                announced,
-                found: found.len(),
-            }));
+            let why = "it is larger than any checkpoint";
+            return Err(Unread::Flawed(Flaw::NoCheckpoint(why)));
         }
         let mut bytes = Vec::new();
         File::open(&self.path)?
@@ -295,7 +262,7 @@ impl Store {
     }
 
     fn beside(&self, suffix: &str) -> PathBuf {
-        beside(&self.path, suffix)
+        draft::beside(&self.path, suffix)
     }
 
     fn failed(&self, action: &'static str, source: io::Error) -> CheckpointError {
@@ -303,73 +270,6 @@ impl Store {
             action,
             path: self.path.clone(),
             source,
-        }
-    }
-}
-
-impl Draft {
-    fn write(&self) -> io::Result<()> {
-        let temporary = beside(&self.path, &format!(".tmp-{}", self.ticket));
-        let written = self
-            .fill(&temporary)
-            .and_then(|()| self.put_in_place(&temporary));
-        if written.is_err() {
-            drop(fs::remove_file(&temporary));
-        }
-        written
-    }
-
-    fn fill(&self, temporary: &Path) -> io::Result<()> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(self.folder())?;
-        let mut options = OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(temporary)?;
-        file.write_all(&self.bytes)?;
-        file.sync_all()
-    }
-
-    fn put_in_place(&self, temporary: &Path) -> io::Result<()> {
-        let mut newest = NEWEST.lock().unwrap_or_else(PoisonError::into_inner);
-        if newest
-            .get(&self.path)
-            .is_some_and(|other| *other > self.ticket)
-        {
-            return fs::remove_file(temporary);
-        }
-        fs::rename(temporary, &self.path)?;
-        newest.insert(self.path.clone(), self.ticket);
-        drop(newest);
-        File::open(self.folder())?.sync_all()
-    }
-
-    fn folder(&self) -> &Path {
-        match self.path.parent() {
-            Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
-            Some(folder) => folder,
-            None => Path::new("/"),
-        }
-    }
-}
-
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.file_name().map(OsString::from).unwrap_or_default();
-    name.push(suffix);
-    path.with_file_name(name)
-}
-
-impl Fingerprint {
-    fn of(bytes: &[u8]) -> Fingerprint {
-        let mut hasher = DefaultHasher::new();
-        hasher.write(bytes);
-        Fingerprint {
-            length: bytes.len(),
-            hash: hasher.finish(),
         }
     }
 }

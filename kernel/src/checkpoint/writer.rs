@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::checkpoint::{CheckpointError, Draft, Saved, Stats, Store};
+use crate::checkpoint::draft::Draft;
+use crate::checkpoint::{CheckpointError, Saved, Stats, Store};
 
 /// Decides when a store is written, so that many changes make one write.
 #[derive(Debug)]

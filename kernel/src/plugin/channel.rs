@@ -1,26 +1,20 @@
-//! The caller's end of a plugin: every call has a deadline, and what a broken connection means for a
-//! call is decided here and nowhere else.
-//!
-//! A connection that breaks under a call shows as a status that we made up ourselves: it has a
-//! source (tonic's, hyper's or h2's error), which no status that came over the wire has. If that
-//! source says that the request never left, the call did not begin; otherwise nobody knows.
+//! The caller's end of a plugin: every call has a deadline, and a connection that breaks is hidden
+//! where that is safe, and reported where it is not.
 
-use std::error::Error;
 use std::fmt;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
-use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Code, ConnectError, Response, Status};
-use tower::service_fn;
+use tonic::transport::Channel;
+use tonic::{Response, Status};
 
+use super::connection::{Route, follow};
+use super::error::{CallError, Loss, chain};
 use super::estate::Estate;
 
 /// The largest message taken from a plugin, for `max_decoding_message_size` of a client; tonic's own
@@ -73,81 +67,6 @@ pub struct View {
     pub reason: String,
 }
 
-/// A call that brought no answer, or not the wanted one.
-#[derive(Debug, thiserror::Error)]
-pub enum CallError {
-    /// The plugin answered, and it said no.
-    #[error("the plugin refused the call")]
-    Refused(#[source] Status),
-    /// The connection broke under a call that creates something: look at what exists before acting
-    /// again.
-    #[error("plugin {plugin} went away during the call: whether it was carried out is unknown")]
-    Interrupted {
-        /// The plugin's name.
-        plugin: String,
-    },
-    /// No answer in time; the plugin may have carried it out, or may yet.
-    #[error("plugin {plugin} did not answer within {after:?}")]
-    Deadline {
-        /// The plugin's name.
-        plugin: String,
-        /// How long was waited.
-        after: Duration,
-    },
-    /// The plugin could not be reached: the call was not carried out, or may be repeated anyway.
-    #[error("plugin {plugin} is out of reach: {why}")]
-    Unavailable {
-        /// The plugin's name.
-        plugin: String,
-        /// In words.
-        why: String,
-    },
-}
-
-impl CallError {
-    /// Whether the same call may succeed later.
-    pub fn transient(&self) -> bool {
-        match self {
-            Self::Interrupted { .. } | Self::Deadline { .. } | Self::Unavailable { .. } => true,
-            Self::Refused(status) => match status.code() {
-                Code::Unavailable
-                | Code::Aborted
-                | Code::Cancelled
-                | Code::DeadlineExceeded
-                | Code::ResourceExhausted
-                | Code::FailedPrecondition
-                | Code::Internal
-                | Code::Unknown => true,
-                Code::Ok
-                | Code::AlreadyExists
-                | Code::DataLoss
-                | Code::InvalidArgument
-                | Code::NotFound
-                | Code::OutOfRange
-                | Code::PermissionDenied
-                | Code::Unauthenticated
-                | Code::Unimplemented => false,
-            },
-        }
-    }
-
-    /// Whether the call may have been carried out although it brought no answer.
-    pub fn outcome_unknown(&self) -> bool {
-        match self {
-            Self::Interrupted { .. } | Self::Deadline { .. } => true,
-            Self::Refused(_) | Self::Unavailable { .. } => false,
-        }
-    }
-
-    /// The code of a refusal.
-    pub fn code(&self) -> Option<Code> {
-        match self {
-            Self::Refused(status) => Some(status.code()),
-            Self::Interrupted { .. } | Self::Deadline { .. } | Self::Unavailable { .. } => None,
-        }
-    }
-}
-
 /// The caller's end of a plugin. It follows restart and swap; clones are the same end.
 ///
 /// Made inside the runtime, before the [`Host`](super::Host) that serves it.
@@ -165,15 +84,6 @@ struct Shared {
     spawning: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// Which socket new connections go to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Route {
-    /// Ours: a connection is always accepted, at worst later.
-    Kept(PathBuf),
-    /// Somebody else's: there may be nobody.
-    Foreign(PathBuf),
-}
-
 impl Line {
     /// Makes the line of a plugin that has yet to be started. Calls wait for it.
     pub fn new(plugin: impl Into<String>) -> Self {
@@ -184,12 +94,8 @@ impl Line {
 
     /// Makes a line to something that needs no host, such as a server in the test's own process.
     pub fn fixed(plugin: impl Into<String>, channel: Channel) -> Self {
-        Self::with(
-            plugin.into(),
-            State::Ready,
-            watch::Sender::new(None),
-            channel,
-        )
+        let route = watch::Sender::new(Some(Route::Kept(PathBuf::new())));
+        Self::with(plugin.into(), State::Ready, route, channel)
     }
 
     fn with(
@@ -251,7 +157,8 @@ impl Line {
     }
 
     /// Makes a call that creates something: it is sent once. It waits until it can be sent; if the
-    /// connection breaks after that, it ends as [`CallError::Interrupted`].
+    /// connection breaks after that, it ends as [`CallError::Interrupted`], or as
+    /// [`CallError::Unavailable`] when the request certainly did not leave.
     pub async fn creating<T, F, Fut>(&self, within: Duration, call: F) -> Result<T, CallError>
     where
         F: FnOnce(Channel) -> Fut,
@@ -363,7 +270,13 @@ impl Line {
         let mut pause = SHORTEST_PAUSE;
         loop {
             // The sender lives in `self`: waiting cannot fail.
-            drop(self.shared.route.subscribe().wait_for(Option::is_some).await);
+            drop(
+                self.shared
+                    .route
+                    .subscribe()
+                    .wait_for(Option::is_some)
+                    .await,
+            );
             let channel = self.open().await?;
             let route = self.shared.route.borrow().clone();
             match route {
@@ -390,90 +303,4 @@ impl fmt::Debug for Line {
             .field("view", &*self.shared.view.borrow())
             .finish()
     }
-}
-
-/// A call that ended without a word of the plugin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Loss {
-    /// The request never left.
-    NotBegun,
-    /// It may have been carried out.
-    Unknown,
-}
-
-impl Loss {
-    /// Returns `None` for what the plugin said itself.
-    fn of(status: &Status) -> Option<Self> {
-        let mut cause = status.source();
-        let lost = cause.is_some();
-        while let Some(error) = cause {
-            let unsent = error
-                .downcast_ref::<hyper::Error>()
-                .is_some_and(hyper::Error::is_canceled);
-            if unsent || error.is::<ConnectError>() {
-                return Some(Self::NotBegun);
-            }
-            cause = error.source();
-        }
-        lost.then_some(Self::Unknown)
-    }
-}
-
-/// Puts an error and its causes into one line.
-pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut words = match error.downcast_ref::<Status>() {
-        Some(status) => status.message().to_owned(),
-        None => error.to_string(),
-    };
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let text = error.to_string();
-        if !words.ends_with(&text) {
-            words = format!("{words}: {text}");
-        }
-        cause = error.source();
-    }
-    words
-}
-
-/// A connection to one socket, made at the first call and again when it is lost.
-pub(super) fn direct(path: &Path) -> Channel {
-    let path = path.to_owned();
-    connect_with(move || {
-        let path = path.clone();
-        async move { UnixStream::connect(path).await }
-    })
-}
-
-/// A connection to wherever the route leads when it is made; waits for the first route.
-fn follow(route: watch::Receiver<Option<Route>>) -> Channel {
-    connect_with(move || {
-        let mut route = route.clone();
-        async move {
-            let known = route
-                .wait_for(Option::is_some)
-                .await
-                .map(|route| route.clone());
-            match known {
-                Ok(Some(Route::Kept(path) | Route::Foreign(path))) => {
-                    UnixStream::connect(path).await
-                }
-                Ok(None) | Err(_) => Err(io::ErrorKind::NotConnected.into()),
-            }
-        }
-    })
-}
-
-fn connect_with<F, Fut>(connect: F) -> Channel
-where
-    F: Fn() -> Fut + Send + 'static,
-    Fut: Future<Output = io::Result<UnixStream>> + Send + 'static,
-{
-    // Servers in Go refuse a socket's path as authority; any valid name will do.
-    Endpoint::from_static("http://localhost").connect_with_connector_lazy(service_fn(
-        move |_: Uri| {
-            let stream = connect();
-            async move { stream.await.map(TokioIo::new) }
-        },
-    ))
 }

@@ -11,7 +11,9 @@
 //! before the next one gets its socket. Nothing is made twice: a call that creates is sent once.
 
 mod channel;
+mod connection;
 mod declaration;
+mod error;
 mod estate;
 mod generation;
 mod health;
@@ -21,7 +23,8 @@ mod predecessor;
 mod process;
 mod socket;
 
-pub use channel::{CallError, Line, MESSAGE_LIMIT, State, View};
+pub use channel::{Line, MESSAGE_LIMIT, State, View};
 pub use declaration::{Declaration, DeclarationError, Kind, Start};
+pub use error::CallError;
 pub use generation::News;
 pub use host::{Host, HostError, Msg, Snapshot};

@@ -27,9 +27,15 @@ pub(super) fn pace(answer_within: Duration) -> Duration {
 /// Looks at every actor beneath `root` until the root is shut down.
 pub(super) async fn sweep(root: Rc<Group>) {
     while !root.closed() {
-        tokio::time::sleep(root.pace()).await;
+        let (before, pace) = (now(), root.pace());
+        tokio::time::sleep(pace).await;
         let now = now();
-        root.each_actor(&mut |life| look(life, now));
+        // While the thread was blocked or the process suspended, nobody could answer.
+        let stalled = now.saturating_duration_since(before + pace);
+        root.each_actor(&mut |life| {
+            life.forgive(stalled);
+            look(life, now);
+        });
         root.recover(now);
     }
 }

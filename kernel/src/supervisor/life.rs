@@ -124,6 +124,13 @@ impl Life {
         self.pulse.get()
     }
 
+    /// Takes time in which the actor could not answer off its account.
+    pub(super) fn forgive(&self, stalled: Duration) {
+        let mut ping = self.ping.get();
+        ping.since += stalled;
+        self.ping.set(ping);
+    }
+
     pub(crate) fn running(&self) -> bool {
         self.running.get()
     }
@@ -290,7 +297,7 @@ pub(super) async fn live<M: Message>(
             Ending::Exit(exit) if !life.stopping() => group.exited(seq, exit, busy_with),
             Ending::Exit(Exit::Stopped) | Ending::Halted => {}
             Ending::Exit(exit) => {
-                tracing::warn!(actor = %life.path, %exit, "actor failed while stopping")
+                tracing::warn!(actor = %life.path, %exit, "actor failed while stopping");
             }
         }
     }
@@ -308,7 +315,7 @@ fn bury<M: Message>(life: &Life, engine: &mut Engine<M>) {
         match caught(life, restart) {
             Poll::Ready(Ok(_)) | Poll::Pending => break,
             Poll::Ready(Err(exit)) => {
-                tracing::error!(actor = %life.path, %exit, "actor failed while it was dropped")
+                tracing::error!(actor = %life.path, %exit, "actor failed while it was dropped");
             }
         }
     }

@@ -5,7 +5,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kernel::checkpoint::{CheckpointError, Flaw, Loaded, Saved, Schema, Store, Writer, decode};
+use kernel::checkpoint::{
+    CheckpointError, Flaw, Loaded, Saved, Schema, Store, Writer, decode, parse,
+};
 use kernel::testing::run_paused;
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -252,6 +254,20 @@ fn what_a_killed_writer_left_behind_is_removed_and_never_loaded() {
 }
 
 #[test]
+fn leftovers_of_any_name_do_not_keep_a_value_from_being_saved() {
+    let shelf = Shelf::new();
+    for ticket in 0..100 {
+        fs::write(
+            shelf.folder.path().join(format!("pods.tmp-{ticket}")),
+            "half",
+        )
+        .unwrap();
+    }
+    shelf.store(SCHEMA).save(&record("a")).unwrap();
+    assert_eq!(shelf.load(), Loaded::Found(record("a")));
+}
+
+#[test]
 fn a_value_too_large_is_refused_and_the_old_file_stays() {
     let shelf = Shelf::saved(SCHEMA);
     let huge = Record {
@@ -353,6 +369,7 @@ proptest! {
     fn any_bytes_are_refused_without_a_panic(bytes: Vec<u8>) {
         let refused: Result<Record, Flaw> = decode(&bytes);
         drop(refused);
+        prop_assert!(parse::<Record>(SCHEMA, &bytes).is_err());
         let shelf = Shelf::new();
         fs::write(shelf.path(), bytes).unwrap();
         shelf.why();

@@ -124,7 +124,7 @@ impl Actor for Blocker {
 }
 
 #[test]
-fn whoever_blocks_the_thread_is_named_by_the_watchdog() {
+fn whoever_blocks_the_thread_is_named_and_its_neighbours_are_not_blamed() {
     let (alarms, raised) = mpsc::channel();
     let (let_go, release) = mpsc::channel();
     let watchdog = Watchdog {
@@ -144,8 +144,15 @@ fn whoever_blocks_the_thread_is_named_by_the_watchdog() {
         root.spawn(ChildSpec::transient("blocker"), port, move || Blocker {
             release: release.take().expect("it is made once"),
         });
+        let rig = Rig::new();
+        let spec = ChildSpec::permanent("neighbour").answer_within(Duration::from_millis(40));
+        let neighbour = rig.spawn(&rig.root, spec, "neighbour", Temper::Well);
         let asked = addr.ask(PATIENCE * 10, |reply| Block::Thread { reply });
         asked.await.unwrap();
+        // Time for the sweep to come to a wrong conclusion.
+        pass(Duration::from_millis(100)).await;
+        assert_eq!(count(&neighbour).await, Ok(0));
+        assert_eq!(rig.lines(), ["neighbour starts"]);
     })
     .unwrap();
     for expected in [Alarm::Late, Alarm::Lost] {

@@ -92,6 +92,22 @@ fn a_temporary_child_is_never_restarted_and_a_permanent_one_always() {
 }
 
 #[test]
+fn a_temporary_sibling_does_not_survive_a_restart_of_the_group() {
+    run_paused(|| async {
+        let rig = Rig::new();
+        let group = rig.root.supervisor("group", Strategy::OneForAll, TWICE);
+        let a = rig.beneath(&group, "a");
+        rig.spawn(&group, ChildSpec::temporary("t"), "t", Temper::Well);
+        pass(SOON).await;
+        a.tell(Msg::Fail).unwrap();
+        pass(SOON).await;
+        let tree = rig.root.tree().await;
+        assert!(tree.find("root/group/t").is_none());
+        assert_eq!(tree.find("root/group/a").unwrap().restarts, 1);
+    });
+}
+
+#[test]
 fn an_exhausted_child_restarts_its_whole_group_which_counts_in_the_groups_parent() {
     run_paused(|| async {
         let rig = Rig::new();

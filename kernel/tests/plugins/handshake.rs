@@ -134,7 +134,7 @@ fn peer_that_talks_garbage_is_refused() {
         declaration.intensity.restarts = 0;
         let said = refusal_once(declaration).await;
         assert!(
-            said.starts_with("plugin test did not get ready within 500ms: "),
+            said.starts_with("plugin test did not get ready within 1.5s: "),
             "{said}"
         );
     });
@@ -146,13 +146,13 @@ fn plugin_that_never_reports_its_health_is_refused() {
         let said = refusal_once(plugin("a", Manner::Mute)).await;
         assert_eq!(
             said,
-            "plugin test did not get ready within 500ms: it reports no health"
+            "plugin test did not get ready within 1.5s: it reports no health"
         );
     });
 }
 
 async fn refusal_once(mut declaration: kernel::plugin::Declaration) -> String {
-    declaration.start_within = Duration::from_millis(500);
+    declaration.start_within = Duration::from_millis(1_500);
     declaration.intensity.restarts = 0;
     let rig = Rig::start(&declaration);
     let said = rig.reach(State::Failed).await.reason;

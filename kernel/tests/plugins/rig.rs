@@ -104,6 +104,14 @@ impl Rig {
     pub(crate) async fn signal(&self, signal: Signal) -> Pid {
         let pid = self.pid().await;
         kill(pid, signal).unwrap();
+        if signal == Signal::SIGSTOP {
+            // It stops a moment after the signal, and may answer a call in that.
+            let stat = Path::new("/proc").join(pid.to_string()).join("stat");
+            until("the process has stopped", || {
+                fs::read_to_string(&stat).unwrap().contains(") T ")
+            })
+            .await;
+        }
         pid
     }
 

@@ -10,7 +10,7 @@ use proto::cri::runtime_service_client::RuntimeServiceClient;
 use sdk::{Health, Status as HealthStatus};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 
 use crate::configuration::Configuration;
 use crate::connection::{ConnectError, Connection};
@@ -61,8 +61,17 @@ impl Backend {
         health.degraded(format!("connecting to {}", place(&configuration)));
         tokio::spawn(keep_connected(Arc::clone(&configuration), sender, health));
         // Past this time the plugin is up and degraded; the loop goes on.
-        drop(tokio::time::timeout(FIRST_TRY_WITHIN, state.wait_for(|state| !matches!(state, State::Unknown))).await);
-        Self { configuration, state }
+        drop(
+            tokio::time::timeout(
+                FIRST_TRY_WITHIN,
+                state.wait_for(|state| !matches!(state, State::Unknown)),
+            )
+            .await,
+        );
+        Self {
+            configuration,
+            state,
+        }
     }
 
     pub(crate) fn configuration(&self) -> &Configuration {
@@ -74,7 +83,10 @@ impl Backend {
         match &*self.state.borrow() {
             State::Connected(connected) => Ok(connected.clone()),
             State::Absent(why) => Err(Status::unavailable(why.as_ref())),
-            State::Unknown => Err(Status::unavailable(format!("no answer yet from {}", place(&self.configuration)))),
+            State::Unknown => Err(Status::unavailable(format!(
+                "no answer yet from {}",
+                place(&self.configuration)
+            ))),
         }
     }
 
@@ -93,19 +105,30 @@ impl Backend {
 pub(crate) fn lost(place: &str, error: hyper::Error) -> Status {
     let why = chain(&error);
     let status = Status::from_error(Box::new(error));
-    match status.code() {
-        tonic::Code::Cancelled | tonic::Code::ResourceExhausted | tonic::Code::PermissionDenied => status,
-        _ => Status::unavailable(format!("lost {place} during the call: {why}")),
+    if matches!(
+        status.code(),
+        Code::Cancelled | Code::ResourceExhausted | Code::PermissionDenied
+    ) {
+        return status;
     }
+    Status::unavailable(format!("lost {place} during the call: {why}"))
 }
 
-async fn keep_connected(configuration: Arc<Configuration>, state: watch::Sender<State>, health: Health) {
+async fn keep_connected(
+    configuration: Arc<Configuration>,
+    state: watch::Sender<State>,
+    health: Health,
+) {
     let mut pause = FIRST_PAUSE;
     loop {
         let why = match open(&configuration).await {
             Ok((connected, ended, attributes)) => {
                 pause = FIRST_PAUSE;
-                tracing::info!(backend = attributes.get("backend"), "connected to {}", place(&configuration));
+                tracing::info!(
+                    backend = attributes.get("backend"),
+                    "connected to {}",
+                    place(&configuration)
+                );
                 state.send_replace(State::Connected(connected));
                 health.set(HealthStatus::Healthy, "", attributes);
                 let outcome = tokio::select! {
@@ -114,7 +137,9 @@ async fn keep_connected(configuration: Arc<Configuration>, state: watch::Sender<
                 };
                 match outcome {
                     Ok(Err(error)) => format!("lost {}: {}", place(&configuration), chain(&error)),
-                    Ok(Ok(())) | Err(_) => format!("lost {}: it closed the connection", place(&configuration)),
+                    Ok(Ok(())) | Err(_) => {
+                        format!("lost {}: it closed the connection", place(&configuration))
+                    }
                 }
             }
             Err(error) => format!("no {}: {}", place(&configuration), chain(&error)),
@@ -131,28 +156,49 @@ async fn keep_connected(configuration: Arc<Configuration>, state: watch::Sender<
     }
 }
 
-type Opened = (Connected, JoinHandle<Result<(), hyper::Error>>, BTreeMap<String, String>);
+type Opened = (
+    Connected,
+    JoinHandle<Result<(), hyper::Error>>,
+    BTreeMap<String, String>,
+);
 
 async fn open(configuration: &Configuration) -> Result<Opened, OpenError> {
     let (connection, ended) = Connection::open(&configuration.socket).await?;
-    let mut question = Request::new(VersionRequest { version: "v1".to_owned() });
+    let mut question = Request::new(VersionRequest {
+        version: "v1".to_owned(),
+    });
     question.set_timeout(VERSION_WITHIN);
     // containerd answers everything with an error until its CRI part is up: its version is the sign of that.
     let mut client = RuntimeServiceClient::new(connection.clone());
     let answer = tokio::time::timeout(VERSION_WITHIN, client.version(question)).await;
-    let answer = answer.map_err(|_| OpenError::Version(Status::deadline_exceeded("no answer in time")))?;
+    let answer =
+        answer.map_err(|_| OpenError::Version(Status::deadline_exceeded("no answer in time")))?;
     let version = answer.map_err(OpenError::Version)?.into_inner();
-    let quirks = quirks(configuration.flavour, &version.runtime_name, &version.runtime_version);
+    let quirks = quirks(
+        configuration.flavour,
+        &version.runtime_name,
+        &version.runtime_version,
+    );
     let attributes = BTreeMap::from([
-        ("backend".to_owned(), format!("{} {}", version.runtime_name, version.runtime_version)),
-        ("container-events".to_owned(), quirks.events.word().to_owned()),
+        (
+            "backend".to_owned(),
+            format!("{} {}", version.runtime_name, version.runtime_version),
+        ),
+        (
+            "container-events".to_owned(),
+            quirks.events.word().to_owned(),
+        ),
         ("endpoint".to_owned(), configuration.endpoint()),
     ]);
     Ok((Connected { connection, quirks }, ended, attributes))
 }
 
 fn place(configuration: &Configuration) -> String {
-    format!("{} at {}", configuration.flavour.name(), configuration.endpoint())
+    format!(
+        "{} at {}",
+        configuration.flavour.name(),
+        configuration.endpoint()
+    )
 }
 
 /// An error with its causes after colons.

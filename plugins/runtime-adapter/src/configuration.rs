@@ -58,7 +58,9 @@ pub struct Configuration {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ConfigurationError {
     /// The endpoint is no Unix socket's address.
-    #[error("field \"endpoint\" is {found:?}, expected \"unix:///\" and the path of a socket, at most {LONGEST_PATH} bytes")]
+    #[error(
+        "field \"endpoint\" is {found:?}, expected \"unix:///\" and the path of a socket, at most {LONGEST_PATH} bytes"
+    )]
     Endpoint {
         /// What was written.
         found: String,
@@ -83,18 +85,32 @@ pub enum ConfigurationError {
 impl Configuration {
     /// Checks a section.
     pub fn read(flavour: Flavour, section: Section) -> Result<Self, ConfigurationError> {
-        let endpoint = section.endpoint.unwrap_or_else(|| flavour.endpoint().to_owned());
-        let path = endpoint.strip_prefix("unix://").filter(|path| path.starts_with('/') && path.len() > 1);
-        let usable = path.filter(|path| path.len() <= LONGEST_PATH && !path.contains('\0')).map(PathBuf::from);
-        let Some(socket) = usable else { return Err(ConfigurationError::Endpoint { found: endpoint }) };
+        let endpoint = section
+            .endpoint
+            .unwrap_or_else(|| flavour.endpoint().to_owned());
+        let path = endpoint
+            .strip_prefix("unix://")
+            .filter(|path| path.starts_with('/') && path.len() > 1);
+        let usable = path
+            .filter(|path| path.len() <= LONGEST_PATH && !path.contains('\0'))
+            .map(PathBuf::from);
+        let Some(socket) = usable else {
+            return Err(ConfigurationError::Endpoint { found: endpoint });
+        };
         if flavour == Flavour::Crio && section.namespace.is_some() {
-            return Err(ConfigurationError::NoNamespaces { runtime: flavour.name() });
+            return Err(ConfigurationError::NoNamespaces {
+                runtime: flavour.name(),
+            });
         }
         let namespace = section.namespace.unwrap_or_else(|| "k8s.io".to_owned());
         if !is_identifier(&namespace) {
             return Err(ConfigurationError::Namespace { found: namespace });
         }
-        Ok(Self { flavour, socket, namespace })
+        Ok(Self {
+            flavour,
+            socket,
+            namespace,
+        })
     }
 
     /// Returns the socket as an endpoint, for messages.
@@ -104,7 +120,8 @@ impl Configuration {
 }
 
 fn is_identifier(text: &str) -> bool {
-    let word = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let word =
+        |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric());
     text.len() <= LONGEST_NAMESPACE && text.split(['-', '.', '_']).all(word)
 }
 
@@ -120,9 +137,15 @@ mod tests {
     #[test]
     fn an_empty_section_means_the_runtimes_usual_socket() {
         let containerd = read(Flavour::Containerd, "{}").unwrap();
-        assert_eq!(containerd.endpoint(), "unix:///run/containerd/containerd.sock");
+        assert_eq!(
+            containerd.endpoint(),
+            "unix:///run/containerd/containerd.sock"
+        );
         assert_eq!(containerd.namespace, "k8s.io");
-        assert_eq!(read(Flavour::Crio, "{}").unwrap().endpoint(), "unix:///var/run/crio/crio.sock");
+        assert_eq!(
+            read(Flavour::Crio, "{}").unwrap().endpoint(),
+            "unix:///var/run/crio/crio.sock"
+        );
     }
 
     #[test]
@@ -137,21 +160,39 @@ mod tests {
     fn a_refusal_names_the_field_and_what_was_expected() {
         let long = format!(r#"{{"endpoint": "unix:///{}"}}"#, "x".repeat(120));
         for (section, expected) in [
-            (r#"{"endpoint": "tcp://127.0.0.1:1"}"#, "\"endpoint\" is \"tcp://127.0.0.1:1\", expected \"unix:///\""),
-            (r#"{"endpoint": "unix://relative.sock"}"#, "expected \"unix:///\""),
+            (
+                r#"{"endpoint": "tcp://127.0.0.1:1"}"#,
+                "\"endpoint\" is \"tcp://127.0.0.1:1\", expected \"unix:///\"",
+            ),
+            (
+                r#"{"endpoint": "unix://relative.sock"}"#,
+                "expected \"unix:///\"",
+            ),
             (r#"{"endpoint": ""}"#, "expected \"unix:///\""),
-            (r#"{"endpoint": "unix:///a\u0000b"}"#, "expected \"unix:///\""),
+            (
+                r#"{"endpoint": "unix:///a\u0000b"}"#,
+                "expected \"unix:///\"",
+            ),
             (long.as_str(), "at most 107 bytes"),
             (r#"{"endpoint": 7}"#, "expected a string"),
-            (r#"{"namespace": "a,topic==b"}"#, "\"namespace\" is \"a,topic==b\", expected letters"),
+            (
+                r#"{"namespace": "a,topic==b"}"#,
+                "\"namespace\" is \"a,topic==b\", expected letters",
+            ),
             (r#"{"namespace": ""}"#, "expected letters"),
             (r#"{"namespace": "a--b"}"#, "expected letters"),
-            (r#"{"socket": "x"}"#, "unknown field `socket`, expected `endpoint` or `namespace`"),
+            (
+                r#"{"socket": "x"}"#,
+                "unknown field `socket`, expected `endpoint` or `namespace`",
+            ),
         ] {
             let error = read(Flavour::Containerd, section).unwrap_err();
             assert!(error.contains(expected), "{section}: {error}");
         }
         let error = read(Flavour::Crio, r#"{"namespace": "k8s.io"}"#).unwrap_err();
-        assert_eq!(error, "field \"namespace\" is set, but CRI-O has no namespaces: remove it");
+        assert_eq!(
+            error,
+            "field \"namespace\" is set, but CRI-O has no namespaces: remove it"
+        );
     }
 }

@@ -37,19 +37,29 @@ pub(crate) enum ConnectError {
 
 impl Connection {
     /// Connects; the handle resolves when the connection ends.
-    pub(crate) async fn open(socket: &Path) -> Result<(Self, JoinHandle<Result<(), hyper::Error>>), ConnectError> {
-        let stream = UnixStream::connect(socket).await.map_err(ConnectError::Socket)?;
+    pub(crate) async fn open(
+        socket: &Path,
+    ) -> Result<(Self, JoinHandle<Result<(), hyper::Error>>), ConnectError> {
+        let stream = UnixStream::connect(socket)
+            .await
+            .map_err(ConnectError::Socket)?;
         let mut builder = Builder::new(TokioExecutor::new());
         builder
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(4 * WINDOW)
             .max_header_list_size(LONGEST_HEADERS);
-        let (sender, driver) = builder.handshake(TokioIo::new(stream)).await.map_err(ConnectError::Http)?;
+        let (sender, driver) = builder
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(ConnectError::Http)?;
         Ok((Self { sender }, tokio::spawn(driver)))
     }
 
     /// Sends a request; everything but its scheme and authority stays as it is.
-    pub(crate) async fn send(&mut self, mut request: Request<Body>) -> Result<Response<Incoming>, hyper::Error> {
+    pub(crate) async fn send(
+        &mut self,
+        mut request: Request<Body>,
+    ) -> Result<Response<Incoming>, hyper::Error> {
         let mut parts = request.uri().clone().into_parts();
         parts.scheme = Some(Scheme::HTTP);
         // Servers in Go refuse a socket's path as authority: any valid name will do.

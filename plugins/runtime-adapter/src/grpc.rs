@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::Response;
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
 use prost::Message;
@@ -20,7 +20,9 @@ pub(crate) type Frames = BoxStream<'static, Result<Frame<Bytes>, Infallible>>;
 /// Returns an answer whose head is sent at once.
 pub(crate) fn answer(frames: Frames) -> Response<Body> {
     let mut answer = Response::new(Body::new(StreamBody::new(frames)));
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    answer
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     answer
 }
 
@@ -51,5 +53,6 @@ pub(crate) fn trailers(status: &Status) -> HeaderMap {
 
 /// Returns the code of an answer that ended with its head; nothing if a body follows.
 pub(crate) fn ended(head: &HeaderMap) -> Option<Code> {
-    head.get(Status::GRPC_STATUS).map(|code| Code::from_bytes(code.as_bytes()))
+    head.get(Status::GRPC_STATUS)
+        .map(|code| Code::from_bytes(code.as_bytes()))
 }

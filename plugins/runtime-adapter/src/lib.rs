@@ -30,7 +30,12 @@ pub fn info(flavour: Flavour, version: &'static str) -> Info {
         Flavour::Containerd => ("runtime-containerd", vec!["container-events"]),
         Flavour::Crio => ("runtime-crio", vec![]),
     };
-    Info { name, version, kind: Kind::Runtime, capabilities }
+    Info {
+        name,
+        version,
+        kind: Kind::Runtime,
+        capabilities,
+    }
 }
 
 /// Builds the plugin's services: called by the sdk once the plugin is configured.

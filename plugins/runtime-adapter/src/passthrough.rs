@@ -31,36 +31,57 @@ pub(crate) struct Passthrough {
 
 impl Passthrough {
     pub(crate) fn new(backend: Backend) -> Self {
-        Self { backend, in_flight: Arc::new(Semaphore::new(MOST_IN_FLIGHT)) }
+        Self {
+            backend,
+            in_flight: Arc::new(Semaphore::new(MOST_IN_FLIGHT)),
+        }
     }
 
     async fn pass(self, request: Request<Body>) -> Response<Body> {
-        self.try_pass(request).await.unwrap_or_else(Status::into_http)
+        self.try_pass(request)
+            .await
+            .unwrap_or_else(Status::into_http)
     }
 
     async fn try_pass(self, request: Request<Body>) -> Result<Response<Body>, Status> {
-        let permit = Arc::clone(&self.in_flight).try_acquire_owned().map_err(|_| {
-            let place = self.backend.place();
-            Status::resource_exhausted(format!("{MOST_IN_FLIGHT} calls are in flight to {place} already"))
-        })?;
+        let permit = Arc::clone(&self.in_flight)
+            .try_acquire_owned()
+            .map_err(|_| {
+                let place = self.backend.place();
+                Status::resource_exhausted(format!(
+                    "{MOST_IN_FLIGHT} calls are in flight to {place} already"
+                ))
+            })?;
         if request.uri().path() == events::PATH {
             return self.events(request, permit).await;
         }
         let mut connected = self.backend.connected()?;
-        let forgives = connected.quirks.refuses_to_stop_the_absent && request.uri().path() == STOP_SANDBOX;
-        let answer = connected.connection.send(request).await.map_err(|error| self.backend.lost(error))?;
+        let forgives =
+            connected.quirks.refuses_to_stop_the_absent && request.uri().path() == STOP_SANDBOX;
+        let answer = connected
+            .connection
+            .send(request)
+            .await
+            .map_err(|error| self.backend.lost(error))?;
         if forgives && grpc::ended(answer.headers()) == Some(Code::NotFound) {
             return Ok(grpc::empty_answer());
         }
         Ok(answer.map(|body| Body::new(Relay::new(body, self.backend.place(), permit))))
     }
 
-    async fn events(&self, request: Request<Body>, permit: OwnedSemaphorePermit) -> Result<Response<Body>, Status> {
+    async fn events(
+        &self,
+        request: Request<Body>,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<Response<Body>, Status> {
         let connected = self.backend.connected()?;
         match connected.quirks.events {
             Events::FromContainerd => events::translated(&self.backend, connected, permit).await,
             Events::Native => events::native(&self.backend, connected, request, permit).await,
-            Events::Absent => Err(Status::unimplemented(format!("{} has no container events", self.backend.place()))),
+            Events::Absent => Err(Status::unimplemented(format!(
+                "{} has no container events",
+                self.backend.place()
+            ))),
         }
     }
 }

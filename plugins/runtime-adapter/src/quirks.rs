@@ -37,8 +37,11 @@ pub struct Quirks {
 
 impl Quirks {
     /// A runtime of which nothing else is known.
-    const NONE: Self =
-        Self { events: Events::Native, empty_stream_means_off: false, refuses_to_stop_the_absent: false };
+    const NONE: Self = Self {
+        events: Events::Native,
+        empty_stream_means_off: false,
+        refuses_to_stop_the_absent: false,
+    };
 }
 
 /// Returns the quirks of a runtime by what its `Version` says of it.
@@ -50,10 +53,18 @@ pub fn quirks(flavour: Flavour, runtime_name: &str, runtime_version: &str) -> Qu
     let version = parse(runtime_version);
     match (flavour, runtime_name) {
         (Flavour::Containerd, "containerd") if version.is_some_and(|version| version < (2, 0)) => {
-            Quirks { events: Events::FromContainerd, refuses_to_stop_the_absent: true, ..Quirks::NONE }
+            Quirks {
+                events: Events::FromContainerd,
+                refuses_to_stop_the_absent: true,
+                ..Quirks::NONE
+            }
         }
         (Flavour::Crio, "cri-o") => Quirks {
-            events: if version.is_some_and(|version| version < (1, 26)) { Events::Absent } else { Events::Native },
+            events: if version.is_some_and(|version| version < (1, 26)) {
+                Events::Absent
+            } else {
+                Events::Native
+            },
             empty_stream_means_off: true,
             ..Quirks::NONE
         },
@@ -65,7 +76,9 @@ pub fn quirks(flavour: Flavour, runtime_name: &str, runtime_version: &str) -> Qu
 fn parse(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.trim().trim_start_matches('v').splitn(3, '.');
     let (major, minor) = (parts.next()?, parts.next()?);
-    let digits = minor.find(|c: char| !c.is_ascii_digit()).map_or(minor, |end| &minor[..end]);
+    let digits = minor
+        .find(|c: char| !c.is_ascii_digit())
+        .map_or(minor, |end| &minor[..end]);
     Some((major.parse().ok()?, digits.parse().ok()?))
 }
 
@@ -76,10 +89,20 @@ mod tests {
     #[test]
     fn name_and_version_decide() {
         use Flavour::{Containerd, Crio};
-        let old_containerd =
-            Quirks { events: Events::FromContainerd, empty_stream_means_off: false, refuses_to_stop_the_absent: true };
-        let crio = Quirks { events: Events::Native, empty_stream_means_off: true, refuses_to_stop_the_absent: false };
-        let old_crio = Quirks { events: Events::Absent, ..crio };
+        let old_containerd = Quirks {
+            events: Events::FromContainerd,
+            empty_stream_means_off: false,
+            refuses_to_stop_the_absent: true,
+        };
+        let crio = Quirks {
+            events: Events::Native,
+            empty_stream_means_off: true,
+            refuses_to_stop_the_absent: false,
+        };
+        let old_crio = Quirks {
+            events: Events::Absent,
+            ..crio
+        };
         for (flavour, name, version, expected) in [
             (Containerd, "containerd", "1.6.20~ds1", old_containerd),
             (Containerd, "containerd", "v1.6.33", old_containerd),
@@ -97,7 +120,11 @@ mod tests {
             (Crio, "cri-o", "1.33.1", crio),
             (Crio, "cri-o", "", crio),
         ] {
-            assert_eq!(quirks(flavour, name, version), expected, "{name} {version:?}");
+            assert_eq!(
+                quirks(flavour, name, version),
+                expected,
+                "{name} {version:?}"
+            );
         }
     }
 }

@@ -21,7 +21,12 @@ pub(crate) struct Relay {
 impl Relay {
     /// Relays `body`, which comes from `place`.
     pub(crate) fn new(body: Incoming, place: String, permit: OwnedSemaphorePermit) -> Self {
-        Self { body, place, cut: false, _permit: permit }
+        Self {
+            body,
+            place,
+            cut: false,
+            _permit: permit,
+        }
     }
 }
 
@@ -29,17 +34,25 @@ impl Body for Relay {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         if self.cut {
             return Poll::Ready(None);
         }
-        Pin::new(&mut self.body).poll_frame(cx).map(|frame| match frame? {
-            Ok(frame) => Some(Ok(frame)),
-            Err(error) => {
-                self.cut = true;
-                Some(Ok(Frame::trailers(grpc::trailers(&backend::lost(&self.place, error)))))
-            }
-        })
+        Pin::new(&mut self.body)
+            .poll_frame(cx)
+            .map(|frame| match frame? {
+                Ok(frame) => Some(Ok(frame)),
+                Err(error) => {
+                    self.cut = true;
+                    Some(Ok(Frame::trailers(grpc::trailers(&backend::lost(
+                        &self.place,
+                        error,
+                    )))))
+                }
+            })
     }
 
     fn is_end_stream(&self) -> bool {

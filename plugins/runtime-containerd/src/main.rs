@@ -6,5 +6,7 @@ use runtime_adapter::Flavour;
 
 fn main() -> ExitCode {
     let info = runtime_adapter::info(Flavour::Containerd, env!("CARGO_PKG_VERSION"));
-    sdk::serve(info, |setup| runtime_adapter::build(Flavour::Containerd, setup))
+    sdk::serve(info, |setup| {
+        runtime_adapter::build(Flavour::Containerd, setup)
+    })
 }

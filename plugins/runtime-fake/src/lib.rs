@@ -204,6 +204,7 @@ pub fn info() -> sdk::Info {
         name: "runtime-fake",
         version: env!("CARGO_PKG_VERSION"),
         kind: sdk::Kind::Runtime,
-        capabilities: vec!["container-events"],
+        // Its journal has one writer: a successor starts when it has ended.
+        capabilities: vec!["container-events", "alone"],
     }
 }

@@ -10,8 +10,8 @@ use futures_util::Stream;
 use futures_util::future::BoxFuture;
 use proto::plugin::plugin_server::Plugin;
 use proto::plugin::{
-    ConfigureRequest, ConfigureResponse, DrainRequest, DrainResponse, HealthReport, HealthRequest, InfoRequest,
-    InfoResponse,
+    ConfigureRequest, ConfigureResponse, DrainRequest, DrainResponse, HealthReport, HealthRequest,
+    InfoRequest, InfoResponse,
 };
 use serde_json::Value;
 use tokio::sync::{Mutex, watch};
@@ -82,7 +82,12 @@ impl Base {
     /// Resolves when the plugin has been asked to end.
     pub(crate) async fn ending(&self) {
         // The sender lives in `self`: waiting cannot fail.
-        drop(self.draining.subscribe().wait_for(|draining| *draining).await);
+        drop(
+            self.draining
+                .subscribe()
+                .wait_for(|draining| *draining)
+                .await,
+        );
     }
 
     /// Accepts nothing new and waits for the calls begun; returns how many were left at the deadline.
@@ -106,8 +111,11 @@ impl Base {
                 )))
             };
         }
-        let configuration = parse(&bytes)
-            .map_err(|error| Status::invalid_argument(format!("configuration of plugin {name} is not JSON: {error}")))?;
+        let configuration = parse(&bytes).map_err(|error| {
+            Status::invalid_argument(format!(
+                "configuration of plugin {name} is not JSON: {error}"
+            ))
+        })?;
         let setup = Setup {
             name: name.clone(),
             generation: self.identity.generation,
@@ -115,8 +123,9 @@ impl Base {
             configuration,
             health: self.health.clone(),
         };
-        let routes =
-            (self.build)(setup).await.map_err(|refusal| Status::invalid_argument(refusal.to_string()))?;
+        let routes = (self.build)(setup)
+            .await
+            .map_err(|refusal| Status::invalid_argument(refusal.to_string()))?;
         self.routes.send_replace(Some(routes.prepare()));
         self.health.built();
         *configured = Some(bytes);
@@ -126,12 +135,19 @@ impl Base {
 }
 
 fn parse(bytes: &[u8]) -> Result<Value, serde_json::Error> {
-    if bytes.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(bytes) }
+    if bytes.is_empty() {
+        Ok(Value::Null)
+    } else {
+        serde_json::from_slice(bytes)
+    }
 }
 
 impl fmt::Debug for Base {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Base").field("info", &self.info).field("identity", &self.identity).finish_non_exhaustive()
+        f.debug_struct("Base")
+            .field("info", &self.info)
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
     }
 }
 
@@ -149,31 +165,52 @@ impl Plugin for Base {
     type HealthStream = Pin<Box<dyn Stream<Item = Result<HealthReport, Status>> + Send>>;
 
     async fn info(&self, request: Request<InfoRequest>) -> Result<Response<InfoResponse>, Status> {
-        tracing::debug!(contract = request.into_inner().contract, "the agent asks who this is");
+        tracing::debug!(
+            contract = request.into_inner().contract,
+            "the agent asks who this is"
+        );
         Ok(Response::new(InfoResponse {
             contract: proto::PLUGIN_CONTRACT,
             kind: proto::plugin::Kind::from(self.info.kind).into(),
             name: self.info.name.to_owned(),
             version: self.info.version.to_owned(),
-            capabilities: self.info.capabilities.iter().map(|&ability| ability.to_owned()).collect(),
+            capabilities: self
+                .info
+                .capabilities
+                .iter()
+                .map(|&ability| ability.to_owned())
+                .collect(),
         }))
     }
 
-    async fn configure(&self, request: Request<ConfigureRequest>) -> Result<Response<ConfigureResponse>, Status> {
+    async fn configure(
+        &self,
+        request: Request<ConfigureRequest>,
+    ) -> Result<Response<ConfigureResponse>, Status> {
         self.set_up(request.into_inner().configuration_json).await?;
         Ok(Response::new(ConfigureResponse {}))
     }
 
-    async fn health(&self, request: Request<HealthRequest>) -> Result<Response<Self::HealthStream>, Status> {
+    async fn health(
+        &self,
+        request: Request<HealthRequest>,
+    ) -> Result<Response<Self::HealthStream>, Status> {
         let interval = request.into_inner().interval_ms;
         if interval == 0 {
-            return Err(Status::invalid_argument("interval_ms is 0, expected at least 1"));
+            return Err(Status::invalid_argument(
+                "interval_ms is 0, expected at least 1",
+            ));
         }
         let interval = Duration::from_millis(interval.into());
-        Ok(Response::new(Box::pin(self.health.stream(interval, self.draining.subscribe()))))
+        Ok(Response::new(Box::pin(
+            self.health.stream(interval, self.draining.subscribe()),
+        )))
     }
 
-    async fn drain(&self, request: Request<DrainRequest>) -> Result<Response<DrainResponse>, Status> {
+    async fn drain(
+        &self,
+        request: Request<DrainRequest>,
+    ) -> Result<Response<DrainResponse>, Status> {
         let within = Duration::from_millis(request.into_inner().deadline_ms.into());
         let abandoned = self.finish(within).await;
         tracing::info!(abandoned, "drained");

@@ -26,7 +26,10 @@ pub(crate) struct Gate {
 
 impl Gate {
     pub(crate) fn new(base: Base) -> Self {
-        Self { service: PluginServer::new(base.clone()), base }
+        Self {
+            service: PluginServer::new(base.clone()),
+            base,
+        }
     }
 
     async fn pass(base: Base, request: Request<Body>) -> Result<Response<Body>, Infallible> {

@@ -32,17 +32,30 @@ impl Health {
             reason: NOT_CONFIGURED.to_owned(),
             attributes: BTreeMap::new(),
         };
-        Self { report: watch::Sender::new(report) }
+        Self {
+            report: watch::Sender::new(report),
+        }
     }
 
     /// Replaces the whole report.
-    pub fn set(&self, status: Status, reason: impl Into<String>, attributes: BTreeMap<String, String>) {
+    pub fn set(
+        &self,
+        status: Status,
+        reason: impl Into<String>,
+        attributes: BTreeMap<String, String>,
+    ) {
         let wire = match status {
             Status::Healthy => Wire::Healthy,
             Status::Degraded => Wire::Degraded,
         };
         let reason = reason.into();
-        self.change(|report| *report = HealthReport { status: wire.into(), reason, attributes });
+        self.change(|report| {
+            *report = HealthReport {
+                status: wire.into(),
+                reason,
+                attributes,
+            }
+        });
     }
 
     /// Reports that calls are served. Attributes stay.
@@ -86,16 +99,19 @@ impl Health {
     ) -> impl Stream<Item = Result<HealthReport, tonic::Status>> + Send + use<> {
         let mut report = self.report.subscribe();
         report.mark_changed();
-        futures_util::stream::unfold((report, ending), move |(mut report, mut ending)| async move {
-            // Both arms only wait on watches: nothing is lost when the other one wins.
-            tokio::select! {
-                biased;
-                _ = ending.wait_for(|ending| *ending) => return None,
-                _ = tokio::time::timeout(interval, report.changed()) => {}
-            }
-            let now = report.borrow_and_update().clone();
-            Some((Ok(now), (report, ending)))
-        })
+        futures_util::stream::unfold(
+            (report, ending),
+            move |(mut report, mut ending)| async move {
+                // Both arms only wait on watches: nothing is lost when the other one wins.
+                tokio::select! {
+                    biased;
+                    _ = ending.wait_for(|ending| *ending) => return None,
+                    _ = tokio::time::timeout(interval, report.changed()) => {}
+                }
+                let now = report.borrow_and_update().clone();
+                Some((Ok(now), (report, ending)))
+            },
+        )
     }
 
     // An equal report is no change: a plugin may set its health as often as it likes.

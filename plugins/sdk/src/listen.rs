@@ -42,7 +42,9 @@ async fn accept(listener: &UnixListener, open: &watch::Sender<usize>) -> Connect
 fn may_call(stream: &UnixStream) -> bool {
     // The folder of the socket is closed to others already; a socket started by hand may lie in any.
     let own = rustix::process::geteuid().as_raw();
-    stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == own)
+    stream
+        .peer_cred()
+        .is_ok_and(|peer| peer.uid() == 0 || peer.uid() == own)
 }
 
 /// A connection that counts as open until it is dropped.
@@ -74,13 +76,21 @@ impl Connected for Connection {
 }
 
 impl AsyncRead for Connection {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Connection {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 

@@ -61,12 +61,13 @@ pub struct Setup {
 impl Setup {
     /// Reads the configuration as `T`; a missing one reads as an empty object.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
-        let value = match &self.configuration {
-            Value::Null => Value::Object(serde_json::Map::new()),
-            other => other.clone(),
-        };
-        serde_json::from_value(value)
-            .map_err(|error| Refusal::new(format!("configuration of plugin {}: {error}", self.name)))
+        let mut value = self.configuration.clone();
+        if value.is_null() {
+            value = Value::Object(serde_json::Map::new());
+        }
+        serde_json::from_value(value).map_err(|error| {
+            Refusal::new(format!("configuration of plugin {}: {error}", self.name))
+        })
     }
 }
 

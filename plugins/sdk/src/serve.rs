@@ -49,19 +49,31 @@ where
     Fut: Future<Output = Result<Routes, Refusal>> + Send + 'static,
 {
     let start = Start::read(&info)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     match start {
-        Start::Inherited { identity, listener, agent } => {
+        Start::Inherited {
+            identity,
+            listener,
+            agent,
+        } => {
             log::start(log::Reader::Agent);
             let base = Base::new(info, identity, build);
             runtime.block_on(run(base, listener, Some(agent)))
         }
-        Start::ByHand { identity, listener, configuration } => {
+        Start::ByHand {
+            identity,
+            listener,
+            configuration,
+        } => {
             log::start(log::Reader::Person);
             let base = Base::new(info, identity, build);
             runtime.block_on(async {
                 if let Some(bytes) = configuration {
-                    base.set_up(bytes).await.map_err(|status| Refusal::new(status.message()))?;
+                    base.set_up(bytes)
+                        .await
+                        .map_err(|status| Refusal::new(status.message()))?;
                 }
                 run(base, listener, None).await
             })
@@ -104,17 +116,23 @@ pub(crate) fn accept(
     Ok(async move {
         let ending = base.clone();
         let gate = Gate::new(base);
-        Server::builder().serve_with_incoming_shutdown(gate, incoming, async move { ending.ending().await }).await
+        Server::builder()
+            .serve_with_incoming_shutdown(gate, incoming, async move { ending.ending().await })
+            .await
     })
 }
 
 /// Resolves when nobody has been connected for a while and the agent is not the parent any more.
 async fn orphaned(mut connections: watch::Receiver<usize>, agent: Option<u32>) {
-    let Some(agent) = agent else { return std::future::pending().await };
+    let Some(agent) = agent else {
+        return std::future::pending().await;
+    };
     loop {
         // `run` holds the sender for longer than this lives: waiting cannot fail.
         drop(connections.wait_for(|open| *open == 0).await);
-        let connected = tokio::time::timeout(ALONE_FOR, connections.wait_for(|open| *open > 0)).await.is_ok();
+        let connected = tokio::time::timeout(ALONE_FOR, connections.wait_for(|open| *open > 0))
+            .await
+            .is_ok();
         if !connected && parent_id() != agent {
             return;
         }

@@ -21,9 +21,17 @@ const USAGE: &str = "started by the agent it takes its socket as descriptor 3 (L
 #[derive(Debug)]
 pub(crate) enum Start {
     /// By the agent with this process id.
-    Inherited { identity: Identity, listener: UnixListener, agent: u32 },
+    Inherited {
+        identity: Identity,
+        listener: UnixListener,
+        agent: u32,
+    },
     /// By hand; with a configuration it serves without waiting for one.
-    ByHand { identity: Identity, listener: UnixListener, configuration: Option<Vec<u8>> },
+    ByHand {
+        identity: Identity,
+        listener: UnixListener,
+        configuration: Option<Vec<u8>>,
+    },
 }
 
 impl Start {
@@ -53,7 +61,11 @@ impl Start {
             dir,
         };
         let agent = number("OXLET_AGENT_PID")?.unwrap_or_else(std::os::unix::process::parent_id);
-        Ok(Self::Inherited { identity, listener, agent })
+        Ok(Self::Inherited {
+            identity,
+            listener,
+            agent,
+        })
     }
 
     fn by_hand(info: &Info, socket: PathBuf, arguments: Arguments) -> Result<Self, Refusal> {
@@ -66,33 +78,57 @@ impl Start {
             .recursive(true)
             .mode(0o700)
             .create(&dir)
-            .map_err(|error| Refusal::new(format!("cannot make folder {}: {error}", dir.display())))?;
+            .map_err(|error| {
+                Refusal::new(format!("cannot make folder {}: {error}", dir.display()))
+            })?;
         let configuration = match arguments.configuration {
-            Some(file) => Some(
-                fs::read(&file)
-                    .map_err(|error| Refusal::new(format!("cannot read configuration {}: {error}", file.display())))?,
-            ),
+            Some(file) => Some(fs::read(&file).map_err(|error| {
+                Refusal::new(format!(
+                    "cannot read configuration {}: {error}",
+                    file.display()
+                ))
+            })?),
             None => None,
         };
         let listener = bind(&socket)?;
         let name = arguments.name.unwrap_or_else(|| info.name.to_owned());
-        Ok(Self::ByHand { identity: Identity { name, generation: 1, dir }, listener, configuration })
+        Ok(Self::ByHand {
+            identity: Identity {
+                name,
+                generation: 1,
+                dir,
+            },
+            listener,
+            configuration,
+        })
     }
 }
 
 fn number<T: std::str::FromStr>(variable: &str) -> Result<Option<T>, Refusal> {
-    let Ok(text) = env::var(variable) else { return Ok(None) };
-    text.parse().map(Some).map_err(|_| Refusal::new(format!("{variable} is {text:?}, expected a number")))
+    let Ok(text) = env::var(variable) else {
+        return Ok(None);
+    };
+    text.parse()
+        .map(Some)
+        .map_err(|_| Refusal::new(format!("{variable} is {text:?}, expected a number")))
 }
 
 /// Binds the socket that a person named; a stale file is replaced, a living server is not.
 pub(crate) fn bind(socket: &Path) -> Result<UnixListener, Refusal> {
     if UnixStream::connect(socket).is_ok() {
-        return Err(Refusal::new(format!("socket {} is served by another process", socket.display())));
+        return Err(Refusal::new(format!(
+            "socket {} is served by another process",
+            socket.display()
+        )));
     }
     let cannot = |error| Refusal::new(format!("cannot listen on {}: {error}", socket.display()));
     let name = socket.to_fs_name::<GenericFilePath>().map_err(cannot)?;
-    let listener = ListenerOptions::new().name(name).reclaim_name(false).try_overwrite(true).create_sync().map_err(cannot)?;
+    let listener = ListenerOptions::new()
+        .name(name)
+        .reclaim_name(false)
+        .try_overwrite(true)
+        .create_sync()
+        .map_err(cannot)?;
     let interprocess::local_socket::Listener::UdSocket(listener) = listener;
     Ok(listener.into())
 }
@@ -111,7 +147,11 @@ impl Arguments {
         let mut given = given;
         while let Some(flag) = given.next() {
             let flag = flag.to_string_lossy().into_owned();
-            let mut value = || given.next().ok_or_else(|| Refusal::new(format!("{flag} needs a value; {USAGE}")));
+            let mut value = || {
+                given
+                    .next()
+                    .ok_or_else(|| Refusal::new(format!("{flag} needs a value; {USAGE}")))
+            };
             match flag.as_str() {
                 "--socket" => arguments.socket = Some(value()?.into()),
                 "--configuration" => arguments.configuration = Some(value()?.into()),

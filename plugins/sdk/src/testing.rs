@@ -40,15 +40,28 @@ impl Drop for Plugin {
 }
 
 /// Starts a plugin in `folder` and configures it; `null` is no configuration.
-pub async fn start<F, Fut>(folder: &Path, info: Info, configuration: Value, build: F) -> Result<Plugin, Refusal>
+pub async fn start<F, Fut>(
+    folder: &Path,
+    info: Info,
+    configuration: Value,
+    build: F,
+) -> Result<Plugin, Refusal>
 where
     F: Fn(Setup) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<Routes, Refusal>> + Send + 'static,
 {
     let plugin = unconfigured(folder, info, build)?;
-    let configuration_json = if configuration.is_null() { Vec::new() } else { serde_json::to_vec(&configuration)? };
+    let configuration_json = if configuration.is_null() {
+        Vec::new()
+    } else {
+        serde_json::to_vec(&configuration)?
+    };
     let request = proto::plugin::ConfigureRequest { configuration_json };
-    plugin.base().configure(request).await.map_err(|status| Refusal::new(status.message()))?;
+    plugin
+        .base()
+        .configure(request)
+        .await
+        .map_err(|status| Refusal::new(status.message()))?;
     Ok(plugin)
 }
 
@@ -60,10 +73,19 @@ where
 {
     let socket = folder.join("plugin.sock");
     let listener = start::bind(&socket)?;
-    let identity = Identity { name: info.name.to_owned(), generation: 1, dir: folder.to_owned() };
+    let identity = Identity {
+        name: info.name.to_owned(),
+        generation: 1,
+        dir: folder.to_owned(),
+    };
     let base = Base::new(info, identity, build);
-    let serving = tokio::spawn(serve::accept(base, listener, watch::Sender::new(0))?).abort_handle();
-    Ok(Plugin { channel: connect(&socket), socket, serving })
+    let serving =
+        tokio::spawn(serve::accept(base, listener, watch::Sender::new(0))?).abort_handle();
+    Ok(Plugin {
+        channel: connect(&socket),
+        socket,
+        serving,
+    })
 }
 
 /// A channel to whatever serves gRPC on a Unix socket. Connects at the first call, and again when
@@ -71,8 +93,10 @@ where
 pub fn connect(socket: &Path) -> Channel {
     let socket = socket.to_owned();
     // Servers in Go refuse the socket's path as authority: any valid name will do.
-    Endpoint::from_static("http://localhost").connect_with_connector_lazy(service_fn(move |_: Uri| {
-        let socket = socket.clone();
-        async move { UnixStream::connect(socket).await.map(TokioIo::new) }
-    }))
+    Endpoint::from_static("http://localhost").connect_with_connector_lazy(service_fn(
+        move |_: Uri| {
+            let socket = socket.clone();
+            async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+        },
+    ))
 }

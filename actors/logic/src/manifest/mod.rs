@@ -11,7 +11,6 @@
 mod defaults;
 mod dump;
 mod identity;
-mod image;
 mod parse;
 mod references;
 mod validate;

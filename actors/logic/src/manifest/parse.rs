@@ -4,6 +4,8 @@
 //! `yes`, `0644` or `1e3` is a text. Upstream types scalars before it knows the target, so it refuses some manifests
 //! that are accepted here (`value: 8080` of an environment variable), never the other way round.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::Pod;
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
@@ -11,8 +13,8 @@ use serde::de::{
 
 use super::{MAX_MANIFEST_BYTES, ManifestError, UnknownField, UnknownFields, dump};
 
-/// Reading each item of a bad list alone costs the list's length each time: beyond this the list is refused as one.
-const MAX_ISOLATION_BYTES: usize = 64 << 20;
+/// A list is read again without each bad item that it holds: beyond this it is refused as one.
+const MAX_READ_AGAIN_BYTES: usize = 64 << 20;
 const EXPECTED_KIND: &str = "a v1 Pod, PodList or List";
 
 /// What a manifest holds. A bad pod of a list is an error in its place; the others stand.
@@ -47,7 +49,7 @@ pub fn parse(data: &[u8], unknown: UnknownFields) -> Result<Parsed, ManifestErro
     let head = read.value.ok_or(ManifestError::Empty)?;
     let pods = match head.kind()? {
         Kind::Pod => vec![document.pod(unknown)],
-        Kind::List => document.list(head.items, unknown)?,
+        Kind::List => document.list(unknown)?,
     };
     let mut warnings = Vec::new();
     if read.more_documents {
@@ -67,7 +69,6 @@ enum Kind {
 struct Head {
     api_version: Option<String>,
     kind: Option<String>,
-    items: usize,
 }
 
 impl Head {
@@ -112,7 +113,6 @@ impl<'de> Deserialize<'de> for Head {
                     match key.as_str() {
                         "apiVersion" => head.api_version = map.next_value()?,
                         "kind" => head.kind = map.next_value()?,
-                        "items" => head.items = map.next_value::<Count>()?.0,
                         _ => drop(map.next_value::<IgnoredAny>()?),
                     }
                 }
@@ -120,17 +120,6 @@ impl<'de> Deserialize<'de> for Head {
             }
         }
         deserializer.deserialize_map(HeadVisitor)
-    }
-}
-
-/// The length of a list; anything else counts as none here and is an error when it is read as pods.
-struct Count(usize);
-
-impl<'de> Deserialize<'de> for Count {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self(
-            Option::<Vec<IgnoredAny>>::deserialize(deserializer)?.map_or(0, |items| items.len()),
-        ))
     }
 }
 
@@ -163,28 +152,28 @@ impl Target for PodTarget {
     }
 }
 
-/// The pods of a list: all of them, or one while the others are skipped.
+/// The pods of a list with their places, without those that are known to be bad.
 #[derive(Clone, Copy)]
-struct Items {
-    only: Option<usize>,
+struct Items<'a> {
+    bad: &'a BTreeMap<usize, ManifestError>,
 }
 
-impl Target for Items {
-    type Value = Vec<Pod>;
+impl Target for Items<'_> {
+    type Value = Vec<(usize, Pod)>;
 
-    fn read<'de, D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<Pod>, D::Error> {
+    fn read<'de, D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
-impl<'de> Visitor<'de> for Items {
-    type Value = Vec<Pod>;
+impl<'de> Visitor<'de> for Items<'_> {
+    type Value = Vec<(usize, Pod)>;
 
     fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str("a list of v1 Pods")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vec<Pod>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut pods = Vec::new();
         while let Some(key) = map.next_key::<String>()? {
             if key == "items" {
@@ -197,31 +186,30 @@ impl<'de> Visitor<'de> for Items {
     }
 }
 
-struct Sequence(Items);
+struct Sequence<'a>(Items<'a>);
 
-impl<'de> DeserializeSeed<'de> for Sequence {
-    type Value = Vec<Pod>;
+impl<'de> DeserializeSeed<'de> for Sequence<'_> {
+    type Value = Vec<(usize, Pod)>;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<Pod>, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_seq(self)
     }
 }
 
-impl<'de> Visitor<'de> for Sequence {
-    type Value = Vec<Pod>;
+impl<'de> Visitor<'de> for Sequence<'_> {
+    type Value = Vec<(usize, Pod)>;
 
     fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str("a list of v1 Pods")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<Pod>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
         let mut pods = Vec::new();
         for index in 0.. {
-            let wanted = self.0.only.is_none_or(|only| only == index);
-            let more = if wanted {
-                items.next_element()?.map(|pod| pods.push(pod))
-            } else {
+            let more = if self.0.bad.contains_key(&index) {
                 items.next_element::<IgnoredAny>()?.map(drop)
+            } else {
+                items.next_element()?.map(|pod| pods.push((index, pod)))
             };
             if more.is_none() {
                 break;
@@ -257,35 +245,32 @@ impl<'a> Document<'a> {
         judge(read.value, read.ignored, "", unknown)
     }
 
+    /// Each bad item costs one more reading of the whole.
     fn list(
         self,
-        count: usize,
         unknown: UnknownFields,
     ) -> Result<Vec<Result<ParsedPod, ManifestError>>, ManifestError> {
-        match self.read(Items { only: None }) {
-            Ok(read) => {
-                let each = read.value.into_iter().enumerate();
-                Ok(each
-                    .map(|(index, pod)| {
-                        judge(pod, of_item(&read.ignored, index), &item(index), unknown)
-                    })
-                    .collect())
+        let mut bad = BTreeMap::new();
+        let read = loop {
+            let error = match self.read(Items { bad: &bad }) {
+                Ok(read) => break read,
+                Err(error) => error,
+            };
+            let again = (bad.len() + 1).saturating_mul(self.text.len()) <= MAX_READ_AGAIN_BYTES;
+            match item_of(&error) {
+                Some(index) if again && !bad.contains_key(&index) => drop(bad.insert(index, error)),
+                _ => return Err(error),
             }
-            Err(_) if count > 0 && count.saturating_mul(self.text.len()) <= MAX_ISOLATION_BYTES => {
-                Ok((0..count).map(|index| self.item(index, unknown)).collect())
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    fn item(self, index: usize, unknown: UnknownFields) -> Result<ParsedPod, ManifestError> {
-        let mut read = self.read(Items { only: Some(index) })?;
-        let missing = || ManifestError::Malformed {
-            field: item(index),
-            problem: "expected a v1 Pod".to_owned(),
         };
-        let pod = read.value.pop().ok_or_else(missing)?;
-        judge(pod, of_item(&read.ignored, index), &item(index), unknown)
+        let mut pods: BTreeMap<usize, Result<ParsedPod, ManifestError>> = bad
+            .into_iter()
+            .map(|(index, error)| (index, Err(error)))
+            .collect();
+        for (index, pod) in read.value {
+            let ignored = of_item(&read.ignored, index);
+            pods.insert(index, judge(pod, ignored, &item(index), unknown));
+        }
+        Ok(pods.into_values().collect())
     }
 
     /// JSON is read as JSON, so that its texts stay texts; what is not quite JSON may still be YAML.
@@ -409,6 +394,15 @@ fn path_text(path: &serde_ignored::Path<'_>) -> String {
 
 fn item(index: usize) -> String {
     format!("items[{index}]")
+}
+
+/// The item of a list that an error is about.
+fn item_of(error: &ManifestError) -> Option<usize> {
+    let ManifestError::Malformed { field, .. } = error else {
+        return None;
+    };
+    let (index, _) = field.strip_prefix("items[")?.split_once(']')?;
+    index.parse().ok()
 }
 
 fn of_item(ignored: &[String], index: usize) -> Vec<String> {

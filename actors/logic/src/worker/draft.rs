@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{self as core, Pod};
 
 use super::kill::kill_grace;
 use super::plan::{Action, BackoffStep, PodPlan};
-use super::{Observed, Policy, is_ready, next_restart_count};
+use super::{Observed, Policy, next_restart_count};
 use crate::backoff::{container_key, go_duration};
 use crate::pod::PodView;
 use crate::types::{Container, ContainerState, RuntimePod, Sandbox, Waiting, Weight, Why};
@@ -108,7 +108,7 @@ impl<'a> Draft<'a> {
         for container in in_order(runtime).into_iter().filter(|c| c.may_run()) {
             self.kill(container, format!("Stopping container {}", container.name));
         }
-        let mut ready: Vec<_> = runtime.sandboxes.iter().filter(|s| is_ready(s)).collect();
+        let mut ready: Vec<_> = runtime.sandboxes.iter().filter(|s| s.is_ready()).collect();
         ready.sort_by(|a, b| b.attempt.cmp(&a.attempt).then_with(|| a.id.cmp(&b.id)));
         ready.into_iter().for_each(|s| self.stop_sandbox(s));
     }

@@ -21,9 +21,7 @@ use k8s_openapi::api::core::v1::{self as core, Pod};
 
 use crate::backoff::{BackoffPolicy, Backoffs};
 use crate::pod::PodView;
-use crate::types::{
-    Container, ContainerId, ContainerState, RestartPolicy, RuntimePod, SandboxState, Weight,
-};
+use crate::types::{Container, ContainerId, ContainerState, RestartPolicy, RuntimePod, Weight};
 
 pub use plan::{Action, BackoffStep, PodPlan};
 
@@ -201,10 +199,6 @@ pub(crate) fn next_restart_count(name: &str, observed: &Observed<'_>) -> u32 {
         Some(newest) => newest.restart_count.saturating_add(1),
         None => observed.log_counts.get(name).copied().unwrap_or(0),
     }
-}
-
-pub(crate) fn is_ready(sandbox: &crate::types::Sandbox) -> bool {
-    sandbox.state == SandboxState::Ready
 }
 
 #[cfg(test)]

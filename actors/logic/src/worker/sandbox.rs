@@ -2,7 +2,6 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::is_ready;
 use crate::pod::PodView;
 use crate::types::{RuntimePod, Sandbox};
 
@@ -30,11 +29,11 @@ pub fn judge<'a>(pod: &Pod, runtime: &'a RuntimePod) -> Verdict<'a> {
             reason: "the pod has no sandbox",
         });
     };
-    let ready = runtime.sandboxes.iter().filter(|s| is_ready(s)).count();
+    let ready = runtime.sandboxes.iter().filter(|s| s.is_ready()).count();
     let no_address = newest.ips.iter().all(String::is_empty);
     let reason = if ready > 1 {
         "more than one sandbox is ready"
-    } else if !is_ready(newest) {
+    } else if !newest.is_ready() {
         "the sandbox is not ready"
     } else if newest.host_network != pod.host_network() {
         "the sandbox is in another network namespace"

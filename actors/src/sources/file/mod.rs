@@ -271,7 +271,9 @@ impl Files {
         }
         let manifests = self.manifests.iter().map(|(place, held)| (place.as_str(), held.pods.as_slice()));
         let Unique { pods, duplicates } = unique(manifests);
-        self.desired = Some(pods);
+        if !self.is_single_mistake(&pods) {
+            self.desired = Some(pods);
+        }
         let mut complaints: BTreeSet<Complaint> =
             self.manifests.iter().flat_map(|(place, held)| held.complaints(place)).collect();
         complaints.extend(duplicates.iter().map(|(place, refused)| Complaint::Refused {
@@ -279,6 +281,12 @@ impl Files {
             version: self.manifests.get(place).map_or(0, Held::version),
         }));
         self.complaints.tell(ctx.wall(), complaints);
+    }
+
+    /// One file, and it has never been good: nobody knows what it should have said.
+    fn is_single_mistake(&self, pods: &[Arc<Pod>]) -> bool {
+        let single = self.manifests.iter().find(|(place, _)| Path::new(place) == &*self.path);
+        self.desired.is_none() && pods.is_empty() && single.is_some_and(|(_, held)| !held.problems.is_empty())
     }
 
     /// Hands the set on, again and again until there is room for it.

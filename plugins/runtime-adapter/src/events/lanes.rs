@@ -15,7 +15,11 @@ pub(crate) struct Lanes<J, T> {
 
 impl<J, T: Send + 'static> Lanes<J, T> {
     pub(crate) fn new() -> Self {
-        Self { waiting: BTreeMap::new(), running: FuturesUnordered::new(), jobs: 0 }
+        Self {
+            waiting: BTreeMap::new(),
+            running: FuturesUnordered::new(),
+            jobs: 0,
+        }
     }
 
     /// Returns how many jobs are waiting or being done.
@@ -36,7 +40,8 @@ impl<J, T: Send + 'static> Lanes<J, T> {
 
     /// Starts the work of a job that [`push`](Self::push) or [`done`](Self::done) gave back.
     pub(crate) fn run(&mut self, lane: String, work: impl Future<Output = T> + Send + 'static) {
-        self.running.push(Box::pin(async move { (lane, work.await) }));
+        self.running
+            .push(Box::pin(async move { (lane, work.await) }));
     }
 
     /// Waits for the next result; for ever if nothing runs. Cancel-safe: a result is taken or left.

@@ -40,12 +40,20 @@ pub(crate) struct Pod {
 
 impl Lookup {
     pub(crate) fn new(connection: Connection) -> Self {
-        let client = RuntimeServiceClient::new(connection).max_decoding_message_size(sdk::MESSAGE_LIMIT);
-        Self { client, permits: Arc::new(Semaphore::new(AT_ONCE)) }
+        let client =
+            RuntimeServiceClient::new(connection).max_decoding_message_size(sdk::MESSAGE_LIMIT);
+        Self {
+            client,
+            permits: Arc::new(Semaphore::new(AT_ONCE)),
+        }
     }
 
     /// Waits until CRI shows what happened, and returns the sandbox it happened in; nothing if CRI will not.
-    pub(crate) async fn settle(self, happening: Happening, known: Option<String>) -> Result<Option<String>, Status> {
+    pub(crate) async fn settle(
+        self,
+        happening: Happening,
+        known: Option<String>,
+    ) -> Result<Option<String>, Status> {
         let id = happening.container.as_str();
         let sandbox = match known {
             Some(sandbox) => sandbox,
@@ -72,38 +80,71 @@ impl Lookup {
     pub(crate) async fn pod(self, sandbox: String) -> Result<Pod, Status> {
         let (status, ids) = tokio::join!(self.sandbox(&sandbox), self.containers_of(&sandbox));
         let statuses = join_all(ids?.iter().map(|id| self.container(id))).await;
-        let containers = statuses.into_iter().filter_map(Result::transpose).collect::<Result<_, _>>()?;
-        Ok(Pod { status: status?, containers })
+        let containers = statuses
+            .into_iter()
+            .filter_map(Result::transpose)
+            .collect::<Result<_, _>>()?;
+        Ok(Pod {
+            status: status?,
+            containers,
+        })
     }
 
     /// Returns every container with its sandbox.
-    pub(crate) async fn containers(&self, filter: Option<cri::ContainerFilter>) -> Result<Vec<cri::Container>, Status> {
+    pub(crate) async fn containers(
+        &self,
+        filter: Option<cri::ContainerFilter>,
+    ) -> Result<Vec<cri::Container>, Status> {
         let _permit = self.permits.acquire().await;
-        let answer = self.client.clone().list_containers(cri::ListContainersRequest { filter }).await?;
+        let answer = self
+            .client
+            .clone()
+            .list_containers(cri::ListContainersRequest { filter })
+            .await?;
         Ok(answer.into_inner().containers)
     }
 
     /// Returns every sandbox.
     pub(crate) async fn sandboxes(&self) -> Result<Vec<cri::PodSandbox>, Status> {
         let _permit = self.permits.acquire().await;
-        Ok(self.client.clone().list_pod_sandbox(cri::ListPodSandboxRequest { filter: None }).await?.into_inner().items)
+        Ok(self
+            .client
+            .clone()
+            .list_pod_sandbox(cri::ListPodSandboxRequest { filter: None })
+            .await?
+            .into_inner()
+            .items)
     }
 
     async fn containers_of(&self, sandbox: &str) -> Result<Vec<String>, Status> {
-        let filter = cri::ContainerFilter { pod_sandbox_id: sandbox.to_owned(), ..Default::default() };
-        Ok(self.containers(Some(filter)).await?.into_iter().map(|container| container.id).collect())
+        let filter = cri::ContainerFilter {
+            pod_sandbox_id: sandbox.to_owned(),
+            ..Default::default()
+        };
+        Ok(self
+            .containers(Some(filter))
+            .await?
+            .into_iter()
+            .map(|container| container.id)
+            .collect())
     }
 
     async fn container(&self, id: &str) -> Result<Option<cri::ContainerStatus>, Status> {
         let _permit = self.permits.acquire().await;
-        let question = cri::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+        let question = cri::ContainerStatusRequest {
+            container_id: id.to_owned(),
+            verbose: false,
+        };
         let answer = found(self.client.clone().container_status(question).await)?;
         Ok(answer.and_then(|answer| answer.status))
     }
 
     async fn sandbox(&self, id: &str) -> Result<Option<cri::PodSandboxStatus>, Status> {
         let _permit = self.permits.acquire().await;
-        let question = cri::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
+        let question = cri::PodSandboxStatusRequest {
+            pod_sandbox_id: id.to_owned(),
+            verbose: false,
+        };
         let answer = found(self.client.clone().pod_sandbox_status(question).await)?;
         Ok(answer.and_then(|answer| answer.status))
     }
@@ -112,8 +153,16 @@ impl Lookup {
     async fn appears(&self, id: &str) -> Result<Option<String>, Status> {
         let patience = Patience::new(APPEARS_WITHIN);
         loop {
-            let filter = cri::ContainerFilter { id: id.to_owned(), ..Default::default() };
-            if let Some(container) = self.containers(Some(filter)).await?.into_iter().find(|found| found.id == id) {
+            let filter = cri::ContainerFilter {
+                id: id.to_owned(),
+                ..Default::default()
+            };
+            if let Some(container) = self
+                .containers(Some(filter))
+                .await?
+                .into_iter()
+                .find(|found| found.id == id)
+            {
                 return Ok(Some(container.pod_sandbox_id));
             }
             if self.sandbox(id).await?.is_some() {
@@ -129,9 +178,13 @@ impl Lookup {
         let patience = Patience::new(SETTLES_WITHIN);
         loop {
             let ended = if id == sandbox {
-                self.sandbox(id).await?.is_none_or(|status| status.state() == cri::PodSandboxState::SandboxNotready)
+                self.sandbox(id)
+                    .await?
+                    .is_none_or(|status| status.state() == cri::PodSandboxState::SandboxNotready)
             } else {
-                self.container(id).await?.is_none_or(|status| status.state() == cri::ContainerState::ContainerExited)
+                self.container(id)
+                    .await?
+                    .is_none_or(|status| status.state() == cri::ContainerState::ContainerExited)
             };
             if ended || !patience.step().await {
                 return Ok(ended);
@@ -142,27 +195,34 @@ impl Lookup {
     /// A container that lives on lost a child, which is no event of CRI's; of one that ended, the reason follows
     /// its end.
     async fn out_of_memory(&self, id: &str, sandbox: &str) -> Result<bool, Status> {
+        if id == sandbox {
+            return Ok(false);
+        }
         let patience = Patience::new(APPEARS_WITHIN);
-        while id != sandbox {
-            let Some(status) = self.container(id).await? else { break };
+        loop {
+            let Some(status) = self.container(id).await? else {
+                return Ok(false);
+            };
             if status.state() != cri::ContainerState::ContainerExited {
-                break;
+                return Ok(false);
             }
             if status.reason == OUT_OF_MEMORY {
                 return Ok(true);
             }
             if !patience.step().await {
-                break;
+                return Ok(false);
             }
         }
-        Ok(false)
     }
 
     async fn gone(&self, id: &str, sandbox: &str) -> Result<bool, Status> {
         let patience = Patience::new(SETTLES_WITHIN);
         loop {
-            let gone =
-                if id == sandbox { self.sandbox(id).await?.is_none() } else { self.container(id).await?.is_none() };
+            let gone = if id == sandbox {
+                self.sandbox(id).await?.is_none()
+            } else {
+                self.container(id).await?.is_none()
+            };
             if gone || !patience.step().await {
                 return Ok(gone);
             }
@@ -187,7 +247,10 @@ struct Patience {
 
 impl Patience {
     fn new(within: Duration) -> Self {
-        Self { since: Instant::now(), within }
+        Self {
+            since: Instant::now(),
+            within,
+        }
     }
 
     /// Waits one step; false when there is no patience left.

@@ -17,7 +17,10 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn new() -> Self {
-        Self { sandboxes: Bounded::new(MOST), pods: Bounded::new(MOST) }
+        Self {
+            sandboxes: Bounded::new(MOST),
+            pods: Bounded::new(MOST),
+        }
     }
 
     pub(crate) fn sandbox_of(&self, container: &str) -> Option<&String> {
@@ -58,7 +61,11 @@ struct Bounded<V> {
 
 impl<V> Bounded<V> {
     fn new(most: usize) -> Self {
-        Self { most, values: BTreeMap::new(), oldest_first: VecDeque::new() }
+        Self {
+            most,
+            values: BTreeMap::new(),
+            oldest_first: VecDeque::new(),
+        }
     }
 
     fn get(&self, key: &str) -> Option<&V> {
@@ -102,7 +109,13 @@ mod tests {
     fn a_pod_is_remembered_by_its_names_until_it_is_forgotten() {
         let mut memory = Memory::new();
         memory.learn_container("c", "s");
-        memory.learn_pod("s", PodSandboxMetadata { uid: "u".to_owned(), ..Default::default() });
+        memory.learn_pod(
+            "s",
+            PodSandboxMetadata {
+                uid: "u".to_owned(),
+                ..Default::default()
+            },
+        );
         assert_eq!(memory.sandbox_of("c").map(String::as_str), Some("s"));
         assert_eq!(memory.remembered("s").unwrap().metadata.unwrap().uid, "u");
         memory.forget("s");

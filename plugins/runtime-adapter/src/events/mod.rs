@@ -56,10 +56,12 @@ pub(crate) async fn native(
         Some(Code::Unimplemented) if backend.configuration().flavour == Flavour::Containerd => {
             translated(backend, connected, permit).await
         }
-        Some(Code::Ok) if connected.quirks.empty_stream_means_off => Err(Status::unimplemented(format!(
-            "{} has its container events switched off: set enable_pod_events = true in its configuration",
-            backend.place()
-        ))),
+        Some(Code::Ok) if connected.quirks.empty_stream_means_off => {
+            Err(Status::unimplemented(format!(
+                "{} has its container events switched off: set enable_pod_events = true in its configuration",
+                backend.place()
+            )))
+        }
         _ => Ok(answer.map(|body| Body::new(Relay::new(body, backend.place(), permit)))),
     }
 }
@@ -84,7 +86,11 @@ pub(crate) async fn translated(
 async fn next(
     events: &mut mpsc::Receiver<Result<ContainerEventResponse, Status>>,
 ) -> Result<ContainerEventResponse, Status> {
-    let gone = || Err(Status::unavailable("the translation of containerd's events ended"));
+    let gone = || {
+        Err(Status::unavailable(
+            "the translation of containerd's events ended",
+        ))
+    };
     events.recv().await.unwrap_or_else(gone)
 }
 

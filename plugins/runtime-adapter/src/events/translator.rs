@@ -48,12 +48,21 @@ pub(crate) async fn start(
         }
     };
     let (events, receiver) = mpsc::channel(MOST_UNREAD + 1);
-    let envelopes = stream::iter(early.into_iter().map(Ok)).chain(envelopes).boxed();
+    let envelopes = stream::iter(early.into_iter().map(Ok))
+        .chain(envelopes)
+        .boxed();
     let place = backend.place();
     tokio::spawn(async move {
-        let Ok(last) = events.clone().reserve_owned().await else { return };
-        let translator =
-            Translator { lookup, memory, settling: Lanes::new(), telling: Lanes::new(), events: events.clone() };
+        let Ok(last) = events.clone().reserve_owned().await else {
+            return;
+        };
+        let translator = Translator {
+            lookup,
+            memory,
+            settling: Lanes::new(),
+            telling: Lanes::new(),
+            events: events.clone(),
+        };
         let why = tokio::select! {
             why = translator.run(envelopes, &namespace) => why,
             () = events.closed() => return,
@@ -69,7 +78,12 @@ pub(crate) async fn start(
 fn subscribe(connection: Connection, namespace: &str) -> Envelopes {
     let mut client = EventsClient::new(connection);
     let filters = happening::filters(namespace);
-    let call = async move { client.subscribe(SubscribeRequest { filters }).await.map(tonic::Response::into_inner) };
+    let call = async move {
+        client
+            .subscribe(SubscribeRequest { filters })
+            .await
+            .map(tonic::Response::into_inner)
+    };
     stream::once(call).try_flatten().boxed()
 }
 
@@ -122,8 +136,14 @@ impl Translator {
         }
     }
 
-    fn heard(&mut self, envelope: Option<Result<Envelope, Status>>, namespace: &str) -> Result<(), String> {
-        let envelope = envelope.unwrap_or_else(|| Err(ended())).map_err(|status| status.message().to_owned())?;
+    fn heard(
+        &mut self,
+        envelope: Option<Result<Envelope, Status>>,
+        namespace: &str,
+    ) -> Result<(), String> {
+        let envelope = envelope
+            .unwrap_or_else(|| Err(ended()))
+            .map_err(|status| status.message().to_owned())?;
         let happening = match happening::read(&envelope, namespace) {
             Ok(Some(happening)) => happening,
             Ok(None) => return Ok(()),
@@ -159,7 +179,10 @@ impl Translator {
     ) -> Result<(), String> {
         if let Some(sandbox) = answered(sandbox)?.flatten() {
             self.memory.learn_container(&happening.container, &sandbox);
-            let settled = Settled { happening, sandbox: sandbox.clone() };
+            let settled = Settled {
+                happening,
+                sandbox: sandbox.clone(),
+            };
             if let Some(settled) = self.telling.push(&sandbox, settled) {
                 self.tell(sandbox, settled);
             }
@@ -175,13 +198,24 @@ impl Translator {
         self.telling.run(lane, async move { (settled, pod.await) });
     }
 
-    fn told(&mut self, lane: &str, settled: Settled, pod: Result<Pod, Status>) -> Result<(), String> {
+    fn told(
+        &mut self,
+        lane: &str,
+        settled: Settled,
+        pod: Result<Pod, Status>,
+    ) -> Result<(), String> {
         if let Some(pod) = answered(pod)? {
-            if let Some(metadata) = pod.status.as_ref().and_then(|status| status.metadata.clone()) {
+            if let Some(metadata) = pod
+                .status
+                .as_ref()
+                .and_then(|status| status.metadata.clone())
+            {
                 self.memory.learn_pod(&settled.sandbox, metadata);
             }
             let event = self.event(&settled, pod);
-            self.events.try_send(Ok(event)).map_err(|_| format!("more than {MOST_UNREAD} events unread"))?;
+            self.events
+                .try_send(Ok(event))
+                .map_err(|_| format!("more than {MOST_UNREAD} events unread"))?;
             if settled.happening.what == What::Deleted {
                 self.memory.forget(&settled.happening.container);
             }
@@ -203,7 +237,9 @@ impl Translator {
             container_id: settled.happening.container.clone(),
             container_event_type: kind.into(),
             created_at: settled.happening.at,
-            pod_sandbox_status: pod.status.or_else(|| self.memory.remembered(&settled.sandbox)),
+            pod_sandbox_status: pod
+                .status
+                .or_else(|| self.memory.remembered(&settled.sandbox)),
             containers_statuses: pod.containers,
         }
     }
@@ -214,11 +250,17 @@ impl Translator {
 fn answered<T>(answer: Result<T, Status>) -> Result<Option<T>, String> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
-        Err(status) if status.code() == Code::Unavailable || std::error::Error::source(&status).is_some() => {
+        Err(status)
+            if status.code() == Code::Unavailable
+                || std::error::Error::source(&status).is_some() =>
+        {
             Err(crate::backend::chain(&status))
         }
         Err(status) => {
-            tracing::warn!("CRI refused to describe an event's pod: {}", status.message());
+            tracing::warn!(
+                "CRI refused to describe an event's pod: {}",
+                status.message()
+            );
             Ok(None)
         }
     }

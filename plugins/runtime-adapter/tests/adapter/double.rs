@@ -85,8 +85,13 @@ impl Runtime {
             runtime_version: version.to_owned(),
             ..Default::default()
         };
-        let script: Script =
-            Arc::new(move |call| if call.method() == "Version" { message(&version) } else { script(call) });
+        let script: Script = Arc::new(move |call| {
+            if call.method() == "Version" {
+                message(&version)
+            } else {
+                script(call)
+            }
+        });
         let calls = Arc::default();
         let server = tokio::spawn(serve(listener, Arc::clone(&calls), script));
         Self { calls, server }
@@ -94,7 +99,11 @@ impl Runtime {
 
     pub(crate) fn calls_of(&self, method: &str) -> Vec<Call> {
         let calls = self.calls.lock().unwrap();
-        calls.iter().filter(|call| call.method() == method).cloned().collect()
+        calls
+            .iter()
+            .filter(|call| call.method() == method)
+            .cloned()
+            .collect()
     }
 }
 
@@ -109,8 +118,13 @@ async fn serve(listener: UnixListener, calls: Arc<Mutex<Vec<Call>>>, script: Scr
     loop {
         let (stream, _) = listener.accept().await.unwrap();
         let (calls, script) = (Arc::clone(&calls), Arc::clone(&script));
-        let service = hyper::service::service_fn(move |request| handle(request, Arc::clone(&calls), Arc::clone(&script)));
-        connections.spawn(http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service));
+        let service = hyper::service::service_fn(move |request| {
+            handle(request, Arc::clone(&calls), Arc::clone(&script))
+        });
+        connections.spawn(
+            http2::Builder::new(TokioExecutor::new())
+                .serve_connection(TokioIo::new(stream), service),
+        );
     }
 }
 
@@ -123,7 +137,11 @@ async fn handle(
 ) -> Result<Response<Body>, Infallible> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
-    let call = Call { path: parts.uri.path().to_owned(), headers: parts.headers, body };
+    let call = Call {
+        path: parts.uri.path().to_owned(),
+        headers: parts.headers,
+        body,
+    };
     let answer = script(&call);
     calls.lock().unwrap().push(call);
     let mut success = HeaderMap::new();
@@ -141,21 +159,31 @@ async fn handle(
         Answer::Never => std::future::pending().await,
     }
     let body: Body = match messages {
-        None => StreamBody::new(Box::pin(futures_util::stream::iter(frames.into_iter().map(Ok)))),
-        Some(receiver) => StreamBody::new(Box::pin(futures_util::stream::unfold(Some(receiver), |open| async move {
-            let mut receiver = open?;
-            Some(match receiver.recv().await {
-                Some(message) => (Ok(framed(&message)), Some(receiver)),
-                None => (Ok(Frame::trailers(HeaderMap::from_iter([(
-                    http::HeaderName::from_static("grpc-status"),
-                    HeaderValue::from_static("0"),
-                )]))), None),
-            })
-        }))),
+        None => StreamBody::new(Box::pin(futures_util::stream::iter(
+            frames.into_iter().map(Ok),
+        ))),
+        Some(receiver) => StreamBody::new(Box::pin(futures_util::stream::unfold(
+            Some(receiver),
+            |open| async move {
+                let mut receiver = open?;
+                Some(match receiver.recv().await {
+                    Some(message) => (Ok(framed(&message)), Some(receiver)),
+                    None => (
+                        Ok(Frame::trailers(HeaderMap::from_iter([(
+                            http::HeaderName::from_static("grpc-status"),
+                            HeaderValue::from_static("0"),
+                        )]))),
+                        None,
+                    ),
+                })
+            },
+        ))),
     };
     let mut response = Response::new(body);
     response.headers_mut().extend(head);
-    response.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+    response
+        .headers_mut()
+        .insert("content-type", HeaderValue::from_static("application/grpc"));
     Ok(response)
 }
 
@@ -200,8 +228,14 @@ impl Bench {
         let configuration = json!({ "endpoint": format!("unix://{}", socket.display()) });
         let info = runtime_adapter::info(flavour, "0");
         let build = move |setup| runtime_adapter::build(flavour, setup);
-        let plugin = sdk::testing::start(dir.path(), info, configuration, build).await.unwrap();
-        Self { plugin, socket, _dir: dir }
+        let plugin = sdk::testing::start(dir.path(), info, configuration, build)
+            .await
+            .unwrap();
+        Self {
+            plugin,
+            socket,
+            _dir: dir,
+        }
     }
 
     pub(crate) fn client(&self) -> cri::runtime_service_client::RuntimeServiceClient<Channel> {
@@ -209,20 +243,39 @@ impl Bench {
     }
 
     /// Sends raw bytes to a method and returns the whole raw answer.
-    pub(crate) async fn raw(&self, path: &str, headers: &[(&'static str, &'static str)], message: &[u8]) -> Raw {
+    pub(crate) async fn raw(
+        &self,
+        path: &str,
+        headers: &[(&'static str, &'static str)],
+        message: &[u8],
+    ) -> Raw {
         let body = tonic::body::Body::new(http_body_util::Full::new(frame(message)));
-        let mut request = Request::post(format!("http://localhost{path}")).body(body).unwrap();
-        request.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
-        request.headers_mut().insert("te", HeaderValue::from_static("trailers"));
+        let mut request = Request::post(format!("http://localhost{path}"))
+            .body(body)
+            .unwrap();
+        request
+            .headers_mut()
+            .insert("content-type", HeaderValue::from_static("application/grpc"));
+        request
+            .headers_mut()
+            .insert("te", HeaderValue::from_static("trailers"));
         for (name, value) in headers {
-            request.headers_mut().insert(*name, HeaderValue::from_static(value));
+            request
+                .headers_mut()
+                .insert(*name, HeaderValue::from_static(value));
         }
         let mut channel = self.plugin.channel.clone();
-        std::future::poll_fn(|cx| channel.poll_ready(cx)).await.unwrap();
+        std::future::poll_fn(|cx| channel.poll_ready(cx))
+            .await
+            .unwrap();
         let (head, body) = channel.call(request).await.unwrap().into_parts();
         let collected = body.collect().await.unwrap();
         let trailers = collected.trailers().cloned().unwrap_or_default();
-        Raw { head: head.headers, body: collected.to_bytes(), trailers }
+        Raw {
+            head: head.headers,
+            body: collected.to_bytes(),
+            trailers,
+        }
     }
 }
 

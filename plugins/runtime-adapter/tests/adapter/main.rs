@@ -1,5 +1,7 @@
 //! The adapter over real gRPC, with scripted runtimes behind it.
 
+#![allow(clippy::unwrap_used, reason = "all of a test binary is test")]
+
 mod configuration;
 mod double;
 mod events;

@@ -1,9 +1,9 @@
-//! Events of runtimes that have their own.
+//! Events of runtimes that have their own. CRI-O is packaged for none of the test machines: a script stands for it.
 
 use std::time::Duration;
 
-use proto::cri::{self, ContainerEventResponse};
 use prost::Message;
+use proto::cri::{self, ContainerEventResponse};
 use runtime_adapter::Flavour;
 use tokio::sync::mpsc;
 use tonic::Code;
@@ -16,46 +16,85 @@ async fn a_stream_opens_before_the_runtime_has_anything_to_tell() {
     let receiver = std::sync::Mutex::new(Some(receiver));
     let script = move |_: &_| Answer::Stream(receiver.lock().unwrap().take().unwrap());
     let (bench, _runtime) = Bench::start(Flavour::Crio, ("cri-o", "1.33.0"), script).await;
-    let opened = bench.client().get_container_events(cri::GetEventsRequest {}).await;
+    let opened = bench
+        .client()
+        .get_container_events(cri::GetEventsRequest {})
+        .await;
     let mut stream = opened.unwrap().into_inner();
-    let event = ContainerEventResponse { container_id: "c".to_owned(), ..Default::default() };
+    let event = ContainerEventResponse {
+        container_id: "c".to_owned(),
+        ..Default::default()
+    };
     sender.send(event.encode_to_vec()).unwrap();
     assert_eq!(stream.message().await.unwrap(), Some(event));
 }
 
 #[tokio::test]
 async fn a_head_that_waits_for_the_first_event_does_not_hold_up_the_agent() {
-    let (bench, runtime) = Bench::start(Flavour::Crio, ("cri-o", "1.33.0"), |_| Answer::Never).await;
-    let opening = bench.client().get_container_events(cri::GetEventsRequest {}).await;
-    let mut stream = tokio::time::timeout(Duration::from_secs(5), async { opening }).await.unwrap().unwrap().into_inner();
+    let (bench, runtime) =
+        Bench::start(Flavour::Crio, ("cri-o", "1.33.0"), |_| Answer::Never).await;
+    let mut client = bench.client();
+    let opening = tokio::time::timeout(
+        Duration::from_secs(5),
+        client.get_container_events(cri::GetEventsRequest {}),
+    );
+    let mut stream = opening.await.expect("a head in time").unwrap().into_inner();
     drop(runtime);
-    assert_eq!(stream.message().await.unwrap_err().code(), Code::Unavailable);
+    assert_eq!(
+        stream.message().await.unwrap_err().code(),
+        Code::Unavailable
+    );
 }
 
 #[tokio::test]
 async fn events_that_are_switched_off_or_absent_are_unimplemented() {
     let script = |_: &_| refused(Code::Ok, "");
     let (bench, _runtime) = Bench::start(Flavour::Crio, ("cri-o", "1.33.0"), script).await;
-    let off = bench.client().get_container_events(cri::GetEventsRequest {}).await.unwrap_err();
+    let off = bench
+        .client()
+        .get_container_events(cri::GetEventsRequest {})
+        .await
+        .unwrap_err();
     assert_eq!(off.code(), Code::Unimplemented);
     assert!(off.message().contains("enable_pod_events = true"), "{off}");
 
     let (bench, runtime) = Bench::start(Flavour::Crio, ("cri-o", "1.24.1"), script).await;
-    let absent = bench.client().get_container_events(cri::GetEventsRequest {}).await.unwrap_err();
+    let absent = bench
+        .client()
+        .get_container_events(cri::GetEventsRequest {})
+        .await
+        .unwrap_err();
     assert_eq!(absent.code(), Code::Unimplemented);
-    assert!(absent.message().contains("has no container events"), "{absent}");
+    assert!(
+        absent.message().contains("has no container events"),
+        "{absent}"
+    );
     assert!(runtime.calls_of("GetContainerEvents").is_empty());
 }
 
 #[tokio::test]
 async fn a_containerd_of_unknown_version_without_events_gets_them_from_its_own_stream() {
-    let (bench, runtime) = Bench::start(Flavour::Containerd, ("containerd", "unknown"), |call| match call.method() {
-        "GetContainerEvents" => refused(Code::Unimplemented, "unknown method GetContainerEvents"),
-        "ListPodSandbox" => message(&cri::ListPodSandboxResponse::default()),
-        "ListContainers" => message(&cri::ListContainersResponse::default()),
-        _ => Answer::Never,
-    })
-    .await;
-    bench.client().get_container_events(cri::GetEventsRequest {}).await.unwrap();
-    assert_eq!(runtime.calls_of("Subscribe")[0].path, "/containerd.services.events.v1.Events/Subscribe");
+    let (bench, runtime) =
+        Bench::start(
+            Flavour::Containerd,
+            ("containerd", "unknown"),
+            |call| match call.method() {
+                "GetContainerEvents" => {
+                    refused(Code::Unimplemented, "unknown method GetContainerEvents")
+                }
+                "ListPodSandbox" => message(&cri::ListPodSandboxResponse::default()),
+                "ListContainers" => message(&cri::ListContainersResponse::default()),
+                _ => Answer::Never,
+            },
+        )
+        .await;
+    bench
+        .client()
+        .get_container_events(cri::GetEventsRequest {})
+        .await
+        .unwrap();
+    assert_eq!(
+        runtime.calls_of("Subscribe")[0].path,
+        "/containerd.services.events.v1.Events/Subscribe"
+    );
 }

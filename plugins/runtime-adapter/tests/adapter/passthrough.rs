@@ -21,7 +21,11 @@ const UNKNOWN: &[u8] = b"\x08\x01\xc2\xb2\x04\x06future";
 async fn fields_that_nobody_here_knows_pass_byte_for_byte() {
     let answer = |_: &_| Answer::Message(UNKNOWN.iter().rev().copied().collect(), HeaderMap::new());
     let (bench, runtime) = Bench::start(Flavour::Containerd, CONTAINERD, answer).await;
-    for path in [STATUS, "/runtime.v1.RuntimeService/MethodOfTheFuture", "/runtime.v1.ImageService/ListImages"] {
+    for path in [
+        STATUS,
+        "/runtime.v1.RuntimeService/MethodOfTheFuture",
+        "/runtime.v1.ImageService/ListImages",
+    ] {
         let raw = bench.raw(path, &[], UNKNOWN).await;
         let reversed: Vec<u8> = UNKNOWN.iter().rev().copied().collect();
         assert_eq!(raw.body, frame(&reversed), "{path}");
@@ -40,7 +44,13 @@ async fn deadlines_and_metadata_reach_the_runtime_and_its_trailers_come_back() {
         Answer::Message(Vec::new(), trailers)
     })
     .await;
-    let raw = bench.raw(STATUS, &[("grpc-timeout", "70S"), ("x-from-the-agent", "yes")], b"").await;
+    let raw = bench
+        .raw(
+            STATUS,
+            &[("grpc-timeout", "70S"), ("x-from-the-agent", "yes")],
+            b"",
+        )
+        .await;
     assert_eq!(raw.trailers["x-from-the-runtime"], "yes");
     assert_eq!(raw.trailers["grpc-status"], "0");
     let call = runtime.calls_of("Status").pop().unwrap();
@@ -52,33 +62,74 @@ async fn deadlines_and_metadata_reach_the_runtime_and_its_trailers_come_back() {
 async fn a_refusal_keeps_its_code_its_words_and_its_details() {
     let (bench, _runtime) = Bench::start(Flavour::Containerd, CONTAINERD, |_| {
         let details = vec![1, 2, 3].into();
-        Answer::Refused(Box::new(tonic::Status::with_details(Code::AlreadyExists, "name \"x\" is reserved", details)))
+        Answer::Refused(Box::new(tonic::Status::with_details(
+            Code::AlreadyExists,
+            "name \"x\" is reserved",
+            details,
+        )))
     })
     .await;
-    let status = bench.client().status(cri::StatusRequest::default()).await.unwrap_err();
-    assert_eq!((status.code(), status.message()), (Code::AlreadyExists, "name \"x\" is reserved"));
+    let status = bench
+        .client()
+        .status(cri::StatusRequest::default())
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::AlreadyExists, "name \"x\" is reserved")
+    );
     assert_eq!(status.details(), [1, 2, 3]);
     let raw = bench.raw(STATUS, &[], b"").await;
-    assert_eq!(raw.head["grpc-status"], "6", "an answer of trailers alone stays one");
+    assert_eq!(
+        raw.head["grpc-status"], "6",
+        "an answer of trailers alone stays one"
+    );
 }
 
 #[tokio::test]
 async fn an_absent_runtime_is_unavailable_and_degraded_until_it_comes() {
     let bench = Bench::alone(Flavour::Crio).await;
     let place = format!("CRI-O at unix://{}", bench.socket.display());
-    let status = bench.client().status(cri::StatusRequest::default()).await.unwrap_err();
+    let status = bench
+        .client()
+        .status(cri::StatusRequest::default())
+        .await
+        .unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
-    assert_eq!(status.message(), format!("no {place}: cannot connect: No such file or directory (os error 2)"));
+    assert_eq!(
+        status.message(),
+        format!("no {place}: cannot connect: No such file or directory (os error 2)")
+    );
 
-    let question = HealthRequest { interval_ms: 60_000 };
-    let mut health = bench.plugin.base().health(question).await.unwrap().into_inner();
+    let question = HealthRequest {
+        interval_ms: 60_000,
+    };
+    let mut health = bench
+        .plugin
+        .base()
+        .health(question)
+        .await
+        .unwrap()
+        .into_inner();
     let report = health.message().await.unwrap().unwrap();
-    assert_eq!((report.status(), report.reason.as_str()), (Health::Degraded, status.message()));
+    assert_eq!(
+        (report.status(), report.reason.as_str()),
+        (Health::Degraded, status.message())
+    );
 
-    let runtime = Runtime::start(&bench.socket, ("cri-o", "1.33.0"), |_| message(&cri::StatusResponse::default()));
+    let runtime = Runtime::start(&bench.socket, ("cri-o", "1.33.0"), |_| {
+        message(&cri::StatusResponse::default())
+    });
     let report = health.message().await.unwrap().unwrap();
-    assert_eq!((report.status(), report.attributes["backend"].as_str()), (Health::Healthy, "cri-o 1.33.0"));
-    bench.client().status(cri::StatusRequest::default()).await.unwrap();
+    assert_eq!(
+        (report.status(), report.attributes["backend"].as_str()),
+        (Health::Healthy, "cri-o 1.33.0")
+    );
+    bench
+        .client()
+        .status(cri::StatusRequest::default())
+        .await
+        .unwrap();
 
     drop(runtime);
     let report = health.message().await.unwrap().unwrap();
@@ -93,21 +144,29 @@ async fn a_runtime_that_dies_in_the_middle_of_an_answer_is_unavailable() {
     let script = move |_: &_| Answer::Stream(receiver.lock().unwrap().take().unwrap());
     let (bench, runtime) = Bench::start(Flavour::Containerd, CONTAINERD, script).await;
     sender.send(Vec::new()).unwrap();
-    let opened = bench.client().get_container_events(cri::GetEventsRequest {}).await;
+    let opened = bench
+        .client()
+        .get_container_events(cri::GetEventsRequest {})
+        .await;
     let mut stream = opened.unwrap().into_inner();
     assert!(stream.message().await.unwrap().is_some());
     drop(runtime);
     let status = stream.message().await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
-    let place = format!("lost containerd at unix://{} during the call", bench.socket.display());
+    let place = format!(
+        "lost containerd at unix://{} during the call",
+        bench.socket.display()
+    );
     assert!(status.message().starts_with(&place), "{status}");
 }
 
 #[tokio::test]
 async fn a_call_that_the_runtime_never_answers_does_not_outlive_its_caller() {
-    let (bench, _runtime) = Bench::start(Flavour::Containerd, CONTAINERD, |call| match call.method() {
-        "Status" => Answer::Never,
-        _ => message(&cri::ListContainersResponse::default()),
+    let (bench, _runtime) = Bench::start(Flavour::Containerd, CONTAINERD, |call| {
+        match call.method() {
+            "Status" => Answer::Never,
+            _ => message(&cri::ListContainersResponse::default()),
+        }
     })
     .await;
     // More than may be in flight, one after the other: each must give its place back.
@@ -117,30 +176,55 @@ async fn a_call_that_the_runtime_never_answers_does_not_outlive_its_caller() {
         abandoned.spawn(async move { client.status(cri::StatusRequest::default()).await });
     }
     let full = loop {
-        let answer = bench.client().list_containers(cri::ListContainersRequest::default()).await;
+        let answer = bench
+            .client()
+            .list_containers(cri::ListContainersRequest::default())
+            .await;
         if let Err(status) = answer {
             break status;
         }
     };
     assert_eq!(full.code(), Code::ResourceExhausted);
-    assert!(full.message().starts_with("1024 calls are in flight to containerd at unix://"), "{full}");
+    assert!(
+        full.message()
+            .starts_with("1024 calls are in flight to containerd at unix://"),
+        "{full}"
+    );
     abandoned.shutdown().await;
     let served = async {
-        while bench.client().list_containers(cri::ListContainersRequest::default()).await.is_err() {
+        while bench
+            .client()
+            .list_containers(cri::ListContainersRequest::default())
+            .await
+            .is_err()
+        {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), served).await.expect("places are given back");
+    tokio::time::timeout(Duration::from_secs(10), served)
+        .await
+        .expect("places are given back");
 }
 
 #[tokio::test]
 async fn stopping_a_sandbox_that_is_gone_succeeds_where_containerd_is_too_old_to_say_so() {
     for (version, forgiven) in [("1.6.20", true), ("2.1.0", false)] {
         let script = |_: &_| refused(Code::NotFound, "an error occurred when try to find sandbox");
-        let (bench, _runtime) = Bench::start(Flavour::Containerd, ("containerd", version), script).await;
-        let stopped = bench.client().stop_pod_sandbox(cri::StopPodSandboxRequest::default()).await;
+        let (bench, _runtime) =
+            Bench::start(Flavour::Containerd, ("containerd", version), script).await;
+        let stopped = bench
+            .client()
+            .stop_pod_sandbox(cri::StopPodSandboxRequest::default())
+            .await;
         assert_eq!(stopped.is_ok(), forgiven, "{version}: {stopped:?}");
-        let stopped = bench.client().stop_container(cri::StopContainerRequest::default()).await;
-        assert_eq!(stopped.unwrap_err().code(), Code::NotFound, "only sandboxes are forgiven");
+        let stopped = bench
+            .client()
+            .stop_container(cri::StopContainerRequest::default())
+            .await;
+        assert_eq!(
+            stopped.unwrap_err().code(),
+            Code::NotFound,
+            "only sandboxes are forgiven"
+        );
     }
 }

@@ -316,3 +316,99 @@ fn write_log(
     };
     log.write(at, stream, text)
 }
+
+#[cfg(test)]
+mod tests {
+    use proto::cri::*;
+
+    use super::*;
+
+    fn pod(name: &str) -> RunPodSandboxRequest {
+        let metadata = PodSandboxMetadata {
+            name: name.into(),
+            namespace: "default".into(),
+            uid: "u".into(),
+            attempt: 0,
+        };
+        let config = PodSandboxConfig {
+            metadata: Some(metadata),
+            ..Default::default()
+        };
+        RunPodSandboxRequest {
+            config: Some(config),
+            ..Default::default()
+        }
+    }
+
+    fn container(sandbox: &str, name: &str, command: &[&str]) -> CreateContainerRequest {
+        let config = ContainerConfig {
+            metadata: Some(ContainerMetadata {
+                name: name.into(),
+                attempt: 0,
+            }),
+            image: Some(ImageSpec {
+                image: "localhost/pause".into(),
+                ..Default::default()
+            }),
+            command: command.iter().map(ToString::to_string).collect(),
+            ..Default::default()
+        };
+        CreateContainerRequest {
+            pod_sandbox_id: sandbox.into(),
+            config: Some(config),
+            sandbox_config: None,
+        }
+    }
+
+    fn open(dir: &Path, clock: Clock) -> Node {
+        Node::open(dir, Settings::default(), clock).unwrap().0
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_compacted_journal_holds_every_kind_of_fact() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Clock::start();
+        let mut node = open(dir.path(), clock);
+        let (a, b) = (
+            node.run_sandbox(pod("a")).unwrap(),
+            node.run_sandbox(pod("b")).unwrap(),
+        );
+        node.run_sandbox(pod("gone"))
+            .map(|id| node.remove_sandbox(&id))
+            .unwrap()
+            .unwrap();
+        let server = node.create(container(&a, "server", &["server"])).unwrap();
+        let ended = node.create(container(&a, "ended", &["exit", "3"])).unwrap();
+        let deaf = node
+            .create(container(
+                &a,
+                "deaf",
+                &["sh", "-c", "trap '' TERM; sleep 9"],
+            ))
+            .unwrap();
+        node.create(container(&b, "waiting", &[])).unwrap();
+        [&server, &ended, &deaf]
+            .into_iter()
+            .for_each(|id| node.start(id).unwrap());
+        let cmd = vec!["touch".into(), "/tmp/x".into()];
+        node.exec(&ExecSyncRequest {
+            container_id: server,
+            cmd,
+            timeout: 0,
+        })
+        .unwrap();
+        node.stop_sandbox(&b).unwrap();
+        node.pulled("localhost/pulled:1").unwrap();
+        node.remove_image("localhost/busybox").unwrap();
+
+        let before: Vec<Record> = node.state.records().collect();
+        drop(node);
+        let mut node = open(dir.path(), clock);
+        assert_eq!(node.state.records().collect::<Vec<_>>(), before);
+        node.journal.compact(&node.state).unwrap();
+        drop(node);
+        let node = open(dir.path(), clock);
+        assert_eq!(node.state.records().collect::<Vec<_>>(), before);
+        assert!(node.next_due().is_some());
+    }
+}

@@ -303,7 +303,10 @@ impl Compiler {
 pub(crate) fn moved(mut step: Step, by: u32) -> Step {
     if let Step::Jump(to)
     | Step::JumpIf { to, .. }
-    | Step::Trap { reaction: Reaction::Run(to), .. } = &mut step
+    | Step::Trap {
+        reaction: Reaction::Run(to),
+        ..
+    } = &mut step
     {
         *to += by;
     }

@@ -305,28 +305,28 @@ async fn a_log_follows_its_path_only_when_it_is_reopened() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_and_statuses_say_what_was_configured() {
+async fn a_status_says_what_was_configured() {
     let mut rig = rig().await;
     let sandbox = rig.sandbox("a").await;
-    let other = rig.sandbox("b").await;
     let mut config = container_config("c", "server");
     config.annotations = map(&[("k", "v")]);
     config.stop_signal = Signal::Sigquit.into();
+    let memory = LinuxContainerResources {
+        memory_limit_in_bytes: 1 << 20,
+        cpu_shares: 2,
+        ..Default::default()
+    };
+    let user = LinuxContainerSecurityContext {
+        run_as_user: Some(Int64Value { value: 1000 }),
+        supplemental_groups: vec![5],
+        ..Default::default()
+    };
     config.linux = Some(LinuxContainerConfig {
-        resources: Some(LinuxContainerResources {
-            memory_limit_in_bytes: 1 << 20,
-            cpu_shares: 2,
-            ..Default::default()
-        }),
-        security_context: Some(LinuxContainerSecurityContext {
-            run_as_user: Some(Int64Value { value: 1000 }),
-            supplemental_groups: vec![5],
-            ..Default::default()
-        }),
+        resources: Some(memory),
+        security_context: Some(user),
     });
     let id = create(&mut rig.runtime, &sandbox, config).await.unwrap();
     rig.start(&id).await.unwrap();
-    rig.created(&other, "d", "true").await;
 
     let linux = Some(LinuxContainerResources {
         cpu_shares: 9,
@@ -344,10 +344,8 @@ async fn lists_and_statuses_say_what_was_configured() {
     let status = rig.status(&id).await;
     assert_eq!(status.annotations, map(&[("k", "v")]));
     assert_eq!(status.image.unwrap().image, "localhost/busybox:latest");
-    assert!(
-        status.image_ref.starts_with("localhost/busybox@sha256:")
-            && status.image_id.starts_with("sha256:")
-    );
+    assert!(status.image_ref.starts_with("localhost/busybox@sha256:"));
+    assert!(status.image_id.starts_with("sha256:"));
     let resources = status.resources.unwrap().linux.unwrap();
     assert_eq!(
         (resources.memory_limit_in_bytes, resources.cpu_shares),
@@ -359,76 +357,83 @@ async fn lists_and_statuses_say_what_was_configured() {
         (1000, 0, vec![0, 5])
     );
 
+    let request = ContainerStatsRequest {
+        container_id: id.clone(),
+    };
+    let stats = rig
+        .runtime
+        .container_stats(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .stats
+        .unwrap();
+    assert!(stats.memory.unwrap().working_set_bytes.unwrap().value <= 1 << 20);
+    rig.stop(&id, 10).await;
+    assert_eq!(rig.status(&id).await.exit_code, 128 + 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_of_containers_holds_what_its_filter_names() {
+    let mut rig = rig().await;
+    let (a, b) = (rig.sandbox("a").await, rig.sandbox("b").await);
+    let c = rig.running(&a, "c", "server").await;
+    let d = rig.created(&b, "d", "true").await;
+    let all = ContainerFilter::default;
     let running = ContainerStateValue {
         state: ContainerState::ContainerRunning.into(),
     };
     let filters = [
-        (ContainerFilter::default(), 2),
+        (all(), vec![&c, &d]),
         (
             ContainerFilter {
-                pod_sandbox_id: sandbox.clone(),
-                ..Default::default()
+                pod_sandbox_id: a.clone(),
+                ..all()
             },
-            1,
+            vec![&c],
         ),
         (
             ContainerFilter {
-                id: id.clone(),
-                pod_sandbox_id: other.clone(),
-                ..Default::default()
+                id: c.clone(),
+                pod_sandbox_id: b.clone(),
+                ..all()
             },
-            0,
+            vec![],
         ),
         (
             ContainerFilter {
-                id: id.clone(),
-                ..Default::default()
+                id: c.clone(),
+                ..all()
             },
-            1,
+            vec![&c],
+        ),
+        (
+            ContainerFilter {
+                id: "nobody".into(),
+                ..all()
+            },
+            vec![],
         ),
         (
             ContainerFilter {
                 state: Some(running),
-                ..Default::default()
+                ..all()
             },
-            1,
+            vec![&c],
         ),
         (
             ContainerFilter {
                 label_selector: map(&[("container", "d")]),
-                ..Default::default()
+                ..all()
             },
-            1,
+            vec![&d],
         ),
     ];
     for (filter, expected) in filters {
-        assert_eq!(
-            rig.containers(filter.clone()).await.len(),
-            expected,
-            "{filter:?}"
-        );
+        let found = rig.containers(filter.clone()).await;
+        let ids: Vec<_> = found.iter().map(|container| &container.id).collect();
+        assert_eq!(ids, expected, "{filter:?}");
     }
-    let stats = rig
-        .runtime
-        .container_stats(ContainerStatsRequest {
-            container_id: id.clone(),
-        })
-        .await
-        .unwrap()
-        .into_inner();
-    assert!(
-        stats
-            .stats
-            .unwrap()
-            .memory
-            .unwrap()
-            .working_set_bytes
-            .unwrap()
-            .value
-            <= 1 << 20
-    );
-    rig.stop(&id, 10).await;
-    assert_eq!(rig.status(&id).await.exit_code, 128 + 3);
 }
 
 #[tokio::test(start_paused = true)]

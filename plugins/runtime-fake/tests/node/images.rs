@@ -3,7 +3,7 @@
 use proto::cri::*;
 use tonic::Code;
 
-use crate::rig::configured;
+use crate::rig::{Rig, configured};
 
 fn spec(image: &str) -> Option<ImageSpec> {
     Some(ImageSpec {
@@ -12,129 +12,96 @@ fn spec(image: &str) -> Option<ImageSpec> {
     })
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_image_is_there_after_a_pull_and_gone_after_a_removal() {
-    let mut rig = configured(
-        r#"{"pull_time": "2s", "images": [{"name": "localhost/web", "uid": 7, "size": 5}]}"#,
-    )
-    .await;
-    let status = |image: &str| ImageStatusRequest {
-        image: spec(image),
-        verbose: true,
-    };
-    assert!(
-        rig.images
-            .image_status(status("localhost/new:1"))
-            .await
-            .unwrap()
-            .into_inner()
-            .image
-            .is_none()
-    );
-    let before = tokio::time::Instant::now();
-    let pull = |image: &str| PullImageRequest {
+async fn pull(rig: &mut Rig, image: &str) -> Result<String, tonic::Status> {
+    let request = PullImageRequest {
         image: spec(image),
         ..PullImageRequest::default()
     };
-    let pulled = rig
-        .images
-        .pull_image(pull("localhost/new:1"))
+    rig.images
+        .pull_image(request)
         .await
-        .unwrap()
-        .into_inner()
-        .image_ref;
-    assert_eq!(before.elapsed().as_secs(), 2);
-    for name in ["localhost/new:1", &pulled] {
-        let image = rig
-            .images
-            .image_status(status(name))
-            .await
-            .unwrap()
-            .into_inner()
-            .image
-            .unwrap();
-        assert_eq!(
-            (image.id, image.repo_tags),
-            (pulled.clone(), vec!["localhost/new:1".to_owned()])
-        );
-    }
-    let web = rig
-        .images
-        .image_status(status("localhost/web"))
+        .map(|answer| answer.into_inner().image_ref)
+}
+
+async fn status(rig: &mut Rig, image: &str) -> Option<Image> {
+    let request = ImageStatusRequest {
+        image: spec(image),
+        verbose: true,
+    };
+    rig.images
+        .image_status(request)
         .await
         .unwrap()
         .into_inner()
         .image
-        .unwrap();
-    assert_eq!((web.size, web.uid.unwrap().value), (5, 7));
+}
 
-    let list = |image: &str| ListImagesRequest {
+async fn list(rig: &mut Rig, image: &str) -> Vec<Image> {
+    let request = ListImagesRequest {
         filter: Some(ImageFilter { image: spec(image) }),
     };
+    rig.images
+        .list_images(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .images
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_is_there_after_a_pull() {
+    let web = r#"{"pull_time": "2s", "images": [{"name": "localhost/web", "uid": 7, "size": 5}]}"#;
+    let mut rig = configured(web).await;
+    assert!(status(&mut rig, "localhost/new:1").await.is_none());
+    let before = tokio::time::Instant::now();
+    let pulled = pull(&mut rig, "localhost/new:1").await.unwrap();
+    assert_eq!(before.elapsed().as_secs(), 2);
+    for name in ["localhost/new:1", &pulled] {
+        let image = status(&mut rig, name).await.unwrap();
+        assert_eq!(
+            (image.id, image.repo_tags),
+            (pulled.clone(), vec!["localhost/new:1".into()])
+        );
+    }
+    let web = status(&mut rig, "localhost/web").await.unwrap();
+    assert_eq!((web.size, web.uid.unwrap().value), (5, 7));
     assert_eq!(
-        rig.images
-            .list_images(ListImagesRequest::default())
-            .await
-            .unwrap()
-            .into_inner()
-            .images
-            .len(),
-        2
-    );
-    assert_eq!(
-        rig.images
-            .list_images(list("localhost/new:1"))
-            .await
-            .unwrap()
-            .into_inner()
-            .images
-            .len(),
-        1
+        (
+            list(&mut rig, "").await.len(),
+            list(&mut rig, &pulled).await.len()
+        ),
+        (2, 1)
     );
     let usage = rig
         .images
         .image_fs_info(ImageFsInfoRequest {})
         .await
         .unwrap()
-        .into_inner()
-        .image_filesystems;
-    assert!(usage[0].used_bytes.unwrap().value > 5);
+        .into_inner();
+    assert!(usage.image_filesystems[0].used_bytes.unwrap().value > 5);
+}
 
+#[tokio::test(start_paused = true)]
+async fn a_removed_image_stays_away_until_it_is_pulled() {
+    let mut rig = configured("{}").await;
     for _ in 0..2 {
-        for name in ["localhost/new:1", "localhost/web"] {
-            rig.images
-                .remove_image(RemoveImageRequest { image: spec(name) })
-                .await
-                .unwrap();
-        }
+        let request = RemoveImageRequest {
+            image: spec("localhost/busybox"),
+        };
+        rig.images.remove_image(request).await.unwrap();
     }
     let mut rig = rig.reopened().await;
-    let left = rig
-        .images
-        .list_images(ListImagesRequest::default())
-        .await
-        .unwrap()
-        .into_inner()
-        .images;
-    assert!(
-        left.iter()
-            .all(|image| !image.repo_tags.contains(&"localhost/web:latest".to_owned()))
-    );
+    assert!(status(&mut rig, "localhost/busybox").await.is_none());
+    assert!(status(&mut rig, "localhost/pause").await.is_some());
+    pull(&mut rig, "localhost/busybox").await.unwrap();
+    assert!(status(&mut rig, "localhost/busybox").await.is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_absent_image_cannot_be_pulled() {
     let mut rig = configured("{}").await;
-    let request = PullImageRequest {
-        image: spec("localhost/absent:1"),
-        ..PullImageRequest::default()
-    };
-    let refused = rig.images.pull_image(request).await.unwrap_err();
+    let refused = pull(&mut rig, "localhost/absent:1").await.unwrap_err();
     assert_eq!(refused.code(), Code::NotFound);
-    let nameless = rig
-        .images
-        .pull_image(PullImageRequest::default())
-        .await
-        .unwrap_err();
+    let nameless = pull(&mut rig, "").await.unwrap_err();
     assert_eq!(nameless.message(), "image.image is missing");
 }

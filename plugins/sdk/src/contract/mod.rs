@@ -41,13 +41,19 @@ pub enum Outcome {
 impl Report {
     /// Returns the laws that were not kept.
     pub fn broken(&self) -> impl Iterator<Item = &Law> {
-        self.laws.iter().filter(|law| matches!(law.outcome, Outcome::Broken(_)))
+        self.laws
+            .iter()
+            .filter(|law| matches!(law.outcome, Outcome::Broken(_)))
     }
 
     /// Panics with the whole report if a law was not kept: the last line of a contract test.
     pub fn assert_kept(&self) {
         let broken = self.broken().count();
-        assert!(broken == 0, "{broken} of {} laws are broken:\n{self}", self.laws.len());
+        assert!(
+            broken == 0,
+            "{broken} of {} laws are broken:\n{self}",
+            self.laws.len()
+        );
     }
 }
 
@@ -70,7 +76,11 @@ enum Stop {
 
 impl From<tonic::Status> for Stop {
     fn from(status: tonic::Status) -> Self {
-        Self::Broken(format!("unexpected {:?}: {}", status.code(), status.message()))
+        Self::Broken(format!(
+            "unexpected {:?}: {}",
+            status.code(),
+            status.message()
+        ))
     }
 }
 
@@ -95,20 +105,37 @@ async fn check(words: &'static str, body: impl Future<Output = Checked>) -> Law 
 
 /// Breaks the law unless two values are the same.
 fn same<T: PartialEq + fmt::Debug>(what: &str, seen: T, expected: T) -> Checked {
-    if seen == expected { Ok(()) } else { Err(Stop::Broken(format!("{what} is {seen:?}, expected {expected:?}"))) }
+    if seen == expected {
+        Ok(())
+    } else {
+        Err(Stop::Broken(format!(
+            "{what} is {seen:?}, expected {expected:?}"
+        )))
+    }
 }
 
 /// Breaks the law unless `kept`.
 fn holds(kept: bool, otherwise: impl FnOnce() -> String) -> Checked {
-    if kept { Ok(()) } else { Err(Stop::Broken(otherwise())) }
+    if kept {
+        Ok(())
+    } else {
+        Err(Stop::Broken(otherwise()))
+    }
 }
 
 /// Breaks the law unless the call was refused; returns how.
-fn refused<T>(what: &str, answer: Result<tonic::Response<T>, tonic::Status>) -> Result<tonic::Status, Stop> {
+fn refused<T>(
+    what: &str,
+    answer: Result<tonic::Response<T>, tonic::Status>,
+) -> Result<tonic::Status, Stop> {
     match answer {
-        Ok(_) => Err(Stop::Broken(format!("{what} was accepted, expected a refusal"))),
+        Ok(_) => Err(Stop::Broken(format!(
+            "{what} was accepted, expected a refusal"
+        ))),
         Err(status) => {
-            holds(!status.message().is_empty(), || format!("{what} was refused without a word ({:?})", status.code()))?;
+            holds(!status.message().is_empty(), || {
+                format!("{what} was refused without a word ({:?})", status.code())
+            })?;
             Ok(status)
         }
     }

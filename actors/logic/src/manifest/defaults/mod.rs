@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{
     ObjectFieldSelector, Pod, PodSpec, Probe,
 };
 
-use super::image;
+use crate::images::Reference;
 
 const TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
 const GRACE_SECONDS: i64 = 30;
@@ -125,11 +125,11 @@ fn ephemeral_container(container: &mut EphemeralContainer) {
     container.env.iter_mut().flatten().for_each(env);
 }
 
+/// `latest`, said or unsaid, is pulled each time; what is no image name at all is not `latest`.
 fn pull_policy(image: &str) -> &'static str {
-    if image::is_latest(image) {
-        "Always"
-    } else {
-        "IfNotPresent"
+    match Reference::parse(image) {
+        Ok(reference) if reference.tag.as_deref() == Some("latest") => "Always",
+        Ok(_) | Err(_) => "IfNotPresent",
     }
 }
 

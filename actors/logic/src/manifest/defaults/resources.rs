@@ -3,6 +3,7 @@
 //! Upstream also rounds every resource to thousandths here. The text is left as it was written, because its readers round in
 //! the same way; the UID's dump does the rounding itself. A pod-level request summed up from several containers is written
 //! in canonical form; upstream hashes it without its text, so such a pod's UID is not upstream's.
+//! Limits of a pod summed up from its containers, a default that newer versions have, are left out.
 
 use std::collections::BTreeMap;
 

@@ -274,11 +274,14 @@ fn dns_config(config: &PodDNSConfig, report: &mut Report) {
     }
 }
 
+/// What is wrong with a name.
+type NameRule = fn(&str) -> Vec<String>;
+
 fn node_names(spec: &PodSpec, report: &mut Report) {
     if let Some(selector) = &spec.node_selector {
         metadata::labels("spec.nodeSelector", selector, report);
     }
-    let rows: [(&str, Option<&String>, fn(&str) -> Vec<String>); 7] = [
+    let rows: [(&str, Option<&String>, NameRule); 7] = [
         (
             "spec.serviceAccountName",
             spec.service_account_name.as_ref(),

@@ -9,11 +9,13 @@ use std::time::Duration;
 use proto::cri::image_service_client::ImageServiceClient;
 use proto::cri::runtime_service_client::RuntimeServiceClient;
 use proto::cri::{
-    Container, ContainerConfig, ContainerFilter, ContainerMetadata, ContainerState, ContainerStatus,
-    ContainerStatusRequest, CreateContainerRequest, ImageSpec, LinuxPodSandboxConfig, LinuxSandboxSecurityContext,
-    ListContainersRequest, ListPodSandboxRequest, NamespaceMode, NamespaceOption, PodSandbox, PodSandboxConfig,
-    PodSandboxFilter, PodSandboxMetadata, PodSandboxStatus, PodSandboxStatusRequest, RemovePodSandboxRequest,
-    RunPodSandboxRequest, StartContainerRequest, StopContainerRequest, StopPodSandboxRequest,
+    Container, ContainerConfig, ContainerFilter, ContainerMetadata, ContainerState,
+    ContainerStatus, ContainerStatusRequest, CreateContainerRequest, ImageSpec,
+    LinuxPodSandboxConfig, LinuxSandboxSecurityContext, ListContainersRequest,
+    ListPodSandboxRequest, NamespaceMode, NamespaceOption, PodSandbox, PodSandboxConfig,
+    PodSandboxFilter, PodSandboxMetadata, PodSandboxStatus, PodSandboxStatusRequest,
+    RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest, StopContainerRequest,
+    StopPodSandboxRequest,
 };
 use tonic::transport::Channel;
 
@@ -49,8 +51,10 @@ pub(super) struct Sandbox {
 impl Case {
     pub(super) fn new(target: Target) -> Self {
         Self {
-            runtime: RuntimeServiceClient::new(target.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT),
-            images: ImageServiceClient::new(target.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT),
+            runtime: RuntimeServiceClient::new(target.channel.clone())
+                .max_decoding_message_size(MESSAGE_LIMIT),
+            images: ImageServiceClient::new(target.channel.clone())
+                .max_decoding_message_size(MESSAGE_LIMIT),
             name: format!("law-{:016x}", RandomState::new().hash_one(0)),
             target,
             sandboxes: Vec::new(),
@@ -73,8 +77,10 @@ impl Case {
             ipc: NamespaceMode::Pod.into(),
             ..NamespaceOption::default()
         };
-        let security_context =
-            LinuxSandboxSecurityContext { namespace_options: Some(namespace_options), ..Default::default() };
+        let security_context = LinuxSandboxSecurityContext {
+            namespace_options: Some(namespace_options),
+            ..Default::default()
+        };
         PodSandboxConfig {
             metadata: Some(PodSandboxMetadata {
                 name: self.name.clone(),
@@ -85,7 +91,10 @@ impl Case {
             log_directory: self.logs().to_string_lossy().into_owned(),
             labels: words(&[("law", &self.name), ("io.kubernetes.pod.name", &self.name)]),
             annotations: words(&[("example.org/kept", "with = \"signs\", and\nlines")]),
-            linux: Some(LinuxPodSandboxConfig { security_context: Some(security_context), ..Default::default() }),
+            linux: Some(LinuxPodSandboxConfig {
+                security_context: Some(security_context),
+                ..Default::default()
+            }),
             ..Default::default()
         }
     }
@@ -95,10 +104,21 @@ impl Case {
         self.run_sandbox_with(config).await
     }
 
-    pub(super) async fn run_sandbox_with(&mut self, config: PodSandboxConfig) -> Result<Sandbox, Stop> {
+    pub(super) async fn run_sandbox_with(
+        &mut self,
+        config: PodSandboxConfig,
+    ) -> Result<Sandbox, Stop> {
         fs::create_dir_all(&config.log_directory)?;
-        let request = RunPodSandboxRequest { config: Some(config.clone()), ..Default::default() };
-        let id = self.runtime.run_pod_sandbox(request).await?.into_inner().pod_sandbox_id;
+        let request = RunPodSandboxRequest {
+            config: Some(config.clone()),
+            ..Default::default()
+        };
+        let id = self
+            .runtime
+            .run_pod_sandbox(request)
+            .await?
+            .into_inner()
+            .pod_sandbox_id;
         self.sandboxes.push(id.clone());
         Ok(Sandbox { id, config })
     }
@@ -106,8 +126,14 @@ impl Case {
     /// The configuration of a container that runs `command`.
     pub(super) fn container_config(&self, name: &str, command: &[&str]) -> ContainerConfig {
         ContainerConfig {
-            metadata: Some(ContainerMetadata { name: name.to_owned(), attempt: 0 }),
-            image: Some(ImageSpec { image: self.target.image.clone(), ..Default::default() }),
+            metadata: Some(ContainerMetadata {
+                name: name.to_owned(),
+                attempt: 0,
+            }),
+            image: Some(ImageSpec {
+                image: self.target.image.clone(),
+                ..Default::default()
+            }),
             command: command.iter().map(|&word| word.to_owned()).collect(),
             labels: words(&[("law", &self.name), ("io.kubernetes.container.name", name)]),
             annotations: words(&[("example.org/container", "kept")]),
@@ -116,50 +142,97 @@ impl Case {
         }
     }
 
-    pub(super) async fn create(&mut self, sandbox: &Sandbox, command: &[&str]) -> Result<String, Stop> {
+    pub(super) async fn create(
+        &mut self,
+        sandbox: &Sandbox,
+        command: &[&str],
+    ) -> Result<String, Stop> {
         let config = self.container_config("main", command);
         self.create_with(sandbox, config).await
     }
 
-    pub(super) async fn create_with(&mut self, sandbox: &Sandbox, config: ContainerConfig) -> Result<String, Stop> {
+    pub(super) async fn create_with(
+        &mut self,
+        sandbox: &Sandbox,
+        config: ContainerConfig,
+    ) -> Result<String, Stop> {
         let log = self.logs().join(&config.log_path);
         fs::create_dir_all(log.parent().unwrap_or(&log))?;
         let request = creation(sandbox, config);
-        Ok(self.runtime.create_container(request).await?.into_inner().container_id)
+        Ok(self
+            .runtime
+            .create_container(request)
+            .await?
+            .into_inner()
+            .container_id)
     }
 
     pub(super) async fn start(&mut self, container_id: &str) -> Result<(), Stop> {
-        self.runtime.start_container(StartContainerRequest { container_id: container_id.to_owned() }).await?;
+        self.runtime
+            .start_container(StartContainerRequest {
+                container_id: container_id.to_owned(),
+            })
+            .await?;
         Ok(())
     }
 
     /// Makes a sandbox with one container that has been started.
-    pub(super) async fn run_container(&mut self, command: &[&str]) -> Result<(Sandbox, String), Stop> {
+    pub(super) async fn run_container(
+        &mut self,
+        command: &[&str],
+    ) -> Result<(Sandbox, String), Stop> {
         let sandbox = self.run_sandbox().await?;
         let container = self.create(&sandbox, command).await?;
         self.start(&container).await?;
         Ok((sandbox, container))
     }
 
-    pub(super) async fn stop(&mut self, container_id: &str, timeout: i64) -> Result<(), tonic::Status> {
-        let request = StopContainerRequest { container_id: container_id.to_owned(), timeout };
+    pub(super) async fn stop(
+        &mut self,
+        container_id: &str,
+        timeout: i64,
+    ) -> Result<(), tonic::Status> {
+        let request = StopContainerRequest {
+            container_id: container_id.to_owned(),
+            timeout,
+        };
         self.runtime.stop_container(request).await.map(|_| ())
     }
 
     pub(super) async fn sandbox_status(&mut self, id: &str) -> Result<PodSandboxStatus, Stop> {
-        let request = PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
-        let status = self.runtime.pod_sandbox_status(request).await?.into_inner().status;
+        let request = PodSandboxStatusRequest {
+            pod_sandbox_id: id.to_owned(),
+            verbose: false,
+        };
+        let status = self
+            .runtime
+            .pod_sandbox_status(request)
+            .await?
+            .into_inner()
+            .status;
         status.ok_or_else(|| Stop::Broken(format!("no status in the answer for sandbox {id}")))
     }
 
     pub(super) async fn container_status(&mut self, id: &str) -> Result<ContainerStatus, Stop> {
-        let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
-        let status = self.runtime.container_status(request).await?.into_inner().status;
+        let request = ContainerStatusRequest {
+            container_id: id.to_owned(),
+            verbose: false,
+        };
+        let status = self
+            .runtime
+            .container_status(request)
+            .await?
+            .into_inner()
+            .status;
         status.ok_or_else(|| Stop::Broken(format!("no status in the answer for container {id}")))
     }
 
     /// Waits until the container is in `state`; returns its status then.
-    pub(super) async fn reach(&mut self, id: &str, state: ContainerState) -> Result<ContainerStatus, Stop> {
+    pub(super) async fn reach(
+        &mut self,
+        id: &str,
+        state: ContainerState,
+    ) -> Result<ContainerStatus, Stop> {
         let begun = tokio::time::Instant::now();
         loop {
             let status = self.container_status(id).await?;
@@ -168,28 +241,57 @@ impl Case {
             }
             if begun.elapsed() > FACT_WITHIN {
                 let seen = status.state();
-                return Err(Stop::Broken(format!("container is {seen:?} after {FACT_WITHIN:?}, expected {state:?}")));
+                return Err(Stop::Broken(format!(
+                    "container is {seen:?} after {FACT_WITHIN:?}, expected {state:?}"
+                )));
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 
-    pub(super) async fn list_sandboxes(&mut self, filter: PodSandboxFilter) -> Result<Vec<PodSandbox>, Stop> {
-        let request = ListPodSandboxRequest { filter: Some(filter) };
-        Ok(self.runtime.list_pod_sandbox(request).await?.into_inner().items)
+    pub(super) async fn list_sandboxes(
+        &mut self,
+        filter: PodSandboxFilter,
+    ) -> Result<Vec<PodSandbox>, Stop> {
+        let request = ListPodSandboxRequest {
+            filter: Some(filter),
+        };
+        Ok(self
+            .runtime
+            .list_pod_sandbox(request)
+            .await?
+            .into_inner()
+            .items)
     }
 
-    pub(super) async fn list_containers(&mut self, filter: ContainerFilter) -> Result<Vec<Container>, Stop> {
-        let request = ListContainersRequest { filter: Some(filter) };
-        Ok(self.runtime.list_containers(request).await?.into_inner().containers)
+    pub(super) async fn list_containers(
+        &mut self,
+        filter: ContainerFilter,
+    ) -> Result<Vec<Container>, Stop> {
+        let request = ListContainersRequest {
+            filter: Some(filter),
+        };
+        Ok(self
+            .runtime
+            .list_containers(request)
+            .await?
+            .into_inner()
+            .containers)
     }
 
     /// Removes what the check made, as far as it is still there.
     pub(super) async fn clean_up(mut self) {
         for id in std::mem::take(&mut self.sandboxes) {
-            let stop = StopPodSandboxRequest { pod_sandbox_id: id.clone() };
+            let stop = StopPodSandboxRequest {
+                pod_sandbox_id: id.clone(),
+            };
             let stopped = self.runtime.stop_pod_sandbox(stop).await;
-            let removed = self.runtime.remove_pod_sandbox(RemovePodSandboxRequest { pod_sandbox_id: id.clone() }).await;
+            let removed = self
+                .runtime
+                .remove_pod_sandbox(RemovePodSandboxRequest {
+                    pod_sandbox_id: id.clone(),
+                })
+                .await;
             if let Some(status) = stopped.err().or(removed.err()) {
                 tracing::warn!(sandbox = id, %status, "a check left its sandbox behind");
             }
@@ -208,5 +310,8 @@ pub(super) fn creation(sandbox: &Sandbox, config: ContainerConfig) -> CreateCont
 }
 
 pub(super) fn words(pairs: &[(&str, &str)]) -> HashMap<String, String> {
-    pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
+    pairs
+        .iter()
+        .map(|&(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
 }

@@ -7,7 +7,6 @@ use proto::cri::{
     ContainerEventResponse, ContainerEventType, ContainerState, GetEventsRequest, PodSandboxState,
     RemoveContainerRequest, StopPodSandboxRequest,
 };
-use tonic::Code;
 
 use super::super::{Checked, Stop, holds, same};
 use super::case::{Case, EXIT_SEVEN, SLEEP};
@@ -17,9 +16,17 @@ use super::{Check, Events};
 const EVENT_WITHIN: Duration = Duration::from_secs(10);
 
 pub(super) const LAWS: &[(&str, Check)] = &[
-    ("life of a container is reported as created, started, stopped, deleted", |case| life(case).boxed()),
-    ("exit by itself is reported with the state of its sandbox and containers", |case| exit(case).boxed()),
-    ("each reader of the stream gets every event", |case| two_readers(case).boxed()),
+    (
+        "life of a container is reported as created, started, stopped, deleted",
+        |case| life(case).boxed(),
+    ),
+    (
+        "exit by itself is reported with the state of its sandbox and containers",
+        |case| exit(case).boxed(),
+    ),
+    ("each reader of the stream gets every event", |case| {
+        two_readers(case).boxed()
+    }),
 ];
 
 async fn life(case: &mut Case) -> Checked {
@@ -27,7 +34,11 @@ async fn life(case: &mut Case) -> Checked {
     let (sandbox, id) = case.run_container(SLEEP).await?;
     case.stop(&id, 0).await?;
     case.reach(&id, ContainerState::ContainerExited).await?;
-    case.runtime.remove_container(RemoveContainerRequest { container_id: id.clone() }).await?;
+    case.runtime
+        .remove_container(RemoveContainerRequest {
+            container_id: id.clone(),
+        })
+        .await?;
     for wanted in [
         ContainerEventType::ContainerCreatedEvent,
         ContainerEventType::ContainerStartedEvent,
@@ -36,9 +47,15 @@ async fn life(case: &mut Case) -> Checked {
     ] {
         let event = next(&mut events, &id).await?;
         same("event", event.container_event_type(), wanted)?;
-        holds(event.created_at > 0, || format!("created_at of {wanted:?} is {}", event.created_at))?;
+        holds(event.created_at > 0, || {
+            format!("created_at of {wanted:?} is {}", event.created_at)
+        })?;
         let status = event.pod_sandbox_status;
-        same("sandbox of the event", status.map(|status| status.id), Some(sandbox.id.clone()))?;
+        same(
+            "sandbox of the event",
+            status.map(|status| status.id),
+            Some(sandbox.id.clone()),
+        )?;
     }
     Ok(())
 }
@@ -52,11 +69,26 @@ async fn exit(case: &mut Case) -> Checked {
             continue;
         }
         let status = event.pod_sandbox_status.unwrap_or_default();
-        same("sandbox", (status.id.as_str(), status.state()), (&sandbox.id, PodSandboxState::SandboxReady))?;
-        same("metadata of the sandbox", status.metadata, sandbox.config.metadata.clone())?;
-        let exited = event.containers_statuses.into_iter().find(|status| status.id == id);
+        same(
+            "sandbox",
+            (status.id.as_str(), status.state()),
+            (&sandbox.id, PodSandboxState::SandboxReady),
+        )?;
+        same(
+            "metadata of the sandbox",
+            status.metadata,
+            sandbox.config.metadata.clone(),
+        )?;
+        let exited = event
+            .containers_statuses
+            .into_iter()
+            .find(|status| status.id == id);
         let exited = exited.map(|status| (status.state(), status.exit_code));
-        return same("container in the event", exited, Some((ContainerState::ContainerExited, 7)));
+        return same(
+            "container in the event",
+            exited,
+            Some((ContainerState::ContainerExited, 7)),
+        );
     }
 }
 
@@ -66,15 +98,25 @@ async fn two_readers(case: &mut Case) -> Checked {
     case.reach(&id, ContainerState::ContainerExited).await?;
     for events in &mut readers {
         let event = next(events, &id).await?;
-        same("first event", event.container_event_type(), ContainerEventType::ContainerCreatedEvent)?;
+        same(
+            "first event",
+            event.container_event_type(),
+            ContainerEventType::ContainerCreatedEvent,
+        )?;
     }
-    case.runtime.stop_pod_sandbox(StopPodSandboxRequest { pod_sandbox_id: sandbox.id }).await?;
+    case.runtime
+        .stop_pod_sandbox(StopPodSandboxRequest {
+            pod_sandbox_id: sandbox.id,
+        })
+        .await?;
     Ok(())
 }
 
 /// Opens the stream. It is read beside the check, because some servers answer only with the first
 /// event.
-fn open(case: &Case) -> Result<impl Stream<Item = Result<ContainerEventResponse, tonic::Status>> + use<>, Stop> {
+fn open(
+    case: &Case,
+) -> Result<impl Stream<Item = Result<ContainerEventResponse, tonic::Status>> + use<>, Stop> {
     if case.target.events == Events::Absent {
         return Err(Stop::Skipped("this runtime has no GetContainerEvents"));
     }
@@ -102,16 +144,19 @@ where
 {
     let found = async {
         while let Some(event) = events.next().await {
-            let event = event.map_err(|status| match status.code() {
-                Code::Unimplemented => Stop::Broken("GetContainerEvents is not implemented".to_owned()),
-                _ => Stop::from(status),
-            })?;
+            let event = event?;
             if event.container_id == container {
                 return Ok(event);
             }
         }
         Err(Stop::Broken("the stream of events ended".to_owned()))
     };
-    let late = |_| Stop::Broken(format!("no further event of the container within {EVENT_WITHIN:?}"));
-    tokio::time::timeout(EVENT_WITHIN, found).await.map_err(late)?
+    let late = |_| {
+        Stop::Broken(format!(
+            "no further event of the container within {EVENT_WITHIN:?}"
+        ))
+    };
+    tokio::time::timeout(EVENT_WITHIN, found)
+        .await
+        .map_err(late)?
 }

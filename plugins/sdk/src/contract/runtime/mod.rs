@@ -53,7 +53,14 @@ type Check = for<'a> fn(&'a mut Case) -> BoxFuture<'a, Checked>;
 
 /// Checks every law against `target`, one after the other.
 pub async fn run(target: Target) -> Report {
-    let groups = [node::LAWS, sandboxes::LAWS, containers::LAWS, execution::LAWS, images::LAWS, events::LAWS];
+    let groups = [
+        node::LAWS,
+        sandboxes::LAWS,
+        containers::LAWS,
+        execution::LAWS,
+        images::LAWS,
+        events::LAWS,
+    ];
     let mut laws = Vec::new();
     for (words, body) in groups.into_iter().flatten() {
         let mut case = Case::new(target.clone());

@@ -1,0 +1,184 @@
+//! The agent at the other end of the socket.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+pub(crate) use hyper::Method;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use tokio::net::UnixStream;
+
+/// The longest the agent waits for a plugin, and a little.
+const WITHIN: Duration = Duration::from_secs(65);
+
+/// Why there is nothing to show.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    #[error("no agent answers at {}: is oxlet running?", socket.display())]
+    NotRunning { socket: PathBuf },
+    #[error("cannot connect to {}: {why}", socket.display())]
+    NoAccess { socket: PathBuf, why: io::Error },
+    #[error("the agent at {} broke off: {why}", socket.display())]
+    BrokeOff { socket: PathBuf, why: hyper::Error },
+    #[error("the agent at {} did not answer within {} s", socket.display(), WITHIN.as_secs())]
+    Deadline { socket: PathBuf },
+    #[error("{sentence}")]
+    Refused { sentence: String },
+    #[error("the agent's answer is not understood, are oxctl and oxlet of one version? {0}")]
+    Unreadable(#[from] serde_json::Error),
+    #[error("cannot write: {0}")]
+    Output(io::Error),
+}
+
+#[derive(Debug)]
+pub(crate) struct Agent {
+    socket: PathBuf,
+}
+
+impl Agent {
+    pub(crate) fn at(socket: &Path) -> Self {
+        Agent { socket: socket.to_owned() }
+    }
+
+    /// Asks, and takes the whole answer.
+    pub(crate) async fn ask(&self, method: Method, path: &str) -> Result<Bytes, Trouble> {
+        let asked = async {
+            let answer = self.open(method, path).await?;
+            let body = answer.into_body().collect().await;
+            body.map(http_body_util::Collected::to_bytes).map_err(|why| self.broke_off(why))
+        };
+        let within = tokio::time::timeout(WITHIN, asked).await;
+        within.unwrap_or_else(|_| Err(Trouble::Deadline { socket: self.socket.clone() }))
+    }
+
+    /// Asks for an answer that has no end.
+    pub(crate) async fn follow(&self, path: &str) -> Result<Lines<'_>, Trouble> {
+        let answer = self.open(Method::GET, path).await?;
+        Ok(Lines {
+            agent: self,
+            body: answer.into_body(),
+            rest: Vec::new(),
+        })
+    }
+
+    async fn open(&self, method: Method, path: &str) -> Result<Response<Incoming>, Trouble> {
+        let stream = UnixStream::connect(&self.socket).await.map_err(|why| self.no_access(why))?;
+        let handshake = http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = handshake.map_err(|why| self.broke_off(why))?;
+        // Its error is seen by whoever waits for the answer.
+        tokio::spawn(async move { drop(connection.await) });
+        let request = Request::builder().method(method).uri(path).header("host", "oxlet");
+        let request = request.body(Empty::<Bytes>::new()).map_err(|error| Trouble::Refused {
+            sentence: format!("{path:?} cannot be asked for: {error}"),
+        })?;
+        let answer = sender.send_request(request).await.map_err(|why| self.broke_off(why))?;
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        let status = answer.status();
+        let body = answer.into_body().collect().await.map_err(|why| self.broke_off(why))?.to_bytes();
+        let sentence = match serde_json::from_slice::<Refusal>(&body) {
+            Ok(refusal) => refusal.error,
+            Err(_) => format!("the agent answered {status}"),
+        };
+        Err(Trouble::Refused { sentence })
+    }
+
+    fn no_access(&self, why: io::Error) -> Trouble {
+        let socket = self.socket.clone();
+        match why.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Trouble::NotRunning { socket },
+            _ => Trouble::NoAccess { socket, why },
+        }
+    }
+
+    fn broke_off(&self, why: hyper::Error) -> Trouble {
+        Trouble::BrokeOff { socket: self.socket.clone(), why }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Refusal {
+    error: String,
+}
+
+/// The lines of an answer that has no end.
+#[derive(Debug)]
+pub(crate) struct Lines<'a> {
+    agent: &'a Agent,
+    body: Incoming,
+    rest: Vec<u8>,
+}
+
+impl Lines<'_> {
+    /// The next whole line; none when the agent ended.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, Trouble> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let line = self.rest.drain(..=end).collect();
+                return Ok(Some(line));
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => self.rest.extend(frame.into_data().unwrap_or_default()),
+                Some(Err(why)) => return Err(self.agent.broke_off(why)),
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+/// Percent-encodes what has a meaning in a URL, and everything that is not plain ASCII. Slashes stay.
+pub(crate) fn encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' | b':' => {
+                encoded.push(char::from(byte));
+            }
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_means_something_in_a_url_is_encoded() {
+        assert_eq!(encoded("default/web-1"), "default/web-1");
+        assert_eq!(encoded("a b?c&d#e%ü"), "a%20b%3Fc%26d%23e%25%C3%BC");
+    }
+
+    #[tokio::test]
+    async fn a_missing_agent_is_a_sentence() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("admin.sock");
+        let trouble = Agent::at(&socket).ask(Method::GET, "/tree").await.unwrap_err();
+        let expected = format!("no agent answers at {}: is oxlet running?", socket.display());
+        assert_eq!(trouble.to_string(), expected);
+        drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+        let trouble = Agent::at(&socket).ask(Method::GET, "/tree").await.unwrap_err();
+        assert_eq!(trouble.to_string(), expected, "a socket that a dead agent left");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_no_http_is_a_sentence() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("admin.sock");
+        let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+        let garbage = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::io::AsyncWriteExt::write_all(&mut stream, b"\0\xff\r\n\r\n").await.unwrap();
+        };
+        let agent = Agent::at(&socket);
+        let (trouble, ()) = tokio::join!(agent.ask(Method::GET, "/tree"), garbage);
+        assert!(trouble.unwrap_err().to_string().contains("broke off"));
+    }
+}

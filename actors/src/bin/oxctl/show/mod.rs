@@ -1,0 +1,243 @@
+//! Answers of the agent, as people and programs want them.
+
+use std::io::{self, Write};
+
+use actors::events::{Event, Object, Type};
+use actors::serving::admin::{PodRow, Version};
+use actors::worker::Explanation;
+use jiff::Timestamp;
+use kernel::Node;
+use kernel::plugin::Snapshot;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::Output;
+use crate::agent::{Agent, Lines, Method, Trouble};
+use crate::table::Table;
+
+pub(crate) fn now() -> Timestamp {
+    Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// The answer as it is, in lines.
+pub(crate) fn json(answer: &[u8]) -> Result<String, Trouble> {
+    let value: Value = serde_json::from_slice(answer)?;
+    Ok(format!("{value:#}\n"))
+}
+
+pub(crate) fn version(answer: &[u8]) -> Result<String, Trouble> {
+    let agent: Version = serde_json::from_slice(answer)?;
+    let ours = env!("CARGO_PKG_VERSION");
+    Ok(format!("oxlet {} (pid {})\noxctl {ours}\n", agent.version, agent.pid))
+}
+
+pub(crate) fn generation(answer: &[u8]) -> Result<String, Trouble> {
+    #[derive(Deserialize)]
+    struct Done {
+        plugin: String,
+        generation: u64,
+    }
+    let done: Done = serde_json::from_slice(answer)?;
+    Ok(format!("plugin {} serves, generation {}\n", done.plugin, done.generation))
+}
+
+pub(crate) fn tree(answer: &[u8]) -> Result<String, Trouble> {
+    let root: Node = serde_json::from_slice(answer)?;
+    let mut table = Table::new(&["NAME", "STATE", "RESTARTS", "HANDLED", "MAILBOX", "REFUSED", "BUSY WITH", "LAST EXIT"]);
+    branch(&root, "", "", &mut table);
+    Ok(table.take())
+}
+
+/// One node, drawn behind `before` its name and `beneath` its children's.
+fn branch(node: &Node, before: &str, beneath: &str, table: &mut Table) {
+    let mailbox = match node.mailbox.capacity {
+        0 => String::new(),
+        capacity => format!("{}/{capacity}", node.mailbox.len),
+    };
+    table.row([
+        format!("{before}{}", node.id),
+        format!("{:?}", node.state).to_lowercase(),
+        node.restarts.to_string(),
+        node.handled.to_string(),
+        mailbox,
+        node.mailbox.overloaded.to_string(),
+        node.busy_with.clone().unwrap_or_default(),
+        node.last_exit.clone().unwrap_or_default(),
+    ]);
+    for (index, child) in node.children.iter().enumerate() {
+        let (own, rest) = if index + 1 == node.children.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        branch(child, &format!("{beneath}{own}"), &format!("{beneath}{rest}"), table);
+    }
+}
+
+pub(crate) fn plugins(answer: &[u8], now: Timestamp) -> Result<String, Trouble> {
+    let plugins: Vec<Value> = serde_json::from_slice(answer)?;
+    let mut table = Table::new(&["NAME", "KIND", "STATE", "SINCE", "GENERATION", "PID", "RESTARTS", "PROGRAM", "REASON"]);
+    for plugin in plugins {
+        let row = match Snapshot::deserialize(&plugin) {
+            Ok(plugin) => {
+                let since = Timestamp::try_from(plugin.since).unwrap_or(now);
+                let pid = plugin.pid.map(|pid| pid.to_string()).unwrap_or_default();
+                let numbers = [plugin.generation.to_string(), pid, plugin.restarts.to_string()];
+                let [generation, pid, restarts] = numbers;
+                let (kind, state) = (plugin.kind.to_string(), plugin.state.to_string());
+                [plugin.name, kind, state, age(since, now), generation, pid, restarts, plugin.program, plugin.reason]
+            }
+            // A host that did not show itself: what little is known of it.
+            Err(_) => {
+                let text = |key: &str| plugin[key].as_str().unwrap_or_default().to_owned();
+                let mut row = <[String; 9]>::default();
+                (row[0], row[2], row[8]) = (text("name"), text("state").to_lowercase(), text("reason"));
+                row
+            }
+        };
+        table.row(row);
+    }
+    Ok(table.take())
+}
+
+pub(crate) fn pods(answer: &[u8], now: Timestamp) -> Result<String, Trouble> {
+    let pods: Vec<PodRow> = serde_json::from_slice(answer)?;
+    let mut table = Table::new(&["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP", "STAGE"]);
+    for pod in pods {
+        table.row([
+            pod.namespace,
+            pod.name,
+            format!("{}/{}", pod.ready, pod.containers),
+            pod.status,
+            pod.restarts.to_string(),
+            pod.started.map(|started| age(started, now)).unwrap_or_default(),
+            pod.ip,
+            pod.stage,
+        ]);
+    }
+    Ok(table.take())
+}
+
+pub(crate) fn events(answer: &[u8], now: Timestamp) -> Result<String, Trouble> {
+    let events: Vec<Event> = serde_json::from_slice(answer)?;
+    let mut table = event_table();
+    for event in &events {
+        table.row(event_row(event, now));
+    }
+    Ok(table.take())
+}
+
+fn event_table() -> Table {
+    Table::new(&["LAST SEEN", "COUNT", "TYPE", "REASON", "OBJECT", "MESSAGE"])
+}
+
+fn event_row(event: &Event, now: Timestamp) -> [String; 6] {
+    let r#type = match event.r#type {
+        Type::Normal => "Normal",
+        Type::Warning => "Warning",
+    };
+    [
+        age(event.last_seen, now),
+        event.count.to_string(),
+        r#type.to_owned(),
+        event.reason.clone(),
+        object(&event.object),
+        event.message.clone(),
+    ]
+}
+
+fn object(object: &Object) -> String {
+    let mut text = object.kind.to_lowercase();
+    for part in [&object.namespace, &object.name] {
+        if !part.is_empty() {
+            text.push('/');
+            text.push_str(part);
+        }
+    }
+    // `spec.containers{web}`: the container is what a person looks for.
+    if let Some((_, name)) = object.field_path.split_once('{') {
+        text.push(' ');
+        text.push_str(name.trim_end_matches('}'));
+    }
+    text
+}
+
+/// Shows the events that are kept, then each that happens, until the agent or the reader leaves.
+pub(crate) async fn follow(agent: &Agent, output: Output) -> Result<(), Trouble> {
+    // The stream comes first: what happens meanwhile is in it, or in the list, or in both.
+    let mut lines = agent.follow("/events?follow=true").await?;
+    let listed: Vec<Value> = serde_json::from_slice(&agent.ask(Method::GET, "/events").await?)?;
+    let mut table = event_table();
+    for event in &listed {
+        show_event(event, output, &mut table)?;
+    }
+    write(&table.take())?;
+    let mut overlap = true;
+    while let Some(event) = next_event(&mut lines).await? {
+        overlap = overlap && listed.contains(&event);
+        if !overlap {
+            show_event(&event, output, &mut table)?;
+            write(&table.take())?;
+        }
+    }
+    Ok(())
+}
+
+async fn next_event(lines: &mut Lines<'_>) -> Result<Option<Value>, Trouble> {
+    let line = lines.next().await?;
+    Ok(line.map(|line| serde_json::from_slice(&line)).transpose()?)
+}
+
+fn show_event(event: &Value, output: Output, table: &mut Table) -> Result<(), Trouble> {
+    match (output, Event::deserialize(event)) {
+        (Output::Json, _) => write(&format!("{event}\n"))?,
+        (Output::Table, Ok(event)) => table.row(event_row(&event, now())),
+        (Output::Table, Err(error)) => match event["missed"].as_u64() {
+            Some(missed) => write(&format!("... {missed} events came too fast and are missed here\n"))?,
+            None => return Err(error.into()),
+        },
+    }
+    Ok(())
+}
+
+fn write(text: &str) -> Result<(), Trouble> {
+    let mut out = io::stdout();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Trouble::Output)
+}
+
+pub(crate) fn why(answer: &[u8], now: Timestamp) -> Result<String, Trouble> {
+    let why: Explanation = serde_json::from_slice(answer)?;
+    let mut head = Table::new(&["POD", "STAGE", "PHASE"]);
+    head.row([why.pod, why.stage, why.phase]);
+    let mut containers = Table::new(&["CONTAINER", "STATE"]);
+    for (name, state) in why.containers {
+        containers.row([name, state]);
+    }
+    let mut lines = Table::new(&["FIRST", "LAST", "COUNT", "CONTAINER", "REASON", "MESSAGE"]);
+    for line in why.lines {
+        let (first, last) = (age(line.first, now), age(line.last, now));
+        let container = line.why.object.unwrap_or_default();
+        lines.row([first, last, line.count.to_string(), container, line.why.reason, line.why.message]);
+    }
+    Ok(format!("{}\n{}\n{}", head.take(), containers.take(), lines.take()))
+}
+
+/// As kubectl: the two units that say enough.
+fn age(then: Timestamp, now: Timestamp) -> String {
+    const MINUTE: i64 = 60;
+    const HOUR: i64 = 60 * MINUTE;
+    const DAY: i64 = 24 * HOUR;
+    let seconds = now.duration_since(then).as_secs().max(0);
+    let two = |big: i64, big_unit: &str, small: i64, small_unit: &str| match seconds % big / small {
+        0 => format!("{}{big_unit}", seconds / big),
+        rest => format!("{}{big_unit}{rest}{small_unit}", seconds / big),
+    };
+    match seconds {
+        ..120 => format!("{seconds}s"),
+        120..600 => two(MINUTE, "m", 1, "s"),
+        600..10_800 => format!("{}m", seconds / MINUTE),
+        10_800..28_800 => two(HOUR, "h", MINUTE, "m"),
+        28_800..172_800 => format!("{}h", seconds / HOUR),
+        172_800..691_200 => two(DAY, "d", HOUR, "h"),
+        _ => format!("{}d", seconds / DAY),
+    }
+}
+
+#[cfg(test)]
+mod tests;

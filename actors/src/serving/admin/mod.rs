@@ -1,0 +1,180 @@
+//! The operator's socket, which `oxctl` speaks to: HTTP/1 and JSON over a Unix socket for its owner alone.
+//!
+//! - **Owns** the socket.
+//! - **Hears** nothing but its own accept loop.
+//! - **Tells** nobody; it asks whoever knows, and hands on the operator's orders to plugins.
+//! - **Never** breaks an actor on purpose unless the agent was started for that.
+//!
+//! The paths stand in `route.rs`. Whatever is refused is answered with `{"error": SENTENCE}`.
+
+mod orders;
+mod route;
+#[cfg(test)]
+mod tests;
+mod views;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, HeaderValue};
+use hyper::{Request, StatusCode};
+use kernel::plugin::{self, Declaration};
+use kernel::{Actor, Addr, Context, Exit, Supervisor};
+
+use self::route::{Refusal, Route};
+pub use self::views::{PodRow, Version};
+use super::http::{Answer, Answers, Limits, Traffic, json, refusal, serve};
+use super::{Deaf, Msg, Snapshot, listen};
+use crate::sources::sentence;
+use crate::{directory, events, status};
+
+/// Who follows events holds a connection for hours.
+const LIMITS: Limits = Limits {
+    connections: 64,
+    life: None,
+};
+
+/// Whether actors may be broken on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultInjection {
+    Allowed,
+    Forbidden,
+}
+
+impl FaultInjection {
+    /// The variable that allows it when it is `1`.
+    pub const VARIABLE: &'static str = "OXLET_FAULT_INJECTION";
+
+    /// Reads the environment; for the start of the agent only.
+    pub fn from_environment() -> Self {
+        match std::env::var_os(Self::VARIABLE).is_some_and(|value| value == "1") {
+            true => FaultInjection::Allowed,
+            false => FaultInjection::Forbidden,
+        }
+    }
+}
+
+/// The plugins' hosts, and what they may be swapped for.
+#[derive(Debug, Clone)]
+pub struct Plugins {
+    /// The hosts' supervisor: their snapshots are what is shown.
+    pub group: Supervisor,
+    /// By the name that they are spawned with.
+    pub hosts: BTreeMap<String, Addr<plugin::Msg>>,
+    /// Every plugin declared, by its own name; each declaration bears its host's name.
+    pub choices: BTreeMap<String, Declaration>,
+}
+
+/// Whom the admin server asks.
+#[derive(Debug, Clone)]
+pub struct AdminPeers {
+    pub root: Supervisor,
+    pub plugins: Plugins,
+    pub directory: Addr<directory::Msg>,
+    pub statuses: Addr<status::Msg>,
+    pub events: Addr<events::Msg>,
+    pub faults: FaultInjection,
+}
+
+/// The admin server.
+#[derive(Debug)]
+pub struct Admin {
+    path: Arc<Path>,
+
+    server: Rc<Server>,
+
+    traffic: Rc<Traffic>,
+}
+
+#[derive(Debug)]
+struct Server {
+    peers: AdminPeers,
+}
+
+impl Actor for Admin {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        let listener = listen::unix(&self.path).await?;
+        let (server, traffic, address) = (self.server.clone(), self.traffic.clone(), self.address());
+        ctx.run(async move {
+            let source = serve(listener, server, traffic, LIMITS).await;
+            Msg::Deaf(Deaf { address, source })
+        });
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Deaf(deaf) => Err(deaf.into()),
+        }
+    }
+
+    async fn stop(&mut self, _ctx: &mut Context<Msg>) {
+        // Left behind, it would be replaced by the next agent.
+        drop(std::fs::remove_file(&self.path));
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            address: self.address(),
+            connections: self.traffic.connections(),
+            requests: self.traffic.requests(),
+        }
+    }
+}
+
+impl Admin {
+    pub fn new(path: PathBuf, peers: AdminPeers) -> Self {
+        Admin {
+            path: path.into(),
+            server: Rc::new(Server { peers }),
+            traffic: Rc::default(),
+        }
+    }
+
+    fn address(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+impl Answers for Server {
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        match self.dispatch(&request).await {
+            Ok(answer) => answer,
+            Err(refused) => refused.into(),
+        }
+    }
+}
+
+impl Server {
+    async fn dispatch(&self, request: &Request<Incoming>) -> Result<Answer, Refusal> {
+        let peers = &self.peers;
+        match Route::of(request)? {
+            Route::Version => Ok(json(StatusCode::OK, &Version::this())),
+            Route::Tree => Ok(json(StatusCode::OK, &peers.root.tree().await)),
+            Route::Plugins => Ok(json(StatusCode::OK, &views::plugins(&peers.plugins).await)),
+            Route::Pods => Ok(json(StatusCode::OK, &views::pods(peers).await?)),
+            Route::Events => Ok(json(StatusCode::OK, &views::events(&peers.events).await?)),
+            Route::EventsToCome => views::events_to_come(&peers.events).await,
+            Route::Why { pod } => Ok(json(StatusCode::OK, &views::why(&peers.directory, pod).await?)),
+            Route::Restart { plugin } => orders::restart(&peers.plugins, &plugin).await,
+            Route::Swap { plugin, to } => orders::swap(&peers.plugins, &plugin, &to).await,
+            Route::Fault { path, fault } => orders::fault(peers, &path, fault),
+        }
+    }
+}
+
+impl From<Refusal> for Answer {
+    fn from(refused: Refusal) -> Answer {
+        let mut answer = refusal(refused.status(), &sentence(&refused));
+        if let Refusal::Method { expected } = refused {
+            answer.headers_mut().insert(ALLOW, HeaderValue::from_static(expected));
+        }
+        answer
+    }
+}

@@ -1,0 +1,153 @@
+//! What the operator is shown.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use hyper::body::Bytes;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use kernel::{Addr, AskError};
+use logic::pod::PodView;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+
+use super::route::Refusal;
+use super::{AdminPeers, Plugins};
+use crate::events::{self, Event};
+use crate::serving::http::{Answer, streamed};
+use crate::serving::read_only::known;
+use crate::worker::{self, Explanation};
+use crate::directory;
+
+const ASK_WITHIN: Duration = Duration::from_secs(5);
+/// A worker that is busy for longer is shown without its stage.
+const WORKER_WITHIN: Duration = Duration::from_millis(500);
+/// Workers asked at the same time.
+const WORKERS_AT_ONCE: usize = 32;
+
+/// The agent that answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    pub version: String,
+    pub pid: u32,
+}
+
+impl Version {
+    pub(super) fn this() -> Self {
+        Version {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+        }
+    }
+}
+
+/// A pod, as a table shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodRow {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub phase: String,
+    /// The phase, or the more telling reason of a container that waits.
+    pub status: String,
+    pub ready: usize,
+    pub containers: usize,
+    pub restarts: i32,
+    pub started: Option<Timestamp>,
+    pub ip: String,
+    /// Where its worker stands: Syncing, Terminating, Terminated; Unknown if that does not say.
+    pub stage: String,
+}
+
+/// The hosts' own views of themselves.
+pub(super) async fn plugins(plugins: &Plugins) -> Vec<Value> {
+    let tree = plugins.group.tree().await;
+    // A host that does not show itself is at least named.
+    let shown = tree.children.into_iter().map(|child| match child.snapshot {
+        Value::Null => json!({ "name": child.id, "state": child.state, "reason": "its host does not answer" }),
+        snapshot => snapshot,
+    });
+    shown.collect()
+}
+
+pub(super) async fn pods(peers: &AdminPeers) -> Result<Vec<PodRow>, Refusal> {
+    let silent = |source| Refusal::Silent { who: "the pod directory or the status keeper", source };
+    let (pods, statuses) = known(&peers.directory, &peers.statuses).await.map_err(silent)?;
+    let rows = stream::iter(pods).map(|pod| {
+        let status = statuses.get(&pod.uid()).map(|status| PodStatus::clone(status));
+        async move {
+            let why = explanation(&peers.directory, pod.uid().to_string(), WORKER_WITHIN).await;
+            let stage = why.ok().flatten().map(|why| why.stage);
+            let status = status.or_else(|| pod.status.clone()).unwrap_or_default();
+            row(&pod, &status, stage.unwrap_or_else(|| "Unknown".to_owned()))
+        }
+    });
+    Ok(rows.buffered(WORKERS_AT_ONCE).collect().await)
+}
+
+fn row(pod: &Pod, status: &PodStatus, stage: String) -> PodRow {
+    let apps: &[ContainerStatus] = status.container_statuses.as_deref().unwrap_or_default();
+    let inits: &[ContainerStatus] = status.init_container_statuses.as_deref().unwrap_or_default();
+    let phase = status.phase.clone().unwrap_or_else(|| "Unknown".to_owned());
+    let waiting = inits.iter().chain(apps).find_map(|container| container.state.as_ref()?.waiting.as_ref()?.reason.clone());
+    let telling = status.reason.clone().or(waiting).filter(|reason| !reason.is_empty());
+    PodRow {
+        namespace: pod.namespace().to_owned(),
+        name: pod.name().to_owned(),
+        uid: pod.uid().to_string(),
+        status: telling.unwrap_or_else(|| phase.clone()),
+        phase,
+        ready: apps.iter().filter(|container| container.ready).count(),
+        containers: pod.app_containers().len(),
+        restarts: inits.iter().chain(apps).map(|container| container.restart_count).sum(),
+        started: status.start_time.as_ref().map(|time| time.0),
+        ip: status.pod_ip.clone().unwrap_or_default(),
+        stage,
+    }
+}
+
+pub(super) async fn why(directory: &Addr<directory::Msg>, pod: String) -> Result<Explanation, Refusal> {
+    let silent = |source| Refusal::Silent { who: "the pod's worker", source };
+    let found = explanation(directory, pod.clone(), ASK_WITHIN).await.map_err(silent)?;
+    found.ok_or(Refusal::NoSuchPod { pod })
+}
+
+async fn explanation(
+    directory: &Addr<directory::Msg>,
+    pod: String,
+    within: Duration,
+) -> Result<Option<Explanation>, AskError> {
+    let worker = directory.ask(within, |reply| directory::Msg::Worker { pod, reply }).await?;
+    let Some(worker) = worker else { return Ok(None) };
+    match worker.ask(within, |reply| worker::Msg::Why { reply }).await {
+        Ok(why) => Ok(Some(why)),
+        // Its pod ended meanwhile.
+        Err(AskError::Gone) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) async fn events(events: &Addr<events::Msg>) -> Result<Vec<Event>, Refusal> {
+    let silent = |source| Refusal::Silent { who: "the event recorder", source };
+    events.ask(ASK_WITHIN, |reply| events::Msg::List { reply }).await.map_err(silent)
+}
+
+/// The events to come, a JSON line each; what a slow asker missed is counted in a line `{"missed": N}`.
+pub(super) async fn events_to_come(events: &Addr<events::Msg>) -> Result<Answer, Refusal> {
+    let silent = |source| Refusal::Silent { who: "the event recorder", source };
+    let receiver = events.ask(ASK_WITHIN, |reply| events::Msg::Follow { reply }).await.map_err(silent)?;
+    let lines = stream::unfold(receiver, |mut receiver| async move { Some((line(&mut receiver).await?, receiver)) });
+    Ok(streamed(lines))
+}
+
+async fn line(receiver: &mut Receiver<Event>) -> Option<Bytes> {
+    let mut line = match receiver.recv().await {
+        Ok(event) => serde_json::to_vec(&event).ok()?,
+        Err(RecvError::Lagged(missed)) => json!({ "missed": missed }).to_string().into_bytes(),
+        Err(RecvError::Closed) => return None,
+    };
+    line.push(b'\n');
+    Some(line.into())
+}

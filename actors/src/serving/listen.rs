@@ -1,0 +1,106 @@
+//! Listeners, and what a person reads when one cannot be had.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+/// The predecessor of a restarted server may still hold its port for a moment.
+const ATTEMPTS: usize = 5;
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
+
+/// Why there is no listener.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    #[error("cannot listen on {address}")]
+    Tcp { address: SocketAddr, source: io::Error },
+    #[error("cannot listen on {}", path.display())]
+    Unix { path: PathBuf, source: io::Error },
+    #[error("another agent answers at {}", path.display())]
+    Taken { path: PathBuf },
+}
+
+/// Whatever hands out connections.
+pub(super) trait Listen: 'static {
+    type Stream: AsyncRead + AsyncWrite + Unpin + 'static;
+
+    async fn accept(&self) -> io::Result<Self::Stream>;
+}
+
+impl Listen for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<TcpStream> {
+        let (stream, _) = TcpListener::accept(self).await?;
+        // Answers are written whole: waiting for more only costs time.
+        drop(stream.set_nodelay(true));
+        Ok(stream)
+    }
+}
+
+impl Listen for UnixListener {
+    type Stream = UnixStream;
+
+    async fn accept(&self) -> io::Result<UnixStream> {
+        let (stream, _) = UnixListener::accept(self).await?;
+        Ok(stream)
+    }
+}
+
+/// Listens on a TCP port.
+pub(super) async fn tcp(address: SocketAddr) -> Result<TcpListener, BindError> {
+    let mut attempts = 1;
+    loop {
+        match TcpListener::bind(address).await {
+            Ok(listener) => return Ok(listener),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts < ATTEMPTS => attempts += 1,
+            Err(source) => return Err(BindError::Tcp { address, source }),
+        }
+        tokio::time::sleep(BETWEEN_ATTEMPTS).await;
+    }
+}
+
+/// Listens on a Unix socket for its owner alone. What a dead agent left there is replaced, in one step:
+/// there is no moment without a socket, nor one with a socket that is open to others.
+pub(super) async fn unix(path: &Path) -> Result<UnixListener, BindError> {
+    if is_taken(path).await {
+        return Err(BindError::Taken { path: path.to_owned() });
+    }
+    let bind = || {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(folder) = folder {
+            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        }
+        if fs::symlink_metadata(path).is_ok_and(|there| !is_socket(&there)) {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "found something else, expected a socket or nothing"));
+        }
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".new");
+        let new = path.with_file_name(name);
+        drop(fs::remove_file(&new));
+        let listener = UnixListener::bind(&new)?;
+        fs::set_permissions(&new, Permissions::from_mode(0o600))?;
+        fs::rename(&new, path)?;
+        Ok(listener)
+    };
+    bind().map_err(|source| BindError::Unix { path: path.to_owned(), source })
+}
+
+fn is_socket(there: &fs::Metadata) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    there.file_type().is_socket()
+}
+
+/// Whether somebody else listens there. The listener of our own predecessor is nobody else.
+async fn is_taken(path: &Path) -> bool {
+    let ours = i32::try_from(std::process::id()).ok();
+    match UnixStream::connect(path).await {
+        Ok(stream) => stream.peer_cred().map_or(true, |peer| peer.pid() != ours),
+        Err(_) => false,
+    }
+}

@@ -1,0 +1,205 @@
+//! The layers of a configuration, merged as the kubelet merges them: flags over drop-ins over the file
+//! over defaults.
+
+use std::path::{Component, Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use crate::defaults;
+use crate::document::{self, DocumentError};
+use crate::drop_in;
+use crate::error::ConfigError;
+use crate::feature_gates::FeatureGates;
+use crate::flags::{KubeletFlags, LowArgs};
+use crate::kubelet_configuration::{API_VERSION, KIND, KubeletConfiguration, specimen};
+use crate::source;
+
+/// The merged configuration, and what it would be had nobody set anything.
+pub(super) struct Layers {
+    pub(super) kubelet: KubeletConfiguration,
+    pub(super) baseline: KubeletConfiguration,
+}
+
+pub(super) fn merge(low: &LowArgs, flags: &KubeletFlags) -> Result<Layers, ConfigError> {
+    let typed = typed_gates(low, &Map::new())?;
+    let (mut kubelet, baseline) = if flags.config.is_empty() {
+        (
+            apply(low, &defaults::legacy(&typed)),
+            defaults::legacy(&typed),
+        )
+    } else {
+        let file = read_file(low, Path::new(&flags.config))?;
+        let mut baseline = defaults::complete(Map::new(), &typed)
+            .expect("defaults alone always fit: a test completes them");
+        default_eviction(&mut baseline);
+        (file, baseline)
+    };
+    if !flags.config_dir.is_empty() {
+        let folder = Path::new(&flags.config_dir);
+        kubelet = merge_drop_ins(low, &kubelet, folder)?;
+    }
+    let mut kubelet = apply(low, &kubelet);
+    if kubelet.merge_default_eviction_settings {
+        merge_default_eviction(&mut kubelet);
+    }
+    Ok(Layers { kubelet, baseline })
+}
+
+/// The gates that decide about defaults: those typed, and over them those of the document at hand.
+fn typed_gates(low: &LowArgs, fields: &Map<String, Value>) -> Result<FeatureGates, ConfigError> {
+    let mut set = std::collections::BTreeMap::new();
+    for gates in [
+        low.configuration.get("featureGates"),
+        fields.get("featureGates"),
+    ] {
+        let gates = gates.and_then(Value::as_object).into_iter().flatten();
+        set.extend(gates.filter_map(|(name, on)| Some((name.clone(), on.as_bool()?))));
+    }
+    Ok(FeatureGates::new(&set)?)
+}
+
+fn read_file(low: &LowArgs, path: &Path) -> Result<KubeletConfiguration, ConfigError> {
+    let text = source::read(path).map_err(ConfigError::file(path))?;
+    read_text(low, path, &text)
+}
+
+/// Reads the text of a configuration file as if it stood at `path`, with defaults filled in.
+pub fn parse_configuration(path: &Path, text: &str) -> Result<KubeletConfiguration, ConfigError> {
+    read_text(&LowArgs::default(), path, text)
+}
+
+fn read_text(low: &LowArgs, path: &Path, text: &str) -> Result<KubeletConfiguration, ConfigError> {
+    let mut fields = document::parse(text).map_err(ConfigError::document(path))?;
+    document::take_kind(&mut fields, API_VERSION, KIND).map_err(ConfigError::document(path))?;
+    refuse_unknown(path, &mut fields)?;
+    let gates = typed_gates(low, &fields)?;
+    let mut kubelet = defaults::complete(fields, &gates).map_err(ConfigError::document(path))?;
+    if kubelet.eviction_hard.is_none() {
+        default_eviction(&mut kubelet);
+    }
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    resolve_paths(&mut kubelet, absolute.parent().unwrap_or(Path::new("/")));
+    Ok(kubelet)
+}
+
+/// Refuses the fields that nobody knows. Upstream decodes strictly, and when that fails leniently with a
+/// warning (`DecodeKubeletConfiguration`); a misspelt limit that is passed over is worse than no start.
+fn refuse_unknown(path: &Path, fields: &mut Map<String, Value>) -> Result<(), ConfigError> {
+    let unknown = document::take_unknown(fields, &specimen());
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let unknown = unknown.join(", ");
+    Err(ConfigError::document(path)(DocumentError::Unknown {
+        unknown,
+    }))
+}
+
+fn merge_drop_ins(
+    low: &LowArgs,
+    base: &KubeletConfiguration,
+    folder: &Path,
+) -> Result<KubeletConfiguration, ConfigError> {
+    let mut fields = to_fields(base);
+    let mut last = folder.to_owned();
+    for path in drop_in::find(folder)? {
+        let mut patch = drop_in::read(&path)?;
+        refuse_unknown(&path, &mut patch)?;
+        document::merge(&mut fields, patch);
+        // Each is decoded as it comes, so that an error names the file that brought it.
+        decode_merged(low, fields.clone()).map_err(|error| in_file(&path, error))?;
+        last = path;
+    }
+    decode_merged(low, fields).map_err(|error| in_file(&last, error))
+}
+
+enum MergeError {
+    Document(DocumentError),
+    Other(ConfigError),
+}
+
+fn in_file(path: &Path, error: MergeError) -> ConfigError {
+    match error {
+        MergeError::Document(error) => ConfigError::document(path)(error),
+        MergeError::Other(error) => error,
+    }
+}
+
+fn decode_merged(
+    low: &LowArgs,
+    fields: Map<String, Value>,
+) -> Result<KubeletConfiguration, MergeError> {
+    let gates = typed_gates(low, &fields).map_err(MergeError::Other)?;
+    defaults::complete(fields, &gates).map_err(MergeError::Document)
+}
+
+pub(super) fn to_fields(kubelet: &KubeletConfiguration) -> Map<String, Value> {
+    match serde_json::to_value(kubelet) {
+        Ok(Value::Object(fields)) => fields,
+        _ => unreachable!("a structure of plain data is a JSON object"),
+    }
+}
+
+/// Lays the typed flags over a configuration. Gates add to those that are there; all else replaces.
+fn apply(low: &LowArgs, kubelet: &KubeletConfiguration) -> KubeletConfiguration {
+    let mut fields = to_fields(kubelet);
+    for (path, value) in &low.configuration {
+        match (*path, value) {
+            ("featureGates", Value::Object(gates)) => {
+                let patch =
+                    Map::from_iter([("featureGates".to_owned(), Value::Object(gates.clone()))]);
+                document::merge(&mut fields, patch);
+            }
+            (path, value) => document::put(&mut fields, path, value.clone()),
+        }
+    }
+    document::decode(fields)
+        .expect("every kind of flag gives what its field takes: a test sets each of them")
+}
+
+fn default_eviction(kubelet: &mut KubeletConfiguration) {
+    kubelet.eviction_hard = Some(Default::default());
+    merge_default_eviction(kubelet);
+}
+
+/// Adds the default thresholds of signals that have none.
+fn merge_default_eviction(kubelet: &mut KubeletConfiguration) {
+    let hard = kubelet.eviction_hard.get_or_insert_default();
+    for (signal, amount) in defaults::EVICTION_HARD {
+        hard.entry(signal.to_owned())
+            .or_insert_with(|| amount.to_owned());
+    }
+}
+
+/// Makes the paths of a file absolute: they are relative to the file's folder.
+fn resolve_paths(kubelet: &mut KubeletConfiguration, folder: &Path) {
+    for path in [
+        &mut kubelet.static_pod_path,
+        &mut kubelet.authentication.x509.client_ca_file,
+        &mut kubelet.tls_cert_file,
+        &mut kubelet.tls_private_key_file,
+        &mut kubelet.resolver_config,
+        &mut kubelet.volume_plugin_dir,
+        &mut kubelet.pod_logs_dir,
+    ] {
+        if !path.is_empty() && !path.starts_with('/') {
+            *path = clean(&folder.join(&*path)).to_string_lossy().into_owned();
+        }
+    }
+}
+
+fn clean(path: &Path) -> PathBuf {
+    let mut clean = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => {
+                clean.pop();
+            }
+            Component::CurDir => {}
+            Component::RootDir | Component::Prefix(_) | Component::Normal(_) => {
+                clean.push(component)
+            }
+        }
+    }
+    clean
+}
