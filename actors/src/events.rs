@@ -8,6 +8,7 @@
 //! Reasons and wording are upstream's: pkg/kubelet/events/event.go (1.36).
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kernel::{Actor, Addr, Context, Exit, Reply};
@@ -20,6 +21,9 @@ const RING: usize = 1024;
 const FOLLOWERS_LAG: usize = 512;
 /// Room for one event from each of 1,000 pods starting at once, twice.
 pub const MAILBOX: usize = 2048;
+
+/// The recorder answers from memory.
+const LIST_WITHIN: Duration = Duration::from_secs(1);
 
 /// What the recorder is told.
 #[derive(Debug, strum::IntoStaticStr)]
@@ -160,6 +164,14 @@ impl Recorder {
         Recorder { events }
     }
 
+    /// The kept events about one object, oldest first; none if the recorder does not answer.
+    pub async fn about(&self, uid: &str) -> Vec<Event> {
+        let list = self.events.ask(LIST_WITHIN, |reply| Msg::List { reply });
+        let mut events = list.await.unwrap_or_default();
+        events.retain(|event| event.object.uid == uid);
+        events
+    }
+
     /// Records that this happened now.
     pub fn record(&self, now: Timestamp, r#type: Type, object: Object, reason: &str, message: String) {
         tracing::info!(kind = %object.kind, namespace = %object.namespace, name = %object.name, reason, "{message}");
@@ -180,8 +192,6 @@ impl Recorder {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use kernel::{ChildSpec, Intensity, Supervisor, testing};
 
     use super::*;

@@ -1,6 +1,8 @@
 //! Rigs and doubles that stand around the agent in tests: nothing here ships.
 
+pub mod agent;
 pub mod containerd;
+pub mod http;
 pub mod images;
 pub mod pods;
 pub mod registry;

@@ -109,13 +109,18 @@ impl Workers {
         running.map(|(uid, _)| uid.clone()).collect()
     }
 
-    /// The worker of the pod of this UID, namespace/name or name.
+    /// The worker of the pod of this UID, namespace/name or name; a static pod's name also without the
+    /// node's, as its manifest has it.
     pub(super) fn find(&self, wanted: &str) -> Option<Addr<worker::Msg>> {
         let list = self.list.borrow();
         let by_name = || {
             list.values().find(|worker| {
-                let name = full_name(worker.desired.borrow().pod());
-                name == wanted || name.split_once('/').is_some_and(|(_, name)| name == wanted)
+                let desired = worker.desired.borrow();
+                let name = full_name(desired.pod());
+                let node = desired.pod().spec.as_ref().and_then(|spec| spec.node_name.clone());
+                let own = name.strip_suffix(&format!("-{}", node.unwrap_or_default()));
+                let named = |full: &str| full == wanted || full.split_once('/').is_some_and(|(_, name)| name == wanted);
+                named(&name) || own.is_some_and(named)
             })
         };
         let worker = list.get(&PodUid::from(wanted)).or_else(by_name)?;

@@ -183,7 +183,7 @@ impl Actor for Worker {
             Msg::Removed(result) => self.removed(result, ctx),
             Msg::Retry => self.advance(ctx),
             Msg::Publish => self.publish_again(),
-            Msg::Why { reply } => self.explain(reply),
+            Msg::Why { reply } => self.explain(reply).await,
         }
     }
 
@@ -546,8 +546,15 @@ impl Worker {
         self.retry = Some(ctx.after(wait, Msg::Retry));
     }
 
-    fn explain(&mut self, reply: Reply<Explanation>) -> Result<(), Exit> {
-        reply.send(self.whys.explain(self.pod_name(), self.stage, self.status.as_deref()));
+    async fn explain(&self, reply: Reply<Explanation>) -> Result<(), Exit> {
+        let events = self.peers.recorder.about(self.uid.as_str()).await;
+        reply.send(Explanation {
+            pod: self.pod_name(),
+            stage: format!("{:?}", self.stage),
+            phase: self.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default(),
+            containers: self.status.as_deref().map(why::containers).unwrap_or_default(),
+            lines: self.whys.lines_with(events),
+        });
         Ok(())
     }
 

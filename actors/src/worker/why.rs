@@ -8,8 +8,7 @@ use logic::pod::PodView;
 use logic::types::{Weight, Why};
 use serde::{Deserialize, Serialize};
 
-use super::Stage;
-use crate::events::{Object, Recorder, Type};
+use crate::events::{Event, Object, Recorder, Type};
 
 /// Lines kept a pod: a crash loop's last hour, under 10 KiB.
 const KEPT: usize = 40;
@@ -42,20 +41,21 @@ pub(super) struct Whys {
 }
 
 impl Whys {
-    /// Notes the reasons of a plan. One that the plan before had too is no news.
+    /// Takes the reasons of a plan: notes are kept here, the rest are events. One that the plan before had
+    /// too is no news.
     pub(super) fn tell(&mut self, pod: &Pod, whys: &[Why], now: Timestamp, recorder: &Recorder) {
         let current = std::mem::replace(&mut self.current, whys.to_vec());
         for why in whys.iter().filter(|why| !current.contains(why)) {
             let r#type = match why.weight {
-                Weight::Note => None,
-                Weight::Normal => Some(Type::Normal),
-                Weight::Warning => Some(Type::Warning),
+                Weight::Note => {
+                    self.note(why, now);
+                    continue;
+                }
+                Weight::Normal => Type::Normal,
+                Weight::Warning => Type::Warning,
             };
-            if let Some(r#type) = r#type {
-                let object = object(pod, why.object.as_deref());
-                recorder.record(now, r#type, object, &why.reason, why.message.clone());
-            }
-            self.note(why, now);
+            let object = object(pod, why.object.as_deref());
+            recorder.record(now, r#type, object, &why.reason, why.message.clone());
         }
     }
 
@@ -76,20 +76,34 @@ impl Whys {
         });
     }
 
-    pub(super) fn explain(&self, pod: String, stage: Stage, status: Option<&PodStatus>) -> Explanation {
+    /// The notes and the events, in the order of time.
+    pub(super) fn lines_with(&self, events: Vec<Event>) -> Vec<Line> {
         let mut lines: Vec<Line> = self.lines.iter().cloned().collect();
+        lines.extend(events.into_iter().map(line));
         lines.sort_by_key(|line| line.last);
-        Explanation {
-            pod,
-            stage: format!("{stage:?}"),
-            phase: status.and_then(|status| status.phase.clone()).unwrap_or_default(),
-            containers: status.map(containers).unwrap_or_default(),
-            lines,
-        }
+        lines
     }
 }
 
-fn containers(status: &PodStatus) -> Vec<(String, String)> {
+fn line(event: Event) -> Line {
+    let container = event.object.field_path.split_once('{').map(|(_, name)| name.trim_end_matches('}').to_owned());
+    Line {
+        first: event.first_seen,
+        last: event.last_seen,
+        count: event.count,
+        why: Why {
+            object: container,
+            weight: match event.r#type {
+                Type::Normal => Weight::Normal,
+                Type::Warning => Weight::Warning,
+            },
+            reason: event.reason,
+            message: event.message,
+        },
+    }
+}
+
+pub(super) fn containers(status: &PodStatus) -> Vec<(String, String)> {
     let init = status.init_container_statuses.iter().flatten();
     let all = init.chain(status.container_statuses.iter().flatten());
     let line = |status: &k8s_openapi::api::core::v1::ContainerStatus| {

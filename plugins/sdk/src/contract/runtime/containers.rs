@@ -7,7 +7,7 @@ use proto::cri::{
 };
 use tonic::Code;
 
-use super::super::{Checked, Stop, holds, refused, same};
+use super::super::{Checked, gone, holds, refused, same};
 use super::Check;
 use super::case::{Case, EXIT_SEVEN, SLEEP, Sandbox, creation, words};
 
@@ -341,11 +341,7 @@ async fn removed(case: &mut Case) -> Checked {
         })
         .await?;
     same("number listed", left.len(), 0)?;
-    // Older runtimes say NotFound when what is gone is to be stopped, newer ones are content.
-    match case.stop(&id, 0).await {
-        Err(status) if status.code() != Code::NotFound => Err(Stop::from(status)),
-        Ok(()) | Err(_) => Ok(()),
-    }
+    gone(case.stop(&id, 0).await)
 }
 
 async fn removed_running(case: &mut Case) -> Checked {

@@ -1,0 +1,240 @@
+//! How a node is described before it starts: its runtime, its configuration, its first manifests.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use super::{NODE_NAME, Node, program};
+use crate::containerd::Containerd;
+use crate::images;
+
+/// Which runtime the node has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Runtime {
+    /// `runtime-fake`, managed, with the standard images.
+    Fake,
+    /// `runtime-containerd`, managed, before the containerd of this endpoint.
+    Containerd(String),
+    /// This endpoint itself: an external plugin.
+    Plain(String),
+}
+
+impl From<&Containerd> for Runtime {
+    fn from(rig: &Containerd) -> Self {
+        Runtime::Containerd(rig.endpoint())
+    }
+}
+
+/// A node to be.
+#[derive(Debug)]
+pub struct Builder {
+    runtime: Runtime,
+    dir: Option<PathBuf>,
+    config: Value,
+    fake: Value,
+    flags: Vec<String>,
+    environment: Vec<(String, String)>,
+    manifests: Vec<(String, String)>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        let images = [
+            images::PAUSE,
+            images::BUSYBOX_IMAGE,
+            "localhost/busybox:latest",
+        ];
+        Self {
+            runtime: Runtime::Fake,
+            dir: None,
+            config: json!({}),
+            fake: json!({ "images": images }),
+            flags: Vec::new(),
+            environment: Vec::new(),
+            manifests: Vec::new(),
+        }
+    }
+}
+
+impl Builder {
+    /// Takes this runtime instead of the fake one.
+    #[must_use]
+    pub fn runtime(mut self, runtime: impl Into<Runtime>) -> Self {
+        self.runtime = runtime.into();
+        self
+    }
+
+    /// Takes this folder, which stays, instead of a temporary one.
+    #[must_use]
+    pub fn at(mut self, dir: &Path) -> Self {
+        self.dir = Some(dir.to_owned());
+        self
+    }
+
+    /// Sets fields of the KubeletConfiguration.
+    #[must_use]
+    pub fn config(mut self, fields: &Value) -> Self {
+        merge(&mut self.config, fields);
+        self
+    }
+
+    /// Sets fields of the fake runtime's own configuration.
+    #[must_use]
+    pub fn fake(mut self, fields: &Value) -> Self {
+        merge(&mut self.fake, fields);
+        self
+    }
+
+    /// Adds a flag to the agent's command line.
+    #[must_use]
+    pub fn flag(mut self, flag: impl Into<String>) -> Self {
+        self.flags.push(flag.into());
+        self
+    }
+
+    /// Sets a variable of the agent's environment.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Lets actors be broken on purpose, by `POST /faults`.
+    #[must_use]
+    pub fn with_faults(self) -> Self {
+        self.environment("OXLET_FAULT_INJECTION", "1")
+    }
+
+    /// Puts a manifest into the folder before the agent starts.
+    #[must_use]
+    pub fn manifest(mut self, name: &str, text: &str) -> Self {
+        self.manifests.push((name.to_owned(), text.to_owned()));
+        self
+    }
+
+    /// Writes everything down without starting anything.
+    pub fn prepare(self) -> Result<Node> {
+        let (dir, temporary) = match &self.dir {
+            Some(dir) => (dir.clone(), None),
+            None => {
+                let temporary = tempfile::Builder::new().prefix("oxlet-").tempdir()?;
+                (temporary.path().to_owned(), Some(temporary))
+            }
+        };
+        for folder in ["manifests", "logs", "root"] {
+            fs::create_dir_all(dir.join(folder))?;
+        }
+        let dir = dir.canonicalize()?;
+        let (healthz_port, read_only_port) = (free_port()?, free_port()?);
+        let mut config = configuration(&dir, healthz_port, read_only_port);
+        if let Runtime::Plain(endpoint) = &self.runtime {
+            config["containerRuntimeEndpoint"] = json!(endpoint);
+        }
+        merge(&mut config, &self.config);
+        fs::write(dir.join("config.yaml"), format!("{config:#}"))?;
+        let mut command = vec![
+            program("oxlet")?.display().to_string(),
+            format!("--config={}", dir.join("config.yaml").display()),
+            format!("--root-dir={}", dir.join("root").display()),
+            format!("--admin-socket={}", dir.join("admin.sock").display()),
+            format!("--hostname-override={NODE_NAME}"),
+        ];
+        if let Some(plugins) = self.plugins() {
+            let file = dir.join("plugins.yaml");
+            fs::write(&file, format!("{plugins:#}"))?;
+            command.push(format!("--plugins={}", file.display()));
+        }
+        command.extend(self.flags);
+        let node = Node {
+            dir,
+            temporary,
+            command,
+            environment: self.environment,
+            healthz_port,
+            read_only_port,
+            agent: None,
+        };
+        for (name, text) in &self.manifests {
+            node.drop_manifest(name, text)?;
+        }
+        Ok(node)
+    }
+
+    /// Starts the agent and waits until it is healthy.
+    pub async fn start(self) -> Result<Node> {
+        let mut node = self.prepare()?;
+        node.begin().await.context("the agent does not start")?;
+        Ok(node)
+    }
+
+    /// A second fake runtime is declared beside each, to be swapped for.
+    fn plugins(&self) -> Option<Value> {
+        let fake = |name: &str| json!({ "name": name, "kind": "runtime", "command": "runtime-fake", "configuration": self.fake });
+        let (runtime, plugins) = match &self.runtime {
+            Runtime::Plain(_) => return None,
+            Runtime::Fake => ("fake", vec![fake("fake"), fake("other")]),
+            Runtime::Containerd(endpoint) => {
+                let containerd = |name: &str| {
+                    json!({
+                        "name": name,
+                        "kind": "runtime",
+                        "command": "runtime-containerd",
+                        "configuration": { "endpoint": endpoint },
+                    })
+                };
+                ("containerd", vec![containerd("containerd"), containerd("other")])
+            }
+        };
+        Some(json!({
+            "apiVersion": "oxlet.dev/v1alpha1",
+            "kind": "PluginConfiguration",
+            "runtime": runtime,
+            "plugins": plugins,
+        }))
+    }
+}
+
+fn configuration(dir: &Path, healthz_port: u16, read_only_port: u16) -> Value {
+    json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "staticPodPath": dir.join("manifests"),
+        "podLogsDir": dir.join("logs"),
+        "address": "127.0.0.1",
+        "healthzPort": healthz_port,
+        "readOnlyPort": read_only_port,
+        "failCgroupV1": false,
+        "serializeImagePulls": false,
+    })
+}
+
+/// Objects are merged by their fields; everything else is replaced.
+fn merge(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (field, value) in from {
+                merge(into.entry(field.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => into.clone_from(from),
+    }
+}
+
+/// Finds a port below those that the system hands out for outgoing connections, so that none of these
+/// takes it before the agent does.
+fn free_port() -> Result<u16> {
+    static TURN: AtomicU16 = AtomicU16::new(0);
+    let process = u16::try_from(std::process::id() % 1000)?;
+    for _ in 0..1000 {
+        let turn = TURN.fetch_add(1, Ordering::Relaxed);
+        let port = 20_000 + (process * 10 + turn) % 12_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    anyhow::bail!("no free port between 20000 and 32000")
+}

@@ -1,0 +1,48 @@
+//! Takes away what a node leaves outside of its folder: plugin processes, links to logs.
+//!
+//! Nothing here fails: what cannot be removed is reported on standard error and the rest goes on.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// Where the links for log collectors are; upstream has no setting for it.
+const LINKS: &str = "/var/log/containers";
+
+/// Ends the plugins of the agent with this root folder, and removes the links to its logs.
+pub(super) fn remove(root: &Path, logs: &Path) {
+    for pid in plugins(root) {
+        // Ended by itself meanwhile, perhaps: a plugin does not outlive its agent.
+        drop(kill(pid, Signal::SIGKILL));
+    }
+    let Ok(links) = fs::read_dir(LINKS) else {
+        return;
+    };
+    for link in links.filter_map(|entry| Some(entry.ok()?.path())) {
+        if fs::read_link(&link).is_ok_and(|target| target.starts_with(logs))
+            && let Err(error) = fs::remove_file(&link)
+        {
+            eprintln!("agent rig: {} is not removed: {error}", link.display());
+        }
+    }
+}
+
+/// The plugin processes of the agent with this root folder, by what their environment says: a killed agent's, too.
+pub(super) fn plugins(root: &Path) -> Vec<Pid> {
+    let mut wanted = b"OXLET_PLUGIN_DIR=".to_vec();
+    wanted.extend_from_slice(root.as_os_str().as_bytes());
+    wanted.push(b'/');
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let numbered = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let ours = |pid: &i32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let mut variables = environment.split(|byte| *byte == 0);
+        variables.any(|variable| variable.starts_with(&wanted))
+    };
+    numbered.filter(ours).map(Pid::from_raw).collect()
+}

@@ -1,0 +1,371 @@
+//! The agent as a real process, in a folder of its own, on ports of its own, over any runtime.
+//!
+//! Whatever a test does, panics included, [`Drop`] ends the agent and the plugin processes that it started,
+//! and takes away what they left outside of the folder. When a test panics, the end of the agent's log is
+//! printed.
+
+mod builder;
+mod leftovers;
+mod runtime;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use hyper::Method;
+use k8s_openapi::List;
+use k8s_openapi::api::core::v1::Pod;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+pub use self::builder::{Builder, Runtime};
+pub use self::runtime::Cri;
+use crate::{http, wait_until};
+
+/// The node's name, which upstream appends to the names of static pods.
+pub const NODE_NAME: &str = "node";
+/// A debug build on a busy machine.
+const START_WITHIN: Duration = Duration::from_secs(30);
+const END_WITHIN: Duration = Duration::from_secs(30);
+/// How much of the log a failed test shows.
+const SHOWN_LINES: usize = 250;
+
+/// A node: the agent's process and everything that it owns.
+#[derive(Debug)]
+pub struct Node {
+    dir: PathBuf,
+    temporary: Option<TempDir>,
+    command: Vec<String>,
+    environment: Vec<(String, String)>,
+    healthz_port: u16,
+    read_only_port: u16,
+    agent: Option<Child>,
+}
+
+impl Node {
+    /// Begins to describe a node.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Returns the folder with everything of this node.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Returns the folder of the static manifests.
+    pub fn manifests(&self) -> PathBuf {
+        self.dir.join("manifests")
+    }
+
+    /// Returns the folder of the pods' logs (`podLogsDir`).
+    pub fn pod_logs(&self) -> PathBuf {
+        self.dir.join("logs")
+    }
+
+    /// Returns the agent's own folder (`--root-dir`).
+    pub fn root(&self) -> PathBuf {
+        self.dir.join("root")
+    }
+
+    /// Returns the socket that `oxctl` speaks to.
+    pub fn admin_socket(&self) -> PathBuf {
+        self.dir.join("admin.sock")
+    }
+
+    /// Returns the command line that the agent is started with.
+    pub fn command(&self) -> &[String] {
+        &self.command
+    }
+
+    /// Returns the port of `/pods`.
+    pub fn read_only_port(&self) -> u16 {
+        self.read_only_port
+    }
+
+    /// Returns the agent's process id; none while it does not run.
+    pub fn pid(&self) -> Option<u32> {
+        self.agent.as_ref().map(Child::id)
+    }
+
+    /// Returns what the agent has logged in all its lives.
+    pub fn log(&self) -> String {
+        let bytes = fs::read(self.dir.join("oxlet.log")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Starts the agent and waits until it is healthy; returns how long that took.
+    pub async fn begin(&mut self) -> Result<Duration> {
+        ensure!(self.agent.is_none(), "the agent runs already");
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.dir.join("oxlet.log"))?;
+        let (program, arguments) = self.command.split_first().context("no command")?;
+        let began = Instant::now();
+        let agent = Command::new(program)
+            .args(arguments)
+            .envs(self.environment.iter().cloned())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot start {program}"))?;
+        self.agent = Some(agent);
+        let healthy = wait_until(START_WITHIN, "the agent is healthy", async || {
+            self.has_ended() || self.is_healthy().await
+        });
+        healthy.await?;
+        let took = began.elapsed();
+        if let Some(status) = self.ended()? {
+            bail!("the agent ended at its start: {status}\n{}", self.log_tail());
+        }
+        // A port can be lost to a stranger, who would answer in the agent's place.
+        let version = self.admin("/version").await?;
+        let answering = version["pid"].as_u64();
+        ensure!(
+            answering == self.pid().map(u64::from),
+            "another agent answers: {version}"
+        );
+        Ok(took)
+    }
+
+    /// Whether `/healthz` says so.
+    pub async fn is_healthy(&self) -> bool {
+        let answer = http::get(self.healthz_port, "/healthz").await;
+        answer.is_ok_and(|answer| answer.status == 200)
+    }
+
+    /// Ends the agent with SIGKILL; its plugins find out by themselves.
+    pub fn kill9(&mut self) -> Result<()> {
+        if let Some(mut agent) = self.agent.take() {
+            agent.kill()?;
+            agent.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the agent with SIGTERM, as systemd does; pods go on.
+    pub async fn terminate(&mut self) -> Result<ExitStatus> {
+        let agent = self.agent.as_ref().context("the agent does not run")?;
+        kill(Pid::from_raw(i32::try_from(agent.id())?), Signal::SIGTERM)?;
+        let mut status = None;
+        wait_until(END_WITHIN, "the agent ends", async || {
+            status = self.ended().ok().flatten();
+            status.is_some()
+        })
+        .await?;
+        self.agent = None;
+        status.context("no exit status")
+    }
+
+    /// Ends the agent and starts it again; returns how long its start took.
+    pub async fn restart(&mut self) -> Result<Duration> {
+        self.terminate().await?;
+        self.begin().await
+    }
+
+    /// Puts a manifest into the folder, whole from the first moment on.
+    pub fn drop_manifest(&self, name: &str, text: &str) -> Result<()> {
+        let draft = self.dir.join(format!("draft-{name}"));
+        fs::write(&draft, text)?;
+        fs::rename(&draft, self.manifests().join(name))?;
+        Ok(())
+    }
+
+    /// Removes a manifest from the folder.
+    pub fn remove_manifest(&self, name: &str) -> Result<()> {
+        fs::remove_file(self.manifests().join(name)).with_context(|| format!("no manifest {name}"))
+    }
+
+    /// Returns every pod of the node, as the read-only port shows them.
+    pub async fn pods(&self) -> Result<Vec<Pod>> {
+        let answer = http::get(self.read_only_port, "/pods").await?;
+        ensure!(
+            answer.status == 200,
+            "/pods: {} {}",
+            answer.status,
+            answer.text()
+        );
+        let list: List<Pod> = serde_json::from_slice(&answer.body).context("/pods is no list")?;
+        Ok(list.items)
+    }
+
+    /// Returns the pod that a static manifest of this name has become, if it is there.
+    pub async fn pod(&self, name: &str) -> Result<Option<Pod>> {
+        let full = format!("{name}-{NODE_NAME}");
+        let pods = self.pods().await?;
+        Ok(pods
+            .into_iter()
+            .find(|pod| pod.metadata.name.as_deref() == Some(&full)))
+    }
+
+    /// Waits until the pod satisfies; returns it as it was then. The error shows it as it was last.
+    pub async fn until(
+        &self,
+        name: &str,
+        within: Duration,
+        what: &str,
+        holds: impl Fn(&Pod) -> bool,
+    ) -> Result<Pod> {
+        let mut last = None;
+        let waited = wait_until(within, &format!("pod {name} {what}"), async || {
+            last = self.pod(name).await.ok().flatten().or(last.take());
+            last.as_ref().is_some_and(&holds)
+        })
+        .await;
+        match (waited, last) {
+            (Ok(()), Some(pod)) => Ok(pod),
+            (waited, last) => {
+                let status = last.and_then(|pod| pod.status);
+                let shown = serde_json::to_string_pretty(&status).unwrap_or_default();
+                waited.with_context(|| format!("its status: {shown}"))?;
+                bail!("pod {name} was never there")
+            }
+        }
+    }
+
+    /// Waits until the node does not know the pod any more.
+    pub async fn until_gone(&self, name: &str, within: Duration) -> Result<()> {
+        wait_until(within, &format!("pod {name} is gone"), async || {
+            matches!(self.pod(name).await, Ok(None))
+        })
+        .await
+    }
+
+    /// Asks the admin socket.
+    pub async fn admin(&self, path: &str) -> Result<Value> {
+        self.admin_with(Method::GET, path).await
+    }
+
+    /// Gives an order over the admin socket.
+    pub async fn order(&self, path: &str) -> Result<Value> {
+        self.admin_with(Method::POST, path).await
+    }
+
+    async fn admin_with(&self, method: Method, path: &str) -> Result<Value> {
+        let answer = http::ask_socket(&self.admin_socket(), method, path).await?;
+        ensure!(
+            answer.status == 200,
+            "{path}: {} {}",
+            answer.status,
+            answer.text()
+        );
+        serde_json::from_slice(&answer.body).with_context(|| format!("{path} is no JSON"))
+    }
+
+    /// Runs `oxctl` against this node; returns what it prints.
+    pub async fn oxctl(&self, arguments: &[&str]) -> Result<String> {
+        let output = tokio::process::Command::new(program("oxctl")?)
+            .arg("--socket")
+            .arg(self.admin_socket())
+            .args(arguments)
+            .output()
+            .await?;
+        ensure!(
+            output.status.success(),
+            "oxctl {}: {}",
+            arguments.join(" "),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Returns the runtime plugin as the agent shows it: `state`, `pid`, `socket`, `generation`, `restarts`.
+    pub async fn plugin(&self) -> Result<Value> {
+        let plugins = self.admin("/plugins").await?;
+        plugins.get(0).cloned().context("the agent has no plugin")
+    }
+
+    /// Returns the process id of the runtime plugin, if one runs.
+    pub async fn plugin_pid(&self) -> Result<Option<u32>> {
+        let pid = self.plugin().await?["pid"].as_u64();
+        Ok(pid.and_then(|pid| u32::try_from(pid).ok()))
+    }
+
+    /// Kills the runtime plugin's process, whichever it is now; returns whether there was one.
+    pub fn kill_plugin(&self) -> bool {
+        let pids = leftovers::plugins(&self.root());
+        // Gone meanwhile is as good.
+        pids.into_iter()
+            .filter(|pid| kill(*pid, Signal::SIGKILL).is_ok())
+            .count()
+            > 0
+    }
+
+    /// Connects to the runtime through its plugin's socket.
+    pub async fn cri(&self) -> Result<Cri> {
+        let plugin = self.plugin().await?;
+        let socket = plugin["socket"].as_str().context("the plugin has no socket")?;
+        Ok(Cri::connect(Path::new(socket)))
+    }
+
+    /// Waits until nothing of the node is in a state of change: the runtime answers through the plugin.
+    pub async fn until_plugin_ready(&self, within: Duration) -> Result<()> {
+        wait_until(within, "the runtime plugin is ready", async || {
+            self.plugin()
+                .await
+                .is_ok_and(|plugin| plugin["state"] == "Ready")
+        })
+        .await
+    }
+
+    fn has_ended(&mut self) -> bool {
+        !matches!(self.ended(), Ok(None))
+    }
+
+    fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        let Some(agent) = &mut self.agent else {
+            bail!("the agent was not started");
+        };
+        Ok(agent.try_wait()?)
+    }
+
+    fn log_tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!(
+                "--- the end of the agent's log ({}) ---\n{}\n---",
+                self.dir.display(),
+                self.log_tail()
+            );
+        }
+        if let Err(error) = self.kill9() {
+            eprintln!("agent rig: the agent is not ended: {error}");
+        }
+        leftovers::remove(&self.root(), &self.pod_logs());
+        if let Some(dir) = self.temporary.take()
+            && let Err(error) = dir.close()
+        {
+            eprintln!("agent rig: {error}");
+        }
+    }
+}
+
+/// Finds a program of this workspace beside the running one.
+pub fn program(name: &str) -> Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let mut folder = own.parent().context("a program without a folder")?;
+    if folder.ends_with("deps") {
+        folder = folder.parent().unwrap_or(folder);
+    }
+    let path = folder.join(name);
+    ensure!(
+        path.exists(),
+        "{} is not built: run `cargo build --workspace --bins` first",
+        path.display()
+    );
+    Ok(path)
+}
