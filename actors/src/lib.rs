@@ -7,6 +7,7 @@ pub mod tree;
 
 pub mod directory;
 pub mod events;
+pub mod eviction;
 pub mod images;
 pub mod logging;
 pub mod pleg;
@@ -16,6 +17,7 @@ pub mod serving;
 pub mod settings;
 pub mod sources;
 pub mod status;
+pub mod usage;
 pub mod worker;
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ use config::{NodeConfig, PluginStart};
 use kernel::plugin::{Declaration, Kind, Start};
 use logic::backoff::BackoffPolicy;
 use logic::dns::Dns;
+use logic::pressure::{Limit, Signal, Threshold};
+use logic::quantity::Quantity;
 use logic::sandbox::{NodePolicy, Seccomp};
 
 use crate::directory::Source;
@@ -32,6 +34,7 @@ pub struct Settings {
     /// Pulls at a time; none for no limit.
     pub pulls: Option<usize>,
     pub sources: BTreeSet<Source>,
+    pub eviction: logic::eviction::Policy,
     /// The agent's own folder: checkpoints and plugins.
     pub folder: PathBuf,
     pub healthz: Option<SocketAddr>,
@@ -63,6 +66,7 @@ impl Settings {
             runtime_within: kubelet.runtime_request_timeout.into(),
             pulls: pulls(kubelet.serialize_image_pulls, kubelet.max_parallel_image_pulls),
             sources,
+            eviction: eviction(kubelet),
             folder,
             healthz: address(&kubelet.healthz_bind_address, kubelet.healthz_port),
             read_only: address(&kubelet.address, kubelet.read_only_port),
@@ -125,6 +129,44 @@ fn backoff(max: Option<Duration>) -> BackoffPolicy {
         max,
         ..default
     }
+}
+
+/// The thresholds that this version acts on; the file's validation has read the quantities before.
+fn eviction(kubelet: &config::KubeletConfiguration) -> logic::eviction::Policy {
+    const SIGNAL: &str = "memory.available";
+    let reclaim = kubelet.eviction_minimum_reclaim.get(SIGNAL).and_then(|text| limit(text));
+    let threshold = |text: &String, grace| {
+        Some(Threshold {
+            signal: Signal::MemoryAvailable,
+            grace,
+            limit: limit(text)?,
+            min_reclaim: reclaim.unwrap_or(Limit::Amount(0)),
+        })
+    };
+    let hard = kubelet.eviction_hard.iter().flatten().filter(|(signal, _)| *signal == SIGNAL);
+    let hard = hard.filter_map(|(_, text)| threshold(text, Duration::ZERO));
+    let soft = kubelet.eviction_soft.get(SIGNAL).and_then(|text| {
+        let grace: config::GoDuration = kubelet.eviction_soft_grace_period.get(SIGNAL)?.parse().ok()?;
+        threshold(text, grace.into())
+    });
+    logic::eviction::Policy {
+        pressure: logic::pressure::Policy {
+            thresholds: hard.chain(soft).collect(),
+            transition: kubelet.eviction_pressure_transition_period.into(),
+        },
+        max_pod_grace: Duration::from_secs(u64::try_from(kubelet.eviction_max_pod_grace_period).unwrap_or(0)),
+    }
+}
+
+/// A quantity, or a share such as `10%`.
+fn limit(text: &str) -> Option<Limit> {
+    if let Some(percent) = text.strip_suffix('%') {
+        let share: f64 = percent.parse().ok()?;
+        // Millionths of at most a hundred percent: the cast loses nothing.
+        return (0.0..=100.0).contains(&share).then(|| Limit::PerMillion((share * 10_000.0) as u32));
+    }
+    let bytes = Quantity::parse(text).ok()?.value();
+    u64::try_from(bytes).ok().map(Limit::Amount)
 }
 
 fn node_policy(config: &NodeConfig) -> NodePolicy {

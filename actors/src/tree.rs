@@ -14,6 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::directory::{self, Directory, Source, Workers};
 use crate::events::{self, Events, Recorder};
+use crate::eviction::{self, Eviction};
 use crate::images::{self, Images};
 use crate::pleg::{self, Pleg};
 use crate::records::{self, Records};
@@ -26,6 +27,7 @@ use crate::settings::{RUNTIME, Settings};
 use crate::sources::file::{self, Files};
 use crate::sources::http::{self, Url};
 use crate::status::{self, Statuses};
+use crate::usage::Sampler;
 use crate::worker::{Peers, Rules};
 
 /// A manager that fails more often than this is degraded: shown, and tried again at leisure.
@@ -53,8 +55,9 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let root = Supervisor::root("oxlet", PATIENCE);
     let (line, hosts) = plugins(&root, &settings);
     let runtime = Runtime::new(line, settings.runtime_within);
-    let node = pods(&root, runtime, settings.rules(), &settings.folder, settings.pulls, &settings.sources);
+    let node = pods(&root, runtime.clone(), settings.rules(), &settings.folder, settings.pulls, &settings.sources);
     sources(&node, &settings);
+    resources(&node, runtime, &settings);
     serving(&node, hosts, &settings);
 
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -161,6 +164,18 @@ fn sources(node: &Node, settings: &Settings) {
             Url::new(url.as_str(), &headers, period, name.clone(), directory.clone(), recorder.clone())
         });
     }
+}
+
+/// Who keeps the node alive.
+fn resources(node: &Node, runtime: Runtime, settings: &Settings) {
+    let resources = node.root.supervisor("resources", Strategy::OneForOne, PATIENCE);
+    let (_, port) = mailbox(eviction::MAILBOX);
+    let sampler = Sampler::new(runtime, node.directory.clone());
+    let (policy, name) = (settings.eviction.clone(), settings.config.node_name.clone());
+    let (directory, recorder) = (node.directory.clone(), node.recorder.clone());
+    resources.spawn(ChildSpec::permanent("eviction"), port, move || {
+        Eviction::new(policy.clone(), sampler.clone(), directory.clone(), recorder.clone(), name.clone())
+    });
 }
 
 /// Who answers the outside.

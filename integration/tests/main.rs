@@ -7,9 +7,11 @@
 )]
 
 mod suite {
+    mod pods;
     mod runtime_contract;
     mod runtime_events;
     mod runtime_rig;
+    mod world;
 }
 
 /// A module file that is not listed above would silently test nothing.

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Addr, Context, Exit, Reply};
+use logic::eviction::Eviction;
 use logic::types::{PodUid, RuntimePod};
 use serde::Serialize;
 
@@ -44,6 +45,8 @@ pub enum Msg {
     },
     /// Forgets a pod that its worker has ended, and lets whoever waited for its name begin.
     Finished { uid: PodUid },
+    /// Has the pod's worker fail it by decree.
+    Evict(Box<Eviction>),
     /// Has every worker tell its pod's status again.
     Republish,
     /// Answers with every pod on the node, in the order of their names.
@@ -98,6 +101,7 @@ impl Actor for Directory {
             Msg::Observed(observed) => self.observed(observed),
             Msg::Relisted { pods, changed } => self.relisted(&pods, &changed),
             Msg::Finished { uid } => self.finished(&uid),
+            Msg::Evict(eviction) => self.evict(*eviction),
             Msg::Republish => self.republish(),
             Msg::Pods { reply } => reply.send(self.all()),
             Msg::Worker { pod, reply } => reply.send(self.workers.find(&pod)),
@@ -213,6 +217,11 @@ impl Directory {
         for (uid, pod) in self.claims.release(uid, &full_name(&pod)) {
             self.desire(uid, pod);
         }
+    }
+
+    fn evict(&mut self, eviction: Eviction) {
+        let Eviction { uid, failure, grace, .. } = eviction;
+        self.workers.tell(&uid, worker::Msg::Fail { failure, grace });
     }
 
     fn republish(&mut self) {

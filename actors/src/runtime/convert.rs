@@ -12,6 +12,7 @@ use logic::types::{Container, ContainerState, PodUid, RuntimePod, Sandbox, Sandb
 use proto::cri;
 
 use super::Image;
+use crate::usage::MemoryUse;
 
 type Words = BTreeMap<String, String>;
 
@@ -348,6 +349,20 @@ pub(super) fn event(event: cri::ContainerEventResponse) -> Option<(RuntimePod, O
         (pod.uid, pod.name, pod.namespace) = (owner.uid, owner.name, owner.namespace);
     }
     (!pod.uid.is_empty()).then_some((pod, removed))
+}
+
+/// What no kubelet made is left out.
+pub(super) fn memory_use(stats: Vec<cri::ContainerStats>) -> MemoryUse {
+    let mut usage = MemoryUse::new();
+    for stats in stats {
+        let labels = ordered(&stats.attributes.unwrap_or_default().labels);
+        let working_set = stats.memory.and_then(|memory| memory.working_set_bytes);
+        if let (Some(owner), Some(name)) = (labels::owner(&labels), labels.get(labels::CONTAINER_NAME)) {
+            let bytes = working_set.map_or(0, |bytes| bytes.value);
+            usage.entry(owner.uid).or_default().insert(name.clone(), bytes);
+        }
+    }
+    usage
 }
 
 fn sandbox_state(state: i32) -> SandboxState {

@@ -10,6 +10,7 @@ use tonic::Streaming;
 
 use super::{Runtime, RuntimeError, convert, malformed, runtime};
 use crate::pleg::Observed;
+use crate::usage::MemoryUse;
 
 impl Runtime {
     /// Everything that exists of one pod, with every detail.
@@ -42,6 +43,14 @@ impl Runtime {
             pod.sort();
         }
         Ok(pods)
+    }
+
+    /// Memory in use, by pod and container.
+    pub async fn memory_use(&self) -> Result<MemoryUse, RuntimeError> {
+        let request = cri::ListContainerStatsRequest::default();
+        let method = async |channel, request| runtime(channel).list_container_stats(request).await;
+        let answer = self.idempotent("ListContainerStats", self.within, request, method).await?;
+        Ok(convert::memory_use(answer.stats))
     }
 
     /// The stream of container events, from now on.

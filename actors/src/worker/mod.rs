@@ -63,6 +63,8 @@ pub enum Msg {
     Observed(Box<pleg::Observed>),
     /// Looks at the runtime again: a relist saw a difference.
     Recheck,
+    /// Ends the pod as failed, within this grace.
+    Fail { failure: Failure, grace: Duration },
     /// Takes in everything that exists of the pod.
     Fetched(Box<Result<Fetched, RuntimeError>>),
     /// Takes in what came of a plan.
@@ -154,6 +156,8 @@ pub struct Worker {
     /// What is not tried again before its time: a container's name, or [`SANDBOX`].
     held: BTreeMap<String, Instant>,
     failure: Option<Failure>,
+    /// The grace of a pod that is failed by decree.
+    grace: Option<Duration>,
     status: Option<Arc<PodStatus>>,
     whys: Whys,
     retry: Option<TimerId>,
@@ -178,6 +182,7 @@ impl Actor for Worker {
             Msg::Wake => self.advance(ctx),
             Msg::Observed(observed) => self.observed(*observed, ctx),
             Msg::Recheck => self.recheck(ctx),
+            Msg::Fail { failure, grace } => self.fail(failure, grace, ctx),
             Msg::Fetched(answer) => self.fetched(*answer, ctx),
             Msg::Carried(report) => self.carried(*report, ctx),
             Msg::Removed(result) => self.removed(result, ctx),
@@ -216,6 +221,7 @@ impl Worker {
             problems: BTreeMap::new(),
             held: BTreeMap::new(),
             failure: None,
+            grace: None,
             status: None,
             whys: Whys::default(),
             retry: None,
@@ -255,6 +261,22 @@ impl Worker {
 
     fn recheck(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.stale = true;
+        self.advance(ctx)
+    }
+
+    fn fail(&mut self, failure: Failure, grace: Duration, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        if self.stage == Stage::Syncing {
+            let why = Why {
+                object: None,
+                weight: Weight::Warning,
+                reason: failure.reason.clone(),
+                message: failure.message.clone(),
+            };
+            let pod = self.wish.desired.borrow().pod().clone();
+            self.whys.tell(&pod, &[why], timestamp(ctx), &self.peers.recorder);
+            (self.failure, self.grace) = (Some(failure), Some(grace));
+            self.stage = Stage::Terminating;
+        }
         self.advance(ctx)
     }
 
@@ -412,7 +434,7 @@ impl Worker {
             self.publish(pod, &BTreeMap::new(), ctx);
             return;
         }
-        let plan = kill::termination_plan(Some(pod), seen.pod(), None);
+        let plan = kill::termination_plan(Some(pod), seen.pod(), self.grace);
         self.whys.tell(pod, &plan.why, timestamp(ctx), &self.peers.recorder);
         self.publish(pod, &BTreeMap::new(), ctx);
         if self.held.get(SANDBOX).is_some_and(|until| *until > ctx.now()) {

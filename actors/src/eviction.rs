@@ -1,0 +1,249 @@
+//! Keeps the node itself alive: when memory runs short, the pod that matters least has to go.
+//!
+//! - **Owns** which thresholds have been met, since when, and which pressures the node is under.
+//! - **Hears** its own ticks and the samples that they take.
+//! - **Tells** the directory whom to evict, and the recorder what ran short.
+//! - **Never** evicts a static, mirror or system-critical pod, nor a second pod before a fresh sample has
+//!   shown that the first was not enough.
+//!
+//! Upstream: pkg/kubelet/eviction/eviction_manager.go (1.36); the period is its `monitoringInterval`.
+//! Acts on `memory.available`; the other signals come with resource management. Decisions: `logic::eviction`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kernel::{Actor, Addr, Context, Exit};
+use logic::eviction::{self as decide, PodUsage, Policy};
+use logic::pressure::{Memory, Observations, Signal};
+use serde::Serialize;
+
+use crate::directory;
+use crate::events::{Object, Recorder, Type};
+use crate::usage::{self, Sampler};
+
+/// Its own ticks and samples: never more than one of each.
+pub const MAILBOX: usize = 8;
+/// Between samples.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// What the evictor is told.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Samples the node, and the pods if something runs short.
+    Tick,
+    /// Decides whether a pod has to go, and ticks again later.
+    Sampled(Box<Result<Sample, usage::SampleError>>),
+}
+
+/// The node and its pods at one moment.
+#[derive(Debug)]
+pub struct Sample {
+    pub observations: Observations,
+    pub pods: Vec<PodUsage>,
+}
+
+/// What runs short.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub pressures: BTreeSet<Signal>,
+    pub available: Observations,
+    pub evicted: u64,
+    pub last_error: Option<String>,
+}
+
+/// The evictor.
+#[derive(Debug)]
+pub struct Eviction {
+    policy: Policy,
+
+    sampler: Sampler,
+    directory: Addr<directory::Msg>,
+    recorder: Recorder,
+    node_name: String,
+
+    memory: Memory,
+    pressures: BTreeSet<Signal>,
+    available: Observations,
+    evicted: u64,
+    last_error: Option<String>,
+}
+
+impl Actor for Eviction {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        ctx.after(PERIOD, Msg::Tick);
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Tick => self.tick(ctx),
+            Msg::Sampled(answer) => self.sampled(*answer, ctx),
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            pressures: self.pressures.clone(),
+            available: self.available.clone(),
+            evicted: self.evicted,
+            last_error: self.last_error.clone(),
+        }
+    }
+}
+
+impl Eviction {
+    pub fn new(
+        policy: Policy,
+        sampler: Sampler,
+        directory: Addr<directory::Msg>,
+        recorder: Recorder,
+        node_name: String,
+    ) -> Self {
+        Eviction {
+            policy,
+            sampler,
+            directory,
+            recorder,
+            node_name,
+            memory: Memory::default(),
+            pressures: BTreeSet::new(),
+            available: Observations::new(),
+            evicted: 0,
+            last_error: None,
+        }
+    }
+
+    fn tick(&mut self, ctx: &mut Context<Msg>) {
+        let (sampler, thresholds) = (self.sampler.clone(), self.policy.pressure.thresholds.clone());
+        let unresolved = !self.memory.unresolved.is_empty();
+        ctx.run(async move {
+            let sample = sampler.sample(&thresholds, unresolved).await;
+            Msg::Sampled(Box::new(sample))
+        });
+    }
+
+    fn sampled(&mut self, answer: Result<Sample, usage::SampleError>, ctx: &mut Context<Msg>) {
+        match answer {
+            Ok(sample) => self.decide(sample, ctx),
+            Err(error) => {
+                tracing::warn!("the node cannot be sampled for eviction: {error}");
+                self.last_error = Some(error.to_string());
+            }
+        }
+        ctx.after(PERIOD, Msg::Tick);
+    }
+
+    fn decide(&mut self, sample: Sample, ctx: &mut Context<Msg>) {
+        let now = Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH);
+        let decision = decide::decide(now, &self.policy, &self.memory, &sample.observations, &sample.pods);
+        for signal in decision.pressures.difference(&self.pressures) {
+            let message = format!("Attempting to reclaim {}", signal.resource());
+            self.recorder.record(now, Type::Warning, self.node(), "EvictionThresholdMet", message);
+        }
+        if let Some(eviction) = decision.evict {
+            tracing::warn!(pod = %eviction.uid, "evicting: {}", eviction.failure.message);
+            let order = directory::Msg::Evict(Box::new(eviction));
+            match self.directory.tell(order) {
+                Ok(()) => self.evicted += 1,
+                Err(full) => tracing::warn!("not evicted now, the next sample decides again: {full}"),
+            }
+        }
+        self.last_error = None;
+        self.memory = decision.memory;
+        self.pressures = decision.pressures;
+        self.available = sample.observations;
+    }
+
+    fn node(&self) -> Object {
+        Object {
+            kind: "Node".to_owned(),
+            name: self.node_name.clone(),
+            uid: self.node_name.clone(),
+            ..Object::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kernel::testing::{pass, run_paused};
+    use kernel::{ChildSpec, mailbox};
+    use logic::pressure::{self, Limit, Threshold};
+
+    use super::*;
+    use crate::testing::{TestNode, pod};
+
+    /// Met whatever the machine has: less than all of its memory is available.
+    fn always_short() -> Policy {
+        let threshold = Threshold {
+            signal: Signal::MemoryAvailable,
+            grace: Duration::ZERO,
+            limit: Limit::PerMillion(1_000_000),
+            min_reclaim: Limit::Amount(0),
+        };
+        Policy {
+            pressure: pressure::Policy {
+                thresholds: [threshold].into(),
+                transition: Duration::from_secs(300),
+            },
+            max_pod_grace: Duration::ZERO,
+        }
+    }
+
+    fn spawn(node: &TestNode, policy: Policy) {
+        let (_, port) = mailbox(MAILBOX);
+        let sampler = Sampler::new(node.runtime.clone(), node.node.directory.clone());
+        let (directory, recorder) = (node.node.directory.clone(), node.node.recorder.clone());
+        node.node.root.spawn(ChildSpec::permanent("eviction"), port, move || {
+            Eviction::new(policy.clone(), sampler.clone(), directory.clone(), recorder.clone(), "node".into())
+        });
+    }
+
+    const GUEST: &str = "
+metadata: {name: guest}
+spec:
+  containers: [{name: app, image: localhost/busybox, command: [sleep, infinity]}]
+";
+    const STATIC: &str = "
+metadata: {name: static, annotations: {kubernetes.io/config.source: file}}
+spec:
+  containers: [{name: app, image: localhost/busybox, command: [sleep, infinity]}]
+";
+
+    #[test]
+    fn a_node_short_of_memory_evicts_its_guest_and_spares_its_static_pod() {
+        run_paused(|| async {
+            let node = TestNode::start().await;
+            node.desire(&[pod(GUEST), pod(STATIC)]);
+            let running = |status: &_| phase(status) == Some("Running");
+            node.until("guest", running).await;
+            node.until("static", running).await;
+            spawn(&node, always_short());
+            let status = node.until("guest", |status| phase(status) == Some("Failed")).await;
+            assert_eq!(status.reason.as_deref(), Some("Evicted"));
+            pass(Duration::from_secs(120)).await;
+            node.until("static", running).await;
+            assert!(node.reasons().await.contains(&"EvictionThresholdMet".to_owned()));
+        });
+    }
+
+    #[test]
+    fn a_node_with_memory_to_spare_evicts_nobody() {
+        run_paused(|| async {
+            let node = TestNode::start().await;
+            node.desire(&[pod(GUEST)]);
+            spawn(&node, Policy::default());
+            pass(Duration::from_secs(120)).await;
+            node.until("guest", |status| phase(status) == Some("Running")).await;
+        });
+    }
+
+    fn phase(status: &k8s_openapi::api::core::v1::PodStatus) -> Option<&str> {
+        status.phase.as_deref()
+    }
+}

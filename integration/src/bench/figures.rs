@@ -1,0 +1,113 @@
+//! Every figure that is measured, in the order of the table, with what it should be.
+
+use super::Plan;
+
+/// The node at rest.
+pub const MEMORY: &str = "memory";
+/// One thing happens.
+pub const LATENCY: &str = "latency";
+/// Everything happens at once.
+pub const BURST: &str = "burst";
+/// The kernel alone.
+pub const KERNEL: &str = "kernel";
+/// On a real runtime.
+pub const CONTAINERD: &str = "containerd";
+
+/// The sections, in the order in which they are measured.
+pub const SECTIONS: [&str; 5] = [MEMORY, LATENCY, BURST, KERNEL, CONTAINERD];
+
+/// What a figure should be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Aim {
+    /// No more than this.
+    AtMost(f64),
+    /// Less than this.
+    Under(f64),
+    /// It is only told.
+    None,
+}
+
+impl Aim {
+    /// Whether a value is as it should be; none where nothing is asked of it.
+    pub fn met(self, value: f64) -> Option<bool> {
+        match self {
+            Aim::AtMost(most) => Some(value <= most),
+            Aim::Under(bound) => Some(value < bound),
+            Aim::None => None,
+        }
+    }
+}
+
+/// One line of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Figure {
+    /// What programs call it.
+    pub key: &'static str,
+    /// Where it stands.
+    pub section: &'static str,
+    /// What people call it; `{many}` and the like are the plan's counts.
+    pub text: &'static str,
+    /// What it is counted in.
+    pub unit: &'static str,
+    /// What it should be.
+    pub aim: Aim,
+}
+
+impl Figure {
+    /// Returns what people call it, in a run of this plan.
+    pub fn name(&self, plan: &Plan) -> String {
+        self.text
+            .replace("{many}", &plan.many.to_string())
+            .replace("{most}", &plan.most.to_string())
+            .replace("{real}", &plan.real_pods.to_string())
+    }
+}
+
+const fn figure(key: &'static str, section: &'static str, text: &'static str, unit: &'static str, aim: Aim) -> Figure {
+    Figure {
+        key,
+        section,
+        text,
+        unit,
+        aim,
+    }
+}
+
+/// The table.
+pub const FIGURES: &[Figure] = &[
+    figure("pss-none", MEMORY, "agent's memory (PSS), 0 pods", "MiB", Aim::AtMost(15.0)),
+    figure("pss-many", MEMORY, "agent's memory, {many} pods", "MiB", Aim::AtMost(25.0)),
+    figure("pss-most", MEMORY, "agent's memory, {most} pods", "MiB", Aim::AtMost(90.0)),
+    figure("cpu-none", MEMORY, "agent's processor time, 0 pods", "% of a core", Aim::None),
+    figure("cpu-many", MEMORY, "agent's processor time, {many} idle pods", "% of a core", Aim::AtMost(0.5)),
+    figure("cpu-most", MEMORY, "agent's processor time, {most} idle pods", "% of a core", Aim::None),
+    figure("fake-many", MEMORY, "apart: runtime-fake's memory, {many} pods", "MiB", Aim::None),
+    figure("fake-most", MEMORY, "apart: runtime-fake's memory, {most} pods", "MiB", Aim::None),
+    figure("start-median", LATENCY, "process start to healthz, median", "ms", Aim::Under(50.0)),
+    figure("start-most", LATENCY, "process start to healthz, longest", "ms", Aim::None),
+    figure("drop-median", LATENCY, "manifest dropped to container started, median", "ms", Aim::AtMost(20.0)),
+    figure("drop-p99", LATENCY, "manifest dropped to container started, p99", "ms", Aim::Under(50.0)),
+    figure("restart-median", LATENCY, "container killed to its restart's CreateContainer, median", "ms", Aim::None),
+    figure("restart-p99", LATENCY, "container killed to its restart's CreateContainer, p99", "ms", Aim::Under(50.0)),
+    figure("plugin-median", LATENCY, "plugin killed to next answered call, median", "ms", Aim::None),
+    figure("plugin-p99", LATENCY, "plugin killed to next answered call, p99", "ms", Aim::Under(100.0)),
+    figure("burst-started", BURST, "{most} pods at once: to the last container started", "ms", Aim::None),
+    figure("burst-running", BURST, "{most} pods at once: to all Running", "ms", Aim::None),
+    figure("burst-missing", BURST, "{most} pods at once: pods that are not Running", "pods", Aim::AtMost(0.0)),
+    figure("burst-refused", BURST, "{most} pods at once: messages handed back by a full mailbox", "messages", Aim::None),
+    figure("adopt", BURST, "agent killed at {many} pods to all adopted", "ms", Aim::Under(1_000.0)),
+    figure("adopt-restarts", BURST, "agent killed at {many} pods: containers restarted", "containers", Aim::AtMost(0.0)),
+    figure("tells", KERNEL, "messages a second through one actor", "1/s", Aim::None),
+    figure("ask-median", KERNEL, "ask and answer, median", "ns", Aim::None),
+    figure("ask-p99", KERNEL, "ask and answer, p99", "ns", Aim::None),
+    figure("actor-bytes", KERNEL, "an idle actor's memory", "bytes", Aim::None),
+    figure("actor-cpu", KERNEL, "1,000 idle actors' processor time", "% of a core", Aim::None),
+    figure("real-pss-none", CONTAINERD, "memory with the adapter, 0 pods", "MiB", Aim::AtMost(15.0)),
+    figure("real-pss-some", CONTAINERD, "memory with the adapter, {real} pods", "MiB", Aim::None),
+    figure("real-direct", CONTAINERD, "containerd's own time: sandbox, create, start, median", "ms", Aim::None),
+    figure("real-drop", CONTAINERD, "manifest dropped to container started, median", "ms", Aim::None),
+    figure("real-drop-own", CONTAINERD, "of it ours", "ms", Aim::AtMost(20.0)),
+    figure("real-again", CONTAINERD, "containerd's own time: create, start, median", "ms", Aim::None),
+    figure("real-restart", CONTAINERD, "container killed to started again, median", "ms", Aim::None),
+    figure("real-restart-own", CONTAINERD, "of it ours, and containerd's time to notice", "ms", Aim::Under(50.0)),
+];

@@ -1,0 +1,167 @@
+//! Speed and memory, as `make bench` prints them (docs/benchmarks.md).
+//!
+//! What is measured stands in [`figures`], how much of it in [`Plan`]. Each section starts nodes of its own from
+//! the programs beside this one, so a release build measures what ships. Where a kubelet is named, the
+//! sections that can be asked of any node agent run on it too, in the same run, on a runtime-fake of its own.
+
+mod agent;
+mod burst;
+mod containerd;
+pub mod figures;
+mod kernel;
+mod kubelet;
+mod latency;
+mod memory;
+mod pods;
+mod process;
+mod report;
+mod samples;
+mod watch;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use self::agent::Agent;
+use self::kubelet::Kubelet;
+pub use self::report::{Column, Format, Report};
+use crate::agent::Node;
+
+/// How much is measured.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Whether the figures are worth a verdict: they are with the whole counts of a release build only.
+    pub judged: bool,
+    /// The usual node's pods.
+    pub many: usize,
+    /// The large node's pods.
+    pub most: usize,
+    /// Starts of the agent.
+    pub starts: usize,
+    /// Manifests dropped one after the other.
+    pub drops: usize,
+    /// Containers killed, each once.
+    pub container_kills: usize,
+    /// Plugins killed.
+    pub plugin_kills: usize,
+    /// Pods on containerd.
+    pub real_pods: usize,
+    /// How long a node is left alone before it is looked at.
+    pub settle: Duration,
+    /// How long processor time is counted.
+    pub idle: Duration,
+    /// The only section to measure; none for all.
+    pub section: Option<String>,
+    /// A kubelet to measure beside.
+    pub kubelet: Option<PathBuf>,
+}
+
+impl Plan {
+    /// Returns the plan behind the figures in docs/benchmarks.md.
+    pub fn whole() -> Self {
+        Self {
+            judged: true,
+            many: 110,
+            most: 1_000,
+            starts: 20,
+            drops: 50,
+            container_kills: 220,
+            plugin_kills: 100,
+            real_pods: 10,
+            settle: Duration::from_secs(5),
+            idle: Duration::from_secs(40),
+            section: None,
+            kubelet: None,
+        }
+    }
+
+    /// Returns a plan of about a minute.
+    pub fn quick() -> Self {
+        Self {
+            judged: false,
+            many: 20,
+            most: 100,
+            starts: 5,
+            drops: 10,
+            container_kills: 20,
+            plugin_kills: 10,
+            real_pods: 3,
+            settle: Duration::from_secs(1),
+            idle: Duration::from_secs(5),
+            ..Self::whole()
+        }
+    }
+
+    /// Returns the least that walks every path.
+    pub fn smoke() -> Self {
+        Self {
+            many: 3,
+            most: 4,
+            starts: 2,
+            drops: 2,
+            container_kills: 3,
+            plugin_kills: 2,
+            real_pods: 1,
+            settle: Duration::from_millis(100),
+            idle: Duration::from_millis(200),
+            ..Self::quick()
+        }
+    }
+
+    fn wants(&self, section: &str) -> bool {
+        self.section.as_deref().is_none_or(|only| only == section)
+    }
+}
+
+/// Measures everything that the plan names.
+pub async fn run(plan: &Plan) -> Result<Report> {
+    let mut report = Report::new(plan);
+    for section in figures::SECTIONS {
+        if !plan.wants(section) {
+            continue;
+        }
+        report.say(&format!("measuring: {section}"));
+        match section {
+            figures::MEMORY => {
+                memory::measure(plan, &mut oxlet().await?, &mut report).await?;
+                memory::large(plan, &mut report).await?;
+            }
+            figures::LATENCY => latency::measure(plan, &mut report).await?,
+            figures::BURST => burst::measure(plan, &mut report).await?,
+            figures::KERNEL => kernel::measure(&mut report).await?,
+            figures::CONTAINERD => containerd::measure(plan, &mut report).await?,
+            other => anyhow::bail!("no section {other}"),
+        }
+    }
+    if let Some(program) = &plan.kubelet {
+        report.say(&format!("measuring beside: {}", program.display()));
+        beside(plan, program, &mut report).await?;
+    }
+    Ok(report)
+}
+
+async fn oxlet() -> Result<Agent> {
+    Ok(Agent::Oxlet(Box::new(Node::builder().start().await?)))
+}
+
+/// What can be asked of any node agent.
+async fn beside(plan: &Plan, program: &std::path::Path, report: &mut Report) -> Result<()> {
+    let mut agent = Agent::Kubelet(Kubelet::prepare(program)?);
+    if plan.wants(figures::LATENCY) {
+        latency::starts(plan, &mut agent, report).await?;
+        agent.begin().await?;
+        latency::drops(plan, &agent, report).await?;
+        agent.end().await?;
+        agent = Agent::Kubelet(Kubelet::prepare(program)?);
+        agent.begin().await?;
+        latency::container_kills(plan, &agent, report).await?;
+        agent.end().await?;
+    }
+    if plan.wants(figures::MEMORY) {
+        let mut agent = Agent::Kubelet(Kubelet::prepare(program)?);
+        agent.begin().await?;
+        memory::measure(plan, &mut agent, report).await?;
+    }
+    Ok(())
+}

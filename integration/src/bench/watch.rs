@@ -1,0 +1,93 @@
+//! The runtime's own word on what happens, with its own times: what both agents are measured by.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use proto::cri::{ContainerEventResponse, ContainerEventType, GetEventsRequest};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::agent::Cri;
+
+/// One container's creation, start or end.
+#[derive(Clone, Debug)]
+pub(super) struct Happened {
+    pub(super) kind: ContainerEventType,
+    /// By the runtime's clock, which is the wall's.
+    pub(super) at: i64,
+    pub(super) pod: String,
+    pub(super) container: String,
+    pub(super) attempt: u32,
+}
+
+/// Everything that happens from now on.
+#[derive(Debug)]
+pub(super) struct Watch {
+    events: mpsc::UnboundedReceiver<Happened>,
+    reader: JoinHandle<()>,
+}
+
+impl Watch {
+    pub(super) async fn start(cri: &Cri) -> Result<Self> {
+        let stream = cri.runtime().get_container_events(GetEventsRequest {}).await;
+        let mut stream = stream.context("no container events")?.into_inner();
+        let (sender, events) = mpsc::unbounded_channel();
+        // Read at once, whatever the bench is busy with: a stream that lags is ended.
+        let reader = tokio::spawn(async move {
+            while let Ok(Some(event)) = stream.message().await {
+                if happened(event).is_some_and(|happened| sender.send(happened).is_err()) {
+                    return;
+                }
+            }
+        });
+        Ok(Self { events, reader })
+    }
+
+    /// Waits for the next event that fits.
+    pub(super) async fn until(&mut self, within: Duration, what: &str, fits: impl Fn(&Happened) -> bool) -> Result<Happened> {
+        let found = async {
+            loop {
+                let happened = self.events.recv().await.context("the event stream ended")?;
+                if fits(&happened) {
+                    return anyhow::Ok(happened);
+                }
+            }
+        };
+        let found = tokio::time::timeout(within, found).await;
+        found.with_context(|| format!("not within {within:?}: {what}"))?
+    }
+
+    /// Waits for a container's first start in each of so many pods; returns the last one.
+    pub(super) async fn started(&mut self, pods: usize, within: Duration) -> Result<Happened> {
+        let deadline = tokio::time::Instant::now() + within;
+        let mut last = None;
+        for nth in 0..pods {
+            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            let what = format!("{pods} containers started, {nth} did");
+            let is_start = |happened: &Happened| happened.kind == ContainerEventType::ContainerStartedEvent;
+            last = Some(self.until(left, &what, is_start).await?);
+        }
+        last.context("no pods to wait for")
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+/// Events of sandboxes are of no interest: they have no container status.
+fn happened(event: ContainerEventResponse) -> Option<Happened> {
+    let kind = event.container_event_type();
+    let mut statuses = event.containers_statuses.into_iter();
+    let container = statuses.find(|status| status.id == event.container_id)?.metadata?;
+    let pod = event.pod_sandbox_status?.metadata?;
+    Some(Happened {
+        kind,
+        at: event.created_at,
+        pod: pod.name,
+        container: container.name,
+        attempt: container.attempt,
+    })
+}

@@ -1,0 +1,214 @@
+//! A node on either runtime: what a case needs that is written once and run on both.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use integration::agent::{Builder, Cri, Node};
+use integration::containerd::Containerd;
+use integration::registry::Registry;
+use integration::{pods, wait_until};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+/// Generous: the machine that runs the tests may be busy. What must be fast is measured in the benches.
+pub(super) const WITHIN: Duration = Duration::from_secs(60);
+
+/// Which runtime a case runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum On {
+    Fake,
+    Containerd,
+}
+
+/// A node with its runtime. Dropped in this order.
+pub(super) struct World {
+    pub(super) node: Node,
+    pub(super) containerd: Option<Containerd>,
+    _dir: Option<TempDir>,
+}
+
+impl On {
+    /// Starts a node; none where the runtime cannot be had.
+    pub(super) async fn start(self) -> Option<World> {
+        self.start_with(|builder| builder).await
+    }
+
+    pub(super) async fn start_with(self, more: impl FnOnce(Builder) -> Builder) -> Option<World> {
+        let (dir, containerd, builder) = match self {
+            On::Fake => (None, None, Node::builder()),
+            On::Containerd => {
+                let dir = tempfile::tempdir().unwrap();
+                let rig = Containerd::for_test(dir.path()).await?;
+                let builder = Node::builder().runtime(&rig);
+                (Some(dir), Some(rig), builder)
+            }
+        };
+        let node = match more(builder).start().await {
+            Ok(node) => node,
+            Err(error) => panic!("{error:#}"),
+        };
+        Some(World {
+            node,
+            containerd,
+            _dir: dir,
+        })
+    }
+
+    /// The name of an image that the runtime has to pull, and can.
+    pub(super) fn remote_image(self, registry: &Registry) -> String {
+        let image = integration::images::Image::busybox("team/remote:1");
+        match self {
+            On::Fake => "localhost/oxlet/remote:1".to_owned(),
+            On::Containerd => registry.push("team/remote", "1", &image).unwrap(),
+        }
+    }
+}
+
+impl World {
+    /// The runtime itself, past the agent's plugin where that is possible.
+    pub(super) async fn cri(&self) -> Cri {
+        match &self.containerd {
+            Some(rig) => Cri::over(rig.channel()),
+            None => self.node.cri().await.unwrap(),
+        }
+    }
+
+    /// Kills the first process of a running container.
+    pub(super) async fn kill_container(&self, id: &str) {
+        let Some(rig) = &self.containerd else {
+            // The container's own first process is killed: the exec's answer may not come.
+            drop(self.cri().await.exec(id, &["kill", "-9", "1"]).await);
+            return;
+        };
+        let pid = pods::pid_of(&rig.runtime(), id).await.unwrap();
+        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    }
+
+    pub(super) async fn until_running(&self, name: &str) -> Pod {
+        self.until(name, "is running and ready", is_ready).await
+    }
+
+    pub(super) async fn until(&self, name: &str, what: &str, holds: impl Fn(&Pod) -> bool) -> Pod {
+        let waited = self.node.until(name, WITHIN, what, holds).await;
+        waited.unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    pub(super) async fn until_gone(&self, name: &str) {
+        self.node.until_gone(name, WITHIN).await.unwrap();
+    }
+
+    /// Waits until an event has this reason and a message with these words; returns the message.
+    pub(super) async fn until_event(&self, reason: &str, words: &[&str]) -> String {
+        let mut seen = String::new();
+        let what = format!("an event {reason} with {words:?}");
+        let waited = wait_until(WITHIN, &what, async || {
+            let events = self.node.oxctl(&["events", "-o", "json"]).await.unwrap();
+            let events: serde_json::Value = serde_json::from_str(&events).unwrap();
+            let all = events.as_array().unwrap().iter();
+            let fit = |message: &&str| words.iter().all(|word| message.contains(word));
+            let mut messages = all
+                .filter(|event| event["reason"] == reason)
+                .filter_map(|event| event["message"].as_str());
+            match messages.find(fit) {
+                Some(message) => {
+                    message.clone_into(&mut seen);
+                    true
+                }
+                None => false,
+            }
+        });
+        if let Err(error) = waited.await {
+            let events = self.node.oxctl(&["events"]).await.unwrap_or_default();
+            panic!("{error:#}\n{events}");
+        }
+        seen
+    }
+
+    /// The folder of a pod's logs, where upstream has it.
+    pub(super) fn logs_of(&self, pod: &Pod) -> PathBuf {
+        let meta = &pod.metadata;
+        let part = |text: &Option<String>| text.clone().unwrap();
+        let name = format!("{}_{}_{}", part(&meta.namespace), part(&meta.name), part(&meta.uid));
+        self.node.pod_logs().join(name)
+    }
+}
+
+/// A pod of one busybox container `app` that runs a script.
+pub(super) fn one(name: &str, policy: &str, script: &str) -> String {
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec:
+  restartPolicy: {policy}
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: app
+    image: localhost/oxlet/busybox:1
+    command: [sh, -c, \"{script}\"]
+"
+    )
+}
+
+/// A pod that runs until it is told to end, and then ends at once.
+pub(super) fn server(name: &str) -> String {
+    one(name, "Always", SERVE)
+}
+
+/// Ends within a second of SIGTERM, as a shell that sleeps does.
+pub(super) const SERVE: &str = "trap 'exit 0' TERM; while true; do sleep 1; done";
+
+pub(super) fn phase(pod: &Pod) -> &str {
+    let status = pod.status.as_ref();
+    status
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or_default()
+}
+
+pub(super) fn uid(pod: &Pod) -> String {
+    pod.metadata.uid.clone().unwrap()
+}
+
+pub(super) fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
+    phase(pod) == "Running" && ready.any(|condition| condition.status == "True")
+}
+
+/// The statuses of init and app containers, in this order.
+pub(super) fn containers(pod: &Pod) -> Vec<&ContainerStatus> {
+    let Some(status) = &pod.status else {
+        return Vec::new();
+    };
+    let init = status.init_container_statuses.iter().flatten();
+    init.chain(status.container_statuses.iter().flatten()).collect()
+}
+
+pub(super) fn container<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
+    containers(pod).into_iter().find(|container| container.name == name)
+}
+
+/// The id as the runtime has it, without `containerd://`.
+pub(super) fn id_of(container: &ContainerStatus) -> String {
+    let id = container.container_id.as_deref().unwrap_or_default();
+    id.split_once("://").map_or(id, |(_, id)| id).to_owned()
+}
+
+/// Reason and message of a container that waits.
+pub(super) fn waiting<'a>(pod: &'a Pod, name: &str) -> (&'a str, &'a str) {
+    let state = container(pod, name).and_then(|container| container.state.as_ref());
+    let Some(waiting) = state.and_then(|state| state.waiting.as_ref()) else {
+        return ("", "");
+    };
+    (
+        waiting.reason.as_deref().unwrap_or_default(),
+        waiting.message.as_deref().unwrap_or_default(),
+    )
+}
+
+pub(super) fn is_running(container: &ContainerStatus) -> bool {
+    let state = container.state.as_ref();
+    state.is_some_and(|state| state.running.is_some())
+}
