@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::{NodeConfig, PluginStart};
+use kernel::Intensity;
 use kernel::plugin::{Declaration, Kind, Start};
 use logic::backoff::BackoffPolicy;
 use logic::dns::Dns;
@@ -98,6 +99,10 @@ fn declaration(plugin: &config::Plugin, config: &NodeConfig) -> Declaration {
         configuration: plugin.configuration.clone(),
         health_interval: plugin.health_interval,
         start_within: plugin.start_within,
+        intensity: Intensity {
+            restarts: plugin.restarts,
+            within: plugin.restarts_within,
+        },
         log: log_level(config.kubelet.logging.verbosity).to_owned(),
         ..Declaration::new(RUNTIME, Kind::Runtime, start)
     }
@@ -161,9 +166,8 @@ fn eviction(kubelet: &config::KubeletConfiguration) -> logic::eviction::Policy {
 /// A quantity, or a share such as `10%`.
 fn limit(text: &str) -> Option<Limit> {
     if let Some(percent) = text.strip_suffix('%') {
-        let share: f64 = percent.parse().ok()?;
-        // Millionths of at most a hundred percent: the cast loses nothing.
-        return (0.0..=100.0).contains(&share).then(|| Limit::PerMillion((share * 10_000.0) as u32));
+        let thousandths = Quantity::parse(percent).ok()?.milli_value();
+        return u32::try_from(thousandths.checked_mul(10)?).ok().map(Limit::PerMillion);
     }
     let bytes = Quantity::parse(text).ok()?.value();
     u64::try_from(bytes).ok().map(Limit::Amount)

@@ -40,10 +40,11 @@ pub(crate) fn parse(text: &str) -> Result<Map<String, Value>, DocumentError> {
         Ok(_) => DocumentError::Duplicate(error.to_string()),
         Err(_) => DocumentError::Syntax(error.to_string()),
     })?;
-    match value {
-        Value::Object(fields) => Ok(fields),
-        other => Err(DocumentError::NotAMapping(name_of(&other))),
-    }
+    let kind = name_of(&value);
+    let Value::Object(fields) = value else {
+        return Err(DocumentError::NotAMapping(kind));
+    };
+    Ok(fields)
 }
 
 fn name_of(value: &Value) -> &'static str {

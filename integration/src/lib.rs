@@ -1,7 +1,9 @@
 //! Rigs and doubles that stand around the agent in tests: nothing here ships.
 
 pub mod agent;
+pub mod bench;
 pub mod containerd;
+pub mod fuzz;
 pub mod http;
 pub mod images;
 pub mod pods;

@@ -54,11 +54,11 @@ fn a_directory_that_dies_finds_its_workers_again_and_ends_what_was_dropped_meanw
     run_paused(|| async {
         let node = TestNode::start().await;
         let web = pod(WEB);
-        node.desire(&[web.clone()]);
+        node.desire(std::slice::from_ref(&web));
         let before = node.until("web", running).await;
         node.node.root.inject("oxlet/pods/directory", Fault::Panic).unwrap();
         node.desire(&[]);
-        node.desire(&[web.clone()]);
+        node.desire(std::slice::from_ref(&web));
         pass(Duration::from_secs(5)).await;
         let after = node.until("web", running).await;
         assert_eq!(before.container_statuses, after.container_statuses);

@@ -186,7 +186,8 @@ impl Runtime {
         method: impl AsyncFnOnce(Channel) -> Result<Response<T>, Status>,
     ) -> Result<T, RuntimeError> {
         let answer = self.line.creating(within, |channel| method(channel)).await;
-        answer.map_err(|error| match error.outcome_unknown() {
+        // An adapter that lost its runtime in the middle of a call says so as unavailable.
+        answer.map_err(|error| match error.outcome_unknown() || error.code() == Some(Code::Unavailable) {
             true => RuntimeError::Interrupted { call },
             false => RuntimeError::new(call, error),
         })

@@ -92,7 +92,7 @@ spec:
   restartPolicy: Always
   containers: [{name: app, image: localhost/busybox, command: [sh, -c, 'exit 3']}]
 ");
-        node.desire(&[crash.clone()]);
+        node.desire(std::slice::from_ref(&crash));
         node.until("crash", |status| waits_for("app", "CrashLoopBackOff")(status) && container(status, "app").restart_count == 2).await;
         pass(Duration::from_secs(2)).await;
 

@@ -1,3 +1,5 @@
+//! The defaults against upstream's own list, and what gates and presence change about them.
+
 use super::*;
 use crate::kubelet_configuration::specimen;
 use std::collections::BTreeSet;

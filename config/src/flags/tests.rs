@@ -1,3 +1,5 @@
+//! The command line as pflag reads it, and each flag's effect.
+
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;

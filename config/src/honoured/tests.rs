@@ -1,3 +1,5 @@
+//! The table of what is honoured names every field and flag there is.
+
 use super::*;
 use crate::kubelet_configuration::specimen;
 use std::collections::BTreeSet;

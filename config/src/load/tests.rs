@@ -1,3 +1,5 @@
+//! Precedence, whole command lines, and every kind of bad file.
+
 use super::layers::to_fields;
 use super::*;
 use crate::kubelet_configuration::{API_VERSION, KIND};

@@ -16,6 +16,8 @@ const API_VERSION: &str = "oxlet.dev/v1alpha1";
 const KIND: &str = "PluginConfiguration";
 const HEALTH_INTERVAL: GoDuration = GoDuration::from_secs(3);
 const START_WITHIN: GoDuration = GoDuration::from_secs(10);
+const RESTARTS: u32 = 5;
+const RESTARTS_WITHIN: GoDuration = GoDuration::from_secs(60);
 
 /// The declared plugins, checked: at least one, names unique, `runtime` one of them.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +39,10 @@ pub struct Plugin {
     pub health_interval: Duration,
     /// The longest time from its start to its first healthy report.
     pub start_within: Duration,
+    /// How many restarts are taken before it counts as failed,
+    pub restarts: u32,
+    /// and within which time they are counted.
+    pub restarts_within: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +97,8 @@ struct RawPlugin {
     configuration: Value,
     health_interval: Option<GoDuration>,
     start_within: Option<GoDuration>,
+    restarts: Option<u32>,
+    restarts_within: Option<GoDuration>,
 }
 
 /// Where commands of plugins are looked for.
@@ -188,9 +196,11 @@ fn check(raw: RawPlugin, at: &str, folders: Folders<'_>) -> Result<Plugin, Plugi
     }
     let health_interval = raw.health_interval.unwrap_or(HEALTH_INTERVAL);
     let start_within = raw.start_within.unwrap_or(START_WITHIN);
+    let restarts_within = raw.restarts_within.unwrap_or(RESTARTS_WITHIN);
     for (field, time) in [
         ("healthInterval", health_interval),
         ("startWithin", start_within),
+        ("restartsWithin", restarts_within),
     ] {
         if time <= GoDuration::ZERO {
             return refuse(field, format!("{time} must be greater than zero"));
@@ -203,6 +213,8 @@ fn check(raw: RawPlugin, at: &str, folders: Folders<'_>) -> Result<Plugin, Plugi
         configuration: raw.configuration,
         health_interval: health_interval.as_std(),
         start_within: start_within.as_std(),
+        restarts: raw.restarts.unwrap_or(RESTARTS),
+        restarts_within: restarts_within.as_std(),
     })
 }
 
@@ -263,6 +275,8 @@ pub fn from_endpoint(endpoint: &str, program: &Path) -> Result<PluginFile, Plugi
         configuration,
         health_interval: HEALTH_INTERVAL.as_std(),
         start_within: START_WITHIN.as_std(),
+        restarts: RESTARTS,
+        restarts_within: RESTARTS_WITHIN.as_std(),
     };
     Ok(PluginFile {
         runtime: name,

@@ -1,3 +1,5 @@
+//! The plugin file: what it may say, and how its mistakes are told.
+
 use super::*;
 use proptest::prelude::*;
 
@@ -26,7 +28,7 @@ fn a_plugin_file_is_read_with_its_defaults() {
         "runtime: b\n\
          plugins:\n\
          - {name: a, kind: runtime, command: runtime-a, args: [-x], configuration: {k: 1}}\n\
-         - {name: b, kind: runtime, endpoint: 'unix:///run/b.sock', healthInterval: 500ms, startWithin: 2s}\n\
+         - {name: b, kind: runtime, endpoint: 'unix:///run/b.sock', healthInterval: 500ms, startWithin: 2s, restarts: 9, restartsWithin: 1s}\n\
          - {name: c, kind: runtime, command: ./c, healthInterval: null}\n",
     )
     .unwrap();
@@ -54,6 +56,11 @@ fn a_plugin_file_is_read_with_its_defaults() {
         (b.health_interval, b.start_within),
         (Duration::from_millis(500), Duration::from_secs(2))
     );
+    assert_eq!(
+        (a.restarts, a.restarts_within),
+        (5, Duration::from_secs(60))
+    );
+    assert_eq!((b.restarts, b.restarts_within), (9, Duration::from_secs(1)));
     assert_eq!(c.start, managed("/etc/oxlet/./c", &[]));
 }
 

@@ -1,3 +1,5 @@
+//! Upstream's validation cases, by their names.
+
 use super::*;
 use crate::kubelet_configuration::*;
 use crate::{defaults, document};

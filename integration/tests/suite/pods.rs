@@ -432,9 +432,15 @@ async fn pods_come_from_an_http_url(on: On) {
     *body.lock().unwrap() = server("other");
     world.until_running("other").await;
     world.until_gone("distant").await;
-    // A source that is silent ends nothing.
-    serving.abort();
+    // A source that talks nonsense, or not at all, ends nothing.
+    *body.lock().unwrap() = "kind: [Pod".to_owned();
     world.until_event("InvalidManifest", &[&url]).await;
+    serving.abort();
+    wait_until(WITHIN, "its silence is noticed", async || {
+        world.node.log().contains(&format!("{url}: cannot connect"))
+    })
+    .await
+    .unwrap();
     assert!(is_ready(&world.node.pod("other").await.unwrap().unwrap()));
     assert!(is_ready(&world.node.pod("near").await.unwrap().unwrap()));
 }

@@ -1,0 +1,144 @@
+//! A node agent to be measured: ours, or a kubelet beside it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result};
+use tokio::time::Instant;
+
+use super::kubelet::Kubelet;
+use super::process;
+use super::report::Column;
+use super::watch::Watch;
+use crate::agent::{Cri, Node};
+use crate::http;
+
+const START_WITHIN: Duration = Duration::from_secs(30);
+/// Between two looks at /healthz of an agent that starts: what a start may seem longer than it was.
+const STEP: Duration = Duration::from_millis(1);
+
+/// A node agent in a folder of its own.
+#[derive(Debug)]
+pub(super) enum Agent {
+    Oxlet(Box<Node>),
+    Kubelet(Kubelet),
+}
+
+impl Agent {
+    /// Which column its figures stand in.
+    pub(super) fn column(&self) -> Column {
+        match self {
+            Agent::Oxlet(_) => Column::Oxlet,
+            Agent::Kubelet(_) => Column::Kubelet,
+        }
+    }
+
+    /// Starts it and waits until it is healthy; returns how long that took.
+    pub(super) async fn begin(&mut self) -> Result<Duration> {
+        match self {
+            Agent::Oxlet(node) => node.begin().await,
+            Agent::Kubelet(kubelet) => {
+                let began = Instant::now();
+                kubelet.spawn()?;
+                healthy(kubelet.healthz_port()).await?;
+                Ok(began.elapsed())
+            }
+        }
+    }
+
+    /// Ends it in its own way; pods go on.
+    pub(super) async fn end(&mut self) -> Result<()> {
+        match self {
+            Agent::Oxlet(node) => node.terminate().await.map(drop),
+            Agent::Kubelet(kubelet) => kubelet.terminate().await,
+        }
+    }
+
+    /// Connects to its runtime.
+    pub(super) async fn cri(&self) -> Result<Cri> {
+        match self {
+            Agent::Oxlet(node) => node.cri().await,
+            Agent::Kubelet(kubelet) => Ok(kubelet.cri()),
+        }
+    }
+
+    /// Follows what happens in its runtime.
+    pub(super) async fn watch(&self) -> Result<Watch> {
+        Watch::start(&self.cri().await?).await
+    }
+
+    /// Puts a manifest into its folder; returns the wall's time in nanoseconds just before.
+    pub(super) fn drop_manifest(&self, name: &str, text: &str) -> Result<i64> {
+        let (dir, manifests) = match self {
+            Agent::Oxlet(node) => (node.dir(), node.manifests()),
+            Agent::Kubelet(kubelet) => (kubelet.dir(), kubelet.manifests()),
+        };
+        let draft = dir.join("draft.yaml");
+        fs::write(&draft, text)?;
+        let before = wall()?;
+        fs::rename(&draft, manifests.join(format!("{name}.yaml")))?;
+        Ok(before)
+    }
+
+    /// Puts many manifests into its folder at once; returns the wall's time just before the first.
+    pub(super) fn drop_manifests(&self, manifests: &[(String, String)]) -> Result<i64> {
+        let (drafts, folder) = match self {
+            Agent::Oxlet(node) => (node.dir().join("drafts"), node.manifests()),
+            Agent::Kubelet(kubelet) => (kubelet.dir().join("drafts"), kubelet.manifests()),
+        };
+        fs::create_dir_all(&drafts)?;
+        let file = |folder: &PathBuf, name: &str| folder.join(format!("{name}.yaml"));
+        for (name, text) in manifests {
+            fs::write(file(&drafts, name), text)?;
+        }
+        let before = wall()?;
+        for (name, _) in manifests {
+            fs::rename(file(&drafts, name), file(&folder, name))?;
+        }
+        Ok(before)
+    }
+
+    /// The agent's process and the plugins that it manages; what stands where the runtime stands is none of them.
+    pub(super) fn processes(&self) -> Result<Vec<u32>> {
+        let agent = self.pid()?;
+        let plugins = process::children(agent)?.into_iter();
+        let counted = plugins.filter(|(_, name)| self.column() == Column::Oxlet && name != "runtime-fake");
+        Ok(std::iter::once(agent).chain(counted.map(|(pid, _)| pid)).collect())
+    }
+
+    /// The process that stands where the runtime stands.
+    pub(super) fn fake(&self) -> Result<Vec<u32>> {
+        match self {
+            Agent::Oxlet(_) => {
+                let children = process::children(self.pid()?)?.into_iter();
+                Ok(children.filter(|(_, name)| name == "runtime-fake").map(|(pid, _)| pid).collect())
+            }
+            Agent::Kubelet(kubelet) => Ok(kubelet.fake_pid().into_iter().collect()),
+        }
+    }
+
+    fn pid(&self) -> Result<u32> {
+        let pid = match self {
+            Agent::Oxlet(node) => node.pid(),
+            Agent::Kubelet(kubelet) => kubelet.pid(),
+        };
+        pid.context("the agent does not run")
+    }
+}
+
+/// Waits until `/healthz` says so.
+pub(super) async fn healthy(port: u16) -> Result<()> {
+    let asked = async {
+        while !http::get(port, "/healthz").await.is_ok_and(|answer| answer.status == 200) {
+            tokio::time::sleep(STEP).await;
+        }
+    };
+    tokio::time::timeout(START_WITHIN, asked).await.context("the agent is not healthy in time")
+}
+
+/// The wall's time in nanoseconds, as the runtime tells it.
+pub(super) fn wall() -> Result<i64> {
+    let since = kernel::wall().duration_since(SystemTime::UNIX_EPOCH)?;
+    Ok(i64::try_from(since.as_nanos())?)
+}

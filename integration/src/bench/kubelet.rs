@@ -1,0 +1,176 @@
+//! A kubelet beside ours: standalone, on a runtime-fake of its own, in a folder of its own.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::agent::{Cri, NODE_NAME, program};
+use crate::{images, wait_until};
+
+const END_WITHIN: Duration = Duration::from_secs(30);
+
+/// A kubelet and its runtime-fake; both end when it is dropped.
+#[derive(Debug)]
+pub(super) struct Kubelet {
+    program: PathBuf,
+    dir: TempDir,
+    healthz_port: u16,
+    fake: Child,
+    kubelet: Option<Child>,
+}
+
+impl Kubelet {
+    /// Writes its configuration and starts its runtime, but not yet the kubelet.
+    pub(super) fn prepare(program: &Path) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("kubelet-").tempdir()?;
+        for folder in ["manifests", "logs", "root", "certificates", "volume-plugins"] {
+            fs::create_dir(dir.path().join(folder))?;
+        }
+        let fake = fake(dir.path())?;
+        let prepared = Self {
+            program: program.to_owned(),
+            healthz_port: free_port()?,
+            dir,
+            fake,
+            kubelet: None,
+        };
+        let configuration = prepared.configuration()?;
+        fs::write(prepared.dir().join("config.yaml"), format!("{configuration:#}"))?;
+        Ok(prepared)
+    }
+
+    pub(super) fn spawn(&mut self) -> Result<()> {
+        let dir = self.dir();
+        let log = File::options().create(true).append(true).open(dir.join("kubelet.log"))?;
+        let kubelet = Command::new(&self.program)
+            .arg(format!("--config={}", dir.join("config.yaml").display()))
+            .arg(format!("--root-dir={}", dir.join("root").display()))
+            .arg(format!("--cert-dir={}", dir.join("certificates").display()))
+            .arg(format!("--hostname-override={NODE_NAME}"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot start {}", self.program.display()))?;
+        self.kubelet = Some(kubelet);
+        Ok(())
+    }
+
+    pub(super) async fn terminate(&mut self) -> Result<()> {
+        let Some(mut kubelet) = self.kubelet.take() else {
+            return Ok(());
+        };
+        kill(Pid::from_raw(i32::try_from(kubelet.id())?), Signal::SIGTERM)?;
+        let ended = wait_until(END_WITHIN, "the kubelet ends", async || {
+            matches!(kubelet.try_wait(), Ok(Some(_)))
+        });
+        let ended = ended.await;
+        if ended.is_err() {
+            kubelet.kill()?;
+            kubelet.wait()?;
+        }
+        ended
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(super) fn manifests(&self) -> PathBuf {
+        self.dir().join("manifests")
+    }
+
+    pub(super) fn healthz_port(&self) -> u16 {
+        self.healthz_port
+    }
+
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.kubelet.as_ref().map(Child::id)
+    }
+
+    pub(super) fn fake_pid(&self) -> Option<u32> {
+        Some(self.fake.id())
+    }
+
+    pub(super) fn cri(&self) -> Cri {
+        Cri::connect(&socket(self.dir()))
+    }
+
+    /// No API server, nothing of the machine's that another kubelet might want, no limit that a fake node would meet.
+    fn configuration(&self) -> Result<serde_json::Value> {
+        Ok(json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "staticPodPath": self.manifests(),
+            "podLogsDir": self.dir().join("logs"),
+            "volumePluginDir": self.dir().join("volume-plugins"),
+            "containerRuntimeEndpoint": format!("unix://{}", socket(self.dir()).display()),
+            "address": "127.0.0.1",
+            "port": free_port()?,
+            "healthzPort": self.healthz_port,
+            "readOnlyPort": free_port()?,
+            "authentication": { "anonymous": { "enabled": true }, "webhook": { "enabled": false } },
+            "authorization": { "mode": "AlwaysAllow" },
+            "failCgroupV1": false,
+            "failSwapOn": false,
+            "cgroupDriver": "cgroupfs",
+            "cgroupsPerQOS": false,
+            "enforceNodeAllocatable": [],
+            "localStorageCapacityIsolation": false,
+            "makeIPTablesUtilChains": false,
+            "serializeImagePulls": false,
+            "maxPods": 2_000,
+            "evictionHard": {
+                "memory.available": "0%",
+                "nodefs.available": "0%",
+                "nodefs.inodesFree": "0%",
+                "imagefs.available": "0%",
+            },
+        }))
+    }
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        for process in self.kubelet.iter_mut().chain(std::iter::once(&mut self.fake)) {
+            // Gone already is as good.
+            drop(process.kill());
+            drop(process.wait());
+        }
+    }
+}
+
+fn socket(dir: &Path) -> PathBuf {
+    dir.join("fake.sock")
+}
+
+/// Starts runtime-fake by hand, as an operator would.
+fn fake(dir: &Path) -> Result<Child> {
+    let configuration = dir.join("fake.json");
+    let known = json!({ "images": [images::PAUSE, images::BUSYBOX_IMAGE] });
+    fs::write(&configuration, known.to_string())?;
+    Command::new(program("runtime-fake")?)
+        .arg("--socket")
+        .arg(socket(dir))
+        .arg("--configuration")
+        .arg(configuration)
+        .arg("--dir")
+        .arg(dir.join("fake"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::create(dir.join("fake.log"))?)
+        .spawn()
+        .context("cannot start runtime-fake")
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

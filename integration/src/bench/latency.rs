@@ -1,0 +1,139 @@
+//! One thing happens: how long until the agent has done its part.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use proto::cri::{ContainerEventType, ExecSyncRequest, VersionRequest};
+use tokio::time::Instant;
+
+use super::agent::Agent;
+use super::samples::Samples;
+use super::{Column, Plan, Report, memory, oxlet, pods};
+use crate::agent::{Cri, Node};
+
+const WITHIN: Duration = Duration::from_secs(20);
+/// Containers a pod whose containers are killed.
+const CONTAINERS: usize = 2;
+/// Pods that are there while plugins are killed.
+const BYSTANDERS: usize = 10;
+/// Between two attempts of one call.
+const STEP: Duration = Duration::from_millis(1);
+
+/// Measures our agent.
+pub(super) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
+    let mut agent = oxlet().await?;
+    agent.end().await?;
+    starts(plan, &mut agent, report).await?;
+    drops(plan, &oxlet().await?, report).await?;
+    container_kills(plan, &oxlet().await?, report).await?;
+    plugin_kills(plan, report).await
+}
+
+/// From the process's start to the first healthy answer; the agent does not run yet.
+pub(super) async fn starts(plan: &Plan, agent: &mut Agent, report: &mut Report) -> Result<()> {
+    let mut took = Samples::default();
+    for _ in 0..plan.starts {
+        took.add(agent.begin().await?);
+        agent.end().await?;
+    }
+    report.put(agent.column(), "start-median", took.median());
+    report.put(agent.column(), "start-most", took.most());
+    Ok(())
+}
+
+/// From the manifest's rename to the container's start by the runtime's clock.
+pub(super) async fn drops(plan: &Plan, agent: &Agent, report: &mut Report) -> Result<()> {
+    let mut watch = agent.watch().await?;
+    let mut took = Samples::default();
+    for nth in 0..plan.drops {
+        let name = format!("drop-{nth}");
+        let before = agent.drop_manifest(&name, &pods::manifest(&name, 1))?;
+        let started = watch.started(1, WITHIN).await?;
+        took.add_nanos(started.at - before);
+    }
+    report.put(agent.column(), "drop-median", took.median());
+    report.put(agent.column(), "drop-p99", took.p99());
+    Ok(())
+}
+
+/// From a container's end to the creation of its successor, both by the runtime's clock. Each is killed once: the
+/// first restart is immediate, later ones wait for their back-off.
+pub(super) async fn container_kills(plan: &Plan, agent: &Agent, report: &mut Report) -> Result<()> {
+    let mut watch = agent.watch().await?;
+    let pods = plan.container_kills.div_ceil(CONTAINERS);
+    let name = |nth| format!("kill-{nth}");
+    let manifests: Vec<_> = (0..pods).map(|nth| (name(nth), pods::manifest(&name(nth), CONTAINERS))).collect();
+    agent.drop_manifests(&manifests)?;
+    watch.started(pods * CONTAINERS, WITHIN * 3).await?;
+    tokio::time::sleep(plan.settle).await;
+
+    let cri = agent.cri().await?;
+    let mut took = Samples::default();
+    for ((pod, container), id) in cri.running().await?.into_iter().take(plan.container_kills) {
+        kill(&cri, id);
+        let is = |happened: &super::watch::Happened| happened.pod == pod && happened.container == container;
+        let what = format!("container {container} of {pod} ends and comes back");
+        let ended = watch.until(WITHIN, &what, |happened| {
+            is(happened) && happened.kind == ContainerEventType::ContainerStoppedEvent
+        });
+        let ended = ended.await?;
+        let created = watch.until(WITHIN, &what, |happened| {
+            is(happened) && happened.kind == ContainerEventType::ContainerCreatedEvent && happened.attempt > 0
+        });
+        took.add_nanos(created.await?.at - ended.at);
+    }
+    report.put(agent.column(), "restart-median", took.median());
+    report.put(agent.column(), "restart-p99", took.p99());
+    Ok(())
+}
+
+/// Has the container killed from within, without waiting for an answer that its end may swallow.
+fn kill(cri: &Cri, container_id: String) {
+    let mut runtime = cri.runtime();
+    let question = ExecSyncRequest {
+        container_id,
+        cmd: ["kill", "-9", "1"].map(str::to_owned).to_vec(),
+        timeout: 5,
+    };
+    tokio::spawn(async move { drop(runtime.exec_sync(question).await) });
+}
+
+/// From SIGKILL of the plugin's process to the answer of a call made right after, through the socket that the
+/// agent keeps. An orderly restart before each lets the plugin's restart history begin anew.
+async fn plugin_kills(plan: &Plan, report: &mut Report) -> Result<()> {
+    let agent = oxlet().await?;
+    memory::fill(&agent, "bystander", BYSTANDERS).await?;
+    let Agent::Oxlet(node) = agent else { return Ok(()) };
+    let mut took = Samples::default();
+    for _ in 0..plan.plugin_kills {
+        node.order("/plugins/runtime/restart").await?;
+        let socket = socket(&node).await?;
+        let before = Instant::now();
+        anyhow::ensure!(node.kill_plugin(), "no plugin to kill");
+        answered(&socket).await?;
+        took.add(before.elapsed());
+    }
+    report.put(Column::Oxlet, "plugin-median", took.median());
+    report.put(Column::Oxlet, "plugin-p99", took.p99());
+    Ok(())
+}
+
+async fn socket(node: &Node) -> Result<PathBuf> {
+    let plugin = node.plugin().await?;
+    Ok(plugin["socket"].as_str().context("the plugin has no socket")?.into())
+}
+
+async fn answered(socket: &std::path::Path) -> Result<()> {
+    let asked = async {
+        loop {
+            // A connection of its own each time: the last one may have been the dead process's.
+            let question = VersionRequest::default();
+            if Cri::connect(socket).runtime().version(question).await.is_ok() {
+                return;
+            }
+            tokio::time::sleep(STEP).await;
+        }
+    };
+    tokio::time::timeout(WITHIN, asked).await.context("the plugin does not answer again")
+}

@@ -1,0 +1,184 @@
+//! What was measured, and how it is shown: a table for people, JSON for programs.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use serde_json::{Value, json};
+
+use super::Plan;
+use super::figures::{Aim, FIGURES, Figure};
+
+/// Whose figure it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Column {
+    /// Ours.
+    Oxlet,
+    /// The kubelet's, measured in the same run.
+    Kubelet,
+}
+
+/// How a report is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// What was measured so far.
+#[derive(Debug)]
+pub struct Report {
+    plan: Plan,
+    values: BTreeMap<(&'static str, Column), f64>,
+    notes: Vec<String>,
+}
+
+impl Report {
+    pub(super) fn new(plan: &Plan) -> Self {
+        Self {
+            plan: plan.clone(),
+            values: BTreeMap::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Tells the waiting person what is going on.
+    pub(super) fn say(&self, what: &str) {
+        // A reader that has left has read enough.
+        drop(writeln!(std::io::stderr(), "{what}"));
+    }
+
+    pub(super) fn put(&mut self, column: Column, key: &'static str, value: f64) {
+        self.values.insert((key, column), value);
+    }
+
+    pub(super) fn count(&mut self, column: Column, key: &'static str, count: usize) {
+        self.put(column, key, f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
+    }
+
+    /// Adds a sentence below the table.
+    pub(super) fn note(&mut self, sentence: &str) {
+        self.notes.push(sentence.to_owned());
+    }
+
+    /// Returns a figure, if it was measured.
+    pub fn value(&self, column: Column, key: &'static str) -> Option<f64> {
+        self.values.get(&(key, column)).copied()
+    }
+
+    /// Returns the keys that have no figure of ours.
+    pub fn missing(&self) -> Vec<&'static str> {
+        let keys = FIGURES.iter().map(|figure| figure.key);
+        keys.filter(|key| self.value(Column::Oxlet, key).is_none()).collect()
+    }
+
+    /// Returns the whole report as text.
+    pub fn show(&self, format: Format) -> String {
+        match format {
+            Format::Table => self.table(),
+            Format::Json => format!("{:#}\n", self.json()),
+        }
+    }
+
+    fn table(&self) -> String {
+        let beside = self.plan.kubelet.is_some();
+        let mut text = String::new();
+        let kubelet = if beside { " kubelet |" } else { "" };
+        let line = if beside { "---|" } else { "" };
+        text.push_str(&format!("| figure | aim | measured |{kubelet} verdict |\n|---|---|---|{line}---|\n"));
+        for figure in FIGURES {
+            if !self.plan.wants(figure.section) {
+                continue;
+            }
+            let shown = |column| self.value(column, figure.key).map_or("–".to_owned(), |value| amount(value, figure));
+            let kubelet = if beside { format!(" {} |", shown(Column::Kubelet)) } else { String::new() };
+            let (name, aim, ours) = (figure.name(&self.plan), aim(figure), shown(Column::Oxlet));
+            // Writing to a string cannot fail.
+            drop(writeln!(text, "| {name} | {aim} | {ours} |{kubelet} {} |", self.verdict(figure)));
+        }
+        for note in &self.notes {
+            drop(writeln!(text, "\n{note}"));
+        }
+        text
+    }
+
+    fn json(&self) -> Value {
+        let figures = FIGURES.iter().filter(|figure| self.plan.wants(figure.section)).map(|figure| {
+            json!({
+                "key": figure.key,
+                "section": figure.section,
+                "figure": figure.name(&self.plan),
+                "unit": figure.unit,
+                "aim": aim(figure),
+                "measured": self.value(Column::Oxlet, figure.key),
+                "kubelet": self.value(Column::Kubelet, figure.key),
+                "verdict": self.verdict(figure),
+            })
+        });
+        json!({ "figures": figures.collect::<Vec<_>>(), "notes": self.notes })
+    }
+
+    fn verdict(&self, figure: &Figure) -> &'static str {
+        let value = self.value(Column::Oxlet, figure.key).filter(|_| self.plan.judged);
+        match value.and_then(|value| figure.aim.met(value)) {
+            Some(true) => "met",
+            Some(false) => "MISSED",
+            None => "",
+        }
+    }
+}
+
+fn aim(figure: &Figure) -> String {
+    match figure.aim {
+        Aim::AtMost(most) => format!("at most {}", amount(most, figure)),
+        Aim::Under(bound) => format!("under {}", amount(bound, figure)),
+        Aim::None => String::new(),
+    }
+}
+
+/// A number with its unit, no more exact than it deserves.
+fn amount(value: f64, figure: &Figure) -> String {
+    let digits = match value.abs() {
+        _ if value.fract() == 0.0 => 0,
+        ..10.0 => 2,
+        ..100.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$} {}", figure.unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_judged_by_its_aim_when_the_plan_is_whole() {
+        let verdict = |plan: &Plan, value| {
+            let mut report = Report::new(plan);
+            report.put(Column::Oxlet, "pss-none", value);
+            report.verdict(&FIGURES[0])
+        };
+        assert_eq!(verdict(&Plan::whole(), 15.0), "met");
+        assert_eq!(verdict(&Plan::whole(), 15.1), "MISSED");
+        assert_eq!(verdict(&Plan::quick(), 15.1), "");
+    }
+
+    #[test]
+    fn the_kubelet_stands_beside_only_where_there_is_one() {
+        let mut plan = Plan::whole();
+        assert!(!Report::new(&plan).show(Format::Table).contains("kubelet"));
+        plan.kubelet = Some("/bin/kubelet".into());
+        let mut report = Report::new(&plan);
+        report.put(Column::Kubelet, "start-median", 301.5);
+        let table = report.show(Format::Table);
+        assert!(table.contains("| process start to healthz, median | under 50 ms | – | 302 ms |"), "{table}");
+    }
+
+    #[test]
+    fn keys_are_unique() {
+        let keys: std::collections::BTreeSet<_> = FIGURES.iter().map(|figure| figure.key).collect();
+        assert_eq!(keys.len(), FIGURES.len());
+    }
+}
