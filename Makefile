@@ -31,7 +31,7 @@ bench: ## speed and memory, as a table; beside a kubelet where KUBELET_BIN names
 	cargo run --release --quiet --package integration --bin bench -- $(ARGS)
 
 fuzz: ## the fuzz targets for manifests, config and checkpoints, SECONDS each (default 20)
-	cargo run --release --quiet --package integration --bin fuzz -- $(or $(SECONDS),20)
+	cargo run --quiet --package integration --bin fuzz -- $(or $(SECONDS),20)
 
 deny: ## bans, licences and sources of every crate that we build on
 	command -v cargo-deny >/dev/null || cargo install --locked cargo-deny@0.20.2

@@ -7,6 +7,7 @@
 )]
 
 mod suite {
+    mod bench_smoke;
     mod pods;
     mod runtime_contract;
     mod runtime_events;

@@ -249,7 +249,8 @@ impl Worker {
     }
 
     fn observed(&mut self, observed: pleg::Observed, ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        let Some(seen) = &mut self.seen else { return Ok(()) };
+        // Before the first look is back this is a part of the picture; nothing is planned on it yet.
+        let seen = self.seen.get_or_insert_default();
         let removed = observed.removed.is_some_and(|id| seen.remove(&id));
         let joined = seen.join(observed.pod);
         if removed || joined {
@@ -369,6 +370,8 @@ impl Worker {
     }
 
     fn fetch(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+        // What is doubted from now on needs another look: this one may be older.
+        self.stale = false;
         self.working = Some("looking at what exists");
         let (runtime, uid, pod) = (self.peers.runtime.clone(), self.uid.clone(), pod.clone());
         let logs = self.peers.rules.node.pod_logs_dir.clone();
@@ -380,7 +383,6 @@ impl Worker {
     }
 
     fn take_in(&mut self, runtime: RuntimePod, ctx: &mut Context<Msg>) {
-        self.stale = false;
         let seen = match &mut self.seen {
             Some(seen) => {
                 seen.replace(runtime);

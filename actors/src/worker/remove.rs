@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::{join_all, try_join_all};
 use k8s_openapi::api::core::v1::Pod;
 use logic::gc::Garbage;
-use logic::types::{PodUid, RuntimePod};
+use logic::types::{PodUid, RuntimePod, SandboxId};
 
 use super::carry::{Problem, Report};
 use super::{Peers, files};
@@ -21,7 +21,7 @@ pub(super) async fn garbage(peers: &Peers, uid: &PodUid, garbage: Garbage) -> Re
     let containers = garbage.containers.iter().map(|id| peers.runtime.remove_container(id));
     let mut results = join_all(containers).await;
     if results.iter().all(Result::is_ok) {
-        let sandboxes = garbage.sandboxes.iter().map(|id| peers.runtime.remove_sandbox(id));
+        let sandboxes = garbage.sandboxes.iter().map(|id| end_sandbox(peers, id));
         results.extend(join_all(sandboxes).await);
     }
     let mut problems = Vec::new();
@@ -40,13 +40,19 @@ pub(super) async fn garbage(peers: &Peers, uid: &PodUid, garbage: Garbage) -> Re
     }
 }
 
+/// Only stopping gives a sandbox's addresses back, even of one that is not ready.
+async fn end_sandbox(peers: &Peers, id: &SandboxId) -> Result<(), RuntimeError> {
+    peers.runtime.stop_sandbox(id).await?;
+    peers.runtime.remove_sandbox(id).await
+}
+
 /// Removes a stopped pod's containers, sandboxes, logs and folders.
 pub(super) async fn everything(peers: &Peers, pod: &Pod, runtime: &RuntimePod) -> Result<(), RuntimeError> {
     for container in &runtime.containers {
         files::unlink_legacy_log(pod, &container.name, &container.id).await;
     }
     try_join_all(runtime.containers.iter().map(|container| peers.runtime.remove_container(&container.id))).await?;
-    try_join_all(runtime.sandboxes.iter().map(|sandbox| peers.runtime.remove_sandbox(&sandbox.id))).await?;
+    try_join_all(runtime.sandboxes.iter().map(|sandbox| end_sandbox(peers, &sandbox.id))).await?;
     files::remove_pod_folders(pod, &peers.rules.node).await;
     Ok(())
 }

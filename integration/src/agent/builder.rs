@@ -19,8 +19,10 @@ pub enum Runtime {
     Fake,
     /// `runtime-containerd`, managed, before the containerd of this endpoint.
     Containerd(String),
-    /// This endpoint itself: an external plugin.
-    Plain(String),
+    /// This endpoint itself, declared as an external plugin.
+    External(String),
+    /// No plugin is declared: `containerRuntimeEndpoint` alone says what to do, as on a kubelet's node.
+    Undeclared(String),
 }
 
 impl From<&Containerd> for Runtime {
@@ -36,6 +38,7 @@ pub struct Builder {
     dir: Option<PathBuf>,
     config: Value,
     fake: Value,
+    plugin: Value,
     flags: Vec<String>,
     environment: Vec<(String, String)>,
     manifests: Vec<(String, String)>,
@@ -53,6 +56,7 @@ impl Default for Builder {
             dir: None,
             config: json!({}),
             fake: json!({ "images": images }),
+            plugin: json!({}),
             flags: Vec::new(),
             environment: Vec::new(),
             manifests: Vec::new(),
@@ -87,6 +91,19 @@ impl Builder {
     pub fn fake(mut self, fields: &Value) -> Self {
         merge(&mut self.fake, fields);
         self
+    }
+
+    /// Sets fields of every plugin's declaration.
+    #[must_use]
+    pub fn plugin(mut self, fields: &Value) -> Self {
+        merge(&mut self.plugin, fields);
+        self
+    }
+
+    /// Has plugins restarted at once however often they are killed.
+    #[must_use]
+    pub fn with_patience(self) -> Self {
+        self.plugin(&json!({ "restarts": 1_000_000, "restartsWithin": "1ms" }))
     }
 
     /// Adds a flag to the agent's command line.
@@ -131,7 +148,7 @@ impl Builder {
         let dir = dir.canonicalize()?;
         let (healthz_port, read_only_port) = (free_port()?, free_port()?);
         let mut config = configuration(&dir, healthz_port, read_only_port);
-        if let Runtime::Plain(endpoint) = &self.runtime {
+        if let Runtime::Undeclared(endpoint) = &self.runtime {
             config["containerRuntimeEndpoint"] = json!(endpoint);
         }
         merge(&mut config, &self.config);
@@ -171,29 +188,28 @@ impl Builder {
         Ok(node)
     }
 
-    /// A second fake runtime is declared beside each, to be swapped for.
+    /// Each managed plugin is declared twice, so that one can be swapped for the other.
     fn plugins(&self) -> Option<Value> {
-        let fake = |name: &str| json!({ "name": name, "kind": "runtime", "command": "runtime-fake", "configuration": self.fake });
-        let (runtime, plugins) = match &self.runtime {
-            Runtime::Plain(_) => return None,
-            Runtime::Fake => ("fake", vec![fake("fake"), fake("other")]),
+        let (active, more) = match &self.runtime {
+            Runtime::Undeclared(_) => return None,
+            Runtime::External(endpoint) => ("external", json!({ "endpoint": endpoint })),
+            Runtime::Fake => ("fake", json!({ "command": "runtime-fake", "configuration": self.fake })),
             Runtime::Containerd(endpoint) => {
-                let containerd = |name: &str| {
-                    json!({
-                        "name": name,
-                        "kind": "runtime",
-                        "command": "runtime-containerd",
-                        "configuration": { "endpoint": endpoint },
-                    })
-                };
-                ("containerd", vec![containerd("containerd"), containerd("other")])
+                let configuration = json!({ "endpoint": endpoint });
+                ("containerd", json!({ "command": "runtime-containerd", "configuration": configuration }))
             }
+        };
+        let declared = |name: &str| {
+            let mut plugin = json!({ "name": name, "kind": "runtime" });
+            merge(&mut plugin, &more);
+            merge(&mut plugin, &self.plugin);
+            plugin
         };
         Some(json!({
             "apiVersion": "oxlet.dev/v1alpha1",
             "kind": "PluginConfiguration",
-            "runtime": runtime,
-            "plugins": plugins,
+            "runtime": active,
+            "plugins": [declared(active), declared("other")],
         }))
     }
 }

@@ -15,6 +15,8 @@ use crate::events::{self, Type};
 
 /// For what inotify brings.
 const SOON: Duration = Duration::from_secs(5);
+/// Far more than any test needs at the shortest period.
+const MOST_SETS: usize = 100;
 /// A period that no test reaches.
 const NEVER: Duration = Duration::from_secs(3600);
 
@@ -36,7 +38,7 @@ fn source(path: &str, period: Duration, prepare: impl FnOnce(&Path), test: impl 
         let (_, port) = mailbox(MAILBOX);
         let path = folder.path().join(path);
         root.spawn(ChildSpec::permanent("file"), port, move || {
-            Files::new(path.clone(), period, "Node", directory.clone(), Recorder::new(events.clone()))
+            Files::new(path.clone(), period, "node", directory.clone(), Recorder::new(events.clone()))
         });
         test(Rig { folder, root, sets, events: heard }).await;
     });
@@ -57,18 +59,19 @@ impl Rig {
 
     /// The sets until one of these pods comes; how many there were.
     async fn until(&mut self, expected: &[&str]) -> usize {
-        let mut count = 1;
-        while self.names().await != expected {
-            count += 1;
+        for count in 1..=MOST_SETS {
+            if self.names().await == expected {
+                return count;
+            }
         }
-        count
+        panic!("{expected:?} did not come within {MOST_SETS} sets")
     }
 
     async fn complaint(&mut self) -> String {
         match self.events.next(SOON).await {
             Some(events::Msg::Record(event)) => {
                 assert_eq!((event.reason.as_str(), event.r#type), ("InvalidManifest", Type::Warning));
-                assert_eq!((event.object.kind.as_str(), event.object.name.as_str()), ("Node", "Node"));
+                assert_eq!((event.object.kind.as_str(), event.object.name.as_str()), ("Node", "node"));
                 event.message
             }
             other => panic!("expected an event, got {other:?}"),

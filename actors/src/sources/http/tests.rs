@@ -109,7 +109,7 @@ impl Rig {
             headers.iter().map(|(name, value)| ((*name).to_owned(), vec![(*value).to_owned()])).collect();
         root.spawn(ChildSpec::permanent("http"), port, move || {
             let client = Client::new(url.as_str().into(), &headers, Roots::These(roots.clone()));
-            Url::with_client(client, OFTEN, "Node".into(), directory.clone(), Recorder::new(events.clone()))
+            Url::with_client(client, OFTEN, "node".into(), directory.clone(), Recorder::new(events.clone()))
         });
         Rig { root, sets, events: heard }
     }

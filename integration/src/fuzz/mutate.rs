@@ -1,0 +1,210 @@
+//! From valid inputs to nearly valid ones.
+
+use serde_json::{Number, Value};
+
+use super::corpus::{Corpus, WORDS};
+
+/// What one input may grow to: larger ones are a matter of limits, which have tests of their own.
+const LONGEST: usize = 64 << 10;
+
+/// Numbers that look random and are the same in every run with the same seed (splitmix64).
+#[derive(Clone, Debug)]
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Returns a number below the bound; nought below nought.
+    pub(super) fn below(&mut self, bound: usize) -> usize {
+        let bound = u64::try_from(bound.max(1)).unwrap_or(u64::MAX);
+        usize::try_from(self.next() % bound).unwrap_or_default()
+    }
+
+    fn one_in(&mut self, chances: usize) -> bool {
+        self.below(chances) == 0
+    }
+
+    fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
+        let at = self.below(from.len());
+        from.get(at)
+    }
+
+    fn word(&mut self) -> &'static str {
+        self.pick(WORDS).copied().unwrap_or_default()
+    }
+}
+
+/// Makes the next input.
+pub(super) fn input(random: &mut Random, corpus: &Corpus) -> Vec<u8> {
+    let from_tree = !corpus.trees.is_empty() && random.one_in(2);
+    let mut bytes = if from_tree {
+        let mut tree = random.pick(&corpus.trees).cloned().unwrap_or_default();
+        for _ in 0..=random.below(4) {
+            break_tree(random, &mut tree);
+        }
+        tree.to_string().into_bytes()
+    } else {
+        random.pick(&corpus.texts).cloned().unwrap_or_default()
+    };
+    if !from_tree || random.one_in(4) {
+        for _ in 0..=random.below(6) {
+            break_text(random, &mut bytes, corpus);
+        }
+    }
+    bytes.truncate(LONGEST);
+    bytes
+}
+
+/// Follows a random way into the tree, and changes what stands at its end.
+fn break_tree(random: &mut Random, tree: &mut Value) {
+    let deeper = !random.one_in(4);
+    match tree {
+        Value::Object(fields) if !fields.is_empty() => {
+            let at = random.below(fields.len());
+            let Some(key) = fields.keys().nth(at).cloned() else { return };
+            if deeper {
+                return fields.get_mut(&key).into_iter().for_each(|field| break_tree(random, field));
+            }
+            match random.below(4) {
+                0 => drop(fields.remove(&key)),
+                1 => drop(fields.insert(random.word().to_owned(), scalar(random))),
+                2 => {
+                    let moved = fields.remove(&key).unwrap_or_default();
+                    drop(fields.insert(random.word().to_owned(), moved));
+                }
+                _ => drop(fields.insert(key, scalar(random))),
+            }
+        }
+        Value::Array(items) if !items.is_empty() => {
+            let at = random.below(items.len());
+            match (deeper, random.below(3)) {
+                (true, _) => break_tree(random, &mut items[at]),
+                (false, 0) => drop(items.remove(at)),
+                (false, 1) => items.extend(vec![items[at].clone(); random.below(4)]),
+                (false, _) => items[at] = scalar(random),
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
+            *tree = scalar(random);
+        }
+    }
+}
+
+fn scalar(random: &mut Random) -> Value {
+    match random.below(8) {
+        0 => Value::Null,
+        1 => Value::Bool(random.one_in(2)),
+        2 => Value::Number(Number::from(i64::from_ne_bytes(random.next().to_ne_bytes()))),
+        3 => Number::from_f64(f64::from_bits(random.next())).map_or(Value::Null, Value::Number),
+        4 => Value::Array(vec![Value::from(random.word())]),
+        5 => Value::Object([(random.word().to_owned(), Value::from(random.word()))].into_iter().collect()),
+        _ => Value::from(random.word()),
+    }
+}
+
+fn break_text(random: &mut Random, bytes: &mut Vec<u8>, corpus: &Corpus) {
+    let (start, end) = range(random, bytes.len());
+    match random.below(11) {
+        0 => flip(random, bytes),
+        1 => drop(bytes.drain(start..end)),
+        2 => drop(bytes.splice(start..start, random.word().bytes())),
+        3 => drop(bytes.splice(start..end, random.word().bytes())),
+        4 => {
+            let chunk = bytes[start..end].repeat(random.below(4));
+            drop(bytes.splice(start..start, chunk));
+        }
+        5 => {
+            let other = random.pick(&corpus.texts).cloned().unwrap_or_default();
+            let (from, to) = range(random, other.len());
+            drop(bytes.splice(start..end, other[from..to].iter().copied()));
+        }
+        6 | 7 => break_value(random, bytes),
+        8 => break_lines(random, bytes),
+        9 => drop(bytes.splice(start..end, random.next().to_le_bytes())),
+        _ if random.one_in(8) => {
+            // Depth: what a recursive reader dies of.
+            let deep = ["[", "{\"a\":", "- ", "? ", "(", "{a: "][random.below(6)].repeat(random.below(4_000));
+            drop(bytes.splice(start..start, deep.into_bytes()));
+        }
+        _ => bytes.truncate(end),
+    }
+}
+
+/// A range that is mostly short.
+fn range(random: &mut Random, length: usize) -> (usize, usize) {
+    let start = random.below(length + 1);
+    let longest = [1, 4, 16, 64, 1_024][random.below(5)];
+    (start, (start + random.below(longest)).min(length))
+}
+
+fn flip(random: &mut Random, bytes: &mut [u8]) {
+    let (at, bit) = (random.below(bytes.len()), random.below(8));
+    if let Some(byte) = bytes.get_mut(at) {
+        *byte ^= 1 << bit;
+    }
+}
+
+/// Replaces what stands behind a colon or an equals sign, up to where a scalar ends.
+fn break_value(random: &mut Random, bytes: &mut Vec<u8>) {
+    let from = random.below(bytes.len() + 1);
+    let Some(sign) = bytes[from..].iter().position(|byte| b":=".contains(byte)) else {
+        return;
+    };
+    let start = from + sign + 1;
+    let rest = bytes.get(start..).unwrap_or_default();
+    let length = rest.iter().position(|byte| b",}]\n".contains(byte)).unwrap_or(rest.len());
+    let value = format!(" {}", random.word());
+    drop(bytes.splice(start..start + length, value.into_bytes()));
+}
+
+/// Removes, doubles, swaps or indents whole lines.
+fn break_lines(random: &mut Random, bytes: &mut Vec<u8>) {
+    let mut lines: Vec<Vec<u8>> = bytes.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+    let (at, other) = (random.below(lines.len()), random.below(lines.len()));
+    match random.below(4) {
+        0 => drop(lines.remove(at)),
+        1 => lines.insert(at, lines[other].clone()),
+        2 => lines.swap(at, other),
+        _ => drop(lines[at].splice(0..0, b"  ".repeat(random.below(4)))),
+    }
+    *bytes = lines.join(&b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_seeds_make_equal_inputs() {
+        let corpus = Corpus {
+            texts: vec![b"a: 1\nb: [2, 3]\n".to_vec()],
+            trees: vec![serde_json::json!({"a": [1, {"b": null}]})],
+        };
+        let inputs = |seed| {
+            let mut random = Random::new(seed);
+            (0..200).map(|_| input(&mut random, &corpus)).collect::<Vec<_>>()
+        };
+        assert_eq!(inputs(7), inputs(7));
+        assert_ne!(inputs(7), inputs(8));
+        assert!(inputs(7).iter().all(|input| input.len() <= LONGEST));
+    }
+
+    #[test]
+    fn nothing_can_be_broken_too() {
+        let mut random = Random::new(1);
+        for _ in 0..2_000 {
+            break_text(&mut random, &mut Vec::new(), &Corpus::default());
+            break_tree(&mut random, &mut Value::Null);
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! What is fuzzed: each target reads bytes as the agent would, and uses what it got.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::time::Duration;
+
+use actors::records::Record;
+use anyhow::{Context, Result, ensure};
+use config::{CgroupVersion, Host};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kernel::checkpoint::{self, Schema, Store};
+use logic::backoff::{BackoffPolicy, Backoffs};
+use logic::manifest::{Source, UnknownFields, parse, static_pod};
+use logic::pod::PodView;
+use logic::sandbox::{NodePolicy, sandbox_config};
+use logic::status::{Stage, StatusInput, pod_status};
+use logic::types::{ContainerId, PodUid, RuntimePod};
+use logic::worker::{Observed, Policy, compute_pod_actions};
+use serde_json::Value;
+
+use super::corpus::{CONFIG, Corpus, DROP_IN, FLAGS, MANIFESTS, PLUGINS};
+
+const RECORDS: Schema = Schema { kind: 1, version: 1 };
+
+/// Something that reads bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// What it is called.
+    pub name: &'static str,
+    corpus: fn(&Path) -> Result<Corpus>,
+    read: fn(&Path, &[u8]),
+}
+
+impl Target {
+    pub(super) fn corpus(&self, folder: &Path) -> Result<Corpus> {
+        (self.corpus)(folder)
+    }
+
+    /// Reads one input; files that it needs go into the folder.
+    pub(super) fn read(&self, folder: &Path, input: &[u8]) {
+        (self.read)(folder, input);
+    }
+}
+
+/// Returns every target.
+pub fn all() -> Vec<Target> {
+    vec![
+        Target {
+            name: "manifests",
+            corpus: manifests,
+            read: manifest,
+        },
+        Target {
+            name: "config",
+            corpus: configs,
+            read: |folder, input| load(folder, "config.yaml", input),
+        },
+        Target {
+            name: "drop-ins",
+            corpus: |_| Ok(text(DROP_IN)),
+            read: |folder, input| load(folder, "drop-ins/50.conf", input),
+        },
+        Target {
+            name: "plugins",
+            corpus: |_| Ok(text(PLUGINS)),
+            read: |folder, input| load(folder, "plugins.yaml", input),
+        },
+        Target {
+            name: "flags",
+            corpus: |_| Ok(text(FLAGS)),
+            read: flags,
+        },
+        Target {
+            name: "checkpoints",
+            corpus: checkpoints,
+            read: checkpoint,
+        },
+    ]
+}
+
+fn text(text: &str) -> Corpus {
+    Corpus {
+        texts: vec![text.as_bytes().to_vec()],
+        trees: Vec::new(),
+    }
+}
+
+fn manifests(_: &Path) -> Result<Corpus> {
+    let mut corpus = Corpus::default();
+    for text in MANIFESTS {
+        corpus.texts.push(text.as_bytes().to_vec());
+        for pod in parse(text.as_bytes(), UnknownFields::Refuse)?.pods {
+            corpus.trees.push(serde_json::to_value(pod?.pod)?);
+        }
+    }
+    Ok(corpus)
+}
+
+/// All the way that a manifest goes: read, defaulted, checked, planned, made into what the runtime is asked for, shown.
+fn manifest(_: &Path, input: &[u8]) {
+    let Ok(parsed) = parse(input, UnknownFields::Warn) else { return };
+    let source = Source::File("/etc/kubernetes/manifests/fuzz.yaml".to_owned());
+    for pod in parsed.pods.into_iter().flatten() {
+        if let Ok(pod) = static_pod(pod.pod, &source, "node", Timestamp::UNIX_EPOCH) {
+            lived(&pod);
+        }
+    }
+}
+
+fn lived(pod: &Pod) {
+    let (runtime, exits, backoffs) = (RuntimePod::default(), BTreeMap::new(), Backoffs::default());
+    let observed = Observed {
+        runtime: &runtime,
+        exits: &exits,
+        backoffs: &backoffs,
+        log_counts: &BTreeMap::new(),
+    };
+    let plan = compute_pod_actions(Timestamp::UNIX_EPOCH, pod, &observed, &Policy::default());
+    let node = NodePolicy::default();
+    let ips = ["10.0.0.1".to_owned()];
+    let _sandbox = sandbox_config(pod, 0, &node);
+    for (_, container) in pod.all_containers() {
+        let _container = logic::container::container_config(pod, container, 0, "image", &ips, &node);
+        let _hash = logic::hash::container_hash(container);
+    }
+    let status = pod_status(&StatusInput {
+        now: Timestamp::UNIX_EPOCH,
+        pod,
+        runtime: &runtime,
+        runtime_name: "fake",
+        waiting: &plan.waiting,
+        previous: None,
+        host_ips: &ips,
+        stage: Stage::Syncing,
+        failure: None,
+    });
+    let _shown = serde_json::to_vec(&status);
+}
+
+fn configs(folder: &Path) -> Result<Corpus> {
+    let complete = config::parse_configuration(&folder.join("config.yaml"), CONFIG)?;
+    let trees = vec![serde_json::to_value(complete)?, serde_json::to_value(with_kind())?];
+    Ok(Corpus {
+        trees,
+        ..text(CONFIG)
+    })
+}
+
+fn with_kind() -> Value {
+    serde_json::json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "evictionHard": { "memory.available": "1Gi" },
+        "kubeReserved": { "cpu": "1" },
+        "crashLoopBackOff": { "maxContainerRestartPeriod": "1s" },
+    })
+}
+
+/// The whole way of the agent's start, with one of its files replaced.
+fn load(folder: &Path, replaced: &str, input: &[u8]) {
+    let whole = [("config.yaml", CONFIG), ("drop-ins/50.conf", DROP_IN), ("plugins.yaml", PLUGINS)];
+    drop(fs::create_dir_all(folder.join("drop-ins")));
+    for (name, text) in whole {
+        let content = if name == replaced { input } else { text.as_bytes() };
+        drop(fs::write(folder.join(name), content));
+    }
+    let flag = |name: &str, file: &str| OsString::from(format!("--{name}={}", folder.join(file).display()));
+    let arguments = [flag("config", "config.yaml"), flag("config-dir", "drop-ins"), flag("plugins", "plugins.yaml")];
+    run(arguments.into());
+}
+
+/// A line an argument.
+fn flags(_: &Path, input: &[u8]) {
+    let lines = input.split(|byte| *byte == b'\n');
+    run(lines.map(|line| OsString::from_vec(line.to_vec())).collect());
+}
+
+fn run(arguments: Vec<OsString>) {
+    let host = Host {
+        hostname: "node".to_owned(),
+        cgroup: CgroupVersion::V2,
+        program_folder: "/usr/bin".into(),
+    };
+    if let Err(error) = config::load(arguments, &host) {
+        let _shown = format!("{:#}", anyhow::Error::new(error));
+    }
+}
+
+fn checkpoints(folder: &Path) -> Result<Corpus> {
+    let mut corpus = Corpus::default();
+    for pods in [0, 1, 20] {
+        let path = folder.join(format!("{pods}.checkpoint"));
+        Store::new(path.clone(), RECORDS).save(&records(pods))?;
+        let file = fs::read(&path)?;
+        let read: BTreeMap<PodUid, Record> = checkpoint::parse(RECORDS, &file)?;
+        ensure!(read.len() == pods, "a checkpoint of {pods} records has {}", read.len());
+        // Behind its header as well: the sum would hide the content from most mutations.
+        corpus.texts.push(file.get(20..).context("a header is longer")?.to_vec());
+        corpus.texts.push(file);
+    }
+    Ok(corpus)
+}
+
+fn records(pods: usize) -> BTreeMap<PodUid, Record> {
+    let record = |nth: usize| {
+        let mut record = Record {
+            started: Some(Timestamp::UNIX_EPOCH),
+            ..Record::default()
+        };
+        let now = Timestamp::UNIX_EPOCH + Duration::from_secs(60);
+        let _first = record.backoffs.next("container", now, now, &BackoffPolicy::default());
+        drop(record.exits.insert(ContainerId::from(format!("id-{nth}")), now));
+        (PodUid::from(format!("uid-{nth}")), record)
+    };
+    (0..pods).map(record).collect()
+}
+
+fn checkpoint(_: &Path, input: &[u8]) {
+    let file = checkpoint::parse::<BTreeMap<PodUid, Record>>(RECORDS, input);
+    let content = checkpoint::decode::<BTreeMap<PodUid, Record>>(input);
+    for flaw in file.err().into_iter().chain(content.err()) {
+        let _shown = flaw.to_string();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuzz::mutate::{Random, input};
+
+    #[test]
+    fn every_target_withstands_a_few_hundred_inputs() {
+        for target in all() {
+            let folder = tempfile::tempdir().unwrap();
+            let corpus = target.corpus(folder.path()).unwrap();
+            let mut random = Random::new(1);
+            for text in &corpus.texts {
+                target.read(folder.path(), text);
+            }
+            for _ in 0..300 {
+                target.read(folder.path(), &input(&mut random, &corpus));
+            }
+        }
+    }
+
+    #[test]
+    fn the_corpus_of_the_configuration_is_valid() {
+        let parsed = config::parse_configuration(Path::new("/c.yaml"), CONFIG);
+        assert!(parsed.is_ok(), "{parsed:?}");
+    }
+}

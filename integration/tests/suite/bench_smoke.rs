@@ -1,0 +1,23 @@
+//! The bench walks all of its paths with the least counts, so that it cannot rot. No figure is judged here.
+
+use integration::bench::{self, Format, Plan};
+
+/// Figures whose section needs what a test run may not have built.
+const MAY_BE_MISSING: [&str; 5] = ["tells", "ask-median", "ask-p99", "actor-bytes", "actor-cpu"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_bench_measures_every_figure() {
+    for section in ["memory", "latency", "burst", "containerd"] {
+        let plan = Plan {
+            section: Some(section.to_owned()),
+            ..Plan::smoke()
+        };
+        let report = bench::run(&plan).await.unwrap();
+        let missing = report.missing().into_iter().filter(|key| !MAY_BE_MISSING.contains(key));
+        let of_section = missing.filter(|key| {
+            bench::figures::FIGURES.iter().any(|figure| figure.key == *key && figure.section == section)
+        });
+        let of_section: Vec<_> = of_section.collect();
+        assert!(of_section.is_empty(), "{of_section:?}\n{}", report.show(Format::Table));
+    }
+}
