@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod bench;
+pub mod chaos;
 pub mod containerd;
 pub mod fuzz;
 pub mod http;

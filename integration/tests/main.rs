@@ -8,6 +8,8 @@
 
 mod suite {
     mod bench_smoke;
+    mod containerd_proofs;
+    mod fake_proofs;
     mod pods;
     mod runtime_contract;
     mod runtime_events;

@@ -1,1 +1,262 @@
-//! Laws of the servers.
+//! Laws of the servers on TCP: what they answer, and that nobody's bytes hurt them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
+use kernel::testing::inbox;
+use kernel::{Actor, Addr, ChildSpec, Intensity, Supervisor, mailbox, system};
+use logic::types::PodUid;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::healthz::{Health, Healthz};
+use super::read_only::ReadOnly;
+use super::*;
+use crate::directory;
+use crate::status::{self, Statuses};
+
+const SOON: Duration = Duration::from_secs(5);
+const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+/// A directory that answers with these pods until the test ends.
+pub(super) fn directory_of(pods: Vec<Arc<Pod>>) -> Addr<directory::Msg> {
+    let (addr, mut asked) = inbox(64);
+    tokio::task::spawn_local(async move {
+        while let Some(msg) = asked.next(Duration::from_secs(3600)).await {
+            match msg {
+                directory::Msg::Pods { reply } => reply.send(pods.clone()),
+                directory::Msg::Worker { reply, .. } => reply.send(None),
+                directory::Msg::Republish => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+    addr
+}
+
+pub(super) fn pod(name: &str) -> Arc<Pod> {
+    let mut pod = Pod::default();
+    pod.metadata.name = Some(name.into());
+    pod.metadata.namespace = Some("default".into());
+    pod.metadata.uid = Some(format!("uid-{name}"));
+    let container = Container { name: "c".into(), ..Container::default() };
+    pod.spec = Some(PodSpec { containers: vec![container], ..PodSpec::default() });
+    pod.status = Some(PodStatus { phase: Some("Pending".into()), ..PodStatus::default() });
+    Arc::new(pod)
+}
+
+/// The keeper, holding a status for the pod of this name.
+pub(super) async fn statuses_of(root: &Supervisor, name: &str, directory: &Addr<directory::Msg>) -> Addr<status::Msg> {
+    let (addr, port) = mailbox(8);
+    let told = directory.clone();
+    root.spawn(ChildSpec::permanent("status"), port, move || Statuses::new(told.clone()));
+    let status = PodStatus { phase: Some("Running".into()), ..PodStatus::default() };
+    let uid = PodUid::from(format!("uid-{name}"));
+    addr.tell(status::Msg::Changed { uid, status: Arc::new(status) }).unwrap();
+    addr
+}
+
+fn spawn<A: Actor<Msg = Msg>>(root: &Supervisor, id: &str, make: impl FnMut() -> A + 'static) {
+    let (_, port) = mailbox(MAILBOX);
+    root.spawn(ChildSpec::permanent(id), port, make);
+}
+
+async fn snapshot(root: &Supervisor, id: &str) -> Value {
+    let tree = root.tree().await;
+    tree.find(&format!("test/{id}")).unwrap().snapshot.clone()
+}
+
+async fn address(root: &Supervisor, id: &str) -> SocketAddr {
+    snapshot(root, id).await["address"].as_str().unwrap().parse().unwrap()
+}
+
+/// The whole answer to a request in HTTP/1.0, which is never sent in chunks.
+async fn ask(address: SocketAddr, line: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(format!("{line} HTTP/1.0\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head[9..12].parse().unwrap(), body.to_owned())
+}
+
+fn root() -> Supervisor {
+    Supervisor::root("test", Intensity::UNLIMITED)
+}
+
+fn healthz(directory: Addr<directory::Msg>) -> Supervisor {
+    let root = root();
+    let health = Health::new(directory, root.clone());
+    spawn(&root, "healthz", move || Healthz::new(ANY, health.clone()));
+    root
+}
+
+#[test]
+fn healthy_node_says_ok_in_upstreams_words() {
+    let run = system::run(async {
+        let root = healthz(directory_of(Vec::new()));
+        let address = address(&root, "healthz").await;
+        let all = "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n";
+        let without = "[+]ping excluded: ok\n[+]log ok\n[+]syncloop ok\n\
+                       warn: some health checks cannot be excluded: no matches for \"nope\"\nhealthz check passed\n";
+        let cases = [
+            ("GET /healthz", 200, "ok"),
+            ("GET /healthz/", 404, "404 page not found\n"),
+            ("GET /healthz?verbose", 200, all),
+            ("GET /healthz?verbose=1&exclude=ping&exclude=nope", 200, without),
+            ("GET /healthz/ping", 200, "ok"),
+            ("GET /healthz/log", 200, "ok"),
+            ("GET /healthz/syncloop", 200, "ok"),
+            ("GET /healthz/managers", 200, "ok"),
+            ("GET /healthz/nope", 404, "404 page not found\n"),
+            ("GET /healthzz", 404, "404 page not found\n"),
+            ("GET /", 404, "404 page not found\n"),
+            ("HEAD /healthz", 200, ""),
+            ("POST /healthz", 405, "405 method not allowed, expected GET, HEAD\n"),
+        ];
+        for (line, status, body) in cases {
+            assert_eq!(ask(address, line).await, (status, body.to_owned()), "{line}");
+        }
+        assert_eq!(snapshot(&root, "healthz").await["requests"], cases.len());
+    });
+    run.unwrap();
+}
+
+#[test]
+fn silent_directory_is_the_failing_check() {
+    kernel::testing::run_paused(|| async {
+        let (directory, _nobody_reads) = inbox(64);
+        let root = healthz(directory);
+        let address = address(&root, "healthz").await;
+        let (status, body) = ask(address, "GET /healthz").await;
+        assert_eq!(status, 500);
+        assert_eq!(body, "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n");
+        let (status, body) = ask(address, "GET /healthz/syncloop").await;
+        assert_eq!((status, body.as_str()), (500, "internal server error: the pod directory does not answer: no answer in time\n"));
+        assert_eq!(ask(address, "GET /healthz/ping").await.0, 200);
+    });
+}
+
+#[test]
+fn garbage_and_impatient_clients_hurt_nobody() {
+    let run = system::run(async {
+        let root = healthz(directory_of(Vec::new()));
+        let address = address(&root, "healthz").await;
+        let long_head = format!("GET /healthz HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(1 << 20)).into_bytes();
+        let many_headers = format!("GET /healthz HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(5000)).into_bytes();
+        let mut kept = Vec::new();
+        for bytes in [&b"\0\xff\x16\x03\x01garbage\r\n\r\n"[..], b"", b"GET", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &long_head, &many_headers] {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            // The server may have left before it read everything.
+            drop(stream.write_all(bytes).await);
+            kept.push(stream);
+            assert_eq!(ask(address, "GET /healthz").await, (200, "ok".to_owned()));
+        }
+        drop(kept);
+        assert_eq!(root.tree().await.find("test/healthz").unwrap().restarts, 0);
+    });
+    run.unwrap();
+}
+
+#[test]
+fn idle_clients_give_their_place_to_others() {
+    kernel::testing::run_paused(|| async {
+        let root = healthz(directory_of(Vec::new()));
+        let address = address(&root, "healthz").await;
+        let mut idle = Vec::new();
+        for _ in 0..64 {
+            idle.push(TcpStream::connect(address).await.unwrap());
+        }
+        assert_eq!(ask(address, "GET /healthz").await, (200, "ok".to_owned()));
+    });
+}
+
+#[test]
+fn taken_port_is_named_and_tried_again() {
+    let run = system::run(async {
+        let taken = TcpListener::bind(ANY).await.unwrap();
+        let address = taken.local_addr().unwrap();
+        let root = root();
+        let health = Health::new(directory_of(Vec::new()), root.clone());
+        spawn(&root, "healthz", move || Healthz::new(address, health.clone()));
+        kernel::testing::pass(Duration::from_millis(300)).await;
+        let exit = root.tree().await.find("test/healthz").unwrap().last_exit.clone().unwrap();
+        assert!(exit.contains(&format!("cannot listen on {address}")), "{exit}");
+        drop(taken);
+        let answered = async {
+            while TcpStream::connect(address).await.is_err() {
+                kernel::testing::pass(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(SOON, answered).await.unwrap();
+        assert_eq!(ask(address, "GET /healthz").await.0, 200);
+    });
+    run.unwrap();
+}
+
+async fn read_only(pods: Vec<Arc<Pod>>) -> (Supervisor, SocketAddr) {
+    let (root, directory) = (root(), directory_of(pods));
+    let statuses = statuses_of(&root, "a", &directory).await;
+    let health = Health::new(directory.clone(), root.clone());
+    spawn(&root, "read-only", move || ReadOnly::new(ANY, directory.clone(), statuses.clone(), health.clone()));
+    let address = address(&root, "read-only").await;
+    (root, address)
+}
+
+#[test]
+fn pods_are_a_list_with_the_kept_statuses() {
+    let run = system::run(async {
+        let (_root, address) = read_only(vec![pod("a"), pod("b")]).await;
+        for path in ["/pods", "/pods/"] {
+            let (status, body) = ask(address, &format!("GET {path}")).await;
+            assert_eq!(status, 200);
+            let list: Value = serde_json::from_str(&body).unwrap();
+            assert_eq!((&list["kind"], &list["apiVersion"]), (&"PodList".into(), &"v1".into()));
+            assert_eq!(list["metadata"], serde_json::json!({}));
+            assert_eq!(list["items"][0]["metadata"]["name"], "a");
+            assert_eq!(list["items"][0]["spec"]["containers"][0]["name"], "c");
+            assert_eq!(list["items"][0]["status"]["phase"], "Running", "the keeper knows better");
+            assert_eq!(list["items"][1]["status"]["phase"], "Pending", "nothing is kept of it");
+            assert_eq!(list["items"][0].get("kind"), None, "as upstream lists items");
+        }
+    });
+    run.unwrap();
+}
+
+#[test]
+fn a_thousand_pods_are_one_valid_list() {
+    let run = system::run(async {
+        let (_root, address) = read_only((0..1000).map(|n| pod(&n.to_string())).collect()).await;
+        let (_, body) = ask(address, "GET /pods").await;
+        let list: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(list["items"].as_array().map(Vec::len), Some(1000));
+        let (_root, address) = read_only(Vec::new()).await;
+        let (_, body) = ask(address, "GET /pods").await;
+        let list: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(list["items"], serde_json::json!([]));
+    });
+    run.unwrap();
+}
+
+#[test]
+fn read_only_port_only_reads_what_it_has() {
+    let run = system::run(async {
+        let (_root, address) = read_only(Vec::new()).await;
+        let cases = [
+            ("GET /healthz", 200),
+            ("GET /spec", 404),
+            ("GET /pods/default/a", 404),
+            ("GET /run/default/a/c", 404),
+            ("POST /pods", 405),
+            ("DELETE /pods/", 405),
+            ("HEAD /pods", 405),
+        ];
+        for (line, status) in cases {
+            assert_eq!(ask(address, line).await.0, status, "{line}");
+        }
+    });
+    run.unwrap();
+}

@@ -193,10 +193,16 @@ impl Builder {
         let (active, more) = match &self.runtime {
             Runtime::Undeclared(_) => return None,
             Runtime::External(endpoint) => ("external", json!({ "endpoint": endpoint })),
-            Runtime::Fake => ("fake", json!({ "command": "runtime-fake", "configuration": self.fake })),
+            Runtime::Fake => (
+                "fake",
+                json!({ "command": "runtime-fake", "configuration": self.fake }),
+            ),
             Runtime::Containerd(endpoint) => {
                 let configuration = json!({ "endpoint": endpoint });
-                ("containerd", json!({ "command": "runtime-containerd", "configuration": configuration }))
+                (
+                    "containerd",
+                    json!({ "command": "runtime-containerd", "configuration": configuration }),
+                )
             }
         };
         let declared = |name: &str| {

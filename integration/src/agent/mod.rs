@@ -123,7 +123,10 @@ impl Node {
         healthy.await?;
         let took = began.elapsed();
         if let Some(status) = self.ended()? {
-            bail!("the agent ended at its start: {status}\n{}", self.log_tail());
+            bail!(
+                "the agent ended at its start: {status}\n{}",
+                self.log_tail()
+            );
         }
         // A port can be lost to a stranger, who would answer in the agent's place.
         let version = self.admin("/version").await?;
@@ -301,7 +304,9 @@ impl Node {
     /// Connects to the runtime through its plugin's socket.
     pub async fn cri(&self) -> Result<Cri> {
         let plugin = self.plugin().await?;
-        let socket = plugin["socket"].as_str().context("the plugin has no socket")?;
+        let socket = plugin["socket"]
+            .as_str()
+            .context("the plugin has no socket")?;
         Ok(Cri::connect(Path::new(socket)))
     }
 

@@ -59,7 +59,8 @@ impl Cri {
     pub async fn containers_of(&self, pod: &str) -> Result<Vec<cri::Container>> {
         let full = format!("{pod}-{}", super::NODE_NAME);
         let mut containers = self.containers().await?;
-        containers.retain(|container| container.labels.get("io.kubernetes.pod.name") == Some(&full));
+        containers
+            .retain(|container| container.labels.get("io.kubernetes.pod.name") == Some(&full));
         Ok(containers)
     }
 

@@ -103,8 +103,11 @@ impl Agent {
     pub(super) fn processes(&self) -> Result<Vec<u32>> {
         let agent = self.pid()?;
         let plugins = process::children(agent)?.into_iter();
-        let counted = plugins.filter(|(_, name)| self.column() == Column::Oxlet && name != "runtime-fake");
-        Ok(std::iter::once(agent).chain(counted.map(|(pid, _)| pid)).collect())
+        let counted =
+            plugins.filter(|(_, name)| self.column() == Column::Oxlet && name != "runtime-fake");
+        Ok(std::iter::once(agent)
+            .chain(counted.map(|(pid, _)| pid))
+            .collect())
     }
 
     /// The process that stands where the runtime stands.
@@ -112,7 +115,10 @@ impl Agent {
         match self {
             Agent::Oxlet(_) => {
                 let children = process::children(self.pid()?)?.into_iter();
-                Ok(children.filter(|(_, name)| name == "runtime-fake").map(|(pid, _)| pid).collect())
+                Ok(children
+                    .filter(|(_, name)| name == "runtime-fake")
+                    .map(|(pid, _)| pid)
+                    .collect())
             }
             Agent::Kubelet(kubelet) => Ok(kubelet.fake_pid().into_iter().collect()),
         }
@@ -130,11 +136,16 @@ impl Agent {
 /// Waits until `/healthz` says so.
 pub(super) async fn healthy(port: u16) -> Result<()> {
     let asked = async {
-        while !http::get(port, "/healthz").await.is_ok_and(|answer| answer.status == 200) {
+        while !http::get(port, "/healthz")
+            .await
+            .is_ok_and(|answer| answer.status == 200)
+        {
             tokio::time::sleep(STEP).await;
         }
     };
-    tokio::time::timeout(START_WITHIN, asked).await.context("the agent is not healthy in time")
+    tokio::time::timeout(START_WITHIN, asked)
+        .await
+        .context("the agent is not healthy in time")
 }
 
 /// The wall's time in nanoseconds, as the runtime tells it.

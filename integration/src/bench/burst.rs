@@ -25,12 +25,18 @@ async fn all_at_once(plan: &Plan, report: &mut Report) -> Result<()> {
     let agent = oxlet().await?;
     let mut watch = agent.watch().await?;
     let name = |nth| format!("burst-{nth}");
-    let manifests: Vec<_> = (0..plan.most).map(|nth| (name(nth), pods::manifest(&name(nth), 1))).collect();
+    let manifests: Vec<_> = (0..plan.most)
+        .map(|nth| (name(nth), pods::manifest(&name(nth), 1)))
+        .collect();
     let before = agent.drop_manifests(&manifests)?;
     let last = watch.started(plan.most, WITHIN).await?;
-    let Agent::Oxlet(node) = agent else { return Ok(()) };
+    let Agent::Oxlet(node) = agent else {
+        return Ok(());
+    };
     let waited = wait_until(WITHIN, "all pods are Running", async || {
-        running(&node).await.is_ok_and(|running| running == plan.most)
+        running(&node)
+            .await
+            .is_ok_and(|running| running == plan.most)
     });
     let waited = waited.await;
     let after = wall()?;
@@ -43,16 +49,24 @@ async fn all_at_once(plan: &Plan, report: &mut Report) -> Result<()> {
     }
     let missing = plan.most.saturating_sub(running(&node).await?);
     report.count(Column::Oxlet, "burst-missing", missing);
-    report.count(Column::Oxlet, "burst-refused", refused(&node.admin("/tree").await?));
+    report.count(
+        Column::Oxlet,
+        "burst-refused",
+        refused(&node.admin("/tree").await?),
+    );
     Ok(())
 }
 
 async fn agent_killed(plan: &Plan, report: &mut Report) -> Result<()> {
     let agent = oxlet().await?;
     memory::fill(&agent, "adopted", plan.many).await?;
-    let Agent::Oxlet(mut node) = agent else { return Ok(()) };
+    let Agent::Oxlet(mut node) = agent else {
+        return Ok(());
+    };
     wait_until(WITHIN, "all pods are Running", async || {
-        running(&node).await.is_ok_and(|running| running == plan.many)
+        running(&node)
+            .await
+            .is_ok_and(|running| running == plan.many)
     })
     .await?;
     // What was written last is on disk.
@@ -63,7 +77,9 @@ async fn agent_killed(plan: &Plan, report: &mut Report) -> Result<()> {
     node.kill9()?;
     node.begin().await?;
     wait_until(WITHIN, "all pods are adopted", async || {
-        running(&node).await.is_ok_and(|running| running == plan.many)
+        running(&node)
+            .await
+            .is_ok_and(|running| running == plan.many)
     })
     .await?;
     let mut took = Samples::default();
@@ -71,13 +87,20 @@ async fn agent_killed(plan: &Plan, report: &mut Report) -> Result<()> {
     report.put(Column::Oxlet, "adopt", took.most());
     tokio::time::sleep(plan.settle).await;
     let now = self::ids(&node).await?;
-    let restarted = ids.iter().filter(|(name, id)| now.get(*name) != Some(id)).count();
+    let restarted = ids
+        .iter()
+        .filter(|(name, id)| now.get(*name) != Some(id))
+        .count();
     report.count(Column::Oxlet, "adopt-restarts", restarted);
     Ok(())
 }
 
 async fn ids(node: &Node) -> Result<BTreeMap<(String, String), String>> {
-    node.cri().await?.running().await.context("the runtime lists nothing")
+    node.cri()
+        .await?
+        .running()
+        .await
+        .context("the runtime lists nothing")
 }
 
 /// How many pods the node itself calls Running, all their containers ready.
@@ -85,15 +108,24 @@ async fn running(node: &Node) -> Result<usize> {
     let is_running = |pod: &Pod| {
         let status = pod.status.as_ref();
         let phase = status.and_then(|status| status.phase.as_deref());
-        let mut containers = status.into_iter().flat_map(|status| status.container_statuses.iter().flatten());
+        let mut containers = status
+            .into_iter()
+            .flat_map(|status| status.container_statuses.iter().flatten());
         phase == Some("Running") && containers.all(|container| container.ready)
     };
-    Ok(node.pods().await?.iter().filter(|pod| is_running(pod)).count())
+    Ok(node
+        .pods()
+        .await?
+        .iter()
+        .filter(|pod| is_running(pod))
+        .count())
 }
 
 /// Messages that full mailboxes have handed back, in the whole tree.
 fn refused(tree: &Value) -> usize {
     let own = tree["mailbox"]["overloaded"].as_u64().unwrap_or_default();
-    let below = tree["children"].as_array().map(|all| all.iter().map(refused).sum());
+    let below = tree["children"]
+        .as_array()
+        .map(|all| all.iter().map(refused).sum());
     usize::try_from(own).unwrap_or(usize::MAX) + below.unwrap_or(0)
 }

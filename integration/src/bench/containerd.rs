@@ -35,9 +35,17 @@ pub(super) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     report.put(Column::Oxlet, "real-direct", direct.median());
     report.put(Column::Oxlet, "real-again", again.median());
     report.put(Column::Oxlet, "real-drop", dropped.median());
-    report.put(Column::Oxlet, "real-drop-own", dropped.median() - direct.median());
+    report.put(
+        Column::Oxlet,
+        "real-drop-own",
+        dropped.median() - direct.median(),
+    );
     report.put(Column::Oxlet, "real-restart", restarted.median());
-    report.put(Column::Oxlet, "real-restart-own", restarted.median() - again.median());
+    report.put(
+        Column::Oxlet,
+        "real-restart-own",
+        restarted.median() - again.median(),
+    );
     Ok(())
 }
 
@@ -77,7 +85,9 @@ async fn kills(plan: &Plan, cri: &Cri) -> Result<Samples> {
     for nth in 0..plan.real_pods {
         let name = format!("real-{nth}");
         let containers = cri.containers_of(&name).await?;
-        let running = containers.first().with_context(|| format!("pod {name} has no container"))?;
+        let running = containers
+            .first()
+            .with_context(|| format!("pod {name} has no container"))?;
         let pid = pods::pid_of(&cri.runtime(), &running.id).await?;
         let before = wall()?;
         kill(Pid::from_raw(pid), Signal::SIGKILL)?;
@@ -90,10 +100,14 @@ async fn kills(plan: &Plan, cri: &Cri) -> Result<Samples> {
 /// Waits until the pod's container of this attempt has started; returns when that was.
 async fn started(cri: &Cri, pod: &str, attempt: u32) -> Result<i64> {
     let mut at = 0;
-    wait_until(WITHIN, &format!("the container of {pod} runs"), async || {
-        at = start_of(cri, pod, attempt).await.unwrap_or_default();
-        at > 0
-    })
+    wait_until(
+        WITHIN,
+        &format!("the container of {pod} runs"),
+        async || {
+            at = start_of(cri, pod, attempt).await.unwrap_or_default();
+            at > 0
+        },
+    )
     .await?;
     Ok(at)
 }
@@ -101,7 +115,10 @@ async fn started(cri: &Cri, pod: &str, attempt: u32) -> Result<i64> {
 async fn start_of(cri: &Cri, pod: &str, attempt: u32) -> Result<i64> {
     let containers = cri.containers_of(pod).await?.into_iter();
     let mut of_attempt = containers.filter(|container| {
-        container.metadata.as_ref().is_some_and(|metadata| metadata.attempt == attempt)
+        container
+            .metadata
+            .as_ref()
+            .is_some_and(|metadata| metadata.attempt == attempt)
     });
     let container = of_attempt.next().context("no such container")?;
     Ok(cri.status(&container.id).await?.started_at)

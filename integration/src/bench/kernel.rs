@@ -27,9 +27,12 @@ pub(super) async fn measure(report: &mut Report) -> Result<()> {
         "the kernel's bench: {}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let found: Value = serde_json::from_slice(&output.stdout).context("the kernel's bench prints no JSON")?;
+    let found: Value =
+        serde_json::from_slice(&output.stdout).context("the kernel's bench prints no JSON")?;
     for (theirs, ours) in NAMES {
-        let value = found[theirs].as_f64().with_context(|| format!("the kernel's bench does not tell {theirs}"))?;
+        let value = found[theirs]
+            .as_f64()
+            .with_context(|| format!("the kernel's bench does not tell {theirs}"))?;
         report.put(Column::Oxlet, ours, value);
     }
     Ok(())

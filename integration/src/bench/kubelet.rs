@@ -31,7 +31,13 @@ impl Kubelet {
     /// Writes its configuration and starts its runtime, but not yet the kubelet.
     pub(super) fn prepare(program: &Path) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("kubelet-").tempdir()?;
-        for folder in ["manifests", "logs", "root", "certificates", "volume-plugins"] {
+        for folder in [
+            "manifests",
+            "logs",
+            "root",
+            "certificates",
+            "volume-plugins",
+        ] {
             fs::create_dir(dir.path().join(folder))?;
         }
         let fake = fake(dir.path())?;
@@ -43,13 +49,19 @@ impl Kubelet {
             kubelet: None,
         };
         let configuration = prepared.configuration()?;
-        fs::write(prepared.dir().join("config.yaml"), format!("{configuration:#}"))?;
+        fs::write(
+            prepared.dir().join("config.yaml"),
+            format!("{configuration:#}"),
+        )?;
         Ok(prepared)
     }
 
     pub(super) fn spawn(&mut self) -> Result<()> {
         let dir = self.dir();
-        let log = File::options().create(true).append(true).open(dir.join("kubelet.log"))?;
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(dir.join("kubelet.log"))?;
         let kubelet = Command::new(&self.program)
             .arg(format!("--config={}", dir.join("config.yaml").display()))
             .arg(format!("--root-dir={}", dir.join("root").display()))
@@ -140,7 +152,11 @@ impl Kubelet {
 
 impl Drop for Kubelet {
     fn drop(&mut self) {
-        for process in self.kubelet.iter_mut().chain(std::iter::once(&mut self.fake)) {
+        for process in self
+            .kubelet
+            .iter_mut()
+            .chain(std::iter::once(&mut self.fake))
+        {
             // Gone already is as good.
             drop(process.kill());
             drop(process.wait());

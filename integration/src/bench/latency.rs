@@ -63,7 +63,9 @@ pub(super) async fn container_kills(plan: &Plan, agent: &Agent, report: &mut Rep
     let mut watch = agent.watch().await?;
     let pods = plan.container_kills.div_ceil(CONTAINERS);
     let name = |nth| format!("kill-{nth}");
-    let manifests: Vec<_> = (0..pods).map(|nth| (name(nth), pods::manifest(&name(nth), CONTAINERS))).collect();
+    let manifests: Vec<_> = (0..pods)
+        .map(|nth| (name(nth), pods::manifest(&name(nth), CONTAINERS)))
+        .collect();
     agent.drop_manifests(&manifests)?;
     watch.started(pods * CONTAINERS, WITHIN * 3).await?;
     tokio::time::sleep(plan.settle).await;
@@ -72,14 +74,18 @@ pub(super) async fn container_kills(plan: &Plan, agent: &Agent, report: &mut Rep
     let mut took = Samples::default();
     for ((pod, container), id) in cri.running().await?.into_iter().take(plan.container_kills) {
         kill(&cri, id);
-        let is = |happened: &super::watch::Happened| happened.pod == pod && happened.container == container;
+        let is = |happened: &super::watch::Happened| {
+            happened.pod == pod && happened.container == container
+        };
         let what = format!("container {container} of {pod} ends and comes back");
         let ended = watch.until(WITHIN, &what, |happened| {
             is(happened) && happened.kind == ContainerEventType::ContainerStoppedEvent
         });
         let ended = ended.await?;
         let created = watch.until(WITHIN, &what, |happened| {
-            is(happened) && happened.kind == ContainerEventType::ContainerCreatedEvent && happened.attempt > 0
+            is(happened)
+                && happened.kind == ContainerEventType::ContainerCreatedEvent
+                && happened.attempt > 0
         });
         took.add_nanos(created.await?.at - ended.at);
     }
@@ -104,7 +110,9 @@ fn kill(cri: &Cri, container_id: String) {
 async fn plugin_kills(plan: &Plan, report: &mut Report) -> Result<()> {
     let agent = oxlet().await?;
     memory::fill(&agent, "bystander", BYSTANDERS).await?;
-    let Agent::Oxlet(node) = agent else { return Ok(()) };
+    let Agent::Oxlet(node) = agent else {
+        return Ok(());
+    };
     let mut took = Samples::default();
     for _ in 0..plan.plugin_kills {
         node.order("/plugins/runtime/restart").await?;
@@ -121,7 +129,10 @@ async fn plugin_kills(plan: &Plan, report: &mut Report) -> Result<()> {
 
 async fn socket(node: &Node) -> Result<PathBuf> {
     let plugin = node.plugin().await?;
-    Ok(plugin["socket"].as_str().context("the plugin has no socket")?.into())
+    Ok(plugin["socket"]
+        .as_str()
+        .context("the plugin has no socket")?
+        .into())
 }
 
 async fn answered(socket: &std::path::Path) -> Result<()> {
@@ -129,11 +140,18 @@ async fn answered(socket: &std::path::Path) -> Result<()> {
         loop {
             // A connection of its own each time: the last one may have been the dead process's.
             let question = VersionRequest::default();
-            if Cri::connect(socket).runtime().version(question).await.is_ok() {
+            if Cri::connect(socket)
+                .runtime()
+                .version(question)
+                .await
+                .is_ok()
+            {
                 return;
             }
             tokio::time::sleep(STEP).await;
         }
     };
-    tokio::time::timeout(WITHIN, asked).await.context("the plugin does not answer again")
+    tokio::time::timeout(WITHIN, asked)
+        .await
+        .context("the plugin does not answer again")
 }

@@ -31,7 +31,11 @@ pub(super) async fn large(plan: &Plan, report: &mut Report) -> Result<()> {
     let (memory, processor) = at_rest(plan, &agent).await?;
     report.put(agent.column(), "pss-most", memory);
     report.put(agent.column(), "cpu-most", processor);
-    report.put(agent.column(), "fake-most", process::memory(&agent.fake()?)?);
+    report.put(
+        agent.column(),
+        "fake-most",
+        process::memory(&agent.fake()?)?,
+    );
     Ok(())
 }
 
@@ -39,7 +43,9 @@ pub(super) async fn large(plan: &Plan, report: &mut Report) -> Result<()> {
 pub(super) async fn fill(agent: &Agent, prefix: &str, count: usize) -> Result<()> {
     let mut watch = agent.watch().await?;
     let name = |nth| format!("{prefix}-{nth}");
-    let manifests: Vec<_> = (0..count).map(|nth| (name(nth), pods::manifest(&name(nth), 1))).collect();
+    let manifests: Vec<_> = (0..count)
+        .map(|nth| (name(nth), pods::manifest(&name(nth), 1)))
+        .collect();
     agent.drop_manifests(&manifests)?;
     watch.started(count, STARTED_WITHIN).await.map(drop)
 }

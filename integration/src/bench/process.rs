@@ -28,7 +28,10 @@ pub(super) fn processor_time(pids: &[u32]) -> Result<Duration> {
         let fields = stat(*pid)?;
         // utime and stime, fields 14 and 15 of the whole line.
         for at in [11, 12] {
-            ticks += fields.get(at).context("a short stat line")?.parse::<u64>()?;
+            ticks += fields
+                .get(at)
+                .context("a short stat line")?
+                .parse::<u64>()?;
         }
     }
     Ok(Duration::from_millis(ticks * 1_000 / TICKS))
@@ -38,7 +41,11 @@ pub(super) fn processor_time(pids: &[u32]) -> Result<Duration> {
 pub(super) fn children(parent: u32) -> Result<Vec<(u32, String)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
-        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else {
+        let Some(pid) = entry?
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
             continue;
         };
         // One that ended meanwhile is nobody's child.
@@ -55,6 +62,8 @@ pub(super) fn children(parent: u32) -> Result<Vec<(u32, String)>> {
 fn stat(pid: u32) -> Result<Vec<String>> {
     let path = format!("/proc/{pid}/stat");
     let line = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    let (_, rest) = line.rsplit_once(')').with_context(|| format!("{path} has no name"))?;
+    let (_, rest) = line
+        .rsplit_once(')')
+        .with_context(|| format!("{path} has no name"))?;
     Ok(rest.split_whitespace().map(str::to_owned).collect())
 }

@@ -55,7 +55,11 @@ impl Report {
     }
 
     pub(super) fn count(&mut self, column: Column, key: &'static str, count: usize) {
-        self.put(column, key, f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
+        self.put(
+            column,
+            key,
+            f64::from(u32::try_from(count).unwrap_or(u32::MAX)),
+        );
     }
 
     /// Adds a sentence below the table.
@@ -71,7 +75,8 @@ impl Report {
     /// Returns the keys that have no figure of ours.
     pub fn missing(&self) -> Vec<&'static str> {
         let keys = FIGURES.iter().map(|figure| figure.key);
-        keys.filter(|key| self.value(Column::Oxlet, key).is_none()).collect()
+        keys.filter(|key| self.value(Column::Oxlet, key).is_none())
+            .collect()
     }
 
     /// Returns the whole report as text.
@@ -87,41 +92,59 @@ impl Report {
         let mut text = String::new();
         let kubelet = if beside { " kubelet |" } else { "" };
         let line = if beside { "---|" } else { "" };
-        text.push_str(&format!("| figure | aim | measured |{kubelet} verdict |\n|---|---|---|{line}---|\n"));
+        text.push_str(&format!(
+            "| figure | aim | measured |{kubelet} verdict |\n|---|---|---|{line}---|\n"
+        ));
         for figure in FIGURES {
             if !self.plan.wants(figure.section) {
                 continue;
             }
-            let shown = |column| self.value(column, figure.key).map_or("–".to_owned(), |value| amount(value, figure));
-            let kubelet = if beside { format!(" {} |", shown(Column::Kubelet)) } else { String::new() };
+            let shown = |column| {
+                self.value(column, figure.key)
+                    .map_or("–".to_owned(), |value| amount(value, figure))
+            };
+            let kubelet = if beside {
+                format!(" {} |", shown(Column::Kubelet))
+            } else {
+                String::new()
+            };
             let (name, aim, ours) = (figure.name(&self.plan), aim(figure), shown(Column::Oxlet));
             // Writing to a string cannot fail.
-            drop(writeln!(text, "| {name} | {aim} | {ours} |{kubelet} {} |", self.verdict(figure)));
+            let _done = writeln!(
+                text,
+                "| {name} | {aim} | {ours} |{kubelet} {} |",
+                self.verdict(figure)
+            );
         }
         for note in &self.notes {
-            drop(writeln!(text, "\n{note}"));
+            let _done = writeln!(text, "\n{note}");
         }
         text
     }
 
     fn json(&self) -> Value {
-        let figures = FIGURES.iter().filter(|figure| self.plan.wants(figure.section)).map(|figure| {
-            json!({
-                "key": figure.key,
-                "section": figure.section,
-                "figure": figure.name(&self.plan),
-                "unit": figure.unit,
-                "aim": aim(figure),
-                "measured": self.value(Column::Oxlet, figure.key),
-                "kubelet": self.value(Column::Kubelet, figure.key),
-                "verdict": self.verdict(figure),
-            })
-        });
+        let figures = FIGURES
+            .iter()
+            .filter(|figure| self.plan.wants(figure.section))
+            .map(|figure| {
+                json!({
+                    "key": figure.key,
+                    "section": figure.section,
+                    "figure": figure.name(&self.plan),
+                    "unit": figure.unit,
+                    "aim": aim(figure),
+                    "measured": self.value(Column::Oxlet, figure.key),
+                    "kubelet": self.value(Column::Kubelet, figure.key),
+                    "verdict": self.verdict(figure),
+                })
+            });
         json!({ "figures": figures.collect::<Vec<_>>(), "notes": self.notes })
     }
 
     fn verdict(&self, figure: &Figure) -> &'static str {
-        let value = self.value(Column::Oxlet, figure.key).filter(|_| self.plan.judged);
+        let value = self
+            .value(Column::Oxlet, figure.key)
+            .filter(|_| self.plan.judged);
         match value.and_then(|value| figure.aim.met(value)) {
             Some(true) => "met",
             Some(false) => "MISSED",
@@ -173,7 +196,10 @@ mod tests {
         let mut report = Report::new(&plan);
         report.put(Column::Kubelet, "start-median", 301.5);
         let table = report.show(Format::Table);
-        assert!(table.contains("| process start to healthz, median | under 50 ms | – | 302 ms |"), "{table}");
+        assert!(
+            table.contains("| process start to healthz, median | under 50 ms | – | 302 ms |"),
+            "{table}"
+        );
     }
 
     #[test]

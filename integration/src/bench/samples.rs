@@ -40,7 +40,10 @@ impl Samples {
             reason = "a share of a few hundred samples"
         )]
         let rank = (share * sorted.len() as f64).ceil() as usize;
-        sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
+        sorted
+            .get(rank.saturating_sub(1))
+            .copied()
+            .unwrap_or_default()
     }
 }
 
@@ -52,7 +55,10 @@ mod tests {
     fn a_share_is_a_measurement_that_was_made() {
         let mut samples = Samples::default();
         (1..=200).for_each(|n| samples.add(Duration::from_millis(n)));
-        assert_eq!((samples.median(), samples.p99(), samples.most()), (100.0, 198.0, 200.0));
+        assert_eq!(
+            (samples.median(), samples.p99(), samples.most()),
+            (100.0, 198.0, 200.0)
+        );
         let mut one = Samples::default();
         one.add_nanos(2_500_000);
         assert_eq!((one.median(), one.p99()), (2.5, 2.5));

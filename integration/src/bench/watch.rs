@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use proto::cri::{ContainerEventResponse, ContainerEventType, GetEventsRequest};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tonic::Status;
 
 use crate::agent::Cri;
 
@@ -23,19 +24,27 @@ pub(super) struct Happened {
 /// Everything that happens from now on.
 #[derive(Debug)]
 pub(super) struct Watch {
-    events: mpsc::UnboundedReceiver<Happened>,
+    events: mpsc::UnboundedReceiver<Result<Happened, Status>>,
     reader: JoinHandle<()>,
 }
 
 impl Watch {
     pub(super) async fn start(cri: &Cri) -> Result<Self> {
-        let stream = cri.runtime().get_container_events(GetEventsRequest {}).await;
+        let stream = cri
+            .runtime()
+            .get_container_events(GetEventsRequest {})
+            .await;
         let mut stream = stream.context("no container events")?.into_inner();
         let (sender, events) = mpsc::unbounded_channel();
         // Read at once, whatever the bench is busy with: a stream that lags is ended.
         let reader = tokio::spawn(async move {
-            while let Ok(Some(event)) = stream.message().await {
-                if happened(event).is_some_and(|happened| sender.send(happened).is_err()) {
+            loop {
+                let next = match stream.message().await {
+                    Ok(Some(event)) => happened(event).map(Ok),
+                    Ok(None) => return,
+                    Err(status) => Some(Err(status)),
+                };
+                if next.is_some_and(|next| sender.send(next).is_err()) {
                     return;
                 }
             }
@@ -44,10 +53,20 @@ impl Watch {
     }
 
     /// Waits for the next event that fits.
-    pub(super) async fn until(&mut self, within: Duration, what: &str, fits: impl Fn(&Happened) -> bool) -> Result<Happened> {
+    pub(super) async fn until(
+        &mut self,
+        within: Duration,
+        what: &str,
+        fits: impl Fn(&Happened) -> bool,
+    ) -> Result<Happened> {
         let found = async {
             loop {
-                let happened = self.events.recv().await.context("the event stream ended")?;
+                let happened = self
+                    .events
+                    .recv()
+                    .await
+                    .context("the event stream ended")?
+                    .context("the event stream broke")?;
                 if fits(&happened) {
                     return anyhow::Ok(happened);
                 }
@@ -64,7 +83,8 @@ impl Watch {
         for nth in 0..pods {
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
             let what = format!("{pods} containers started, {nth} did");
-            let is_start = |happened: &Happened| happened.kind == ContainerEventType::ContainerStartedEvent;
+            let is_start =
+                |happened: &Happened| happened.kind == ContainerEventType::ContainerStartedEvent;
             last = Some(self.until(left, &what, is_start).await?);
         }
         last.context("no pods to wait for")
@@ -81,7 +101,9 @@ impl Drop for Watch {
 fn happened(event: ContainerEventResponse) -> Option<Happened> {
     let kind = event.container_event_type();
     let mut statuses = event.containers_statuses.into_iter();
-    let container = statuses.find(|status| status.id == event.container_id)?.metadata?;
+    let container = statuses
+        .find(|status| status.id == event.container_id)?
+        .metadata?;
     let pod = event.pod_sandbox_status?.metadata?;
     Some(Happened {
         kind,

@@ -27,15 +27,21 @@ enum Output {
     Json,
 }
 
-#[tokio::main]
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let whole = if arguments.quick { Plan::quick() } else { Plan::whole() };
+    let whole = if arguments.quick {
+        Plan::quick()
+    } else {
+        Plan::whole()
+    };
     let plan = Plan {
         // A debug build says nothing about what ships.
         judged: whole.judged && !cfg!(debug_assertions),
         section: arguments.section,
-        kubelet: std::env::var_os("KUBELET_BIN").filter(|name| !name.is_empty()).map(PathBuf::from),
+        kubelet: std::env::var_os("KUBELET_BIN")
+            .filter(|name| !name.is_empty())
+            .map(PathBuf::from),
         ..whole
     };
     let report = bench::run(&plan).await?;

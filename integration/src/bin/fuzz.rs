@@ -33,18 +33,30 @@ fn main() -> Result<ExitCode> {
         seed: arguments.seed.unwrap_or_else(any_seed),
         folder: folder()?,
     };
-    let wanted = |target: &Target| arguments.target.as_deref().is_none_or(|name| name == target.name);
+    let wanted = |target: &Target| {
+        arguments
+            .target
+            .as_deref()
+            .is_none_or(|name| name == target.name)
+    };
     let targets: Vec<Target> = fuzz::all().into_iter().filter(wanted).collect();
     anyhow::ensure!(!targets.is_empty(), "no such target");
     let outcomes = match arguments.here {
-        true => targets.iter().map(|target| target.run(&run)).collect::<Result<Vec<_>>>()?,
+        true => targets
+            .iter()
+            .map(|target| target.run(&run))
+            .collect::<Result<Vec<_>>>()?,
         false => watched(&targets, &run)?,
     };
     let sound = outcomes.iter().all(|outcome| outcome.found.is_empty());
     if arguments.here {
         show(&outcomes)?;
     }
-    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if sound {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -52,7 +64,9 @@ async fn watched(targets: &[Target], run: &Run) -> Result<Vec<Outcome>> {
     let mut outcomes = Vec::new();
     for target in targets {
         let mut command = tokio::process::Command::new(std::env::current_exe()?);
-        command.arg(run.lasting.as_secs().to_string()).args(["--here", "--target", target.name]);
+        command
+            .arg(run.lasting.as_secs().to_string())
+            .args(["--here", "--target", target.name]);
         command.arg(format!("--seed={}", run.seed));
         let outcome = fuzz::watch(target, run, command).await?;
         show(std::slice::from_ref(&outcome))?;
@@ -73,7 +87,9 @@ fn show(outcomes: &[Outcome]) -> Result<()> {
 }
 
 fn any_seed() -> u64 {
-    let since = kernel::wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = kernel::wall()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     u64::from(since.subsec_nanos()) ^ since.as_secs()
 }
 

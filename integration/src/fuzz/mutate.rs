@@ -71,9 +71,14 @@ fn break_tree(random: &mut Random, tree: &mut Value) {
     match tree {
         Value::Object(fields) if !fields.is_empty() => {
             let at = random.below(fields.len());
-            let Some(key) = fields.keys().nth(at).cloned() else { return };
+            let Some(key) = fields.keys().nth(at).cloned() else {
+                return;
+            };
             if deeper {
-                return fields.get_mut(&key).into_iter().for_each(|field| break_tree(random, field));
+                return fields
+                    .get_mut(&key)
+                    .into_iter()
+                    .for_each(|field| break_tree(random, field));
             }
             match random.below(4) {
                 0 => drop(fields.remove(&key)),
@@ -94,7 +99,12 @@ fn break_tree(random: &mut Random, tree: &mut Value) {
                 (false, _) => items[at] = scalar(random),
             }
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => {
             *tree = scalar(random);
         }
     }
@@ -104,10 +114,16 @@ fn scalar(random: &mut Random) -> Value {
     match random.below(8) {
         0 => Value::Null,
         1 => Value::Bool(random.one_in(2)),
-        2 => Value::Number(Number::from(i64::from_ne_bytes(random.next().to_ne_bytes()))),
+        2 => Value::Number(Number::from(i64::from_ne_bytes(
+            random.next().to_ne_bytes(),
+        ))),
         3 => Number::from_f64(f64::from_bits(random.next())).map_or(Value::Null, Value::Number),
         4 => Value::Array(vec![Value::from(random.word())]),
-        5 => Value::Object([(random.word().to_owned(), Value::from(random.word()))].into_iter().collect()),
+        5 => Value::Object(
+            [(random.word().to_owned(), Value::from(random.word()))]
+                .into_iter()
+                .collect(),
+        ),
         _ => Value::from(random.word()),
     }
 }
@@ -133,7 +149,8 @@ fn break_text(random: &mut Random, bytes: &mut Vec<u8>, corpus: &Corpus) {
         9 => drop(bytes.splice(start..end, random.next().to_le_bytes())),
         _ if random.one_in(8) => {
             // Depth: what a recursive reader dies of.
-            let deep = ["[", "{\"a\":", "- ", "? ", "(", "{a: "][random.below(6)].repeat(random.below(4_000));
+            let deep = ["[", "{\"a\":", "- ", "? ", "(", "{a: "][random.below(6)]
+                .repeat(random.below(4_000));
             drop(bytes.splice(start..start, deep.into_bytes()));
         }
         _ => bytes.truncate(end),
@@ -162,14 +179,20 @@ fn break_value(random: &mut Random, bytes: &mut Vec<u8>) {
     };
     let start = from + sign + 1;
     let rest = bytes.get(start..).unwrap_or_default();
-    let length = rest.iter().position(|byte| b",}]\n".contains(byte)).unwrap_or(rest.len());
+    let length = rest
+        .iter()
+        .position(|byte| b",}]\n".contains(byte))
+        .unwrap_or(rest.len());
     let value = format!(" {}", random.word());
     drop(bytes.splice(start..start + length, value.into_bytes()));
 }
 
 /// Removes, doubles, swaps or indents whole lines.
 fn break_lines(random: &mut Random, bytes: &mut Vec<u8>) {
-    let mut lines: Vec<Vec<u8>> = bytes.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+    let mut lines: Vec<Vec<u8>> = bytes
+        .split(|byte| *byte == b'\n')
+        .map(<[u8]>::to_vec)
+        .collect();
     let (at, other) = (random.below(lines.len()), random.below(lines.len()));
     match random.below(4) {
         0 => drop(lines.remove(at)),
@@ -192,7 +215,9 @@ mod tests {
         };
         let inputs = |seed| {
             let mut random = Random::new(seed);
-            (0..200).map(|_| input(&mut random, &corpus)).collect::<Vec<_>>()
+            (0..200)
+                .map(|_| input(&mut random, &corpus))
+                .collect::<Vec<_>>()
         };
         assert_eq!(inputs(7), inputs(7));
         assert_ne!(inputs(7), inputs(8));

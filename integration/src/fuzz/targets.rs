@@ -24,7 +24,10 @@ use serde_json::Value;
 
 use super::corpus::{CONFIG, Corpus, DROP_IN, FLAGS, MANIFESTS, PLUGINS};
 
-const RECORDS: Schema = Schema { kind: 1, version: 1 };
+const RECORDS: Schema = Schema {
+    kind: 1,
+    version: 1,
+};
 
 /// Something that reads bytes.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +105,9 @@ fn manifests(_: &Path) -> Result<Corpus> {
 
 /// All the way that a manifest goes: read, defaulted, checked, planned, made into what the runtime is asked for, shown.
 fn manifest(_: &Path, input: &[u8]) {
-    let Ok(parsed) = parse(input, UnknownFields::Warn) else { return };
+    let Ok(parsed) = parse(input, UnknownFields::Warn) else {
+        return;
+    };
     let source = Source::File("/etc/kubernetes/manifests/fuzz.yaml".to_owned());
     for pod in parsed.pods.into_iter().flatten() {
         if let Ok(pod) = static_pod(pod.pod, &source, "node", Timestamp::UNIX_EPOCH) {
@@ -124,7 +129,8 @@ fn lived(pod: &Pod) {
     let ips = ["10.0.0.1".to_owned()];
     let _sandbox = sandbox_config(pod, 0, &node);
     for (_, container) in pod.all_containers() {
-        let _container = logic::container::container_config(pod, container, 0, "image", &ips, &node);
+        let _container =
+            logic::container::container_config(pod, container, 0, "image", &ips, &node);
         let _hash = logic::hash::container_hash(container);
     }
     let status = pod_status(&StatusInput {
@@ -143,7 +149,10 @@ fn lived(pod: &Pod) {
 
 fn configs(folder: &Path) -> Result<Corpus> {
     let complete = config::parse_configuration(&folder.join("config.yaml"), CONFIG)?;
-    let trees = vec![serde_json::to_value(complete)?, serde_json::to_value(with_kind())?];
+    let trees = vec![
+        serde_json::to_value(complete)?,
+        serde_json::to_value(with_kind())?,
+    ];
     Ok(Corpus {
         trees,
         ..text(CONFIG)
@@ -162,21 +171,37 @@ fn with_kind() -> Value {
 
 /// The whole way of the agent's start, with one of its files replaced.
 fn load(folder: &Path, replaced: &str, input: &[u8]) {
-    let whole = [("config.yaml", CONFIG), ("drop-ins/50.conf", DROP_IN), ("plugins.yaml", PLUGINS)];
+    let whole = [
+        ("config.yaml", CONFIG),
+        ("drop-ins/50.conf", DROP_IN),
+        ("plugins.yaml", PLUGINS),
+    ];
     drop(fs::create_dir_all(folder.join("drop-ins")));
     for (name, text) in whole {
-        let content = if name == replaced { input } else { text.as_bytes() };
+        let content = if name == replaced {
+            input
+        } else {
+            text.as_bytes()
+        };
         drop(fs::write(folder.join(name), content));
     }
-    let flag = |name: &str, file: &str| OsString::from(format!("--{name}={}", folder.join(file).display()));
-    let arguments = [flag("config", "config.yaml"), flag("config-dir", "drop-ins"), flag("plugins", "plugins.yaml")];
+    let flag = |name: &str, file: &str| {
+        OsString::from(format!("--{name}={}", folder.join(file).display()))
+    };
+    let arguments = [
+        flag("config", "config.yaml"),
+        flag("config-dir", "drop-ins"),
+        flag("plugins", "plugins.yaml"),
+    ];
     run(arguments.into());
 }
 
 /// A line an argument.
 fn flags(_: &Path, input: &[u8]) {
     let lines = input.split(|byte| *byte == b'\n');
-    run(lines.map(|line| OsString::from_vec(line.to_vec())).collect());
+    run(lines
+        .map(|line| OsString::from_vec(line.to_vec()))
+        .collect());
 }
 
 fn run(arguments: Vec<OsString>) {
@@ -197,9 +222,15 @@ fn checkpoints(folder: &Path) -> Result<Corpus> {
         Store::new(path.clone(), RECORDS).save(&records(pods))?;
         let file = fs::read(&path)?;
         let read: BTreeMap<PodUid, Record> = checkpoint::parse(RECORDS, &file)?;
-        ensure!(read.len() == pods, "a checkpoint of {pods} records has {}", read.len());
+        ensure!(
+            read.len() == pods,
+            "a checkpoint of {pods} records has {}",
+            read.len()
+        );
         // Behind its header as well: the sum would hide the content from most mutations.
-        corpus.texts.push(file.get(20..).context("a header is longer")?.to_vec());
+        corpus
+            .texts
+            .push(file.get(20..).context("a header is longer")?.to_vec());
         corpus.texts.push(file);
     }
     Ok(corpus)
@@ -212,8 +243,12 @@ fn records(pods: usize) -> BTreeMap<PodUid, Record> {
             ..Record::default()
         };
         let now = Timestamp::UNIX_EPOCH + Duration::from_secs(60);
-        let _first = record.backoffs.next("container", now, now, &BackoffPolicy::default());
-        drop(record.exits.insert(ContainerId::from(format!("id-{nth}")), now));
+        let _first = record
+            .backoffs
+            .next("container", now, now, &BackoffPolicy::default());
+        let _none = record
+            .exits
+            .insert(ContainerId::from(format!("id-{nth}")), now);
         (PodUid::from(format!("uid-{nth}")), record)
     };
     (0..pods).map(record).collect()

@@ -50,7 +50,8 @@ impl Target {
             // What kills the process is found there.
             fs::write(&current, &input)?;
             let before = kernel::now();
-            let survived = panic::catch_unwind(AssertUnwindSafe(|| self.read(folder.path(), &input)));
+            let survived =
+                panic::catch_unwind(AssertUnwindSafe(|| self.read(folder.path(), &input)));
             let took = kernel::now() - before;
             inputs += 1;
             let mistake = match survived {
@@ -65,8 +66,14 @@ impl Target {
         }
         let rate = f64::from(inputs) / (kernel::now() - began).as_secs_f64();
         Ok(Outcome {
-            said: format!("{}: {inputs} inputs, {rate:.0} a second, seed {}", self.name, run.seed),
-            found: mistakes.into_iter().map(|(why, path)| (path, why)).collect(),
+            said: format!(
+                "{}: {inputs} inputs, {rate:.0} a second, seed {}",
+                self.name, run.seed
+            ),
+            found: mistakes
+                .into_iter()
+                .map(|(why, path)| (path, why))
+                .collect(),
         })
     }
 
@@ -82,8 +89,16 @@ impl Target {
 }
 
 /// Runs `command`, which runs the target, and finds out what only a stranger can: a death, or a hang.
-pub async fn watch(target: &Target, run: &Run, mut command: tokio::process::Command) -> Result<Outcome> {
-    let child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().context("cannot start")?;
+pub async fn watch(
+    target: &Target,
+    run: &Run,
+    mut command: tokio::process::Command,
+) -> Result<Outcome> {
+    let child = command
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .context("cannot start")?;
     let ended = tokio::time::timeout(run.lasting + PATIENCE, child.wait_with_output()).await;
     let why = match ended {
         Ok(output) => {

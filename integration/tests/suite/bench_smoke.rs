@@ -5,7 +5,7 @@ use integration::bench::{self, Format, Plan};
 /// Figures whose section needs what a test run may not have built.
 const MAY_BE_MISSING: [&str; 5] = ["tells", "ask-median", "ask-p99", "actor-bytes", "actor-cpu"];
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn the_bench_measures_every_figure() {
     for section in ["memory", "latency", "burst", "containerd"] {
         let plan = Plan {
@@ -13,11 +13,20 @@ async fn the_bench_measures_every_figure() {
             ..Plan::smoke()
         };
         let report = bench::run(&plan).await.unwrap();
-        let missing = report.missing().into_iter().filter(|key| !MAY_BE_MISSING.contains(key));
+        let missing = report
+            .missing()
+            .into_iter()
+            .filter(|key| !MAY_BE_MISSING.contains(key));
         let of_section = missing.filter(|key| {
-            bench::figures::FIGURES.iter().any(|figure| figure.key == *key && figure.section == section)
+            bench::figures::FIGURES
+                .iter()
+                .any(|figure| figure.key == *key && figure.section == section)
         });
         let of_section: Vec<_> = of_section.collect();
-        assert!(of_section.is_empty(), "{of_section:?}\n{}", report.show(Format::Table));
+        assert!(
+            of_section.is_empty(),
+            "{of_section:?}\n{}",
+            report.show(Format::Table)
+        );
     }
 }

@@ -64,17 +64,25 @@ spec:
 ";
 
 async fn init_containers_run_in_order_before_the_app_containers(on: On) {
-    let Some(world) = on.start().await else { return };
+    let Some(world) = on.start().await else {
+        return;
+    };
     world.node.drop_manifest("web.yaml", TWO_AND_TWO).unwrap();
     let pod = world.until_running("web").await;
     let times: Vec<_> = containers(&pod)
         .into_iter()
         .map(|container| {
             let state = container.state.clone().unwrap();
-            let ended = state.terminated.map(|ended| (ended.started_at, ended.finished_at));
+            let ended = state
+                .terminated
+                .map(|ended| (ended.started_at, ended.finished_at));
             let running = state.running.map(|running| (running.started_at, None));
             let (started, finished) = ended.or(running).unwrap();
-            (container.name.clone(), started.unwrap().0, finished.map(|at| at.0))
+            (
+                container.name.clone(),
+                started.unwrap().0,
+                finished.map(|at| at.0),
+            )
         })
         .collect();
     let names: Vec<&str> = times.iter().map(|(name, ..)| name.as_str()).collect();
@@ -84,23 +92,50 @@ async fn init_containers_run_in_order_before_the_app_containers(on: On) {
     assert!(times[1].2.unwrap() <= times[3].1, "{times:?}");
     let status = pod.status.as_ref().unwrap();
     let conditions = status.conditions.as_ref().unwrap();
-    for wanted in ["Initialized", "Ready", "ContainersReady", "PodScheduled", "PodReadyToStartContainers"] {
-        let condition = conditions.iter().find(|condition| condition.type_ == wanted);
-        assert_eq!(condition.map(|condition| condition.status.as_str()), Some("True"), "{wanted}");
+    for wanted in [
+        "Initialized",
+        "Ready",
+        "ContainersReady",
+        "PodScheduled",
+        "PodReadyToStartContainers",
+    ] {
+        let condition = conditions
+            .iter()
+            .find(|condition| condition.type_ == wanted);
+        assert_eq!(
+            condition.map(|condition| condition.status.as_str()),
+            Some("True"),
+            "{wanted}"
+        );
     }
-    assert!(status.pod_ip.as_deref().is_some_and(|ip| ip.starts_with("10.")), "{status:?}");
+    assert!(
+        status
+            .pod_ip
+            .as_deref()
+            .is_some_and(|ip| ip.starts_with("10.")),
+        "{status:?}"
+    );
     let made = world.cri().await.containers_of("web").await.unwrap();
     assert_eq!(made.len(), 4, "nothing is made twice: {made:#?}");
 
     let shown = world.node.oxctl(&["pods"]).await.unwrap();
-    let row = shown.lines().find(|line| line.contains("web-node")).unwrap();
+    let row = shown
+        .lines()
+        .find(|line| line.contains("web-node"))
+        .unwrap();
     assert!(row.contains("2/2") && row.contains("Running"), "{shown}");
-    let why = world.node.oxctl(&["why", "default/web-node"]).await.unwrap();
+    let why = world
+        .node
+        .oxctl(&["why", "default/web-node"])
+        .await
+        .unwrap();
     assert!(why.contains("web-node"), "{why}");
 }
 
 async fn logs_are_where_upstream_writes_them(on: On) {
-    let Some(world) = on.start().await else { return };
+    let Some(world) = on.start().await else {
+        return;
+    };
     world.node.drop_manifest("web.yaml", TWO_AND_TWO).unwrap();
     let pod = world.until_running("web").await;
     let folder = world.logs_of(&pod);
@@ -120,32 +155,47 @@ async fn logs_are_where_upstream_writes_them(on: On) {
     }
     lines.sort();
     let expected = [("stderr", "trouble"), ("stdout", "hello")];
-    assert_eq!(lines, expected.map(|(stream, text)| (stream.to_owned(), text.to_owned())));
+    assert_eq!(
+        lines,
+        expected.map(|(stream, text)| (stream.to_owned(), text.to_owned()))
+    );
     let first = fs::read_to_string(folder.join("first/0.log")).unwrap();
     assert!(first.ends_with("stdout F first\n"), "{first}");
 
     for (name, id) in ["app", "first"].map(|name| (name, id_of(container(&pod, name).unwrap()))) {
         let link = format!("/var/log/containers/web-node_default_{name}-{id}.log");
-        assert_eq!(fs::read_link(&link).unwrap(), folder.join(name).join("0.log"));
+        assert_eq!(
+            fs::read_link(&link).unwrap(),
+            folder.join(name).join("0.log")
+        );
     }
     world.node.remove_manifest("web.yaml").unwrap();
     world.until_gone("web").await;
     assert!(!folder.exists());
     for entry in fs::read_dir("/var/log/containers").unwrap() {
         let target = fs::read_link(entry.unwrap().path()).unwrap_or_default();
-        assert!(!target.starts_with(&folder), "{} is still linked to", target.display());
+        assert!(
+            !target.starts_with(&folder),
+            "{} is still linked to",
+            target.display()
+        );
     }
 }
 
 async fn labels_and_annotations_are_upstreams(on: On) {
-    let Some(world) = on.start().await else { return };
+    let Some(world) = on.start().await else {
+        return;
+    };
     world.node.drop_manifest("web.yaml", TWO_AND_TWO).unwrap();
     let pod = world.until_running("web").await;
     let uid = uid(&pod);
     let cri = world.cri().await;
     let sandbox = cri.sandboxes().await.unwrap().pop().unwrap();
     let map = |pairs: &[(&str, &str)]| -> std::collections::HashMap<String, String> {
-        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
     };
     let identity = [
         ("io.kubernetes.pod.name", "web-node"),
@@ -169,11 +219,19 @@ async fn labels_and_annotations_are_upstreams(on: On) {
     assert_eq!((metadata.name.as_str(), metadata.attempt), ("web-node", 0));
 
     // Golden: upstream's algorithm over these names and this image, by another program.
-    let hashes = [("app", "2b9c6c01"), ("side", "6c8c365"), ("first", "19595405"), ("second", "45ce6728")];
+    let hashes = [
+        ("app", "2b9c6c01"),
+        ("side", "6c8c365"),
+        ("first", "19595405"),
+        ("second", "45ce6728"),
+    ];
     let containers = cri.containers_of("web").await.unwrap();
     for (name, hash) in hashes {
         let container = containers.iter().find(|container| {
-            container.metadata.as_ref().is_some_and(|metadata| metadata.name == name)
+            container
+                .metadata
+                .as_ref()
+                .is_some_and(|metadata| metadata.name == name)
         });
         let container = container.unwrap();
         let mut labels = map(&identity);
@@ -182,7 +240,10 @@ async fn labels_and_annotations_are_upstreams(on: On) {
         let mut annotations = map(&[
             ("io.kubernetes.container.hash", hash),
             ("io.kubernetes.container.restartCount", "0"),
-            ("io.kubernetes.container.terminationMessagePath", "/dev/termination-log"),
+            (
+                "io.kubernetes.container.terminationMessagePath",
+                "/dev/termination-log",
+            ),
             ("io.kubernetes.container.terminationMessagePolicy", "File"),
             ("io.kubernetes.pod.terminationGracePeriod", "3"),
         ]);
@@ -196,7 +257,9 @@ async fn labels_and_annotations_are_upstreams(on: On) {
 }
 
 async fn a_killed_container_comes_back_with_its_restart_count(on: On) {
-    let Some(world) = on.start().await else { return };
+    let Some(world) = on.start().await else {
+        return;
+    };
     world.node.drop_manifest("web.yaml", TWO_AND_TWO).unwrap();
     let before = world.until_running("web").await;
     let app = id_of(container(&before, "app").unwrap());
@@ -209,27 +272,55 @@ async fn a_killed_container_comes_back_with_its_restart_count(on: On) {
         })
         .await;
     let status = container(&after, "app").unwrap();
-    let last = status.last_state.as_ref().unwrap().terminated.as_ref().unwrap();
+    let last = status
+        .last_state
+        .as_ref()
+        .unwrap()
+        .terminated
+        .as_ref()
+        .unwrap();
     assert_eq!(last.exit_code, 137);
-    assert_eq!(last.container_id, container(&before, "app").unwrap().container_id);
+    assert_eq!(
+        last.container_id,
+        container(&before, "app").unwrap().container_id
+    );
     assert_ne!(id_of(status), app);
-    assert_eq!(id_of(container(&after, "side").unwrap()), side, "its neighbour runs on");
+    assert_eq!(
+        id_of(container(&after, "side").unwrap()),
+        side,
+        "its neighbour runs on"
+    );
     assert_eq!(container(&after, "side").unwrap().restart_count, 0);
     assert_eq!(uid(&after), uid(&before));
 
     let made = world.cri().await.containers_of("web").await.unwrap();
-    let second = made.iter().find(|container| container.id == id_of(status)).unwrap();
-    assert_eq!(second.annotations["io.kubernetes.container.restartCount"], "1");
+    let second = made
+        .iter()
+        .find(|container| container.id == id_of(status))
+        .unwrap();
+    assert_eq!(
+        second.annotations["io.kubernetes.container.restartCount"],
+        "1"
+    );
     assert_eq!(second.metadata.as_ref().unwrap().attempt, 1);
     assert!(world.logs_of(&after).join("app/1.log").exists());
 }
 
 async fn a_removed_manifest_ends_its_pod_within_its_grace(on: On) {
-    let Some(world) = on.start().await else { return };
-    let stubborn = one("stubborn", "Always", "trap '' TERM; while true; do sleep 1; done");
+    let Some(world) = on.start().await else {
+        return;
+    };
+    let stubborn = one(
+        "stubborn",
+        "Always",
+        "trap '' TERM; while true; do sleep 1; done",
+    );
     let stubborn = stubborn.replace("PeriodSeconds: 1", "PeriodSeconds: 3");
     let polite = one("polite", "Always", SERVE).replace("PeriodSeconds: 1", "PeriodSeconds: 50");
-    world.node.drop_manifest("stubborn.yaml", &stubborn).unwrap();
+    world
+        .node
+        .drop_manifest("stubborn.yaml", &stubborn)
+        .unwrap();
     world.node.drop_manifest("polite.yaml", &polite).unwrap();
     let pod = world.until_running("stubborn").await;
     world.until_running("polite").await;
@@ -252,7 +343,9 @@ async fn a_removed_manifest_ends_its_pod_within_its_grace(on: On) {
 }
 
 async fn restart_policies_decide_what_becomes_of_a_container_that_ends(on: On) {
-    let Some(world) = on.start().await else { return };
+    let Some(world) = on.start().await else {
+        return;
+    };
     let rows = [
         ("never-good", "Never", "exit 0", "Succeeded", 0),
         ("never-bad", "Never", "exit 3", "Failed", 0),
@@ -262,7 +355,10 @@ async fn restart_policies_decide_what_becomes_of_a_container_that_ends(on: On) {
     ];
     for (name, policy, script, ..) in rows {
         let file = format!("{name}.yaml");
-        world.node.drop_manifest(&file, &one(name, policy, script)).unwrap();
+        world
+            .node
+            .drop_manifest(&file, &one(name, policy, script))
+            .unwrap();
     }
     for (name, _, script, wanted, restarts) in rows {
         let what = format!("is {wanted} after {restarts} restarts");
@@ -277,7 +373,10 @@ async fn restart_policies_decide_what_becomes_of_a_container_that_ends(on: On) {
             let ended = state.terminated.unwrap();
             let good = script == "exit 0";
             assert_eq!(ended.exit_code, if good { 0 } else { 3 });
-            assert_eq!(ended.reason.as_deref(), Some(if good { "Completed" } else { "Error" }));
+            assert_eq!(
+                ended.reason.as_deref(),
+                Some(if good { "Completed" } else { "Error" })
+            );
         }
     }
     // What has ended stays ended: its sandbox stops, its container is not made again.
@@ -286,10 +385,17 @@ async fn restart_policies_decide_what_becomes_of_a_container_that_ends(on: On) {
 }
 
 async fn a_crash_loop_waits_with_reason_and_message(on: On) {
-    let Some(world) = on.start().await else { return };
-    world.node.drop_manifest("crash.yaml", &one("crash", "Always", "exit 3")).unwrap();
+    let Some(world) = on.start().await else {
+        return;
+    };
+    world
+        .node
+        .drop_manifest("crash.yaml", &one("crash", "Always", "exit 3"))
+        .unwrap();
     let pod = world
-        .until("crash", "backs off", |pod| waiting(pod, "app").0 == "CrashLoopBackOff")
+        .until("crash", "backs off", |pod| {
+            waiting(pod, "app").0 == "CrashLoopBackOff"
+        })
         .await;
     let expected = format!(
         "back-off 10s restarting failed container=app pod=crash-node_default({})",
@@ -309,13 +415,17 @@ async fn a_crash_loop_waits_with_reason_and_message(on: On) {
 }
 
 async fn an_image_that_may_not_be_pulled_is_named(on: On) {
-    let Some(world) = on.start().await else { return };
+    let Some(world) = on.start().await else {
+        return;
+    };
     let manifest = server("sparing")
         .replace("oxlet/busybox:1", "oxlet/elsewhere:1")
         .replace("    command", "    imagePullPolicy: Never\n    command");
     world.node.drop_manifest("sparing.yaml", &manifest).unwrap();
     let pod = world
-        .until("sparing", "says why", |pod| waiting(pod, "app").0 == "ErrImageNeverPull")
+        .until("sparing", "says why", |pod| {
+            waiting(pod, "app").0 == "ErrImageNeverPull"
+        })
         .await;
     assert_eq!(
         waiting(&pod, "app").1,
@@ -325,43 +435,80 @@ async fn an_image_that_may_not_be_pulled_is_named(on: On) {
 }
 
 async fn an_image_that_cannot_be_pulled_backs_off_and_is_pulled_when_it_can(on: On) {
-    let Some(world) = on.start().await else { return };
+    let Some(world) = on.start().await else {
+        return;
+    };
     let registry = Registry::start().await.unwrap();
     let remote = on.remote_image(&registry);
     registry.set_fault(Fault::Status(503));
     let absent = registry.name("team/absent", "1");
-    let manifest = |name: &str, image: &str| server(name).replace("localhost/oxlet/busybox:1", image);
-    world.node.drop_manifest("absent.yaml", &manifest("absent", &absent)).unwrap();
+    let manifest =
+        |name: &str, image: &str| server(name).replace("localhost/oxlet/busybox:1", image);
+    world
+        .node
+        .drop_manifest("absent.yaml", &manifest("absent", &absent))
+        .unwrap();
     world
         .until("absent", "says that the pull failed", |pod| {
-            ["ErrImagePull", "RegistryUnavailable", "ImagePullBackOff"].contains(&waiting(pod, "app").0)
+            ["ErrImagePull", "RegistryUnavailable", "ImagePullBackOff"]
+                .contains(&waiting(pod, "app").0)
         })
         .await;
     let pod = world
-        .until("absent", "backs off", |pod| waiting(pod, "app").0 == "ImagePullBackOff")
+        .until("absent", "backs off", |pod| {
+            waiting(pod, "app").0 == "ImagePullBackOff"
+        })
         .await;
     let message = waiting(&pod, "app").1;
-    assert!(message.starts_with(&format!("Back-off pulling image \"{absent}\"")), "{message}");
-    world.until_event("Failed", &["Failed to pull image", &absent]).await;
+    assert!(
+        message.starts_with(&format!("Back-off pulling image \"{absent}\"")),
+        "{message}"
+    );
+    world
+        .until_event("Failed", &["Failed to pull image", &absent])
+        .await;
 
     registry.set_fault(Fault::None);
-    world.node.drop_manifest("remote.yaml", &manifest("remote", &remote)).unwrap();
+    world
+        .node
+        .drop_manifest("remote.yaml", &manifest("remote", &remote))
+        .unwrap();
     world.until_running("remote").await;
-    world.until_event("Pulled", &["Successfully pulled image", &remote]).await;
+    world
+        .until_event("Pulled", &["Successfully pulled image", &remote])
+        .await;
     if on == On::Containerd {
-        let blobs = registry.requests().iter().filter(|line| line.contains("/blobs/")).count();
-        assert_eq!(blobs, 2, "config and layer, once: {:?}", registry.requests());
+        let blobs = registry
+            .requests()
+            .iter()
+            .filter(|line| line.contains("/blobs/"))
+            .count();
+        assert_eq!(
+            blobs,
+            2,
+            "config and layer, once: {:?}",
+            registry.requests()
+        );
     }
 }
 
 async fn a_manifest_that_changes_replaces_its_pod(on: On) {
-    let Some(world) = on.start().await else { return };
-    world.node.drop_manifest("web.yaml", &server("web")).unwrap();
+    let Some(world) = on.start().await else {
+        return;
+    };
+    world
+        .node
+        .drop_manifest("web.yaml", &server("web"))
+        .unwrap();
     let before = world.until_running("web").await;
     let changed = server("web").replace("sleep 1;", "sleep 2;");
     world.node.drop_manifest("web.yaml", &changed).unwrap();
     let old = uid(&before);
-    let after = world.until("web", "is another one", |pod| uid(pod) != old && is_ready(pod)).await;
+    let after = world
+        .until("web", "is another one", |pod| {
+            uid(pod) != old && is_ready(pod)
+        })
+        .await;
     assert_eq!(container(&after, "app").unwrap().restart_count, 0);
     let cri = world.cri().await;
     wait_until(WITHIN, "nothing of the old pod is left", async || {
@@ -374,7 +521,9 @@ async fn a_manifest_that_changes_replaces_its_pod(on: On) {
 }
 
 async fn a_list_and_json_are_manifests_too(on: On) {
-    let Some(world) = on.start().await else { return };
+    let Some(world) = on.start().await else {
+        return;
+    };
     let indented = |name: &str| server(name).replace('\n', "\n  ");
     let list = format!(
         "apiVersion: v1\nkind: PodList\nitems:\n- {}\n- {}\n",
@@ -391,7 +540,10 @@ async fn a_list_and_json_are_manifests_too(on: On) {
         },
     });
     world.node.drop_manifest("list.yaml", &list).unwrap();
-    world.node.drop_manifest("three.json", &pod.to_string()).unwrap();
+    world
+        .node
+        .drop_manifest("three.json", &pod.to_string())
+        .unwrap();
     for name in ["one", "two", "three"] {
         world.until_running(name).await;
     }
@@ -399,7 +551,10 @@ async fn a_list_and_json_are_manifests_too(on: On) {
     assert_eq!(three.metadata.namespace.as_deref(), Some("other"));
     assert!(three.metadata.creation_timestamp.is_some() || three.status.is_some());
 
-    world.node.drop_manifest("list.yaml", &server("two")).unwrap();
+    world
+        .node
+        .drop_manifest("list.yaml", &server("two"))
+        .unwrap();
     world.until_gone("one").await;
 }
 
@@ -414,7 +569,10 @@ async fn pods_come_from_an_http_url(on: On) {
             let body = served.lock().unwrap().clone();
             let mut asked = [0; 4096];
             drop(stream.read(&mut asked).await);
-            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                body.len()
+            );
             drop(stream.write_all(format!("{head}{body}").as_bytes()).await);
         }
     });
@@ -422,7 +580,10 @@ async fn pods_come_from_an_http_url(on: On) {
     let Some(world) = on.start_with(|builder| builder.config(&fields)).await else {
         return;
     };
-    world.node.drop_manifest("near.yaml", &server("near")).unwrap();
+    world
+        .node
+        .drop_manifest("near.yaml", &server("near"))
+        .unwrap();
     let pod = world.until_running("distant").await;
     world.until_running("near").await;
     assert_eq!(
@@ -446,7 +607,9 @@ async fn pods_come_from_an_http_url(on: On) {
 }
 
 async fn a_pod_in_the_hosts_network_has_the_hosts_address(on: On) {
-    let Some(world) = on.start().await else { return };
+    let Some(world) = on.start().await else {
+        return;
+    };
     let manifest = server("near").replace("spec:\n", "spec:\n  hostNetwork: true\n");
     world.node.drop_manifest("near.yaml", &manifest).unwrap();
     let pod = world.until_running("near").await;
@@ -458,9 +621,17 @@ async fn a_pod_in_the_hosts_network_has_the_hosts_address(on: On) {
 /// What is wrong, in which file, and the words that its event must hold.
 fn bad_manifests(folder: &Path) -> Vec<(&'static str, Vec<&'static str>)> {
     fs::write(folder.join("malformed.yaml"), "apiVersion: v1\nkind: [Pod").unwrap();
-    fs::write(folder.join("unknown.yaml"), server("unknown").replace("restartPolicy", "restartPolitics")).unwrap();
+    fs::write(
+        folder.join("unknown.yaml"),
+        server("unknown").replace("restartPolicy", "restartPolitics"),
+    )
+    .unwrap();
     fs::write(folder.join("name.yaml"), server("Not_A_Name")).unwrap();
-    fs::write(folder.join("policy.yaml"), one("policy", "Sometimes", "true")).unwrap();
+    fs::write(
+        folder.join("policy.yaml"),
+        one("policy", "Sometimes", "true"),
+    )
+    .unwrap();
     fs::write(folder.join("twin-1.yaml"), server("twin")).unwrap();
     fs::write(folder.join("twin-2.yaml"), server("twin")).unwrap();
     let huge = fs::File::create(folder.join("huge.yaml")).unwrap();
@@ -473,7 +644,10 @@ fn bad_manifests(folder: &Path) -> Vec<(&'static str, Vec<&'static str>)> {
         ("unknown.yaml", vec!["spec.restartPolitics"]),
         ("name.yaml", vec!["metadata.name", "Not_A_Name"]),
         ("policy.yaml", vec!["spec.restartPolicy", "Sometimes"]),
-        ("twin-2.yaml", vec!["metadata.name", "twin-node", "twin-1.yaml"]),
+        (
+            "twin-2.yaml",
+            vec!["metadata.name", "twin-node", "twin-1.yaml"],
+        ),
         ("huge.yaml", vec!["bytes"]),
         ("folder.yaml", vec!["a folder", "expected a regular file"]),
         ("pipe.yaml", vec!["expected a regular file"]),
@@ -482,11 +656,19 @@ fn bad_manifests(folder: &Path) -> Vec<(&'static str, Vec<&'static str>)> {
 }
 
 async fn bad_manifests_are_named_and_hide_nothing(on: On) {
-    let Some(world) = on.start().await else { return };
-    world.node.drop_manifest("a-good.yaml", &server("good")).unwrap();
+    let Some(world) = on.start().await else {
+        return;
+    };
+    world
+        .node
+        .drop_manifest("a-good.yaml", &server("good"))
+        .unwrap();
     let good = world.until_running("good").await;
     let bad = bad_manifests(&world.node.manifests());
-    world.node.drop_manifest("z-late.yaml", &server("late")).unwrap();
+    world
+        .node
+        .drop_manifest("z-late.yaml", &server("late"))
+        .unwrap();
     world.until_running("late").await;
     world.until_running("twin").await;
     for (file, mut words) in bad {

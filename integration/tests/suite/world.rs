@@ -1,5 +1,6 @@
 //! A node on either runtime: what a case needs that is written once and run on both.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -130,7 +131,12 @@ impl World {
     pub(super) fn logs_of(&self, pod: &Pod) -> PathBuf {
         let meta = &pod.metadata;
         let part = |text: &Option<String>| text.clone().unwrap();
-        let name = format!("{}_{}_{}", part(&meta.namespace), part(&meta.name), part(&meta.uid));
+        let name = format!(
+            "{}_{}_{}",
+            part(&meta.namespace),
+            part(&meta.name),
+            part(&meta.uid)
+        );
         self.node.pod_logs().join(name)
     }
 }
@@ -172,7 +178,10 @@ pub(super) fn uid(pod: &Pod) -> String {
 }
 
 pub(super) fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let conditions = pod
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
     let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
     phase(pod) == "Running" && ready.any(|condition| condition.status == "True")
 }
@@ -183,11 +192,14 @@ pub(super) fn containers(pod: &Pod) -> Vec<&ContainerStatus> {
         return Vec::new();
     };
     let init = status.init_container_statuses.iter().flatten();
-    init.chain(status.container_statuses.iter().flatten()).collect()
+    init.chain(status.container_statuses.iter().flatten())
+        .collect()
 }
 
 pub(super) fn container<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
-    containers(pod).into_iter().find(|container| container.name == name)
+    containers(pod)
+        .into_iter()
+        .find(|container| container.name == name)
 }
 
 /// The id as the runtime has it, without `containerd://`.
@@ -211,4 +223,119 @@ pub(super) fn waiting<'a>(pod: &'a Pod, name: &str) -> (&'a str, &'a str) {
 pub(super) fn is_running(container: &ContainerStatus) -> bool {
     let state = container.state.as_ref();
     state.is_some_and(|state| state.running.is_some())
+}
+
+/// What must be as it was: by container, its id and restart count.
+pub(super) fn identities(pods: &[Pod]) -> BTreeMap<(String, String), (String, i32)> {
+    let of_pod = |pod: &Pod| {
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        let all = containers(pod).into_iter();
+        let identity = all.map(|container| {
+            let key = (name.clone(), container.name.clone());
+            (key, (id_of(container), container.restart_count))
+        });
+        identity.collect::<Vec<_>>()
+    };
+    pods.iter().flat_map(of_pod).collect()
+}
+
+/// Waits until `count` pods are ready; returns all pods.
+pub(super) async fn until_all_ready(node: &Node, count: usize, within: Duration) -> Vec<Pod> {
+    let mut last = Vec::new();
+    let what = format!("{count} pods are ready");
+    let waited = wait_until(within, &what, async || {
+        last = node.pods().await.unwrap_or_default();
+        last.len() == count && last.iter().all(is_ready)
+    });
+    if let Err(error) = waited.await {
+        let shown = node.oxctl(&["pods"]).await.unwrap_or_default();
+        panic!(
+            "{error:#}; of {} pods {} are\n{shown}",
+            last.len(),
+            last.iter().filter(|pod| is_ready(pod)).count()
+        );
+    }
+    last
+}
+
+/// Nothing exists twice: a sandbox that is ready a pod, and a container for each of its names, made once.
+pub(super) async fn assert_nothing_twice(cri: &Cri) {
+    let mut sandboxes = BTreeSet::new();
+    for sandbox in cri.sandboxes().await.unwrap() {
+        let uid = sandbox.labels["io.kubernetes.pod.uid"].clone();
+        if sandbox.state() == proto::cri::PodSandboxState::SandboxReady {
+            assert!(sandboxes.insert(uid), "a second sandbox: {sandbox:?}");
+        }
+    }
+    let (mut running, mut attempts) = (BTreeSet::new(), BTreeSet::new());
+    for container in cri.containers().await.unwrap() {
+        let label = |key: &str| container.labels[key].clone();
+        let name = (
+            label("io.kubernetes.pod.uid"),
+            label("io.kubernetes.container.name"),
+        );
+        let attempt = container.metadata.as_ref().unwrap().attempt;
+        assert!(
+            attempts.insert((name.clone(), attempt)),
+            "an attempt twice: {container:?}"
+        );
+        if container.state() == proto::cri::ContainerState::ContainerRunning {
+            assert!(running.insert(name), "runs twice: {container:?}");
+        }
+    }
+}
+
+/// Restarts a killed agent and waits until every pod is as it was; returns how long both took. A pod that is shown
+/// less ready than it was fails the test.
+pub(super) async fn adopted(node: &mut Node, before: &[Pod]) -> (Duration, Duration) {
+    let wanted = identities(before);
+    let began = tokio::time::Instant::now();
+    let healthy = node.begin().await.unwrap();
+    let mut last = Vec::new();
+    let waited = wait_until(WITHIN, "every pod is adopted", async || {
+        last = node.pods().await.unwrap_or_default();
+        for pod in last.iter().filter(|pod| !containers(pod).is_empty()) {
+            assert!(
+                is_ready(pod),
+                "a restart of the agent changed {:?}",
+                pod.status
+            );
+        }
+        last.len() == before.len() && last.iter().all(is_ready) && identities(&last) == wanted
+    });
+    let waited = waited.await;
+    assert!(
+        waited.is_ok(),
+        "{waited:?}: {:?}, wanted {wanted:?}",
+        identities(&last)
+    );
+    let started = |pods: &[Pod]| -> Vec<_> {
+        pods.iter()
+            .map(|pod| pod.status.clone().unwrap().start_time)
+            .collect()
+    };
+    assert_eq!(started(&last), started(before), "start times");
+    (healthy, began.elapsed())
+}
+
+/// The actor at this path of the tree, as `/tree` shows it.
+pub(super) fn actor<'a>(tree: &'a serde_json::Value, path: &str) -> Option<&'a serde_json::Value> {
+    if tree["path"] == path {
+        return Some(tree);
+    }
+    let mut children = tree["children"].as_array()?.iter();
+    children.find_map(|child| actor(child, path))
+}
+
+/// Every actor of the tree but the pods' workers.
+pub(super) fn managers(tree: &serde_json::Value) -> Vec<String> {
+    let path = tree["path"].as_str().unwrap_or_default();
+    if path.starts_with("oxlet/pods/workers") {
+        return Vec::new();
+    }
+    if tree["kind"] == "Actor" {
+        return vec![path.to_owned()];
+    }
+    let children = tree["children"].as_array().into_iter().flatten();
+    children.flat_map(managers).collect()
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body, Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT};
 use hyper::{Request, Response, StatusCode};
@@ -144,6 +144,10 @@ impl Client {
         let status = answer.status();
         if status != StatusCode::OK {
             return Err(FetchError::Status { url: self.name(), status });
+        }
+        // Told beforehand, it need not be read.
+        if answer.body().size_hint().lower() > MAX_MANIFEST_BYTES as u64 {
+            return Err(FetchError::TooLong { url: self.name() });
         }
         let body = Limited::new(answer.into_body(), MAX_MANIFEST_BYTES).collect().await;
         match body.map(http_body_util::Collected::to_bytes) {

@@ -1,0 +1,229 @@
+//! What containerd's pods live through: their adapter, containerd itself and the agent are killed.
+
+use std::time::Duration;
+
+use integration::agent::Runtime;
+use integration::chaos::Chaos;
+use integration::wait_until;
+use serde_json::json;
+
+use super::world::*;
+
+const PODS: usize = 20;
+/// The agent, counted from the start of its process: a release build is held to one second in the benches.
+const ADOPTED_WITHIN: Duration = Duration::from_secs(3);
+
+fn two(name: &str) -> String {
+    let side = "  - {name: side, image: 'localhost/oxlet/busybox:1', command: [sleep, '1000']}\n";
+    let init = "  initContainers:\n  - {name: first, image: 'localhost/oxlet/busybox:1', command: ['true']}\n";
+    format!("{}{side}{init}", server(name))
+}
+
+async fn with_pods(world: &World) -> Vec<k8s_openapi::api::core::v1::Pod> {
+    for number in 0..PODS {
+        let name = format!("pod-{number:02}");
+        world
+            .node
+            .drop_manifest(&format!("{name}.yaml"), &server(&name))
+            .unwrap();
+    }
+    until_all_ready(&world.node, PODS, WITHIN).await
+}
+
+#[tokio::test]
+async fn an_adapter_killed_in_the_middle_of_pod_starts_makes_nothing_twice() {
+    let Some(world) = On::Containerd
+        .start_with(|builder| builder.with_patience())
+        .await
+    else {
+        return;
+    };
+    const ROUNDS: usize = 24;
+    let mut chaos = Chaos::new(2_026);
+    let mut kills = 0;
+    for round in 0..ROUNDS {
+        let name = format!("pod-{round:02}");
+        world
+            .node
+            .drop_manifest(&format!("{name}.yaml"), &two(&name))
+            .unwrap();
+        // A pod starts within half a second here: the kill meets its sandbox, a creation or a start.
+        chaos.moment(Duration::from_millis(500)).await;
+        kills += usize::from(world.node.kill_plugin());
+        if round % 4 == 3 {
+            until_all_ready(&world.node, round + 1, WITHIN).await;
+        }
+    }
+    let pods = until_all_ready(&world.node, ROUNDS, WITHIN).await;
+    let plugin = world.node.plugin().await.unwrap();
+    println!(
+        "{kills} kills of the adapter, {} restarts",
+        plugin["restarts"]
+    );
+    assert!(kills >= 20, "{kills}");
+    let cri = world.cri().await;
+    assert_nothing_twice(&cri).await;
+    for pod in &pods {
+        let counts: Vec<i32> = containers(pod)
+            .iter()
+            .map(|container| container.restart_count)
+            .collect();
+        assert_eq!(counts, [0, 0, 0], "{:?}", pod.metadata.name);
+    }
+    assert_eq!(cri.running().await.unwrap().len(), ROUNDS * 2);
+    let ready = cri.sandboxes().await.unwrap().len();
+    assert_eq!(ready, ROUNDS, "no sandbox is left behind");
+}
+
+#[tokio::test]
+async fn containerd_killed_and_restarted_under_pods_loses_nothing() {
+    let Some(mut world) = On::Containerd.start().await else {
+        return;
+    };
+    let before = with_pods(&world).await;
+    let running = world.cri().await.running().await.unwrap();
+    assert_eq!(running.len(), PODS);
+    for kill in [true, false] {
+        let relists = relists(&world).await;
+        let rig = world.containerd.as_mut().unwrap();
+        match kill {
+            true => rig.kill9().unwrap(),
+            false => rig.stop().await.unwrap(),
+        }
+        rig.begin().await.unwrap();
+        world.node.until_plugin_ready(WITHIN).await.unwrap();
+        wait_until(
+            WITHIN,
+            "the agent has looked at containerd again",
+            async || self::relists(&world).await > relists,
+        )
+        .await
+        .unwrap();
+        assert_eq!(world.cri().await.running().await.unwrap(), running);
+        let after = until_all_ready(&world.node, PODS, WITHIN).await;
+        assert_eq!(identities(&after), identities(&before));
+    }
+    world
+        .node
+        .drop_manifest("late.yaml", &server("late"))
+        .unwrap();
+    world.until_running("late").await;
+    assert_nothing_twice(&world.cri().await).await;
+    assert_eq!(world.cri().await.running().await.unwrap().len(), PODS + 1);
+}
+
+async fn relists(world: &World) -> u64 {
+    let tree = world.node.admin("/tree").await.unwrap();
+    let pleg = actor(&tree, "oxlet/pods/pleg").unwrap();
+    pleg["snapshot"]["relists"].as_u64().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn an_agent_killed_with_pods_restarts_no_container() {
+    let Some(mut world) = On::Containerd.start().await else {
+        return;
+    };
+    with_pods(&world).await;
+    let victim = world.node.pod("pod-07").await.unwrap().unwrap();
+    world
+        .kill_container(&id_of(container(&victim, "app").unwrap()))
+        .await;
+    world
+        .until("pod-07", "runs its container again", |pod| {
+            is_ready(pod) && container(pod, "app").is_some_and(|app| app.restart_count == 1)
+        })
+        .await;
+    let before = until_all_ready(&world.node, PODS, WITHIN).await;
+    let running = world.cri().await.running().await.unwrap();
+
+    world.node.kill9().unwrap();
+    let (healthy, took) = adopted(&mut world.node, &before).await;
+    println!(
+        "agent killed with {PODS} pods on containerd: healthy after {healthy:?}, all adopted after {took:?}"
+    );
+    assert!(took < ADOPTED_WITHIN, "{took:?}");
+    assert_eq!(world.cri().await.running().await.unwrap(), running);
+
+    // Told to end, it leaves the pods as well; what happens meanwhile is seen by its successor.
+    world.node.terminate().await.unwrap();
+    assert_eq!(world.cri().await.running().await.unwrap(), running);
+    world.node.remove_manifest("pod-03.yaml").unwrap();
+    let gone = running[&("pod-05-node".to_owned(), "app".to_owned())].clone();
+    world.kill_container(&gone).await;
+    world.node.begin().await.unwrap();
+    world.until_gone("pod-03").await;
+    world
+        .until("pod-05", "runs its container again", |pod| {
+            is_ready(pod) && container(pod, "app").is_some_and(|app| app.restart_count == 1)
+        })
+        .await;
+    let after = until_all_ready(&world.node, PODS - 1, WITHIN).await;
+    let (before, after) = (identities(&before), identities(&after));
+    for (name, identity) in after.iter().filter(|((pod, _), _)| pod != "pod-05-node") {
+        assert_eq!(identity, &before[name], "{name:?}");
+    }
+    assert_nothing_twice(&world.cri().await).await;
+}
+
+/// The unit that kubeadm installs, its files in a folder of the test, and the two flags that keep it private.
+#[tokio::test]
+async fn the_agent_starts_as_kubeadms_unit_starts_the_kubelet() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(rig) = integration::containerd::Containerd::for_test(dir.path()).await else {
+        return;
+    };
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let node = integration::agent::Node::builder()
+        .runtime(Runtime::Undeclared("unix:///nowhere/containerd.sock".to_owned()))
+        .config(&json!({ "cgroupDriver": "cgroupfs", "clusterDNS": ["10.96.0.10"], "rotateCertificates": true }))
+        .flag(format!("--bootstrap-kubeconfig={}", file("bootstrap-kubelet.conf")))
+        .flag(format!("--kubeconfig={}", file("kubelet.conf")))
+        .flag(format!("--container-runtime-endpoint={}", rig.endpoint()))
+        .flag("--pod-infra-container-image=example.org/pause:3.10")
+        .manifest("web.yaml", &server("web"))
+        .start()
+        .await;
+    let node = node.unwrap_or_else(|error| panic!("{error:#}"));
+    node.until("web", WITHIN, "is ready", is_ready)
+        .await
+        .unwrap();
+    let plugin = node.plugin().await.unwrap();
+    assert!(
+        plugin["program"].as_str().unwrap().contains("containerd"),
+        "{plugin}"
+    );
+}
+
+/// Whatever speaks CRI is a runtime plugin: here containerd's own socket, with no adapter before it.
+#[tokio::test]
+async fn a_plain_cri_endpoint_runs_pods_without_events() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(rig) = integration::containerd::Containerd::for_test(dir.path()).await else {
+        return;
+    };
+    let node = integration::agent::Node::builder()
+        .runtime(Runtime::External(rig.endpoint()))
+        .manifest("web.yaml", &server("web"))
+        .start()
+        .await;
+    let node = node.unwrap_or_else(|error| panic!("{error:#}"));
+    let before = node
+        .until("web", WITHIN, "is ready", is_ready)
+        .await
+        .unwrap();
+    let pid = integration::pods::pid_of(&rig.runtime(), &id_of(containers(&before)[0]))
+        .await
+        .unwrap();
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(pid),
+        nix::sys::signal::Signal::SIGKILL,
+    )
+    .unwrap();
+    node.until("web", WITHIN, "runs again", |pod| {
+        is_ready(pod) && containers(pod)[0].restart_count == 1
+    })
+    .await
+    .unwrap();
+    node.remove_manifest("web.yaml").unwrap();
+    node.until_gone("web", WITHIN).await.unwrap();
+}
