@@ -173,7 +173,14 @@ impl Recorder {
     }
 
     /// Records that this happened now.
-    pub fn record(&self, now: Timestamp, r#type: Type, object: Object, reason: &str, message: String) {
+    pub fn record(
+        &self,
+        now: Timestamp,
+        r#type: Type,
+        object: Object,
+        reason: &str,
+        message: String,
+    ) {
         tracing::info!(kind = %object.kind, namespace = %object.namespace, name = %object.name, reason, "{message}");
         let event = Event {
             first_seen: now,
@@ -210,7 +217,11 @@ mod tests {
 
     async fn listed(messages: &[String]) -> Vec<Event> {
         let (events, port) = kernel::mailbox(MAILBOX);
-        Supervisor::root("test", Intensity::UNLIMITED).spawn(ChildSpec::permanent("events"), port, Events::default);
+        Supervisor::root("test", Intensity::UNLIMITED).spawn(
+            ChildSpec::permanent("events"),
+            port,
+            Events::default,
+        );
         for message in messages {
             events.tell(Msg::Record(event(message))).unwrap();
         }
@@ -222,7 +233,8 @@ mod tests {
 
     #[test]
     fn equal_events_are_counted_not_repeated() {
-        let kept = testing::run_paused(|| async { listed(&["a".into(), "b".into(), "a".into()]).await });
+        let kept =
+            testing::run_paused(|| async { listed(&["a".into(), "b".into(), "a".into()]).await });
         let counts: Vec<_> = kept.iter().map(|e| (e.message.as_str(), e.count)).collect();
         assert_eq!(counts, [("b", 1), ("a", 2)]);
     }

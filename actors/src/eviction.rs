@@ -119,7 +119,10 @@ impl Eviction {
     }
 
     fn tick(&mut self, ctx: &mut Context<Msg>) {
-        let (sampler, thresholds) = (self.sampler.clone(), self.policy.pressure.thresholds.clone());
+        let (sampler, thresholds) = (
+            self.sampler.clone(),
+            self.policy.pressure.thresholds.clone(),
+        );
         let unresolved = !self.memory.unresolved.is_empty();
         ctx.run(async move {
             let sample = sampler.sample(&thresholds, unresolved).await;
@@ -140,17 +143,31 @@ impl Eviction {
 
     fn decide(&mut self, sample: Sample, ctx: &mut Context<Msg>) {
         let now = Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH);
-        let decision = decide::decide(now, &self.policy, &self.memory, &sample.observations, &sample.pods);
+        let decision = decide::decide(
+            now,
+            &self.policy,
+            &self.memory,
+            &sample.observations,
+            &sample.pods,
+        );
         for signal in decision.pressures.difference(&self.pressures) {
             let message = format!("Attempting to reclaim {}", signal.resource());
-            self.recorder.record(now, Type::Warning, self.node(), "EvictionThresholdMet", message);
+            self.recorder.record(
+                now,
+                Type::Warning,
+                self.node(),
+                "EvictionThresholdMet",
+                message,
+            );
         }
         if let Some(eviction) = decision.evict {
             tracing::warn!(pod = %eviction.uid, "evicting: {}", eviction.failure.message);
             let order = directory::Msg::Evict(Box::new(eviction));
             match self.directory.tell(order) {
                 Ok(()) => self.evicted += 1,
-                Err(full) => tracing::warn!("not evicted now, the next sample decides again: {full}"),
+                Err(full) => {
+                    tracing::warn!("not evicted now, the next sample decides again: {full}")
+                }
             }
         }
         self.last_error = None;
@@ -199,9 +216,17 @@ mod tests {
         let (_, port) = mailbox(MAILBOX);
         let sampler = Sampler::new(node.runtime.clone(), node.node.directory.clone());
         let (directory, recorder) = (node.node.directory.clone(), node.node.recorder.clone());
-        node.node.root.spawn(ChildSpec::permanent("eviction"), port, move || {
-            Eviction::new(policy.clone(), sampler.clone(), directory.clone(), recorder.clone(), "node".into())
-        });
+        node.node
+            .root
+            .spawn(ChildSpec::permanent("eviction"), port, move || {
+                Eviction::new(
+                    policy.clone(),
+                    sampler.clone(),
+                    directory.clone(),
+                    recorder.clone(),
+                    "node".into(),
+                )
+            });
     }
 
     const GUEST: &str = "
@@ -224,11 +249,17 @@ spec:
             node.until("guest", running).await;
             node.until("static", running).await;
             spawn(&node, always_short());
-            let status = node.until("guest", |status| phase(status) == Some("Failed")).await;
+            let status = node
+                .until("guest", |status| phase(status) == Some("Failed"))
+                .await;
             assert_eq!(status.reason.as_deref(), Some("Evicted"));
             pass(Duration::from_secs(120)).await;
             node.until("static", running).await;
-            assert!(node.reasons().await.contains(&"EvictionThresholdMet".to_owned()));
+            assert!(
+                node.reasons()
+                    .await
+                    .contains(&"EvictionThresholdMet".to_owned())
+            );
         });
     }
 
@@ -239,7 +270,8 @@ spec:
             node.desire(&[pod(GUEST)]);
             spawn(&node, Policy::default());
             pass(Duration::from_secs(120)).await;
-            node.until("guest", |status| phase(status) == Some("Running")).await;
+            node.until("guest", |status| phase(status) == Some("Running"))
+                .await;
         });
     }
 

@@ -141,7 +141,11 @@ impl Actor for Images {
         match msg {
             Msg::Ensure { wanted, reply } => self.ensure(*wanted, reply, ctx),
             Msg::Inspected { request, answer } => self.inspected(request, answer, ctx),
-            Msg::Pulled { request, answer, began } => self.pulled(*request, answer, began, ctx),
+            Msg::Pulled {
+                request,
+                answer,
+                began,
+            } => self.pulled(*request, answer, began, ctx),
         }
         Ok(())
     }
@@ -149,7 +153,11 @@ impl Actor for Images {
     fn snapshot(&self) -> Snapshot {
         Snapshot {
             pulling: self.pulling.clone(),
-            waiting: self.queue.iter().map(|request| request.image.clone()).collect(),
+            waiting: self
+                .queue
+                .iter()
+                .map(|request| request.image.clone())
+                .collect(),
             backing_off: self.backoffs.len(),
         }
     }
@@ -168,13 +176,28 @@ impl Images {
         }
     }
 
-    fn ensure(&mut self, wanted: Wanted, reply: Reply<Result<Present, Missing>>, ctx: &mut Context<Msg>) {
+    fn ensure(
+        &mut self,
+        wanted: Wanted,
+        reply: Reply<Result<Present, Missing>>,
+        ctx: &mut Context<Msg>,
+    ) {
         let image = match decide::with_default_tag(&wanted.image) {
             Ok(image) => image,
             Err(error) => {
                 let message = text::invalid(&wanted.image, &error.to_string());
-                self.record(&wanted, Type::Warning, "InspectFailed", message.clone(), ctx);
-                reply.send(Err(missing(decide::INVALID_IMAGE_NAME, message, STUCK_AGAIN)));
+                self.record(
+                    &wanted,
+                    Type::Warning,
+                    "InspectFailed",
+                    message.clone(),
+                    ctx,
+                );
+                reply.send(Err(missing(
+                    decide::INVALID_IMAGE_NAME,
+                    message,
+                    STUCK_AGAIN,
+                )));
                 return;
             }
         };
@@ -191,27 +214,56 @@ impl Images {
         });
     }
 
-    fn inspected(&mut self, request: Box<Request>, answer: Result<Option<Image>, RuntimeError>, ctx: &mut Context<Msg>) {
+    fn inspected(
+        &mut self,
+        request: Box<Request>,
+        answer: Result<Option<Image>, RuntimeError>,
+        ctx: &mut Context<Msg>,
+    ) {
         let wanted = &request.wanted;
         let image = match answer {
             Ok(image) => image,
             Err(error) => {
                 let message = text::inspect_failed(&wanted.image, &error.told());
                 self.record(wanted, Type::Warning, "InspectFailed", message.clone(), ctx);
-                request.reply.send(Err(missing(decide::IMAGE_INSPECT_ERROR, message, INSPECT_AGAIN)));
+                request.reply.send(Err(missing(
+                    decide::IMAGE_INSPECT_ERROR,
+                    message,
+                    INSPECT_AGAIN,
+                )));
                 return;
             }
         };
-        let presence = if image.is_some() { Presence::Present } else { Presence::Absent };
+        let presence = if image.is_some() {
+            Presence::Present
+        } else {
+            Presence::Absent
+        };
         match (decide::should_pull(wanted.policy, presence), image) {
             (Pull::NotNeeded, Some(image)) => {
-                self.record(wanted, Type::Normal, "Pulled", text::present(&wanted.image), ctx);
+                self.record(
+                    wanted,
+                    Type::Normal,
+                    "Pulled",
+                    text::present(&wanted.image),
+                    ctx,
+                );
                 request.reply.send(Ok(present(image)));
             }
             (Pull::Forbidden, _) => {
                 let message = text::never_pull(&wanted.image);
-                self.record(wanted, Type::Warning, "ErrImageNeverPull", message.clone(), ctx);
-                request.reply.send(Err(missing(decide::ERR_IMAGE_NEVER_PULL, message, STUCK_AGAIN)));
+                self.record(
+                    wanted,
+                    Type::Warning,
+                    "ErrImageNeverPull",
+                    message.clone(),
+                    ctx,
+                );
+                request.reply.send(Err(missing(
+                    decide::ERR_IMAGE_NEVER_PULL,
+                    message,
+                    STUCK_AGAIN,
+                )));
             }
             (Pull::Needed | Pull::NotNeeded, _) => self.queue_or_back_off(request, ctx),
         }
@@ -222,12 +274,20 @@ impl Images {
         match self.backoffs.since_last(&key, now, &BACKOFF) {
             Some(left) => {
                 let image = &request.wanted.image;
-                self.record(&request.wanted, Type::Normal, "BackOff", text::back_off(image), ctx);
+                self.record(
+                    &request.wanted,
+                    Type::Normal,
+                    "BackOff",
+                    text::back_off(image),
+                    ctx,
+                );
                 let message = match self.last_errors.get(&key) {
                     Some(error) => text::back_off_because(image, decide::ERR_IMAGE_PULL, error),
                     None => text::back_off(image),
                 };
-                request.reply.send(Err(missing(decide::IMAGE_PULL_BACK_OFF, message, left)));
+                request
+                    .reply
+                    .send(Err(missing(decide::IMAGE_PULL_BACK_OFF, message, left)));
             }
             None => {
                 self.queue.push_back(request);
@@ -238,19 +298,41 @@ impl Images {
 
     fn pull_next(&mut self, ctx: &mut Context<Msg>) {
         while self.limit.is_none_or(|limit| self.pulling.len() < limit) {
-            let Some(request) = self.queue.pop_front() else { return };
+            let Some(request) = self.queue.pop_front() else {
+                return;
+            };
             self.pulling.push(request.image.clone());
-            self.record(&request.wanted, Type::Normal, "Pulling", text::pulling(&request.wanted.image), ctx);
+            self.record(
+                &request.wanted,
+                Type::Normal,
+                "Pulling",
+                text::pulling(&request.wanted.image),
+                ctx,
+            );
             let (runtime, began) = (self.runtime.clone(), ctx.now());
             ctx.run(async move {
                 let answer = pull(&runtime, &request.image).await;
-                Msg::Pulled { request, answer, began }
+                Msg::Pulled {
+                    request,
+                    answer,
+                    began,
+                }
             });
         }
     }
 
-    fn pulled(&mut self, request: Request, answer: Result<Image, RuntimeError>, began: Instant, ctx: &mut Context<Msg>) {
-        if let Some(at) = self.pulling.iter().position(|image| *image == request.image) {
+    fn pulled(
+        &mut self,
+        request: Request,
+        answer: Result<Image, RuntimeError>,
+        began: Instant,
+        ctx: &mut Context<Msg>,
+    ) {
+        if let Some(at) = self
+            .pulling
+            .iter()
+            .position(|image| *image == request.image)
+        {
             self.pulling.swap_remove(at);
         }
         let (now, wanted, key) = (timestamp(ctx), &request.wanted, request.wanted.key());
@@ -268,19 +350,30 @@ impl Images {
                 let message = text::failed(&wanted.image, &error.told());
                 self.record(wanted, Type::Warning, "Failed", message.clone(), ctx);
                 let delay = self.backoffs.next(&key, now, now, &BACKOFF);
-                self.last_errors.retain(|key, _| self.backoffs.delay(key).is_some());
+                self.last_errors
+                    .retain(|key, _| self.backoffs.delay(key).is_some());
                 self.last_errors.insert(key, error.told());
                 // Asked again at once, the answer is ImagePullBackOff, which is what users look for.
                 let again_after = delay.min(Duration::from_secs(1));
-                request.reply.send(Err(missing(decide::ERR_IMAGE_PULL, message, again_after)));
+                request
+                    .reply
+                    .send(Err(missing(decide::ERR_IMAGE_PULL, message, again_after)));
             }
         }
         self.pull_next(ctx);
     }
 
-    fn record(&self, wanted: &Wanted, r#type: Type, reason: &str, message: String, ctx: &Context<Msg>) {
+    fn record(
+        &self,
+        wanted: &Wanted,
+        r#type: Type,
+        reason: &str,
+        message: String,
+        ctx: &Context<Msg>,
+    ) {
         let object = object(&wanted.pod, Some(&wanted.container));
-        self.recorder.record(timestamp(ctx), r#type, object, reason, message);
+        self.recorder
+            .record(timestamp(ctx), r#type, object, reason, message);
     }
 }
 
@@ -312,7 +405,10 @@ fn missing(reason: &str, message: String, again_after: Duration) -> Missing {
         reason: reason.to_owned(),
         message,
     };
-    Missing { waiting, again_after }
+    Missing {
+        waiting,
+        again_after,
+    }
 }
 
 fn timestamp(ctx: &Context<Msg>) -> Timestamp {

@@ -17,7 +17,11 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            drop(writeln!(std::io::stderr(), "oxlet: {:#}", anyhow::Error::new(error)));
+            drop(writeln!(
+                std::io::stderr(),
+                "oxlet: {:#}",
+                anyhow::Error::new(error)
+            ));
             ExitCode::FAILURE
         }
     }

@@ -163,7 +163,10 @@ impl Pleg {
 
     fn unsubscribed(&mut self, error: &RuntimeError, ctx: &mut Context<Msg>) {
         if self.events_flow {
-            tracing::warn!("container events ended, relisting meanwhile: {}", error.told());
+            tracing::warn!(
+                "container events ended, relisting meanwhile: {}",
+                error.told()
+            );
             self.relist(ctx);
         }
         self.events_flow = false;
@@ -219,7 +222,11 @@ impl Pleg {
         });
     }
 
-    fn relisted(&mut self, answer: Result<BTreeMap<PodUid, RuntimePod>, RuntimeError>, ctx: &mut Context<Msg>) {
+    fn relisted(
+        &mut self,
+        answer: Result<BTreeMap<PodUid, RuntimePod>, RuntimeError>,
+        ctx: &mut Context<Msg>,
+    ) {
         let began = self.relisting_since.take().unwrap_or_else(|| ctx.now());
         self.relist_took = ctx.now().duration_since(began);
         let period = match answer {
@@ -248,7 +255,9 @@ impl Pleg {
         let mut changed: Vec<PodUid> = events.into_iter().map(|event| event.uid).collect();
         changed.dedup();
         self.last.clone_from(&pods);
-        let told = self.directory.tell(directory::Msg::Relisted { pods, changed });
+        let told = self
+            .directory
+            .tell(directory::Msg::Relisted { pods, changed });
         if let Err(full) = &told {
             tracing::warn!("relist not handed on: {full}");
             self.last.clear();

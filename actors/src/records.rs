@@ -22,7 +22,10 @@ use serde::{Deserialize, Serialize};
 pub const MAILBOX: usize = 2048;
 /// A crash forgets at most this much; a busy node writes at most once in it.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
-const SCHEMA: Schema = Schema { kind: 1, version: 1 };
+const SCHEMA: Schema = Schema {
+    kind: 1,
+    version: 1,
+};
 
 /// What the keeper is told.
 #[derive(Debug, strum::IntoStaticStr)]
@@ -32,7 +35,10 @@ pub enum Msg {
     /// Drops the record of a pod that has ended.
     Forget { uid: PodUid },
     /// Answers with the record that an earlier life left, if any.
-    Load { uid: PodUid, reply: Reply<Option<Record>> },
+    Load {
+        uid: PodUid,
+        reply: Reply<Option<Record>>,
+    },
     /// Begins a write of what has changed.
     Write,
     /// Takes note of a write's end.

@@ -48,7 +48,11 @@ impl Settings {
     pub fn new(config: Box<NodeConfig>) -> Self {
         let kubelet = &config.kubelet;
         let folder = PathBuf::from(&config.flags.root_dir).join("oxlet");
-        let runtimes = config.plugins.plugins.iter().map(|plugin| (plugin.name.clone(), declaration(plugin, &config)));
+        let runtimes = config
+            .plugins
+            .plugins
+            .iter()
+            .map(|plugin| (plugin.name.clone(), declaration(plugin, &config)));
         let mut sources = BTreeSet::new();
         if !kubelet.static_pod_path.is_empty() {
             sources.insert(Source::File);
@@ -56,7 +60,10 @@ impl Settings {
         if !kubelet.static_pod_url.is_empty() {
             sources.insert(Source::Http);
         }
-        let max = kubelet.crash_loop_back_off.max_container_restart_period.map(Duration::from);
+        let max = kubelet
+            .crash_loop_back_off
+            .max_container_restart_period
+            .map(Duration::from);
         Settings {
             node: node_policy(&config),
             policy: logic::worker::Policy {
@@ -65,7 +72,10 @@ impl Settings {
             runtimes: runtimes.collect(),
             runtime: config.plugins.runtime.clone(),
             runtime_within: kubelet.runtime_request_timeout.into(),
-            pulls: pulls(kubelet.serialize_image_pulls, kubelet.max_parallel_image_pulls),
+            pulls: pulls(
+                kubelet.serialize_image_pulls,
+                kubelet.max_parallel_image_pulls,
+            ),
             sources,
             eviction: eviction(kubelet),
             folder,
@@ -139,7 +149,10 @@ fn backoff(max: Option<Duration>) -> BackoffPolicy {
 /// The thresholds that this version acts on; the file's validation has read the quantities before.
 fn eviction(kubelet: &config::KubeletConfiguration) -> logic::eviction::Policy {
     const SIGNAL: &str = "memory.available";
-    let reclaim = kubelet.eviction_minimum_reclaim.get(SIGNAL).and_then(|text| limit(text));
+    let reclaim = kubelet
+        .eviction_minimum_reclaim
+        .get(SIGNAL)
+        .and_then(|text| limit(text));
     let threshold = |text: &String, grace| {
         Some(Threshold {
             signal: Signal::MemoryAvailable,
@@ -148,10 +161,18 @@ fn eviction(kubelet: &config::KubeletConfiguration) -> logic::eviction::Policy {
             min_reclaim: reclaim.unwrap_or(Limit::Amount(0)),
         })
     };
-    let hard = kubelet.eviction_hard.iter().flatten().filter(|(signal, _)| *signal == SIGNAL);
+    let hard = kubelet
+        .eviction_hard
+        .iter()
+        .flatten()
+        .filter(|(signal, _)| *signal == SIGNAL);
     let hard = hard.filter_map(|(_, text)| threshold(text, Duration::ZERO));
     let soft = kubelet.eviction_soft.get(SIGNAL).and_then(|text| {
-        let grace: config::GoDuration = kubelet.eviction_soft_grace_period.get(SIGNAL)?.parse().ok()?;
+        let grace: config::GoDuration = kubelet
+            .eviction_soft_grace_period
+            .get(SIGNAL)?
+            .parse()
+            .ok()?;
         threshold(text, grace.into())
     });
     logic::eviction::Policy {
@@ -159,7 +180,9 @@ fn eviction(kubelet: &config::KubeletConfiguration) -> logic::eviction::Policy {
             thresholds: hard.chain(soft).collect(),
             transition: kubelet.eviction_pressure_transition_period.into(),
         },
-        max_pod_grace: Duration::from_secs(u64::try_from(kubelet.eviction_max_pod_grace_period).unwrap_or(0)),
+        max_pod_grace: Duration::from_secs(
+            u64::try_from(kubelet.eviction_max_pod_grace_period).unwrap_or(0),
+        ),
     }
 }
 
@@ -167,7 +190,9 @@ fn eviction(kubelet: &config::KubeletConfiguration) -> logic::eviction::Policy {
 fn limit(text: &str) -> Option<Limit> {
     if let Some(percent) = text.strip_suffix('%') {
         let thousandths = Quantity::parse(percent).ok()?.milli_value();
-        return u32::try_from(thousandths.checked_mul(10)?).ok().map(Limit::PerMillion);
+        return u32::try_from(thousandths.checked_mul(10)?)
+            .ok()
+            .map(Limit::PerMillion);
     }
     let bytes = Quantity::parse(text).ok()?.value();
     u64::try_from(bytes).ok().map(Limit::Amount)
@@ -186,7 +211,9 @@ fn node_policy(config: &NodeConfig) -> NodePolicy {
         // The QoS tree comes with resource management; until then the runtime chooses.
         cgroups: None,
         memory_capacity: memory_capacity(),
-        cpu_quota_period: kubelet.cpu_cfs_quota.then(|| kubelet.cpu_cfs_quota_period.into()),
+        cpu_quota_period: kubelet
+            .cpu_cfs_quota
+            .then(|| kubelet.cpu_cfs_quota_period.into()),
         seccomp_default: match kubelet.seccomp_default {
             true => Seccomp::RuntimeDefault,
             false => Seccomp::Unconfined,
@@ -196,7 +223,11 @@ fn node_policy(config: &NodeConfig) -> NodePolicy {
 
 /// The configured addresses, or the one that the default route would send from.
 fn host_ips(configured: &[IpAddr]) -> Vec<String> {
-    let chosen: Vec<String> = configured.iter().filter(|ip| !ip.is_unspecified()).map(IpAddr::to_string).collect();
+    let chosen: Vec<String> = configured
+        .iter()
+        .filter(|ip| !ip.is_unspecified())
+        .map(IpAddr::to_string)
+        .collect();
     if !chosen.is_empty() {
         return chosen;
     }
@@ -216,7 +247,9 @@ fn resolver(path: &str) -> Dns {
     match fs::read_to_string(path) {
         Ok(text) => Dns::parse(&text),
         Err(error) => {
-            tracing::warn!("resolvConf {path} cannot be read, pods get no name servers of the node: {error}");
+            tracing::warn!(
+                "resolvConf {path} cannot be read, pods get no name servers of the node: {error}"
+            );
             Dns::default()
         }
     }
@@ -226,7 +259,14 @@ fn resolver(path: &str) -> Dns {
 fn memory_capacity() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kibibytes = total.and_then(|total| total.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    let kibibytes = total.and_then(|total| {
+        total
+            .trim()
+            .trim_end_matches("kB")
+            .trim()
+            .parse::<u64>()
+            .ok()
+    });
     kibibytes.unwrap_or(0) * 1024
 }
 

@@ -37,7 +37,12 @@ impl TestNode {
     /// Starts a node with an empty runtime.
     pub(crate) async fn start() -> TestNode {
         let folder = tempfile::tempdir().unwrap();
-        let fake = Fake::open_at(folder.path().join("fake"), Settings::default(), Clock::start()).unwrap();
+        let fake = Fake::open_at(
+            folder.path().join("fake"),
+            Settings::default(),
+            Clock::start(),
+        )
+        .unwrap();
         TestNode::over(fake, folder).await
     }
 
@@ -50,7 +55,13 @@ impl TestNode {
     async fn over(fake: Fake, folder: TempDir) -> TestNode {
         let line = Line::fixed("runtime", serve(&fake, folder.path()));
         let runtime = Runtime::new(line, Duration::from_secs(120));
-        let root = Supervisor::root("oxlet", Intensity { restarts: 5, within: Duration::from_secs(60) });
+        let root = Supervisor::root(
+            "oxlet",
+            Intensity {
+                restarts: 5,
+                within: Duration::from_secs(60),
+            },
+        );
         let rules = Arc::new(Rules {
             policy: logic::worker::Policy::default(),
             node: NodePolicy {
@@ -62,27 +73,51 @@ impl TestNode {
         });
         let sources = [Source::File].into();
         let node = tree::pods(&root, runtime.clone(), rules, folder.path(), None, &sources);
-        TestNode { fake, node, runtime, folder }
+        TestNode {
+            fake,
+            node,
+            runtime,
+            folder,
+        }
     }
 
     /// Makes these the pods that the node should run.
     pub(crate) fn desire(&self, pods: &[Arc<Pod>]) {
-        let set = directory::Msg::Set { source: Source::File, pods: pods.to_vec() };
+        let set = directory::Msg::Set {
+            source: Source::File,
+            pods: pods.to_vec(),
+        };
         self.node.directory.tell(set).unwrap();
     }
 
     /// Lets the clock run until a pod's status is as wanted.
-    pub(crate) async fn until(&self, uid: &str, wanted: impl Fn(&PodStatus) -> bool) -> Arc<PodStatus> {
+    pub(crate) async fn until(
+        &self,
+        uid: &str,
+        wanted: impl Fn(&PodStatus) -> bool,
+    ) -> Arc<PodStatus> {
         let uid = PodUid::from(uid);
         for _ in 0..20_000 {
-            if let Some(status) = self.statuses().await.get(&uid).filter(|status| wanted(status)) {
+            if let Some(status) = self
+                .statuses()
+                .await
+                .get(&uid)
+                .filter(|status| wanted(status))
+            {
                 return status.clone();
             }
             kernel::testing::pass(Duration::from_millis(50)).await;
         }
-        let events = self.events().await.into_iter().map(|event| format!("{}: {}", event.reason, event.message));
+        let events = self
+            .events()
+            .await
+            .into_iter()
+            .map(|event| format!("{}: {}", event.reason, event.message));
         let events: Vec<String> = events.collect();
-        panic!("pod {uid} is not as wanted: {:#?}; {events:#?}", self.statuses().await.get(&uid));
+        panic!(
+            "pod {uid} is not as wanted: {:#?}; {events:#?}",
+            self.statuses().await.get(&uid)
+        );
     }
 
     /// Lets the clock run until nothing is known of a pod any more.
@@ -102,29 +137,47 @@ impl TestNode {
     }
 
     pub(crate) async fn statuses(&self) -> BTreeMap<PodUid, Arc<PodStatus>> {
-        let all = self.node.statuses.ask(SOON, |reply| crate::status::Msg::All { reply });
+        let all = self
+            .node
+            .statuses
+            .ask(SOON, |reply| crate::status::Msg::All { reply });
         all.await.unwrap()
     }
 
     pub(crate) async fn events(&self) -> Vec<Event> {
-        let list = self.node.events.ask(SOON, |reply| events::Msg::List { reply });
+        let list = self
+            .node
+            .events
+            .ask(SOON, |reply| events::Msg::List { reply });
         list.await.unwrap()
     }
 
     pub(crate) async fn reasons(&self) -> Vec<String> {
-        self.events().await.into_iter().map(|event| event.reason).collect()
+        self.events()
+            .await
+            .into_iter()
+            .map(|event| event.reason)
+            .collect()
     }
 }
 
 fn serve(fake: &Fake, folder: &Path) -> Channel {
     let socket = folder.join(format!("cri-{}.sock", rand_name(folder)));
     let listener = UnixListener::bind(&socket).unwrap();
-    let server = Server::builder().add_service(fake.runtime()).add_service(fake.images());
+    let server = Server::builder()
+        .add_service(fake.runtime())
+        .add_service(fake.images());
     tokio::task::spawn_local(server.serve_with_incoming(UnixListenerStream::new(listener)));
-    Endpoint::from_static("http://localhost").connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
-        let socket = socket.clone();
-        async move { UnixStream::connect(socket).await.map(hyper_util::rt::TokioIo::new) }
-    }))
+    Endpoint::from_static("http://localhost").connect_with_connector_lazy(tower::service_fn(
+        move |_: Uri| {
+            let socket = socket.clone();
+            async move {
+                UnixStream::connect(socket)
+                    .await
+                    .map(hyper_util::rt::TokioIo::new)
+            }
+        },
+    ))
 }
 
 /// The next socket name that is free.
@@ -136,6 +189,8 @@ fn rand_name(folder: &Path) -> usize {
 pub(crate) fn pod(yaml: &str) -> Arc<Pod> {
     let mut pod: Pod = serde_saphyr::from_str(yaml).unwrap();
     pod.metadata.uid = pod.metadata.name.clone();
-    pod.metadata.namespace.get_or_insert_with(|| "default".to_owned());
+    pod.metadata
+        .namespace
+        .get_or_insert_with(|| "default".to_owned());
     Arc::new(pod)
 }

@@ -19,10 +19,10 @@ use crate::images::{self, Images};
 use crate::pleg::{self, Pleg};
 use crate::records::{self, Records};
 use crate::runtime::Runtime;
+use crate::serving;
 use crate::serving::admin::{Admin, AdminPeers, FaultInjection, Plugins};
 use crate::serving::healthz::{Health, Healthz};
 use crate::serving::read_only::ReadOnly;
-use crate::serving;
 use crate::settings::{RUNTIME, Settings};
 use crate::sources::file::{self, Files};
 use crate::sources::http::{self, Url};
@@ -55,12 +55,22 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let root = Supervisor::root("oxlet", PATIENCE);
     let (line, hosts) = plugins(&root, &settings);
     let runtime = Runtime::new(line, settings.runtime_within);
-    let node = pods(&root, runtime.clone(), settings.rules(), &settings.folder, settings.pulls, &settings.sources);
+    let node = pods(
+        &root,
+        runtime.clone(),
+        settings.rules(),
+        &settings.folder,
+        settings.pulls,
+        &settings.sources,
+    );
     sources(&node, &settings);
     resources(&node, runtime, &settings);
     serving(&node, hosts, &settings);
 
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) = (
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    );
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -76,14 +86,24 @@ fn plugins(root: &Supervisor, settings: &Settings) -> (Line, Plugins) {
     let line = Line::new(RUNTIME);
     // Its own tasks' news, and an operator's orders, one at a time.
     let (host, port) = mailbox(64);
-    let (declaration, folder) = (settings.runtimes[&settings.runtime].clone(), settings.folder.join("plugins"));
+    let (declaration, folder) = (
+        settings.runtimes[&settings.runtime].clone(),
+        settings.folder.join("plugins"),
+    );
     let hosted = line.clone();
     group.spawn(ChildSpec::permanent(RUNTIME), port, move || {
         Host::new(declaration.clone(), folder.clone(), hosted.clone())
     });
     let hosts = [(RUNTIME.to_owned(), host)].into();
     let choices = settings.runtimes.clone();
-    (line, Plugins { group, hosts, choices })
+    (
+        line,
+        Plugins {
+            group,
+            hosts,
+            choices,
+        },
+    )
 }
 
 /// The keepers of what is known, and the pods' own area.
@@ -115,22 +135,33 @@ pub fn pods(
     let keepers = root.supervisor("keepers", Strategy::OneForOne, PATIENCE);
     keepers.spawn(ChildSpec::permanent("events"), events_port, Events::default);
     let file = folder.join("pods.checkpoint");
-    keepers.spawn(ChildSpec::permanent("records"), records_port, move || Records::new(file.clone()));
+    keepers.spawn(ChildSpec::permanent("records"), records_port, move || {
+        Records::new(file.clone())
+    });
     let told = directory.clone();
-    keepers.spawn(ChildSpec::permanent("status"), statuses_port, move || Statuses::new(told.clone()));
+    keepers.spawn(ChildSpec::permanent("status"), statuses_port, move || {
+        Statuses::new(told.clone())
+    });
 
     let pods = root.supervisor("pods", Strategy::OneForOne, PATIENCE);
     let (asked, told) = (runtime.clone(), recorder.clone());
     pods.spawn(ChildSpec::permanent("images"), images_port, move || {
         Images::new(asked.clone(), told.clone(), pulls)
     });
-    let workers = Workers::new(pods.supervisor("workers", Strategy::OneForOne, Intensity::UNLIMITED), peers);
+    let workers = Workers::new(
+        pods.supervisor("workers", Strategy::OneForOne, Intensity::UNLIMITED),
+        peers,
+    );
     let (told, sources) = (pleg.clone(), sources.clone());
-    pods.spawn(ChildSpec::permanent("directory"), directory_port, move || {
-        Directory::new(told.clone(), workers.clone(), sources.clone())
-    });
+    pods.spawn(
+        ChildSpec::permanent("directory"),
+        directory_port,
+        move || Directory::new(told.clone(), workers.clone(), sources.clone()),
+    );
     let told = directory.clone();
-    pods.spawn(ChildSpec::permanent("pleg"), pleg_port, move || Pleg::new(runtime.clone(), told.clone()));
+    pods.spawn(ChildSpec::permanent("pleg"), pleg_port, move || {
+        Pleg::new(runtime.clone(), told.clone())
+    });
 
     Node {
         root: root.clone(),
@@ -144,52 +175,87 @@ pub fn pods(
 
 /// Where desired pods come from; each source repeats itself, so a directory that died hears them again.
 fn sources(node: &Node, settings: &Settings) {
-    let sources = node.root.supervisor("sources", Strategy::OneForOne, PATIENCE);
+    let sources = node
+        .root
+        .supervisor("sources", Strategy::OneForOne, PATIENCE);
     let kubelet = &settings.config.kubelet;
     let name: Arc<str> = settings.config.node_name.as_str().into();
     if settings.sources.contains(&Source::File) {
         let (_, port) = mailbox(file::MAILBOX);
-        let (path, period) = (PathBuf::from(&kubelet.static_pod_path), kubelet.file_check_frequency.into());
-        let (directory, recorder, name) = (node.directory.clone(), node.recorder.clone(), name.clone());
+        let (path, period) = (
+            PathBuf::from(&kubelet.static_pod_path),
+            kubelet.file_check_frequency.into(),
+        );
+        let (directory, recorder, name) =
+            (node.directory.clone(), node.recorder.clone(), name.clone());
         sources.spawn(ChildSpec::permanent("file"), port, move || {
-            Files::new(path.clone(), period, name.clone(), directory.clone(), recorder.clone())
+            Files::new(
+                path.clone(),
+                period,
+                name.clone(),
+                directory.clone(),
+                recorder.clone(),
+            )
         });
     }
     if settings.sources.contains(&Source::Http) {
         let (_, port) = mailbox(http::MAILBOX);
-        let (url, headers) = (kubelet.static_pod_url.clone(), kubelet.static_pod_url_header.clone());
+        let (url, headers) = (
+            kubelet.static_pod_url.clone(),
+            kubelet.static_pod_url_header.clone(),
+        );
         let period = kubelet.http_check_frequency.into();
         let (directory, recorder) = (node.directory.clone(), node.recorder.clone());
         sources.spawn(ChildSpec::permanent("http"), port, move || {
-            Url::new(url.as_str(), &headers, period, name.clone(), directory.clone(), recorder.clone())
+            Url::new(
+                url.as_str(),
+                &headers,
+                period,
+                name.clone(),
+                directory.clone(),
+                recorder.clone(),
+            )
         });
     }
 }
 
 /// Who keeps the node alive.
 fn resources(node: &Node, runtime: Runtime, settings: &Settings) {
-    let resources = node.root.supervisor("resources", Strategy::OneForOne, PATIENCE);
+    let resources = node
+        .root
+        .supervisor("resources", Strategy::OneForOne, PATIENCE);
     let (_, port) = mailbox(eviction::MAILBOX);
     let sampler = Sampler::new(runtime, node.directory.clone());
     let (policy, name) = (settings.eviction.clone(), settings.config.node_name.clone());
     let (directory, recorder) = (node.directory.clone(), node.recorder.clone());
     resources.spawn(ChildSpec::permanent("eviction"), port, move || {
-        Eviction::new(policy.clone(), sampler.clone(), directory.clone(), recorder.clone(), name.clone())
+        Eviction::new(
+            policy.clone(),
+            sampler.clone(),
+            directory.clone(),
+            recorder.clone(),
+            name.clone(),
+        )
     });
 }
 
 /// Who answers the outside.
 fn serving(node: &Node, plugins: Plugins, settings: &Settings) {
-    let serving = node.root.supervisor("serving", Strategy::OneForOne, PATIENCE);
+    let serving = node
+        .root
+        .supervisor("serving", Strategy::OneForOne, PATIENCE);
     let health = || Health::new(node.directory.clone(), node.root.clone());
     if let Some(address) = settings.healthz {
         let (_, port) = mailbox(serving::MAILBOX);
         let health = health();
-        serving.spawn(ChildSpec::permanent("healthz"), port, move || Healthz::new(address, health.clone()));
+        serving.spawn(ChildSpec::permanent("healthz"), port, move || {
+            Healthz::new(address, health.clone())
+        });
     }
     if let Some(address) = settings.read_only {
         let (_, port) = mailbox(serving::MAILBOX);
-        let (directory, statuses, health) = (node.directory.clone(), node.statuses.clone(), health());
+        let (directory, statuses, health) =
+            (node.directory.clone(), node.statuses.clone(), health());
         serving.spawn(ChildSpec::permanent("read-only"), port, move || {
             ReadOnly::new(address, directory.clone(), statuses.clone(), health.clone())
         });
@@ -204,5 +270,7 @@ fn serving(node: &Node, plugins: Plugins, settings: &Settings) {
         faults: FaultInjection::from_environment(),
     };
     let path = settings.admin.clone();
-    serving.spawn(ChildSpec::permanent("admin"), port, move || Admin::new(path.clone(), peers.clone()));
+    serving.spawn(ChildSpec::permanent("admin"), port, move || {
+        Admin::new(path.clone(), peers.clone())
+    });
 }

@@ -51,7 +51,11 @@ impl Sampler {
     }
 
     /// Looks at the node; at the pods too if a threshold is met, or was and is not resolved yet.
-    pub async fn sample(&self, thresholds: &BTreeSet<Threshold>, unresolved: bool) -> Result<Sample, SampleError> {
+    pub async fn sample(
+        &self,
+        thresholds: &BTreeSet<Threshold>,
+        unresolved: bool,
+    ) -> Result<Sample, SampleError> {
         let observations = observe()?;
         let met = thresholds_met(thresholds, &observations, Reclaim::Ignored);
         let pods = match met.is_empty() && !unresolved {
@@ -62,10 +66,19 @@ impl Sampler {
     }
 
     async fn pods(&self) -> Result<Vec<PodUsage>, SampleError> {
-        let pods = self.directory.ask(DIRECTORY_WITHIN, |reply| directory::Msg::Pods { reply });
+        let pods = self
+            .directory
+            .ask(DIRECTORY_WITHIN, |reply| directory::Msg::Pods { reply });
         let pods = pods.await.map_err(SampleError::Pods)?;
-        let used = self.runtime.memory_use().await.map_err(SampleError::Usage)?;
-        Ok(pods.iter().map(|pod| pod_usage(pod, used.get(&pod.uid()))).collect())
+        let used = self
+            .runtime
+            .memory_use()
+            .await
+            .map_err(SampleError::Usage)?;
+        Ok(pods
+            .iter()
+            .map(|pod| pod_usage(pod, used.get(&pod.uid())))
+            .collect())
     }
 }
 
@@ -73,9 +86,14 @@ impl Sampler {
 fn observe() -> Result<Observations, SampleError> {
     let text = fs::read_to_string(MEMINFO).map_err(SampleError::Read)?;
     let bytes = |name: &'static str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-        kilobytes.map(|kilobytes| kilobytes * 1024).ok_or(SampleError::Line { line: name })
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let kilobytes =
+            line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+        kilobytes
+            .map(|kilobytes| kilobytes * 1024)
+            .ok_or(SampleError::Line { line: name })
     };
     let memory = Observation {
         capacity: bytes("MemTotal")?,
@@ -92,12 +110,19 @@ fn pod_usage(pod: &Arc<Pod>, used: Option<&BTreeMap<String, u64>>) -> PodUsage {
         memory: *memory,
         memory_request: requests.get(name).copied().unwrap_or(0),
     };
-    let grace = pod.spec().and_then(|spec| spec.termination_grace_period_seconds);
+    let grace = pod
+        .spec()
+        .and_then(|spec| spec.termination_grace_period_seconds);
     PodUsage {
         uid: pod.uid(),
-        standing: if pod.is_critical() { Standing::Critical } else { Standing::Evictable },
+        standing: if pod.is_critical() {
+            Standing::Critical
+        } else {
+            Standing::Evictable
+        },
         priority: pod.priority(),
-        termination_grace: grace.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
+        termination_grace: grace
+            .map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
         memory_request: requests.values().sum(),
         used: used.map(|used| Used {
             memory: used.values().sum(),

@@ -9,6 +9,7 @@ pub mod http;
 pub mod images;
 pub mod pods;
 pub mod registry;
+pub mod try_node;
 mod wait;
 
 pub use wait::wait_until;

@@ -89,7 +89,8 @@ fn limit<'a>(pod: &'a Pod, container: &'a Container, name: &str) -> Option<&'a Q
 pub fn memory_requests(pod: &Pod) -> BTreeMap<String, u64> {
     let asked = |container: &Container| {
         let quantity = requests(container).and_then(|list| list.get(MEMORY));
-        let parsed = quantity.and_then(|quantity| crate::quantity::Quantity::parse(&quantity.0).ok());
+        let parsed =
+            quantity.and_then(|quantity| crate::quantity::Quantity::parse(&quantity.0).ok());
         let bytes = parsed.map_or(0, |quantity| quantity.value());
         (container.name.clone(), u64::try_from(bytes).unwrap_or(0))
     };

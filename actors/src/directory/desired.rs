@@ -63,7 +63,10 @@ pub(super) struct Claims {
 impl Claims {
     /// Takes the pod's name for this UID; false if another pod holds it.
     pub(super) fn claim(&mut self, uid: &PodUid, pod: &Pod) -> bool {
-        let holder = self.holders.entry(full_name(pod)).or_insert_with(|| uid.clone());
+        let holder = self
+            .holders
+            .entry(full_name(pod))
+            .or_insert_with(|| uid.clone());
         holder == uid
     }
 
@@ -106,7 +109,11 @@ pub(super) fn uid_of(pod: &Pod) -> PodUid {
 
 /// A pod as far as the runtime knows it: enough to end it (upstream: kubecontainer.Pod.ToAPIPod).
 pub(super) fn from_runtime(pod: &RuntimePod) -> Pod {
-    let mut names: Vec<&str> = pod.containers.iter().map(|container| container.name.as_str()).collect();
+    let mut names: Vec<&str> = pod
+        .containers
+        .iter()
+        .map(|container| container.name.as_str())
+        .collect();
     names.sort_unstable();
     names.dedup();
     let container = |name: &&str| k8s_openapi::api::core::v1::Container {

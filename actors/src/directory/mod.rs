@@ -23,8 +23,8 @@ use logic::eviction::Eviction;
 use logic::types::{PodUid, RuntimePod};
 use serde::Serialize;
 
-pub use self::desired::{Desired, Source};
 use self::desired::{Claims, full_name, uid_of};
+pub use self::desired::{Desired, Source};
 pub use self::workers::Workers;
 use crate::{pleg, worker};
 
@@ -112,7 +112,11 @@ impl Actor for Directory {
     fn snapshot(&self) -> Snapshot {
         Snapshot {
             pods: self.workers.words(),
-            sources: self.sets.iter().map(|(source, pods)| (*source, pods.len())).collect(),
+            sources: self
+                .sets
+                .iter()
+                .map(|(source, pods)| (*source, pods.len()))
+                .collect(),
             missing_sources: self.missing_sources(),
         }
     }
@@ -132,7 +136,8 @@ impl Directory {
     }
 
     fn set(&mut self, source: Source, pods: Vec<Arc<Pod>>) {
-        let new: BTreeMap<PodUid, Arc<Pod>> = pods.into_iter().map(|pod| (uid_of(&pod), pod)).collect();
+        let new: BTreeMap<PodUid, Arc<Pod>> =
+            pods.into_iter().map(|pod| (uid_of(&pod), pod)).collect();
         let old = self.sets.insert(source, new.clone()).unwrap_or_default();
         for uid in old.keys().filter(|uid| !new.contains_key(uid)) {
             self.undesire(uid);
@@ -162,7 +167,8 @@ impl Directory {
     fn undesire(&mut self, uid: &PodUid) {
         self.claims.stop_waiting(uid);
         if let Some(desired) = self.workers.desired(uid) {
-            self.workers.desire(uid, Desired::End(desired.pod().clone()));
+            self.workers
+                .desire(uid, Desired::End(desired.pod().clone()));
         }
     }
 
@@ -176,8 +182,12 @@ impl Directory {
             self.workers.tell(uid, worker::Msg::Recheck);
         }
         let first = self.strangers.is_none();
-        let stranger = |(uid, pod): (&PodUid, &RuntimePod)| (uid.clone(), Arc::new(desired::from_runtime(pod)));
-        let unknown = pods.iter().filter(|(uid, _)| self.workers.desired(uid).is_none());
+        let stranger = |(uid, pod): (&PodUid, &RuntimePod)| {
+            (uid.clone(), Arc::new(desired::from_runtime(pod)))
+        };
+        let unknown = pods
+            .iter()
+            .filter(|(uid, _)| self.workers.desired(uid).is_none());
         self.strangers = Some(unknown.map(stranger).collect());
         self.end_undesired();
         if first {
@@ -192,7 +202,9 @@ impl Directory {
         if !self.missing_sources().is_empty() {
             return;
         }
-        let Some(strangers) = self.strangers.take() else { return };
+        let Some(strangers) = self.strangers.take() else {
+            return;
+        };
         for uid in self.workers.running() {
             if !self.is_desired(&uid) {
                 self.undesire(&uid);
@@ -210,7 +222,9 @@ impl Directory {
     }
 
     fn finished(&mut self, uid: &PodUid) {
-        let Some(pod) = self.workers.remove(uid) else { return };
+        let Some(pod) = self.workers.remove(uid) else {
+            return;
+        };
         if let Some(strangers) = &mut self.strangers {
             strangers.remove(uid);
         }
@@ -220,8 +234,14 @@ impl Directory {
     }
 
     fn evict(&mut self, eviction: Eviction) {
-        let Eviction { uid, failure, grace, .. } = eviction;
-        self.workers.tell(&uid, worker::Msg::Fail { failure, grace });
+        let Eviction {
+            uid,
+            failure,
+            grace,
+            ..
+        } = eviction;
+        self.workers
+            .tell(&uid, worker::Msg::Fail { failure, grace });
     }
 
     fn republish(&mut self) {

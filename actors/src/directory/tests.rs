@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
-use kernel::testing::{pass, run_paused};
 use kernel::Fault;
+use kernel::testing::{pass, run_paused};
 use logic::types::PodUid;
 
 use crate::testing::{TestNode, pod};
@@ -28,7 +28,10 @@ fn a_pod_found_in_the_runtime_that_no_source_desires_is_ended() {
         node.until("web", running).await;
         let node = node.restart().await;
         pass(Duration::from_secs(60)).await;
-        assert!(node.exists(&PodUid::from("web")).await, "no source has spoken yet");
+        assert!(
+            node.exists(&PodUid::from("web")).await,
+            "no source has spoken yet"
+        );
         node.desire(&[]);
         node.until_gone("web").await;
     });
@@ -48,7 +51,6 @@ fn a_pod_of_a_taken_name_waits_until_the_name_is_free() {
     });
 }
 
-
 #[test]
 fn a_directory_that_dies_finds_its_workers_again_and_ends_what_was_dropped_meanwhile() {
     run_paused(|| async {
@@ -56,7 +58,10 @@ fn a_directory_that_dies_finds_its_workers_again_and_ends_what_was_dropped_meanw
         let web = pod(WEB);
         node.desire(std::slice::from_ref(&web));
         let before = node.until("web", running).await;
-        node.node.root.inject("oxlet/pods/directory", Fault::Panic).unwrap();
+        node.node
+            .root
+            .inject("oxlet/pods/directory", Fault::Panic)
+            .unwrap();
         node.desire(&[]);
         node.desire(std::slice::from_ref(&web));
         pass(Duration::from_secs(5)).await;

@@ -51,10 +51,15 @@ impl Workers {
             missed: missed.clone(),
         };
         let (peers, owned) = (self.peers.clone(), uid.clone());
-        self.supervisor.spawn(ChildSpec::transient(uid.as_str()), port, move || {
-            worker::Worker::new(owned.clone(), wish.clone(), peers.clone())
-        });
-        let worker = Worker { addr, desired: sender, missed };
+        self.supervisor
+            .spawn(ChildSpec::transient(uid.as_str()), port, move || {
+                worker::Worker::new(owned.clone(), wish.clone(), peers.clone())
+            });
+        let worker = Worker {
+            addr,
+            desired: sender,
+            missed,
+        };
         self.list.borrow_mut().insert(uid.clone(), worker);
     }
 
@@ -98,14 +103,18 @@ impl Workers {
 
     pub(super) fn pods(&self) -> BTreeMap<PodUid, Arc<Pod>> {
         let list = self.list.borrow();
-        let pods = list.iter().map(|(uid, worker)| (uid.clone(), worker.desired.borrow().pod().clone()));
+        let pods = list
+            .iter()
+            .map(|(uid, worker)| (uid.clone(), worker.desired.borrow().pod().clone()));
         pods.collect()
     }
 
     /// The UIDs of the pods that should run.
     pub(super) fn running(&self) -> Vec<PodUid> {
         let list = self.list.borrow();
-        let running = list.iter().filter(|(_, worker)| !worker.desired.borrow().is_end());
+        let running = list
+            .iter()
+            .filter(|(_, worker)| !worker.desired.borrow().is_end());
         running.map(|(uid, _)| uid.clone()).collect()
     }
 
@@ -117,9 +126,15 @@ impl Workers {
             list.values().find(|worker| {
                 let desired = worker.desired.borrow();
                 let name = full_name(desired.pod());
-                let node = desired.pod().spec.as_ref().and_then(|spec| spec.node_name.clone());
+                let node = desired
+                    .pod()
+                    .spec
+                    .as_ref()
+                    .and_then(|spec| spec.node_name.clone());
                 let own = name.strip_suffix(&format!("-{}", node.unwrap_or_default()));
-                let named = |full: &str| full == wanted || full.split_once('/').is_some_and(|(_, name)| name == wanted);
+                let named = |full: &str| {
+                    full == wanted || full.split_once('/').is_some_and(|(_, name)| name == wanted)
+                };
                 named(&name) || own.is_some_and(named)
             })
         };

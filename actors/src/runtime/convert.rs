@@ -6,9 +6,13 @@ use jiff::Timestamp;
 use logic::container::{Access, ContainerConfig, Mount};
 use logic::labels;
 use logic::resources::LinuxResources;
-use logic::sandbox::{NamespaceMode, Namespaces, PortMapping, Protocol, SandboxConfig, SeLinux, Seccomp};
+use logic::sandbox::{
+    NamespaceMode, Namespaces, PortMapping, Protocol, SandboxConfig, SeLinux, Seccomp,
+};
 use logic::security::Security;
-use logic::types::{Container, ContainerState, PodUid, RuntimePod, Sandbox, SandboxId, SandboxState};
+use logic::types::{
+    Container, ContainerState, PodUid, RuntimePod, Sandbox, SandboxId, SandboxState,
+};
 use proto::cri;
 
 use super::Image;
@@ -104,7 +108,9 @@ pub(super) fn container_config(config: &ContainerConfig) -> cri::ContainerConfig
 
 /// `SIGTERM` is CRI's `SIGTERM`; an unknown name leaves the choice to the image.
 fn stop_signal(name: &str) -> i32 {
-    cri::Signal::from_str_name(name).unwrap_or(cri::Signal::RuntimeDefault).into()
+    cri::Signal::from_str_name(name)
+        .unwrap_or(cri::Signal::RuntimeDefault)
+        .into()
 }
 
 fn container_security(security: &Security) -> cri::LinuxContainerSecurityContext {
@@ -204,7 +210,10 @@ fn number(value: Option<i64>) -> Option<cri::Int64Value> {
 }
 
 fn words(words: &Words) -> std::collections::HashMap<String, String> {
-    words.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
+    words
+        .iter()
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
 }
 
 // === From the runtime ===
@@ -233,13 +242,19 @@ pub(super) fn pod(
     }
     for (sandbox, status) in containers {
         let labels = ordered(&status.labels);
-        if let (Some(owner), Some(name)) = (labels::owner(&labels), labels.get(labels::CONTAINER_NAME)) {
+        if let (Some(owner), Some(name)) =
+            (labels::owner(&labels), labels.get(labels::CONTAINER_NAME))
+        {
             (pod.uid, pod.name, pod.namespace) = (owner.uid, owner.name, owner.namespace);
-            pod.containers.push(container(status, sandbox, name.clone()));
+            pod.containers
+                .push(container(status, sandbox, name.clone()));
         }
     }
     // A status alone does not name the sandbox; nearly always it is the newest.
-    let newest = pod.newest_sandbox().map(|sandbox| sandbox.id.clone()).unwrap_or_default();
+    let newest = pod
+        .newest_sandbox()
+        .map(|sandbox| sandbox.id.clone())
+        .unwrap_or_default();
     for container in &mut pod.containers {
         if container.sandbox.is_empty() {
             container.sandbox = newest.clone();
@@ -250,7 +265,10 @@ pub(super) fn pod(
 }
 
 fn sandbox(status: cri::PodSandboxStatus) -> Sandbox {
-    let options = status.linux.and_then(|linux| linux.namespaces).and_then(|namespaces| namespaces.options);
+    let options = status
+        .linux
+        .and_then(|linux| linux.namespaces)
+        .and_then(|namespaces| namespaces.options);
     let network = options.map(|options| options.network());
     let mut ips = Vec::new();
     if let Some(status) = status.network {
@@ -284,8 +302,15 @@ fn container(status: cri::ContainerStatus, sandbox: SandboxId, name: String) -> 
         exit_code: status.exit_code,
         reason: status.reason,
         message: status.message,
-        image: named.into_iter().find(|name| !name.is_empty()).unwrap_or_default(),
-        image_id: if status.image_ref.is_empty() { status.image_id } else { status.image_ref },
+        image: named
+            .into_iter()
+            .find(|name| !name.is_empty())
+            .unwrap_or_default(),
+        image_id: if status.image_ref.is_empty() {
+            status.image_id
+        } else {
+            status.image_ref
+        },
         hash: notes.hash,
         restart_count: notes.restart_count,
         termination_grace: notes.termination_grace,
@@ -294,8 +319,13 @@ fn container(status: cri::ContainerStatus, sandbox: SandboxId, name: String) -> 
 }
 
 /// Adds an outline from a list; what no kubelet made is left out.
-pub(super) fn add_listed_sandbox(pods: &mut BTreeMap<PodUid, RuntimePod>, sandbox: cri::PodSandbox) {
-    let Some(owner) = labels::owner(&ordered(&sandbox.labels)) else { return };
+pub(super) fn add_listed_sandbox(
+    pods: &mut BTreeMap<PodUid, RuntimePod>,
+    sandbox: cri::PodSandbox,
+) {
+    let Some(owner) = labels::owner(&ordered(&sandbox.labels)) else {
+        return;
+    };
     let pod = pods.entry(owner.uid.clone()).or_default();
     (pod.uid, pod.name, pod.namespace) = (owner.uid, owner.name, owner.namespace);
     pod.sandboxes.push(Sandbox {
@@ -310,9 +340,15 @@ pub(super) fn add_listed_sandbox(pods: &mut BTreeMap<PodUid, RuntimePod>, sandbo
 }
 
 /// Adds an outline from a list; what no kubelet made is left out.
-pub(super) fn add_listed_container(pods: &mut BTreeMap<PodUid, RuntimePod>, listed: cri::Container) {
+pub(super) fn add_listed_container(
+    pods: &mut BTreeMap<PodUid, RuntimePod>,
+    listed: cri::Container,
+) {
     let labels = ordered(&listed.labels);
-    let (Some(owner), Some(name)) = (labels::owner(&labels), labels.get(labels::CONTAINER_NAME)) else { return };
+    let (Some(owner), Some(name)) = (labels::owner(&labels), labels.get(labels::CONTAINER_NAME))
+    else {
+        return;
+    };
     let pod = pods.entry(owner.uid.clone()).or_default();
     (pod.uid, pod.name, pod.namespace) = (owner.uid, owner.name, owner.namespace);
     let notes = labels::container_notes(&ordered(&listed.annotations));
@@ -341,10 +377,17 @@ pub(super) fn add_listed_container(pods: &mut BTreeMap<PodUid, RuntimePod>, list
 pub(super) fn event(event: cri::ContainerEventResponse) -> Option<(RuntimePod, Option<String>)> {
     let deleted = event.container_event_type() == cri::ContainerEventType::ContainerDeletedEvent;
     let removed = deleted.then(|| event.container_id.clone());
-    let sandbox = event.pod_sandbox_status.filter(|status| removed.as_ref() != Some(&status.id) || !deleted);
-    let uid = sandbox.as_ref().and_then(|status| labels::owner(&ordered(&status.labels)));
+    let sandbox = event
+        .pod_sandbox_status
+        .filter(|status| removed.as_ref() != Some(&status.id) || !deleted);
+    let uid = sandbox
+        .as_ref()
+        .and_then(|status| labels::owner(&ordered(&status.labels)));
     let containers = event.containers_statuses.into_iter();
-    let mut pod = pod(sandbox, containers.map(|status| (SandboxId::default(), status)));
+    let mut pod = pod(
+        sandbox,
+        containers.map(|status| (SandboxId::default(), status)),
+    );
     if let Some(owner) = uid {
         (pod.uid, pod.name, pod.namespace) = (owner.uid, owner.name, owner.namespace);
     }
@@ -357,9 +400,14 @@ pub(super) fn memory_use(stats: Vec<cri::ContainerStats>) -> MemoryUse {
     for stats in stats {
         let labels = ordered(&stats.attributes.unwrap_or_default().labels);
         let working_set = stats.memory.and_then(|memory| memory.working_set_bytes);
-        if let (Some(owner), Some(name)) = (labels::owner(&labels), labels.get(labels::CONTAINER_NAME)) {
+        if let (Some(owner), Some(name)) =
+            (labels::owner(&labels), labels.get(labels::CONTAINER_NAME))
+        {
             let bytes = working_set.map_or(0, |bytes| bytes.value);
-            usage.entry(owner.uid).or_default().insert(name.clone(), bytes);
+            usage
+                .entry(owner.uid)
+                .or_default()
+                .insert(name.clone(), bytes);
         }
     }
     usage
@@ -390,5 +438,8 @@ fn time(nanoseconds: i64) -> Option<Timestamp> {
 }
 
 fn ordered(words: &std::collections::HashMap<String, String>) -> Words {
-    words.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
+    words
+        .iter()
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
 }

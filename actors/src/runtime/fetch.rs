@@ -17,14 +17,20 @@ impl Runtime {
     pub async fn pod(&self, uid: &PodUid) -> Result<RuntimePod, RuntimeError> {
         let selector = BTreeMap::from([(labels::POD_UID.to_owned(), uid.as_str().to_owned())]);
         let (sandboxes, containers) = self.list(selector.into_iter().collect()).await?;
-        let sandboxes = sandboxes.into_iter().map(|sandbox| self.sandbox_status(sandbox.id.into()));
+        let sandboxes = sandboxes
+            .into_iter()
+            .map(|sandbox| self.sandbox_status(sandbox.id.into()));
         let containers = containers.into_iter().map(async |container| {
             let status = self.container_status(container.id.into()).await?;
             Ok(status.map(|status| (SandboxId::from(container.pod_sandbox_id), status)))
         });
         let (sandboxes, containers) =
-            futures_util::future::try_join(try_join_all(sandboxes), try_join_all(containers)).await?;
-        let mut pod = convert::pod(sandboxes.into_iter().flatten(), containers.into_iter().flatten());
+            futures_util::future::try_join(try_join_all(sandboxes), try_join_all(containers))
+                .await?;
+        let mut pod = convert::pod(
+            sandboxes.into_iter().flatten(),
+            containers.into_iter().flatten(),
+        );
         pod.uid = uid.clone();
         Ok(pod)
     }
@@ -49,7 +55,9 @@ impl Runtime {
     pub async fn memory_use(&self) -> Result<MemoryUse, RuntimeError> {
         let request = cri::ListContainerStatsRequest::default();
         let method = async |channel, request| runtime(channel).list_container_stats(request).await;
-        let answer = self.idempotent("ListContainerStats", self.within, request, method).await?;
+        let answer = self
+            .idempotent("ListContainerStats", self.within, request, method)
+            .await?;
         Ok(convert::memory_use(answer.stats))
     }
 
@@ -74,7 +82,13 @@ impl Runtime {
                     ..Default::default()
                 }),
             };
-            self.idempotent("ListPodSandbox", self.within, request, async |channel, request| runtime(channel).list_pod_sandbox(request).await).await
+            self.idempotent(
+                "ListPodSandbox",
+                self.within,
+                request,
+                async |channel, request| runtime(channel).list_pod_sandbox(request).await,
+            )
+            .await
         };
         let containers = async {
             let request = cri::ListContainersRequest {
@@ -83,21 +97,39 @@ impl Runtime {
                     ..Default::default()
                 }),
             };
-            self.idempotent("ListContainers", self.within, request, async |channel, request| runtime(channel).list_containers(request).await).await
+            self.idempotent(
+                "ListContainers",
+                self.within,
+                request,
+                async |channel, request| runtime(channel).list_containers(request).await,
+            )
+            .await
         };
         let (sandboxes, containers) = futures_util::future::try_join(sandboxes, containers).await?;
         Ok((sandboxes.items, containers.containers))
     }
 
     /// None if it went away since it was listed.
-    async fn sandbox_status(&self, id: SandboxId) -> Result<Option<cri::PodSandboxStatus>, RuntimeError> {
+    async fn sandbox_status(
+        &self,
+        id: SandboxId,
+    ) -> Result<Option<cri::PodSandboxStatus>, RuntimeError> {
         let request = cri::PodSandboxStatusRequest {
             pod_sandbox_id: id.as_str().to_owned(),
             verbose: false,
         };
-        let answer = self.idempotent("PodSandboxStatus", self.within, request, async |channel, request| runtime(channel).pod_sandbox_status(request).await).await;
+        let answer = self
+            .idempotent(
+                "PodSandboxStatus",
+                self.within,
+                request,
+                async |channel, request| runtime(channel).pod_sandbox_status(request).await,
+            )
+            .await;
         match answer {
-            Ok(answer) if answer.status.is_none() => Err(malformed("PodSandboxStatus", "status", "a status")),
+            Ok(answer) if answer.status.is_none() => {
+                Err(malformed("PodSandboxStatus", "status", "a status"))
+            }
             Ok(answer) => Ok(answer.status),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
@@ -105,14 +137,26 @@ impl Runtime {
     }
 
     /// None if it went away since it was listed.
-    async fn container_status(&self, id: ContainerId) -> Result<Option<cri::ContainerStatus>, RuntimeError> {
+    async fn container_status(
+        &self,
+        id: ContainerId,
+    ) -> Result<Option<cri::ContainerStatus>, RuntimeError> {
         let request = cri::ContainerStatusRequest {
             container_id: id.as_str().to_owned(),
             verbose: false,
         };
-        let answer = self.idempotent("ContainerStatus", self.within, request, async |channel, request| runtime(channel).container_status(request).await).await;
+        let answer = self
+            .idempotent(
+                "ContainerStatus",
+                self.within,
+                request,
+                async |channel, request| runtime(channel).container_status(request).await,
+            )
+            .await;
         match answer {
-            Ok(answer) if answer.status.is_none() => Err(malformed("ContainerStatus", "status", "a status")),
+            Ok(answer) if answer.status.is_none() => {
+                Err(malformed("ContainerStatus", "status", "a status"))
+            }
             Ok(answer) => Ok(answer.status),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
@@ -151,4 +195,3 @@ fn refused(call: &'static str, status: &tonic::Status) -> RuntimeError {
         message: status.message().to_owned(),
     }
 }
-

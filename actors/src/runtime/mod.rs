@@ -45,7 +45,10 @@ pub enum RuntimeError {
     Interrupted { call: &'static str },
     /// Nobody answered; nothing was done.
     #[error("{call}: no answer from the runtime")]
-    Unanswered { call: &'static str, source: CallError },
+    Unanswered {
+        call: &'static str,
+        source: CallError,
+    },
     /// The answer makes no sense.
     #[error("{call}: field {field} of the answer: expected {expected}")]
     Malformed {
@@ -69,7 +72,10 @@ impl RuntimeError {
             },
             CallError::Interrupted { .. } => RuntimeError::Interrupted { call },
             error @ (CallError::Deadline { .. } | CallError::Unavailable { .. }) => {
-                RuntimeError::Unanswered { call, source: error }
+                RuntimeError::Unanswered {
+                    call,
+                    source: error,
+                }
             }
         }
     }
@@ -109,7 +115,10 @@ impl RuntimeError {
     pub fn transient(&self) -> bool {
         match self {
             RuntimeError::Refused { code, .. } => {
-                matches!(code, Code::Unavailable | Code::ResourceExhausted | Code::Aborted)
+                matches!(
+                    code,
+                    Code::Unavailable | Code::ResourceExhausted | Code::Aborted
+                )
             }
             RuntimeError::Interrupted { .. }
             | RuntimeError::Unanswered { .. }
@@ -158,7 +167,11 @@ impl Runtime {
     /// `within` is `runtimeRequestTimeout`.
     pub fn new(line: Line, within: Duration) -> Self {
         let known = Arc::new(watch::Sender::new(Version::default()));
-        Runtime { line, within, known }
+        Runtime {
+            line,
+            within,
+            known,
+        }
     }
 
     /// What the runtime called itself when it was last asked: the scheme of container ids.
@@ -174,7 +187,11 @@ impl Runtime {
         request: Q,
         method: impl AsyncFn(Channel, Q) -> Result<Response<T>, Status>,
     ) -> Result<T, RuntimeError> {
-        let answer = self.line.idempotent(within, |channel| method(channel, request.clone())).await;
+        // Boxed: a call's future is some 13 KiB, and would stand in every future around it, twice.
+        let answer = self
+            .line
+            .idempotent(within, |channel| Box::pin(method(channel, request.clone())))
+            .await;
         answer.map_err(|error| RuntimeError::new(call, error))
     }
 
@@ -185,18 +202,28 @@ impl Runtime {
         within: Duration,
         method: impl AsyncFnOnce(Channel) -> Result<Response<T>, Status>,
     ) -> Result<T, RuntimeError> {
-        let answer = self.line.creating(within, |channel| method(channel)).await;
+        // Boxed as above: a thousand pods that start at once are a thousand of these.
+        let answer = self
+            .line
+            .creating(within, |channel| Box::pin(method(channel)))
+            .await;
         // An adapter that lost its runtime in the middle of a call says so as unavailable.
-        answer.map_err(|error| match error.outcome_unknown() || error.code() == Some(Code::Unavailable) {
-            true => RuntimeError::Interrupted { call },
-            false => RuntimeError::new(call, error),
+        answer.map_err(|error| {
+            match error.outcome_unknown() || error.code() == Some(Code::Unavailable) {
+                true => RuntimeError::Interrupted { call },
+                false => RuntimeError::new(call, error),
+            }
         })
     }
 
     /// Asks the runtime who it is, and remembers it.
     pub async fn version(&self) -> Result<Version, RuntimeError> {
         let request = cri::VersionRequest::default();
-        let answer = self.idempotent("Version", self.within, request, async |channel, request| runtime(channel).version(request).await).await?;
+        let answer = self
+            .idempotent("Version", self.within, request, async |channel, request| {
+                runtime(channel).version(request).await
+            })
+            .await?;
         let version = Version {
             name: answer.runtime_name,
             version: answer.runtime_version,
@@ -212,7 +239,11 @@ impl Runtime {
             runtime_handler: config.runtime_handler.clone(),
             config: Some(convert::sandbox_config(config)),
         };
-        let answer = self.creating("RunPodSandbox", self.within * 2, async |channel| runtime(channel).run_pod_sandbox(request).await).await?;
+        let answer = self
+            .creating("RunPodSandbox", self.within * 2, async |channel| {
+                runtime(channel).run_pod_sandbox(request).await
+            })
+            .await?;
         if answer.pod_sandbox_id.is_empty() {
             return Err(malformed("RunPodSandbox", "pod_sandbox_id", "an id"));
         }
@@ -223,14 +254,30 @@ impl Runtime {
         let request = cri::StopPodSandboxRequest {
             pod_sandbox_id: id.as_str().to_owned(),
         };
-        done(self.idempotent("StopPodSandbox", self.within, request, async |channel, request| runtime(channel).stop_pod_sandbox(request).await).await)
+        done(
+            self.idempotent(
+                "StopPodSandbox",
+                self.within,
+                request,
+                async |channel, request| runtime(channel).stop_pod_sandbox(request).await,
+            )
+            .await,
+        )
     }
 
     pub async fn remove_sandbox(&self, id: &SandboxId) -> Result<(), RuntimeError> {
         let request = cri::RemovePodSandboxRequest {
             pod_sandbox_id: id.as_str().to_owned(),
         };
-        done(self.idempotent("RemovePodSandbox", self.within, request, async |channel, request| runtime(channel).remove_pod_sandbox(request).await).await)
+        done(
+            self.idempotent(
+                "RemovePodSandbox",
+                self.within,
+                request,
+                async |channel, request| runtime(channel).remove_pod_sandbox(request).await,
+            )
+            .await,
+        )
     }
 
     pub async fn create_container(
@@ -244,7 +291,11 @@ impl Runtime {
             config: Some(convert::container_config(container)),
             sandbox_config: Some(convert::sandbox_config(pod)),
         };
-        let answer = self.creating("CreateContainer", self.within, async |channel| runtime(channel).create_container(request).await).await?;
+        let answer = self
+            .creating("CreateContainer", self.within, async |channel| {
+                runtime(channel).create_container(request).await
+            })
+            .await?;
         if answer.container_id.is_empty() {
             return Err(malformed("CreateContainer", "container_id", "an id"));
         }
@@ -255,24 +306,48 @@ impl Runtime {
         let request = cri::StartContainerRequest {
             container_id: id.as_str().to_owned(),
         };
-        self.creating("StartContainer", self.within, async |channel| runtime(channel).start_container(request).await).await.map(drop)
+        self.creating("StartContainer", self.within, async |channel| {
+            runtime(channel).start_container(request).await
+        })
+        .await
+        .map(drop)
     }
 
     /// Ends a container: TERM, and KILL after `grace`.
-    pub async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), RuntimeError> {
+    pub async fn stop_container(
+        &self,
+        id: &ContainerId,
+        grace: Duration,
+    ) -> Result<(), RuntimeError> {
         let request = cri::StopContainerRequest {
             container_id: id.as_str().to_owned(),
             timeout: i64::try_from(grace.as_secs()).unwrap_or(i64::MAX),
         };
         let within = self.within + grace;
-        done(self.idempotent("StopContainer", within, request, async |channel, request| runtime(channel).stop_container(request).await).await)
+        done(
+            self.idempotent(
+                "StopContainer",
+                within,
+                request,
+                async |channel, request| runtime(channel).stop_container(request).await,
+            )
+            .await,
+        )
     }
 
     pub async fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         let request = cri::RemoveContainerRequest {
             container_id: id.as_str().to_owned(),
         };
-        done(self.idempotent("RemoveContainer", self.within, request, async |channel, request| runtime(channel).remove_container(request).await).await)
+        done(
+            self.idempotent(
+                "RemoveContainer",
+                self.within,
+                request,
+                async |channel, request| runtime(channel).remove_container(request).await,
+            )
+            .await,
+        )
     }
 
     /// The image, if it is present.
@@ -281,10 +356,19 @@ impl Runtime {
             image: Some(convert::image_spec(name)),
             verbose: false,
         };
-        let answer = self.idempotent("ImageStatus", self.within, request, async |channel, request| images(channel).image_status(request).await).await?;
+        let answer = self
+            .idempotent(
+                "ImageStatus",
+                self.within,
+                request,
+                async |channel, request| images(channel).image_status(request).await,
+            )
+            .await?;
         match answer.image {
             None => Ok(None),
-            Some(image) if image.id.is_empty() => Err(malformed("ImageStatus", "image.id", "an id")),
+            Some(image) if image.id.is_empty() => {
+                Err(malformed("ImageStatus", "image.id", "an id"))
+            }
             Some(image) => Ok(Some(convert::image(image))),
         }
     }
@@ -295,7 +379,14 @@ impl Runtime {
             image: Some(convert::image_spec(name)),
             ..Default::default()
         };
-        let answer = self.idempotent("PullImage", PULL_WITHIN, request, async |channel, request| images(channel).pull_image(request).await).await?;
+        let answer = self
+            .idempotent(
+                "PullImage",
+                PULL_WITHIN,
+                request,
+                async |channel, request| images(channel).pull_image(request).await,
+            )
+            .await?;
         if answer.image_ref.is_empty() {
             return Err(malformed("PullImage", "image_ref", "a reference"));
         }
@@ -304,7 +395,11 @@ impl Runtime {
 }
 
 fn malformed(call: &'static str, field: &'static str, expected: &'static str) -> RuntimeError {
-    RuntimeError::Malformed { call, field, expected }
+    RuntimeError::Malformed {
+        call,
+        field,
+        expected,
+    }
 }
 
 /// What is already gone need not be ended again.

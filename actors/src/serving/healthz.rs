@@ -55,7 +55,9 @@ impl Health {
     pub(super) async fn answer(&self, request: &Request<Incoming>) -> Option<Answer> {
         let beneath = request.uri().path().strip_prefix("/healthz")?;
         let answer = match beneath.strip_prefix('/') {
-            _ if !matches!(*request.method(), Method::GET | Method::HEAD) => wrong_method("GET, HEAD"),
+            _ if !matches!(*request.method(), Method::GET | Method::HEAD) => {
+                wrong_method("GET, HEAD")
+            }
             None if beneath.is_empty() => self.all(request).await,
             Some(name) => match Check::named(name) {
                 Some(check) => self.one(check).await,
@@ -67,7 +69,9 @@ impl Health {
     }
 
     async fn all(&self, request: &Request<Incoming>) -> Answer {
-        let mut excluded: Vec<String> = query(request, "exclude").filter(|name| !name.is_empty()).collect();
+        let mut excluded: Vec<String> = query(request, "exclude")
+            .filter(|name| !name.is_empty())
+            .collect();
         let (mut said, mut failed) = (String::new(), Vec::new());
         for check in CHECKS {
             let name = check.name();
@@ -85,12 +89,21 @@ impl Health {
             said.push('\n');
         }
         if !excluded.is_empty() {
-            let names = excluded.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(",");
-            said.push_str(&format!("warn: some health checks cannot be excluded: no matches for {names}\n"));
+            let names = excluded
+                .iter()
+                .map(|name| format!("{name:?}"))
+                .collect::<Vec<_>>()
+                .join(",");
+            said.push_str(&format!(
+                "warn: some health checks cannot be excluded: no matches for {names}\n"
+            ));
         }
         if !failed.is_empty() {
             tracing::warn!("not healthy: {}", failed.join("; "));
-            return text(StatusCode::INTERNAL_SERVER_ERROR, format!("{said}healthz check failed\n"));
+            return text(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format!("{said}healthz check failed\n"),
+            );
         }
         match query(request, "verbose").next() {
             Some(_) => text(StatusCode::OK, format!("{said}healthz check passed\n")),
@@ -101,7 +114,10 @@ impl Health {
     async fn one(&self, check: Check) -> Answer {
         match self.check(check).await {
             Ok(()) => text(StatusCode::OK, "ok"),
-            Err(why) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {why}\n")),
+            Err(why) => text(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format!("internal server error: {why}\n"),
+            ),
         }
     }
 
@@ -109,12 +125,19 @@ impl Health {
         match check {
             Check::Ping | Check::Log => Ok(()),
             Check::SyncLoop => {
-                let answer = self.directory.ask(DIRECTORY_WITHIN, |reply| directory::Msg::Pods { reply });
-                answer.await.map(drop).map_err(|error| format!("the pod directory does not answer: {error}"))
+                let answer = self
+                    .directory
+                    .ask(DIRECTORY_WITHIN, |reply| directory::Msg::Pods { reply });
+                answer
+                    .await
+                    .map(drop)
+                    .map_err(|error| format!("the pod directory does not answer: {error}"))
             }
             Check::Managers => {
                 let degraded = self.root.degraded();
-                let sentences = degraded.iter().map(|child| format!("{} is degraded: {}", child.id, child.why));
+                let sentences = degraded
+                    .iter()
+                    .map(|child| format!("{} is degraded: {}", child.id, child.why));
                 let said = sentences.collect::<Vec<_>>().join("; ");
                 if said.is_empty() { Ok(()) } else { Err(said) }
             }
@@ -166,7 +189,11 @@ impl Actor for Healthz {
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         let listener = listen::tcp(self.address).await?;
         self.address = listener.local_addr().unwrap_or(self.address);
-        let (server, traffic, address) = (self.server.clone(), self.traffic.clone(), self.address.to_string());
+        let (server, traffic, address) = (
+            self.server.clone(),
+            self.traffic.clone(),
+            self.address.to_string(),
+        );
         ctx.run(async move {
             let source = serve(listener, server, traffic, LIMITS).await;
             Msg::Deaf(Deaf { address, source })

@@ -124,14 +124,18 @@ fn broke(error: &JoinError) {
 /// The system is short of something now, and may have it later.
 fn is_scarcity(error: &io::Error) -> bool {
     let scarce = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-    scarce.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+    scarce
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 /// Plain text, as Go's servers send it.
 pub(super) fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     let mut answer = whole(status, "text/plain; charset=utf-8", body.into());
     let nosniff = HeaderValue::from_static("nosniff");
-    answer.headers_mut().insert(HeaderName::from_static("x-content-type-options"), nosniff);
+    answer
+        .headers_mut()
+        .insert(HeaderName::from_static("x-content-type-options"), nosniff);
     answer
 }
 
@@ -139,7 +143,10 @@ pub(super) fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
 pub(super) fn json<T: Serialize>(status: StatusCode, value: &T) -> Answer {
     match serde_json::to_vec(value) {
         Ok(body) => whole(status, "application/json", body.into()),
-        Err(error) => refusal(StatusCode::INTERNAL_SERVER_ERROR, &format!("the answer has no JSON: {error}")),
+        Err(error) => refusal(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            &format!("the answer has no JSON: {error}"),
+        ),
     }
 }
 
@@ -156,8 +163,13 @@ pub(super) fn not_found() -> Answer {
 
 /// The method is not one of these.
 pub(super) fn wrong_method(allowed: &'static str) -> Answer {
-    let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, format!("405 method not allowed, expected {allowed}\n"));
-    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    let mut answer = text(
+        StatusCode::METHOD_NOT_ALLOWED,
+        format!("405 method not allowed, expected {allowed}\n"),
+    );
+    answer
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static(allowed));
     answer
 }
 
@@ -165,25 +177,40 @@ pub(super) fn wrong_method(allowed: &'static str) -> Answer {
 pub(super) fn streamed(body: impl Stream<Item = Bytes> + Send + 'static) -> Answer {
     use futures_util::StreamExt;
     let frames = body.map(|data| Ok(Frame::data(data)));
-    with_type(StatusCode::OK, "application/json", StreamBody::new(frames).boxed_unsync())
+    with_type(
+        StatusCode::OK,
+        "application/json",
+        StreamBody::new(frames).boxed_unsync(),
+    )
 }
 
 fn whole(status: StatusCode, content_type: &'static str, body: Bytes) -> Answer {
     with_type(status, content_type, Full::new(body).boxed_unsync())
 }
 
-fn with_type(status: StatusCode, content_type: &'static str, body: UnsyncBoxBody<Bytes, Infallible>) -> Answer {
+fn with_type(
+    status: StatusCode,
+    content_type: &'static str,
+    body: UnsyncBoxBody<Bytes, Infallible>,
+) -> Answer {
     let mut answer = Response::new(body);
     *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer
 }
 
 /// The values of a query's key, in their order; a key alone has an empty one.
-pub(super) fn query<'a>(request: &'a Request<Incoming>, key: &'a str) -> impl Iterator<Item = String> + 'a {
+pub(super) fn query<'a>(
+    request: &'a Request<Incoming>,
+    key: &'a str,
+) -> impl Iterator<Item = String> + 'a {
     let pairs = request.uri().query().unwrap_or_default().split('&');
     let split = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    split.filter(move |(name, _)| *name == key).map(|(_, value)| decoded(value))
+    split
+        .filter(move |(name, _)| *name == key)
+        .map(|(_, value)| decoded(value))
 }
 
 /// Percent-encoding undone; what is none stays as it is.
@@ -192,7 +219,8 @@ pub(super) fn decoded(text: &str) -> String {
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
         let code = after.get(..2).filter(|_| *first == b'%');
-        let byte = code.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok());
+        let byte =
+            code.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok());
         bytes.push(byte.unwrap_or(*first));
         rest = if byte.is_some() { &after[2..] } else { after };
     }

@@ -18,7 +18,10 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     #[error("cannot listen on {address}")]
-    Tcp { address: SocketAddr, source: io::Error },
+    Tcp {
+        address: SocketAddr,
+        source: io::Error,
+    },
     #[error("cannot listen on {}", path.display())]
     Unix { path: PathBuf, source: io::Error },
     #[error("another agent answers at {}", path.display())]
@@ -58,7 +61,9 @@ pub(super) async fn tcp(address: SocketAddr) -> Result<TcpListener, BindError> {
     loop {
         match TcpListener::bind(address).await {
             Ok(listener) => return Ok(listener),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts < ATTEMPTS => attempts += 1,
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts < ATTEMPTS => {
+                attempts += 1
+            }
             Err(source) => return Err(BindError::Tcp { address, source }),
         }
         tokio::time::sleep(BETWEEN_ATTEMPTS).await;
@@ -69,15 +74,25 @@ pub(super) async fn tcp(address: SocketAddr) -> Result<TcpListener, BindError> {
 /// there is no moment without a socket, nor one with a socket that is open to others.
 pub(super) async fn unix(path: &Path) -> Result<UnixListener, BindError> {
     if is_taken(path).await {
-        return Err(BindError::Taken { path: path.to_owned() });
+        return Err(BindError::Taken {
+            path: path.to_owned(),
+        });
     }
     let bind = || {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
         if let Some(folder) = folder {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(folder)?;
         }
         if fs::symlink_metadata(path).is_ok_and(|there| !is_socket(&there)) {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "found something else, expected a socket or nothing"));
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "found something else, expected a socket or nothing",
+            ));
         }
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".new");
@@ -88,7 +103,10 @@ pub(super) async fn unix(path: &Path) -> Result<UnixListener, BindError> {
         fs::rename(&new, path)?;
         Ok(listener)
     };
-    bind().map_err(|source| BindError::Unix { path: path.to_owned(), source })
+    bind().map_err(|source| BindError::Unix {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn is_socket(there: &fs::Metadata) -> bool {

@@ -24,7 +24,9 @@ use logic::types::PodUid;
 use serde::Serialize;
 
 use super::healthz::Health;
-use super::http::{Answer, Answers, Limits, Traffic, not_found, serve, streamed, text, wrong_method};
+use super::http::{
+    Answer, Answers, Limits, Traffic, not_found, serve, streamed, text, wrong_method,
+};
 use super::{Deaf, Msg, Snapshot, listen};
 use crate::{directory, status};
 
@@ -60,7 +62,11 @@ impl Actor for ReadOnly {
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         let listener = listen::tcp(self.address).await?;
         self.address = listener.local_addr().unwrap_or(self.address);
-        let (server, traffic, address) = (self.server.clone(), self.traffic.clone(), self.address.to_string());
+        let (server, traffic, address) = (
+            self.server.clone(),
+            self.traffic.clone(),
+            self.address.to_string(),
+        );
         ctx.run(async move {
             let source = serve(listener, server, traffic, LIMITS).await;
             Msg::Deaf(Deaf { address, source })
@@ -90,7 +96,11 @@ impl ReadOnly {
         statuses: Addr<status::Msg>,
         health: Health,
     ) -> Self {
-        let server = Rc::new(Server { directory, statuses, health });
+        let server = Rc::new(Server {
+            directory,
+            statuses,
+            health,
+        });
         ReadOnly {
             address,
             server,
@@ -116,7 +126,10 @@ impl Server {
     async fn pods(&self) -> Answer {
         match known(&self.directory, &self.statuses).await {
             Ok((pods, statuses)) => streamed(pod_list(pods, statuses)),
-            Err(error) => text(StatusCode::SERVICE_UNAVAILABLE, format!("the pods are not to be had now: {error}\n")),
+            Err(error) => text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("the pods are not to be had now: {error}\n"),
+            ),
         }
     }
 }
@@ -126,8 +139,12 @@ pub(super) async fn known(
     directory: &Addr<directory::Msg>,
     statuses: &Addr<status::Msg>,
 ) -> Result<(Vec<Arc<Pod>>, Statuses), AskError> {
-    let pods = directory.ask(ASK_WITHIN, |reply| directory::Msg::Pods { reply }).await?;
-    let statuses = statuses.ask(ASK_WITHIN, |reply| status::Msg::All { reply }).await?;
+    let pods = directory
+        .ask(ASK_WITHIN, |reply| directory::Msg::Pods { reply })
+        .await?;
+    let statuses = statuses
+        .ask(ASK_WITHIN, |reply| status::Msg::All { reply })
+        .await?;
     Ok((pods, statuses))
 }
 
@@ -180,7 +197,10 @@ impl<'a> Item<'a> {
         Item {
             metadata: &pod.metadata,
             spec: pod.spec.as_ref(),
-            status: statuses.get(&pod.uid()).map(Arc::as_ref).or(pod.status.as_ref()),
+            status: statuses
+                .get(&pod.uid())
+                .map(Arc::as_ref)
+                .or(pod.status.as_ref()),
         }
     }
 }

@@ -26,11 +26,10 @@ pub(super) fn directory_of(pods: Vec<Arc<Pod>>) -> Addr<directory::Msg> {
     let (addr, mut asked) = inbox(64);
     tokio::task::spawn_local(async move {
         while let Some(msg) = asked.next(Duration::from_secs(3600)).await {
-            match msg {
-                directory::Msg::Pods { reply } => reply.send(pods.clone()),
-                directory::Msg::Worker { reply, .. } => reply.send(None),
-                directory::Msg::Republish => {}
-                other => panic!("{other:?}"),
+            if let directory::Msg::Pods { reply } = msg {
+                reply.send(pods.clone());
+            } else if let directory::Msg::Worker { reply, .. } = msg {
+                reply.send(None);
             }
         }
     });
@@ -42,20 +41,42 @@ pub(super) fn pod(name: &str) -> Arc<Pod> {
     pod.metadata.name = Some(name.into());
     pod.metadata.namespace = Some("default".into());
     pod.metadata.uid = Some(format!("uid-{name}"));
-    let container = Container { name: "c".into(), ..Container::default() };
-    pod.spec = Some(PodSpec { containers: vec![container], ..PodSpec::default() });
-    pod.status = Some(PodStatus { phase: Some("Pending".into()), ..PodStatus::default() });
+    let container = Container {
+        name: "c".into(),
+        ..Container::default()
+    };
+    pod.spec = Some(PodSpec {
+        containers: vec![container],
+        ..PodSpec::default()
+    });
+    pod.status = Some(PodStatus {
+        phase: Some("Pending".into()),
+        ..PodStatus::default()
+    });
     Arc::new(pod)
 }
 
 /// The keeper, holding a status for the pod of this name.
-pub(super) async fn statuses_of(root: &Supervisor, name: &str, directory: &Addr<directory::Msg>) -> Addr<status::Msg> {
+pub(super) async fn statuses_of(
+    root: &Supervisor,
+    name: &str,
+    directory: &Addr<directory::Msg>,
+) -> Addr<status::Msg> {
     let (addr, port) = mailbox(8);
     let told = directory.clone();
-    root.spawn(ChildSpec::permanent("status"), port, move || Statuses::new(told.clone()));
-    let status = PodStatus { phase: Some("Running".into()), ..PodStatus::default() };
+    root.spawn(ChildSpec::permanent("status"), port, move || {
+        Statuses::new(told.clone())
+    });
+    let status = PodStatus {
+        phase: Some("Running".into()),
+        ..PodStatus::default()
+    };
     let uid = PodUid::from(format!("uid-{name}"));
-    addr.tell(status::Msg::Changed { uid, status: Arc::new(status) }).unwrap();
+    addr.tell(status::Msg::Changed {
+        uid,
+        status: Arc::new(status),
+    })
+    .unwrap();
     addr
 }
 
@@ -70,13 +91,20 @@ async fn snapshot(root: &Supervisor, id: &str) -> Value {
 }
 
 async fn address(root: &Supervisor, id: &str) -> SocketAddr {
-    snapshot(root, id).await["address"].as_str().unwrap().parse().unwrap()
+    snapshot(root, id).await["address"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
 /// The whole answer to a request in HTTP/1.0, which is never sent in chunks.
 async fn ask(address: SocketAddr, line: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(format!("{line} HTTP/1.0\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
+    stream
+        .write_all(format!("{line} HTTP/1.0\r\nhost: x\r\n\r\n").as_bytes())
+        .await
+        .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -106,7 +134,11 @@ fn healthy_node_says_ok_in_upstreams_words() {
             ("GET /healthz", 200, "ok"),
             ("GET /healthz/", 404, "404 page not found\n"),
             ("GET /healthz?verbose", 200, all),
-            ("GET /healthz?verbose=1&exclude=ping&exclude=nope", 200, without),
+            (
+                "GET /healthz?verbose=1&exclude=ping&exclude=nope",
+                200,
+                without,
+            ),
             ("GET /healthz/ping", 200, "ok"),
             ("GET /healthz/log", 200, "ok"),
             ("GET /healthz/syncloop", 200, "ok"),
@@ -115,10 +147,18 @@ fn healthy_node_says_ok_in_upstreams_words() {
             ("GET /healthzz", 404, "404 page not found\n"),
             ("GET /", 404, "404 page not found\n"),
             ("HEAD /healthz", 200, ""),
-            ("POST /healthz", 405, "405 method not allowed, expected GET, HEAD\n"),
+            (
+                "POST /healthz",
+                405,
+                "405 method not allowed, expected GET, HEAD\n",
+            ),
         ];
         for (line, status, body) in cases {
-            assert_eq!(ask(address, line).await, (status, body.to_owned()), "{line}");
+            assert_eq!(
+                ask(address, line).await,
+                (status, body.to_owned()),
+                "{line}"
+            );
         }
         assert_eq!(snapshot(&root, "healthz").await["requests"], cases.len());
     });
@@ -133,9 +173,18 @@ fn silent_directory_is_the_failing_check() {
         let address = address(&root, "healthz").await;
         let (status, body) = ask(address, "GET /healthz").await;
         assert_eq!(status, 500);
-        assert_eq!(body, "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n");
+        assert_eq!(
+            body,
+            "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n"
+        );
         let (status, body) = ask(address, "GET /healthz/syncloop").await;
-        assert_eq!((status, body.as_str()), (500, "internal server error: the pod directory does not answer: no answer in time\n"));
+        assert_eq!(
+            (status, body.as_str()),
+            (
+                500,
+                "internal server error: the pod directory does not answer: no answer in time\n"
+            )
+        );
         assert_eq!(ask(address, "GET /healthz/ping").await.0, 200);
     });
 }
@@ -145,10 +194,22 @@ fn garbage_and_impatient_clients_hurt_nobody() {
     let run = system::run(async {
         let root = healthz(directory_of(Vec::new()));
         let address = address(&root, "healthz").await;
-        let long_head = format!("GET /healthz HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(1 << 20)).into_bytes();
-        let many_headers = format!("GET /healthz HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(5000)).into_bytes();
+        let long_head = format!(
+            "GET /healthz HTTP/1.1\r\nx: {}\r\n\r\n",
+            "y".repeat(1 << 20)
+        )
+        .into_bytes();
+        let many_headers =
+            format!("GET /healthz HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(5000)).into_bytes();
         let mut kept = Vec::new();
-        for bytes in [&b"\0\xff\x16\x03\x01garbage\r\n\r\n"[..], b"", b"GET", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &long_head, &many_headers] {
+        for bytes in [
+            &b"\0\xff\x16\x03\x01garbage\r\n\r\n"[..],
+            b"",
+            b"GET",
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            &long_head,
+            &many_headers,
+        ] {
             let mut stream = TcpStream::connect(address).await.unwrap();
             // The server may have left before it read everything.
             drop(stream.write_all(bytes).await);
@@ -181,10 +242,22 @@ fn taken_port_is_named_and_tried_again() {
         let address = taken.local_addr().unwrap();
         let root = root();
         let health = Health::new(directory_of(Vec::new()), root.clone());
-        spawn(&root, "healthz", move || Healthz::new(address, health.clone()));
+        spawn(&root, "healthz", move || {
+            Healthz::new(address, health.clone())
+        });
         kernel::testing::pass(Duration::from_millis(300)).await;
-        let exit = root.tree().await.find("test/healthz").unwrap().last_exit.clone().unwrap();
-        assert!(exit.contains(&format!("cannot listen on {address}")), "{exit}");
+        let exit = root
+            .tree()
+            .await
+            .find("test/healthz")
+            .unwrap()
+            .last_exit
+            .clone()
+            .unwrap();
+        assert!(
+            exit.contains(&format!("cannot listen on {address}")),
+            "{exit}"
+        );
         drop(taken);
         let answered = async {
             while TcpStream::connect(address).await.is_err() {
@@ -201,7 +274,9 @@ async fn read_only(pods: Vec<Arc<Pod>>) -> (Supervisor, SocketAddr) {
     let (root, directory) = (root(), directory_of(pods));
     let statuses = statuses_of(&root, "a", &directory).await;
     let health = Health::new(directory.clone(), root.clone());
-    spawn(&root, "read-only", move || ReadOnly::new(ANY, directory.clone(), statuses.clone(), health.clone()));
+    spawn(&root, "read-only", move || {
+        ReadOnly::new(ANY, directory.clone(), statuses.clone(), health.clone())
+    });
     let address = address(&root, "read-only").await;
     (root, address)
 }
@@ -214,13 +289,26 @@ fn pods_are_a_list_with_the_kept_statuses() {
             let (status, body) = ask(address, &format!("GET {path}")).await;
             assert_eq!(status, 200);
             let list: Value = serde_json::from_str(&body).unwrap();
-            assert_eq!((&list["kind"], &list["apiVersion"]), (&"PodList".into(), &"v1".into()));
+            assert_eq!(
+                (&list["kind"], &list["apiVersion"]),
+                (&"PodList".into(), &"v1".into())
+            );
             assert_eq!(list["metadata"], serde_json::json!({}));
             assert_eq!(list["items"][0]["metadata"]["name"], "a");
             assert_eq!(list["items"][0]["spec"]["containers"][0]["name"], "c");
-            assert_eq!(list["items"][0]["status"]["phase"], "Running", "the keeper knows better");
-            assert_eq!(list["items"][1]["status"]["phase"], "Pending", "nothing is kept of it");
-            assert_eq!(list["items"][0].get("kind"), None, "as upstream lists items");
+            assert_eq!(
+                list["items"][0]["status"]["phase"], "Running",
+                "the keeper knows better"
+            );
+            assert_eq!(
+                list["items"][1]["status"]["phase"], "Pending",
+                "nothing is kept of it"
+            );
+            assert_eq!(
+                list["items"][0].get("kind"),
+                None,
+                "as upstream lists items"
+            );
         }
     });
     run.unwrap();

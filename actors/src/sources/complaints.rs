@@ -52,7 +52,8 @@ impl Complaints {
                 Complaint::Refused { text, .. } => {
                     tracing::error!("{text}");
                     let node = self.node.clone();
-                    self.recorder.record(at, Type::Warning, node, INVALID, text.clone());
+                    self.recorder
+                        .record(at, Type::Warning, node, INVALID, text.clone());
                 }
                 Complaint::Doubtful { text, .. } => tracing::warn!("{text}"),
             }

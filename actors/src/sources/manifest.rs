@@ -30,11 +30,15 @@ pub(super) enum Refused {
     Manifest(#[from] ManifestError),
     #[error("items[{index}]: {source}")]
     Item { index: usize, source: ManifestError },
-    #[error("metadata.uid: found {uid:?}, expected a name for a folder of at most {LONGEST_UID} characters")]
+    #[error(
+        "metadata.uid: found {uid:?}, expected a name for a folder of at most {LONGEST_UID} characters"
+    )]
     UnsafeUid { uid: String },
     #[error("metadata.name: pod {name} stands in {holder} already, expected a name of its own")]
     DuplicateName { name: String, holder: String },
-    #[error("metadata.uid: {uid} is the uid of a pod in {holder} already, expected a uid of its own")]
+    #[error(
+        "metadata.uid: {uid} is the uid of a pod in {holder} already, expected a uid of its own"
+    )]
     DuplicateUid { uid: String, holder: String },
     #[error("the manifest broke its reader, which is a mistake of the agent")]
     Broke,
@@ -93,7 +97,10 @@ impl Manifest {
             let pod = item.map_err(Refused::Manifest).and_then(|item| {
                 manifest.warnings.extend(item.warnings);
                 static_pod(item.pod, source, node_name, seen).map_err(|error| match many {
-                    true => Refused::Item { index, source: error },
+                    true => Refused::Item {
+                        index,
+                        source: error,
+                    },
                     false => Refused::Manifest(error),
                 })
             });
@@ -114,14 +121,23 @@ impl Manifest {
             match namesake.filter(|old| old.uid() == uid) {
                 Some(old) => {
                     keep_seen(&mut pod, old);
-                    if **old == pod { old.clone() } else { Arc::new(pod) }
+                    if **old == pod {
+                        old.clone()
+                    } else {
+                        Arc::new(pod)
+                    }
                 }
                 None => Arc::new(pod),
             }
         };
-        let mut pods: Vec<Arc<Pod>> = std::mem::take(&mut self.pods).into_iter().map(adopt).collect();
+        let mut pods: Vec<Arc<Pod>> = std::mem::take(&mut self.pods)
+            .into_iter()
+            .map(adopt)
+            .collect();
         if !self.problems.is_empty() {
-            let hidden = old.iter().filter(|old| !pods.iter().any(|pod| is_namesake(old, pod)));
+            let hidden = old
+                .iter()
+                .filter(|old| !pods.iter().any(|pod| is_namesake(old, pod)));
             let hidden: Vec<Arc<Pod>> = hidden.cloned().collect();
             pods.extend(hidden);
         }
@@ -135,7 +151,11 @@ fn is_namesake(one: &Pod, other: &Pod) -> bool {
 
 /// As upstream: a pod that is changed in place was first seen when it was first seen.
 fn keep_seen(pod: &mut Pod, old: &Pod) {
-    let new = pod.metadata.annotations.as_mut().and_then(|all| all.get_mut(SEEN));
+    let new = pod
+        .metadata
+        .annotations
+        .as_mut()
+        .and_then(|all| all.get_mut(SEEN));
     if let (Some(new), Some(old)) = (new, old.annotations().get(SEEN)) {
         new.clone_from(old);
     }
@@ -144,7 +164,12 @@ fn keep_seen(pod: &mut Pod, old: &Pod) {
 fn with_safe_uid(pod: Pod) -> Result<Pod, Refused> {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let safe = |c: char| c != '/' && !c.is_control();
-    if uid.is_empty() || uid == "." || uid == ".." || uid.len() > LONGEST_UID || !uid.chars().all(safe) {
+    if uid.is_empty()
+        || uid == "."
+        || uid == ".."
+        || uid.len() > LONGEST_UID
+        || !uid.chars().all(safe)
+    {
         let uid = uid.chars().take(LONGEST_UID).collect();
         return Err(Refused::UnsafeUid { uid });
     }
@@ -161,21 +186,31 @@ mod tests {
     }
 
     fn pod(name: &str, image: &str) -> String {
-        format!("{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, uid: u-{name}}}, spec: {{containers: [{{name: c, image: {image}}}]}}}}")
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, uid: u-{name}}}, spec: {{containers: [{{name: c, image: {image}}}]}}}}"
+        )
     }
 
     fn list(pods: &[String]) -> String {
-        format!("{{apiVersion: v1, kind: List, items: [{}]}}", pods.join(","))
+        format!(
+            "{{apiVersion: v1, kind: List, items: [{}]}}",
+            pods.join(",")
+        )
     }
 
     #[test]
     fn uid_that_is_no_name_for_a_folder_is_refused_with_field_and_expectation() {
         for bad in ["..", ".", "a/b", "../../etc", "\"a\\tb\"", &"x".repeat(254)] {
-            let text = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: a, uid: {bad}}}, spec: {{containers: [{{name: c, image: i}}]}}}}");
+            let text = format!(
+                "{{apiVersion: v1, kind: Pod, metadata: {{name: a, uid: {bad}}}, spec: {{containers: [{{name: c, image: i}}]}}}}"
+            );
             let manifest = read(&text);
             assert!(manifest.pods.is_empty(), "{bad}");
             let said = sentence(&manifest.problems[0]);
-            assert!(said.contains("metadata.uid") && said.contains("expected"), "{bad}: {said}");
+            assert!(
+                said.contains("metadata.uid") && said.contains("expected"),
+                "{bad}: {said}"
+            );
         }
     }
 
@@ -190,7 +225,10 @@ mod tests {
     #[test]
     fn a_mistake_keeps_the_pods_that_it_may_hide() {
         let old = read(&list(&[pod("a", "one"), pod("b", "one")])).replace(&[]);
-        let mut broken = read(&list(&[pod("a", "two"), "{apiVersion: v1, kind: Pod, metadata: {nome: b}}".into()]));
+        let mut broken = read(&list(&[
+            pod("a", "two"),
+            "{apiVersion: v1, kind: Pod, metadata: {nome: b}}".into(),
+        ]));
         assert_eq!(broken.problems.len(), 1, "{:?}", broken.problems);
         let new = broken.replace(&old);
         assert_eq!(new.len(), 2);

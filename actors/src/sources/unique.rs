@@ -29,7 +29,10 @@ pub(super) fn unique<'a>(manifests: impl IntoIterator<Item = (&'a str, &'a [Arc<
                 Refused::DuplicateName { name, holder }
             } else if let Some(holder) = uids.get(&uid) {
                 let holder = String::clone(holder);
-                Refused::DuplicateUid { uid: uid.to_string(), holder }
+                Refused::DuplicateUid {
+                    uid: uid.to_string(),
+                    holder,
+                }
             } else {
                 names.insert(name, place.to_owned());
                 uids.insert(uid, place.to_owned());
@@ -55,14 +58,25 @@ mod tests {
 
     #[test]
     fn the_first_in_lexical_order_has_name_and_uid_and_the_error_names_both_files() {
-        let (a, b, c) = (vec![pod("web", "1")], vec![pod("web", "2")], vec![pod("other", "1"), pod("third", "3")]);
+        let (a, b, c) = (
+            vec![pod("web", "1")],
+            vec![pod("web", "2")],
+            vec![pod("other", "1"), pod("third", "3")],
+        );
         let unique = unique([("/m/a", &a[..]), ("/m/b", &b[..]), ("/m/c", &c[..])]);
         let names: Vec<&str> = unique.pods.iter().map(|pod| pod.name()).collect();
         assert_eq!(names, ["web", "third"]);
-        let said: Vec<String> = unique.duplicates.iter().map(|(place, why)| format!("{place}: {why}")).collect();
-        assert_eq!(said, [
-            "/m/b: metadata.name: pod default/web stands in /m/a already, expected a name of its own",
-            "/m/c: metadata.uid: 1 is the uid of a pod in /m/a already, expected a uid of its own",
-        ]);
+        let said: Vec<String> = unique
+            .duplicates
+            .iter()
+            .map(|(place, why)| format!("{place}: {why}"))
+            .collect();
+        assert_eq!(
+            said,
+            [
+                "/m/b: metadata.name: pod default/web stands in /m/a already, expected a name of its own",
+                "/m/c: metadata.uid: 1 is the uid of a pod in /m/a already, expected a uid of its own",
+            ]
+        );
     }
 }

@@ -120,11 +120,15 @@ impl Carrier {
     }
 
     fn is_over(&self) -> bool {
-        self.desired.as_ref().is_some_and(|desired| desired.borrow().is_end())
+        self.desired
+            .as_ref()
+            .is_some_and(|desired| desired.borrow().is_end())
     }
 
     async fn kill(&self, kills: Vec<(ContainerId, Duration)>) -> Result<(), RuntimeError> {
-        let stops = kills.iter().map(|(id, grace)| self.peers.runtime.stop_container(id, *grace));
+        let stops = kills
+            .iter()
+            .map(|(id, grace)| self.peers.runtime.stop_container(id, *grace));
         join_all(stops).await.into_iter().collect()
     }
 
@@ -133,7 +137,9 @@ impl Carrier {
         let config = sandbox_config(&self.pod, attempt, node);
         files::make_pod_folders(&self.pod, node).await;
         let answer = match self.peers.runtime.run_sandbox(&config).await {
-            Err(error @ RuntimeError::Interrupted { .. }) => self.find_sandbox(attempt).await?.ok_or(error),
+            Err(error @ RuntimeError::Interrupted { .. }) => {
+                self.find_sandbox(attempt).await?.ok_or(error)
+            }
             answer => answer,
         };
         match &answer {
@@ -143,7 +149,14 @@ impl Carrier {
             Ok(_) => {}
             Err(error) => {
                 let message = format!("Failed to create pod sandbox: {}", error.told());
-                why::event(&self.peers.recorder, &self.pod, None, Type::Warning, "FailedCreatePodSandBox", message);
+                why::event(
+                    &self.peers.recorder,
+                    &self.pod,
+                    None,
+                    Type::Warning,
+                    "FailedCreatePodSandBox",
+                    message,
+                );
             }
         }
         answer
@@ -155,13 +168,25 @@ impl Carrier {
         let ready = |sandbox: &&logic::types::Sandbox| {
             sandbox.attempt == attempt && sandbox.state == SandboxState::Ready
         };
-        Ok(pod.sandboxes.iter().find(ready).map(|sandbox| sandbox.id.clone()))
+        Ok(pod
+            .sandboxes
+            .iter()
+            .find(ready)
+            .map(|sandbox| sandbox.id.clone()))
     }
 
     /// Starts containers side by side: none waits for its neighbour's image.
-    async fn start_all(&self, starts: Vec<Action>, sandbox: &SandboxId) -> Vec<(String, Result<(), Problem>)> {
+    async fn start_all(
+        &self,
+        starts: Vec<Action>,
+        sandbox: &SandboxId,
+    ) -> Vec<(String, Result<(), Problem>)> {
         let starts = starts.into_iter().filter_map(|action| match action {
-            Action::StartContainer { name, restart_count, .. } => Some(Start {
+            Action::StartContainer {
+                name,
+                restart_count,
+                ..
+            } => Some(Start {
                 carrier: self,
                 sandbox,
                 name,

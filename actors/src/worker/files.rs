@@ -24,7 +24,10 @@ const LOG_NAMES: usize = 10_000;
 /// By container, the restart count that its logs suggest.
 pub(super) async fn log_counts(logs: PathBuf, pod: Arc<Pod>) -> BTreeMap<String, u32> {
     let folder = log_folder(&logs, &pod);
-    let names: Vec<String> = pod.all_containers().map(|(_, container)| container.name.clone()).collect();
+    let names: Vec<String> = pod
+        .all_containers()
+        .map(|(_, container)| container.name.clone())
+        .collect();
     blocking(move || {
         let count = |name: String| {
             let files = log_files(&folder.join(&name)).ok()?;
@@ -39,7 +42,9 @@ pub(super) async fn log_counts(logs: PathBuf, pod: Arc<Pod>) -> BTreeMap<String,
 
 fn log_files(folder: &Path) -> io::Result<Vec<String>> {
     let entries = fs::read_dir(folder)?.take(LOG_NAMES);
-    entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    entries
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect()
 }
 
 /// Makes the pod's own folders and its log folder.
@@ -48,7 +53,10 @@ pub(super) async fn make_pod_folders(pod: &Pod, node: &NodePolicy) {
     let logs = log_folder(&node.pod_logs_dir, pod);
     let made = blocking(move || {
         for folder in ["volumes", "plugins", "containers"] {
-            DirBuilder::new().recursive(true).mode(0o750).create(root.join(folder))?;
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o750)
+                .create(root.join(folder))?;
         }
         DirBuilder::new().recursive(true).mode(0o755).create(&logs)
     });
@@ -58,15 +66,28 @@ pub(super) async fn make_pod_folders(pod: &Pod, node: &NodePolicy) {
 /// Makes a container's log folder and the files that its mounts need.
 pub(super) async fn make_container_files(pod: &Pod, config: &ContainerConfig, node: &NodePolicy) {
     let logs = log_folder(&node.pod_logs_dir, pod).join(&config.name);
-    let files = config.mounts.iter().filter(|mount| mount.origin == Origin::TerminationMessage);
+    let files = config
+        .mounts
+        .iter()
+        .filter(|mount| mount.origin == Origin::TerminationMessage);
     let files: Vec<PathBuf> = files.map(|mount| mount.host_path.clone()).collect();
     let made = blocking(move || {
-        DirBuilder::new().recursive(true).mode(0o755).create(&logs)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(&logs)?;
         for file in files {
             if let Some(folder) = file.parent() {
-                DirBuilder::new().recursive(true).mode(0o750).create(folder)?;
+                DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o750)
+                    .create(folder)?;
             }
-            OpenOptions::new().create(true).append(true).mode(0o666).open(&file)?;
+            OpenOptions::new()
+                .create(true)
+                .append(true)
+                .mode(0o666)
+                .open(&file)?;
             // The container's user writes it, whoever that is; the umask does not count.
             fs::set_permissions(&file, fs::Permissions::from_mode(0o666))?;
         }
@@ -76,12 +97,20 @@ pub(super) async fn make_container_files(pod: &Pod, config: &ContainerConfig, no
 }
 
 /// Links the log where cluster log collectors look for it.
-pub(super) async fn link_legacy_log(pod: &Pod, config: &ContainerConfig, id: &ContainerId, node: &NodePolicy) {
+pub(super) async fn link_legacy_log(
+    pod: &Pod,
+    config: &ContainerConfig,
+    id: &ContainerId,
+    node: &NodePolicy,
+) {
     let target = log_folder(&node.pod_logs_dir, pod).join(&config.log_path);
     let link = labels::legacy_log_link(pod, &config.name, id);
     let linked = blocking(move || {
         if let Some(folder) = link.parent() {
-            DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(folder)?;
         }
         match symlink(&target, &link) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -93,7 +122,10 @@ pub(super) async fn link_legacy_log(pod: &Pod, config: &ContainerConfig, id: &Co
 
 pub(super) async fn unlink_legacy_log(pod: &Pod, container: &str, id: &ContainerId) {
     let link = labels::legacy_log_link(pod, container, id);
-    log("cannot unlink the container's log", blocking(move || absent(fs::remove_file(&link))).await);
+    log(
+        "cannot unlink the container's log",
+        blocking(move || absent(fs::remove_file(&link))).await,
+    );
 }
 
 /// Removes a pod's logs and folders. A folder that may hold mounts is removed only when it is empty.
@@ -113,7 +145,9 @@ pub(super) async fn remove_pod_folders(pod: &Pod, node: &NodePolicy) {
 
 /// `ROOT/pods/UID`. A UID that is no plain name leads nowhere but to a folder of its own.
 fn pod_folder(node: &NodePolicy, pod: &Pod) -> PathBuf {
-    node.root_dir.join("pods").join(pod.uid().as_str().replace('/', "_"))
+    node.root_dir
+        .join("pods")
+        .join(pod.uid().as_str().replace('/', "_"))
 }
 
 fn log_folder(logs: &Path, pod: &Pod) -> PathBuf {
@@ -127,7 +161,9 @@ fn absent(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(error) => Err(io::Error::other(error)),

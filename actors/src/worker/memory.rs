@@ -21,7 +21,10 @@ pub(super) struct Memory {
 impl Memory {
     /// Takes up what an earlier life left.
     pub(super) async fn load(&mut self, uid: &PodUid, records: &Addr<records::Msg>) {
-        let load = |reply| records::Msg::Load { uid: uid.clone(), reply };
+        let load = |reply| records::Msg::Load {
+            uid: uid.clone(),
+            reply,
+        };
         match records.ask(LOAD_WITHIN, load).await {
             Ok(record) => self.record = record.unwrap_or_default(),
             Err(error) => tracing::warn!(%uid, "starting without this pod's record: {error}"),
@@ -41,7 +44,10 @@ impl Memory {
 
     /// Dates the exits that are seen for the first time, forgets those of removed containers.
     pub(super) fn note_exits(&mut self, pod: &RuntimePod, now: Timestamp) {
-        let exited = pod.containers.iter().filter(|container| container.state == ContainerState::Exited);
+        let exited = pod
+            .containers
+            .iter()
+            .filter(|container| container.state == ContainerState::Exited);
         let noted = exited.map(|container| {
             let at = self.record.exits.get(&container.id).copied();
             (container.id.clone(), at.unwrap_or(now))

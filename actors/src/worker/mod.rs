@@ -244,7 +244,8 @@ impl Worker {
                 reason: "FieldsNotHonoured".to_owned(),
                 message,
             };
-            self.whys.tell(&pod, &[why], timestamp(ctx), &self.peers.recorder);
+            self.whys
+                .tell(&pod, &[why], timestamp(ctx), &self.peers.recorder);
         }
     }
 
@@ -265,7 +266,12 @@ impl Worker {
         self.advance(ctx)
     }
 
-    fn fail(&mut self, failure: Failure, grace: Duration, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+    fn fail(
+        &mut self,
+        failure: Failure,
+        grace: Duration,
+        ctx: &mut Context<Msg>,
+    ) -> Result<(), Exit> {
         if self.stage == Stage::Syncing {
             let why = Why {
                 object: None,
@@ -274,14 +280,19 @@ impl Worker {
                 message: failure.message.clone(),
             };
             let pod = self.wish.desired.borrow().pod().clone();
-            self.whys.tell(&pod, &[why], timestamp(ctx), &self.peers.recorder);
+            self.whys
+                .tell(&pod, &[why], timestamp(ctx), &self.peers.recorder);
             (self.failure, self.grace) = (Some(failure), Some(grace));
             self.stage = Stage::Terminating;
         }
         self.advance(ctx)
     }
 
-    fn fetched(&mut self, answer: Result<Fetched, RuntimeError>, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+    fn fetched(
+        &mut self,
+        answer: Result<Fetched, RuntimeError>,
+        ctx: &mut Context<Msg>,
+    ) -> Result<(), Exit> {
         self.working = None;
         match answer {
             Ok(fetched) => {
@@ -322,7 +333,11 @@ impl Worker {
         self.advance(ctx)
     }
 
-    fn removed(&mut self, result: Result<(), RuntimeError>, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+    fn removed(
+        &mut self,
+        result: Result<(), RuntimeError>,
+        ctx: &mut Context<Msg>,
+    ) -> Result<(), Exit> {
         self.working = None;
         if let Err(error) = result {
             tracing::warn!(pod = %self.pod_name(), "cannot remove what is left of the pod: {}", error.told());
@@ -333,9 +348,18 @@ impl Worker {
         // Each of these keepers has room for every pod; what is told here is only tidying up.
         let uid = &self.uid;
         let told = [
-            self.peers.records.tell(records::Msg::Forget { uid: uid.clone() }).is_ok(),
-            self.peers.statuses.tell(keeper::Msg::Forget { uid: uid.clone() }).is_ok(),
-            self.peers.directory.tell(directory::Msg::Finished { uid: uid.clone() }).is_ok(),
+            self.peers
+                .records
+                .tell(records::Msg::Forget { uid: uid.clone() })
+                .is_ok(),
+            self.peers
+                .statuses
+                .tell(keeper::Msg::Forget { uid: uid.clone() })
+                .is_ok(),
+            self.peers
+                .directory
+                .tell(directory::Msg::Finished { uid: uid.clone() })
+                .is_ok(),
         ];
         if told.contains(&false) {
             self.retry_after(SOON, ctx);
@@ -378,7 +402,10 @@ impl Worker {
         ctx.run(async move {
             let log_counts = files::log_counts(logs, pod).await;
             let answer = runtime.pod(&uid).await;
-            Msg::Fetched(Box::new(answer.map(|runtime| Fetched { runtime, log_counts })))
+            Msg::Fetched(Box::new(answer.map(|runtime| Fetched {
+                runtime,
+                log_counts,
+            })))
         });
     }
 
@@ -401,7 +428,8 @@ impl Worker {
         }
         let Some(seen) = &self.seen else { return };
         if let Some(waiting) = start::blocked_by_volumes(pod) {
-            self.whys.tell(pod, &waiting.why, timestamp(ctx), &self.peers.recorder);
+            self.whys
+                .tell(pod, &waiting.why, timestamp(ctx), &self.peers.recorder);
             self.publish(pod, &waiting.containers, ctx);
             return;
         }
@@ -412,12 +440,16 @@ impl Worker {
             log_counts: &self.log_counts,
         };
         let plan = compute_pod_actions(timestamp(ctx), pod, &observed, &self.peers.rules.policy);
-        self.whys.tell(pod, &plan.why, timestamp(ctx), &self.peers.recorder);
+        self.whys
+            .tell(pod, &plan.why, timestamp(ctx), &self.peers.recorder);
         let plan = self.without_held(plan, ctx.now());
         self.publish(pod, &plan.waiting, ctx);
         self.memory.save(&self.uid, &self.peers.records);
 
-        let phase = self.status.as_ref().and_then(|status| status.phase.as_deref());
+        let phase = self
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref());
         if matches!(phase, Some("Succeeded" | "Failed")) {
             self.stage = Stage::Terminating;
             self.terminate(pod, ctx);
@@ -437,9 +469,14 @@ impl Worker {
             return;
         }
         let plan = kill::termination_plan(Some(pod), seen.pod(), self.grace);
-        self.whys.tell(pod, &plan.why, timestamp(ctx), &self.peers.recorder);
+        self.whys
+            .tell(pod, &plan.why, timestamp(ctx), &self.peers.recorder);
         self.publish(pod, &BTreeMap::new(), ctx);
-        if self.held.get(SANDBOX).is_some_and(|until| *until > ctx.now()) {
+        if self
+            .held
+            .get(SANDBOX)
+            .is_some_and(|until| *until > ctx.now())
+        {
             self.retry_when_due(&plan, pod, ctx);
         } else {
             self.carry(plan, pod, ctx);
@@ -450,7 +487,10 @@ impl Worker {
         self.working = Some("carrying out a plan");
         for step in plan.actions.iter().filter_map(backoff_step) {
             let policy = &self.peers.rules.policy.backoff;
-            self.memory.record.backoffs.next(&step.key, step.since, timestamp(ctx), policy);
+            self.memory
+                .record
+                .backoffs
+                .next(&step.key, step.since, timestamp(ctx), policy);
         }
         self.memory.save(&self.uid, &self.peers.records);
         let carrier = Carrier {
@@ -458,7 +498,11 @@ impl Worker {
             uid: self.uid.clone(),
             pod: pod.clone(),
             desired: (self.stage == Stage::Syncing).then(|| self.wish.desired.clone()),
-            ips: self.seen.as_ref().map(|seen| seen.pod().ips().to_vec()).unwrap_or_default(),
+            ips: self
+                .seen
+                .as_ref()
+                .map(|seen| seen.pod().ips().to_vec())
+                .unwrap_or_default(),
         };
         ctx.run(async move { Msg::Carried(Box::new(carrier.carry(plan).await)) });
     }
@@ -471,7 +515,9 @@ impl Worker {
         }
         self.working = Some("removing dead instances");
         let (peers, uid) = (self.peers.clone(), self.uid.clone());
-        ctx.run(async move { Msg::Carried(Box::new(remove::garbage(&peers, &uid, garbage).await)) });
+        ctx.run(
+            async move { Msg::Carried(Box::new(remove::garbage(&peers, &uid, garbage).await)) },
+        );
     }
 
     fn remove(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
@@ -489,15 +535,24 @@ impl Worker {
         plan.actions.retain(|action| match action {
             Action::CreateSandbox { .. } => !sandbox_held,
             Action::StartContainer { name, .. } => !sandbox_held && !held.contains_key(name),
-            Action::KillContainer { .. } | Action::StopSandbox { .. } | Action::RemoveContainer { .. } => true,
+            Action::KillContainer { .. }
+            | Action::StopSandbox { .. }
+            | Action::RemoveContainer { .. } => true,
         });
         for (name, waiting) in &self.problems {
-            plan.waiting.entry(name.clone()).or_insert_with(|| waiting.clone());
+            plan.waiting
+                .entry(name.clone())
+                .or_insert_with(|| waiting.clone());
         }
         plan
     }
 
-    fn publish(&mut self, pod: &Arc<Pod>, waiting: &BTreeMap<String, Waiting>, ctx: &mut Context<Msg>) {
+    fn publish(
+        &mut self,
+        pod: &Arc<Pod>,
+        waiting: &BTreeMap<String, Waiting>,
+        ctx: &mut Context<Msg>,
+    ) {
         let Some(seen) = &self.seen else { return };
         let input = StatusInput {
             now: timestamp(ctx),
@@ -527,16 +582,24 @@ impl Worker {
     }
 
     fn publish_now(&self) {
-        let Some(status) = self.status.clone() else { return };
+        let Some(status) = self.status.clone() else {
+            return;
+        };
         let uid = self.uid.clone();
-        if let Err(full) = self.peers.statuses.tell(keeper::Msg::Changed { uid, status }) {
+        if let Err(full) = self
+            .peers
+            .statuses
+            .tell(keeper::Msg::Changed { uid, status })
+        {
             tracing::warn!("status not kept: {full}");
         }
     }
 
     /// Fails a pod that has been active for longer than it may.
     fn deadline_passed(&mut self, pod: &Pod, ctx: &Context<Msg>) -> bool {
-        let Some(deadline) = self.deadline(pod) else { return false };
+        let Some(deadline) = self.deadline(pod) else {
+            return false;
+        };
         if timestamp(ctx) < deadline {
             return false;
         }
@@ -550,14 +613,22 @@ impl Worker {
     fn deadline(&self, pod: &Pod) -> Option<Timestamp> {
         let seconds = pod.spec.as_ref()?.active_deadline_seconds?;
         let started = self.memory.record.started?;
-        started.checked_add(jiff::SignedDuration::from_secs(seconds)).ok()
+        started
+            .checked_add(jiff::SignedDuration::from_secs(seconds))
+            .ok()
     }
 
     fn retry_when_due(&mut self, plan: &PodPlan, pod: &Pod, ctx: &mut Context<Msg>) {
         let now = timestamp(ctx);
         let times = [plan.retry_at, self.deadline(pod)];
-        let waits = times.into_iter().flatten().map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
-        let held = self.held.values().map(|until| until.saturating_duration_since(ctx.now()));
+        let waits = times
+            .into_iter()
+            .flatten()
+            .map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
+        let held = self
+            .held
+            .values()
+            .map(|until| until.saturating_duration_since(ctx.now()));
         if let Some(wait) = waits.chain(held).min() {
             self.retry_after(wait, ctx);
         }
@@ -575,8 +646,16 @@ impl Worker {
         reply.send(Explanation {
             pod: self.pod_name(),
             stage: format!("{:?}", self.stage),
-            phase: self.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default(),
-            containers: self.status.as_deref().map(why::containers).unwrap_or_default(),
+            phase: self
+                .status
+                .as_ref()
+                .and_then(|status| status.phase.clone())
+                .unwrap_or_default(),
+            containers: self
+                .status
+                .as_deref()
+                .map(why::containers)
+                .unwrap_or_default(),
             lines: self.whys.lines_with(events),
         });
         Ok(())
@@ -586,7 +665,10 @@ impl Worker {
         let desired = self.wish.desired.borrow();
         let metadata = &desired.pod().metadata;
         let namespace = metadata.namespace.as_deref().unwrap_or("default");
-        format!("{namespace}/{}", metadata.name.as_deref().unwrap_or_default())
+        format!(
+            "{namespace}/{}",
+            metadata.name.as_deref().unwrap_or_default()
+        )
     }
 }
 

@@ -18,7 +18,10 @@ const GARBAGE_AGAIN: Duration = Duration::from_secs(60);
 
 /// Removes dead instances; what fails waits for its time.
 pub(super) async fn garbage(peers: &Peers, uid: &PodUid, garbage: Garbage) -> Report {
-    let containers = garbage.containers.iter().map(|id| peers.runtime.remove_container(id));
+    let containers = garbage
+        .containers
+        .iter()
+        .map(|id| peers.runtime.remove_container(id));
     let mut results = join_all(containers).await;
     if results.iter().all(Result::is_ok) {
         let sandboxes = garbage.sandboxes.iter().map(|id| end_sandbox(peers, id));
@@ -47,12 +50,28 @@ async fn end_sandbox(peers: &Peers, id: &SandboxId) -> Result<(), RuntimeError> 
 }
 
 /// Removes a stopped pod's containers, sandboxes, logs and folders.
-pub(super) async fn everything(peers: &Peers, pod: &Pod, runtime: &RuntimePod) -> Result<(), RuntimeError> {
+pub(super) async fn everything(
+    peers: &Peers,
+    pod: &Pod,
+    runtime: &RuntimePod,
+) -> Result<(), RuntimeError> {
     for container in &runtime.containers {
         files::unlink_legacy_log(pod, &container.name, &container.id).await;
     }
-    try_join_all(runtime.containers.iter().map(|container| peers.runtime.remove_container(&container.id))).await?;
-    try_join_all(runtime.sandboxes.iter().map(|sandbox| end_sandbox(peers, &sandbox.id))).await?;
+    try_join_all(
+        runtime
+            .containers
+            .iter()
+            .map(|container| peers.runtime.remove_container(&container.id)),
+    )
+    .await?;
+    try_join_all(
+        runtime
+            .sandboxes
+            .iter()
+            .map(|sandbox| end_sandbox(peers, &sandbox.id)),
+    )
+    .await?;
     files::remove_pod_folders(pod, &peers.rules.node).await;
     Ok(())
 }

@@ -48,16 +48,23 @@ impl Start<'_> {
             return (self.name, Ok(()));
         };
         let result = match self.image(container).await {
-            Ok(image) => self.create_and_start(container, &image).await.map_err(|failed| {
-                self.event(Type::Warning, "Failed", format!("Error: {}", failed.message));
-                Problem {
-                    waiting: Some(Waiting {
-                        reason: failed.reason.to_owned(),
-                        message: failed.message,
-                    }),
-                    again_after: failed.again_after,
-                }
-            }),
+            Ok(image) => self
+                .create_and_start(container, &image)
+                .await
+                .map_err(|failed| {
+                    self.event(
+                        Type::Warning,
+                        "Failed",
+                        format!("Error: {}", failed.message),
+                    );
+                    Problem {
+                        waiting: Some(Waiting {
+                            reason: failed.reason.to_owned(),
+                            message: failed.message,
+                        }),
+                        again_after: failed.again_after,
+                    }
+                }),
             Err(problem) => Err(problem),
         };
         (self.name, result)
@@ -72,7 +79,9 @@ impl Start<'_> {
         });
         let mut desired = self.carrier.desired.clone();
         let ended = async {
-            let Some(desired) = &mut desired else { return pending().await };
+            let Some(desired) = &mut desired else {
+                return pending().await;
+            };
             // Nobody who could end the pod is left: it goes on.
             if desired.wait_for(Desired::is_end).await.is_err() {
                 pending().await
@@ -81,7 +90,11 @@ impl Start<'_> {
         match select(pin!(ensured), pin!(ended)).await {
             Either::Left((Ok(Ok(image)), _)) => Ok(image),
             Either::Left((Ok(Err(missing)), _)) => {
-                self.event(Type::Warning, "Failed", format!("Error: {}", missing.waiting.reason));
+                self.event(
+                    Type::Warning,
+                    "Failed",
+                    format!("Error: {}", missing.waiting.reason),
+                );
                 Err(Problem {
                     waiting: Some(missing.waiting),
                     again_after: missing.again_after,
@@ -101,7 +114,11 @@ impl Start<'_> {
         }
     }
 
-    async fn create_and_start(&self, container: &Container, image: &images::Present) -> Result<(), Failed> {
+    async fn create_and_start(
+        &self,
+        container: &Container,
+        image: &images::Present,
+    ) -> Result<(), Failed> {
         let (pod, peers) = (&self.carrier.pod, &self.carrier.peers);
         let node = &peers.rules.node;
         let wrong = |message| Failed {
@@ -115,9 +132,14 @@ impl Start<'_> {
         let config = config.map_err(|error| wrong(error.message()))?;
         files::make_container_files(pod, &config, node).await;
 
-        let id = self.create(&config).await.map_err(|error| failed("CreateContainerError", &error))?;
+        let id = self
+            .create(&config)
+            .await
+            .map_err(|error| failed("CreateContainerError", &error))?;
         self.event(Type::Normal, "Created", "Container created".to_owned());
-        self.run(&id).await.map_err(|error| failed("RunContainerError", &error))?;
+        self.run(&id)
+            .await
+            .map_err(|error| failed("RunContainerError", &error))?;
         self.event(Type::Normal, "Started", "Container started".to_owned());
         files::link_legacy_log(pod, &config, &id, node).await;
         Ok(())
@@ -127,11 +149,17 @@ impl Start<'_> {
     async fn create(&self, config: &ContainerConfig) -> Result<ContainerId, RuntimeError> {
         let (peers, attempt) = (&self.carrier.peers, config.attempt);
         let sandbox = sandbox_config(&self.carrier.pod, 0, &peers.rules.node);
-        match peers.runtime.create_container(self.sandbox, config, &sandbox).await {
+        match peers
+            .runtime
+            .create_container(self.sandbox, config, &sandbox)
+            .await
+        {
             Err(error @ RuntimeError::Interrupted { .. }) => {
                 let pod = peers.runtime.pod(&self.carrier.uid).await?;
                 let made = pod.instances(&self.name).find(|made| {
-                    made.attempt == attempt && made.sandbox == *self.sandbox && made.state == ContainerState::Created
+                    made.attempt == attempt
+                        && made.sandbox == *self.sandbox
+                        && made.state == ContainerState::Created
                 });
                 made.map(|made| made.id.clone()).ok_or(error)
             }
@@ -145,7 +173,11 @@ impl Start<'_> {
         match peers.runtime.start_container(id).await {
             Err(error @ RuntimeError::Interrupted { .. }) => {
                 let pod = peers.runtime.pod(&self.carrier.uid).await?;
-                let state = pod.containers.iter().find(|made| made.id == *id).map(|made| made.state);
+                let state = pod
+                    .containers
+                    .iter()
+                    .find(|made| made.id == *id)
+                    .map(|made| made.state);
                 match state {
                     Some(ContainerState::Created) => peers.runtime.start_container(id).await,
                     Some(ContainerState::Running | ContainerState::Exited) => Ok(()),
@@ -158,16 +190,28 @@ impl Start<'_> {
 
     /// Whether a container's environment shows the pod's addresses.
     pub(super) fn wants_pod_ips(pod: &Pod) -> bool {
-        let mut variables = pod.all_containers().flat_map(|(_, container)| container.env.iter().flatten());
+        let mut variables = pod
+            .all_containers()
+            .flat_map(|(_, container)| container.env.iter().flatten());
         variables.any(|variable| {
-            let field = variable.value_from.as_ref().and_then(|source| source.field_ref.as_ref());
+            let field = variable
+                .value_from
+                .as_ref()
+                .and_then(|source| source.field_ref.as_ref());
             field.is_some_and(|field| field.field_path.starts_with("status.podIP"))
         })
     }
 
     fn event(&self, r#type: Type, reason: &'static str, message: String) {
         let recorder = &self.carrier.peers.recorder;
-        why::event(recorder, &self.carrier.pod, Some(&self.name), r#type, reason, message);
+        why::event(
+            recorder,
+            &self.carrier.pod,
+            Some(&self.name),
+            r#type,
+            reason,
+            message,
+        );
     }
 }
 
@@ -193,12 +237,17 @@ pub(super) fn blocked_by_volumes(pod: &Pod) -> Option<Blocked> {
         return None;
     }
     let list = volumes.join(" ");
-    let message = format!("Unable to attach or mount volumes: unmounted volumes=[{list}]: no storage plugin on this node");
+    let message = format!(
+        "Unable to attach or mount volumes: unmounted volumes=[{list}]: no storage plugin on this node"
+    );
     let waiting = Waiting {
         reason: "ContainerCreating".to_owned(),
         message: String::new(),
     };
-    let containers = pod.app_containers().iter().map(|container| (container.name.clone(), waiting.clone()));
+    let containers = pod
+        .app_containers()
+        .iter()
+        .map(|container| (container.name.clone(), waiting.clone()));
     Some(Blocked {
         containers: containers.collect(),
         why: vec![Why {

@@ -14,7 +14,9 @@ fn phase<'a>(wanted: &'a str) -> impl Fn(&PodStatus) -> bool + 'a {
 
 fn container<'a>(status: &'a PodStatus, name: &str) -> &'a ContainerStatus {
     let all = status.container_statuses.iter().flatten();
-    all.chain(status.init_container_statuses.iter().flatten()).find(|status| status.name == name).unwrap()
+    all.chain(status.init_container_statuses.iter().flatten())
+        .find(|status| status.name == name)
+        .unwrap()
 }
 
 fn waits_for<'a>(name: &'a str, reason: &'a str) -> impl Fn(&PodStatus) -> bool + 'a {
@@ -22,7 +24,10 @@ fn waits_for<'a>(name: &'a str, reason: &'a str) -> impl Fn(&PodStatus) -> bool 
         let all = status.container_statuses.iter().flatten();
         let mut named = all.filter(|status| status.name == name);
         named.any(|status| {
-            let waiting = status.state.as_ref().and_then(|state| state.waiting.as_ref());
+            let waiting = status
+                .state
+                .as_ref()
+                .and_then(|state| state.waiting.as_ref());
             waiting.and_then(|waiting| waiting.reason.as_deref()) == Some(reason)
         })
     }
@@ -47,14 +52,29 @@ fn a_pod_runs_its_init_containers_in_order_and_then_its_app_containers() {
         let node = TestNode::start().await;
         node.desire(&[pod(WEB)]);
         let status = node.until("web", phase("Running")).await;
-        let ready = status.conditions.iter().flatten().find(|condition| condition.type_ == "Ready");
+        let ready = status
+            .conditions
+            .iter()
+            .flatten()
+            .find(|condition| condition.type_ == "Ready");
         assert_eq!(ready.map(|ready| ready.status.as_str()), Some("True"));
         let ends = ["first", "second"].map(|name| {
             let state = container(&status, name).state.clone().unwrap();
             state.terminated.unwrap().finished_at.unwrap().0
         });
-        let started = container(&status, "app").state.clone().unwrap().running.unwrap().started_at.unwrap().0;
-        assert!(ends[0] < ends[1] && ends[1] <= started, "{ends:?} {started}");
+        let started = container(&status, "app")
+            .state
+            .clone()
+            .unwrap()
+            .running
+            .unwrap()
+            .started_at
+            .unwrap()
+            .0;
+        assert!(
+            ends[0] < ends[1] && ends[1] <= started,
+            "{ends:?} {started}"
+        );
         assert_eq!(status.pod_ips.as_ref().map(Vec::len), Some(1));
     });
 }
@@ -69,15 +89,24 @@ spec:
   restartPolicy: Always
   containers: [{name: app, image: localhost/busybox, command: [sh, -c, 'exit 3']}]
 ")]);
-        let status = node.until("crash", waits_for("app", "CrashLoopBackOff")).await;
+        let status = node
+            .until("crash", waits_for("app", "CrashLoopBackOff"))
+            .await;
         assert_eq!(container(&status, "app").restart_count, 1);
-        let waiting = container(&status, "app").state.clone().unwrap().waiting.unwrap();
+        let waiting = container(&status, "app")
+            .state
+            .clone()
+            .unwrap()
+            .waiting
+            .unwrap();
         assert_eq!(
             waiting.message.as_deref(),
             Some("back-off 10s restarting failed container=app pod=crash_default(crash)")
         );
         pass(Duration::from_secs(11)).await;
-        let again = node.until("crash", waits_for("app", "CrashLoopBackOff")).await;
+        let again = node
+            .until("crash", waits_for("app", "CrashLoopBackOff"))
+            .await;
         assert_eq!(container(&again, "app").restart_count, 2);
     });
 }
@@ -93,14 +122,25 @@ spec:
   containers: [{name: app, image: localhost/busybox, command: [sh, -c, 'exit 3']}]
 ");
         node.desire(std::slice::from_ref(&crash));
-        node.until("crash", |status| waits_for("app", "CrashLoopBackOff")(status) && container(status, "app").restart_count == 2).await;
+        node.until("crash", |status| {
+            waits_for("app", "CrashLoopBackOff")(status)
+                && container(status, "app").restart_count == 2
+        })
+        .await;
         pass(Duration::from_secs(2)).await;
 
         let node = node.restart().await;
         node.desire(&[crash]);
-        let status = node.until("crash", waits_for("app", "CrashLoopBackOff")).await;
+        let status = node
+            .until("crash", waits_for("app", "CrashLoopBackOff"))
+            .await;
         assert_eq!(container(&status, "app").restart_count, 2);
-        let waiting = container(&status, "app").state.clone().unwrap().waiting.unwrap();
+        let waiting = container(&status, "app")
+            .state
+            .clone()
+            .unwrap()
+            .waiting
+            .unwrap();
         assert!(waiting.message.unwrap().starts_with("back-off 20s"));
     });
 }
@@ -127,7 +167,10 @@ fn a_running_pod_is_adopted_by_the_next_agent_without_a_restart() {
         node.desire(&[pod(WEB)]);
         let after = node.until("web", phase("Running")).await;
         for name in ["app", "side"] {
-            assert_eq!(container(&before, name).container_id, container(&after, name).container_id);
+            assert_eq!(
+                container(&before, name).container_id,
+                container(&after, name).container_id
+            );
         }
         assert_eq!(before.start_time, after.start_time);
     });
@@ -184,9 +227,12 @@ spec:
   - {name: bad, image: 'localhost/UPPER'}
 ")]);
         node.until("lost", waits_for("app", "ErrImagePull")).await;
-        node.until("lost", waits_for("app", "ImagePullBackOff")).await;
-        node.until("lost", waits_for("never", "ErrImageNeverPull")).await;
-        node.until("lost", waits_for("bad", "InvalidImageName")).await;
+        node.until("lost", waits_for("app", "ImagePullBackOff"))
+            .await;
+        node.until("lost", waits_for("never", "ErrImageNeverPull"))
+            .await;
+        node.until("lost", waits_for("bad", "InvalidImageName"))
+            .await;
     });
 }
 
@@ -199,9 +245,16 @@ fn a_container_killed_from_outside_is_started_again_at_once() {
         let runtime = node.runtime.pod(&PodUid::from("web")).await.unwrap();
         let app = runtime.newest("app").unwrap().id.clone();
         assert!(node.fake.kill(app.as_str()));
-        let status = node.until("web", |status| container(status, "app").restart_count == 1).await;
+        let status = node
+            .until("web", |status| container(status, "app").restart_count == 1)
+            .await;
         assert_eq!(container(&status, "side").restart_count, 0);
-        let last = container(&status, "app").last_state.clone().unwrap().terminated.unwrap();
+        let last = container(&status, "app")
+            .last_state
+            .clone()
+            .unwrap()
+            .terminated
+            .unwrap();
         assert_eq!(last.exit_code, 137);
     });
 }
@@ -213,9 +266,20 @@ fn a_sandbox_that_dies_is_replaced_with_everything_in_it() {
         node.desire(&[pod(WEB)]);
         node.until("web", phase("Running")).await;
         let uid = PodUid::from("web");
-        let old = node.runtime.pod(&uid).await.unwrap().newest_sandbox().unwrap().id.clone();
+        let old = node
+            .runtime
+            .pod(&uid)
+            .await
+            .unwrap()
+            .newest_sandbox()
+            .unwrap()
+            .id
+            .clone();
         node.runtime.stop_sandbox(&old).await.unwrap();
-        node.until("web", |status| container(status, "app").restart_count == 1 && phase("Running")(status)).await;
+        node.until("web", |status| {
+            container(status, "app").restart_count == 1 && phase("Running")(status)
+        })
+        .await;
         let now = node.runtime.pod(&uid).await.unwrap();
         assert_eq!(now.newest_sandbox().unwrap().attempt, 1);
         assert!(node.reasons().await.contains(&"SandboxChanged".to_owned()));
@@ -232,10 +296,16 @@ spec:
   restartPolicy: Always
   containers: [{name: app, image: localhost/busybox, command: [sh, -c, 'exit 3']}]
 ")]);
-        node.until("crash", |status| container(status, "app").restart_count == 5).await;
+        node.until("crash", |status| {
+            container(status, "app").restart_count == 5
+        })
+        .await;
         pass(Duration::from_secs(5)).await;
         let pod = node.runtime.pod(&PodUid::from("crash")).await.unwrap();
-        let dead = pod.containers.iter().filter(|container| container.state == ContainerState::Exited);
+        let dead = pod
+            .containers
+            .iter()
+            .filter(|container| container.state == ContainerState::Exited);
         assert_eq!(dead.count(), 1);
     });
 }
@@ -253,7 +323,8 @@ spec:
     volumeMounts: [{name: data, mountPath: /data}]
   volumes: [{name: data, emptyDir: {}}]
 ")]);
-        node.until("volume", waits_for("app", "ContainerCreating")).await;
+        node.until("volume", waits_for("app", "ContainerCreating"))
+            .await;
         assert!(node.reasons().await.contains(&"FailedMount".to_owned()));
     });
 }

@@ -86,7 +86,11 @@ impl Whys {
 }
 
 fn line(event: Event) -> Line {
-    let container = event.object.field_path.split_once('{').map(|(_, name)| name.trim_end_matches('}').to_owned());
+    let container = event
+        .object
+        .field_path
+        .split_once('{')
+        .map(|(_, name)| name.trim_end_matches('}').to_owned());
     Line {
         first: event.first_seen,
         last: event.last_seen,
@@ -116,10 +120,17 @@ pub(super) fn containers(status: &PodStatus) -> Vec<(String, String)> {
             }
         });
         let ended = state.terminated.map(|ended| {
-            format!("terminated: {}, exit code {}", ended.reason.unwrap_or_default(), ended.exit_code)
+            format!(
+                "terminated: {}, exit code {}",
+                ended.reason.unwrap_or_default(),
+                ended.exit_code
+            )
         });
         let text = waiting.or(ended).unwrap_or_else(|| "running".to_owned());
-        (status.name.clone(), format!("{text}, {} restarts", status.restart_count))
+        (
+            status.name.clone(),
+            format!("{text}, {} restarts", status.restart_count),
+        )
     };
     all.map(line).collect()
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::{NODE_NAME, Node, program};
-use crate::containerd::Containerd;
+use crate::containerd::{Containerd, Group};
 use crate::images;
 
 /// Which runtime the node has.
@@ -42,6 +42,7 @@ pub struct Builder {
     flags: Vec<String>,
     environment: Vec<(String, String)>,
     manifests: Vec<(String, String)>,
+    group: Group,
 }
 
 impl Default for Builder {
@@ -60,6 +61,7 @@ impl Default for Builder {
             flags: Vec::new(),
             environment: Vec::new(),
             manifests: Vec::new(),
+            group: Group::default(),
         }
     }
 }
@@ -126,6 +128,13 @@ impl Builder {
         self.environment("OXLET_FAULT_INJECTION", "1")
     }
 
+    /// Keeps the agent out of reach of what a terminal sends, or not.
+    #[must_use]
+    pub fn group(mut self, group: Group) -> Self {
+        self.group = group;
+        self
+    }
+
     /// Puts a manifest into the folder before the agent starts.
     #[must_use]
     pub fn manifest(mut self, name: &str, text: &str) -> Self {
@@ -173,6 +182,7 @@ impl Builder {
             environment: self.environment,
             healthz_port,
             read_only_port,
+            group: self.group,
             agent: None,
         };
         for (name, text) in &self.manifests {

@@ -30,19 +30,38 @@ pub(super) fn remove(root: &Path, logs: &Path) {
     }
 }
 
+/// Ends the agent of a node whose own process is gone: it names its folder on its command line.
+pub(super) fn end_stray(dir: &Path) {
+    let config = format!("--config={}", dir.join("config.yaml").display());
+    let stray = |pid: &i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut words = line.split(|byte| *byte == 0);
+        words.next().is_some_and(|program| program.ends_with(b"oxlet"))
+            && words.any(|word| word == config.as_bytes())
+    };
+    for pid in processes().into_iter().filter(stray) {
+        kill(Pid::from_raw(pid), Signal::SIGKILL).ok();
+    }
+}
+
+fn processes() -> Vec<i32> {
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let numbered = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    numbered.collect()
+}
+
 /// The plugin processes of the agent with this root folder, by what their environment says: a killed agent's, too.
 pub(super) fn plugins(root: &Path) -> Vec<Pid> {
     let mut wanted = b"OXLET_PLUGIN_DIR=".to_vec();
     wanted.extend_from_slice(root.as_os_str().as_bytes());
     wanted.push(b'/');
-    let Ok(processes) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    let numbered = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let ours = |pid: &i32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let mut variables = environment.split(|byte| *byte == 0);
         variables.any(|variable| variable.starts_with(&wanted))
     };
-    numbered.filter(ours).map(Pid::from_raw).collect()
+    let ours = processes().into_iter().filter(ours);
+    ours.map(Pid::from_raw).collect()
 }

@@ -9,6 +9,7 @@ mod leftovers;
 mod runtime;
 
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -25,6 +26,7 @@ use tokio::time::Instant;
 
 pub use self::builder::{Builder, Runtime};
 pub use self::runtime::Cri;
+use crate::containerd::Group;
 use crate::{http, wait_until};
 
 /// The node's name, which upstream appends to the names of static pods.
@@ -44,6 +46,7 @@ pub struct Node {
     environment: Vec<(String, String)>,
     healthz_port: u16,
     read_only_port: u16,
+    group: Group,
     agent: Option<Child>,
 }
 
@@ -108,7 +111,11 @@ impl Node {
             .open(self.dir.join("oxlet.log"))?;
         let (program, arguments) = self.command.split_first().context("no command")?;
         let began = Instant::now();
-        let agent = Command::new(program)
+        let mut command = Command::new(program);
+        if self.group == Group::Own {
+            command.process_group(0);
+        }
+        let agent = command
             .args(arguments)
             .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())
@@ -142,6 +149,17 @@ impl Node {
     pub async fn is_healthy(&self) -> bool {
         let answer = http::get(self.healthz_port, "/healthz").await;
         answer.is_ok_and(|answer| answer.status == 200)
+    }
+
+    /// Takes away what a node in this folder left whose own process was killed, the folder as well.
+    pub fn clear(dir: &Path) -> Result<()> {
+        if !dir.exists() {
+            return Ok(());
+        }
+        let dir = dir.canonicalize()?;
+        leftovers::end_stray(&dir);
+        leftovers::remove(&dir.join("root"), &dir.join("logs"));
+        fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))
     }
 
     /// Ends the agent with SIGKILL; its plugins find out by themselves.
@@ -315,7 +333,7 @@ impl Node {
         wait_until(within, "the runtime plugin is ready", async || {
             self.plugin()
                 .await
-                .is_ok_and(|plugin| plugin["state"] == "Ready")
+                .is_ok_and(|plugin| plugin["state"] == "ready")
         })
         .await
     }

@@ -137,6 +137,19 @@ pub(super) fn end(process: &mut Child) {
     }
 }
 
+/// Ends the containerd of a rig whose own process is gone, and waits until it is: it names its folder on its
+/// command line.
+pub(super) fn end_stray(dir: &Path) {
+    let config = dir.join("config.toml").display().to_string();
+    let stray = || numbered_with(b"containerd", config.as_bytes());
+    for pid in stray() {
+        end_pid(pid);
+    }
+    while !stray().is_empty() {
+        pause();
+    }
+}
+
 /// Ends the processes and removes the mounts, sockets, bridge, CNI results and cgroups that are left.
 pub(super) fn remove_leftovers(dir: &Path, name: &str, socket: &Path) {
     let groups = cgroups(name);

@@ -18,6 +18,13 @@ pub(super) fn write(dir: &Path, name: &str, number: u32, pause: &str) -> Result<
     .with_context(|| format!("cannot write containerd's config into {}", dir.display()))
 }
 
+/// Returns the name of the rig that wrote its configuration into `dir`.
+pub(super) fn name(dir: &Path) -> Option<String> {
+    let text = fs::read_to_string(dir.join("cni/10-bridge.conflist")).ok()?;
+    let network: serde_json::Value = serde_json::from_str(&text).ok()?;
+    Some(network.get("name")?.as_str()?.to_owned())
+}
+
 /// `restrict_oom_score_adj`: without CAP_SYS_RESOURCE runc fails every sandbox whose score would be lowered.
 fn containerd(dir: &str, pause: &str) -> String {
     format!(

@@ -8,6 +8,7 @@ mod cleanup;
 mod config;
 
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -54,13 +55,29 @@ pub fn missing() -> Option<String> {
 pub struct Containerd {
     dir: PathBuf,
     name: String,
+    group: Group,
     process: Option<Child>,
+}
+
+/// Whether what a terminal sends to the rig's process group reaches containerd as well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Group {
+    /// It does: a test run that is interrupted leaves no containerd behind.
+    #[default]
+    Shared,
+    /// It does not: Ctrl-C is the rig's to act on, with containerd still there to take the pods away.
+    Own,
 }
 
 impl Containerd {
     /// Starts containerd with everything it owns inside `dir`, the standard images imported, and waits until
     /// its runtime and network are ready.
     pub async fn start(dir: &Path) -> Result<Self> {
+        Self::start_in(dir, Group::default()).await
+    }
+
+    /// The same, in this process group.
+    pub async fn start_in(dir: &Path, group: Group) -> Result<Self> {
         if let Some(why) = missing() {
             bail!(why);
         }
@@ -80,6 +97,26 @@ impl Containerd {
         rig.import(&Image::pause(images::PAUSE)).await?;
         rig.import(&Image::busybox(images::BUSYBOX_IMAGE)).await?;
         Ok(rig)
+    }
+
+    /// Takes away what a rig in this folder left whose own process was killed, the folder as well.
+    pub async fn clear(dir: &Path) -> Result<()> {
+        if !dir.exists() {
+            return Ok(());
+        }
+        let dir = dir.canonicalize()?;
+        if let Some(name) = config::name(&dir) {
+            cleanup::end_stray(&dir);
+            let mut rig = Self {
+                dir: dir.clone(),
+                name,
+                group: Group::default(),
+                process: None,
+            };
+            // Only containerd itself knows every process of its pods.
+            rig.begin().await?;
+        }
+        fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))
     }
 
     /// Starts containerd for a test; nothing, with a sentence, where it cannot run. With `CI=true` that panics:
@@ -218,7 +255,11 @@ impl Containerd {
             .create(true)
             .append(true)
             .open(self.dir.join("containerd.log"))?;
-        let process = Command::new("containerd")
+        let mut command = Command::new("containerd");
+        if self.group == Group::Own {
+            command.process_group(0);
+        }
+        let process = command
             .arg("--config")
             .arg(self.dir.join("config.toml"))
             .env(

@@ -16,6 +16,7 @@ fn target(rig: &Containerd, channel: Channel, events: Events) -> Target {
         logs,
         network: Network::Pod,
         events,
+        cgroup_parent: rig.cgroup(),
     }
 }
 

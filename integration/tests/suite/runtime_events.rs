@@ -1,5 +1,6 @@
 //! Container events made from a real containerd's, and what becomes of them when containerd goes away.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use integration::containerd::Containerd;
@@ -56,12 +57,32 @@ async fn next_of(
     }
 }
 
+/// The event's own container as it tells it.
+fn own(event: &ContainerEventResponse) -> Option<&cri::ContainerStatus> {
+    let mut all = event.containers_statuses.iter();
+    all.find(|status| status.id == event.container_id)
+}
+
 fn state_of(event: &ContainerEventResponse) -> Option<ContainerState> {
-    let own = event
-        .containers_statuses
-        .iter()
-        .find(|status| status.id == event.container_id);
-    own.map(cri::ContainerStatus::state)
+    own(event).map(cri::ContainerStatus::state)
+}
+
+/// Reads on until the container is deleted: what was told of its end on the way, and the deletion.
+async fn rest_of(
+    events: &mut Streaming<ContainerEventResponse>,
+    id: &str,
+) -> (Vec<cri::ContainerStatus>, ContainerEventResponse) {
+    let mut ends = Vec::new();
+    loop {
+        let event = next_of(events, id).await;
+        match event.container_event_type() {
+            ContainerStoppedEvent => ends.push(own(&event).unwrap().clone()),
+            ContainerDeletedEvent => return (ends, event),
+            other @ (ContainerCreatedEvent | ContainerStartedEvent) => {
+                panic!("{other:?} after the end")
+            }
+        }
+    }
 }
 
 #[tokio::test]
@@ -121,12 +142,8 @@ async fn a_pods_life_is_told_in_order_with_the_states_that_cri_shows() {
         container_id: container.clone(),
     };
     client.clone().remove_container(remove).await.unwrap();
-    let event = next(&mut events).await;
-    assert_eq!(
-        (event.container_id.as_str(), event.container_event_type()),
-        (container.as_str(), ContainerDeletedEvent)
-    );
-    assert!(event.containers_statuses.is_empty());
+    let (_, deleted) = rest_of(&mut events, &container).await;
+    assert!(deleted.containers_statuses.is_empty());
 
     let stop = cri::StopPodSandboxRequest {
         pod_sandbox_id: sandbox.clone(),
@@ -164,6 +181,7 @@ async fn the_end_of_an_exec_is_no_event_and_a_kill_is_told_at_once() {
     let mut events = events(&client).await;
     let mut raw = raw_exits(&rig);
     let (mut raw_waits, mut shown_waits, mut waits) = (Vec::new(), Vec::new(), Vec::new());
+    let mut added = Vec::new();
     for turn in 0..20 {
         let container = pods::container(&format!("c{turn}"), "sleep 1000");
         let id = pods::run_container(&client, &sandbox, &config, container)
@@ -187,22 +205,137 @@ async fn the_end_of_an_exec_is_no_event_and_a_kill_is_told_at_once() {
         let pid = Pid::from_raw(pods::pid_of(&client, &id).await.unwrap());
         let killed = Instant::now();
         kill(pid, Signal::SIGKILL).unwrap();
-        let event = next(&mut events).await;
-        waits.push(killed.elapsed());
-        let (process, heard, shown) = raw.recv().await.unwrap();
+        let event = next_of(&mut events, &id).await;
+        let told = Instant::now();
+        let (process, heard) = raw.recv().await.unwrap();
         assert_eq!(process, id);
+        shown(&rig, &id).await;
+        shown_waits.push(killed.elapsed());
+        waits.push(told - killed);
         raw_waits.push(heard - killed);
-        shown_waits.push(shown - killed);
+        added.push(told.saturating_duration_since(heard));
+        assert_eq!(event.container_event_type(), ContainerStoppedEvent);
+        let end = own(&event).unwrap();
         assert_eq!(
-            (event.container_id.as_str(), event.container_event_type()),
-            (id.as_str(), ContainerStoppedEvent)
+            (end.state(), end.exit_code, end.reason.as_str()),
+            (ContainerState::ContainerExited, 137, "Error")
         );
-        assert_eq!(state_of(&event), Some(ContainerState::ContainerExited));
     }
-    let told = print_waits("CRI's event", waits);
-    print_waits("containerd's event", raw_waits);
-    print_waits("CRI shows the exit", shown_waits);
-    assert!(told < Duration::from_millis(500), "{told:?}");
+    print_waits("kill to containerd's event", raw_waits);
+    let told = print_waits("kill to CRI's event", waits);
+    print_waits("containerd's event to CRI's", added);
+    let shown = print_waits("kill to CRI showing it", shown_waits);
+    assert!(
+        told < shown,
+        "{told:?} and {shown:?}: the end is told at once"
+    );
+}
+
+#[tokio::test]
+async fn the_first_word_on_an_end_is_right_and_the_last_is_cris_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(rig) = Containerd::for_test(dir.path()).await else {
+        return;
+    };
+    let plugin = adapter(&rig, dir.path()).await;
+    let client = RuntimeServiceClient::new(plugin.channel.clone());
+    let config = pods::sandbox(&rig, "ends").unwrap();
+    let sandbox = pods::run_sandbox(&client, &config).await.unwrap();
+    // A neighbour that lives on is in every picture.
+    let neighbour = pods::container("neighbour", "sleep 1000");
+    pods::run_container(&client, &sandbox, &config, neighbour)
+        .await
+        .unwrap();
+    let mut events = events(&client).await;
+    for (name, script, code, reason) in [
+        ("done", "sleep 0.3", 0, "Completed"),
+        ("failed", "sleep 0.3; exit 7", 7, "Error"),
+        ("killed", "sleep 0.3; kill -9 $$", 137, "Error"),
+        ("quick", "exit 3", 3, "Error"),
+        ("greedy", "sleep 0.3; exec tail /dev/zero", 137, "OOMKilled"),
+    ] {
+        let mut container = pods::container(name, script);
+        let resources = cri::LinuxContainerResources {
+            memory_limit_in_bytes: 16 << 20,
+            ..Default::default()
+        };
+        container.linux = Some(cri::LinuxContainerConfig {
+            resources: Some(resources),
+            ..Default::default()
+        });
+        let id = pods::run_container(&client, &sandbox, &config, container)
+            .await
+            .unwrap();
+        for kind in [ContainerCreatedEvent, ContainerStartedEvent] {
+            let event = next_of(&mut events, &id).await;
+            assert_eq!(event.container_event_type(), kind, "{name}");
+        }
+        let event = next_of(&mut events, &id).await;
+        assert_eq!(event.container_event_type(), ContainerStoppedEvent);
+        let first = own(&event).unwrap().clone();
+        assert_eq!(
+            (first.state(), first.exit_code),
+            (ContainerState::ContainerExited, code),
+            "{name}"
+        );
+        let shown = shown(&rig, &id).await;
+        assert_eq!((shown.exit_code, shown.reason.as_str()), (code, reason));
+
+        let remove = cri::RemoveContainerRequest {
+            container_id: id.clone(),
+        };
+        client.clone().remove_container(remove).await.unwrap();
+        let (again, _) = rest_of(&mut events, &id).await;
+        println!("{name}: told {} times", 1 + again.len());
+        assert_eq!(again.last().unwrap_or(&first), &shown, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn twenty_pods_that_end_at_once_do_not_wait_for_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(rig) = Containerd::for_test(dir.path()).await else {
+        return;
+    };
+    let plugin = adapter(&rig, dir.path()).await;
+    let client = RuntimeServiceClient::new(plugin.channel.clone());
+    let mut events = events(&client).await;
+    let mut raw = raw_exits(&rig);
+    let mut pids = Vec::new();
+    for turn in 0..20 {
+        let config = pods::sandbox(&rig, &format!("burst-{turn}")).unwrap();
+        let sandbox = pods::run_sandbox(&client, &config).await.unwrap();
+        let container = pods::container("main", "sleep 1000");
+        let id = pods::run_container(&client, &sandbox, &config, container)
+            .await
+            .unwrap();
+        let started = async {
+            while next_of(&mut events, &id).await.container_event_type() != ContainerStartedEvent {}
+        };
+        started.await;
+        pids.push(pods::pid_of(&client, &id).await.unwrap());
+    }
+    let killed = Instant::now();
+    for pid in &pids {
+        kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap();
+    }
+    let mut told = BTreeMap::new();
+    while told.len() < pids.len() {
+        let event = next(&mut events).await;
+        assert_eq!(event.container_event_type(), ContainerStoppedEvent);
+        assert_eq!(state_of(&event), Some(ContainerState::ContainerExited));
+        told.entry(event.container_id).or_insert_with(Instant::now);
+    }
+    let (mut raw_waits, mut waits, mut added) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in &pids {
+        let (id, heard) = raw.recv().await.unwrap();
+        raw_waits.push(heard - killed);
+        waits.push(told[&id] - killed);
+        added.push(told[&id].saturating_duration_since(heard));
+    }
+    print_waits("burst: kill to containerd's event", raw_waits);
+    print_waits("burst: kill to CRI's event", waits);
+    print_waits("burst: containerd's event to CRI's", added);
 }
 
 /// Prints median and worst; returns the median.
@@ -210,15 +343,14 @@ fn print_waits(what: &str, mut waits: Vec<Duration>) -> Duration {
     waits.sort();
     let median = waits[waits.len() / 2];
     println!(
-        "kill to {what}: median {median:?}, worst {:?}",
+        "{what}: median {median:?}, worst {:?}",
         waits[waits.len() - 1]
     );
     median
 }
 
-/// When containerd itself tells of each container's end, and when its CRI part first shows it.
-fn raw_exits(rig: &Containerd) -> tokio::sync::mpsc::Receiver<(String, Instant, Instant)> {
-    let cri = rig.runtime();
+/// When containerd itself tells of each container's end.
+fn raw_exits(rig: &Containerd) -> tokio::sync::mpsc::Receiver<(String, Instant)> {
     let mut client = proto::containerd::events_client::EventsClient::new(rig.channel());
     let (exits, received) = tokio::sync::mpsc::channel(64);
     tokio::spawn(async move {
@@ -228,35 +360,35 @@ fn raw_exits(rig: &Containerd) -> tokio::sync::mpsc::Receiver<(String, Instant, 
             .await;
         let mut stream = subscribed.unwrap().into_inner();
         while let Ok(Some(envelope)) = stream.message().await {
+            let heard = Instant::now();
             let body = envelope.event.unwrap().value;
             let exit =
                 <proto::containerd::TaskExit as prost::Message>::decode(body.as_slice()).unwrap();
-            if exit.id != exit.container_id {
-                continue;
-            }
-            let heard = Instant::now();
-            let question = cri::ContainerStatusRequest {
-                container_id: exit.id.clone(),
-                verbose: false,
-            };
-            let shown = async || {
-                let answer = cri
-                    .clone()
-                    .container_status(question.clone())
-                    .await
-                    .unwrap()
-                    .into_inner();
-                answer.status.unwrap().state() == ContainerState::ContainerExited
-            };
-            while !shown().await {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            if exits.send((exit.id, heard, Instant::now())).await.is_err() {
+            if exit.id == exit.container_id && exits.send((exit.id, heard)).await.is_err() {
                 return;
             }
         }
     });
     received
+}
+
+/// Waits until CRI itself shows the container as exited, and returns what it shows.
+async fn shown(rig: &Containerd, id: &str) -> cri::ContainerStatus {
+    let mut client = rig.runtime();
+    let question = cri::ContainerStatusRequest {
+        container_id: id.to_owned(),
+        verbose: false,
+    };
+    let mut found = None;
+    wait_until(WITHIN, "CRI shows the exit", async || {
+        let answer = client.container_status(question.clone()).await;
+        found = answer.unwrap().into_inner().status;
+        let state = found.as_ref().map(cri::ContainerStatus::state);
+        state == Some(ContainerState::ContainerExited)
+    })
+    .await
+    .unwrap();
+    found.unwrap()
 }
 
 #[tokio::test]

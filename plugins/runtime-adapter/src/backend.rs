@@ -5,8 +5,8 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::cri::VersionRequest;
 use proto::cri::runtime_service_client::RuntimeServiceClient;
+use proto::cri::{VersionRequest, VersionResponse};
 use sdk::{Health, Status as HealthStatus};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -21,6 +21,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// How long a runtime that accepts connections may take to say who it is.
 const VERSION_WITHIN: Duration = Duration::from_secs(5);
+/// Room for a name and a version with any suffix, in a report that goes through many hands.
+const LONGEST_VERSION: usize = 128;
 /// How long Configure waits to learn whether the runtime is there.
 const FIRST_TRY_WITHIN: Duration = Duration::from_secs(1);
 
@@ -44,6 +46,8 @@ enum OpenError {
     Connect(#[from] ConnectError),
     #[error("it does not say its version")]
     Version(#[source] Status),
+    #[error("it accepts connections but has not said its version within {VERSION_WITHIN:?}")]
+    Silent,
 }
 
 /// The runtime; clones see the same one. The loop ends with the last clone.
@@ -164,26 +168,23 @@ type Opened = (
 
 async fn open(configuration: &Configuration) -> Result<Opened, OpenError> {
     let (connection, ended) = Connection::open(&configuration.socket).await?;
-    let mut question = Request::new(VersionRequest {
-        version: "v1".to_owned(),
-    });
-    question.set_timeout(VERSION_WITHIN);
-    // containerd answers everything with an error until its CRI part is up: its version is the sign of that.
-    let mut client = RuntimeServiceClient::new(connection.clone());
-    let answer = tokio::time::timeout(VERSION_WITHIN, client.version(question)).await;
-    let answer =
-        answer.map_err(|_| OpenError::Version(Status::deadline_exceeded("no answer in time")))?;
-    let version = answer.map_err(OpenError::Version)?.into_inner();
+    let version = match version(&connection).await {
+        Ok(version) => version,
+        Err(error) => {
+            // Whoever listens there may leave it open for ever.
+            ended.abort();
+            return Err(error);
+        }
+    };
     let quirks = quirks(
         configuration.flavour,
         &version.runtime_name,
         &version.runtime_version,
     );
+    let mut backend = format!("{} {}", version.runtime_name, version.runtime_version);
+    backend.truncate(backend.floor_char_boundary(LONGEST_VERSION));
     let attributes = BTreeMap::from([
-        (
-            "backend".to_owned(),
-            format!("{} {}", version.runtime_name, version.runtime_version),
-        ),
+        ("backend".to_owned(), backend),
         (
             "container-events".to_owned(),
             quirks.events.word().to_owned(),
@@ -191,6 +192,19 @@ async fn open(configuration: &Configuration) -> Result<Opened, OpenError> {
         ("endpoint".to_owned(), configuration.endpoint()),
     ]);
     Ok((Connected { connection, quirks }, ended, attributes))
+}
+
+async fn version(connection: &Connection) -> Result<VersionResponse, OpenError> {
+    let mut question = Request::new(VersionRequest {
+        version: "v1".to_owned(),
+    });
+    question.set_timeout(VERSION_WITHIN);
+    // containerd answers everything with an error until its CRI part is up: its version is the sign of that.
+    let mut client = RuntimeServiceClient::new(connection.clone());
+    match tokio::time::timeout(VERSION_WITHIN, client.version(question)).await {
+        Ok(answer) => Ok(answer.map_err(OpenError::Version)?.into_inner()),
+        Err(_) => Err(OpenError::Silent),
+    }
 }
 
 fn place(configuration: &Configuration) -> String {

@@ -1,6 +1,7 @@
 //! One HTTP/2 connection to the runtime's socket: raw requests go out, raw answers come back.
 
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::task::{Context, Poll};
 
@@ -31,6 +32,8 @@ pub(crate) struct Connection {
 pub(crate) enum ConnectError {
     #[error("cannot connect")]
     Socket(#[source] io::Error),
+    #[error("it is {found}, expected a socket")]
+    NoSocket { found: &'static str },
     #[error("no HTTP/2 there")]
     Http(#[source] hyper::Error),
 }
@@ -42,7 +45,7 @@ impl Connection {
     ) -> Result<(Self, JoinHandle<Result<(), hyper::Error>>), ConnectError> {
         let stream = UnixStream::connect(socket)
             .await
-            .map_err(ConnectError::Socket)?;
+            .map_err(|error| refused(socket, error))?;
         let mut builder = Builder::new(TokioExecutor::new());
         builder
             .initial_stream_window_size(WINDOW)
@@ -70,6 +73,25 @@ impl Connection {
         *request.version_mut() = Version::HTTP_2;
         self.sender.send_request(request).await
     }
+}
+
+/// The system says "connection refused" of anything that is no socket.
+fn refused(socket: &Path, error: io::Error) -> ConnectError {
+    let Ok(found) = socket.metadata().map(|metadata| metadata.file_type()) else {
+        return ConnectError::Socket(error);
+    };
+    let found = if found.is_socket() {
+        return ConnectError::Socket(error);
+    } else if found.is_dir() {
+        "a folder"
+    } else if found.is_file() {
+        "a regular file"
+    } else if found.is_fifo() {
+        "a FIFO"
+    } else {
+        "a device"
+    };
+    ConnectError::NoSocket { found }
 }
 
 /// For the generated clients, where the adapter itself asks.

@@ -25,6 +25,7 @@ async fn it_keeps_the_contract_of_runtimes() {
         logs,
         network: Network::Pod,
         events: Events::Reported,
+        cgroup_parent: String::new(),
     })
     .await
     .assert_kept();

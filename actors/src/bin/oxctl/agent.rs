@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty};
+pub(crate) use hyper::Method;
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
-pub(crate) use hyper::Method;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
@@ -42,7 +42,9 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) fn at(socket: &Path) -> Self {
-        Agent { socket: socket.to_owned() }
+        Agent {
+            socket: socket.to_owned(),
+        }
     }
 
     /// Asks, and takes the whole answer.
@@ -50,10 +52,15 @@ impl Agent {
         let asked = async {
             let answer = self.open(method, path).await?;
             let body = answer.into_body().collect().await;
-            body.map(http_body_util::Collected::to_bytes).map_err(|why| self.broke_off(why))
+            body.map(http_body_util::Collected::to_bytes)
+                .map_err(|why| self.broke_off(why))
         };
         let within = tokio::time::timeout(WITHIN, asked).await;
-        within.unwrap_or_else(|_| Err(Trouble::Deadline { socket: self.socket.clone() }))
+        within.unwrap_or_else(|_| {
+            Err(Trouble::Deadline {
+                socket: self.socket.clone(),
+            })
+        })
     }
 
     /// Asks for an answer that has no end.
@@ -67,21 +74,36 @@ impl Agent {
     }
 
     async fn open(&self, method: Method, path: &str) -> Result<Response<Incoming>, Trouble> {
-        let stream = UnixStream::connect(&self.socket).await.map_err(|why| self.no_access(why))?;
+        let stream = UnixStream::connect(&self.socket)
+            .await
+            .map_err(|why| self.no_access(why))?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|why| self.broke_off(why))?;
         // Its error is seen by whoever waits for the answer.
         tokio::spawn(async move { drop(connection.await) });
-        let request = Request::builder().method(method).uri(path).header("host", "oxlet");
-        let request = request.body(Empty::<Bytes>::new()).map_err(|error| Trouble::Refused {
-            sentence: format!("{path:?} cannot be asked for: {error}"),
-        })?;
-        let answer = sender.send_request(request).await.map_err(|why| self.broke_off(why))?;
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "oxlet");
+        let request = request
+            .body(Empty::<Bytes>::new())
+            .map_err(|error| Trouble::Refused {
+                sentence: format!("{path:?} cannot be asked for: {error}"),
+            })?;
+        let answer = sender
+            .send_request(request)
+            .await
+            .map_err(|why| self.broke_off(why))?;
         if answer.status().is_success() {
             return Ok(answer);
         }
         let status = answer.status();
-        let body = answer.into_body().collect().await.map_err(|why| self.broke_off(why))?.to_bytes();
+        let body = answer
+            .into_body()
+            .collect()
+            .await
+            .map_err(|why| self.broke_off(why))?
+            .to_bytes();
         let sentence = match serde_json::from_slice::<Refusal>(&body) {
             Ok(refusal) => refusal.error,
             Err(_) => format!("the agent answered {status}"),
@@ -91,14 +113,18 @@ impl Agent {
 
     fn no_access(&self, why: io::Error) -> Trouble {
         let socket = self.socket.clone();
-        match why.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Trouble::NotRunning { socket },
-            _ => Trouble::NoAccess { socket, why },
+        let nobody = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
+        match nobody.contains(&why.kind()) {
+            true => Trouble::NotRunning { socket },
+            false => Trouble::NoAccess { socket, why },
         }
     }
 
     fn broke_off(&self, why: hyper::Error) -> Trouble {
-        Trouble::BrokeOff { socket: self.socket.clone(), why }
+        Trouble::BrokeOff {
+            socket: self.socket.clone(),
+            why,
+        }
     }
 }
 
@@ -160,12 +186,25 @@ mod tests {
     async fn a_missing_agent_is_a_sentence() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("admin.sock");
-        let trouble = Agent::at(&socket).ask(Method::GET, "/tree").await.unwrap_err();
-        let expected = format!("no agent answers at {}: is oxlet running?", socket.display());
+        let trouble = Agent::at(&socket)
+            .ask(Method::GET, "/tree")
+            .await
+            .unwrap_err();
+        let expected = format!(
+            "no agent answers at {}: is oxlet running?",
+            socket.display()
+        );
         assert_eq!(trouble.to_string(), expected);
         drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
-        let trouble = Agent::at(&socket).ask(Method::GET, "/tree").await.unwrap_err();
-        assert_eq!(trouble.to_string(), expected, "a socket that a dead agent left");
+        let trouble = Agent::at(&socket)
+            .ask(Method::GET, "/tree")
+            .await
+            .unwrap_err();
+        assert_eq!(
+            trouble.to_string(),
+            expected,
+            "a socket that a dead agent left"
+        );
     }
 
     #[tokio::test]
@@ -175,7 +214,9 @@ mod tests {
         let listener = tokio::net::UnixListener::bind(&socket).unwrap();
         let garbage = async {
             let (mut stream, _) = listener.accept().await.unwrap();
-            tokio::io::AsyncWriteExt::write_all(&mut stream, b"\0\xff\r\n\r\n").await.unwrap();
+            tokio::io::AsyncWriteExt::write_all(&mut stream, b"\0\xff\r\n\r\n")
+                .await
+                .unwrap();
         };
         let agent = Agent::at(&socket);
         let (trouble, ()) = tokio::join!(agent.ask(Method::GET, "/tree"), garbage);

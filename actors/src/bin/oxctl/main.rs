@@ -17,7 +17,12 @@ use crate::agent::{Agent, Method, Trouble};
 #[command(name = "oxctl", version)]
 struct Arguments {
     /// The agent's admin socket
-    #[arg(long, global = true, value_name = "PATH", default_value = "/run/oxlet/admin.sock")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        default_value = "/run/oxlet/admin.sock"
+    )]
     socket: PathBuf,
     /// A table for people, or JSON for programs
     #[arg(short, long, global = true, value_enum, default_value_t = Output::Table)]
@@ -81,7 +86,9 @@ enum Fault {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     let done = match runtime {
         Ok(runtime) => runtime.block_on(run(&arguments)),
         Err(error) => Err(Trouble::Output(error)),
@@ -89,7 +96,9 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever reads us has read enough.
-        Err(Trouble::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(Trouble::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
         Err(trouble) => {
             drop(writeln!(io::stderr(), "oxctl: {trouble}"));
             ExitCode::FAILURE
@@ -108,9 +117,10 @@ async fn run(arguments: &Arguments) -> Result<(), Trouble> {
         Command::Pods => (Method::GET, "/pods".to_owned()),
         Command::Version => (Method::GET, "/version".to_owned()),
         Command::Why { pod } => (Method::GET, format!("/why/{}", agent::encoded(pod))),
-        Command::Plugin(PluginCommand::Restart { name }) => {
-            (Method::POST, format!("/plugins/{}/restart", agent::encoded(name)))
-        }
+        Command::Plugin(PluginCommand::Restart { name }) => (
+            Method::POST,
+            format!("/plugins/{}/restart", agent::encoded(name)),
+        ),
         Command::Plugin(PluginCommand::Swap { kind, name }) => {
             let (kind, name) = (agent::encoded(kind), agent::encoded(name));
             (Method::POST, format!("/plugins/{kind}/swap?to={name}"))
@@ -120,7 +130,10 @@ async fn run(arguments: &Arguments) -> Result<(), Trouble> {
                 Fault::Panic => "panic",
                 Fault::Hang => "hang",
             };
-            (Method::POST, format!("/faults?fault={fault}&path={}", agent::encoded(path)))
+            (
+                Method::POST,
+                format!("/faults?fault={fault}&path={}", agent::encoded(path)),
+            )
         }
     };
     let answer = agent.ask(method, &path).await?;
@@ -128,7 +141,9 @@ async fn run(arguments: &Arguments) -> Result<(), Trouble> {
         Output::Json => show::json(&answer)?,
         Output::Table => shown(&arguments.command, &answer)?,
     };
-    io::stdout().write_all(text.as_bytes()).map_err(Trouble::Output)
+    io::stdout()
+        .write_all(text.as_bytes())
+        .map_err(Trouble::Output)
 }
 
 fn shown(command: &Command, answer: &[u8]) -> Result<String, Trouble> {

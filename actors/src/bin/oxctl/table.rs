@@ -51,7 +51,11 @@ impl Table {
 fn one_line(cell: &str) -> String {
     match cell.trim() {
         "" => "-".to_owned(),
-        _ => cell.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
+        _ => cell
+            .trim_end()
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect(),
     }
 }
 
@@ -68,7 +72,10 @@ mod tests {
         let mut table = Table::new(&["NAME", "STATE"]);
         table.row(cells(&["ünicode-name", "ready"]));
         table.row(cells(&["b", ""]));
-        assert_eq!(table.take(), "NAME           STATE\nünicode-name   ready\nb              -\n");
+        assert_eq!(
+            table.take(),
+            "NAME           STATE\nünicode-name   ready\nb              -\n"
+        );
     }
 
     #[test]

@@ -100,7 +100,8 @@ impl Actor for Admin {
 
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         let listener = listen::unix(&self.path).await?;
-        let (server, traffic, address) = (self.server.clone(), self.traffic.clone(), self.address());
+        let (server, traffic, address) =
+            (self.server.clone(), self.traffic.clone(), self.address());
         ctx.run(async move {
             let source = serve(listener, server, traffic, LIMITS).await;
             Msg::Deaf(Deaf { address, source })
@@ -161,7 +162,10 @@ impl Server {
             Route::Pods => Ok(json(StatusCode::OK, &views::pods(peers).await?)),
             Route::Events => Ok(json(StatusCode::OK, &views::events(&peers.events).await?)),
             Route::EventsToCome => views::events_to_come(&peers.events).await,
-            Route::Why { pod } => Ok(json(StatusCode::OK, &views::why(&peers.directory, pod).await?)),
+            Route::Why { pod } => Ok(json(
+                StatusCode::OK,
+                &views::why(&peers.directory, pod).await?,
+            )),
             Route::Restart { plugin } => orders::restart(&peers.plugins, &plugin).await,
             Route::Swap { plugin, to } => orders::swap(&peers.plugins, &plugin, &to).await,
             Route::Fault { path, fault } => orders::fault(peers, &path, fault),
@@ -173,7 +177,9 @@ impl From<Refusal> for Answer {
     fn from(refused: Refusal) -> Answer {
         let mut answer = refusal(refused.status(), &sentence(&refused));
         if let Refusal::Method { expected } = refused {
-            answer.headers_mut().insert(ALLOW, HeaderValue::from_static(expected));
+            answer
+                .headers_mut()
+                .insert(ALLOW, HeaderValue::from_static(expected));
         }
         answer
     }

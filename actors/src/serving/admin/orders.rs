@@ -16,48 +16,92 @@ const PLUGIN_WITHIN: Duration = Duration::from_secs(60);
 
 pub(super) async fn restart(plugins: &Plugins, name: &str) -> Result<Answer, Refusal> {
     let (name, host) = plugins.host(name)?;
-    done(name, host.ask(PLUGIN_WITHIN, |reply| Msg::Restart { reply }).await)
+    done(
+        name,
+        host.ask(PLUGIN_WITHIN, |reply| Msg::Restart { reply })
+            .await,
+    )
 }
 
 pub(super) async fn swap(plugins: &Plugins, name: &str, to: &str) -> Result<Answer, Refusal> {
     let (name, host) = plugins.host(name)?;
     let choice = plugins.choices.get(to).filter(|choice| choice.name == name);
-    let declaration = choice.cloned().map(Box::new).ok_or_else(|| Refusal::NoSuchPlugin {
-        name: to.to_owned(),
-        expected: plugins.choices_of(name),
-    })?;
-    done(name, host.ask(PLUGIN_WITHIN, |reply| Msg::Swap { declaration, reply }).await)
+    let declaration = choice
+        .cloned()
+        .map(Box::new)
+        .ok_or_else(|| Refusal::NoSuchPlugin {
+            name: to.to_owned(),
+            expected: plugins.choices_of(name),
+        })?;
+    done(
+        name,
+        host.ask(PLUGIN_WITHIN, |reply| Msg::Swap { declaration, reply })
+            .await,
+    )
 }
 
 fn done(name: &str, answer: Result<Result<u64, HostError>, AskError>) -> Result<Answer, Refusal> {
-    let generation = answer.map_err(|source| Refusal::Silent { who: "the plugin's host", source })??;
-    Ok(json(StatusCode::OK, &json!({ "plugin": name, "generation": generation })))
+    let generation = answer.map_err(|source| Refusal::Silent {
+        who: "the plugin's host",
+        source,
+    })??;
+    Ok(json(
+        StatusCode::OK,
+        &json!({ "plugin": name, "generation": generation }),
+    ))
 }
 
 pub(super) fn fault(peers: &AdminPeers, path: &str, fault: Fault) -> Result<Answer, Refusal> {
     if peers.faults == FaultInjection::Forbidden {
-        return Err(Refusal::NoFaults { variable: FaultInjection::VARIABLE });
+        return Err(Refusal::NoFaults {
+            variable: FaultInjection::VARIABLE,
+        });
     }
     peers.root.inject(path, fault)?;
     tracing::warn!("{fault:?} injected into {path} by the operator");
-    Ok(json(StatusCode::OK, &json!({ "path": path, "fault": fault })))
+    Ok(json(
+        StatusCode::OK,
+        &json!({ "path": path, "fault": fault }),
+    ))
 }
 
 impl Plugins {
     /// By the host's name, or by its kind if only one host has plugins of that kind to choose from.
     fn host(&self, wanted: &str) -> Result<(&str, &Addr<Msg>), Refusal> {
         let of_kind = |choice: &&Declaration| choice.kind.to_string() == wanted;
-        let by_kind = || self.choices.values().find(of_kind).map(|choice| choice.name.as_str());
-        let name = if self.hosts.contains_key(wanted) { Some(wanted) } else { by_kind() };
+        let by_kind = || {
+            self.choices
+                .values()
+                .find(of_kind)
+                .map(|choice| choice.name.as_str())
+        };
+        let name = if self.hosts.contains_key(wanted) {
+            Some(wanted)
+        } else {
+            by_kind()
+        };
         let found = name.and_then(|name| self.hosts.get_key_value(name));
-        found.map(|(name, host)| (name.as_str(), host)).ok_or_else(|| Refusal::NoSuchPlugin {
-            name: wanted.to_owned(),
-            expected: self.hosts.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
-        })
+        found
+            .map(|(name, host)| (name.as_str(), host))
+            .ok_or_else(|| Refusal::NoSuchPlugin {
+                name: wanted.to_owned(),
+                expected: self
+                    .hosts
+                    .keys()
+                    .map(String::as_str)
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            })
     }
 
     fn choices_of(&self, host: &str) -> String {
-        let choices = self.choices.iter().filter(|(_, choice)| choice.name == host);
-        choices.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
+        let choices = self
+            .choices
+            .iter()
+            .filter(|(_, choice)| choice.name == host);
+        choices
+            .map(|(name, _)| name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 }

@@ -35,12 +35,18 @@ pub(super) enum Route {
 /// Why a question or order has no answer but a sentence.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("there is nothing at {path}, expected one of /tree, /plugins, /pods, /events, /why/POD, /faults, /version")]
+    #[error(
+        "there is nothing at {path}, expected one of /tree, /plugins, /pods, /events, /why/POD, /faults, /version"
+    )]
     Path { path: String },
     #[error("expected {expected} for this path")]
     Method { expected: &'static str },
     #[error("query parameter {name}: found {found:?}, expected {expected}")]
-    Parameter { name: &'static str, found: String, expected: &'static str },
+    Parameter {
+        name: &'static str,
+        found: String,
+        expected: &'static str,
+    },
     #[error("there is no plugin {name}, expected one of {expected}")]
     NoSuchPlugin { name: String, expected: String },
     #[error("there is no pod {pod} on this node")]
@@ -58,14 +64,17 @@ pub(super) enum Refusal {
 impl Refusal {
     pub(super) fn status(&self) -> StatusCode {
         match self {
-            Refusal::Path { .. } | Refusal::NoSuchPlugin { .. } | Refusal::NoSuchPod { .. } | Refusal::NoSuchActor(_) => {
-                StatusCode::NOT_FOUND
-            }
+            Refusal::Path { .. }
+            | Refusal::NoSuchPlugin { .. }
+            | Refusal::NoSuchPod { .. }
+            | Refusal::NoSuchActor(_) => StatusCode::NOT_FOUND,
             Refusal::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::Parameter { .. } => StatusCode::BAD_REQUEST,
             Refusal::NoFaults { .. } => StatusCode::FORBIDDEN,
             Refusal::Plugin(HostError::Busy { .. }) => StatusCode::CONFLICT,
-            Refusal::Plugin(HostError::Other { .. } | HostError::Declaration(_)) => StatusCode::BAD_REQUEST,
+            Refusal::Plugin(HostError::Other { .. } | HostError::Declaration(_)) => {
+                StatusCode::BAD_REQUEST
+            }
             Refusal::Plugin(HostError::NotReady { .. }) => StatusCode::BAD_GATEWAY,
             Refusal::Silent { .. } => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -86,23 +95,39 @@ impl Route {
                 true => Route::EventsToCome,
                 false => Route::Events,
             },
-            ["why", pod] => Route::Why { pod: (*pod).to_owned() },
-            ["why", namespace, name] => Route::Why { pod: format!("{namespace}/{name}") },
+            ["why", pod] => Route::Why {
+                pod: (*pod).to_owned(),
+            },
+            ["why", namespace, name] => Route::Why {
+                pod: format!("{namespace}/{name}"),
+            },
             ["plugins", plugin, "restart"] => {
                 expect(request, &Method::POST)?;
-                Route::Restart { plugin: (*plugin).to_owned() }
+                Route::Restart {
+                    plugin: (*plugin).to_owned(),
+                }
             }
             ["plugins", plugin, "swap"] => {
                 expect(request, &Method::POST)?;
                 let to = needed(request, "to", "the name of a declared plugin")?;
-                Route::Swap { plugin: (*plugin).to_owned(), to }
+                Route::Swap {
+                    plugin: (*plugin).to_owned(),
+                    to,
+                }
             }
             ["faults"] => {
                 expect(request, &Method::POST)?;
                 let path = needed(request, "path", "an actor's path, as /tree shows it")?;
-                Route::Fault { path, fault: fault(request)? }
+                Route::Fault {
+                    path,
+                    fault: fault(request)?,
+                }
             }
-            _ => return Err(Refusal::Path { path: path.to_owned() }),
+            _ => {
+                return Err(Refusal::Path {
+                    path: path.to_owned(),
+                });
+            }
         };
         expect(request, route.method())?;
         Ok(route)
@@ -130,10 +155,18 @@ fn expect(request: &Request<Incoming>, method: &Method) -> Result<(), Refusal> {
     }
 }
 
-fn needed(request: &Request<Incoming>, name: &'static str, expected: &'static str) -> Result<String, Refusal> {
+fn needed(
+    request: &Request<Incoming>,
+    name: &'static str,
+    expected: &'static str,
+) -> Result<String, Refusal> {
     let found = query(request, name).next().unwrap_or_default();
     match found.is_empty() {
-        true => Err(Refusal::Parameter { name, found, expected }),
+        true => Err(Refusal::Parameter {
+            name,
+            found,
+            expected,
+        }),
         false => Ok(found),
     }
 }
@@ -156,6 +189,10 @@ fn fault(request: &Request<Incoming>) -> Result<Fault, Refusal> {
     match found.as_str() {
         "panic" => Ok(Fault::Panic),
         "hang" => Ok(Fault::Hang),
-        _ => Err(Refusal::Parameter { name: "fault", found, expected: EXPECTED }),
+        _ => Err(Refusal::Parameter {
+            name: "fault",
+            found,
+            expected: EXPECTED,
+        }),
     }
 }

@@ -33,19 +33,46 @@ impl Rig {
         root.spawn(ChildSpec::permanent("events"), port, Events::default);
         let directory = directory_of(vec![pod("a"), pod("b")]);
         let (host, orders) = inbox(8);
-        let declared = |path: &str| Declaration::new("runtime", Kind::Runtime, Start::External { endpoint: path.into() });
+        let declared = |path: &str| {
+            Declaration::new(
+                "runtime",
+                Kind::Runtime,
+                Start::External {
+                    endpoint: path.into(),
+                },
+            )
+        };
         let plugins = Plugins {
             group: root.supervisor("plugins", Strategy::OneForOne, Intensity::UNLIMITED),
             hosts: [("runtime".to_owned(), host)].into(),
-            choices: [("containerd".to_owned(), declared("/c")), ("fake".to_owned(), declared("/f"))].into(),
+            choices: [
+                ("containerd".to_owned(), declared("/c")),
+                ("fake".to_owned(), declared("/f")),
+            ]
+            .into(),
         };
         let statuses = statuses_of(&root, "a", &directory).await;
         let recorder = Recorder::new(events.clone());
-        let peers = AdminPeers { root: root.clone(), plugins, directory, statuses, events, faults };
-        let rig = Rig { folder, root, recorder, host: orders };
+        let peers = AdminPeers {
+            root: root.clone(),
+            plugins,
+            directory,
+            statuses,
+            events,
+            faults,
+        };
+        let rig = Rig {
+            folder,
+            root,
+            recorder,
+            host: orders,
+        };
         let (_, port) = mailbox(MAILBOX);
         let path = rig.socket();
-        rig.root.spawn(ChildSpec::permanent("admin"), port, move || Admin::new(path.clone(), peers.clone()));
+        rig.root
+            .spawn(ChildSpec::permanent("admin"), port, move || {
+                Admin::new(path.clone(), peers.clone())
+            });
         // Answers after the start.
         rig.root.tree().await;
         rig
@@ -60,17 +87,29 @@ impl Rig {
     }
 
     fn record(&self, message: &str) {
-        self.recorder.record(Timestamp::UNIX_EPOCH, Type::Normal, Object::default(), "Tested", message.into());
+        self.recorder.record(
+            Timestamp::UNIX_EPOCH,
+            Type::Normal,
+            Object::default(),
+            "Tested",
+            message.into(),
+        );
     }
 }
 
 async fn ask(socket: &Path, line: &str) -> (u16, Value) {
     let mut stream = UnixStream::connect(socket).await.unwrap();
-    stream.write_all(format!("{line} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
+    stream
+        .write_all(format!("{line} HTTP/1.0\r\n\r\n").as_bytes())
+        .await
+        .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head[9..12].parse().unwrap(), serde_json::from_str(body).unwrap())
+    (
+        head[9..12].parse().unwrap(),
+        serde_json::from_str(body).unwrap(),
+    )
 }
 
 fn rig(faults: FaultInjection, test: impl AsyncFnOnce(Rig)) {
@@ -93,14 +132,20 @@ fn every_question_has_an_answer() {
     rig(FaultInjection::Forbidden, async |rig| {
         rig.record("one");
         let (status, version) = rig.ask("GET /version").await;
-        assert_eq!((status, &version["version"]), (200, &env!("CARGO_PKG_VERSION").into()));
+        assert_eq!(
+            (status, &version["version"]),
+            (200, &env!("CARGO_PKG_VERSION").into())
+        );
         let (_, tree) = rig.ask("GET /tree").await;
         let tree: kernel::Node = serde_json::from_value(tree).unwrap();
         assert!(tree.find("test/admin").is_some() && tree.find("test/plugins").is_some());
         assert_eq!(rig.ask("GET /plugins").await, (200, json!([])));
         let (_, pods) = rig.ask("GET /pods").await;
         let pods: Vec<PodRow> = serde_json::from_value(pods).unwrap();
-        let shown: Vec<_> = pods.iter().map(|row| (row.name.as_str(), row.phase.as_str(), row.containers)).collect();
+        let shown: Vec<_> = pods
+            .iter()
+            .map(|row| (row.name.as_str(), row.phase.as_str(), row.containers))
+            .collect();
         assert_eq!(shown, [("a", "Running", 1), ("b", "Pending", 1)]);
         let (_, events) = rig.ask("GET /events").await;
         assert_eq!(events[0]["message"], "one");
@@ -111,22 +156,61 @@ fn every_question_has_an_answer() {
 fn refusals_are_sentences_with_the_right_code() {
     rig(FaultInjection::Forbidden, async |rig| {
         let cases = [
-            ("GET /nothing", 404, "there is nothing at /nothing, expected one of /tree"),
+            (
+                "GET /nothing",
+                404,
+                "there is nothing at /nothing, expected one of /tree",
+            ),
             ("GET /", 404, "there is nothing at /"),
             ("POST /tree", 405, "expected GET for this path"),
-            ("GET /plugins/runtime/restart", 405, "expected POST for this path"),
-            ("GET /events?follow=maybe", 400, "query parameter follow: found \"maybe\", expected true or false"),
-            ("GET /why/nobody", 404, "there is no pod nobody on this node"),
-            ("GET /why/default/no%62ody", 404, "there is no pod default/nobody on this node"),
-            ("POST /plugins/nope/restart", 404, "there is no plugin nope, expected one of runtime"),
-            ("POST /plugins/runtime/swap", 400, "query parameter to: found \"\", expected the name of a declared plugin"),
-            ("POST /plugins/runtime/swap?to=nope", 404, "there is no plugin nope, expected one of containerd, fake"),
-            ("POST /faults?path=test/events&fault=panic", 403, "started with OXLET_FAULT_INJECTION=1"),
+            (
+                "GET /plugins/runtime/restart",
+                405,
+                "expected POST for this path",
+            ),
+            (
+                "GET /events?follow=maybe",
+                400,
+                "query parameter follow: found \"maybe\", expected true or false",
+            ),
+            (
+                "GET /why/nobody",
+                404,
+                "there is no pod nobody on this node",
+            ),
+            (
+                "GET /why/default/no%62ody",
+                404,
+                "there is no pod default/nobody on this node",
+            ),
+            (
+                "POST /plugins/nope/restart",
+                404,
+                "there is no plugin nope, expected one of runtime",
+            ),
+            (
+                "POST /plugins/runtime/swap",
+                400,
+                "query parameter to: found \"\", expected the name of a declared plugin",
+            ),
+            (
+                "POST /plugins/runtime/swap?to=nope",
+                404,
+                "there is no plugin nope, expected one of containerd, fake",
+            ),
+            (
+                "POST /faults?path=test/events&fault=panic",
+                403,
+                "started with OXLET_FAULT_INJECTION=1",
+            ),
         ];
         for (line, status, words) in cases {
             let (found, body) = rig.ask(line).await;
             let sentence = body["error"].as_str().unwrap_or_default();
-            assert!(found == status && sentence.contains(words), "{line}: {found} {body}");
+            assert!(
+                found == status && sentence.contains(words),
+                "{line}: {found} {body}"
+            );
         }
     });
 }
@@ -143,8 +227,16 @@ fn restart_and_swap_are_handed_to_the_host() {
             }
             match rig.host.next(soon).await {
                 Some(plugin::Msg::Swap { declaration, reply }) => {
-                    assert_eq!(declaration.start, Start::External { endpoint: "/f".into() });
-                    reply.send(Err(plugin::HostError::NotReady { plugin: "runtime".into(), why: "it is a test".into() }));
+                    assert_eq!(
+                        declaration.start,
+                        Start::External {
+                            endpoint: "/f".into()
+                        }
+                    );
+                    reply.send(Err(plugin::HostError::NotReady {
+                        plugin: "runtime".into(),
+                        why: "it is a test".into(),
+                    }));
                 }
                 other => panic!("{other:?}"),
             }
@@ -154,7 +246,13 @@ fn restart_and_swap_are_handed_to_the_host() {
             assert_eq!(done, (200, json!({ "plugin": "runtime", "generation": 7 })));
             let (status, refused) = ask(&socket, "POST /plugins/runtime/swap?to=fake").await;
             assert_eq!(status, 502);
-            assert!(refused["error"].as_str().unwrap().contains("did not get ready: it is a test"), "{refused}");
+            assert!(
+                refused["error"]
+                    .as_str()
+                    .unwrap()
+                    .contains("did not get ready: it is a test"),
+                "{refused}"
+            );
         };
         tokio::join!(host, operator);
     });
@@ -165,34 +263,59 @@ fn events_are_followed_as_lines_until_the_asker_leaves() {
     rig(FaultInjection::Forbidden, async |rig| {
         rig.record("before");
         let mut stream = UnixStream::connect(rig.socket()).await.unwrap();
-        stream.write_all(b"GET /events?follow=true HTTP/1.0\r\n\r\n").await.unwrap();
+        stream
+            .write_all(b"GET /events?follow=true HTTP/1.0\r\n\r\n")
+            .await
+            .unwrap();
         let mut lines = BufReader::new(stream).lines();
         while !lines.next_line().await.unwrap().unwrap().is_empty() {}
         for message in ["one", "two"] {
             rig.record(message);
-            let event: Value = serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap();
+            let event: Value =
+                serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap();
             assert_eq!(event["message"], message);
         }
-        assert_eq!(rig.ask("GET /version").await.0, 200, "others are answered meanwhile");
+        assert_eq!(
+            rig.ask("GET /version").await.0,
+            200,
+            "others are answered meanwhile"
+        );
     });
 }
 
 #[test]
 fn faults_reach_the_actor_where_they_are_allowed() {
     rig(FaultInjection::Allowed, async |rig| {
-        assert_eq!(rig.ask("POST /faults?path=test/nobody&fault=panic").await.0, 404);
-        assert_eq!(rig.ask("POST /faults?path=test/events&fault=explode").await.0, 400);
-        assert_eq!(rig.ask("POST /faults?path=test/events&fault=panic").await.0, 200);
+        assert_eq!(
+            rig.ask("POST /faults?path=test/nobody&fault=panic").await.0,
+            404
+        );
+        assert_eq!(
+            rig.ask("POST /faults?path=test/events&fault=explode")
+                .await
+                .0,
+            400
+        );
+        assert_eq!(
+            rig.ask("POST /faults?path=test/events&fault=panic").await.0,
+            200
+        );
         rig.record("the message that finds it broken, or its successor");
         assert_eq!(rig.ask("GET /events").await.0, 200);
-        assert_eq!(rig.root.tree().await.find("test/events").unwrap().restarts, 1);
+        assert_eq!(
+            rig.root.tree().await.find("test/events").unwrap().restarts,
+            1
+        );
     });
 }
 
 #[test]
 fn broken_admin_server_gets_its_own_socket_back() {
     rig(FaultInjection::Allowed, async |rig| {
-        assert_eq!(rig.ask("POST /faults?path=test/admin&fault=panic").await.0, 200);
+        assert_eq!(
+            rig.ask("POST /faults?path=test/admin&fault=panic").await.0,
+            200
+        );
         // Its next message is the question for its snapshot.
         rig.root.tree().await;
         rig.root.tree().await;
@@ -219,7 +342,10 @@ fn socket_of_a_dead_agent_is_replaced_and_anything_else_is_left_alone() {
         symlink(&file, folder.path().join("link")).unwrap();
         for name in ["file", "link"] {
             let error = binds(&folder.path().join(name)).await.unwrap_err();
-            assert!(sentence(&error).contains("expected a socket or nothing"), "{error}");
+            assert!(
+                sentence(&error).contains("expected a socket or nothing"),
+                "{error}"
+            );
         }
         assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
     });

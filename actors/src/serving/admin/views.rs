@@ -15,11 +15,11 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::route::Refusal;
 use super::{AdminPeers, Plugins};
+use crate::directory;
 use crate::events::{self, Event};
 use crate::serving::http::{Answer, streamed};
 use crate::serving::read_only::known;
 use crate::worker::{self, Explanation};
-use crate::directory;
 
 const ASK_WITHIN: Duration = Duration::from_secs(5);
 /// A worker that is busy for longer is shown without its stage.
@@ -65,18 +65,25 @@ pub struct PodRow {
 pub(super) async fn plugins(plugins: &Plugins) -> Vec<Value> {
     let tree = plugins.group.tree().await;
     // A host that does not show itself is at least named.
-    let shown = tree.children.into_iter().map(|child| match child.snapshot {
-        Value::Null => json!({ "name": child.id, "state": child.state, "reason": "its host does not answer" }),
-        snapshot => snapshot,
+    let shown = tree.children.into_iter().map(|child| match child.snapshot.is_null() {
+        true => json!({ "name": child.id, "state": child.state, "reason": "its host does not answer" }),
+        false => child.snapshot,
     });
     shown.collect()
 }
 
 pub(super) async fn pods(peers: &AdminPeers) -> Result<Vec<PodRow>, Refusal> {
-    let silent = |source| Refusal::Silent { who: "the pod directory or the status keeper", source };
-    let (pods, statuses) = known(&peers.directory, &peers.statuses).await.map_err(silent)?;
+    let silent = |source| Refusal::Silent {
+        who: "the pod directory or the status keeper",
+        source,
+    };
+    let (pods, statuses) = known(&peers.directory, &peers.statuses)
+        .await
+        .map_err(silent)?;
     let rows = stream::iter(pods).map(|pod| {
-        let status = statuses.get(&pod.uid()).map(|status| PodStatus::clone(status));
+        let status = statuses
+            .get(&pod.uid())
+            .map(|status| PodStatus::clone(status));
         async move {
             let why = explanation(&peers.directory, pod.uid().to_string(), WORKER_WITHIN).await;
             let stage = why.ok().flatten().map(|why| why.stage);
@@ -89,10 +96,20 @@ pub(super) async fn pods(peers: &AdminPeers) -> Result<Vec<PodRow>, Refusal> {
 
 fn row(pod: &Pod, status: &PodStatus, stage: String) -> PodRow {
     let apps: &[ContainerStatus] = status.container_statuses.as_deref().unwrap_or_default();
-    let inits: &[ContainerStatus] = status.init_container_statuses.as_deref().unwrap_or_default();
+    let inits: &[ContainerStatus] = status
+        .init_container_statuses
+        .as_deref()
+        .unwrap_or_default();
     let phase = status.phase.clone().unwrap_or_else(|| "Unknown".to_owned());
-    let waiting = inits.iter().chain(apps).find_map(|container| container.state.as_ref()?.waiting.as_ref()?.reason.clone());
-    let telling = status.reason.clone().or(waiting).filter(|reason| !reason.is_empty());
+    let waiting = inits
+        .iter()
+        .chain(apps)
+        .find_map(|container| container.state.as_ref()?.waiting.as_ref()?.reason.clone());
+    let telling = status
+        .reason
+        .clone()
+        .or(waiting)
+        .filter(|reason| !reason.is_empty());
     PodRow {
         namespace: pod.namespace().to_owned(),
         name: pod.name().to_owned(),
@@ -101,16 +118,28 @@ fn row(pod: &Pod, status: &PodStatus, stage: String) -> PodRow {
         phase,
         ready: apps.iter().filter(|container| container.ready).count(),
         containers: pod.app_containers().len(),
-        restarts: inits.iter().chain(apps).map(|container| container.restart_count).sum(),
+        restarts: inits
+            .iter()
+            .chain(apps)
+            .map(|container| container.restart_count)
+            .sum(),
         started: status.start_time.as_ref().map(|time| time.0),
         ip: status.pod_ip.clone().unwrap_or_default(),
         stage,
     }
 }
 
-pub(super) async fn why(directory: &Addr<directory::Msg>, pod: String) -> Result<Explanation, Refusal> {
-    let silent = |source| Refusal::Silent { who: "the pod's worker", source };
-    let found = explanation(directory, pod.clone(), ASK_WITHIN).await.map_err(silent)?;
+pub(super) async fn why(
+    directory: &Addr<directory::Msg>,
+    pod: String,
+) -> Result<Explanation, Refusal> {
+    let silent = |source| Refusal::Silent {
+        who: "the pod's worker",
+        source,
+    };
+    let found = explanation(directory, pod.clone(), ASK_WITHIN)
+        .await
+        .map_err(silent)?;
     found.ok_or(Refusal::NoSuchPod { pod })
 }
 
@@ -119,8 +148,12 @@ async fn explanation(
     pod: String,
     within: Duration,
 ) -> Result<Option<Explanation>, AskError> {
-    let worker = directory.ask(within, |reply| directory::Msg::Worker { pod, reply }).await?;
-    let Some(worker) = worker else { return Ok(None) };
+    let worker = directory
+        .ask(within, |reply| directory::Msg::Worker { pod, reply })
+        .await?;
+    let Some(worker) = worker else {
+        return Ok(None);
+    };
     match worker.ask(within, |reply| worker::Msg::Why { reply }).await {
         Ok(why) => Ok(Some(why)),
         // Its pod ended meanwhile.
@@ -130,15 +163,29 @@ async fn explanation(
 }
 
 pub(super) async fn events(events: &Addr<events::Msg>) -> Result<Vec<Event>, Refusal> {
-    let silent = |source| Refusal::Silent { who: "the event recorder", source };
-    events.ask(ASK_WITHIN, |reply| events::Msg::List { reply }).await.map_err(silent)
+    let silent = |source| Refusal::Silent {
+        who: "the event recorder",
+        source,
+    };
+    events
+        .ask(ASK_WITHIN, |reply| events::Msg::List { reply })
+        .await
+        .map_err(silent)
 }
 
 /// The events to come, a JSON line each; what a slow asker missed is counted in a line `{"missed": N}`.
 pub(super) async fn events_to_come(events: &Addr<events::Msg>) -> Result<Answer, Refusal> {
-    let silent = |source| Refusal::Silent { who: "the event recorder", source };
-    let receiver = events.ask(ASK_WITHIN, |reply| events::Msg::Follow { reply }).await.map_err(silent)?;
-    let lines = stream::unfold(receiver, |mut receiver| async move { Some((line(&mut receiver).await?, receiver)) });
+    let silent = |source| Refusal::Silent {
+        who: "the event recorder",
+        source,
+    };
+    let receiver = events
+        .ask(ASK_WITHIN, |reply| events::Msg::Follow { reply })
+        .await
+        .map_err(silent)?;
+    let lines = stream::unfold(receiver, |mut receiver| async move {
+        Some((line(&mut receiver).await?, receiver))
+    });
     Ok(streamed(lines))
 }
 

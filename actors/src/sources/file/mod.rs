@@ -10,6 +10,7 @@
 //! Upstream: pkg/kubelet/config/{file,file_linux}.go (1.36). A missing path is an empty set, as there;
 //! one that cannot be read changes nothing, as there.
 
+mod held;
 mod scan;
 #[cfg(test)]
 mod tests;
@@ -18,14 +19,15 @@ mod watch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Addr, Context, Exit, TaskId};
 use serde::Serialize;
 
+use self::held::Held;
 pub use self::scan::Place;
-use self::scan::{Look, SETTLED_AFTER, Scan, Scanner, Stamp, cleaned};
+use self::scan::{Look, SETTLED_AFTER, Scan, Scanner, cleaned};
 pub use self::watch::WatchEnded;
 use self::watch::watch;
 use crate::directory::{self, Source};
@@ -63,7 +65,11 @@ pub enum Msg {
     /// Reads what changed before the watch stood.
     Watching(Place),
     /// Relies on the period, and tries to watch again.
-    Unwatched(WatchEnded),
+    Unwatched {
+        /// Which watch, counted from the first.
+        watch: u64,
+        ended: WatchEnded,
+    },
 }
 
 /// What came of a reading.
@@ -103,23 +109,10 @@ pub struct Files {
     settling: bool,
     watching: Option<Place>,
     watch: Option<TaskId>,
+    watches: u64,
     watch_pause: Duration,
     readings: u64,
     sets_told: u64,
-}
-
-/// What was last read of one manifest.
-#[derive(Debug, Default)]
-struct Held {
-    stamp: Option<Stamp>,
-    /// Told apart from the next version by its stamp.
-    telling: bool,
-    /// Bad, and not because it is half written.
-    settled: bool,
-    /// Those of the last good version, if this one is bad.
-    pods: Vec<Arc<Pod>>,
-    problems: Vec<Refused>,
-    warnings: Vec<String>,
 }
 
 impl Actor for Files {
@@ -141,20 +134,30 @@ impl Actor for Files {
             Msg::Tell => self.tell(ctx),
             Msg::Watch => self.begin_watch(ctx),
             Msg::Watching(place) => self.watch_stands(place, ctx),
-            Msg::Unwatched(ended) => self.unwatched(&ended, ctx),
+            Msg::Unwatched { watch, ended } => self.unwatched(watch, &ended, ctx),
         }
         Ok(())
     }
 
     fn snapshot(&self) -> Snapshot {
-        let bad = self.manifests.iter().filter(|(_, held)| !held.problems.is_empty());
-        let said = |held: &Held| held.problems.iter().map(|refused| sentence(refused)).collect();
+        let bad = self
+            .manifests
+            .iter()
+            .filter(|(_, held)| !held.problems.is_empty());
+        let said = |held: &Held| {
+            held.problems
+                .iter()
+                .map(|refused| sentence(refused))
+                .collect()
+        };
         Snapshot {
             path: self.path.display().to_string(),
             watching: self.watching.is_some(),
             manifests: self.manifests.len(),
-            pods: self.told.as_ref().map_or(0, Vec::len),
-            refused: bad.map(|(place, held)| (place.clone(), said(held))).collect(),
+            pods: self.desired.as_ref().map_or(0, Vec::len),
+            refused: bad
+                .map(|(place, held)| (place.clone(), said(held)))
+                .collect(),
             readings: self.readings,
             sets_told: self.sets_told,
         }
@@ -185,6 +188,7 @@ impl Files {
             settling: false,
             watching: None,
             watch: None,
+            watches: 0,
             watch_pause: WATCH_AGAIN,
             readings: 0,
             sets_told: 0,
@@ -192,12 +196,14 @@ impl Files {
     }
 
     fn tick(&mut self, ctx: &mut Context<Msg>) {
-        if let Some(since) = self.reading_since.filter(|since| ctx.now().duration_since(*since) > SLOW) {
+        if let Some(since) = self
+            .reading_since
+            .filter(|since| ctx.now().duration_since(*since) > SLOW)
+        {
             let seconds = ctx.now().duration_since(since).as_secs();
             tracing::error!("reading {} takes {seconds} s already", self.path.display());
         }
-        // Forgotten, so that it is told again.
-        self.told = None;
+        self.tell(ctx);
         self.read(ctx);
         ctx.after(self.period, Msg::Tick);
     }
@@ -247,7 +253,10 @@ impl Files {
 
     fn missing(&mut self) {
         if self.desired.as_ref().is_none_or(|pods| !pods.is_empty()) {
-            tracing::warn!("{} does not exist: no static pods from it", self.path.display());
+            tracing::warn!(
+                "{} does not exist: no static pods from it",
+                self.path.display()
+            );
         }
         self.manifests.clear();
         self.desired = Some(Vec::new());
@@ -256,7 +265,10 @@ impl Files {
     /// What was read before stands; at the start nothing does, and so nothing is told.
     fn unreadable(&mut self, why: &Refused, ctx: &Context<Msg>) {
         let text = format!("{}: {}", self.path.display(), sentence(why));
-        self.complaints.tell(ctx.wall(), BTreeSet::from([Complaint::Refused { text, version: 0 }]));
+        self.complaints.tell(
+            ctx.wall(),
+            BTreeSet::from([Complaint::Refused { text, version: 0 }]),
+        );
     }
 
     fn found(&mut self, looks: BTreeMap<String, Look>, ctx: &mut Context<Msg>) {
@@ -265,34 +277,55 @@ impl Files {
             let old = before.remove(&place).unwrap_or_default();
             self.manifests.insert(place, old.after(look, ctx.wall()));
         }
-        let unsettled = |held: &Held| !held.settled && !held.problems.is_empty();
-        if self.manifests.values().any(unsettled) && !std::mem::replace(&mut self.settling, true) {
+        if self.manifests.values().any(Held::is_unsettled)
+            && !std::mem::replace(&mut self.settling, true)
+        {
             ctx.after(SETTLED_AFTER, Msg::Changed);
         }
-        let manifests = self.manifests.iter().map(|(place, held)| (place.as_str(), held.pods.as_slice()));
+        let manifests = self
+            .manifests
+            .iter()
+            .map(|(place, held)| (place.as_str(), held.pods.as_slice()));
         let Unique { pods, duplicates } = unique(manifests);
         if !self.is_single_mistake(&pods) {
             self.desired = Some(pods);
         }
-        let mut complaints: BTreeSet<Complaint> =
-            self.manifests.iter().flat_map(|(place, held)| held.complaints(place)).collect();
-        complaints.extend(duplicates.iter().map(|(place, refused)| Complaint::Refused {
-            text: format!("{place}: {}", sentence(refused)),
-            version: self.manifests.get(place).map_or(0, Held::version),
-        }));
+        let mut complaints: BTreeSet<Complaint> = self
+            .manifests
+            .iter()
+            .flat_map(|(place, held)| held.complaints(place))
+            .collect();
+        complaints.extend(
+            duplicates
+                .iter()
+                .map(|(place, refused)| Complaint::Refused {
+                    text: format!("{place}: {}", sentence(refused)),
+                    version: self.manifests.get(place).map_or(0, Held::version),
+                }),
+        );
         self.complaints.tell(ctx.wall(), complaints);
     }
 
     /// One file, and it has never been good: nobody knows what it should have said.
     fn is_single_mistake(&self, pods: &[Arc<Pod>]) -> bool {
-        let single = self.manifests.iter().find(|(place, _)| Path::new(place) == &*self.path);
-        self.desired.is_none() && pods.is_empty() && single.is_some_and(|(_, held)| !held.problems.is_empty())
+        let single = self
+            .manifests
+            .iter()
+            .find(|(place, _)| Path::new(place) == &*self.path);
+        self.desired.is_none()
+            && pods.is_empty()
+            && single.is_some_and(|(_, held)| !held.problems.is_empty())
     }
 
     /// Hands the set on, again and again until there is room for it.
     fn tell(&mut self, ctx: &mut Context<Msg>) {
-        let Some(pods) = self.desired.clone() else { return };
-        let set = directory::Msg::Set { source: Source::File, pods: pods.clone() };
+        let Some(pods) = self.desired.clone() else {
+            return;
+        };
+        let set = directory::Msg::Set {
+            source: Source::File,
+            pods: pods.clone(),
+        };
         match self.directory.tell(set) {
             Ok(()) => {
                 self.sets_told += 1;
@@ -310,8 +343,15 @@ impl Files {
             ctx.abort(task);
         }
         self.watching = None;
-        let (path, addr) = (self.path.clone(), ctx.addr().clone());
-        self.watch = Some(ctx.run(async move { Msg::Unwatched(watch(path, addr).await) }));
+        self.watches += 1;
+        let (path, addr, number) = (self.path.clone(), ctx.addr().clone(), self.watches);
+        self.watch = Some(ctx.run(async move {
+            let ended = watch(path, addr).await;
+            Msg::Unwatched {
+                watch: number,
+                ended,
+            }
+        }));
     }
 
     fn watch_stands(&mut self, place: Place, ctx: &mut Context<Msg>) {
@@ -320,67 +360,33 @@ impl Files {
         self.read(ctx);
     }
 
-    fn unwatched(&mut self, ended: &WatchEnded, ctx: &mut Context<Msg>) {
+    fn unwatched(&mut self, watch: u64, ended: &WatchEnded, ctx: &mut Context<Msg>) {
+        if watch != self.watches {
+            // Another one was begun meanwhile.
+            return;
+        }
         self.watch = None;
         if self.watching.take().is_some() {
             tracing::warn!("{}", sentence(ended));
             self.read(ctx);
         } else if !ended.transient() {
-            tracing::error!("{}: manifests are read every {:?} meanwhile", sentence(ended), self.period);
+            tracing::error!(
+                "{}: manifests are read every {:?} meanwhile",
+                sentence(ended),
+                self.period
+            );
             self.watch_pause = (self.watch_pause * 2).min(WATCH_AGAIN_AT_MOST);
         }
         ctx.after(self.watch_pause, Msg::Watch);
     }
 }
 
-impl Held {
-    /// What is held after this look at the manifest.
-    fn after(mut self, look: Look, now: SystemTime) -> Held {
-        match look {
-            Look::Unchanged => {
-                self.settled = true;
-                self
-            }
-            Look::Read { stamp, mut manifest } => Held {
-                settled: self.stamp == Some(stamp) || stamp.is_settled(now),
-                telling: stamp.is_telling(now),
-                stamp: Some(stamp),
-                pods: manifest.replace(&self.pods),
-                problems: manifest.problems,
-                warnings: manifest.warnings,
-            },
-            Look::Refused(refused) => Held {
-                settled: true,
-                pods: self.pods,
-                problems: vec![refused],
-                ..Held::default()
-            },
-        }
-    }
-
-    fn complaints(&self, place: &str) -> impl Iterator<Item = Complaint> {
-        let (version, settled) = (self.version(), self.settled);
-        let problems = self.problems.iter().filter(move |_| settled);
-        let refused = problems.map(move |problem| Complaint::Refused {
-            text: format!("{place}: {}", sentence(problem)),
-            version,
-        });
-        let doubtful = self.warnings.iter().map(move |warning| Complaint::Doubtful {
-            text: format!("{place}: {warning}"),
-            version,
-        });
-        refused.chain(doubtful)
-    }
-
-    fn version(&self) -> u64 {
-        self.stamp.map_or(0, |stamp| stamp.version())
-    }
-}
-
 /// The very same pods, in the same order.
 fn same(one: Option<&[Arc<Pod>]>, other: Option<&[Arc<Pod>]>) -> bool {
     match (one, other) {
-        (Some(one), Some(other)) => one.len() == other.len() && one.iter().zip(other).all(|(a, b)| Arc::ptr_eq(a, b)),
+        (Some(one), Some(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(a, b)| Arc::ptr_eq(a, b))
+        }
         (None, None) => true,
         (Some(_), None) | (None, Some(_)) => false,
     }

@@ -40,7 +40,10 @@ pub(super) enum Scan {
     /// Something is there that cannot be read at all: nothing is known of any manifest.
     Unreadable(Refused),
     /// The manifests by their places, in lexical order.
-    Found { watched: Place, looks: BTreeMap<String, Look> },
+    Found {
+        watched: Place,
+        looks: BTreeMap<String, Look>,
+    },
 }
 
 /// One manifest.
@@ -48,8 +51,12 @@ pub(super) enum Scan {
 pub(super) enum Look {
     /// The version that is known.
     Unchanged,
-    /// A version of a regular file.
-    Read { stamp: Stamp, manifest: Manifest },
+    /// A version of a regular file; `telling` if the next one will have another stamp.
+    Read {
+        stamp: Stamp,
+        telling: bool,
+        manifest: Manifest,
+    },
     /// Something else.
     Refused(Refused),
 }
@@ -92,7 +99,7 @@ impl From<&Metadata> for Stamp {
 
 impl Stamp {
     /// Whether the next version will have another stamp.
-    pub(super) fn is_telling(&self, now: SystemTime) -> bool {
+    fn is_telling(&self, now: SystemTime) -> bool {
         self.distance(now) > COARSE
     }
 
@@ -104,7 +111,9 @@ impl Stamp {
     /// A number for this version.
     pub(super) fn version(&self) -> u64 {
         let (seconds, nanoseconds) = self.modified;
-        let time = seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds);
+        let time = seconds
+            .wrapping_mul(1_000_000_000)
+            .wrapping_add(nanoseconds);
         time.cast_unsigned() ^ self.place.inode.rotate_left(32) ^ self.bytes.rotate_left(16)
     }
 
@@ -125,7 +134,11 @@ impl Scanner {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Scan::Missing,
             Err(error) => return Scan::Unreadable(Refused::Unreadable(error)),
         };
-        let found = if metadata.is_dir() { self.folder(&metadata) } else { self.single() };
+        let found = if metadata.is_dir() {
+            self.folder(&metadata)
+        } else {
+            self.single()
+        };
         found.unwrap_or_else(|error| Scan::Unreadable(Refused::Unreadable(error)))
     }
 
@@ -133,7 +146,9 @@ impl Scanner {
         let mut looks = BTreeMap::new();
         for entry in fs::read_dir(&self.path)? {
             let path = self.path.join(entry?.file_name());
-            let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+            let hidden = path
+                .file_name()
+                .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
             if let Some(look) = (!hidden).then(|| self.look(&path)).flatten() {
                 looks.insert(path.to_string_lossy().into_owned(), look);
             }
@@ -145,8 +160,13 @@ impl Scanner {
     fn single(&self) -> io::Result<Scan> {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         let watched = Place::from(&fs::metadata(folder)?);
-        let look = self.look(&self.path).map(|look| (self.path.to_string_lossy().into_owned(), look));
-        Ok(Scan::Found { watched, looks: look.into_iter().collect() })
+        let look = self
+            .look(&self.path)
+            .map(|look| (self.path.to_string_lossy().into_owned(), look));
+        Ok(Scan::Found {
+            watched,
+            looks: look.into_iter().collect(),
+        })
     }
 
     /// None for a file that went away since its folder was listed.
@@ -157,7 +177,8 @@ impl Scanner {
         match self.read(path, place) {
             Ok(look) => Some(look),
             Err(Refused::Unreadable(error)) if error.kind() == io::ErrorKind::NotFound => {
-                let is_link = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink());
+                let is_link =
+                    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink());
                 is_link.then_some(Look::Refused(Refused::Dangling))
             }
             Err(refused) => Some(Look::Refused(refused)),
@@ -171,21 +192,37 @@ impl Scanner {
             return Ok(Look::Unchanged);
         }
         if let Err(too_long) = within_limit(metadata.len()) {
-            return Ok(Look::Read { stamp, manifest: too_long.into() });
+            return Ok(self.have_read(stamp, too_long.into()));
         }
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let descriptor = open(path, flags, Mode::empty()).map_err(|error| Refused::Unreadable(error.into()))?;
+        let descriptor =
+            open(path, flags, Mode::empty()).map_err(|error| Refused::Unreadable(error.into()))?;
         let file = File::from(descriptor);
         let metadata = file.metadata().map_err(Refused::Unreadable)?;
         let stamp = regular(&metadata)?;
         let manifest = match contents(file, metadata.len()) {
             Ok(data) => {
                 let seen = Timestamp::try_from(self.now).unwrap_or(Timestamp::UNIX_EPOCH);
-                Manifest::read(&data, &Source::File(place.to_owned()), &self.node_name, seen)
+                Manifest::read(
+                    &data,
+                    &Source::File(place.to_owned()),
+                    &self.node_name,
+                    seen,
+                )
             }
             Err(refused) => refused.into(),
         };
-        Ok(Look::Read { stamp, manifest })
+        Ok(self.have_read(stamp, manifest))
+    }
+
+    fn have_read(&self, stamp: Stamp, manifest: Manifest) -> Look {
+        // As of before the reading: it may have been changed since.
+        let telling = stamp.is_telling(self.now);
+        Look::Read {
+            stamp,
+            telling,
+            manifest,
+        }
     }
 }
 
@@ -194,7 +231,9 @@ fn contents(file: File, bytes: u64) -> Result<Vec<u8>, Refused> {
     let mut data = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0) + 1);
     // One byte more than is allowed shows that it grew meanwhile.
     let limit = MAX_MANIFEST_BYTES as u64 + 1;
-    file.take(limit).read_to_end(&mut data).map_err(Refused::Unreadable)?;
+    file.take(limit)
+        .read_to_end(&mut data)
+        .map_err(Refused::Unreadable)?;
     within_limit(data.len() as u64)?;
     Ok(data)
 }
@@ -204,7 +243,11 @@ fn within_limit(bytes: u64) -> Result<(), Refused> {
         return Ok(());
     }
     let found = usize::try_from(bytes).unwrap_or(usize::MAX);
-    Err(ManifestError::TooLong { found, limit: MAX_MANIFEST_BYTES }.into())
+    Err(ManifestError::TooLong {
+        found,
+        limit: MAX_MANIFEST_BYTES,
+    }
+    .into())
 }
 
 fn regular(metadata: &Metadata) -> Result<Stamp, Refused> {
@@ -231,7 +274,10 @@ pub(super) fn cleaned(path: &Path) -> PathBuf {
             Component::CurDir => {}
             Component::ParentDir if clean.file_name().is_some() => drop(clean.pop()),
             Component::ParentDir if clean.has_root() => {}
-            Component::ParentDir | Component::Prefix(_) | Component::RootDir | Component::Normal(_) => clean.push(part),
+            Component::ParentDir
+            | Component::Prefix(_)
+            | Component::RootDir
+            | Component::Normal(_) => clean.push(part),
         }
     }
     clean
@@ -252,7 +298,11 @@ mod tests {
             ("../m", "../m"),
         ];
         for (given, expected) in cases {
-            assert_eq!(cleaned(Path::new(given)).to_str(), Some(expected), "{given}");
+            assert_eq!(
+                cleaned(Path::new(given)).to_str(),
+                Some(expected),
+                "{given}"
+            );
         }
     }
 }

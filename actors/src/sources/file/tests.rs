@@ -38,9 +38,21 @@ fn source(path: &str, period: Duration, prepare: impl FnOnce(&Path), test: impl 
         let (_, port) = mailbox(MAILBOX);
         let path = folder.path().join(path);
         root.spawn(ChildSpec::permanent("file"), port, move || {
-            Files::new(path.clone(), period, "node", directory.clone(), Recorder::new(events.clone()))
+            Files::new(
+                path.clone(),
+                period,
+                "node",
+                directory.clone(),
+                Recorder::new(events.clone()),
+            )
         });
-        test(Rig { folder, root, sets, events: heard }).await;
+        test(Rig {
+            folder,
+            root,
+            sets,
+            events: heard,
+        })
+        .await;
     });
     run.unwrap();
 }
@@ -48,7 +60,10 @@ fn source(path: &str, period: Duration, prepare: impl FnOnce(&Path), test: impl 
 impl Rig {
     async fn pods(&mut self) -> Vec<Arc<Pod>> {
         match self.sets.next(SOON).await {
-            Some(directory::Msg::Set { source: Source::File, pods }) => pods,
+            Some(directory::Msg::Set {
+                source: Source::File,
+                pods,
+            }) => pods,
             other => panic!("expected a set of pods, got {other:?}"),
         }
     }
@@ -70,8 +85,14 @@ impl Rig {
     async fn complaint(&mut self) -> String {
         match self.events.next(SOON).await {
             Some(events::Msg::Record(event)) => {
-                assert_eq!((event.reason.as_str(), event.r#type), ("InvalidManifest", Type::Warning));
-                assert_eq!((event.object.kind.as_str(), event.object.name.as_str()), ("Node", "node"));
+                assert_eq!(
+                    (event.reason.as_str(), event.r#type),
+                    ("InvalidManifest", Type::Warning)
+                );
+                assert_eq!(
+                    (event.object.kind.as_str(), event.object.name.as_str()),
+                    ("Node", "node")
+                );
                 event.message
             }
             other => panic!("expected an event, got {other:?}"),
@@ -87,8 +108,6 @@ impl Rig {
         put(self.folder.path(), name, text);
     }
 }
-
-
 
 fn put(folder: &Path, name: &str, text: &str) {
     let path = folder.join(name);
@@ -106,7 +125,9 @@ fn manifest(name: &str) -> String {
 }
 
 fn with_image(name: &str, image: &str) -> String {
-    format!("apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\nspec:\n  containers:\n  - name: c\n    image: {image}\n")
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\nspec:\n  containers:\n  - name: c\n    image: {image}\n"
+    )
 }
 
 fn with_uid(name: &str, uid: &str) -> String {
@@ -115,26 +136,40 @@ fn with_uid(name: &str, uid: &str) -> String {
 
 #[test]
 fn missing_folder_is_an_empty_set_and_is_found_when_it_appears() {
-    source("m", NEVER, |_| {}, async |mut rig| {
-        assert!(rig.pods().await.is_empty());
-        fs::create_dir(rig.path("m")).unwrap();
-        put(&rig.path("m"), "a.yaml", &manifest("a"));
-        assert_eq!(rig.names().await, ["a-node"]);
-        fs::remove_dir_all(rig.path("m")).unwrap();
-        rig.until(&[]).await;
-    });
+    source(
+        "m",
+        NEVER,
+        |_| {},
+        async |mut rig| {
+            assert!(rig.pods().await.is_empty());
+            fs::create_dir(rig.path("m")).unwrap();
+            put(&rig.path("m"), "a.yaml", &manifest("a"));
+            assert_eq!(rig.names().await, ["a-node"]);
+            fs::remove_dir_all(rig.path("m")).unwrap();
+            rig.until(&[]).await;
+        },
+    );
 }
 
 #[test]
 fn empty_folder_is_told_at_the_start() {
-    source(".", NEVER, |_| {}, async |mut rig| assert!(rig.pods().await.is_empty()));
+    source(
+        ".",
+        NEVER,
+        |_| {},
+        async |mut rig| assert!(rig.pods().await.is_empty()),
+    );
 }
 
 #[test]
 fn manifests_come_in_lexical_order_and_go_with_their_files() {
     let prepare = |folder: &Path| {
         put(folder, "b.yaml", &manifest("one"));
-        put(folder, "a.json", r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"two"},"spec":{"containers":[{"name":"c","image":"i"}]}}"#);
+        put(
+            folder,
+            "a.json",
+            r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"two"},"spec":{"containers":[{"name":"c","image":"i"}]}}"#,
+        );
         put(folder, ".hidden.yaml", &manifest("hidden"));
     };
     source(".", NEVER, prepare, async |mut rig| {
@@ -152,35 +187,51 @@ fn manifests_come_in_lexical_order_and_go_with_their_files() {
 
 #[test]
 fn dropped_manifest_reaches_the_directory_within_milliseconds() {
-    source(".", NEVER, |_| {}, async |mut rig| {
-        rig.pods().await;
-        let mut took = Vec::new();
-        for round in 0..21 {
-            // The watch stands after the first round at the latest.
-            let began = kernel::now();
-            rig.put("a.yaml", &with_image("a", &format!("example.org/pause:{round}")));
+    source(
+        ".",
+        NEVER,
+        |_| {},
+        async |mut rig| {
             rig.pods().await;
-            took.push(kernel::now() - began);
-        }
-        took.sort();
-        println!("dropped to told: median {:?}, worst {:?}", took[10], took[20]);
-        assert!(took[10] < Duration::from_millis(25), "median of {took:?}");
-    });
+            let mut took = Vec::new();
+            for round in 0..21 {
+                // The watch stands after the first round at the latest.
+                let began = kernel::now();
+                rig.put(
+                    "a.yaml",
+                    &with_image("a", &format!("example.org/pause:{round}")),
+                );
+                rig.pods().await;
+                took.push(kernel::now() - began);
+            }
+            took.sort();
+            println!(
+                "dropped to told: median {:?}, worst {:?}",
+                took[10], took[20]
+            );
+            assert!(took[10] < Duration::from_millis(25), "median of {took:?}");
+        },
+    );
 }
 
 #[test]
 fn burst_of_manifests_is_told_in_a_few_sets() {
-    source(".", NEVER, |_| {}, async |mut rig| {
-        rig.pods().await;
-        let mut expected: Vec<String> = (0..100).map(|n| format!("p{n:03}-node")).collect();
-        for n in 0..100 {
-            rig.put(&format!("{n:03}.yaml"), &manifest(&format!("p{n:03}")));
-        }
-        let wanted: Vec<&str> = expected.iter().map(String::as_str).collect();
-        let sets = rig.until(&wanted).await;
-        assert!(sets <= 10, "{sets} sets");
-        expected.clear();
-    });
+    source(
+        ".",
+        NEVER,
+        |_| {},
+        async |mut rig| {
+            rig.pods().await;
+            let mut expected: Vec<String> = (0..100).map(|n| format!("p{n:03}-node")).collect();
+            for n in 0..100 {
+                rig.put(&format!("{n:03}.yaml"), &manifest(&format!("p{n:03}")));
+            }
+            let wanted: Vec<&str> = expected.iter().map(String::as_str).collect();
+            let sets = rig.until(&wanted).await;
+            assert!(sets <= 10, "{sets} sets");
+            expected.clear();
+        },
+    );
 }
 
 #[test]
@@ -192,15 +243,28 @@ fn unchanged_pods_are_told_again_as_the_very_same_objects() {
     source(".", SHORTEST_PERIOD, prepare, async |mut rig| {
         let first = rig.pods().await;
         let again = rig.pods().await;
-        assert!(first.iter().zip(&again).all(|(one, other)| Arc::ptr_eq(one, other)));
-        let touched = File::options().append(true).open(rig.path("a.yaml")).unwrap();
-        touched.set_modified(kernel::wall() + Duration::from_secs(60)).unwrap();
+        assert!(
+            first
+                .iter()
+                .zip(&again)
+                .all(|(one, other)| Arc::ptr_eq(one, other))
+        );
+        let touched = File::options()
+            .append(true)
+            .open(rig.path("a.yaml"))
+            .unwrap();
+        touched
+            .set_modified(kernel::wall() + Duration::from_secs(60))
+            .unwrap();
         rig.put("b.yaml", &with_image("b", "example.org/other"));
         let mut last = rig.pods().await;
         while Arc::ptr_eq(&last[1], &first[1]) {
             last = rig.pods().await;
         }
-        assert!(Arc::ptr_eq(&last[0], &first[0]), "touching a file is no change");
+        assert!(
+            Arc::ptr_eq(&last[0], &first[0]),
+            "touching a file is no change"
+        );
     });
 }
 
@@ -208,24 +272,54 @@ fn unchanged_pods_are_told_again_as_the_very_same_objects() {
 const BAD: [(&str, &[&str]); 14] = [
     ("c-broken.yaml", &["line"]),
     ("d-empty.yaml", &["empty", "expected"]),
-    ("e-huge.yaml", &["104857600 bytes", "expected at most 10485760"]),
-    ("f-folder.yaml", &["found a folder", "expected a regular file"]),
-    ("g-pipe.yaml", &["found a named pipe", "expected a regular file"]),
-    ("h-link.yaml", &["target is missing", "expected a regular file"]),
-    ("i-socket.yaml", &["found a socket", "expected a regular file"]),
-    ("j-device.yaml", &["found a device", "expected a regular file"]),
+    (
+        "e-huge.yaml",
+        &["104857600 bytes", "expected at most 10485760"],
+    ),
+    (
+        "f-folder.yaml",
+        &["found a folder", "expected a regular file"],
+    ),
+    (
+        "g-pipe.yaml",
+        &["found a named pipe", "expected a regular file"],
+    ),
+    (
+        "h-link.yaml",
+        &["target is missing", "expected a regular file"],
+    ),
+    (
+        "i-socket.yaml",
+        &["found a socket", "expected a regular file"],
+    ),
+    (
+        "j-device.yaml",
+        &["found a device", "expected a regular file"],
+    ),
     ("k-name.yaml", &["metadata.name", "RFC 1123"]),
-    ("l-unknown.yaml", &["spec.contaners", "unknown field", "expected"]),
+    (
+        "l-unknown.yaml",
+        &["spec.contaners", "unknown field", "expected"],
+    ),
     ("m-uid.yaml", &["metadata.uid", "expected"]),
-    ("n-same-name.yaml", &["metadata.name", "a-good.yaml", "expected"]),
-    ("o-same-uid.yaml", &["metadata.uid", "b-good.yaml", "expected"]),
+    (
+        "n-same-name.yaml",
+        &["metadata.name", "a-good.yaml", "expected"],
+    ),
+    (
+        "o-same-uid.yaml",
+        &["metadata.uid", "b-good.yaml", "expected"],
+    ),
     ("p-kind.yaml", &["kind", "Deployment", "expected"]),
 ];
 
 fn put_everything_bad(folder: &Path) -> UnixListener {
     put(folder, "c-broken.yaml", "apiVersion: v1\nkind: [Pod\n");
     put(folder, "d-empty.yaml", "");
-    File::create(folder.join("e-huge.yaml")).unwrap().set_len(100 << 20).unwrap();
+    File::create(folder.join("e-huge.yaml"))
+        .unwrap()
+        .set_len(100 << 20)
+        .unwrap();
     fs::create_dir(folder.join("f-folder.yaml")).unwrap();
     rustix::fs::mknodat(
         rustix::fs::CWD,
@@ -239,9 +333,17 @@ fn put_everything_bad(folder: &Path) -> UnixListener {
     let socket = UnixListener::bind(folder.join("i-socket.yaml")).unwrap();
     symlink("/dev/zero", folder.join("j-device.yaml")).unwrap();
     put(folder, "k-name.yaml", &manifest("Not_A_Name"));
-    put(folder, "l-unknown.yaml", &manifest("l").replace("containers", "contaners"));
+    put(
+        folder,
+        "l-unknown.yaml",
+        &manifest("l").replace("containers", "contaners"),
+    );
     put(folder, "m-uid.yaml", &with_uid("m", "../../etc"));
-    put(folder, "n-same-name.yaml", &with_image("a", "example.org/other"));
+    put(
+        folder,
+        "n-same-name.yaml",
+        &with_image("a", "example.org/other"),
+    );
     put(folder, "o-same-uid.yaml", &with_uid("o", "the-uid"));
     put(folder, "p-kind.yaml", "apiVersion: v1\nkind: Deployment\n");
     socket
@@ -264,14 +366,22 @@ fn every_bad_manifest_is_named_with_field_and_expectation_and_hides_no_good_one(
         }
         for (file, words) in BAD {
             let place = rig.path(file).display().to_string();
-            let complaint = complaints.iter().find(|text| text.starts_with(&format!("{place}: ")));
+            let complaint = complaints
+                .iter()
+                .find(|text| text.starts_with(&format!("{place}: ")));
             let complaint = complaint.unwrap_or_else(|| panic!("{file} in {complaints:#?}"));
-            assert!(words.iter().all(|word| complaint.contains(word)), "{file}: {complaint}");
+            assert!(
+                words.iter().all(|word| complaint.contains(word)),
+                "{file}: {complaint}"
+            );
         }
         for _ in 0..3 {
             assert_eq!(rig.names().await, ["a-node", "b-node", "z-node"]);
         }
-        assert!(rig.events.drain().is_empty(), "told once, not at every look");
+        assert!(
+            rig.events.drain().is_empty(),
+            "told once, not at every look"
+        );
     });
 }
 
@@ -290,68 +400,96 @@ fn a_file_whose_name_is_no_text_is_refused() {
 
 #[test]
 fn manifest_that_becomes_bad_keeps_its_pod_until_it_is_mended_or_removed() {
-    source(".", SHORTEST_PERIOD, |folder| put(folder, "a.yaml", &manifest("a")), async |mut rig| {
-        let first = rig.pods().await;
-        rig.put("a.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: [}\n");
-        assert!(rig.complaint().await.contains("a.yaml: "));
-        rig.sets.drain();
-        assert!(Arc::ptr_eq(&rig.pods().await[0], &first[0]));
-        rig.put("a.yaml", &with_image("a", "example.org/mended"));
-        let mut pods = rig.pods().await;
-        while Arc::ptr_eq(&pods[0], &first[0]) {
-            pods = rig.pods().await;
-        }
-        assert_eq!(pods[0].app_containers()[0].image.as_deref(), Some("example.org/mended"));
-        rig.put("a.yaml", "nonsense: true\n");
-        rig.complaint().await;
-        fs::remove_file(rig.path("a.yaml")).unwrap();
-        rig.until(&[]).await;
-    });
+    source(
+        ".",
+        SHORTEST_PERIOD,
+        |folder| put(folder, "a.yaml", &manifest("a")),
+        async |mut rig| {
+            let first = rig.pods().await;
+            rig.put("a.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: [}\n");
+            assert!(rig.complaint().await.contains("a.yaml: "));
+            rig.sets.drain();
+            assert!(Arc::ptr_eq(&rig.pods().await[0], &first[0]));
+            rig.put("a.yaml", &with_image("a", "example.org/mended"));
+            let mut pods = rig.pods().await;
+            while Arc::ptr_eq(&pods[0], &first[0]) {
+                pods = rig.pods().await;
+            }
+            assert_eq!(
+                pods[0].app_containers()[0].image.as_deref(),
+                Some("example.org/mended")
+            );
+            rig.put("a.yaml", "nonsense: true\n");
+            rig.complaint().await;
+            fs::remove_file(rig.path("a.yaml")).unwrap();
+            rig.until(&[]).await;
+        },
+    );
 }
 
 #[test]
 fn the_same_mistake_made_anew_is_told_anew() {
-    source(".", NEVER, |folder| put(folder, "a.yaml", "nonsense"), async |mut rig| {
-        let first = rig.complaint().await;
-        rig.put("a.yaml", "nonsense");
-        assert_eq!(rig.complaint().await, first);
-    });
+    source(
+        ".",
+        NEVER,
+        |folder| put(folder, "a.yaml", "nonsense"),
+        async |mut rig| {
+            let first = rig.complaint().await;
+            rig.put("a.yaml", "nonsense");
+            assert_eq!(rig.complaint().await, first);
+        },
+    );
 }
 
 #[test]
 fn manifest_that_is_still_being_written_is_no_mistake() {
-    source(".", NEVER, |_| {}, async |mut rig| {
-        rig.pods().await;
-        let (text, path) = (manifest("a"), rig.path("a.yaml"));
-        fs::write(&path, &text[..40]).unwrap();
-        rig.put("other.yaml", &manifest("other"));
-        rig.until(&["other-node"]).await;
-        fs::write(&path, &text).unwrap();
-        rig.until(&["a-node", "other-node"]).await;
-        assert!(rig.events.next(SETTLED_AFTER * 2).await.is_none());
-    });
+    source(
+        ".",
+        NEVER,
+        |_| {},
+        async |mut rig| {
+            rig.pods().await;
+            let (text, path) = (manifest("a"), rig.path("a.yaml"));
+            fs::write(&path, &text[..40]).unwrap();
+            rig.put("other.yaml", &manifest("other"));
+            rig.until(&["other-node"]).await;
+            fs::write(&path, &text).unwrap();
+            rig.until(&["a-node", "other-node"]).await;
+            assert!(rig.events.next(SETTLED_AFTER * 2).await.is_none());
+        },
+    );
 }
 
 #[test]
 fn single_file_is_followed_through_replacement_and_removal() {
-    source("pod.yaml", NEVER, |folder| put(folder, "pod.yaml", &manifest("a")), async |mut rig| {
-        assert_eq!(rig.names().await, ["a-node"]);
-        rig.put("neighbour.yaml", &manifest("n"));
-        rig.put("pod.yaml", &manifest("b"));
-        rig.until(&["b-node"]).await;
-        fs::remove_file(rig.path("pod.yaml")).unwrap();
-        rig.until(&[]).await;
-    });
+    source(
+        "pod.yaml",
+        NEVER,
+        |folder| put(folder, "pod.yaml", &manifest("a")),
+        async |mut rig| {
+            assert_eq!(rig.names().await, ["a-node"]);
+            rig.put("neighbour.yaml", &manifest("n"));
+            rig.put("pod.yaml", &manifest("b"));
+            rig.until(&["b-node"]).await;
+            fs::remove_file(rig.path("pod.yaml")).unwrap();
+            rig.until(&[]).await;
+        },
+    );
 }
 
 #[test]
 fn single_file_that_was_never_good_says_nothing_about_pods() {
-    source("pod.yaml", SHORTEST_PERIOD, |folder| put(folder, "pod.yaml", "nonsense"), async |mut rig| {
-        rig.complaint().await;
-        assert!(rig.sets.drain().is_empty());
-        rig.put("pod.yaml", &manifest("a"));
-        assert_eq!(rig.names().await, ["a-node"]);
-    });
+    source(
+        "pod.yaml",
+        SHORTEST_PERIOD,
+        |folder| put(folder, "pod.yaml", "nonsense"),
+        async |mut rig| {
+            rig.complaint().await;
+            assert!(rig.sets.drain().is_empty());
+            rig.put("pod.yaml", &manifest("a"));
+            assert_eq!(rig.names().await, ["a-node"]);
+        },
+    );
 }
 
 #[test]
@@ -390,12 +528,17 @@ fn folder_replaced_behind_a_link_is_watched_anew() {
 
 #[test]
 fn source_that_broke_tells_its_set_again() {
-    source(".", NEVER, |folder| put(folder, "a.yaml", &manifest("a")), async |mut rig| {
-        assert_eq!(rig.names().await, ["a-node"]);
-        rig.root.inject("test/file", Fault::Panic).unwrap();
-        rig.put("b.yaml", &manifest("b"));
-        rig.until(&["a-node", "b-node"]).await;
-    });
+    source(
+        ".",
+        NEVER,
+        |folder| put(folder, "a.yaml", &manifest("a")),
+        async |mut rig| {
+            assert_eq!(rig.names().await, ["a-node"]);
+            rig.root.inject("test/file", Fault::Panic).unwrap();
+            rig.put("b.yaml", &manifest("b"));
+            rig.until(&["a-node", "b-node"]).await;
+        },
+    );
 }
 
 #[test]
@@ -410,10 +553,19 @@ fn full_directory_hears_the_set_when_it_has_room() {
         let (_, port) = mailbox(MAILBOX);
         let path = folder.path().to_owned();
         root.spawn(ChildSpec::permanent("file"), port, move || {
-            Files::new(path.clone(), NEVER, "node", directory.clone(), Recorder::new(events.clone()))
+            Files::new(
+                path.clone(),
+                NEVER,
+                "node",
+                directory.clone(),
+                Recorder::new(events.clone()),
+            )
         });
         testing::pass(TELL_AGAIN).await;
-        assert!(matches!(sets.next(SOON).await, Some(directory::Msg::Republish)));
+        assert!(matches!(
+            sets.next(SOON).await,
+            Some(directory::Msg::Republish)
+        ));
         match sets.next(SOON).await {
             Some(directory::Msg::Set { pods, .. }) => assert_eq!(names(&pods), ["a-node"]),
             other => panic!("{other:?}"),

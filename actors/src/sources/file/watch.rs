@@ -40,7 +40,9 @@ impl WatchEnded {
     /// Whether another attempt is as good as the first: otherwise attempts become rare.
     pub(super) fn transient(&self) -> bool {
         match self {
-            WatchEnded::Missing { .. } | WatchEnded::Moved { .. } | WatchEnded::Unheard { .. } => true,
+            WatchEnded::Missing { .. } | WatchEnded::Moved { .. } | WatchEnded::Unheard { .. } => {
+                true
+            }
             WatchEnded::Inotify { .. } => false,
         }
     }
@@ -52,10 +54,16 @@ pub(super) async fn watch(path: Arc<Path>, addr: Addr<Msg>) -> WatchEnded {
     let begun = tokio::task::spawn_blocking(move || Watch::begin(&path)).await;
     let watch = match begun.unwrap_or_else(|panicked| Err(io::Error::other(panicked))) {
         Ok(watch) => watch,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return WatchEnded::Missing { path: name },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return WatchEnded::Missing { path: name };
+        }
         Err(source) => return WatchEnded::Inotify { path: name, source },
     };
-    if addr.send(Msg::Watching(watch.place), PATIENCE).await.is_err() {
+    if addr
+        .send(Msg::Watching(watch.place), PATIENCE)
+        .await
+        .is_err()
+    {
         return WatchEnded::Unheard { path: name };
     }
     let Watch { inotify, only, .. } = watch;
@@ -93,18 +101,30 @@ impl Watch {
             (folder, path.file_name().map(OsStr::to_owned))
         };
         let inotify = Inotify::init()?;
-        let appears = WatchMask::CREATE | WatchMask::CLOSE_WRITE | WatchMask::MOVED_TO | WatchMask::ATTRIB;
-        let disappears = WatchMask::MOVED_FROM | WatchMask::DELETE | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF;
-        inotify.watches().add(folder, appears | disappears | WatchMask::ONLYDIR)?;
+        let appears =
+            WatchMask::CREATE | WatchMask::CLOSE_WRITE | WatchMask::MOVED_TO | WatchMask::ATTRIB;
+        let disappears = WatchMask::MOVED_FROM
+            | WatchMask::DELETE
+            | WatchMask::DELETE_SELF
+            | WatchMask::MOVE_SELF;
+        inotify
+            .watches()
+            .add(folder, appears | disappears | WatchMask::ONLYDIR)?;
         let place = Place::from(&fs::metadata(folder)?);
-        Ok(Watch { inotify, only, place })
+        Ok(Watch {
+            inotify,
+            only,
+            place,
+        })
     }
 }
 
 /// Waits for a change and then for quiet; false when the folder itself went away.
 async fn burst(events: &mut EventStream<Vec<u8>>, only: Option<&OsStr>) -> io::Result<bool> {
     loop {
-        let Some(event) = events.next().await.transpose()? else { return Ok(false) };
+        let Some(event) = events.next().await.transpose()? else {
+            return Ok(false);
+        };
         if is_end(&event) {
             return Ok(false);
         }
@@ -129,13 +149,16 @@ async fn burst(events: &mut EventStream<Vec<u8>>, only: Option<&OsStr>) -> io::R
 }
 
 fn is_end(event: &EventOwned) -> bool {
-    let ends = EventMask::DELETE_SELF | EventMask::MOVE_SELF | EventMask::IGNORED | EventMask::UNMOUNT;
+    let ends =
+        EventMask::DELETE_SELF | EventMask::MOVE_SELF | EventMask::IGNORED | EventMask::UNMOUNT;
     event.mask.intersects(ends)
 }
 
 /// Hidden files are none of ours, but for `..data`, through which Kubernetes swaps a whole folder.
 fn concerns(event: &EventOwned, only: Option<&OsStr>) -> bool {
-    let Some(name) = event.name.as_deref() else { return true };
+    let Some(name) = event.name.as_deref() else {
+        return true;
+    };
     let bytes = name.as_encoded_bytes();
     let hidden = bytes.starts_with(b".") && !bytes.starts_with(b"..");
     match only {

@@ -11,7 +11,9 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT};
+use hyper::header::{
+    AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT,
+};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use logic::manifest::MAX_MANIFEST_BYTES;
@@ -42,7 +44,11 @@ pub enum FetchError {
     #[error("{url}: found status {status}, expected 200")]
     Status { url: String, status: StatusCode },
     #[error("{url}: the {status} redirect leads nowhere: {why}")]
-    Redirect { url: String, status: StatusCode, why: String },
+    Redirect {
+        url: String,
+        status: StatusCode,
+        why: String,
+    },
     #[error("{url}: stopped after {MOST_REDIRECTS} redirects")]
     Redirects { url: String },
     #[error("{url}: the answer is empty, expected a v1 Pod, PodList or List")]
@@ -79,9 +85,16 @@ struct Tls {
 
 impl Client {
     /// A header that HTTP cannot carry is left out, and a line in the log says so.
-    pub(super) fn new(url: Arc<str>, headers: &BTreeMap<String, Vec<String>>, roots: Roots) -> Self {
+    pub(super) fn new(
+        url: Arc<str>,
+        headers: &BTreeMap<String, Vec<String>>,
+        roots: Roots,
+    ) -> Self {
         let mut all = HeaderMap::new();
-        all.insert(USER_AGENT, HeaderValue::from_static(concat!("oxlet/", env!("CARGO_PKG_VERSION"))));
+        all.insert(
+            USER_AGENT,
+            HeaderValue::from_static(concat!("oxlet/", env!("CARGO_PKG_VERSION"))),
+        );
         for (name, values) in headers {
             for (index, value) in values.iter().enumerate() {
                 match (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
@@ -89,11 +102,16 @@ impl Client {
                     (Ok(HOST), _) => {}
                     (Ok(name), Ok(value)) if index == 0 => drop(all.insert(name, value)),
                     (Ok(name), Ok(value)) => drop(all.append(name, value)),
-                    _ => tracing::error!("staticPodURLHeader[{name:?}][{index}]: expected an HTTP header"),
+                    _ => tracing::error!(
+                        "staticPodURLHeader[{name:?}][{index}]: expected an HTTP header"
+                    ),
                 }
             }
         }
-        let tls = Tls { roots, config: OnceLock::new() };
+        let tls = Tls {
+            roots,
+            config: OnceLock::new(),
+        };
         Client {
             url,
             headers: Arc::new(all),
@@ -135,63 +153,103 @@ impl Client {
             status: answer.status(),
             why,
         };
-        let location = answer.headers().get(LOCATION).ok_or_else(|| broken("it has no location".to_owned()))?;
-        let location = location.to_str().map_err(|error| broken(error.to_string()))?;
-        target.redirected(location).map_err(|error| broken(format!("{location:?}: {error}")))
+        let location = answer
+            .headers()
+            .get(LOCATION)
+            .ok_or_else(|| broken("it has no location".to_owned()))?;
+        let location = location
+            .to_str()
+            .map_err(|error| broken(error.to_string()))?;
+        target
+            .redirected(location)
+            .map_err(|error| broken(format!("{location:?}: {error}")))
     }
 
     async fn body(&self, answer: Response<Incoming>) -> Result<Bytes, FetchError> {
         let status = answer.status();
         if status != StatusCode::OK {
-            return Err(FetchError::Status { url: self.name(), status });
+            return Err(FetchError::Status {
+                url: self.name(),
+                status,
+            });
         }
         // Told beforehand, it need not be read.
         if answer.body().size_hint().lower() > MAX_MANIFEST_BYTES as u64 {
             return Err(FetchError::TooLong { url: self.name() });
         }
-        let body = Limited::new(answer.into_body(), MAX_MANIFEST_BYTES).collect().await;
+        let body = Limited::new(answer.into_body(), MAX_MANIFEST_BYTES)
+            .collect()
+            .await;
         match body.map(http_body_util::Collected::to_bytes) {
             Ok(data) if data.is_empty() => Err(FetchError::Empty { url: self.name() }),
             Ok(data) => Ok(data),
-            Err(error) if error.is::<LengthLimitError>() => Err(FetchError::TooLong { url: self.name() }),
+            Err(error) if error.is::<LengthLimitError>() => {
+                Err(FetchError::TooLong { url: self.name() })
+            }
             Err(error) => {
                 let why = error.to_string();
-                Err(FetchError::BrokeOff { url: self.name(), why })
+                Err(FetchError::BrokeOff {
+                    url: self.name(),
+                    why,
+                })
             }
         }
     }
 
-    async fn get(&self, target: &Target, headers: &HeaderMap) -> Result<Response<Incoming>, FetchError> {
-        let connect = |source| FetchError::Connect { url: self.name(), source };
-        let stream = TcpStream::connect((target.host(), target.port())).await.map_err(connect)?;
+    async fn get(
+        &self,
+        target: &Target,
+        headers: &HeaderMap,
+    ) -> Result<Response<Incoming>, FetchError> {
+        let connect = |source| FetchError::Connect {
+            url: self.name(),
+            source,
+        };
+        let stream = TcpStream::connect((target.host(), target.port()))
+            .await
+            .map_err(connect)?;
         if !target.secure {
             return self.ask(stream, target, headers).await;
         }
-        let server = ServerName::try_from(target.host().to_owned()).map_err(|error| FetchError::Url {
-            url: self.name(),
-            why: error.to_string(),
-        })?;
+        let server =
+            ServerName::try_from(target.host().to_owned()).map_err(|error| FetchError::Url {
+                url: self.name(),
+                why: error.to_string(),
+            })?;
         let connector = TlsConnector::from(self.tls().await?);
         let stream = connector.connect(server, stream).await.map_err(connect)?;
         self.ask(stream, target, headers).await
     }
 
-    async fn ask<S>(&self, stream: S, target: &Target, headers: &HeaderMap) -> Result<Response<Incoming>, FetchError>
+    async fn ask<S>(
+        &self,
+        stream: S,
+        target: &Target,
+        headers: &HeaderMap,
+    ) -> Result<Response<Incoming>, FetchError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let broken = |source| FetchError::Http { url: self.name(), source };
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let broken = |source| FetchError::Http {
+            url: self.name(),
+            source,
+        };
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(broken)?;
         // It ends with the body, or when that is dropped; its error is the asker's as well.
         tokio::spawn(async move { drop(connection.await) });
         let mut request = Request::new(Empty::<Bytes>::new());
         *request.uri_mut() = target.path.clone().into();
         *request.headers_mut() = headers.clone();
         let host = HeaderValue::from_str(target.authority.as_str());
-        request.headers_mut().insert(HOST, host.map_err(|error| FetchError::Url {
-            url: self.name(),
-            why: error.to_string(),
-        })?);
+        request.headers_mut().insert(
+            HOST,
+            host.map_err(|error| FetchError::Url {
+                url: self.name(),
+                why: error.to_string(),
+            })?,
+        );
         sender.send_request(request).await.map_err(broken)
     }
 
@@ -200,7 +258,9 @@ impl Client {
             return Ok(config.clone());
         }
         let roots = match &self.tls.roots {
-            Roots::OfTheSystem => tokio::task::spawn_blocking(system_roots).await.unwrap_or_else(|_| RootCertStore::empty()),
+            Roots::OfTheSystem => tokio::task::spawn_blocking(system_roots)
+                .await
+                .unwrap_or_else(|_| RootCertStore::empty()),
             #[cfg(test)]
             Roots::These(roots) => roots.clone(),
         };
@@ -218,7 +278,10 @@ impl Client {
 
     fn bad_url(&self, why: &UrlError) -> FetchError {
         let why = crate::sources::manifest::sentence(why);
-        FetchError::Url { url: self.name(), why }
+        FetchError::Url {
+            url: self.name(),
+            why,
+        }
     }
 
     /// The URL as errors show it: what may be a secret stands behind the question mark.
@@ -230,7 +293,9 @@ impl Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Headers may hold secrets.
-        f.debug_struct("Client").field("url", &self.url).finish_non_exhaustive()
+        f.debug_struct("Client")
+            .field("url", &self.url)
+            .finish_non_exhaustive()
     }
 }
 

@@ -114,7 +114,11 @@ impl Actor for Url {
             fetches: self.fetches,
             failures: self.failures,
             last_error: self.last_error.clone(),
-            refused: self.problems.iter().map(|refused| sentence(refused)).collect(),
+            refused: self
+                .problems
+                .iter()
+                .map(|refused| sentence(refused))
+                .collect(),
         }
     }
 }
@@ -158,7 +162,8 @@ impl Url {
 
     fn fetch(&mut self, ctx: &mut Context<Msg>) {
         self.fetches += 1;
-        let (client, node_name, known) = (self.client.clone(), self.node_name.clone(), self.version);
+        let (client, node_name, known) =
+            (self.client.clone(), self.node_name.clone(), self.version);
         let seen = Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH);
         ctx.run(async move {
             let data = match client.fetch().await {
@@ -167,12 +172,20 @@ impl Url {
             };
             let version = version_of(&data);
             if known == Some(version) {
-                return Msg::Fetched(Ok(Box::new(Fetched { version, manifest: None })));
+                return Msg::Fetched(Ok(Box::new(Fetched {
+                    version,
+                    manifest: None,
+                })));
             }
             let source = manifest::Source::Url(client.url().to_owned());
             let read = move || Manifest::read(&data, &source, &node_name, seen);
-            let manifest = tokio::task::spawn_blocking(read).await.unwrap_or_else(|_| Refused::Broke.into());
-            Msg::Fetched(Ok(Box::new(Fetched { version, manifest: Some(manifest) })))
+            let manifest = tokio::task::spawn_blocking(read)
+                .await
+                .unwrap_or_else(|_| Refused::Broke.into());
+            Msg::Fetched(Ok(Box::new(Fetched {
+                version,
+                manifest: Some(manifest),
+            })))
         });
     }
 
@@ -205,8 +218,15 @@ impl Url {
         }
         self.version = Some(fetched.version);
         let Unique { pods, duplicates } = unique([(self.client.url(), self.pods.as_slice())]);
-        self.complain(fetched.version, duplicates.into_iter().map(|(_, refused)| refused).collect(), ctx);
-        let set = directory::Msg::Set { source: Source::Http, pods };
+        self.complain(
+            fetched.version,
+            duplicates.into_iter().map(|(_, refused)| refused).collect(),
+            ctx,
+        );
+        let set = directory::Msg::Set {
+            source: Source::Http,
+            pods,
+        };
         if let Err(full) = self.directory.tell(set) {
             tracing::warn!("static pods not handed on before the next period: {full}");
         }
@@ -214,10 +234,14 @@ impl Url {
 
     fn complain(&mut self, version: u64, duplicates: Vec<Refused>, ctx: &Context<Msg>) {
         let url = self.client.url();
-        let refused = self.problems.iter().chain(&duplicates).map(|refused| Complaint::Refused {
-            text: format!("{url}: {}", sentence(refused)),
-            version,
-        });
+        let refused = self
+            .problems
+            .iter()
+            .chain(&duplicates)
+            .map(|refused| Complaint::Refused {
+                text: format!("{url}: {}", sentence(refused)),
+                version,
+            });
         let doubtful = self.warnings.iter().map(|warning| Complaint::Doubtful {
             text: format!("{url}: {warning}"),
             version,
@@ -231,7 +255,9 @@ impl Url {
         let text = sentence(error);
         match self.failures {
             0..LOUD_FAILURES => tracing::warn!("cannot read pods: {text}"),
-            LOUD_FAILURES => tracing::warn!("cannot read pods, and from now on only debug lines say so: {text}"),
+            LOUD_FAILURES => {
+                tracing::warn!("cannot read pods, and from now on only debug lines say so: {text}")
+            }
             _ => tracing::debug!("cannot read pods: {text}"),
         }
         self.failures += 1;

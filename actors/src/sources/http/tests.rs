@@ -45,10 +45,11 @@ impl Server {
                 let (here, tls) = (here.clone(), tls.clone());
                 tokio::task::spawn_local(async move {
                     match tls {
-                        Some(tls) => match tls.accept(stream).await {
-                            Ok(stream) => here.serve(stream).await,
-                            Err(_) => {}
-                        },
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                here.serve(stream).await;
+                            }
+                        }
                         None => here.serve(stream).await,
                     }
                 });
@@ -76,7 +77,10 @@ impl Server {
     }
 
     fn says(&self, body: &str) {
-        self.says_raw(&format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()));
+        self.says_raw(&format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        ));
     }
 
     fn says_raw(&self, raw: &str) {
@@ -84,8 +88,11 @@ impl Server {
     }
 
     fn redirects(&self, path: &str, location: &str) {
-        let raw = format!("HTTP/1.1 302 Found\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");
-        self.paths.borrow_mut().insert(path.to_owned(), raw.into_bytes());
+        let raw =
+            format!("HTTP/1.1 302 Found\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");
+        self.paths
+            .borrow_mut()
+            .insert(path.to_owned(), raw.into_bytes());
     }
 
     fn url(&self, scheme: &str, path: &str) -> String {
@@ -105,18 +112,33 @@ impl Rig {
         let (events, heard) = inbox(64);
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (_, port) = mailbox(MAILBOX);
-        let headers: BTreeMap<String, Vec<String>> =
-            headers.iter().map(|(name, value)| ((*name).to_owned(), vec![(*value).to_owned()])).collect();
+        let headers: BTreeMap<String, Vec<String>> = headers
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), vec![(*value).to_owned()]))
+            .collect();
         root.spawn(ChildSpec::permanent("http"), port, move || {
             let client = Client::new(url.as_str().into(), &headers, Roots::These(roots.clone()));
-            Url::with_client(client, OFTEN, "node".into(), directory.clone(), Recorder::new(events.clone()))
+            Url::with_client(
+                client,
+                OFTEN,
+                "node".into(),
+                directory.clone(),
+                Recorder::new(events.clone()),
+            )
         });
-        Rig { root, sets, events: heard }
+        Rig {
+            root,
+            sets,
+            events: heard,
+        }
     }
 
     async fn pods(&mut self) -> Vec<Arc<Pod>> {
         match self.sets.next(SOON).await {
-            Some(directory::Msg::Set { source: Source::Http, pods }) => pods,
+            Some(directory::Msg::Set {
+                source: Source::Http,
+                pods,
+            }) => pods,
             other => panic!("expected a set of pods, got {other:?}"),
         }
     }
@@ -133,14 +155,19 @@ impl Rig {
         let said = async {
             loop {
                 let tree = self.root.tree().await;
-                let error = tree.children[0].snapshot["last_error"].as_str().unwrap_or_default().to_owned();
+                let error = tree.children[0].snapshot["last_error"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned();
                 if error.contains(words) {
                     return error;
                 }
                 kernel::testing::pass(OFTEN / 4).await;
             }
         };
-        tokio::time::timeout(SOON, said).await.unwrap_or_else(|_| panic!("no failure with {words:?}"))
+        tokio::time::timeout(SOON, said)
+            .await
+            .unwrap_or_else(|_| panic!("no failure with {words:?}"))
     }
 }
 
@@ -149,18 +176,27 @@ fn serving(body: &str, test: impl AsyncFnOnce(Server, Rig)) {
     let run = system::run(async move {
         let server = Server::start(None).await;
         server.says(&body);
-        let rig = Rig::start(server.url("http", "/pods"), &[("X-Key", "value"), ("Authorization", "secret")], RootCertStore::empty());
+        let rig = Rig::start(
+            server.url("http", "/pods"),
+            &[("X-Key", "value"), ("Authorization", "secret")],
+            RootCertStore::empty(),
+        );
         test(server, rig).await;
     });
     run.unwrap();
 }
 
 fn pod(name: &str) -> String {
-    format!(r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{name}"}},"spec":{{"containers":[{{"name":"c","image":"i"}}]}}}}"#)
+    format!(
+        r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{name}"}},"spec":{{"containers":[{{"name":"c","image":"i"}}]}}}}"#
+    )
 }
 
 fn list(pods: &[String]) -> String {
-    format!(r#"{{"apiVersion":"v1","kind":"PodList","items":[{}]}}"#, pods.join(","))
+    format!(
+        r#"{{"apiVersion":"v1","kind":"PodList","items":[{}]}}"#,
+        pods.join(",")
+    )
 }
 
 fn names(pods: &[Arc<Pod>]) -> Vec<&str> {
@@ -172,8 +208,14 @@ fn one_pod_or_a_list_of_them_is_the_whole_set() {
     serving(&pod("a"), async |server, mut rig| {
         let first = rig.pods().await;
         assert_eq!(names(&first), ["a-node"]);
-        assert_eq!(first[0].annotations()["kubernetes.io/config.source"], "http");
-        assert!(Arc::ptr_eq(&rig.pods().await[0], &first[0]), "unchanged is the very same object");
+        assert_eq!(
+            first[0].annotations()["kubernetes.io/config.source"],
+            "http"
+        );
+        assert!(
+            Arc::ptr_eq(&rig.pods().await[0], &first[0]),
+            "unchanged is the very same object"
+        );
         server.says(&list(&[pod("a"), pod("b")]));
         let mut second = rig.pods().await;
         while second.len() == 1 {
@@ -191,7 +233,13 @@ fn configured_headers_go_with_each_request() {
     serving(&pod("a"), async |server, mut rig| {
         rig.pods().await;
         let head = server.heads.borrow()[0].to_lowercase();
-        for line in ["get /pods http/1.1", "x-key: value", "authorization: secret", "host: localhost:", "user-agent: oxlet/"] {
+        for line in [
+            "get /pods http/1.1",
+            "x-key: value",
+            "authorization: secret",
+            "host: localhost:",
+            "user-agent: oxlet/",
+        ] {
             assert!(head.contains(line), "{line} in {head}");
         }
     });
@@ -215,17 +263,38 @@ fn nothing_is_told_before_the_first_good_answer() {
 fn no_bad_answer_ends_what_runs() {
     serving(&pod("a"), async |server, mut rig| {
         let first = rig.pods().await;
-        let endless = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", MAX_MANIFEST_BYTES + 1);
+        let endless = format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n",
+            MAX_MANIFEST_BYTES + 1
+        );
         let answers = [
-            ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", "the answer is empty"),
-            ("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", "found status 404"),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+                "the answer is empty",
+            ),
+            (
+                "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n",
+                "found status 404",
+            ),
             ("\0\u{1}garbage\r\n\r\n", "no http is spoken"),
             ("", "no http is spoken"),
-            ("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{", "broke off"),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{",
+                "broke off",
+            ),
             (&endless, "is longer than"),
-            ("HTTP/1.1 302 Found\r\ncontent-length: 0\r\n\r\n", "it has no location"),
-            ("HTTP/1.1 302 Found\r\nlocation: file:///etc/passwd\r\ncontent-length: 0\r\n\r\n", "leads nowhere"),
-            ("HTTP/1.1 301 Moved\r\nlocation: /pods\r\ncontent-length: 0\r\n\r\n", "stopped after 10 redirects"),
+            (
+                "HTTP/1.1 302 Found\r\ncontent-length: 0\r\n\r\n",
+                "it has no location",
+            ),
+            (
+                "HTTP/1.1 302 Found\r\nlocation: file:///etc/passwd\r\ncontent-length: 0\r\n\r\n",
+                "leads nowhere",
+            ),
+            (
+                "HTTP/1.1 301 Moved\r\nlocation: /pods\r\ncontent-length: 0\r\n\r\n",
+                "stopped after 10 redirects",
+            ),
         ];
         for (raw, words) in answers {
             server.says_raw(raw);
@@ -233,27 +302,38 @@ fn no_bad_answer_ends_what_runs() {
         }
         server.says("kind: Pod\n");
         let said = rig.complaint().await;
-        assert!(said.contains("apiVersion") && said.contains("expected v1"), "{said}");
+        assert!(
+            said.contains("apiVersion") && said.contains("expected v1"),
+            "{said}"
+        );
         server.says(&pod("a"));
         let tree = rig.root.tree().await;
         assert_eq!(tree.children[0].restarts, 0);
-        assert!(rig.sets.drain().iter().all(|set| match set {
-            directory::Msg::Set { pods, .. } => pods.len() == 1 && Arc::ptr_eq(&pods[0], &first[0]),
-            _ => false,
-        }));
+        let unchanged = |pods: &[Arc<Pod>]| pods.len() == 1 && Arc::ptr_eq(&pods[0], &first[0]);
+        let told = rig.sets.drain();
+        assert!(
+            told.iter()
+                .all(|set| matches!(set, directory::Msg::Set { pods, .. } if unchanged(pods)))
+        );
     });
 }
 
 #[test]
 fn one_bad_pod_of_a_list_is_named_and_hides_no_good_one() {
     let bad = pod("b").replace("\"image\"", "\"imge\"");
-    serving(&list(&[pod("a"), bad, pod("a")]), async |_server, mut rig| {
-        assert_eq!(names(&rig.pods().await), ["a-node"]);
-        let mut said = [rig.complaint().await, rig.complaint().await];
-        said.sort();
-        assert!(said[0].contains("items[1].spec.containers[0].imge: unknown field"), "{said:?}");
-        assert!(said[1].contains("metadata"), "{said:?}");
-    });
+    serving(
+        &list(&[pod("a"), bad, pod("a")]),
+        async |_server, mut rig| {
+            assert_eq!(names(&rig.pods().await), ["a-node"]);
+            let mut said = [rig.complaint().await, rig.complaint().await];
+            said.sort();
+            assert!(
+                said[0].contains("items[1].spec.containers[0].imge: unknown field"),
+                "{said:?}"
+            );
+            assert!(said[1].contains("metadata"), "{said:?}");
+        },
+    );
 }
 
 #[test]
@@ -267,7 +347,13 @@ fn redirects_are_followed_but_secrets_stay_with_their_host() {
         rig.pods().await;
         rig.pods().await;
         let heads = server.heads.borrow();
-        let of = |path: &str| heads.iter().find(|head| head.starts_with(&format!("GET {path} "))).unwrap().to_lowercase();
+        let of = |path: &str| {
+            heads
+                .iter()
+                .find(|head| head.starts_with(&format!("GET {path} ")))
+                .unwrap()
+                .to_lowercase()
+        };
         assert!(of("/moved").contains("authorization: secret"));
         assert!(!of("/there").contains("authorization"));
         assert!(of("/there").contains("x-key: value"));
@@ -277,9 +363,16 @@ fn redirects_are_followed_but_secrets_stay_with_their_host() {
 #[test]
 fn unreachable_server_is_named() {
     let run = system::run(async {
-        let rig = Rig::start("http://127.0.0.1:1/pods?token=secret".into(), &[], RootCertStore::empty());
+        let rig = Rig::start(
+            "http://127.0.0.1:1/pods?token=secret".into(),
+            &[],
+            RootCertStore::empty(),
+        );
         let error = rig.failure("cannot connect").await;
-        assert!(error.contains("http://127.0.0.1:1/pods") && !error.contains("secret"), "{error}");
+        assert!(
+            error.contains("http://127.0.0.1:1/pods") && !error.contains("secret"),
+            "{error}"
+        );
         let rig = Rig::start("no url".into(), &[], RootCertStore::empty());
         rig.failure("no url: ").await;
     });
@@ -305,17 +398,23 @@ fn secure(trusted: &[CertificateDer<'static>], test: impl AsyncFnOnce(Rig)) {
 }
 
 fn certificates() -> Vec<CertificateDer<'static>> {
-    CertificateDer::pem_slice_iter(CERTIFICATE).map(|certificate| certificate.unwrap()).collect()
+    CertificateDer::pem_slice_iter(CERTIFICATE)
+        .map(|certificate| certificate.unwrap())
+        .collect()
 }
 
 #[test]
 fn https_is_spoken_with_servers_that_the_roots_vouch_for() {
-    secure(&certificates(), async |mut rig| assert_eq!(names(&rig.pods().await), ["a-node"]));
+    secure(&certificates(), async |mut rig| {
+        assert_eq!(names(&rig.pods().await), ["a-node"])
+    });
 }
 
 #[test]
 fn https_server_without_a_root_is_refused() {
-    secure(&[], async |rig| drop(rig.failure("no certificate to trust").await));
+    secure(&[], async |rig| {
+        drop(rig.failure("no certificate to trust").await)
+    });
 }
 
 #[test]

@@ -18,7 +18,9 @@ pub(super) enum UrlError {
     Invalid(#[from] InvalidUri),
     #[error("expected a URL with http or https")]
     Scheme,
-    #[error("found a user in the URL, expected that to stand in staticPodURLHeader as Authorization")]
+    #[error(
+        "found a user in the URL, expected that to stand in staticPodURLHeader as Authorization"
+    )]
     User,
 }
 
@@ -36,21 +38,37 @@ impl Target {
         if authority.as_str().contains('@') {
             return Err(UrlError::User);
         }
-        let path = parts.path_and_query.unwrap_or(PathAndQuery::from_static("/"));
-        Ok(Target { secure, authority, path })
+        let path = parts
+            .path_and_query
+            .unwrap_or(PathAndQuery::from_static("/"));
+        Ok(Target {
+            secure,
+            authority,
+            path,
+        })
     }
 
     /// Where a `Location` leads from here.
     pub(super) fn redirected(&self, location: &str) -> Result<Target, UrlError> {
         let scheme = if self.secure { "https" } else { "http" };
-        let folder = self.path.path().rsplit_once('/').map_or("", |(folder, _)| folder);
+        let folder = self
+            .path
+            .path()
+            .rsplit_once('/')
+            .map_or("", |(folder, _)| folder);
         let absolute = match location {
             "" => format!("{scheme}://{}{}", self.authority, self.path),
             location if location.contains("://") => location.to_owned(),
             location if location.starts_with("//") => format!("{scheme}:{location}"),
-            location if location.starts_with('/') => format!("{scheme}://{}{location}", self.authority),
+            location if location.starts_with('/') => {
+                format!("{scheme}://{}{location}", self.authority)
+            }
             location if location.starts_with('?') => {
-                format!("{scheme}://{}{}{location}", self.authority, self.path.path())
+                format!(
+                    "{scheme}://{}{}{location}",
+                    self.authority,
+                    self.path.path()
+                )
             }
             location => format!("{scheme}://{}{folder}/{location}", self.authority),
         };
@@ -59,11 +77,16 @@ impl Target {
 
     /// The host without brackets, as a resolver wants it.
     pub(super) fn host(&self) -> &str {
-        self.authority.host().trim_start_matches('[').trim_end_matches(']')
+        self.authority
+            .host()
+            .trim_start_matches('[')
+            .trim_end_matches(']')
     }
 
     pub(super) fn port(&self) -> u16 {
-        self.authority.port_u16().unwrap_or(if self.secure { 443 } else { 80 })
+        self.authority
+            .port_u16()
+            .unwrap_or(if self.secure { 443 } else { 80 })
     }
 }
 
@@ -72,7 +95,13 @@ mod tests {
     use super::*;
 
     fn shown(target: &Target) -> String {
-        format!("{} {} {} {}", target.secure, target.host(), target.port(), target.path)
+        format!(
+            "{} {} {} {}",
+            target.secure,
+            target.host(),
+            target.port(),
+            target.path
+        )
     }
 
     #[test]
@@ -85,7 +114,14 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(shown(&Target::parse(text).unwrap()), expected, "{text}");
         }
-        for bad in ["", "ftp://a/", "/just/a/path", "http://", "http://user:secret@a/", "http://a b/"] {
+        for bad in [
+            "",
+            "ftp://a/",
+            "/just/a/path",
+            "http://",
+            "http://user:secret@a/",
+            "http://a b/",
+        ] {
             assert!(Target::parse(bad).is_err(), "{bad}");
         }
     }
@@ -101,7 +137,11 @@ mod tests {
             ("?y=2", "false a 8080 /m/pods?y=2"),
         ];
         for (location, expected) in cases {
-            assert_eq!(shown(&from.redirected(location).unwrap()), expected, "{location}");
+            assert_eq!(
+                shown(&from.redirected(location).unwrap()),
+                expected,
+                "{location}"
+            );
         }
         assert!(from.redirected("file:///etc/passwd").is_err());
     }

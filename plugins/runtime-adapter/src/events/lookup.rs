@@ -1,4 +1,4 @@
-//! What CRI says about a container after containerd's event: the event is ahead, and is held until CRI agrees.
+//! What CRI says about a container after containerd's event, which is ahead of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,16 +7,19 @@ use futures_util::future::join_all;
 use proto::cri;
 use proto::cri::runtime_service_client::RuntimeServiceClient;
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
-use tonic::{Code, Status};
+use tonic::{Code, Response, Status};
 
 use super::happening::{Happening, What};
+use super::patience::Patience;
+use super::pod::Pod;
 use crate::connection::Connection;
 
 /// Enough to keep containerd busy; more would only queue there, before the agent's own calls.
 const AT_ONCE: usize = 16;
-const LONGEST_STEP: Duration = Duration::from_millis(100);
-const SHORTEST_STEP: Duration = Duration::from_millis(1);
+/// containerd answers within a few ms. One stuck container must not hold up its pod's events for ever.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+/// As long as an exit's telling waits for CRI when what was told before would do.
+const GLANCES_WITHIN: Duration = Duration::from_millis(10);
 /// For what a node under load may take: containerd deletes the task before its CRI part says "exited".
 const SETTLES_WITHIN: Duration = Duration::from_secs(10);
 /// For what may never come: a container that is not CRI's, or whose making failed.
@@ -31,11 +34,13 @@ pub(crate) struct Lookup {
     permits: Arc<Semaphore>,
 }
 
-/// A pod as CRI sees it.
+/// What a first look at a container that has just exited shows; it may still be shown as running.
 #[derive(Debug)]
-pub(crate) struct Pod {
+pub(crate) struct Glance {
+    pub(crate) sandbox: String,
     pub(crate) status: Option<cri::PodSandboxStatus>,
-    pub(crate) containers: Vec<cri::ContainerStatus>,
+    /// Nothing if it is a sandbox, or gone.
+    pub(crate) container: Option<cri::ContainerStatus>,
 }
 
 impl Lookup {
@@ -46,6 +51,52 @@ impl Lookup {
             client,
             permits: Arc::new(Semaphore::new(AT_ONCE)),
         }
+    }
+
+    /// Looks once at a container that has exited; what was told of its pod stands in for answers that tarry.
+    pub(crate) async fn glance(
+        self,
+        id: String,
+        known: Option<String>,
+        told: Option<Pod>,
+    ) -> Result<Option<Glance>, Status> {
+        let sandbox = match known {
+            Some(sandbox) => sandbox,
+            None => match self.appears(&id).await? {
+                Some(sandbox) => sandbox,
+                None => return Ok(None),
+            },
+        };
+        if sandbox == id {
+            return Ok(Some(Glance {
+                sandbox,
+                status: None,
+                container: None,
+            }));
+        }
+        let before = told.as_ref().and_then(|told| told.container(&id)).cloned();
+        let container = async {
+            let Some(before) = before else {
+                return self.container(&id).await;
+            };
+            let answer = tokio::time::timeout(GLANCES_WITHIN, self.container(&id)).await;
+            Ok(match answer {
+                Ok(Ok(Some(now))) => Some(now),
+                Ok(Ok(None) | Err(_)) | Err(_) => Some(before),
+            })
+        };
+        let status = async {
+            match told.and_then(|told| told.status) {
+                Some(status) => Ok(Some(status)),
+                None => self.sandbox(&sandbox).await,
+            }
+        };
+        let (container, status) = tokio::join!(container, status);
+        Ok(Some(Glance {
+            container: container?,
+            status: status?,
+            sandbox,
+        }))
     }
 
     /// Waits until CRI shows what happened, and returns the sandbox it happened in; nothing if CRI will not.
@@ -65,8 +116,9 @@ impl Lookup {
             },
         };
         let shown = match happening.what {
-            What::Created | What::Started => true,
-            What::Exited => self.ended(id, &sandbox).await?,
+            What::Created => true,
+            What::Started => self.started(id, &sandbox).await?,
+            What::Exited(_) => self.ended(id, &sandbox).await?,
             What::OutOfMemory => self.out_of_memory(id, &sandbox).await?,
             What::Deleted => self.gone(id, &sandbox).await?,
         };
@@ -84,10 +136,7 @@ impl Lookup {
             .into_iter()
             .filter_map(Result::transpose)
             .collect::<Result<_, _>>()?;
-        Ok(Pod {
-            status: status?,
-            containers,
-        })
+        Ok(Pod::new(status?, containers))
     }
 
     /// Returns every container with its sandbox.
@@ -95,25 +144,33 @@ impl Lookup {
         &self,
         filter: Option<cri::ContainerFilter>,
     ) -> Result<Vec<cri::Container>, Status> {
-        let _permit = self.permits.acquire().await;
-        let answer = self
-            .client
-            .clone()
-            .list_containers(cri::ListContainersRequest { filter })
-            .await?;
-        Ok(answer.into_inner().containers)
+        let mut client = self.client.clone();
+        let question = cri::ListContainersRequest { filter };
+        let answer = self.ask("ListContainers", client.list_containers(question));
+        Ok(answer.await?.containers)
     }
 
     /// Returns every sandbox.
     pub(crate) async fn sandboxes(&self) -> Result<Vec<cri::PodSandbox>, Status> {
+        let mut client = self.client.clone();
+        let question = cri::ListPodSandboxRequest { filter: None };
+        let answer = self.ask("ListPodSandbox", client.list_pod_sandbox(question));
+        Ok(answer.await?.items)
+    }
+
+    /// Waits for an answer, but not for ever.
+    async fn ask<T>(
+        &self,
+        method: &str,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, Status> {
         let _permit = self.permits.acquire().await;
-        Ok(self
-            .client
-            .clone()
-            .list_pod_sandbox(cri::ListPodSandboxRequest { filter: None })
-            .await?
-            .into_inner()
-            .items)
+        match tokio::time::timeout(ANSWERS_WITHIN, call).await {
+            Ok(answer) => answer.map(Response::into_inner),
+            Err(_) => Err(Status::deadline_exceeded(format!(
+                "{method} was not answered within {ANSWERS_WITHIN:?}"
+            ))),
+        }
     }
 
     async fn containers_of(&self, sandbox: &str) -> Result<Vec<String>, Status> {
@@ -130,23 +187,23 @@ impl Lookup {
     }
 
     async fn container(&self, id: &str) -> Result<Option<cri::ContainerStatus>, Status> {
-        let _permit = self.permits.acquire().await;
+        let mut client = self.client.clone();
         let question = cri::ContainerStatusRequest {
             container_id: id.to_owned(),
             verbose: false,
         };
-        let answer = found(self.client.clone().container_status(question).await)?;
-        Ok(answer.and_then(|answer| answer.status))
+        let answer = self.ask("ContainerStatus", client.container_status(question));
+        Ok(found(answer.await)?.and_then(|answer| answer.status))
     }
 
     async fn sandbox(&self, id: &str) -> Result<Option<cri::PodSandboxStatus>, Status> {
-        let _permit = self.permits.acquire().await;
+        let mut client = self.client.clone();
         let question = cri::PodSandboxStatusRequest {
             pod_sandbox_id: id.to_owned(),
             verbose: false,
         };
-        let answer = found(self.client.clone().pod_sandbox_status(question).await)?;
-        Ok(answer.and_then(|answer| answer.status))
+        let answer = self.ask("PodSandboxStatus", client.pod_sandbox_status(question));
+        Ok(found(answer.await)?.and_then(|answer| answer.status))
     }
 
     /// containerd makes a container before its CRI part lists it, a sandbox long before.
@@ -161,7 +218,7 @@ impl Lookup {
                 .containers(Some(filter))
                 .await?
                 .into_iter()
-                .find(|found| found.id == id)
+                .find(|found| found.id == id && !found.pod_sandbox_id.is_empty())
             {
                 return Ok(Some(container.pod_sandbox_id));
             }
@@ -172,6 +229,22 @@ impl Lookup {
                 return Ok(None);
             }
         }
+    }
+
+    /// containerd starts a task before its CRI part says "running". A start that it does not say at all is told
+    /// all the same: what becomes of it is told in turn.
+    async fn started(&self, id: &str, sandbox: &str) -> Result<bool, Status> {
+        let patience = Patience::new(APPEARS_WITHIN);
+        while id != sandbox {
+            let started = self
+                .container(id)
+                .await?
+                .is_none_or(|status| status.state() != cri::ContainerState::ContainerCreated);
+            if started || !patience.step().await {
+                break;
+            }
+        }
+        Ok(true)
     }
 
     async fn ended(&self, id: &str, sandbox: &str) -> Result<bool, Status> {
@@ -230,36 +303,10 @@ impl Lookup {
     }
 }
 
-fn found<T>(answer: Result<tonic::Response<T>, Status>) -> Result<Option<T>, Status> {
+fn found<T>(answer: Result<T, Status>) -> Result<Option<T>, Status> {
     match answer {
-        Ok(answer) => Ok(Some(answer.into_inner())),
+        Ok(answer) => Ok(Some(answer)),
         Err(status) if status.code() == Code::NotFound => Ok(None),
         Err(status) => Err(status),
-    }
-}
-
-/// Waits in steps of a sixteenth of the time waited so far: late by so much at most, and few questions.
-#[derive(Debug)]
-struct Patience {
-    since: Instant,
-    within: Duration,
-}
-
-impl Patience {
-    fn new(within: Duration) -> Self {
-        Self {
-            since: Instant::now(),
-            within,
-        }
-    }
-
-    /// Waits one step; false when there is no patience left.
-    async fn step(&self) -> bool {
-        let waited = Instant::now() - self.since;
-        if waited >= self.within {
-            return false;
-        }
-        tokio::time::sleep((waited / 16).clamp(SHORTEST_STEP, LONGEST_STEP)).await;
-        true
     }
 }

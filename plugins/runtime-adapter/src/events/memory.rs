@@ -43,8 +43,11 @@ impl Memory {
 
     /// Remembers whose a container is; an empty sandbox is nobody's.
     pub(crate) fn learn_container(&mut self, container: &str, sandbox: &str) {
-        if !sandbox.is_empty() {
-            self.sandboxes.insert(container, sandbox.to_owned(), 1);
+        if sandbox.is_empty() || self.sandboxes.get(container).is_some() {
+            return;
+        }
+        for id in [container, sandbox] {
+            self.sandboxes.insert(id, sandbox.to_owned(), 1);
         }
     }
 
@@ -77,11 +80,13 @@ impl Memory {
             self.sandboxes.remove(container);
         }
         if what == What::Deleted && container == sandbox {
-            // Events of its containers may still come.
             self.told.remove(sandbox);
-            pod.status
-                .iter()
-                .for_each(|status| self.learn_names(status.clone()));
+            if let Some(status) = &pod.status {
+                self.learn_names(status.clone());
+            }
+        }
+        // Of a pod that is gone events of its containers may still come: its names are enough for those.
+        if self.sandboxes.get(sandbox).is_none() {
             return;
         }
         let event = ContainerEventResponse {
@@ -238,6 +243,8 @@ mod tests {
 
         memory.learn_told("s", &pod(), "s", What::Deleted);
         assert_eq!(memory.told("s"), None);
+        memory.learn_told("s", &pod(), "c", What::Deleted);
+        assert_eq!(memory.told("s"), None, "a pod that is gone stays so");
         let names = memory.names("s").unwrap();
         assert_eq!(names.metadata.unwrap().uid, "u");
         assert_eq!(names.labels["l"], "m");
@@ -245,7 +252,6 @@ mod tests {
             PodSandboxState::try_from(names.state),
             Ok(PodSandboxState::SandboxNotready)
         );
-        memory.learn_told("s", &pod(), "c", What::Deleted);
         assert_eq!(memory.sandbox_of("c"), None);
     }
 

@@ -8,6 +8,9 @@ mod happening;
 mod lanes;
 mod lookup;
 mod memory;
+mod patience;
+mod pod;
+mod subscription;
 mod translator;
 
 use std::time::Duration;
@@ -72,7 +75,7 @@ pub(crate) async fn translated(
     connected: Connected,
     permit: OwnedSemaphorePermit,
 ) -> Result<Response<Body>, Status> {
-    let events = translator::start(backend, connected).await?;
+    let events = subscription::start(backend, connected).await?;
     let frames = stream::unfold(Some((events, permit)), |open| async move {
         let (mut events, permit) = open?;
         Some(match next(&mut events).await {

@@ -1,106 +1,44 @@
 //! Turns containerd's event stream into CRI's: each event is held until CRI shows it, then told with its pod.
 //!
-//! Events of a container keep their order. The pods' states are read one at a time for each pod, so that a later
+//! The end of a container is told at once, as containerd says it, and again when CRI shows it otherwise.
+//!
+//! Events of a container keep their order: the next one is looked at when the one before has been told. The pods'
+//! states are read one at a time for each pod, and a container that was told as ended stays so, so that a later
 //! event never carries an older state. All queues are bounded: what does not fit ends the stream, and the agent
 //! relists and opens it again, as it does after every interruption.
 
-use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
-use proto::containerd::events_client::EventsClient;
-use proto::containerd::{Envelope, SubscribeRequest};
+use futures_util::stream::{BoxStream, StreamExt};
+use proto::containerd::Envelope;
 use proto::cri::{ContainerEventResponse, ContainerEventType};
 use tokio::sync::mpsc;
 use tonic::{Code, Status};
 
-use super::happening::{self, Happening, What};
+use super::happening::{self, Exit, Happening, What};
 use super::lanes::Lanes;
-use super::lookup::{Lookup, Pod};
+use super::lookup::{Glance, Lookup};
 use super::memory::Memory;
-use crate::backend::{Backend, Connected};
+use super::pod::{self, Pod};
+use super::subscription;
 use crate::connection::Connection;
 
 /// Every container of a full node started and ended at once.
-const MOST_HELD: usize = 4096;
+pub(crate) const MOST_HELD: usize = 4096;
 /// As many again for an agent that is slow to read.
-const MOST_UNREAD: usize = 4096;
+pub(crate) const MOST_UNREAD: usize = 4096;
 
-type Events = mpsc::Sender<Result<ContainerEventResponse, Status>>;
-type Envelopes = BoxStream<'static, Result<Envelope, Status>>;
+pub(crate) type Event = Result<ContainerEventResponse, Status>;
+pub(crate) type Envelopes = BoxStream<'static, Result<Envelope, Status>>;
 
-/// Subscribes, and returns the translated events from now on.
-pub(crate) async fn start(
-    backend: &Backend,
-    connected: Connected,
-) -> Result<mpsc::Receiver<Result<ContainerEventResponse, Status>>, Status> {
-    let namespace = backend.configuration().namespace.clone();
-    let lookup = Lookup::new(connected.connection.clone());
-    let mut envelopes = subscribe(connected.connection, &namespace);
-    let mut early = Vec::new();
-    let memory = {
-        let mut learning = std::pin::pin!(learn(&lookup));
-        loop {
-            // Polled in this order, the subscription is sent before the lists: nothing falls between. Neither arm
-            // loses anything when the other wins.
-            tokio::select! {
-                biased;
-                envelope = envelopes.next() => early.push(envelope.unwrap_or_else(|| Err(ended()))?),
-                memory = &mut learning => break memory?,
-            }
-        }
-    };
-    let (events, receiver) = mpsc::channel(MOST_UNREAD + 1);
-    let envelopes = stream::iter(early.into_iter().map(Ok))
-        .chain(envelopes)
-        .boxed();
-    let place = backend.place();
-    tokio::spawn(async move {
-        let Ok(last) = events.clone().reserve_owned().await else {
-            return;
-        };
-        let translator = Translator {
-            lookup,
-            memory,
-            settling: Lanes::new(),
-            telling: Lanes::new(),
-            events: events.clone(),
-        };
-        let why = tokio::select! {
-            why = translator.run(envelopes, &namespace) => why,
-            () = events.closed() => return,
-        };
-        let status = Status::unavailable(format!("container events of {place}: {why}"));
-        tracing::warn!("{}", status.message());
-        last.send(Err(status));
-    });
-    Ok(receiver)
+pub(crate) fn too_many() -> String {
+    format!("more than {MOST_HELD} events at once")
 }
 
-/// containerd answers the subscription with its first event, so the call itself is part of the stream.
-fn subscribe(connection: Connection, namespace: &str) -> Envelopes {
-    let mut client = EventsClient::new(connection);
-    let filters = happening::filters(namespace);
-    let call = async move {
-        client
-            .subscribe(SubscribeRequest { filters })
-            .await
-            .map(tonic::Response::into_inner)
-    };
-    stream::once(call).try_flatten().boxed()
-}
-
-async fn learn(lookup: &Lookup) -> Result<Memory, Status> {
-    let mut memory = Memory::new();
-    for sandbox in lookup.sandboxes().await? {
-        memory.learn_container(&sandbox.id, &sandbox.id);
-        memory.learn_pod(&sandbox.id, sandbox.metadata.unwrap_or_default());
-    }
-    for container in lookup.containers(None).await? {
-        memory.learn_container(&container.id, &container.pod_sandbox_id);
-    }
-    Ok(memory)
-}
-
-fn ended() -> Status {
-    Status::unavailable("containerd ended its event stream")
+/// When an event is told once CRI shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tell {
+    Always,
+    /// It was told already: only if the pod differs from what was told of it.
+    News,
 }
 
 /// An event that CRI shows by now, and the sandbox it happened in.
@@ -108,26 +46,54 @@ fn ended() -> Status {
 struct Settled {
     happening: Happening,
     sandbox: String,
+    tell: Tell,
 }
 
-struct Translator {
+/// What has been found out about a container's event.
+enum Step {
+    Glanced(Happening, Exit, Result<Option<Glance>, Status>),
+    Settled(Happening, Tell, Result<Option<String>, Status>),
+}
+
+pub(crate) struct Translator {
     lookup: Lookup,
+    /// With a limit of its own: a first look does not queue behind those who wait for CRI.
+    glances: Lookup,
     memory: Memory,
-    /// By container: held until CRI shows it.
-    settling: Lanes<Happening, (Happening, Result<Option<String>, Status>)>,
+    /// By container: each event from when it is heard to when it has been told.
+    containers: Lanes<Happening, Step>,
     /// By sandbox: the pod's state being read.
-    telling: Lanes<Settled, (Settled, Result<Pod, Status>)>,
-    events: Events,
+    pods: Lanes<Settled, (Settled, Result<Pod, Status>)>,
+    events: mpsc::Sender<Event>,
 }
 
 impl Translator {
+    pub(crate) fn new(
+        connection: Connection,
+        lookup: Lookup,
+        memory: Memory,
+        events: mpsc::Sender<Event>,
+    ) -> Self {
+        Self {
+            lookup,
+            glances: Lookup::new(connection),
+            memory,
+            containers: Lanes::new(),
+            pods: Lanes::new(),
+            events,
+        }
+    }
+
     /// Translates until it cannot go on; returns why.
-    async fn run(mut self, mut envelopes: Envelopes, namespace: &str) -> String {
+    pub(crate) async fn run(mut self, mut envelopes: Envelopes, namespace: &str) -> String {
         loop {
             // Every arm is cancel-safe: a result or an envelope is taken or stays where it is.
             let outcome = tokio::select! {
-                (lane, (happening, sandbox)) = self.settling.finished() => self.settled(&lane, happening, sandbox),
-                (lane, (settled, pod)) = self.telling.finished() => self.told(&lane, settled, pod),
+                (_, step) = self.containers.finished() => match step {
+                    Step::Glanced(happening, exit, glance) => self.glanced(happening, exit, glance),
+                    Step::Settled(happening, tell, sandbox) => self.settled(happening, tell, sandbox),
+                },
+                (lane, (settled, pod)) = self.pods.finished() => self.read(&lane, &settled, pod),
                 envelope = envelopes.next() => self.heard(envelope, namespace),
             };
             if let Err(why) = outcome {
@@ -142,7 +108,7 @@ impl Translator {
         namespace: &str,
     ) -> Result<(), String> {
         let envelope = envelope
-            .unwrap_or_else(|| Err(ended()))
+            .unwrap_or_else(|| Err(subscription::ended()))
             .map_err(|status| status.message().to_owned())?;
         let happening = match happening::read(&envelope, namespace) {
             Ok(Some(happening)) => happening,
@@ -152,96 +118,155 @@ impl Translator {
                 return Ok(());
             }
         };
-        if self.settling.len() + self.telling.len() >= MOST_HELD {
-            return Err(format!("more than {MOST_HELD} events at once"));
+        if self.containers.len() >= MOST_HELD {
+            return Err(too_many());
         }
         let lane = happening.container.clone();
-        if let Some(happening) = self.settling.push(&lane, happening) {
-            self.settle(lane, happening);
+        if let Some(happening) = self.containers.push(&lane, happening) {
+            self.begin(happening);
         }
         Ok(())
     }
 
-    fn settle(&mut self, lane: String, happening: Happening) {
+    fn begin(&mut self, happening: Happening) {
         let known = self.memory.sandbox_of(&happening.container).cloned();
+        let exit = match happening.what {
+            What::Exited(exit) if known.as_ref() != Some(&happening.container) => exit,
+            // Of a container whose end is told already, mostly with this reason.
+            What::OutOfMemory => return self.settle(happening, Tell::News),
+            What::Created | What::Started | What::Exited(_) | What::Deleted => {
+                return self.settle(happening, Tell::Always);
+            }
+        };
+        let told = known.as_ref().and_then(|known| self.memory.told(known));
+        let glances = self.glances.clone();
+        let lane = happening.container.clone();
+        let glance = glances.glance(lane.clone(), known, told);
+        self.containers.run(
+            lane,
+            async move { Step::Glanced(happening, exit, glance.await) },
+        );
+    }
+
+    /// Tells the end of a container as containerd says it; CRI's word on it follows.
+    fn glanced(
+        &mut self,
+        happening: Happening,
+        exit: Exit,
+        glance: Result<Option<Glance>, Status>,
+    ) -> Result<(), String> {
+        let mut tell = Tell::Always;
+        if let Some(glance) = answered(glance)?.flatten() {
+            let sandbox = glance.sandbox;
+            self.memory.learn_container(&happening.container, &sandbox);
+            let ended = glance.container.and_then(|status| pod::ended(status, exit));
+            if let Some(ended) = ended {
+                let mut pod = self
+                    .memory
+                    .told(&sandbox)
+                    .unwrap_or_default()
+                    .with_ended(ended);
+                pod.status = pod.status.or(glance.status);
+                self.tell(&happening, &sandbox, pod)?;
+                tell = Tell::News;
+            }
+        }
+        self.settle(happening, tell);
+        Ok(())
+    }
+
+    fn settle(&mut self, happening: Happening, tell: Tell) {
+        let lane = happening.container.clone();
+        let known = self.memory.sandbox_of(&lane).cloned();
         let lookup = self.lookup.clone();
-        self.settling.run(lane, async move {
+        self.containers.run(lane, async move {
             let sandbox = lookup.settle(happening.clone(), known).await;
-            (happening, sandbox)
+            Step::Settled(happening, tell, sandbox)
         });
     }
 
     fn settled(
         &mut self,
-        lane: &str,
         happening: Happening,
+        tell: Tell,
         sandbox: Result<Option<String>, Status>,
     ) -> Result<(), String> {
-        if let Some(sandbox) = answered(sandbox)?.flatten() {
-            self.memory.learn_container(&happening.container, &sandbox);
-            let settled = Settled {
-                happening,
-                sandbox: sandbox.clone(),
-            };
-            if let Some(settled) = self.telling.push(&sandbox, settled) {
-                self.tell(sandbox, settled);
-            }
-        }
-        if let Some(next) = self.settling.done(lane) {
-            self.settle(lane.to_owned(), next);
+        let Some(sandbox) = answered(sandbox)?.flatten() else {
+            self.done(&happening);
+            return Ok(());
+        };
+        self.memory.learn_container(&happening.container, &sandbox);
+        let settled = Settled {
+            happening,
+            sandbox: sandbox.clone(),
+            tell,
+        };
+        if let Some(settled) = self.pods.push(&sandbox, settled) {
+            self.read_pod(settled);
         }
         Ok(())
     }
 
-    fn tell(&mut self, lane: String, settled: Settled) {
+    fn read_pod(&mut self, settled: Settled) {
         let pod = self.lookup.clone().pod(settled.sandbox.clone());
-        self.telling.run(lane, async move { (settled, pod.await) });
+        self.pods
+            .run(settled.sandbox.clone(), async move { (settled, pod.await) });
     }
 
-    fn told(
+    fn read(
         &mut self,
         lane: &str,
-        settled: Settled,
+        settled: &Settled,
         pod: Result<Pod, Status>,
     ) -> Result<(), String> {
         if let Some(pod) = answered(pod)? {
-            if let Some(metadata) = pod
-                .status
-                .as_ref()
-                .and_then(|status| status.metadata.clone())
-            {
-                self.memory.learn_pod(&settled.sandbox, metadata);
-            }
-            let event = self.event(&settled, pod);
-            self.events
-                .try_send(Ok(event))
-                .map_err(|_| format!("more than {MOST_UNREAD} events unread"))?;
-            if settled.happening.what == What::Deleted {
-                self.memory.forget(&settled.happening.container);
+            let told = self.memory.told(&settled.sandbox);
+            let mut pod = pod.after(told.as_ref());
+            pod.status = pod.status.or_else(|| self.memory.names(&settled.sandbox));
+            let news = match settled.tell {
+                Tell::Always => true,
+                // Of one that is gone by now, its deletion tells.
+                Tell::News => {
+                    pod.container(&settled.happening.container).is_some()
+                        && told.as_ref() != Some(&pod)
+                }
+            };
+            if news {
+                self.tell(&settled.happening, &settled.sandbox, pod)?;
             }
         }
-        if let Some(next) = self.telling.done(lane) {
-            self.tell(lane.to_owned(), next);
+        self.done(&settled.happening);
+        if let Some(next) = self.pods.done(lane) {
+            self.read_pod(next);
         }
         Ok(())
     }
 
-    fn event(&self, settled: &Settled, pod: Pod) -> ContainerEventResponse {
-        let kind = match settled.happening.what {
+    fn done(&mut self, happening: &Happening) {
+        if let Some(next) = self.containers.done(&happening.container) {
+            self.begin(next);
+        }
+    }
+
+    fn tell(&mut self, happening: &Happening, sandbox: &str, pod: Pod) -> Result<(), String> {
+        let kind = match happening.what {
             What::Created => ContainerEventType::ContainerCreatedEvent,
             What::Started => ContainerEventType::ContainerStartedEvent,
-            What::Exited | What::OutOfMemory => ContainerEventType::ContainerStoppedEvent,
+            What::Exited(_) | What::OutOfMemory => ContainerEventType::ContainerStoppedEvent,
             What::Deleted => ContainerEventType::ContainerDeletedEvent,
         };
-        ContainerEventResponse {
-            container_id: settled.happening.container.clone(),
+        self.memory
+            .learn_told(sandbox, &pod, &happening.container, happening.what);
+        let event = ContainerEventResponse {
+            container_id: happening.container.clone(),
             container_event_type: kind.into(),
-            created_at: settled.happening.at,
-            pod_sandbox_status: pod
-                .status
-                .or_else(|| self.memory.remembered(&settled.sandbox)),
+            created_at: happening.at,
+            pod_sandbox_status: pod.status,
             containers_statuses: pod.containers,
-        }
+        };
+        self.events
+            .try_send(Ok(event))
+            .map_err(|_| format!("more than {MOST_UNREAD} events unread"))
     }
 }
 
@@ -257,10 +282,7 @@ fn answered<T>(answer: Result<T, Status>) -> Result<Option<T>, String> {
             Err(crate::backend::chain(&status))
         }
         Err(status) => {
-            tracing::warn!(
-                "CRI refused to describe an event's pod: {}",
-                status.message()
-            );
+            tracing::warn!("an event is not told: CRI says {}", status.message());
             Ok(None)
         }
     }

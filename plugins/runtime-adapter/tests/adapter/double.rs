@@ -77,21 +77,29 @@ impl Runtime {
         (name, version): (&str, &str),
         script: impl Fn(&Call) -> Answer + Send + Sync + 'static,
     ) -> Self {
-        // Absent the first time.
-        drop(std::fs::remove_file(socket));
-        let listener = UnixListener::bind(socket).unwrap();
         let version = cri::VersionResponse {
             runtime_name: name.to_owned(),
             runtime_version: version.to_owned(),
             ..Default::default()
         };
-        let script: Script = Arc::new(move |call| {
+        Self::scripted(socket, move |call| {
             if call.method() == "Version" {
                 message(&version)
             } else {
                 script(call)
             }
-        });
+        })
+    }
+
+    /// Serves at `socket`; the script answers everything.
+    pub(crate) fn scripted(
+        socket: &Path,
+        script: impl Fn(&Call) -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        // Absent the first time.
+        drop(std::fs::remove_file(socket));
+        let listener = UnixListener::bind(socket).unwrap();
+        let script: Script = Arc::new(script);
         let calls = Arc::default();
         let server = tokio::spawn(serve(listener, Arc::clone(&calls), script));
         Self { calls, server }
@@ -223,7 +231,8 @@ impl Bench {
         Self::around(flavour, tempfile::tempdir().unwrap()).await
     }
 
-    async fn around(flavour: Flavour, dir: tempfile::TempDir) -> Self {
+    /// Starts an adapter around `runtime.sock` in a folder.
+    pub(crate) async fn around(flavour: Flavour, dir: tempfile::TempDir) -> Self {
         let socket = dir.path().join("runtime.sock");
         let configuration = json!({ "endpoint": format!("unix://{}", socket.display()) });
         let info = runtime_adapter::info(flavour, "0");

@@ -1,6 +1,6 @@
 //! Events made from a scripted containerd's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,6 +22,12 @@ struct World {
     sandboxes: BTreeMap<String, PodSandboxState>,
     containers: BTreeMap<String, (String, ContainerState)>,
     exits_after: BTreeMap<String, u32>,
+    /// What CRI says of a container beside its state, once it has exited.
+    ends: BTreeMap<String, cri::ContainerStatus>,
+    /// How many answers about a container that has exited until it is gone.
+    gone_after: BTreeMap<String, u32>,
+    /// Ids that CRI never answers about.
+    stuck: BTreeSet<String>,
     events: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
 }
 
@@ -40,16 +46,23 @@ impl World {
                 })
             }
             "ListContainers" => self.list(&call.message()),
-            "PodSandboxStatus" => self.sandbox(
-                &call
-                    .message::<cri::PodSandboxStatusRequest>()
-                    .pod_sandbox_id,
-            ),
+            "PodSandboxStatus" => {
+                let question: cri::PodSandboxStatusRequest = call.message();
+                self.unless_stuck(&question.pod_sandbox_id, Self::sandbox)
+            }
             "ContainerStatus" => {
-                self.container(&call.message::<cri::ContainerStatusRequest>().container_id)
+                let question: cri::ContainerStatusRequest = call.message();
+                self.unless_stuck(&question.container_id, Self::container)
             }
             method => refused(Code::Unimplemented, method),
         }
+    }
+
+    fn unless_stuck(&mut self, id: &str, answer: impl FnOnce(&mut Self, &str) -> Answer) -> Answer {
+        if self.stuck.contains(id) {
+            return Answer::Never;
+        }
+        answer(self, id)
     }
 
     fn list(&self, question: &cri::ListContainersRequest) -> Answer {
@@ -68,7 +81,7 @@ impl World {
         })
     }
 
-    fn sandbox(&self, id: &str) -> Answer {
+    fn sandbox(&mut self, id: &str) -> Answer {
         let Some(state) = self.sandboxes.get(id) else {
             return refused(Code::NotFound, "no such sandbox");
         };
@@ -92,13 +105,27 @@ impl World {
                 self.containers.get_mut(id).unwrap().1 = ContainerState::ContainerExited;
             }
         }
+        let exited = |(_, state): &(String, ContainerState)| *state == EXITED;
+        if self.containers.get(id).is_some_and(exited)
+            && let Some(left) = self.gone_after.get_mut(id)
+        {
+            match left.checked_sub(1) {
+                Some(fewer) => *left = fewer,
+                None => drop(self.containers.remove(id)),
+            }
+        }
         let Some((_, state)) = self.containers.get(id) else {
             return refused(Code::NotFound, "no such container");
         };
+        let end = self
+            .ends
+            .get(id)
+            .filter(|_| *state == ContainerState::ContainerExited);
         let status = cri::ContainerStatus {
             id: id.to_owned(),
             state: (*state).into(),
-            ..Default::default()
+            started_at: 1,
+            ..end.cloned().unwrap_or_default()
         };
         message(&cri::ContainerStatusResponse {
             status: Some(status),
@@ -115,7 +142,9 @@ fn metadata(sandbox: &str) -> PodSandboxMetadata {
     }
 }
 
-/// A containerd 1.6 with two pods, and the adapter's stream.
+const PODS: u32 = 20;
+
+/// A containerd 1.6 with pods of one container each, and the adapter's stream.
 struct Scene {
     world: Arc<Mutex<World>>,
     containerd: Option<mpsc::UnboundedSender<Vec<u8>>>,
@@ -131,14 +160,14 @@ impl Scene {
             events: Some(events),
             ..Default::default()
         };
-        for (sandbox, container) in [("s1", "c1"), ("s2", "c2")] {
+        for number in 1..=PODS {
+            let (sandbox, container) = (format!("s{number}"), format!("c{number}"));
             world
                 .sandboxes
-                .insert(sandbox.to_owned(), PodSandboxState::SandboxReady);
-            world.containers.insert(
-                container.to_owned(),
-                (sandbox.to_owned(), ContainerState::ContainerRunning),
-            );
+                .insert(sandbox.clone(), PodSandboxState::SandboxReady);
+            world
+                .containers
+                .insert(container, (sandbox, ContainerState::ContainerRunning));
         }
         let world = Arc::new(Mutex::new(world));
         let seen = Arc::clone(&world);
@@ -185,12 +214,37 @@ impl Scene {
     }
 
     fn exited(&self, container: &str) {
+        self.exited_with(container, 0);
+    }
+
+    /// At second 2.
+    fn exited_with(&self, container: &str, exit_status: u32) {
         let exit = TaskExit {
             container_id: container.to_owned(),
             id: container.to_owned(),
+            exit_status,
+            exited_at: Some(prost_types::Timestamp {
+                seconds: 2,
+                nanos: 0,
+            }),
             ..Default::default()
         };
         self.tell("/tasks/exit", exit.encode_to_vec());
+    }
+
+    fn started(&self, container: &str) {
+        let start = TaskStart {
+            container_id: container.to_owned(),
+            pid: 7,
+        };
+        self.tell("/tasks/start", start.encode_to_vec());
+    }
+
+    /// What CRI says of a container's end, after so many questions.
+    fn ends(&self, container: &str, after: u32, end: &cri::ContainerStatus) {
+        let mut world = self.world();
+        world.exits_after.insert(container.to_owned(), after);
+        world.ends.insert(container.to_owned(), end.clone());
     }
 
     fn changed(&self, what: &str, container: &str) {
@@ -210,32 +264,192 @@ impl Scene {
     }
 }
 
+/// The event's kind, and its own container as it tells it.
+fn told(
+    event: &ContainerEventResponse,
+) -> (&str, ContainerEventType, (ContainerState, i32, i64, &str)) {
+    let own = event
+        .containers_statuses
+        .iter()
+        .find(|status| status.id == event.container_id)
+        .expect("the container is in its own event");
+    let state = (
+        own.state(),
+        own.exit_code,
+        own.finished_at,
+        own.reason.as_str(),
+    );
+    (&event.container_id, event.container_event_type(), state)
+}
+
+const EXITED: ContainerState = ContainerState::ContainerExited;
+const STOPPED: ContainerEventType = ContainerEventType::ContainerStoppedEvent;
+
 #[tokio::test]
-async fn an_exit_is_held_until_cri_shows_it_and_holds_up_no_other_pod() {
+async fn an_exit_is_told_at_once_and_only_once_when_cri_agrees() {
     let mut scene = Scene::open().await;
-    scene.world().exits_after.insert("c1".to_owned(), 20);
-    scene.world().exits_after.insert("c2".to_owned(), 1);
-    scene.exited("c1");
-    scene.exited("c2");
-    for container in ["c2", "c1"] {
-        let event = scene.next().await;
-        assert_eq!(event.container_id, container);
-        assert_eq!(
-            event.container_event_type(),
-            ContainerEventType::ContainerStoppedEvent
-        );
-        assert_eq!(
-            event.containers_statuses[0].state(),
-            ContainerState::ContainerExited
-        );
-        assert_eq!(event.created_at, 1_000_000_005);
-    }
+    let end = cri::ContainerStatus {
+        exit_code: 7,
+        finished_at: 2_000_000_000,
+        reason: "Error".to_owned(),
+        ..Default::default()
+    };
+    scene.ends("c1", 20, &end);
+    // Seen as exited once to settle and once to be told.
+    scene.world().gone_after.insert("c1".to_owned(), 2);
+    scene.exited_with("c1", 7);
+    scene.changed("delete", "c1");
+    let event = scene.next().await;
+    let expected = (EXITED, 7, 2_000_000_000, "Error");
+    assert_eq!(told(&event), ("c1", STOPPED, expected));
+    assert_eq!(event.containers_statuses[0].started_at, 1, "all else stays");
+    assert_eq!(event.created_at, 1_000_000_005);
+    assert_eq!(event.pod_sandbox_status.unwrap().id, "s1");
+    assert!(
+        scene.world().exits_after.contains_key("c1"),
+        "told before CRI shows it"
+    );
+
+    let event = scene.next().await;
+    assert_eq!(
+        event.container_event_type(),
+        ContainerEventType::ContainerDeletedEvent,
+        "nothing between: {event:?}"
+    );
     let filters = scene.runtime.calls_of("Subscribe")[0]
         .message::<SubscribeRequest>()
         .filters;
     assert!(
         filters.contains(&"namespace==k8s.io,topic==\"/tasks/exit\"".to_owned()),
         "{filters:?}"
+    );
+}
+
+#[tokio::test]
+async fn an_exit_is_told_again_when_cri_knows_more() {
+    let mut scene = Scene::open().await;
+    let end = cri::ContainerStatus {
+        exit_code: 137,
+        finished_at: 3,
+        reason: "OOMKilled".to_owned(),
+        ..Default::default()
+    };
+    scene.ends("c1", 3, &end);
+    scene.exited_with("c1", 137);
+    scene.changed("delete", "c1");
+    let expected = (EXITED, 137, 2_000_000_000, "Error");
+    assert_eq!(told(&scene.next().await), ("c1", STOPPED, expected));
+    let expected = (EXITED, 137, 3, "OOMKilled");
+    assert_eq!(
+        told(&scene.next().await),
+        ("c1", STOPPED, expected),
+        "before it is told as deleted"
+    );
+    scene.world().containers.remove("c1");
+    assert_eq!(
+        scene.next().await.container_event_type(),
+        ContainerEventType::ContainerDeletedEvent
+    );
+}
+
+#[tokio::test]
+async fn what_was_told_before_stands_in_for_an_answer_that_tarries() {
+    let mut scene = Scene::open().await;
+    scene.started("c1");
+    let started = scene.next().await;
+    assert_eq!(
+        started.container_event_type(),
+        ContainerEventType::ContainerStartedEvent
+    );
+    scene
+        .world()
+        .stuck
+        .extend(["c1".to_owned(), "s1".to_owned()]);
+    scene.exited_with("c1", 9);
+    let event = scene.next().await;
+    let expected = (EXITED, 9, 2_000_000_000, "Error");
+    assert_eq!(told(&event), ("c1", STOPPED, expected));
+    assert_eq!(event.pod_sandbox_status, started.pod_sandbox_status);
+}
+
+#[tokio::test]
+async fn a_burst_of_exits_waits_for_no_other_pod() {
+    let mut scene = Scene::open().await;
+    // The first pods answer nothing: as many as may be asked about at once, short of one.
+    for number in 1..=7 {
+        let stuck = [format!("c{number}"), format!("s{number}")];
+        scene.world().stuck.extend(stuck);
+    }
+    for number in 1..=PODS {
+        scene.exited_with(&format!("c{number}"), number);
+    }
+    let mut seen = BTreeMap::new();
+    while seen.len() < 13 {
+        let event = scene.next().await;
+        let (id, kind, (state, code, ..)) = told(&event);
+        assert_eq!((kind, state), (STOPPED, EXITED));
+        seen.insert(id.to_owned(), code);
+    }
+    let expected = (8..=20).map(|number| (format!("c{number}"), number));
+    assert_eq!(seen, expected.collect());
+}
+
+#[tokio::test]
+async fn a_neighbours_event_does_not_bring_an_ended_container_back_to_life() {
+    let mut scene = Scene::open().await;
+    let neighbour = ("s1".to_owned(), ContainerState::ContainerRunning);
+    scene
+        .world()
+        .containers
+        .insert("c1-too".to_owned(), neighbour);
+    scene.exited("c1");
+    assert_eq!(told(&scene.next().await).2.0, EXITED);
+    scene.changed("create", "c1-too");
+    let event = scene.next().await;
+    assert_eq!(event.container_id, "c1-too");
+    let states: Vec<_> = event
+        .containers_statuses
+        .iter()
+        .map(|status| (status.id.as_str(), status.state()))
+        .collect();
+    assert_eq!(
+        states,
+        [("c1", EXITED), ("c1-too", ContainerState::ContainerRunning)]
+    );
+}
+
+#[tokio::test]
+async fn the_end_of_a_container_that_cri_is_still_starting_is_held_until_cri_knows_why() {
+    let mut scene = Scene::open().await;
+    let starting = ("s1".to_owned(), ContainerState::ContainerCreated);
+    scene.world().containers.insert("new".to_owned(), starting);
+    let end = cri::ContainerStatus {
+        exit_code: 128,
+        reason: "StartError".to_owned(),
+        ..Default::default()
+    };
+    scene.ends("new", 5, &end);
+    scene.exited_with("new", 137);
+    let expected = (EXITED, 128, 0, "StartError");
+    assert_eq!(told(&scene.next().await), ("new", STOPPED, expected));
+}
+
+#[tokio::test]
+async fn the_end_of_a_sandbox_is_held_until_cri_shows_it() {
+    let mut scene = Scene::open().await;
+    scene.exited("s1");
+    scene.world().exits_after.insert("c2".to_owned(), 1);
+    scene.exited("c2");
+    assert_eq!(scene.next().await.container_id, "c2");
+    scene
+        .world()
+        .sandboxes
+        .insert("s1".to_owned(), PodSandboxState::SandboxNotready);
+    let event = scene.next().await;
+    assert_eq!(event.container_id, "s1");
+    assert_eq!(
+        event.pod_sandbox_status.unwrap().state(),
+        PodSandboxState::SandboxNotready
     );
 }
 
@@ -248,14 +462,7 @@ async fn events_of_a_container_keep_their_order() {
     );
     scene.world().exits_after.insert("new".to_owned(), 5);
     scene.changed("create", "new");
-    scene.tell(
-        "/tasks/start",
-        TaskStart {
-            container_id: "new".to_owned(),
-            pid: 7,
-        }
-        .encode_to_vec(),
-    );
+    scene.started("new");
     scene.exited("new");
     for kind in [
         ContainerEventType::ContainerCreatedEvent,
@@ -317,15 +524,87 @@ async fn what_is_not_cris_or_cannot_be_read_is_passed_over() {
     let mut scene = Scene::open().await;
     scene.changed("delete", "never-seen");
     scene.tell("/tasks/exit", vec![0x0a, 0xff]);
+    for topic in ["/tasks/start", "/tasks/oom", "/containers/create"] {
+        scene.tell(topic, b"\xff\xff\xff\xff garbage".to_vec());
+    }
+    scene.exited(&"x".repeat(3 << 20));
+    scene.exited("no container of CRI's\n\u{0}\u{202e}");
+    scene.exited_with("c3", u32::MAX);
     let exec = TaskExit {
         container_id: "c1".to_owned(),
         id: "exec-1".to_owned(),
         ..Default::default()
     };
     scene.tell("/tasks/exit", exec.encode_to_vec());
-    scene.world().exits_after.insert("c2".to_owned(), 1);
+    assert_eq!(told(&scene.next().await).2.1, -1);
     scene.exited("c2");
     assert_eq!(scene.next().await.container_id, "c2");
+}
+
+#[tokio::test]
+async fn a_container_of_no_sandbox_does_not_get_every_pods_containers() {
+    let mut scene = Scene::open().await;
+    let homeless = (String::new(), ContainerState::ContainerRunning);
+    scene
+        .world()
+        .containers
+        .insert("homeless".to_owned(), homeless);
+    scene.exited("homeless");
+    scene.exited("c2");
+    assert_eq!(scene.next().await.container_id, "c2");
+}
+
+#[tokio::test]
+async fn an_envelope_that_cannot_be_read_ends_the_stream_with_unavailable() {
+    let mut scene = Scene::open().await;
+    let containerd = scene.containerd.as_ref().unwrap();
+    containerd
+        .send(b"\x0a\xff not an envelope".to_vec())
+        .unwrap();
+    let status = scene.stream.message().await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("decode"), "{status}");
+}
+
+/// The clock stands still while anybody works: ten seconds of silence pass at once.
+#[tokio::test(start_paused = true)]
+async fn a_question_that_cri_never_answers_loses_its_event_and_no_other() {
+    let mut scene = Scene::open().await;
+    scene.world().stuck.insert("c1".to_owned());
+    scene.exited("c1");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    scene.exited("c2");
+    assert_eq!(scene.next().await.container_id, "c2");
+    // The lane of the stuck container is free again.
+    scene.world().stuck.clear();
+    scene.world().containers.remove("c1");
+    scene.changed("delete", "c1");
+    loop {
+        let event = scene.next().await;
+        if event.container_id == "c1" {
+            let kind = event.container_event_type();
+            assert_eq!(kind, ContainerEventType::ContainerDeletedEvent);
+            return;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_that_cri_never_answers_refuse_the_stream_in_time() {
+    let (bench, _runtime) = Bench::start(Flavour::Containerd, ("containerd", "1.6.20"), |_| {
+        Answer::Never
+    })
+    .await;
+    let opened = bench
+        .client()
+        .get_container_events(cri::GetEventsRequest {})
+        .await;
+    let status = opened.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    assert_eq!(
+        status.message(),
+        "ListPodSandbox was not answered within 10s"
+    );
 }
 
 #[tokio::test]

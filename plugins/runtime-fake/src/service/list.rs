@@ -9,7 +9,7 @@ use proto::cri::{
 
 use crate::convert;
 use crate::node::Node;
-use crate::state::{Container, Sandbox, Seq};
+use crate::state::{Container, POD_UID, Sandbox, Seq};
 use crate::stats;
 
 type Labels = HashMap<String, String>;
@@ -18,6 +18,13 @@ fn selected(selector: &Labels, labels: &Labels) -> bool {
     selector
         .iter()
         .all(|(key, value)| labels.get(key) == Some(value))
+}
+
+/// Whether the label that is known without decoding already says no.
+fn of_pod(selector: &Labels, uid: Option<&str>) -> bool {
+    selector
+        .get(POD_UID)
+        .is_none_or(|wanted| uid == Some(wanted))
 }
 
 /// What an id in a filter asks for.
@@ -83,6 +90,7 @@ fn some_containers<'a>(
 pub(super) fn sandboxes(node: &Node, filter: Option<PodSandboxFilter>) -> Vec<cri::PodSandbox> {
     let filter = filter.unwrap_or_default();
     some_sandboxes(node, &filter.id)
+        .filter(|sandbox| of_pod(&filter.label_selector, sandbox.pod_uid.as_deref()))
         .filter(|sandbox| {
             filter
                 .state
@@ -96,6 +104,7 @@ pub(super) fn sandboxes(node: &Node, filter: Option<PodSandboxFilter>) -> Vec<cr
 pub(super) fn containers(node: &Node, filter: Option<ContainerFilter>) -> Vec<cri::Container> {
     let filter = filter.unwrap_or_default();
     some_containers(node, &filter.id, &filter.pod_sandbox_id)
+        .filter(|container| of_pod(&filter.label_selector, container.pod_uid.as_deref()))
         .filter(|container| {
             filter
                 .state

@@ -24,10 +24,16 @@ use crate::annotations::Tuning;
 use crate::program::Program;
 use crate::program::machine::Machine;
 
+/// The label that a kubelet finds its own by: known without decoding a configuration, because every
+/// look at one pod would otherwise decode those of all.
+pub(crate) const POD_UID: &str = "io.kubernetes.pod.uid";
+
 /// A pod sandbox.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     pub(crate) record: SandboxRecord,
+    /// Its label [`POD_UID`].
+    pub(crate) pod_uid: Option<Box<str>>,
     pub(crate) containers: Vec<Seq>,
 }
 
@@ -45,6 +51,8 @@ impl Sandbox {
 #[derive(Debug)]
 pub(crate) struct Container {
     pub(crate) record: ContainerRecord,
+    /// Its label [`POD_UID`].
+    pub(crate) pod_uid: Option<Box<str>>,
     pub(crate) program: Program,
     /// When its program goes on, as the node's timer knows it.
     pub(crate) due: Option<i64>,
@@ -172,13 +180,13 @@ impl State {
             self.addresses.take(ip);
         }
         self.names.insert(record.name.clone(), record.seq);
-        self.sandboxes.insert(
-            record.seq,
-            Sandbox {
-                record,
-                containers: Vec::new(),
-            },
-        );
+        let mut sandbox = Sandbox {
+            record,
+            pod_uid: None,
+            containers: Vec::new(),
+        };
+        sandbox.pod_uid = sandbox.config().labels.remove(POD_UID).map(Into::into);
+        self.sandboxes.insert(sandbox.record.seq, sandbox);
     }
 
     fn remove_sandbox(&mut self, seq: Seq) {
@@ -205,10 +213,12 @@ impl State {
         sandbox.containers.push(record.seq);
         self.names.insert(record.name.clone(), record.seq);
         let program = tuning.program(&config);
+        let pod_uid = config.labels.get(POD_UID).map(|uid| uid.as_str().into());
         self.containers.insert(
             record.seq,
             Container {
                 record,
+                pod_uid,
                 program,
                 due: None,
             },

@@ -28,7 +28,10 @@ pub(crate) fn json(answer: &[u8]) -> Result<String, Trouble> {
 pub(crate) fn version(answer: &[u8]) -> Result<String, Trouble> {
     let agent: Version = serde_json::from_slice(answer)?;
     let ours = env!("CARGO_PKG_VERSION");
-    Ok(format!("oxlet {} (pid {})\noxctl {ours}\n", agent.version, agent.pid))
+    Ok(format!(
+        "oxlet {} (pid {})\noxctl {ours}\n",
+        agent.version, agent.pid
+    ))
 }
 
 pub(crate) fn generation(answer: &[u8]) -> Result<String, Trouble> {
@@ -38,12 +41,24 @@ pub(crate) fn generation(answer: &[u8]) -> Result<String, Trouble> {
         generation: u64,
     }
     let done: Done = serde_json::from_slice(answer)?;
-    Ok(format!("plugin {} serves, generation {}\n", done.plugin, done.generation))
+    Ok(format!(
+        "plugin {} serves, generation {}\n",
+        done.plugin, done.generation
+    ))
 }
 
 pub(crate) fn tree(answer: &[u8]) -> Result<String, Trouble> {
     let root: Node = serde_json::from_slice(answer)?;
-    let mut table = Table::new(&["NAME", "STATE", "RESTARTS", "HANDLED", "MAILBOX", "REFUSED", "BUSY WITH", "LAST EXIT"]);
+    let mut table = Table::new(&[
+        "NAME",
+        "STATE",
+        "RESTARTS",
+        "HANDLED",
+        "MAILBOX",
+        "REFUSED",
+        "BUSY WITH",
+        "LAST EXIT",
+    ]);
     branch(&root, "", "", &mut table);
     Ok(table.take())
 }
@@ -65,29 +80,63 @@ fn branch(node: &Node, before: &str, beneath: &str, table: &mut Table) {
         node.last_exit.clone().unwrap_or_default(),
     ]);
     for (index, child) in node.children.iter().enumerate() {
-        let (own, rest) = if index + 1 == node.children.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
-        branch(child, &format!("{beneath}{own}"), &format!("{beneath}{rest}"), table);
+        let (own, rest) = if index + 1 == node.children.len() {
+            ("└─ ", "   ")
+        } else {
+            ("├─ ", "│  ")
+        };
+        branch(
+            child,
+            &format!("{beneath}{own}"),
+            &format!("{beneath}{rest}"),
+            table,
+        );
     }
 }
 
 pub(crate) fn plugins(answer: &[u8], now: Timestamp) -> Result<String, Trouble> {
     let plugins: Vec<Value> = serde_json::from_slice(answer)?;
-    let mut table = Table::new(&["NAME", "KIND", "STATE", "SINCE", "GENERATION", "PID", "RESTARTS", "PROGRAM", "REASON"]);
+    let mut table = Table::new(&[
+        "NAME",
+        "KIND",
+        "STATE",
+        "SINCE",
+        "GENERATION",
+        "PID",
+        "RESTARTS",
+        "PROGRAM",
+        "REASON",
+    ]);
     for plugin in plugins {
         let row = match Snapshot::deserialize(&plugin) {
             Ok(plugin) => {
                 let since = Timestamp::try_from(plugin.since).unwrap_or(now);
                 let pid = plugin.pid.map(|pid| pid.to_string()).unwrap_or_default();
-                let numbers = [plugin.generation.to_string(), pid, plugin.restarts.to_string()];
+                let numbers = [
+                    plugin.generation.to_string(),
+                    pid,
+                    plugin.restarts.to_string(),
+                ];
                 let [generation, pid, restarts] = numbers;
                 let (kind, state) = (plugin.kind.to_string(), plugin.state.to_string());
-                [plugin.name, kind, state, age(since, now), generation, pid, restarts, plugin.program, plugin.reason]
+                [
+                    plugin.name,
+                    kind,
+                    state,
+                    age(since, now),
+                    generation,
+                    pid,
+                    restarts,
+                    plugin.program,
+                    plugin.reason,
+                ]
             }
             // A host that did not show itself: what little is known of it.
             Err(_) => {
                 let text = |key: &str| plugin[key].as_str().unwrap_or_default().to_owned();
                 let mut row = <[String; 9]>::default();
-                (row[0], row[2], row[8]) = (text("name"), text("state").to_lowercase(), text("reason"));
+                (row[0], row[2], row[8]) =
+                    (text("name"), text("state").to_lowercase(), text("reason"));
                 row
             }
         };
@@ -98,7 +147,16 @@ pub(crate) fn plugins(answer: &[u8], now: Timestamp) -> Result<String, Trouble> 
 
 pub(crate) fn pods(answer: &[u8], now: Timestamp) -> Result<String, Trouble> {
     let pods: Vec<PodRow> = serde_json::from_slice(answer)?;
-    let mut table = Table::new(&["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP", "STAGE"]);
+    let mut table = Table::new(&[
+        "NAMESPACE",
+        "NAME",
+        "READY",
+        "STATUS",
+        "RESTARTS",
+        "AGE",
+        "IP",
+        "STAGE",
+    ]);
     for pod in pods {
         table.row([
             pod.namespace,
@@ -106,7 +164,9 @@ pub(crate) fn pods(answer: &[u8], now: Timestamp) -> Result<String, Trouble> {
             format!("{}/{}", pod.ready, pod.containers),
             pod.status,
             pod.restarts.to_string(),
-            pod.started.map(|started| age(started, now)).unwrap_or_default(),
+            pod.started
+                .map(|started| age(started, now))
+                .unwrap_or_default(),
             pod.ip,
             pod.stage,
         ]);
@@ -189,7 +249,9 @@ fn show_event(event: &Value, output: Output, table: &mut Table) -> Result<(), Tr
         (Output::Json, _) => write(&format!("{event}\n"))?,
         (Output::Table, Ok(event)) => table.row(event_row(&event, now())),
         (Output::Table, Err(error)) => match event["missed"].as_u64() {
-            Some(missed) => write(&format!("... {missed} events came too fast and are missed here\n"))?,
+            Some(missed) => write(&format!(
+                "... {missed} events came too fast and are missed here\n"
+            ))?,
             None => return Err(error.into()),
         },
     }
@@ -198,7 +260,9 @@ fn show_event(event: &Value, output: Output, table: &mut Table) -> Result<(), Tr
 
 fn write(text: &str) -> Result<(), Trouble> {
     let mut out = io::stdout();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Trouble::Output)
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(Trouble::Output)
 }
 
 pub(crate) fn why(answer: &[u8], now: Timestamp) -> Result<String, Trouble> {
@@ -213,9 +277,21 @@ pub(crate) fn why(answer: &[u8], now: Timestamp) -> Result<String, Trouble> {
     for line in why.lines {
         let (first, last) = (age(line.first, now), age(line.last, now));
         let container = line.why.object.unwrap_or_default();
-        lines.row([first, last, line.count.to_string(), container, line.why.reason, line.why.message]);
+        lines.row([
+            first,
+            last,
+            line.count.to_string(),
+            container,
+            line.why.reason,
+            line.why.message,
+        ]);
     }
-    Ok(format!("{}\n{}\n{}", head.take(), containers.take(), lines.take()))
+    Ok(format!(
+        "{}\n{}\n{}",
+        head.take(),
+        containers.take(),
+        lines.take()
+    ))
 }
 
 /// As kubectl: the two units that say enough.

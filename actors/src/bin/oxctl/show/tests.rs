@@ -57,16 +57,28 @@ fn node(id: &str, path: &str, children: &[Value]) -> Value {
 #[test]
 fn tree_is_drawn_as_a_tree() {
     let leaf = node("file", "oxlet/sources/file", &[]);
-    let root = node("oxlet", "oxlet", &[node("sources", "oxlet/sources", &[leaf]), node("events", "oxlet/events", &[])]);
+    let root = node(
+        "oxlet",
+        "oxlet",
+        &[
+            node("sources", "oxlet/sources", &[leaf]),
+            node("events", "oxlet/events", &[]),
+        ],
+    );
     let text = tree(&bytes(&root)).unwrap();
-    let names: Vec<&str> = text.lines().skip(1).map(|line| line.split("   r").next().unwrap_or_default().trim_end()).collect();
+    let names: Vec<&str> = text
+        .lines()
+        .skip(1)
+        .map(|line| line.split("   r").next().unwrap_or_default().trim_end())
+        .collect();
     assert_eq!(names, ["oxlet", "├─ sources", "│  └─ file", "└─ events"]);
     assert!(text.lines().nth(3).unwrap().contains("0/8"));
 }
 
 #[test]
 fn plugin_whose_host_is_silent_is_still_listed() {
-    let silent = json!({ "name": "runtime", "state": "BackingOff", "reason": "its host does not answer" });
+    let silent =
+        json!({ "name": "runtime", "state": "BackingOff", "reason": "its host does not answer" });
     let text = plugins(&bytes(&json!([silent])), at(0)).unwrap();
     assert!(text.lines().nth(1).unwrap().starts_with("runtime   -"));
     assert!(text.contains("backingoff") && text.contains("its host does not answer"));
@@ -96,7 +108,12 @@ fn why_shows_the_containers_and_the_causal_line() {
         "lines": [line],
     });
     let text = super::why(&bytes(&why), at(100)).unwrap();
-    for expected in ["default/web", "CrashLoopBackOff", "restarting failed container", "100s"] {
+    for expected in [
+        "default/web",
+        "CrashLoopBackOff",
+        "restarting failed container",
+        "100s",
+    ] {
         assert!(text.contains(expected), "{expected} in {text}");
     }
 }

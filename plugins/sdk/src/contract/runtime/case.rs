@@ -92,6 +92,7 @@ impl Case {
             labels: words(&[("law", &self.name), ("io.kubernetes.pod.name", &self.name)]),
             annotations: words(&[("example.org/kept", "with = \"signs\", and\nlines")]),
             linux: Some(LinuxPodSandboxConfig {
+                cgroup_parent: self.target.cgroup_parent.clone(),
                 security_context: Some(security_context),
                 ..Default::default()
             }),

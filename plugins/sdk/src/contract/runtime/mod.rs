@@ -29,6 +29,8 @@ pub struct Target {
     pub network: Network,
     /// Whether it reports container events.
     pub events: Events,
+    /// The cgroup that every sandbox goes under; the runtime's own choice if it is empty.
+    pub cgroup_parent: String,
 }
 
 /// Which network the sandboxes of the suite get.

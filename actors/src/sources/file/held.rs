@@ -1,0 +1,80 @@
+//! What is remembered of one manifest between two readings.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::scan::{Look, Stamp};
+use crate::sources::complaints::Complaint;
+use crate::sources::manifest::{Refused, sentence};
+
+/// What was last read of one manifest.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    pub(super) stamp: Option<Stamp>,
+    /// Told apart from the next version by its stamp.
+    pub(super) telling: bool,
+    /// Bad, and not because it is half written.
+    pub(super) settled: bool,
+    /// Those of the last good version, if this one is bad.
+    pub(super) pods: Vec<Arc<Pod>>,
+    pub(super) problems: Vec<Refused>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl Held {
+    /// Bad, but perhaps only half written.
+    pub(super) fn is_unsettled(&self) -> bool {
+        !self.settled && !self.problems.is_empty()
+    }
+
+    /// What is held after this look at the manifest.
+    pub(super) fn after(mut self, look: Look, now: SystemTime) -> Held {
+        match look {
+            Look::Unchanged => {
+                self.settled = self.settled || self.stamp.is_none_or(|stamp| stamp.is_settled(now));
+                self
+            }
+            Look::Read {
+                stamp,
+                telling,
+                mut manifest,
+            } => Held {
+                settled: stamp.is_settled(now),
+                telling,
+                stamp: Some(stamp),
+                pods: manifest.replace(&self.pods),
+                problems: manifest.problems,
+                warnings: manifest.warnings,
+            },
+            Look::Refused(refused) => Held {
+                settled: true,
+                pods: self.pods,
+                problems: vec![refused],
+                ..Held::default()
+            },
+        }
+    }
+
+    pub(super) fn complaints(&self, place: &str) -> impl Iterator<Item = Complaint> {
+        let (version, settled) = (self.version(), self.settled);
+        let problems = self.problems.iter().filter(move |_| settled);
+        let refused = problems.map(move |problem| Complaint::Refused {
+            text: format!("{place}: {}", sentence(problem)),
+            version,
+        });
+        let doubtful = self
+            .warnings
+            .iter()
+            .map(move |warning| Complaint::Doubtful {
+                text: format!("{place}: {warning}"),
+                version,
+            });
+        refused.chain(doubtful)
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        self.stamp.map_or(0, |stamp| stamp.version())
+    }
+}
