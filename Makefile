@@ -28,10 +28,12 @@ check: ## format, lints, arrows between crates, paths in the docs
 bench: ## speed and memory, as a table; beside a kubelet where KUBELET_BIN names one
 	.ci/install test
 	cargo build --release --workspace --bins
-	cargo run --release --quiet --package integration --bin bench -- $(ARGS)
+	cargo build --release --package kernel --example bench
+	target/release/bench $(ARGS)
 
 fuzz: ## the fuzz targets for manifests, config and checkpoints, SECONDS each (default 20)
-	cargo run --quiet --package integration --bin fuzz -- $(or $(SECONDS),20)
+	cargo build --workspace --bin fuzz
+	target/debug/fuzz $(or $(SECONDS),20)
 
 deny: ## bans, licences and sources of every crate that we build on
 	command -v cargo-deny >/dev/null || cargo install --locked cargo-deny@0.20.2

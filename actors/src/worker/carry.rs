@@ -15,7 +15,7 @@ use logic::worker::{Action, PodPlan};
 use tokio::sync::watch;
 
 use super::start::Start;
-use super::{LATER, Peers, SANDBOX, SOON, files, why};
+use super::{ENDING, LATER, Peers, SANDBOX, SOON, files, why};
 use crate::directory::Desired;
 use crate::events::Type;
 use crate::runtime::RuntimeError;
@@ -23,7 +23,7 @@ use crate::runtime::RuntimeError;
 /// What came of a plan.
 #[derive(Debug)]
 pub struct Report {
-    /// What failed, by container name or [`SANDBOX`].
+    /// What failed, by container name, [`SANDBOX`] or [`ENDING`].
     pub(super) problems: Vec<(String, Problem)>,
     /// Containers that run now.
     pub(super) started: Vec<String>,
@@ -39,6 +39,14 @@ pub(super) struct Problem {
 }
 
 impl Problem {
+    /// What must end is tried again soon, however it was refused.
+    fn soon() -> Self {
+        Problem {
+            waiting: None,
+            again_after: SOON,
+        }
+    }
+
     pub(super) fn of(error: &RuntimeError) -> Self {
         // A name is still reserved while the runtime clears up an interrupted creation.
         let clearing_up = matches!(error, RuntimeError::Refused { message, .. } if message.contains("is reserved for"));
@@ -71,6 +79,7 @@ impl Carrier {
             if self.is_over() {
                 break;
             }
+            let creates = matches!(step, Action::CreateSandbox { .. });
             let result = match step {
                 Action::KillContainer { id, grace, .. } => {
                     let mut kills = vec![(id, grace)];
@@ -108,7 +117,10 @@ impl Carrier {
             };
             if let Err(error) = result {
                 tracing::warn!(pod = %self.uid, "{}", error.told());
-                problems.push((SANDBOX.to_owned(), Problem::of(&error)));
+                problems.push(match creates {
+                    true => (SANDBOX.to_owned(), Problem::of(&error)),
+                    false => (ENDING.to_owned(), Problem::soon()),
+                });
                 break;
             }
         }

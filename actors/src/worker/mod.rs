@@ -165,6 +165,8 @@ pub struct Worker {
 
 /// The key of the sandbox among the held.
 const SANDBOX: &str = "";
+/// The key of kills, stops and removals among the held.
+const ENDING: &str = "\u{0}ending";
 
 impl Actor for Worker {
     type Msg = Msg;
@@ -462,6 +464,8 @@ impl Worker {
     }
 
     fn terminate(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+        let now = ctx.now();
+        self.held.retain(|_, until| *until > now);
         let Some(seen) = &self.seen else { return };
         if seen.pod().is_stopped() {
             self.stage = Stage::Terminated;
@@ -472,11 +476,7 @@ impl Worker {
         self.whys
             .tell(pod, &plan.why, timestamp(ctx), &self.peers.recorder);
         self.publish(pod, &BTreeMap::new(), ctx);
-        if self
-            .held
-            .get(SANDBOX)
-            .is_some_and(|until| *until > ctx.now())
-        {
+        if self.held.contains_key(ENDING) {
             self.retry_when_due(&plan, pod, ctx);
         } else {
             self.carry(plan, pod, ctx);
@@ -527,10 +527,14 @@ impl Worker {
         ctx.run(async move { Msg::Removed(remove::everything(&peers, &pod, &runtime).await) });
     }
 
-    /// Drops the starts whose time has not come, and everything after a sandbox whose time has not come.
+    /// Drops the starts whose time has not come, everything after a sandbox whose time has not come, and
+    /// everything at all until what must end may be tried again.
     fn without_held(&mut self, mut plan: PodPlan, now: Instant) -> PodPlan {
         self.held.retain(|_, until| *until > now);
         let held = &self.held;
+        if held.contains_key(ENDING) {
+            plan.actions.clear();
+        }
         let sandbox_held = held.contains_key(SANDBOX);
         plan.actions.retain(|action| match action {
             Action::CreateSandbox { .. } => !sandbox_held,

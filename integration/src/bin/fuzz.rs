@@ -55,7 +55,7 @@ fn main() -> Result<ExitCode> {
     Ok(if sound {
         ExitCode::SUCCESS
     } else {
-        ExitCode::FAILURE
+        ExitCode::from(fuzz::FOUND)
     })
 }
 

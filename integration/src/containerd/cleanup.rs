@@ -137,11 +137,9 @@ pub(super) fn end(process: &mut Child) {
     }
 }
 
-/// Ends the containerd of a rig whose own process is gone, and waits until it is: it names its folder on its
-/// command line.
+/// Ends the containerd of a rig whose own process is gone, and waits until it is.
 pub(super) fn end_stray(dir: &Path) {
-    let config = dir.join("config.toml").display().to_string();
-    let stray = || numbered_with(b"containerd", config.as_bytes());
+    let stray = || processes("containerd", &dir.join("config.toml"));
     for pid in stray() {
         end_pid(pid);
     }

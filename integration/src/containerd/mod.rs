@@ -89,6 +89,7 @@ impl Containerd {
         let mut rig = Self {
             name: format!("ox{number}"),
             dir,
+            group,
             process: None,
         };
         cleanup::note(&rig.dir, &rig.name)?;

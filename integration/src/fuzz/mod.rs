@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use self::targets::{Target, all};
-pub use self::watched::{Outcome, watch};
+pub use self::watched::{FOUND, Outcome, watch};
 
 /// How a target is run.
 #[derive(Clone, Debug)]

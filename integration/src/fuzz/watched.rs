@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use nix::sys::resource::{Resource, setrlimit};
 
 use super::mutate::{Random, input};
@@ -21,6 +21,8 @@ const SLOW: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What a target may have of address space: a few kilobytes of input have no use for more.
 const MEMORY: u64 = 4 << 30;
+/// How a process ends in which something was found.
+pub const FOUND: u8 = 3;
 /// Different mistakes after which a run ends.
 const ENOUGH: usize = 10;
 
@@ -89,39 +91,34 @@ impl Target {
 }
 
 /// Runs `command`, which runs the target, and finds out what only a stranger can: a death, or a hang.
-pub async fn watch(
-    target: &Target,
-    run: &Run,
-    mut command: tokio::process::Command,
-) -> Result<Outcome> {
-    let child = command
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .context("cannot start")?;
+pub async fn watch(target: &Target, run: &Run, mut command: tokio::process::Command) -> Result<Outcome> {
+    let child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().context("cannot start")?;
     let ended = tokio::time::timeout(run.lasting + PATIENCE, child.wait_with_output()).await;
     let why = match ended {
         Ok(output) => {
             let output = output?;
+            let found = match output.status.code() {
+                Some(0) => Vec::new(),
+                Some(code) if code == i32::from(FOUND) => vec![(run.folder.clone(), "see above".to_owned())],
+                Some(_) => bail!("target {} cannot run: see above", target.name),
+                None => return died(target, run, &format!("the process died: {}", output.status)),
+            };
+            drop(fs::remove_file(target.current(&run.folder)));
             let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-            if output.status.code().is_some_and(|code| code <= 1) {
-                drop(fs::remove_file(target.current(&run.folder)));
-                let failed = !output.status.success();
-                let found = failed.then(|| (run.folder.clone(), "see above".to_owned()));
-                return Ok(Outcome {
-                    said,
-                    found: found.into_iter().collect(),
-                });
-            }
-            format!("the process died: {}", output.status)
+            return Ok(Outcome { said, found });
         }
-        Err(_) => "it hangs".to_owned(),
+        Err(_) => "it hangs",
     };
+    died(target, run, why)
+}
+
+/// Keeps the input that the process was reading.
+fn died(target: &Target, run: &Run, why: &str) -> Result<Outcome> {
     let kept = run.folder.join(format!("{}-died", target.name));
     fs::rename(target.current(&run.folder), &kept)?;
     Ok(Outcome {
         said: target.name.to_owned(),
-        found: vec![(kept, why)],
+        found: vec![(kept, why.to_owned())],
     })
 }
 

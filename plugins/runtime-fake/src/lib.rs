@@ -16,7 +16,7 @@
 //! | `echo TEXT` | writes a line to its log, exits 0 |
 //! | `cat FILE`, `touch FILE`, `rm FILE`, `test -f FILE` | work on mounted files of the host, else on small files of the container's own |
 //! | `kill -9 1` | hits the container itself |
-//! | `sh -c SCRIPT` | a sequence of these, with `;` `&&` `\|\|`, quotes, `$VAR` of its environment, `> FILE` `>> FILE` `>&2`, `while true; do …; done`, `exec`, and `trap '' TERM` or `trap 'COMMANDS' TERM` |
+//! | `sh -c SCRIPT` | a sequence of these, with `;` `&` (the same) `&&` `\|\|`, quotes, `$VAR` of its environment, `> FILE` `>> FILE` `>&2`, `while true; do …; done`, `exec`, and `trap '' TERM` or `trap 'COMMANDS' TERM` |
 //!
 //! An unknown command that is not the last of a script does nothing, with success. A script that uses more of a
 //! shell than this is a server. SIGTERM ends a container at once with 143, unless a trap says otherwise; SIGKILL with

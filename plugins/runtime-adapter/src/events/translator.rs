@@ -110,6 +110,7 @@ impl Translator {
         let envelope = envelope
             .unwrap_or_else(|| Err(subscription::ended()))
             .map_err(|status| status.message().to_owned())?;
+        eprintln!("DBG {:?} heard {}", tokio::time::Instant::now(), envelope.topic);
         let happening = match happening::read(&envelope, namespace) {
             Ok(Some(happening)) => happening,
             Ok(None) => return Ok(()),
@@ -156,6 +157,7 @@ impl Translator {
         glance: Result<Option<Glance>, Status>,
     ) -> Result<(), String> {
         let mut tell = Tell::Always;
+        eprintln!("DBG {:?} glanced", tokio::time::Instant::now());
         if let Some(glance) = answered(glance)?.flatten() {
             let sandbox = glance.sandbox;
             self.memory.learn_container(&happening.container, &sandbox);

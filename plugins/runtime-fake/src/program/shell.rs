@@ -57,7 +57,9 @@ impl Lexer<'_> {
                 '\n' | ';' => self.connector(Token::Then),
                 '&' if self.rest.next_if_eq(&'&').is_some() => self.connector(Token::And),
                 '|' if self.rest.next_if_eq(&'|').is_some() => self.connector(Token::Or),
-                '&' | '|' | '(' | ')' | '<' | '`' => return Err(Beyond),
+                // Nothing runs beside a script here: what should is waited for at once.
+                '&' => self.connector(Token::Then),
+                '|' | '(' | ')' | '<' | '`' => return Err(Beyond),
                 '#' if self.word.is_none() => while self.rest.next_if(|c| *c != '\n').is_some() {},
                 '>' => self.redirect()?,
                 '\'' => self.single_quoted()?,

@@ -141,8 +141,8 @@ fn refused<T>(
     }
 }
 
-/// Accepts both answers to a call that is to stop what is gone: newer runtimes are content, older
-/// ones say NotFound.
+/// Accepts both answers to a call that is to stop a container that is gone: newer runtimes are
+/// content, older ones say NotFound.
 fn gone<T>(answer: Result<T, tonic::Status>) -> Checked {
     match answer {
         Err(status) if status.code() != tonic::Code::NotFound => Err(status.into()),
