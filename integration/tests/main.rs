@@ -14,6 +14,7 @@ mod suite {
     mod runtime_contract;
     mod runtime_events;
     mod runtime_rig;
+    mod try_oxlet;
     mod world;
 }
 

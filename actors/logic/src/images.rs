@@ -283,7 +283,9 @@ pub mod text {
     }
 
     pub fn present(image: &str) -> String {
-        format!("Container image {image:?} already present on machine")
+        format!(
+            "Container image {image:?} already present on machine and can be accessed by the pod"
+        )
     }
 
     pub fn back_off(image: &str) -> String {
@@ -451,7 +453,7 @@ mod tests {
         );
         assert_eq!(
             text::present("a"),
-            "Container image \"a\" already present on machine"
+            "Container image \"a\" already present on machine and can be accessed by the pod"
         );
         assert_eq!(
             text::back_off_because("a", ERR_IMAGE_PULL, "x"),

@@ -1,5 +1,6 @@
 //! `try-oxlet`: what `make run` starts.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
@@ -11,6 +12,9 @@ struct Arguments {
     /// Ends by itself at this point; otherwise Ctrl-C ends it.
     #[arg(long, value_enum)]
     until: Option<Point>,
+    /// Where the node lives; target/try unless named. It is removed at the end.
+    #[arg(long)]
+    folder: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -21,11 +25,12 @@ enum Point {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let until = match Arguments::parse().until {
+    let arguments = Arguments::parse();
+    let until = match arguments.until {
         Some(Point::Shown) => Until::Shown,
         None => Until::Interrupted,
     };
-    match try_node::run(until).await {
+    match try_node::run(until, arguments.folder).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("try-oxlet: {error:#}");

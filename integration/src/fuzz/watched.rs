@@ -1,8 +1,9 @@
 //! A target in a process of its own, and whoever watches it from outside.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use nix::sys::resource::{Resource, setrlimit};
+use tempfile::TempDir;
 
 use super::mutate::{Random, input};
 use super::{Run, Target};
@@ -40,17 +42,18 @@ impl Target {
     pub fn run(&self, run: &Run) -> Result<Outcome> {
         setrlimit(Resource::RLIMIT_AS, MEMORY, MEMORY).context("cannot limit memory")?;
         fs::create_dir_all(&run.folder)?;
-        let folder = tempfile::tempdir()?;
+        let folder = scratch()?;
         let corpus = self.corpus(folder.path())?;
         let panics = Panics::listen();
-        let current = self.current(&run.folder);
+        let current = File::create(self.current(&run.folder))?;
         let mut random = Random::new(run.seed);
         let (began, mut inputs) = (kernel::now(), 0_u32);
         let mut mistakes: BTreeMap<String, PathBuf> = BTreeMap::new();
         while kernel::now() - began < run.lasting && mistakes.len() < ENOUGH {
             let input = input(&mut random, &corpus);
             // What kills the process is found there.
-            fs::write(&current, &input)?;
+            current.set_len(input.len() as u64)?;
+            current.write_all_at(&input, 0)?;
             let before = kernel::now();
             let survived =
                 panic::catch_unwind(AssertUnwindSafe(|| self.read(folder.path(), &input)));
@@ -120,6 +123,13 @@ fn died(target: &Target, run: &Run, why: &str) -> Result<Outcome> {
         said: target.name.to_owned(),
         found: vec![(kept, why.to_owned())],
     })
+}
+
+/// A folder in memory where there is one: a disk would be most of what is measured.
+fn scratch() -> Result<TempDir> {
+    let memory = Path::new("/dev/shm");
+    let folder = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    tempfile::tempdir_in(&folder).with_context(|| format!("no folder in {}", folder.display()))
 }
 
 /// Where and why it panicked last, instead of a page on standard error each time.

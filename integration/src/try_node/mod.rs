@@ -31,8 +31,9 @@ pub enum Until {
     Interrupted,
 }
 
-/// Starts a node, runs the sample pod, shows it, and takes everything away at the end.
-pub async fn run(until: Until) -> Result<()> {
+/// Starts a node in this folder (`target/try` where none is named), runs the sample pod, shows it, and takes
+/// everything away at the end.
+pub async fn run(until: Until, folder: Option<PathBuf>) -> Result<()> {
     // Heard from the first moment on: whatever is under way is taken away.
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let ended = async {
@@ -41,7 +42,7 @@ pub async fn run(until: Until) -> Result<()> {
             _ = terminate.recv() => {}
         }
     };
-    let folder = folder()?;
+    let folder = folder.map_or_else(usual_folder, Ok)?;
     fs::create_dir_all(&folder)?;
     let lock = File::create(folder.with_extension("lock"))?;
     match lock.try_lock() {
@@ -117,7 +118,7 @@ async fn with_images(dir: &Path) -> Result<Containerd> {
 }
 
 /// `target/try`, beside the folder of our own program.
-fn folder() -> Result<PathBuf> {
+fn usual_folder() -> Result<PathBuf> {
     let program = program("oxlet")?;
     let target = program.parent().and_then(Path::parent);
     Ok(target.context("a program outside of target")?.join("try"))

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use tonic::{Code, Response, Status};
 
 use super::happening::{Happening, What};
-use super::patience::Patience;
+use super::patience::{Pace, Patience};
 use super::pod::Pod;
 use crate::connection::Connection;
 
@@ -19,7 +19,7 @@ const AT_ONCE: usize = 16;
 /// containerd answers within a few ms. One stuck container must not hold up its pod's events for ever.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 /// As long as an exit's telling waits for CRI when what was told before would do.
-const GLANCES_WITHIN: Duration = Duration::from_millis(10);
+const GLANCES_WITHIN: Duration = Duration::from_millis(5);
 /// For what a node under load may take: containerd deletes the task before its CRI part says "exited".
 const SETTLES_WITHIN: Duration = Duration::from_secs(10);
 /// For what may never come: a container that is not CRI's, or whose making failed.
@@ -104,6 +104,7 @@ impl Lookup {
         self,
         happening: Happening,
         known: Option<String>,
+        pace: Pace,
     ) -> Result<Option<String>, Status> {
         let id = happening.container.as_str();
         let sandbox = match known {
@@ -118,7 +119,7 @@ impl Lookup {
         let shown = match happening.what {
             What::Created => true,
             What::Started => self.started(id, &sandbox).await?,
-            What::Exited(_) => self.ended(id, &sandbox).await?,
+            What::Exited(_) => self.ended(id, &sandbox, pace).await?,
             What::OutOfMemory => self.out_of_memory(id, &sandbox).await?,
             What::Deleted => self.gone(id, &sandbox).await?,
         };
@@ -247,8 +248,11 @@ impl Lookup {
         Ok(true)
     }
 
-    async fn ended(&self, id: &str, sandbox: &str) -> Result<bool, Status> {
-        let patience = Patience::new(SETTLES_WITHIN);
+    async fn ended(&self, id: &str, sandbox: &str, pace: Pace) -> Result<bool, Status> {
+        let patience = Patience::at(pace, SETTLES_WITHIN);
+        if pace == Pace::Unhurried {
+            patience.step().await;
+        }
         loop {
             let ended = if id == sandbox {
                 self.sandbox(id)

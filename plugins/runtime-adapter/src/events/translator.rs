@@ -17,6 +17,7 @@ use super::happening::{self, Exit, Happening, What};
 use super::lanes::Lanes;
 use super::lookup::{Glance, Lookup};
 use super::memory::Memory;
+use super::patience::Pace;
 use super::pod::{self, Pod};
 use super::subscription;
 use crate::connection::Connection;
@@ -110,7 +111,6 @@ impl Translator {
         let envelope = envelope
             .unwrap_or_else(|| Err(subscription::ended()))
             .map_err(|status| status.message().to_owned())?;
-        eprintln!("DBG {:?} heard {}", tokio::time::Instant::now(), envelope.topic);
         let happening = match happening::read(&envelope, namespace) {
             Ok(Some(happening)) => happening,
             Ok(None) => return Ok(()),
@@ -157,7 +157,6 @@ impl Translator {
         glance: Result<Option<Glance>, Status>,
     ) -> Result<(), String> {
         let mut tell = Tell::Always;
-        eprintln!("DBG {:?} glanced", tokio::time::Instant::now());
         if let Some(glance) = answered(glance)?.flatten() {
             let sandbox = glance.sandbox;
             self.memory.learn_container(&happening.container, &sandbox);
@@ -181,8 +180,12 @@ impl Translator {
         let lane = happening.container.clone();
         let known = self.memory.sandbox_of(&lane).cloned();
         let lookup = self.lookup.clone();
+        let pace = match tell {
+            Tell::Always => Pace::Hurried,
+            Tell::News => Pace::Unhurried,
+        };
         self.containers.run(lane, async move {
-            let sandbox = lookup.settle(happening.clone(), known).await;
+            let sandbox = lookup.settle(happening.clone(), known, pace).await;
             Step::Settled(happening, tell, sandbox)
         });
     }
