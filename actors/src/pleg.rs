@@ -20,7 +20,8 @@ use crate::runtime::{Runtime, RuntimeError};
 
 /// Room for every event of a burst while a relist of 1,000 pods is digested.
 pub const MAILBOX: usize = 4096;
-/// Between relists while events flow.
+/// Between relists while events flow; the first ones after a subscription follow each other faster, because
+/// what a runtime lists may lag behind the events that it sent before the stream began.
 const PERIOD_WITH_EVENTS: Duration = Duration::from_secs(300);
 /// Between relists when the runtime sends none.
 const PERIOD_ALONE: Duration = Duration::from_secs(1);
@@ -78,6 +79,8 @@ pub struct Pleg {
     relisting_since: Option<Instant>,
     relist_again: bool,
     next_relist: Option<TimerId>,
+    /// From the next relist to the one after it, while events flow.
+    period: Duration,
     last: BTreeMap<PodUid, RuntimePod>,
     events: u64,
     relists: u64,
@@ -128,6 +131,7 @@ impl Pleg {
             relisting_since: None,
             relist_again: false,
             next_relist: None,
+            period: PERIOD_ALONE,
             last: BTreeMap::new(),
             events: 0,
             relists: 0,
@@ -158,6 +162,7 @@ impl Pleg {
 
     fn subscribed(&mut self, ctx: &mut Context<Msg>) {
         self.events_flow = true;
+        self.period = PERIOD_ALONE;
         self.relist(ctx);
     }
 
@@ -231,7 +236,10 @@ impl Pleg {
         self.relist_took = ctx.now().duration_since(began);
         let period = match answer {
             Ok(pods) => match self.compare(pods) && self.events_flow {
-                true => PERIOD_WITH_EVENTS,
+                true => {
+                    let longer = (self.period * 2).min(PERIOD_WITH_EVENTS);
+                    std::mem::replace(&mut self.period, longer)
+                }
                 false => PERIOD_ALONE,
             },
             Err(error) => {

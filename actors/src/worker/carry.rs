@@ -48,8 +48,8 @@ impl Problem {
     }
 
     pub(super) fn of(error: &RuntimeError) -> Self {
-        // A name is still reserved while the runtime clears up an interrupted creation.
-        let clearing_up = matches!(error, RuntimeError::Refused { message, .. } if message.contains("is reserved for"));
+        // A name is still reserved, or a container still starting, while the runtime clears up an interrupted call.
+        let clearing_up = matches!(error, RuntimeError::Refused { message, .. } if message.contains("is reserved for") || message.contains("in starting state"));
         let soon = error.transient() || clearing_up;
         Problem {
             waiting: None,

@@ -36,7 +36,9 @@ pub(super) fn end_stray(dir: &Path) {
     let stray = |pid: &i32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let mut words = line.split(|byte| *byte == 0);
-        words.next().is_some_and(|program| program.ends_with(b"oxlet"))
+        words
+            .next()
+            .is_some_and(|program| program.ends_with(b"oxlet"))
             && words.any(|word| word == config.as_bytes())
     };
     for pid in processes().into_iter().filter(stray) {

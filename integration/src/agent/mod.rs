@@ -151,13 +151,19 @@ impl Node {
         answer.is_ok_and(|answer| answer.status == 200)
     }
 
+    /// Ends the agent of a node in this folder whose own process was killed.
+    pub fn end_stray(dir: &Path) {
+        if let Ok(dir) = dir.canonicalize() {
+            leftovers::end_stray(&dir);
+        }
+    }
+
     /// Takes away what a node in this folder left whose own process was killed, the folder as well.
     pub fn clear(dir: &Path) -> Result<()> {
-        if !dir.exists() {
+        Self::end_stray(dir);
+        let Ok(dir) = dir.canonicalize() else {
             return Ok(());
-        }
-        let dir = dir.canonicalize()?;
-        leftovers::end_stray(&dir);
+        };
         leftovers::remove(&dir.join("root"), &dir.join("logs"));
         fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))
     }

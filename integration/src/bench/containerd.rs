@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use proto::cri::PodSandboxConfig;
 use tokio::time::Instant;
 
 use super::agent::wall;
@@ -13,9 +14,10 @@ use super::samples::Samples;
 use super::{Column, Plan, Report, process};
 use crate::agent::{Cri, Node};
 use crate::containerd::{Containerd, missing};
-use crate::{pods, wait_until};
+use crate::pods;
 
 const WITHIN: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 pub(super) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     if let Some(why) = missing() {
@@ -24,13 +26,30 @@ pub(super) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     }
     let dir = tempfile::tempdir()?;
     let rig = Containerd::start(dir.path()).await?;
-    let (direct, again) = straight(plan, &rig).await?;
     let node = Node::builder().runtime(&rig).start().await?;
     report.put(Column::Oxlet, "real-pss-none", at_rest(plan, &node).await?);
     let cri = Cri::over(rig.channel());
-    let dropped = drops(plan, &node, &cri).await?;
+    // Straight and by the agent in turns: what else the machine is busy with slows both.
+    let (mut direct, mut dropped) = (Samples::default(), Samples::default());
+    let (mut again, mut restarted) = (Samples::default(), Samples::default());
+    let mut sandboxes = Vec::new();
+    for nth in 0..plan.real_pods {
+        sandboxes.push(straight(&rig, nth, &mut direct).await?);
+        dropped.add_nanos(drop_one(&node, &cri, nth).await?);
+    }
     report.put(Column::Oxlet, "real-pss-some", at_rest(plan, &node).await?);
-    let restarted = kills(plan, &cri).await?;
+    for (nth, (id, sandbox)) in sandboxes.iter().enumerate() {
+        let before = Instant::now();
+        pods::run_container(
+            &rig.runtime(),
+            id,
+            sandbox,
+            pods::container("second", SCRIPT),
+        )
+        .await?;
+        again.add(before.elapsed());
+        restarted.add_nanos(kill_one(&cri, nth).await?);
+    }
 
     report.put(Column::Oxlet, "real-direct", direct.median());
     report.put(Column::Oxlet, "real-again", again.median());
@@ -49,67 +68,55 @@ pub(super) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Drives containerd without an agent: a pod from nothing; and one more container in it, as a restart makes it.
-async fn straight(plan: &Plan, rig: &Containerd) -> Result<(Samples, Samples)> {
+/// Makes a pod without the agent: sandbox, one container created and started.
+async fn straight(
+    rig: &Containerd,
+    nth: usize,
+    took: &mut Samples,
+) -> Result<(String, PodSandboxConfig)> {
+    let sandbox = pods::sandbox(rig, &format!("straight-{nth}"))?;
     let client = rig.runtime();
-    let (mut direct, mut again) = (Samples::default(), Samples::default());
-    for nth in 0..plan.real_pods {
-        let sandbox = pods::sandbox(rig, &format!("straight-{nth}"))?;
-        let before = Instant::now();
-        let id = pods::run_sandbox(&client, &sandbox).await?;
-        pods::run_container(&client, &id, &sandbox, pods::container("first", SCRIPT)).await?;
-        direct.add(before.elapsed());
-        let before = Instant::now();
-        pods::run_container(&client, &id, &sandbox, pods::container("second", SCRIPT)).await?;
-        again.add(before.elapsed());
-    }
-    Ok((direct, again))
+    let before = Instant::now();
+    let id = pods::run_sandbox(&client, &sandbox).await?;
+    pods::run_container(&client, &id, &sandbox, pods::container("first", SCRIPT)).await?;
+    took.add(before.elapsed());
+    Ok((id, sandbox))
 }
 
-/// From the manifest's rename to the container's start by containerd's clock.
-async fn drops(plan: &Plan, node: &Node, cri: &Cri) -> Result<Samples> {
-    let mut took = Samples::default();
-    for nth in 0..plan.real_pods {
-        let name = format!("real-{nth}");
-        let before = wall()?;
-        node.drop_manifest(&format!("{name}.yaml"), &manifest(&name, 1))?;
-        let started = started(cri, &name, 0).await?;
-        took.add_nanos(started - before);
-    }
-    Ok(took)
+/// From the manifest's rename to the container's start by containerd's clock, in nanoseconds.
+async fn drop_one(node: &Node, cri: &Cri, nth: usize) -> Result<i64> {
+    let name = format!("real-{nth}");
+    let before = wall()?;
+    node.drop_manifest(&format!("{name}.yaml"), &manifest(&name, 1))?;
+    Ok(started(cri, &name, 0).await? - before)
 }
 
-/// From SIGKILL of the container's process to its successor's start by containerd's clock.
-async fn kills(plan: &Plan, cri: &Cri) -> Result<Samples> {
-    let mut took = Samples::default();
-    for nth in 0..plan.real_pods {
-        let name = format!("real-{nth}");
-        let containers = cri.containers_of(&name).await?;
-        let running = containers
-            .first()
-            .with_context(|| format!("pod {name} has no container"))?;
-        let pid = pods::pid_of(&cri.runtime(), &running.id).await?;
-        let before = wall()?;
-        kill(Pid::from_raw(pid), Signal::SIGKILL)?;
-        let started = started(cri, &name, 1).await?;
-        took.add_nanos(started - before);
-    }
-    Ok(took)
+/// From SIGKILL of the container's process to its successor's start by containerd's clock, in nanoseconds.
+async fn kill_one(cri: &Cri, nth: usize) -> Result<i64> {
+    let name = format!("real-{nth}");
+    let containers = cri.containers_of(&name).await?;
+    let running = containers
+        .first()
+        .with_context(|| format!("pod {name} has no container"))?;
+    let pid = pods::pid_of(&cri.runtime(), &running.id).await?;
+    let before = wall()?;
+    kill(Pid::from_raw(pid), Signal::SIGKILL)?;
+    Ok(started(cri, &name, 1).await? - before)
 }
 
-/// Waits until the pod's container of this attempt has started; returns when that was.
+/// Waits until the pod's container of this attempt has started; returns when that was. It looks seldom: looking is work
+/// for containerd, and the time is containerd's own.
 async fn started(cri: &Cri, pod: &str, attempt: u32) -> Result<i64> {
-    let mut at = 0;
-    wait_until(
-        WITHIN,
-        &format!("the container of {pod} runs"),
-        async || {
-            at = start_of(cri, pod, attempt).await.unwrap_or_default();
-            at > 0
-        },
-    )
-    .await?;
-    Ok(at)
+    let asked = async {
+        loop {
+            match start_of(cri, pod, attempt).await {
+                Ok(at) if at > 0 => return at,
+                Ok(_) | Err(_) => tokio::time::sleep(LOOK_EVERY).await,
+            }
+        }
+    };
+    let started = tokio::time::timeout(WITHIN, asked).await;
+    started.with_context(|| format!("the container of {pod} does not run"))
 }
 
 async fn start_of(cri: &Cri, pod: &str, attempt: u32) -> Result<i64> {

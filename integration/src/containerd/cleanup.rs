@@ -89,21 +89,25 @@ pub(super) fn remove_sandboxes(socket: &Path, running: bool) {
     });
 }
 
+/// Again until none is left: an agent that was just killed may have calls under way, which are in each other's way.
 async fn remove_all(socket: &Path) -> Result<(), tonic::Status> {
     let client =
         RuntimeServiceClient::new(super::connect(socket)).max_decoding_message_size(16 << 20);
-    let listed = client
-        .clone()
-        .list_pod_sandbox(cri::ListPodSandboxRequest { filter: None })
-        .await?;
-    let mut removals = tokio::task::JoinSet::new();
-    for sandbox in listed.into_inner().items {
-        removals.spawn(remove(client.clone(), sandbox.id));
+    loop {
+        let listed = client
+            .clone()
+            .list_pod_sandbox(cri::ListPodSandboxRequest { filter: None })
+            .await?;
+        let mut removals = tokio::task::JoinSet::new();
+        for sandbox in listed.into_inner().items {
+            removals.spawn(remove(client.clone(), sandbox.id));
+        }
+        let removed = removals.join_all().await;
+        if removed.iter().all(Result::is_ok) {
+            return Ok(());
+        }
+        tokio::time::sleep(STEP).await;
     }
-    while let Some(removed) = removals.join_next().await {
-        removed.map_err(|error| tonic::Status::internal(error.to_string()))??;
-    }
-    Ok(())
 }
 
 async fn remove(

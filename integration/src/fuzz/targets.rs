@@ -268,7 +268,7 @@ mod tests {
     use crate::fuzz::mutate::{Random, input};
 
     #[test]
-    fn every_target_withstands_a_few_hundred_inputs() {
+    fn every_target_withstands_broken_inputs() {
         for target in all() {
             let folder = tempfile::tempdir().unwrap();
             let corpus = target.corpus(folder.path()).unwrap();
@@ -276,7 +276,7 @@ mod tests {
             for text in &corpus.texts {
                 target.read(folder.path(), text);
             }
-            for _ in 0..300 {
+            for _ in 0..80 {
                 target.read(folder.path(), &input(&mut random, &corpus));
             }
         }

@@ -94,15 +94,25 @@ impl Target {
 }
 
 /// Runs `command`, which runs the target, and finds out what only a stranger can: a death, or a hang.
-pub async fn watch(target: &Target, run: &Run, mut command: tokio::process::Command) -> Result<Outcome> {
-    let child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().context("cannot start")?;
+pub async fn watch(
+    target: &Target,
+    run: &Run,
+    mut command: tokio::process::Command,
+) -> Result<Outcome> {
+    let child = command
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .context("cannot start")?;
     let ended = tokio::time::timeout(run.lasting + PATIENCE, child.wait_with_output()).await;
     let why = match ended {
         Ok(output) => {
             let output = output?;
             let found = match output.status.code() {
                 Some(0) => Vec::new(),
-                Some(code) if code == i32::from(FOUND) => vec![(run.folder.clone(), "see above".to_owned())],
+                Some(code) if code == i32::from(FOUND) => {
+                    vec![(run.folder.clone(), "see above".to_owned())]
+                }
                 Some(_) => bail!("target {} cannot run: see above", target.name),
                 None => return died(target, run, &format!("the process died: {}", output.status)),
             };
@@ -128,7 +138,11 @@ fn died(target: &Target, run: &Run, why: &str) -> Result<Outcome> {
 /// A folder in memory where there is one: a disk would be most of what is measured.
 fn scratch() -> Result<TempDir> {
     let memory = Path::new("/dev/shm");
-    let folder = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    let folder = if memory.is_dir() {
+        memory.to_owned()
+    } else {
+        std::env::temp_dir()
+    };
     tempfile::tempdir_in(&folder).with_context(|| format!("no folder in {}", folder.display()))
 }
 

@@ -35,7 +35,10 @@ pub enum Until {
 /// everything away at the end.
 pub async fn run(until: Until, folder: Option<PathBuf>) -> Result<()> {
     // Heard from the first moment on: whatever is under way is taken away.
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let (mut interrupt, mut terminate) = (
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::terminate())?,
+    );
     let ended = async {
         tokio::select! {
             _ = interrupt.recv() => {}
@@ -61,14 +64,19 @@ pub async fn run(until: Until, folder: Option<PathBuf>) -> Result<()> {
 }
 
 async fn shown(folder: &Path, until: Until) -> Result<()> {
-    Node::clear(&folder.join("node"))?;
+    // In this order: a containerd that finds pods makes the folders of their logs again.
+    Node::end_stray(&folder.join("node"));
     Containerd::clear(&folder.join("containerd")).await?;
+    Node::clear(&folder.join("node"))?;
     let rig = runtime(&folder.join("containerd")).await?;
     let runtime = rig.as_ref().map_or(Runtime::Fake, Runtime::from);
     let builder = Node::builder().runtime(runtime).at(&folder.join("node"));
     let mut node = builder.group(Group::Own).prepare()?;
     let took = node.begin().await?;
-    say(&format!("The agent is healthy after {} ms.", took.as_millis()))?;
+    say(&format!(
+        "The agent is healthy after {} ms.",
+        took.as_millis()
+    ))?;
 
     let began = Instant::now();
     let sample = fs::read_to_string(SAMPLE).with_context(|| format!("cannot read {SAMPLE}"))?;
@@ -77,9 +85,13 @@ async fn shown(folder: &Path, until: Until) -> Result<()> {
         let status = pod.status.as_ref();
         status.and_then(|status| status.phase.as_deref()) == Some("Running")
     };
-    let pod = node.until(POD, RUNNING_WITHIN, "is running", is_running).await?;
+    let pod = node
+        .until(POD, RUNNING_WITHIN, "is running", is_running)
+        .await?;
     let took = began.elapsed().as_millis();
-    say(&format!("config/sample-pod.yaml is dropped into its folder; {took} ms later the pod runs.\n"))?;
+    say(&format!(
+        "config/sample-pod.yaml is dropped into its folder; {took} ms later the pod runs.\n"
+    ))?;
     show::everything(&node, &pod, &format!("{POD}-{NODE_NAME}")).await?;
     if until == Until::Interrupted {
         say("Ctrl-C ends the agent, its pods and its runtime, and leaves nothing behind.")?;
@@ -100,14 +112,18 @@ async fn runtime(dir: &Path) -> Result<Option<Containerd>> {
             match with_images(dir).await {
                 Ok(rig) => {
                     let at = shortened(dir);
-                    say(&format!("Runtime: containerd, because it is installed here. This is a private one, in {at}."))?;
+                    say(&format!(
+                        "Runtime: containerd, because it is installed here. This is a private one, in {at}."
+                    ))?;
                     return Ok(Some(rig));
                 }
                 Err(error) => format!("containerd does not start here: {error:#}"),
             }
         }
     };
-    say(&format!("Runtime: runtime-fake, whose containers are simulated, because {why}."))?;
+    say(&format!(
+        "Runtime: runtime-fake, whose containers are simulated, because {why}."
+    ))?;
     Ok(None)
 }
 
@@ -127,7 +143,10 @@ fn usual_folder() -> Result<PathBuf> {
 /// The path as it is typed from the current folder.
 fn shortened(path: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
-    path.strip_prefix(here).unwrap_or(path).display().to_string()
+    path.strip_prefix(here)
+        .unwrap_or(path)
+        .display()
+        .to_string()
 }
 
 fn say(text: &str) -> Result<()> {

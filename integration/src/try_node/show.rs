@@ -45,7 +45,9 @@ pub(super) async fn everything(node: &Node, pod: &Pod, name: &str) -> Result<()>
         format!("rm {manifest}"),
         format!("less {}", shortened(&node.dir().join("oxlet.log"))),
     ];
-    lines.iter().try_for_each(|line| say(&format!("  {line}")))?;
+    lines
+        .iter()
+        .try_for_each(|line| say(&format!("  {line}")))?;
     say("")
 }
 

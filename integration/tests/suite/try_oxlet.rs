@@ -55,7 +55,9 @@ async fn it_shows_the_sample_pod_and_leaves_nothing_even_after_one_that_was_kill
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("try");
     let log = dir.path().join("log");
-    let first = command(&folder).stdout(fs::File::create(&log).unwrap()).spawn();
+    let first = command(&folder)
+        .stdout(fs::File::create(&log).unwrap())
+        .spawn();
     let mut first = first.unwrap();
     wait_until(WITHIN, "everything is shown", async || {
         fs::read_to_string(&log).is_ok_and(|text| text.contains("Ctrl-C"))
@@ -74,7 +76,13 @@ async fn it_shows_the_sample_pod_and_leaves_nothing_even_after_one_that_was_kill
         None => "Runtime: containerd",
         Some(_) => "Runtime: runtime-fake",
     };
-    for words in [runtime, "hello-node", "1/1", "stdout F hello", "Look around"] {
+    for words in [
+        runtime,
+        "hello-node",
+        "1/1",
+        "stdout F hello",
+        "Look around",
+    ] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert_nothing_left(&folder);
@@ -85,7 +93,9 @@ async fn ctrl_c_takes_everything_away() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("try");
     let log = dir.path().join("log");
-    let run = command(&folder).stdout(fs::File::create(&log).unwrap()).spawn();
+    let run = command(&folder)
+        .stdout(fs::File::create(&log).unwrap())
+        .spawn();
     let mut run = run.unwrap();
     wait_until(WITHIN, "everything is shown", async || {
         fs::read_to_string(&log).is_ok_and(|text| text.contains("Ctrl-C"))
@@ -94,7 +104,10 @@ async fn ctrl_c_takes_everything_away() {
     .unwrap();
     let pid = Pid::from_raw(i32::try_from(run.id().unwrap()).unwrap());
     kill(pid, Signal::SIGINT).unwrap();
-    let status = tokio::time::timeout(WITHIN, run.wait()).await.unwrap().unwrap();
+    let status = tokio::time::timeout(WITHIN, run.wait())
+        .await
+        .unwrap()
+        .unwrap();
     assert!(status.success(), "{status}");
     assert_nothing_left(&folder);
 }

@@ -14,6 +14,7 @@ use tonic::{Code, Request, Status};
 
 use crate::configuration::Configuration;
 use crate::connection::{ConnectError, Connection};
+use crate::events::Unsettled;
 use crate::quirks::{Quirks, quirks};
 
 /// A restarted containerd is found within this much of its being ready; a try costs two system calls.
@@ -55,6 +56,7 @@ enum OpenError {
 pub(crate) struct Backend {
     configuration: Arc<Configuration>,
     state: watch::Receiver<State>,
+    unsettled: Unsettled,
 }
 
 impl Backend {
@@ -75,11 +77,17 @@ impl Backend {
         Self {
             configuration,
             state,
+            unsettled: Unsettled::default(),
         }
     }
 
     pub(crate) fn configuration(&self) -> &Configuration {
         &self.configuration
+    }
+
+    /// Returns the containers whose end was told before the runtime shows it.
+    pub(crate) fn unsettled(&self) -> &Unsettled {
+        &self.unsettled
     }
 
     /// Returns the connection, or the answer for a caller when there is none.

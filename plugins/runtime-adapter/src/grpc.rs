@@ -42,6 +42,12 @@ pub(crate) fn message(message: &impl Message) -> Frame<Bytes> {
     Frame::data(frame.into())
 }
 
+/// Reads the message of a body that holds one, uncompressed.
+pub(crate) fn read<M: Message + Default>(body: &[u8]) -> Option<M> {
+    let (prefix, message) = body.split_at_checked(PREFIX)?;
+    M::decode(message).ok().filter(|_| prefix[0] == 0)
+}
+
 /// Returns a status as the trailers that end an answer.
 pub(crate) fn trailers(status: &Status) -> HeaderMap {
     let mut trailers = HeaderMap::new();

@@ -6,6 +6,8 @@ use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
+use http_body_util::{BodyExt, Full, Limited};
+use proto::cri::StopPodSandboxRequest;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::body::Body;
 use tonic::server::NamedService;
@@ -21,6 +23,15 @@ use crate::{events, grpc};
 const MOST_IN_FLIGHT: usize = 1024;
 
 const STOP_SANDBOX: &str = "/runtime.v1.RuntimeService/StopPodSandbox";
+/// What is not asked of the runtime while it cleans up after an end; each names its subject in field 1.
+const ENDINGS: [&str; 4] = [
+    STOP_SANDBOX,
+    "/runtime.v1.RuntimeService/RemovePodSandbox",
+    "/runtime.v1.RuntimeService/StopContainer",
+    "/runtime.v1.RuntimeService/RemoveContainer",
+];
+/// Room for an id and a number.
+const LONGEST_ENDING: usize = 64 << 10;
 
 /// Forwards calls to the runtime; clones forward to the same one.
 #[derive(Clone, Debug)]
@@ -58,6 +69,7 @@ impl Passthrough {
         let mut connected = self.backend.connected()?;
         let forgives =
             connected.quirks.refuses_to_stop_the_absent && request.uri().path() == STOP_SANDBOX;
+        let request = self.settled(request).await?;
         let answer = connected
             .connection
             .send(request)
@@ -67,6 +79,29 @@ impl Passthrough {
             return Ok(grpc::empty_answer());
         }
         Ok(answer.map(|body| Body::new(Relay::new(body, self.backend.place(), permit))))
+    }
+
+    /// Holds a call that ends something until the runtime shows the end that was told of it already.
+    async fn settled(&self, request: Request<Body>) -> Result<Request<Body>, Status> {
+        let unsettled = self.backend.unsettled();
+        if unsettled.is_empty() || !ENDINGS.contains(&request.uri().path()) {
+            return Ok(request);
+        }
+        let (parts, body) = request.into_parts();
+        let body = Limited::new(body, LONGEST_ENDING).collect().await;
+        let body = body
+            .map_err(|error| {
+                let path = parts.uri.path();
+                Status::invalid_argument(format!(
+                    "{path} of at most {LONGEST_ENDING} bytes: {error}"
+                ))
+            })?
+            .to_bytes();
+        // What cannot be read is the runtime's to refuse.
+        if let Some(subject) = grpc::read::<StopPodSandboxRequest>(&body) {
+            unsettled.settled(&subject.pod_sandbox_id).await;
+        }
+        Ok(Request::from_parts(parts, Body::new(Full::new(body))))
     }
 
     async fn events(

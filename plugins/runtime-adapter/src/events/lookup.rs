@@ -59,7 +59,7 @@ impl Lookup {
         id: String,
         known: Option<String>,
         told: Option<Pod>,
-    ) -> Result<Option<Glance>, Status> {
+    ) -> Result<Option<Box<Glance>>, Status> {
         let sandbox = match known {
             Some(sandbox) => sandbox,
             None => match self.appears(&id).await? {
@@ -68,11 +68,11 @@ impl Lookup {
             },
         };
         if sandbox == id {
-            return Ok(Some(Glance {
+            return Ok(Some(Box::new(Glance {
                 sandbox,
                 status: None,
                 container: None,
-            }));
+            })));
         }
         let before = told.as_ref().and_then(|told| told.container(&id)).cloned();
         let container = async {
@@ -92,11 +92,11 @@ impl Lookup {
             }
         };
         let (container, status) = tokio::join!(container, status);
-        Ok(Some(Glance {
+        Ok(Some(Box::new(Glance {
             container: container?,
             status: status?,
             sandbox,
-        }))
+        })))
     }
 
     /// Waits until CRI shows what happened, and returns the sandbox it happened in; nothing if CRI will not.
@@ -235,17 +235,19 @@ impl Lookup {
     /// containerd starts a task before its CRI part says "running". A start that it does not say at all is told
     /// all the same: what becomes of it is told in turn.
     async fn started(&self, id: &str, sandbox: &str) -> Result<bool, Status> {
+        if id == sandbox {
+            return Ok(true);
+        }
         let patience = Patience::new(APPEARS_WITHIN);
-        while id != sandbox {
+        loop {
             let started = self
                 .container(id)
                 .await?
                 .is_none_or(|status| status.state() != cri::ContainerState::ContainerCreated);
             if started || !patience.step().await {
-                break;
+                return Ok(true);
             }
         }
-        Ok(true)
     }
 
     async fn ended(&self, id: &str, sandbox: &str, pace: Pace) -> Result<bool, Status> {

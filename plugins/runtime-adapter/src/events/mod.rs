@@ -12,6 +12,7 @@ mod patience;
 mod pod;
 mod subscription;
 mod translator;
+mod unsettled;
 
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ use crate::backend::{Backend, Connected};
 use crate::configuration::Flavour;
 use crate::grpc::{self, Frames};
 use crate::relay::Relay;
+
+pub(crate) use unsettled::Unsettled;
 
 /// The method that this module answers.
 pub(crate) const PATH: &str = "/runtime.v1.RuntimeService/GetContainerEvents";

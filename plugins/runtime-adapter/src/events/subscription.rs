@@ -48,11 +48,12 @@ pub(crate) async fn start(
         .chain(envelopes)
         .boxed();
     let place = backend.place();
+    let unsettled = backend.unsettled().clone();
     tokio::spawn(async move {
         let Ok(last) = events.clone().reserve_owned().await else {
             return;
         };
-        let translator = Translator::new(connection, lookup, memory, events.clone());
+        let translator = Translator::new(connection, lookup, memory, unsettled, events.clone());
         let why = tokio::select! {
             why = translator.run(envelopes, &namespace) => why,
             () = events.closed() => return,

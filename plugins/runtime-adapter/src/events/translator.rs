@@ -9,7 +9,7 @@
 
 use futures_util::stream::{BoxStream, StreamExt};
 use proto::containerd::Envelope;
-use proto::cri::{ContainerEventResponse, ContainerEventType};
+use proto::cri::{ContainerEventResponse, ContainerEventType, ContainerState};
 use tokio::sync::mpsc;
 use tonic::{Code, Status};
 
@@ -20,6 +20,7 @@ use super::memory::Memory;
 use super::patience::Pace;
 use super::pod::{self, Pod};
 use super::subscription;
+use super::unsettled::{Hold, Unsettled};
 use crate::connection::Connection;
 
 /// Every container of a full node started and ended at once.
@@ -52,7 +53,7 @@ struct Settled {
 
 /// What has been found out about a container's event.
 enum Step {
-    Glanced(Happening, Exit, Result<Option<Glance>, Status>),
+    Glanced(Happening, Exit, Result<Option<Box<Glance>>, Status>),
     Settled(Happening, Tell, Result<Option<String>, Status>),
 }
 
@@ -61,6 +62,7 @@ pub(crate) struct Translator {
     /// With a limit of its own: a first look does not queue behind those who wait for CRI.
     glances: Lookup,
     memory: Memory,
+    unsettled: Unsettled,
     /// By container: each event from when it is heard to when it has been told.
     containers: Lanes<Happening, Step>,
     /// By sandbox: the pod's state being read.
@@ -73,12 +75,14 @@ impl Translator {
         connection: Connection,
         lookup: Lookup,
         memory: Memory,
+        unsettled: Unsettled,
         events: mpsc::Sender<Event>,
     ) -> Self {
         Self {
             lookup,
             glances: Lookup::new(connection),
             memory,
+            unsettled,
             containers: Lanes::new(),
             pods: Lanes::new(),
             events,
@@ -134,9 +138,9 @@ impl Translator {
         let exit = match happening.what {
             What::Exited(exit) if known.as_ref() != Some(&happening.container) => exit,
             // Of a container whose end is told already, mostly with this reason.
-            What::OutOfMemory => return self.settle(happening, Tell::News),
+            What::OutOfMemory => return self.settle(happening, Tell::News, None),
             What::Created | What::Started | What::Exited(_) | What::Deleted => {
-                return self.settle(happening, Tell::Always);
+                return self.settle(happening, Tell::Always, None);
             }
         };
         let told = known.as_ref().and_then(|known| self.memory.told(known));
@@ -154,14 +158,21 @@ impl Translator {
         &mut self,
         happening: Happening,
         exit: Exit,
-        glance: Result<Option<Glance>, Status>,
+        glance: Result<Option<Box<Glance>>, Status>,
     ) -> Result<(), String> {
-        let mut tell = Tell::Always;
+        let (mut tell, mut hold) = (Tell::Always, None);
         if let Some(glance) = answered(glance)?.flatten() {
             let sandbox = glance.sandbox;
             self.memory.learn_container(&happening.container, &sandbox);
+            let shown = glance
+                .container
+                .as_ref()
+                .is_some_and(|status| status.state() == ContainerState::ContainerExited);
             let ended = glance.container.and_then(|status| pod::ended(status, exit));
             if let Some(ended) = ended {
+                if !shown {
+                    hold = Some(self.unsettled.hold(&happening.container, &sandbox));
+                }
                 let mut pod = self
                     .memory
                     .told(&sandbox)
@@ -172,11 +183,11 @@ impl Translator {
                 tell = Tell::News;
             }
         }
-        self.settle(happening, tell);
+        self.settle(happening, tell, hold);
         Ok(())
     }
 
-    fn settle(&mut self, happening: Happening, tell: Tell) {
+    fn settle(&mut self, happening: Happening, tell: Tell, hold: Option<Hold>) {
         let lane = happening.container.clone();
         let known = self.memory.sandbox_of(&lane).cloned();
         let lookup = self.lookup.clone();
@@ -186,6 +197,7 @@ impl Translator {
         };
         self.containers.run(lane, async move {
             let sandbox = lookup.settle(happening.clone(), known, pace).await;
+            drop(hold);
             Step::Settled(happening, tell, sandbox)
         });
     }

@@ -54,6 +54,17 @@ impl World {
                 let question: cri::ContainerStatusRequest = call.message();
                 self.unless_stuck(&question.container_id, Self::container)
             }
+            "StopPodSandbox" => {
+                let id = call.message::<cri::StopPodSandboxRequest>().pod_sandbox_id;
+                let unsettled = self.exits_after.keys().any(|container| {
+                    let sandbox = self.containers.get(container).map(|(sandbox, _)| sandbox);
+                    sandbox == Some(&id)
+                });
+                if unsettled {
+                    return refused(Code::Unknown, "ttrpc: closed");
+                }
+                message(&cri::StopPodSandboxResponse {})
+            }
             method => refused(Code::Unimplemented, method),
         }
     }
@@ -150,7 +161,7 @@ struct Scene {
     containerd: Option<mpsc::UnboundedSender<Vec<u8>>>,
     stream: Streaming<ContainerEventResponse>,
     runtime: Runtime,
-    _bench: Bench,
+    bench: Bench,
 }
 
 impl Scene {
@@ -185,7 +196,7 @@ impl Scene {
             containerd: Some(containerd),
             stream,
             runtime,
-            _bench: bench,
+            bench,
         }
     }
 
@@ -350,6 +361,31 @@ async fn an_exit_is_told_again_when_cri_knows_more() {
         scene.next().await.container_event_type(),
         ContainerEventType::ContainerDeletedEvent
     );
+}
+
+#[tokio::test]
+async fn an_agent_that_acts_on_an_exit_at_once_does_not_meet_a_runtime_that_is_cleaning_up() {
+    let mut scene = Scene::open().await;
+    scene.ends("c1", 10, &cri::ContainerStatus::default());
+    scene.exited("c1");
+    assert_eq!(scene.next().await.container_id, "c1");
+    let mut client = scene.bench.client();
+    let stop = |sandbox: &str| cri::StopPodSandboxRequest {
+        pod_sandbox_id: sandbox.to_owned(),
+    };
+    client.stop_pod_sandbox(stop("s2")).await.unwrap();
+    assert!(
+        scene.world().exits_after.contains_key("c1"),
+        "another pod's call does not wait"
+    );
+    client.stop_pod_sandbox(stop("s1")).await.unwrap();
+    let calls = scene.runtime.calls_of("StopPodSandbox");
+    let stopped = calls.iter().map(cri_subject).collect::<Vec<_>>();
+    assert_eq!(stopped, ["s2", "s1"], "the call arrives as it was sent");
+}
+
+fn cri_subject(call: &Call) -> String {
+    call.message::<cri::StopPodSandboxRequest>().pod_sandbox_id
 }
 
 #[tokio::test]
