@@ -288,7 +288,7 @@ pub const FIGURES: &[Figure] = &[
     figure(
         "real-drop",
         CONTAINERD,
-        "manifest dropped to container started, median",
+        "on containerd: manifest dropped to container started, median",
         "ms",
         Aim::None,
     ),
@@ -309,7 +309,7 @@ pub const FIGURES: &[Figure] = &[
     figure(
         "real-restart",
         CONTAINERD,
-        "container killed to started again, median",
+        "on containerd: container killed to started again, median",
         "ms",
         Aim::None,
     ),
