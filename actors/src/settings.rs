@@ -208,6 +208,7 @@ fn node_policy(config: &NodeConfig) -> NodePolicy {
         resolv_conf: resolver(&kubelet.resolver_config),
         root_dir: PathBuf::from(&config.flags.root_dir),
         pod_logs_dir: PathBuf::from(&kubelet.pod_logs_dir),
+        container_logs_dir: PathBuf::from(logic::labels::CONTAINER_LOGS_DIR),
         // The QoS tree comes with resource management; until then the runtime chooses.
         cgroups: None,
         memory_capacity: memory_capacity(),

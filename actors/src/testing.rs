@@ -68,6 +68,7 @@ impl TestNode {
                 node_name: "node".to_owned(),
                 root_dir: folder.path().join("root"),
                 pod_logs_dir: folder.path().join("logs"),
+                container_logs_dir: folder.path().join("links"),
                 ..NodePolicy::default()
             },
         });
@@ -79,6 +80,11 @@ impl TestNode {
             runtime,
             folder,
         }
+    }
+
+    /// How many files lie in a folder of the node's: `logs/NAMESPACE_NAME_UID/CONTAINER`, `links`.
+    pub(crate) fn files(&self, folder: &str) -> usize {
+        std::fs::read_dir(self.folder.path().join(folder)).map_or(0, Iterator::count)
     }
 
     /// Makes these the pods that the node should run.

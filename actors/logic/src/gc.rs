@@ -3,7 +3,9 @@
 //! Upstream's defaults (kuberuntime_gc.go, `maximum-dead-containers-per-container=1`, 1.36): the newest
 //! dead instance of each container stays, for its logs and its last state; so does the newest sandbox.
 
-use crate::types::{ContainerId, ContainerState, RuntimePod, SandboxId, SandboxState};
+use std::collections::BTreeMap;
+
+use crate::types::{ContainerState, Instance, RuntimePod, SandboxId, SandboxState};
 
 /// Dead instances kept of each container.
 const KEPT: usize = 1;
@@ -11,7 +13,7 @@ const KEPT: usize = 1;
 /// What may be removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Garbage {
-    pub containers: Vec<ContainerId>,
+    pub containers: Vec<Instance>,
     pub sandboxes: Vec<SandboxId>,
 }
 
@@ -23,22 +25,15 @@ impl Garbage {
 
 /// Finds what may be removed, older instances first to last as `runtime` orders them.
 pub fn garbage(runtime: &RuntimePod) -> Garbage {
+    let mut dead: BTreeMap<&str, usize> = BTreeMap::new();
     let mut containers = Vec::new();
-    let mut kept: Vec<(&str, usize)> = Vec::new();
     for container in &runtime.containers {
-        if container.state != ContainerState::Exited {
-            continue;
-        }
-        let count = match kept.iter_mut().find(|(name, _)| *name == container.name) {
-            Some((_, count)) => count,
-            None => {
-                kept.push((&container.name, 0));
-                &mut kept.last_mut().expect("just pushed").1
+        if container.state == ContainerState::Exited {
+            let count = dead.entry(&container.name).or_default();
+            *count += 1;
+            if *count > KEPT {
+                containers.push(container.instance());
             }
-        };
-        *count += 1;
-        if *count > KEPT {
-            containers.push(container.id.clone());
         }
     }
     let newest = runtime.newest_sandbox().map(|sandbox| &sandbox.id);
@@ -46,7 +41,7 @@ pub fn garbage(runtime: &RuntimePod) -> Garbage {
         let mut left = runtime
             .containers
             .iter()
-            .filter(|container| !containers.contains(&container.id));
+            .filter(|container| !containers.contains(&container.instance()));
         left.any(|container| container.sandbox == *id)
     };
     let dead = runtime
@@ -119,7 +114,12 @@ mod tests {
         };
         runtime.sort();
         let found = garbage(&runtime);
-        assert_eq!(found.containers, [ContainerId::from("a0")]);
+        let removed: Vec<&str> = found
+            .containers
+            .iter()
+            .map(|instance| instance.id.as_str())
+            .collect();
+        assert_eq!(removed, ["a0"]);
         assert_eq!(found.sandboxes, [SandboxId::from("s0")]);
     }
 

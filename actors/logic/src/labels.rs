@@ -156,13 +156,13 @@ pub fn container_log_path(name: &str, attempt: u32) -> PathBuf {
     Path::new(name).join(format!("{attempt}.log"))
 }
 
-/// The link under [`CONTAINER_LOGS_DIR`] by which log collectors find a container's log.
-pub fn legacy_log_link(pod: &Pod, container: &str, id: &ContainerId) -> PathBuf {
+/// The link in `folder` ([`CONTAINER_LOGS_DIR`]) by which log collectors find a container's log.
+pub fn legacy_log_link(folder: &Path, pod: &Pod, container: &str, id: &ContainerId) -> PathBuf {
     const LONGEST: usize = 255;
     const SUFFIX: &str = ".log";
     let mut name = format!("{}_{}_{container}-{id}", pod.name(), pod.namespace());
     truncate(&mut name, LONGEST - SUFFIX.len());
-    Path::new(CONTAINER_LOGS_DIR).join(name + SUFFIX)
+    folder.join(name + SUFFIX)
 }
 
 /// The restart count to go on with, from the names in a container's log folder.
@@ -295,12 +295,17 @@ mod tests {
         let folder = pod_log_directory(Path::new(POD_LOGS_DIR), "default", "web", &"u".into());
         assert_eq!(folder, Path::new("/var/log/pods/default_web_u"));
         assert_eq!(container_log_path("main", 2), Path::new("main/2.log"));
-        let link = legacy_log_link(&pod, "main", &"abc".into());
+        let link = legacy_log_link(Path::new(CONTAINER_LOGS_DIR), &pod, "main", &"abc".into());
         assert_eq!(
             link,
             Path::new("/var/log/containers/web_default_main-abc.log")
         );
-        let long = legacy_log_link(&pod, "main", &"x".repeat(300).as_str().into());
+        let long = legacy_log_link(
+            Path::new(CONTAINER_LOGS_DIR),
+            &pod,
+            "main",
+            &"x".repeat(300).as_str().into(),
+        );
         assert_eq!(long.file_name().unwrap().len(), 255);
     }
 

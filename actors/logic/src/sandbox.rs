@@ -27,6 +27,8 @@ pub struct NodePolicy {
     pub resolv_conf: Dns,
     pub root_dir: PathBuf,
     pub pod_logs_dir: PathBuf,
+    /// Where the links to containers' logs lie.
+    pub container_logs_dir: PathBuf,
     /// Which cgroup names to use; none leaves the parent to the runtime.
     pub cgroups: Option<CgroupDriver>,
     /// Bytes of memory of the node, for the out-of-memory score.
@@ -47,6 +49,7 @@ impl Default for NodePolicy {
             resolv_conf: Dns::default(),
             root_dir: PathBuf::from("/var/lib/kubelet"),
             pod_logs_dir: PathBuf::from(labels::POD_LOGS_DIR),
+            container_logs_dir: PathBuf::from(labels::CONTAINER_LOGS_DIR),
             cgroups: None,
             memory_capacity: 0,
             cpu_quota_period: Some(Duration::from_millis(100)),

@@ -103,7 +103,23 @@ pub struct Container {
     pub log_path: String,
 }
 
+/// Which container instance is meant, and where its log is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Instance {
+    pub id: ContainerId,
+    pub name: String,
+    pub attempt: u32,
+}
+
 impl Container {
+    pub fn instance(&self) -> Instance {
+        Instance {
+            id: self.id.clone(),
+            name: self.name.clone(),
+            attempt: self.attempt,
+        }
+    }
+
     /// Whether it may have a process: a container of unknown state is taken as alive until killed.
     pub fn may_run(&self) -> bool {
         matches!(

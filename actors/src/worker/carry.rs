@@ -15,7 +15,7 @@ use logic::worker::{Action, PodPlan};
 use tokio::sync::watch;
 
 use super::start::Start;
-use super::{ENDING, LATER, Peers, SANDBOX, SOON, files, why};
+use super::{ENDING, LATER, Peers, SANDBOX, SOON, files, remove, why};
 use crate::directory::Desired;
 use crate::events::Type;
 use crate::runtime::RuntimeError;
@@ -89,9 +89,8 @@ impl Carrier {
                     self.kill(kills).await
                 }
                 Action::StopSandbox { sandbox } => self.peers.runtime.stop_sandbox(&sandbox).await,
-                Action::RemoveContainer { id, name } => {
-                    files::unlink_legacy_log(&self.pod, &name, &id).await;
-                    self.peers.runtime.remove_container(&id).await
+                Action::RemoveContainer(instance) => {
+                    remove::instance(&self.peers, &self.pod, &instance).await
                 }
                 Action::CreateSandbox { attempt } => match self.create_sandbox(attempt).await {
                     Ok(id) => {
@@ -206,7 +205,7 @@ impl Carrier {
             }),
             Action::KillContainer { .. }
             | Action::StopSandbox { .. }
-            | Action::RemoveContainer { .. }
+            | Action::RemoveContainer(_)
             | Action::CreateSandbox { .. } => None,
         });
         join_all(starts.map(Start::start)).await
@@ -217,7 +216,7 @@ fn kill(action: Action) -> Option<(ContainerId, Duration)> {
     match action {
         Action::KillContainer { id, grace, .. } => Some((id, grace)),
         Action::StopSandbox { .. }
-        | Action::RemoveContainer { .. }
+        | Action::RemoveContainer(_)
         | Action::CreateSandbox { .. }
         | Action::StartContainer { .. } => None,
     }

@@ -16,7 +16,7 @@ use logic::container::{ContainerConfig, Origin};
 use logic::labels;
 use logic::pod::PodView;
 use logic::sandbox::NodePolicy;
-use logic::types::ContainerId;
+use logic::types::{ContainerId, Instance};
 
 /// A log folder that lists more names than this belongs to nobody of ours.
 const LOG_NAMES: usize = 10_000;
@@ -104,7 +104,7 @@ pub(super) async fn link_legacy_log(
     node: &NodePolicy,
 ) {
     let target = log_folder(&node.pod_logs_dir, pod).join(&config.log_path);
-    let link = labels::legacy_log_link(pod, &config.name, id);
+    let link = labels::legacy_log_link(&node.container_logs_dir, pod, &config.name, id);
     let linked = blocking(move || {
         if let Some(folder) = link.parent() {
             DirBuilder::new()
@@ -120,12 +120,23 @@ pub(super) async fn link_legacy_log(
     log("cannot link the container's log", linked.await);
 }
 
-pub(super) async fn unlink_legacy_log(pod: &Pod, container: &str, id: &ContainerId) {
-    let link = labels::legacy_log_link(pod, container, id);
-    log(
-        "cannot unlink the container's log",
-        blocking(move || absent(fs::remove_file(&link))).await,
-    );
+/// Removes an instance's log, what rotation made of it, and its link, as upstream does with a container
+/// that it removes.
+pub(super) async fn remove_log(pod: &Pod, instance: &Instance, node: &NodePolicy) {
+    let folder = log_folder(&node.pod_logs_dir, pod).join(&instance.name);
+    let own = format!("{}.log", instance.attempt);
+    let link = labels::legacy_log_link(&node.container_logs_dir, pod, &instance.name, &instance.id);
+    let removed = blocking(move || {
+        absent(fs::remove_file(&link))?;
+        let rotated = format!("{own}.");
+        for file in log_files(&folder).unwrap_or_default() {
+            if file == own || file.starts_with(&rotated) {
+                absent(fs::remove_file(folder.join(file)))?;
+            }
+        }
+        Ok(())
+    });
+    log("cannot remove the container's log", removed.await);
 }
 
 /// Removes a pod's logs and folders. A folder that may hold mounts is removed only when it is empty.

@@ -32,9 +32,14 @@ impl Memory {
         self.kept = self.record.clone();
     }
 
-    /// The pod begins now, unless it began in an earlier life.
-    pub(super) fn begin(&mut self, now: Timestamp) {
-        self.record.started.get_or_insert(now);
+    /// The pod begins now, unless it began in an earlier life. Where that life left no record, its first
+    /// sandbox tells.
+    pub(super) fn begin(&mut self, pod: Option<&RuntimePod>, now: Timestamp) {
+        let sandboxes = pod.into_iter().flat_map(|pod| &pod.sandboxes);
+        let first = sandboxes.filter_map(|sandbox| sandbox.created_at).min();
+        self.record
+            .started
+            .get_or_insert(first.unwrap_or(now).min(now));
     }
 
     /// Whether no earlier life left anything.

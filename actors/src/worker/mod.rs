@@ -13,9 +13,11 @@
 //! Upstream: pkg/kubelet/pod_workers.go and kubelet.go (SyncPod, SyncTerminatingPod, SyncTerminatedPod),
 //! pkg/kubelet/kuberuntime/kuberuntime_manager.go, 1.36. Decisions: `logic::worker`, `logic::status`.
 
+mod advance;
 mod carry;
 mod files;
 mod memory;
+mod publish;
 mod remove;
 mod start;
 #[cfg(test)]
@@ -29,17 +31,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::api::core::v1::PodStatus;
 use kernel::{Actor, Addr, Context, Exit, Reply, TimerId};
 use logic::seen::Seen;
-use logic::status::{self, Stage as Shown, StatusInput};
 use logic::types::{Failure, PodUid, RuntimePod, Waiting, Weight, Why};
-use logic::worker::{Action, Observed, PodPlan, compute_pod_actions, kill};
 use serde::Serialize;
 use tokio::sync::watch;
 
-use self::carry::{Carrier, Report};
+use self::carry::Report;
 use self::memory::Memory;
 use self::why::Whys;
 pub(crate) use self::why::object;
@@ -151,6 +150,8 @@ pub struct Worker {
     seen: Option<Seen>,
     memory: Memory,
     log_counts: BTreeMap<String, u32>,
+    /// Why containers stay down by the last plan; the status shows it.
+    waiting: BTreeMap<String, Waiting>,
     /// Why a container could not be started, until it is.
     problems: BTreeMap<String, Waiting>,
     /// What is not tried again before its time: a container's name, or [`SANDBOX`].
@@ -174,8 +175,6 @@ impl Actor for Worker {
 
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.memory.load(&self.uid, &self.peers.records).await;
-        self.memory.begin(timestamp(ctx));
-        self.begin(ctx);
         self.advance(ctx)
     }
 
@@ -220,6 +219,7 @@ impl Worker {
             seen: None,
             memory: Memory::default(),
             log_counts: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             problems: BTreeMap::new(),
             held: BTreeMap::new(),
             failure: None,
@@ -227,27 +227,6 @@ impl Worker {
             status: None,
             whys: Whys::default(),
             retry: None,
-        }
-    }
-
-    /// The first status goes on from what is remembered; what of the spec is not acted on is said once.
-    fn begin(&mut self, ctx: &Context<Msg>) {
-        self.status = Some(Arc::new(PodStatus {
-            start_time: self.memory.record.started.map(Time),
-            ..PodStatus::default()
-        }));
-        let pod = self.wish.desired.borrow().pod().clone();
-        let fields = logic::honoured::not_honoured(&pod);
-        if !fields.is_empty() && self.memory.is_new() {
-            let message = format!("this version does not act on: {}", fields.join(", "));
-            let why = Why {
-                object: None,
-                weight: Weight::Warning,
-                reason: "FieldsNotHonoured".to_owned(),
-                message,
-            };
-            self.whys
-                .tell(&pod, &[why], timestamp(ctx), &self.peers.recorder);
         }
     }
 
@@ -370,47 +349,6 @@ impl Worker {
         Err(Exit::Done)
     }
 
-    /// Does the next thing, if nothing is under way.
-    fn advance(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        if self.working.is_some() {
-            return Ok(());
-        }
-        let desired = self.wish.desired.borrow_and_update().clone();
-        self.stale |= self.wish.missed.take();
-        if desired.is_end() && self.stage == Stage::Syncing {
-            self.stage = Stage::Terminating;
-        }
-        if self.stale || self.seen.is_none() {
-            self.fetch(desired.pod(), ctx);
-            return Ok(());
-        }
-        match self.stage {
-            Stage::Syncing => self.sync(desired.pod(), ctx),
-            Stage::Terminating => self.terminate(desired.pod(), ctx),
-            Stage::Terminated => {}
-        }
-        if self.stage == Stage::Terminated && desired.is_end() && self.working.is_none() {
-            self.remove(desired.pod(), ctx);
-        }
-        Ok(())
-    }
-
-    fn fetch(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
-        // What is doubted from now on needs another look: this one may be older.
-        self.stale = false;
-        self.working = Some("looking at what exists");
-        let (runtime, uid, pod) = (self.peers.runtime.clone(), self.uid.clone(), pod.clone());
-        let logs = self.peers.rules.node.pod_logs_dir.clone();
-        ctx.run(async move {
-            let log_counts = files::log_counts(logs, pod).await;
-            let answer = runtime.pod(&uid).await;
-            Msg::Fetched(Box::new(answer.map(|runtime| Fetched {
-                runtime,
-                log_counts,
-            })))
-        });
-    }
-
     fn take_in(&mut self, runtime: RuntimePod, ctx: &mut Context<Msg>) {
         let seen = match &mut self.seen {
             Some(seen) => {
@@ -420,229 +358,14 @@ impl Worker {
             None => self.seen.insert(Seen::new(runtime)),
         };
         self.memory.note_exits(seen.pod(), timestamp(ctx));
-    }
-
-    fn sync(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
-        if self.deadline_passed(pod, ctx) {
-            self.stage = Stage::Terminating;
-            self.terminate(pod, ctx);
-            return;
-        }
-        let Some(seen) = &self.seen else { return };
-        if let Some(waiting) = start::blocked_by_volumes(pod) {
-            self.whys
-                .tell(pod, &waiting.why, timestamp(ctx), &self.peers.recorder);
-            self.publish(pod, &waiting.containers, ctx);
-            return;
-        }
-        let observed = Observed {
-            runtime: seen.pod(),
-            exits: &self.memory.record.exits,
-            backoffs: &self.memory.record.backoffs,
-            log_counts: &self.log_counts,
-        };
-        let plan = compute_pod_actions(timestamp(ctx), pod, &observed, &self.peers.rules.policy);
-        self.whys
-            .tell(pod, &plan.why, timestamp(ctx), &self.peers.recorder);
-        let plan = self.without_held(plan, ctx.now());
-        self.publish(pod, &plan.waiting, ctx);
-        self.memory.save(&self.uid, &self.peers.records);
-
-        let phase = self
-            .status
-            .as_ref()
-            .and_then(|status| status.phase.as_deref());
-        if matches!(phase, Some("Succeeded" | "Failed")) {
-            self.stage = Stage::Terminating;
-            self.terminate(pod, ctx);
-        } else if plan.actions.is_empty() {
-            self.retry_when_due(&plan, pod, ctx);
-            self.collect_garbage(ctx);
-        } else {
-            self.carry(plan, pod, ctx);
-        }
-    }
-
-    fn terminate(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
-        let now = ctx.now();
-        self.held.retain(|_, until| *until > now);
-        let Some(seen) = &self.seen else { return };
-        if seen.pod().is_stopped() {
-            self.stage = Stage::Terminated;
-            self.publish(pod, &BTreeMap::new(), ctx);
-            return;
-        }
-        let plan = kill::termination_plan(Some(pod), seen.pod(), self.grace);
-        self.whys
-            .tell(pod, &plan.why, timestamp(ctx), &self.peers.recorder);
-        self.publish(pod, &BTreeMap::new(), ctx);
-        if self.held.contains_key(ENDING) {
-            self.retry_when_due(&plan, pod, ctx);
-        } else {
-            self.carry(plan, pod, ctx);
-        }
-    }
-
-    fn carry(&mut self, plan: PodPlan, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
-        self.working = Some("carrying out a plan");
-        for step in plan.actions.iter().filter_map(backoff_step) {
-            let policy = &self.peers.rules.policy.backoff;
-            self.memory
-                .record
-                .backoffs
-                .next(&step.key, step.since, timestamp(ctx), policy);
-        }
-        self.memory.save(&self.uid, &self.peers.records);
-        let carrier = Carrier {
-            peers: self.peers.clone(),
-            uid: self.uid.clone(),
-            pod: pod.clone(),
-            desired: (self.stage == Stage::Syncing).then(|| self.wish.desired.clone()),
-            ips: self
-                .seen
-                .as_ref()
-                .map(|seen| seen.pod().ips().to_vec())
-                .unwrap_or_default(),
-        };
-        ctx.run(async move { Msg::Carried(Box::new(carrier.carry(plan).await)) });
-    }
-
-    fn collect_garbage(&mut self, ctx: &mut Context<Msg>) {
-        let Some(seen) = &self.seen else { return };
-        let garbage = logic::gc::garbage(seen.pod());
-        if garbage.is_empty() || self.held.contains_key(remove::GARBAGE) {
-            return;
-        }
-        self.working = Some("removing dead instances");
-        let (peers, uid) = (self.peers.clone(), self.uid.clone());
-        ctx.run(
-            async move { Msg::Carried(Box::new(remove::garbage(&peers, &uid, garbage).await)) },
-        );
-    }
-
-    fn remove(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
-        let Some(seen) = &self.seen else { return };
-        self.working = Some("removing what is left");
-        let (peers, pod, runtime) = (self.peers.clone(), pod.clone(), seen.pod().clone());
-        ctx.run(async move { Msg::Removed(remove::everything(&peers, &pod, &runtime).await) });
-    }
-
-    /// Drops the starts whose time has not come, everything after a sandbox whose time has not come, and
-    /// everything at all until what must end may be tried again.
-    fn without_held(&mut self, mut plan: PodPlan, now: Instant) -> PodPlan {
-        self.held.retain(|_, until| *until > now);
-        let held = &self.held;
-        if held.contains_key(ENDING) {
-            plan.actions.clear();
-        }
-        let sandbox_held = held.contains_key(SANDBOX);
-        plan.actions.retain(|action| match action {
-            Action::CreateSandbox { .. } => !sandbox_held,
-            Action::StartContainer { name, .. } => !sandbox_held && !held.contains_key(name),
-            Action::KillContainer { .. }
-            | Action::StopSandbox { .. }
-            | Action::RemoveContainer { .. } => true,
-        });
-        for (name, waiting) in &self.problems {
-            plan.waiting
-                .entry(name.clone())
-                .or_insert_with(|| waiting.clone());
-        }
-        plan
-    }
-
-    fn publish(
-        &mut self,
-        pod: &Arc<Pod>,
-        waiting: &BTreeMap<String, Waiting>,
-        ctx: &mut Context<Msg>,
-    ) {
-        let Some(seen) = &self.seen else { return };
-        let input = StatusInput {
-            now: timestamp(ctx),
-            pod,
-            runtime: seen.pod(),
-            runtime_name: &self.peers.runtime.name(),
-            waiting,
-            previous: self.status.as_deref(),
-            host_ips: &self.peers.rules.node.host_ips,
-            stage: match self.stage {
-                Stage::Syncing => Shown::Syncing,
-                Stage::Terminating => Shown::Terminating,
-                Stage::Terminated => Shown::Terminated,
-            },
-            failure: self.failure.as_ref(),
-        };
-        let status = status::pod_status(&input);
-        if self.status.as_deref() != Some(&status) {
-            self.status = Some(Arc::new(status));
-            self.publish_now();
+        if self.status.is_none() {
+            self.begin(ctx);
         }
     }
 
     fn publish_again(&mut self) -> Result<(), Exit> {
         self.publish_now();
         Ok(())
-    }
-
-    fn publish_now(&self) {
-        let Some(status) = self.status.clone() else {
-            return;
-        };
-        let uid = self.uid.clone();
-        if let Err(full) = self
-            .peers
-            .statuses
-            .tell(keeper::Msg::Changed { uid, status })
-        {
-            tracing::warn!("status not kept: {full}");
-        }
-    }
-
-    /// Fails a pod that has been active for longer than it may.
-    fn deadline_passed(&mut self, pod: &Pod, ctx: &Context<Msg>) -> bool {
-        let Some(deadline) = self.deadline(pod) else {
-            return false;
-        };
-        if timestamp(ctx) < deadline {
-            return false;
-        }
-        self.failure = Some(Failure {
-            reason: "DeadlineExceeded".to_owned(),
-            message: "Pod was active on the node longer than the specified deadline".to_owned(),
-        });
-        true
-    }
-
-    fn deadline(&self, pod: &Pod) -> Option<Timestamp> {
-        let seconds = pod.spec.as_ref()?.active_deadline_seconds?;
-        let started = self.memory.record.started?;
-        started
-            .checked_add(jiff::SignedDuration::from_secs(seconds))
-            .ok()
-    }
-
-    fn retry_when_due(&mut self, plan: &PodPlan, pod: &Pod, ctx: &mut Context<Msg>) {
-        let now = timestamp(ctx);
-        let times = [plan.retry_at, self.deadline(pod)];
-        let waits = times
-            .into_iter()
-            .flatten()
-            .map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
-        let held = self
-            .held
-            .values()
-            .map(|until| until.saturating_duration_since(ctx.now()));
-        if let Some(wait) = waits.chain(held).min() {
-            self.retry_after(wait, ctx);
-        }
-    }
-
-    fn retry_after(&mut self, wait: Duration, ctx: &mut Context<Msg>) {
-        if let Some(timer) = self.retry.take() {
-            ctx.cancel(timer);
-        }
-        self.retry = Some(ctx.after(wait, Msg::Retry));
     }
 
     async fn explain(&self, reply: Reply<Explanation>) -> Result<(), Exit> {
@@ -673,16 +396,6 @@ impl Worker {
             "{namespace}/{}",
             metadata.name.as_deref().unwrap_or_default()
         )
-    }
-}
-
-fn backoff_step(action: &Action) -> Option<&logic::worker::BackoffStep> {
-    match action {
-        Action::StartContainer { backoff, .. } => backoff.as_ref(),
-        Action::KillContainer { .. }
-        | Action::StopSandbox { .. }
-        | Action::RemoveContainer { .. }
-        | Action::CreateSandbox { .. } => None,
     }
 }
 

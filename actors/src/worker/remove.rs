@@ -5,7 +5,8 @@ use std::time::Duration;
 use futures_util::future::{join_all, try_join_all};
 use k8s_openapi::api::core::v1::Pod;
 use logic::gc::Garbage;
-use logic::types::{PodUid, RuntimePod, SandboxId};
+use logic::pod::PodView;
+use logic::types::{Container, Instance, RuntimePod, SandboxId};
 
 use super::carry::{Problem, Report};
 use super::{Peers, files};
@@ -16,12 +17,22 @@ pub(super) const GARBAGE: &str = "\u{0}garbage";
 /// Garbage that could not be removed can wait.
 const GARBAGE_AGAIN: Duration = Duration::from_secs(60);
 
+/// Removes one instance and its log.
+pub(super) async fn instance(
+    peers: &Peers,
+    pod: &Pod,
+    instance: &Instance,
+) -> Result<(), RuntimeError> {
+    peers.runtime.remove_container(&instance.id).await?;
+    files::remove_log(pod, instance, &peers.rules.node).await;
+    Ok(())
+}
+
 /// Removes dead instances; what fails waits for its time.
-pub(super) async fn garbage(peers: &Peers, uid: &PodUid, garbage: Garbage) -> Report {
-    let containers = garbage
-        .containers
-        .iter()
-        .map(|id| peers.runtime.remove_container(id));
+pub(super) async fn garbage(peers: &Peers, pod: &Pod, garbage: Garbage) -> Report {
+    let uid = pod.uid();
+    let dead = garbage.containers.iter();
+    let containers = dead.map(|dead| instance(peers, pod, dead));
     let mut results = join_all(containers).await;
     if results.iter().all(Result::is_ok) {
         let sandboxes = garbage.sandboxes.iter().map(|id| end_sandbox(peers, id));
@@ -39,7 +50,7 @@ pub(super) async fn garbage(peers: &Peers, uid: &PodUid, garbage: Garbage) -> Re
     Report {
         problems,
         started: Vec::new(),
-        runtime: peers.runtime.pod(uid).await,
+        runtime: peers.runtime.pod(&uid).await,
     }
 }
 
@@ -55,14 +66,11 @@ pub(super) async fn everything(
     pod: &Pod,
     runtime: &RuntimePod,
 ) -> Result<(), RuntimeError> {
-    for container in &runtime.containers {
-        files::unlink_legacy_log(pod, &container.name, &container.id).await;
-    }
+    let containers: Vec<Instance> = runtime.containers.iter().map(Container::instance).collect();
     try_join_all(
-        runtime
-            .containers
+        containers
             .iter()
-            .map(|container| peers.runtime.remove_container(&container.id)),
+            .map(|container| instance(peers, pod, container)),
     )
     .await?;
     try_join_all(

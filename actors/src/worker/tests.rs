@@ -307,6 +307,14 @@ spec:
             .iter()
             .filter(|container| container.state == ContainerState::Exited);
         assert_eq!(dead.count(), 1);
+        assert_eq!(node.files("logs/default_crash_crash/app"), 1);
+        assert_eq!(node.files("links"), 1);
+        node.desire(&[]);
+        node.until_gone("crash").await;
+        assert_eq!(
+            node.files("links") + node.files("logs") + node.files("root/pods"),
+            0
+        );
     });
 }
 

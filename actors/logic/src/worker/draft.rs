@@ -203,8 +203,7 @@ impl<'a> Draft<'a> {
     }
 
     fn remove(&mut self, container: &Container) {
-        let (id, name) = (container.id.clone(), container.name.clone());
-        let removal = Action::RemoveContainer { id, name };
+        let removal = Action::RemoveContainer(container.instance());
         if !self.removals.contains(&removal) {
             self.removals.push(removal);
         }

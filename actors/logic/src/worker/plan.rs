@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::{Deserialize, Serialize};
 
 use crate::pod::PodView;
-use crate::types::{ContainerId, ContainerKind, RuntimePod, SandboxId, Waiting, Why};
+use crate::types::{ContainerId, ContainerKind, Instance, RuntimePod, SandboxId, Waiting, Why};
 
 /// One step of a plan.
 ///
@@ -28,10 +28,7 @@ pub enum Action {
         sandbox: SandboxId,
     },
     /// Removes a container that does not run.
-    RemoveContainer {
-        id: ContainerId,
-        name: String,
-    },
+    RemoveContainer(Instance),
     CreateSandbox {
         attempt: u32,
     },
@@ -76,7 +73,7 @@ impl PodPlan {
         let mut creates = 0;
         for action in &self.actions {
             match action {
-                Action::KillContainer { id, .. } | Action::RemoveContainer { id, .. } => {
+                Action::KillContainer { id, .. } | Action::RemoveContainer(Instance { id, .. }) => {
                     gone.insert(id);
                 }
                 Action::StopSandbox { .. } => {}

@@ -130,7 +130,7 @@ fn apply(pod: &Pod, plan: &PodPlan, runtime: &mut RuntimePod) {
                     .unwrap()
                     .state = SandboxState::NotReady;
             }
-            Action::RemoveContainer { id, .. } => runtime.containers.retain(|c| c.id != *id),
+            Action::RemoveContainer(gone) => runtime.containers.retain(|c| c.id != gone.id),
             Action::CreateSandbox { attempt } => {
                 let sandbox = sandbox(*attempt, SandboxState::Ready);
                 current = Some(sandbox.id.clone());

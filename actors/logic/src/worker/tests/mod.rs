@@ -42,7 +42,7 @@ fn steps(plan: &PodPlan) -> Vec<String> {
     let step = |action: &Action| match action {
         Action::KillContainer { id, .. } => format!("kill {id}"),
         Action::StopSandbox { sandbox } => format!("stop {sandbox}"),
-        Action::RemoveContainer { id, .. } => format!("remove {id}"),
+        Action::RemoveContainer(instance) => format!("remove {}", instance.id),
         Action::CreateSandbox { attempt } => format!("create {attempt}"),
         Action::StartContainer {
             name,

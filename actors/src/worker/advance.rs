@@ -1,0 +1,247 @@
+//! What a worker does next: one thing at a time, from what is desired and what was seen.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kernel::{Context, Exit};
+use logic::types::Failure;
+use logic::worker::{Action, BackoffStep, Observed, PodPlan, compute_pod_actions, kill};
+
+use super::carry::Carrier;
+use super::{ENDING, Fetched, Msg, SANDBOX, Stage, Worker, files, remove, start, timestamp};
+
+/// What is under way while a plan is carried out.
+pub(super) const CARRYING: &str = "carrying out a plan";
+
+impl Worker {
+    /// Does the next thing, if nothing is under way.
+    pub(super) fn advance(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        if self.working.is_some() {
+            self.publish_meanwhile(ctx);
+            return Ok(());
+        }
+        let desired = self.wish.desired.borrow_and_update().clone();
+        self.stale |= self.wish.missed.take();
+        if desired.is_end() && self.stage == Stage::Syncing {
+            self.stage = Stage::Terminating;
+        }
+        if self.stale || self.seen.is_none() {
+            self.fetch(desired.pod(), ctx);
+            return Ok(());
+        }
+        match self.stage {
+            Stage::Syncing => self.sync(desired.pod(), ctx),
+            Stage::Terminating => self.terminate(desired.pod(), ctx),
+            Stage::Terminated => {}
+        }
+        if self.stage == Stage::Terminated && desired.is_end() && self.working.is_none() {
+            self.remove(desired.pod(), ctx);
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+        if self.deadline_passed(pod, ctx) {
+            self.stage = Stage::Terminating;
+            self.terminate(pod, ctx);
+            return;
+        }
+        let Some(seen) = &self.seen else { return };
+        if let Some(waiting) = start::blocked_by_volumes(pod) {
+            self.whys
+                .tell(pod, &waiting.why, timestamp(ctx), &self.peers.recorder);
+            self.publish(pod, &waiting.containers, ctx);
+            return;
+        }
+        let observed = Observed {
+            runtime: seen.pod(),
+            exits: &self.memory.record.exits,
+            backoffs: &self.memory.record.backoffs,
+            log_counts: &self.log_counts,
+        };
+        let plan = compute_pod_actions(timestamp(ctx), pod, &observed, &self.peers.rules.policy);
+        self.whys
+            .tell(pod, &plan.why, timestamp(ctx), &self.peers.recorder);
+        let plan = self.without_held(plan, ctx.now());
+        self.waiting.clone_from(&plan.waiting);
+        self.publish(pod, &plan.waiting, ctx);
+        self.memory.save(&self.uid, &self.peers.records);
+
+        let phase = self
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref());
+        if matches!(phase, Some("Succeeded" | "Failed")) {
+            self.stage = Stage::Terminating;
+            self.terminate(pod, ctx);
+        } else if plan.actions.is_empty() {
+            self.retry_when_due(&plan, pod, ctx);
+            self.collect_garbage(pod, ctx);
+        } else {
+            self.carry(plan, pod, ctx);
+        }
+    }
+
+    fn terminate(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+        let now = ctx.now();
+        self.held.retain(|_, until| *until > now);
+        let Some(seen) = &self.seen else { return };
+        if seen.pod().is_stopped() {
+            self.stage = Stage::Terminated;
+            self.publish(pod, &BTreeMap::new(), ctx);
+            return;
+        }
+        let plan = kill::termination_plan(Some(pod), seen.pod(), self.grace);
+        self.whys
+            .tell(pod, &plan.why, timestamp(ctx), &self.peers.recorder);
+        self.publish(pod, &BTreeMap::new(), ctx);
+        if self.held.contains_key(ENDING) {
+            self.retry_when_due(&plan, pod, ctx);
+        } else {
+            self.carry(plan, pod, ctx);
+        }
+    }
+
+    fn carry(&mut self, plan: PodPlan, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+        self.working = Some(CARRYING);
+        for step in plan.actions.iter().filter_map(backoff_step) {
+            let policy = &self.peers.rules.policy.backoff;
+            self.memory
+                .record
+                .backoffs
+                .next(&step.key, step.since, timestamp(ctx), policy);
+        }
+        self.memory.save(&self.uid, &self.peers.records);
+        let carrier = Carrier {
+            peers: self.peers.clone(),
+            uid: self.uid.clone(),
+            pod: pod.clone(),
+            desired: (self.stage == Stage::Syncing).then(|| self.wish.desired.clone()),
+            ips: self
+                .seen
+                .as_ref()
+                .map(|seen| seen.pod().ips().to_vec())
+                .unwrap_or_default(),
+        };
+        ctx.run(async move { Msg::Carried(Box::new(carrier.carry(plan).await)) });
+    }
+
+    fn collect_garbage(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+        let Some(seen) = &self.seen else { return };
+        let garbage = logic::gc::garbage(seen.pod());
+        if garbage.is_empty() || self.held.contains_key(remove::GARBAGE) {
+            return;
+        }
+        self.working = Some("removing dead instances");
+        let (peers, pod) = (self.peers.clone(), pod.clone());
+        ctx.run(
+            async move { Msg::Carried(Box::new(remove::garbage(&peers, &pod, garbage).await)) },
+        );
+    }
+
+    fn fetch(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+        // What is doubted from now on needs another look: this one may be older.
+        self.stale = false;
+        self.working = Some("looking at what exists");
+        let (runtime, uid, pod) = (self.peers.runtime.clone(), self.uid.clone(), pod.clone());
+        let logs = self.peers.rules.node.pod_logs_dir.clone();
+        ctx.run(async move {
+            let log_counts = files::log_counts(logs, pod).await;
+            let answer = runtime.pod(&uid).await;
+            Msg::Fetched(Box::new(answer.map(|runtime| Fetched {
+                runtime,
+                log_counts,
+            })))
+        });
+    }
+
+    fn remove(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+        let Some(seen) = &self.seen else { return };
+        self.working = Some("removing what is left");
+        let (peers, pod, runtime) = (self.peers.clone(), pod.clone(), seen.pod().clone());
+        ctx.run(async move { Msg::Removed(remove::everything(&peers, &pod, &runtime).await) });
+    }
+
+    /// Drops the starts whose time has not come, everything after a sandbox whose time has not come, and
+    /// everything at all until what must end may be tried again.
+    fn without_held(&mut self, mut plan: PodPlan, now: Instant) -> PodPlan {
+        self.held.retain(|_, until| *until > now);
+        let held = &self.held;
+        if held.contains_key(ENDING) {
+            plan.actions.clear();
+        }
+        let sandbox_held = held.contains_key(SANDBOX);
+        plan.actions.retain(|action| match action {
+            Action::CreateSandbox { .. } => !sandbox_held,
+            Action::StartContainer { name, .. } => !sandbox_held && !held.contains_key(name),
+            Action::KillContainer { .. }
+            | Action::StopSandbox { .. }
+            | Action::RemoveContainer(_) => true,
+        });
+        for (name, waiting) in &self.problems {
+            plan.waiting
+                .entry(name.clone())
+                .or_insert_with(|| waiting.clone());
+        }
+        plan
+    }
+
+    fn retry_when_due(&mut self, plan: &PodPlan, pod: &Pod, ctx: &mut Context<Msg>) {
+        let now = timestamp(ctx);
+        let times = [plan.retry_at, self.deadline(pod)];
+        let waits = times
+            .into_iter()
+            .flatten()
+            .map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
+        let held = self
+            .held
+            .values()
+            .map(|until| until.saturating_duration_since(ctx.now()));
+        if let Some(wait) = waits.chain(held).min() {
+            self.retry_after(wait, ctx);
+        }
+    }
+
+    pub(super) fn retry_after(&mut self, wait: Duration, ctx: &mut Context<Msg>) {
+        if let Some(timer) = self.retry.take() {
+            ctx.cancel(timer);
+        }
+        self.retry = Some(ctx.after(wait, Msg::Retry));
+    }
+
+    /// Fails a pod that has been active for longer than it may.
+    fn deadline_passed(&mut self, pod: &Pod, ctx: &Context<Msg>) -> bool {
+        let Some(deadline) = self.deadline(pod) else {
+            return false;
+        };
+        if timestamp(ctx) < deadline {
+            return false;
+        }
+        self.failure = Some(Failure {
+            reason: "DeadlineExceeded".to_owned(),
+            message: "Pod was active on the node longer than the specified deadline".to_owned(),
+        });
+        true
+    }
+
+    fn deadline(&self, pod: &Pod) -> Option<Timestamp> {
+        let seconds = pod.spec.as_ref()?.active_deadline_seconds?;
+        let started = self.memory.record.started?;
+        started
+            .checked_add(jiff::SignedDuration::from_secs(seconds))
+            .ok()
+    }
+}
+
+fn backoff_step(action: &Action) -> Option<&BackoffStep> {
+    match action {
+        Action::StartContainer { backoff, .. } => backoff.as_ref(),
+        Action::KillContainer { .. }
+        | Action::StopSandbox { .. }
+        | Action::RemoveContainer(_)
+        | Action::CreateSandbox { .. } => None,
+    }
+}

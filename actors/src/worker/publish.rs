@@ -1,0 +1,96 @@
+//! What a worker shows of its pod: the status, from the first moment on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kernel::Context;
+use logic::seen::Seen;
+use logic::status::{self, Stage as Shown, StatusInput};
+use logic::types::{Waiting, Weight, Why};
+
+use super::advance::CARRYING;
+use super::{Msg, Stage, Worker, timestamp};
+use crate::status as keeper;
+
+impl Worker {
+    /// The first status goes on from what is remembered; what of the spec is not acted on is said once.
+    pub(super) fn begin(&mut self, ctx: &Context<Msg>) {
+        let is_new = self.memory.is_new();
+        let runtime = self.seen.as_ref().map(Seen::pod);
+        self.memory.begin(runtime, timestamp(ctx));
+        self.status = Some(Arc::new(PodStatus {
+            start_time: self.memory.record.started.map(Time),
+            ..PodStatus::default()
+        }));
+        let pod = self.wish.desired.borrow().pod().clone();
+        let fields = logic::honoured::not_honoured(&pod);
+        if !fields.is_empty() && is_new {
+            let message = format!("this version does not act on: {}", fields.join(", "));
+            let why = Why {
+                object: None,
+                weight: Weight::Warning,
+                reason: "FieldsNotHonoured".to_owned(),
+                message,
+            };
+            self.whys
+                .tell(&pod, &[why], timestamp(ctx), &self.peers.recorder);
+        }
+    }
+
+    pub(super) fn publish(
+        &mut self,
+        pod: &Arc<Pod>,
+        waiting: &BTreeMap<String, Waiting>,
+        ctx: &Context<Msg>,
+    ) {
+        let Some(seen) = &self.seen else { return };
+        let input = StatusInput {
+            now: timestamp(ctx),
+            pod,
+            runtime: seen.pod(),
+            runtime_name: &self.peers.runtime.name(),
+            waiting,
+            previous: self.status.as_deref(),
+            host_ips: &self.peers.rules.node.host_ips,
+            stage: match self.stage {
+                Stage::Syncing => Shown::Syncing,
+                Stage::Terminating => Shown::Terminating,
+                Stage::Terminated => Shown::Terminated,
+            },
+            failure: self.failure.as_ref(),
+        };
+        let status = status::pod_status(&input);
+        if self.status.as_deref() != Some(&status) {
+            self.status = Some(Arc::new(status));
+            self.publish_now();
+        }
+    }
+
+    /// Shows what was seen while a plan is carried out: a container that runs shows at once, not when the
+    /// last one's image has been pulled.
+    pub(super) fn publish_meanwhile(&mut self, ctx: &Context<Msg>) {
+        if self.working == Some(CARRYING) {
+            let (pod, waiting) = (
+                self.wish.desired.borrow().pod().clone(),
+                self.waiting.clone(),
+            );
+            self.publish(&pod, &waiting, ctx);
+        }
+    }
+
+    pub(super) fn publish_now(&self) {
+        let Some(status) = self.status.clone() else {
+            return;
+        };
+        let uid = self.uid.clone();
+        if let Err(full) = self
+            .peers
+            .statuses
+            .tell(keeper::Msg::Changed { uid, status })
+        {
+            tracing::warn!("status not kept: {full}");
+        }
+    }
+}
