@@ -1,39 +1,44 @@
 //! Signals by name and number, as Linux has them.
 
-const NAMES: [(&str, u8); 29] = [
-    ("HUP", 1),
-    ("INT", 2),
-    ("QUIT", 3),
-    ("ILL", 4),
-    ("TRAP", 5),
-    ("ABRT", 6),
-    ("BUS", 7),
-    ("FPE", 8),
-    ("KILL", 9),
-    ("USR1", 10),
-    ("SEGV", 11),
-    ("USR2", 12),
-    ("PIPE", 13),
-    ("ALRM", 14),
-    ("TERM", 15),
-    ("STKFLT", 16),
-    ("CHLD", 17),
-    ("CONT", 18),
-    ("STOP", 19),
-    ("TSTP", 20),
-    ("TTIN", 21),
-    ("TTOU", 22),
-    ("URG", 23),
-    ("XCPU", 24),
-    ("XFSZ", 25),
-    ("VTALRM", 26),
-    ("PROF", 27),
-    ("WINCH", 28),
-    ("SYS", 31),
+const NAMES: [(&str, libc::c_int); 29] = [
+    ("HUP", libc::SIGHUP),
+    ("INT", libc::SIGINT),
+    ("QUIT", libc::SIGQUIT),
+    ("ILL", libc::SIGILL),
+    ("TRAP", libc::SIGTRAP),
+    ("ABRT", libc::SIGABRT),
+    ("BUS", libc::SIGBUS),
+    ("FPE", libc::SIGFPE),
+    ("KILL", libc::SIGKILL),
+    ("USR1", libc::SIGUSR1),
+    ("SEGV", libc::SIGSEGV),
+    ("USR2", libc::SIGUSR2),
+    ("PIPE", libc::SIGPIPE),
+    ("ALRM", libc::SIGALRM),
+    ("TERM", libc::SIGTERM),
+    ("STKFLT", libc::SIGSTKFLT),
+    ("CHLD", libc::SIGCHLD),
+    ("CONT", libc::SIGCONT),
+    ("STOP", libc::SIGSTOP),
+    ("TSTP", libc::SIGTSTP),
+    ("TTIN", libc::SIGTTIN),
+    ("TTOU", libc::SIGTTOU),
+    ("URG", libc::SIGURG),
+    ("XCPU", libc::SIGXCPU),
+    ("XFSZ", libc::SIGXFSZ),
+    ("VTALRM", libc::SIGVTALRM),
+    ("PROF", libc::SIGPROF),
+    ("WINCH", libc::SIGWINCH),
+    ("SYS", libc::SIGSYS),
 ];
 
-pub(crate) const KILL: u8 = 9;
-pub(crate) const TERM: u8 = 15;
+pub(crate) const KILL: u8 = byte(libc::SIGKILL);
+pub(crate) const TERM: u8 = byte(libc::SIGTERM);
+
+/// A signal's number as the exit codes above 128 carry it: there are 64.
+const fn byte(signal: libc::c_int) -> u8 {
+    signal.to_le_bytes()[0]
+}
 
 /// Returns the number of a signal written as `TERM`, `SIGTERM` or `15`.
 pub(crate) fn number(text: &str) -> Option<u8> {
@@ -44,7 +49,7 @@ pub(crate) fn number(text: &str) -> Option<u8> {
     NAMES
         .iter()
         .find(|(known, _)| *known == name)
-        .map(|(_, number)| *number)
+        .map(|(_, number)| byte(*number))
 }
 
 /// Returns the signal that CRI's stop signal stands for; SIGTERM where it names none that we know.
