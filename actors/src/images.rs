@@ -7,7 +7,7 @@
 //!
 //! Upstream: pkg/kubelet/images/{image_manager,puller}.go (1.36). Decisions: `logic::images`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -123,7 +123,8 @@ pub struct Images {
     queue: VecDeque<Box<Request>>,
     pulling: Vec<String>,
     backoffs: Backoffs,
-    last_errors: std::collections::BTreeMap<String, String>,
+    /// Why the last pull of each image in back-off failed.
+    last_errors: BTreeMap<String, Waiting>,
 }
 
 /// Upstream gives images the same back-off as containers: 10 s doubling to 5 min.
@@ -172,7 +173,7 @@ impl Images {
             queue: VecDeque::new(),
             pulling: Vec::new(),
             backoffs: Backoffs::default(),
-            last_errors: std::collections::BTreeMap::new(),
+            last_errors: BTreeMap::new(),
         }
     }
 
@@ -271,7 +272,7 @@ impl Images {
 
     fn queue_or_back_off(&mut self, request: Box<Request>, ctx: &mut Context<Msg>) {
         let (now, key) = (timestamp(ctx), request.wanted.key());
-        match self.backoffs.since_last(&key, now, &BACKOFF) {
+        match self.backoffs.remaining_since_update(&key, now, &BACKOFF) {
             Some(left) => {
                 let image = &request.wanted.image;
                 self.record(
@@ -282,7 +283,7 @@ impl Images {
                     ctx,
                 );
                 let message = match self.last_errors.get(&key) {
-                    Some(error) => text::back_off_because(image, decide::ERR_IMAGE_PULL, error),
+                    Some(last) => text::back_off_because(image, &last.reason, &last.message),
                     None => text::back_off(image),
                 };
                 request
@@ -348,16 +349,18 @@ impl Images {
             }
             Err(error) => {
                 let message = text::failed(&wanted.image, &error.told());
-                self.record(wanted, Type::Warning, "Failed", message.clone(), ctx);
+                self.record(wanted, Type::Warning, "Failed", message, ctx);
                 let delay = self.backoffs.next(&key, now, now, &BACKOFF);
                 self.last_errors
                     .retain(|key, _| self.backoffs.delay(key).is_some());
-                self.last_errors.insert(key, error.told());
+                let waiting = decide::pull_failure(&wanted.image, &error.said());
+                self.last_errors.insert(key, waiting.clone());
                 // Asked again at once, the answer is ImagePullBackOff, which is what users look for.
                 let again_after = delay.min(Duration::from_secs(1));
-                request
-                    .reply
-                    .send(Err(missing(decide::ERR_IMAGE_PULL, message, again_after)));
+                request.reply.send(Err(Missing {
+                    waiting,
+                    again_after,
+                }));
             }
         }
         self.pull_next(ctx);

@@ -105,17 +105,6 @@ impl Backoffs {
             .filter(|left| !left.is_zero())
     }
 
-    /// How long to wait yet since the last attempt; none when the way is free.
-    pub fn since_last(
-        &self,
-        key: &str,
-        now: Timestamp,
-        policy: &BackoffPolicy,
-    ) -> Option<Duration> {
-        let last = self.0.get(key)?.updated_at;
-        self.remaining(key, last, now, policy)
-    }
-
     /// The whole delay in force for a key.
     pub fn delay(&self, key: &str) -> Option<Duration> {
         self.0.get(key).map(|entry| entry.delay)

@@ -25,13 +25,6 @@ impl Signal {
         }
     }
 
-    pub fn node_condition(self) -> &'static str {
-        match self {
-            Self::MemoryAvailable => "MemoryPressure",
-            Self::PidAvailable => "PIDPressure",
-        }
-    }
-
     /// An amount as upstream prints it: memory by 1024, process ids by 1000.
     pub fn amount(self, mut value: u64) -> String {
         let (base, units) = match self {

@@ -91,6 +91,18 @@ impl RuntimeError {
         text
     }
 
+    /// What the runtime said, without the name of the call; else as [`told`](Self::told).
+    pub fn said(&self) -> String {
+        match self {
+            RuntimeError::Refused { message, .. } => message.clone(),
+            RuntimeError::Interrupted { .. }
+            | RuntimeError::Unanswered { .. }
+            | RuntimeError::Malformed { .. }
+            | RuntimeError::EventsEnded
+            | RuntimeError::EventsLost => self.told(),
+        }
+    }
+
     /// The code of a refusal.
     pub fn code(&self) -> Option<Code> {
         match self {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use logic::container::{ContainerConfig, ContainerConfigError, container_config};
-use logic::honoured::unmountable_volumes;
+use logic::honoured::{failed_mount, unmountable_volumes};
 use logic::pod::PodView;
 use logic::sandbox::sandbox_config;
 use logic::security::verify_non_root;
@@ -236,10 +236,6 @@ pub(super) fn blocked_by_volumes(pod: &Pod) -> Option<Blocked> {
     if volumes.is_empty() {
         return None;
     }
-    let list = volumes.join(" ");
-    let message = format!(
-        "Unable to attach or mount volumes: unmounted volumes=[{list}]: no storage plugin on this node"
-    );
     let waiting = Waiting {
         reason: "ContainerCreating".to_owned(),
         message: String::new(),
@@ -254,7 +250,7 @@ pub(super) fn blocked_by_volumes(pod: &Pod) -> Option<Blocked> {
             object: None,
             weight: Weight::Warning,
             reason: "FailedMount".to_owned(),
-            message,
+            message: failed_mount(&volumes),
         }],
     })
 }

@@ -10,9 +10,6 @@ use crate::types::{Container, RuntimePod, Weight, Why};
 
 /// Every container gets at least this long, so that a short grace is not a bare SIGKILL.
 pub const MINIMUM_GRACE: Duration = Duration::from_secs(2);
-/// What a pod that nobody wants any more gets, before [`MINIMUM_GRACE`] is applied.
-pub const ORPHAN_GRACE: Duration = Duration::from_secs(1);
-
 /// How long a container may take to stop.
 ///
 /// The override wins (eviction, orphans); then the deletion's grace, then the definition's. Where the
@@ -27,13 +24,6 @@ fn pod_grace(pod: &Pod) -> Option<Duration> {
     let deletion = pod.metadata.deletion_grace_period_seconds;
     let seconds = deletion.or(pod.spec()?.termination_grace_period_seconds)?;
     Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
-}
-
-/// The grace of a pod's termination when a new wish arrives: it may get shorter, never longer.
-pub fn effective_grace(pod: &Pod, wish: Option<Duration>, current: Option<Duration>) -> Duration {
-    let wanted = wish.or_else(|| pod_grace(pod)).unwrap_or(MINIMUM_GRACE);
-    let wanted = wanted.max(Duration::from_secs(1));
-    current.map_or(wanted, |current| current.min(wanted))
 }
 
 /// What ends a pod: every container that may run is killed, then every sandbox is stopped.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::kill::{effective_grace, kill_grace, termination_plan};
+use super::kill::{kill_grace, termination_plan};
 use super::*;
 use crate::testing::*;
 use crate::types::SandboxState;
@@ -297,22 +297,6 @@ fn grace_is_override_then_deletion_then_spec_and_never_below_two_seconds() {
     let mut orphan = instance(&pod("p"), "c", ContainerState::Running);
     orphan.termination_grace = Some(9);
     assert_eq!(kill_grace(None, &orphan, None), secs(9));
-}
-
-#[test]
-fn a_terminations_grace_gets_shorter_never_longer() {
-    let secs = Duration::from_secs;
-    let pod = pod("p").spec_with(|s| s.termination_grace_period_seconds = Some(30));
-    assert_eq!(effective_grace(&pod, None, None), secs(30));
-    assert_eq!(
-        effective_grace(&pod, Some(secs(5)), Some(secs(30))),
-        secs(5)
-    );
-    assert_eq!(
-        effective_grace(&pod, Some(secs(60)), Some(secs(5))),
-        secs(5)
-    );
-    assert_eq!(effective_grace(&pod, Some(secs(0)), None), secs(1));
 }
 
 #[test]
