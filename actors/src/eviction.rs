@@ -172,8 +172,22 @@ impl Eviction {
         }
         self.last_error = None;
         self.memory = decision.memory;
-        self.pressures = decision.pressures;
+        self.press(decision.pressures);
         self.available = sample.observations;
+    }
+
+    /// Lets the directory know what is short, which admits accordingly; what was not told is told again.
+    fn press(&mut self, pressures: BTreeSet<Signal>) {
+        if pressures == self.pressures {
+            return;
+        }
+        let told = self.directory.tell(directory::Msg::Pressed {
+            pressures: pressures.clone(),
+        });
+        match told {
+            Ok(()) => self.pressures = pressures,
+            Err(full) => tracing::warn!("pressure not told now, the next sample tells: {full}"),
+        }
     }
 
     fn node(&self) -> Object {

@@ -5,19 +5,30 @@
 
 pub mod tree;
 
+pub mod credentials;
 pub mod directory;
 pub mod events;
 pub mod eviction;
+pub mod hooks;
+pub mod hosts;
 pub mod images;
 pub mod logging;
+pub mod machine;
+pub mod logs;
+pub mod objects;
 pub mod pleg;
+pub mod pod_cgroups;
+pub mod prober;
+pub mod reach;
 pub mod records;
 pub mod runtime;
 pub mod serving;
 pub mod settings;
 pub mod sources;
 pub mod status;
+pub mod termination;
 pub mod usage;
+pub mod user_namespaces;
 pub mod worker;
 
 #[cfg(test)]

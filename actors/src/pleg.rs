@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use kernel::{Actor, Addr, Context, Exit, TimerId};
+use kernel::{Actor, Addr, Context, Exit, Reply, TimerId};
 use logic::types::{PodUid, RuntimePod};
 use serde::Serialize;
 
@@ -43,6 +43,8 @@ pub enum Msg {
     Subscribe,
     /// Relists now, unless one is under way.
     Relist,
+    /// Answers whether relists come through.
+    Health { reply: Reply<Result<(), String>> },
     /// Compares with the last relist and hands on what differs.
     Relisted(Result<BTreeMap<PodUid, RuntimePod>, RuntimeError>),
 }
@@ -85,6 +87,7 @@ pub struct Pleg {
     events: u64,
     relists: u64,
     relist_took: Duration,
+    last_good: Option<Instant>,
     last_error: Option<String>,
 }
 
@@ -105,6 +108,7 @@ impl Actor for Pleg {
             Msg::Unsubscribed(error) => self.unsubscribed(&error, ctx),
             Msg::Subscribe => self.subscribe(ctx),
             Msg::Relist => self.relist(ctx),
+            Msg::Health { reply } => reply.send(self.health(ctx)),
             Msg::Relisted(answer) => self.relisted(answer, ctx),
         }
         Ok(())
@@ -136,6 +140,7 @@ impl Pleg {
             events: 0,
             relists: 0,
             relist_took: Duration::ZERO,
+            last_good: None,
             last_error: None,
         }
     }
@@ -180,6 +185,15 @@ impl Pleg {
             false => RESUBSCRIBE_AFTER,
         };
         ctx.after(wait, Msg::Subscribe);
+    }
+
+    fn health(&self, ctx: &Context<Msg>) -> Result<(), String> {
+        let ago = self.last_good.map(|at| ctx.now().duration_since(at));
+        let threshold = match self.events_flow {
+            true => logic::pleg::THRESHOLD_WITH_EVENTS,
+            false => logic::pleg::THRESHOLD,
+        };
+        logic::pleg::health(ago, threshold)
     }
 
     /// Reads the event stream beside this actor until it ends.
@@ -234,6 +248,9 @@ impl Pleg {
     ) {
         let began = self.relisting_since.take().unwrap_or_else(|| ctx.now());
         self.relist_took = ctx.now().duration_since(began);
+        if answer.is_ok() {
+            self.last_good = Some(ctx.now());
+        }
         let period = match answer {
             Ok(pods) => match self.compare(pods) && self.events_flow {
                 true => {

@@ -15,7 +15,9 @@ use jiff::Timestamp;
 use kernel::checkpoint::{Loaded, Schema, Store, Writer, Written};
 use kernel::{Actor, Context, Exit, Reply, TimerId};
 use logic::backoff::Backoffs;
-use logic::types::{ContainerId, PodUid};
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use logic::resize::Allocated;
+use logic::types::{ContainerId, Health, PodUid};
 use serde::{Deserialize, Serialize};
 
 /// Room for two changes from each of 1,000 pods at once.
@@ -24,7 +26,7 @@ pub const MAILBOX: usize = 2048;
 const WRITE_EVERY: Duration = Duration::from_millis(200);
 const SCHEMA: Schema = Schema {
     kind: 1,
-    version: 1,
+    version: 2,
 };
 
 /// What the keeper is told.
@@ -38,6 +40,10 @@ pub enum Msg {
     Load {
         uid: PodUid,
         reply: Reply<Option<Record>>,
+    },
+    /// Answers with what was allocated to each pod in an earlier life.
+    Allocations {
+        reply: Reply<BTreeMap<PodUid, Allocated>>,
     },
     /// Begins a write of what has changed.
     Write,
@@ -53,6 +59,43 @@ pub struct Record {
     pub backoffs: Backoffs,
     /// When this agent saw each exit: runtime clocks are not compared with ours.
     pub exits: BTreeMap<ContainerId, Timestamp>,
+    /// When this agent first saw each instance running: delays of probes count from there.
+    pub runs: BTreeMap<ContainerId, Timestamp>,
+    /// What probes last said of each instance: a restarted agent does not flip readiness.
+    pub health: BTreeMap<ContainerId, Health>,
+    /// By container: the CPU and memory that were last carried out.
+    #[serde(with = "as_json")]
+    pub actuated: Resources,
+    /// By container: the CPU and memory that are allocated to it, whatever its definition says now.
+    #[serde(with = "as_json")]
+    pub allocated: Option<Allocated>,
+    /// The last words of each instance that has ended.
+    pub last_words: BTreeMap<ContainerId, String>,
+}
+
+/// CPU and memory by container.
+pub type Resources = BTreeMap<String, ResourceRequirements>;
+
+/// Kubernetes' types cannot stand in bincode: they are kept as JSON text.
+mod as_json {
+    use serde::de::{DeserializeOwned, Error as _};
+    use serde::ser::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        value: &T,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let text = serde_json::to_string(value).map_err(S::Error::custom)?;
+        text.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<T, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        serde_json::from_str(&text).map_err(D::Error::custom)
+    }
 }
 
 /// Counted.
@@ -97,6 +140,7 @@ impl Actor for Records {
             Msg::Keep { uid, record } => self.keep(uid, *record, ctx),
             Msg::Forget { uid } => self.forget(&uid, ctx),
             Msg::Load { uid, reply } => reply.send(self.records.get(&uid).cloned()),
+            Msg::Allocations { reply } => reply.send(self.allocations()),
             Msg::Write => self.write(ctx),
             Msg::Written(written) => self.written(written, ctx),
         }
@@ -135,6 +179,13 @@ impl Records {
             self.records.insert(uid, record);
             self.write_soon(ctx);
         }
+    }
+
+    fn allocations(&self) -> BTreeMap<PodUid, Allocated> {
+        let records = self.records.iter();
+        records
+            .filter_map(|(uid, record)| Some((uid.clone(), record.allocated.clone()?)))
+            .collect()
     }
 
     fn forget(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {

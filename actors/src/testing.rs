@@ -8,6 +8,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::plugin::Line;
 use kernel::{Intensity, Supervisor};
+use logic::credentials::docker::Folders;
+use logic::node::{Machine, NodeFacts, PodLimit};
+use logic::objects::StaticObjects;
 use logic::sandbox::NodePolicy;
 use logic::types::PodUid;
 use runtime_fake::{Clock, Fake, Settings};
@@ -19,8 +22,10 @@ use tonic::transport::{Channel, Endpoint, Server, Uri};
 use crate::directory::{self, Source};
 use crate::events::{self, Event};
 use crate::runtime::Runtime;
-use crate::tree::{self, Node};
+use crate::settings::Pulls;
+use crate::tree::{self, Node, Sections};
 use crate::worker::Rules;
+use crate::{credentials, images};
 
 /// Longer than any answer takes on a clock that only runs when everybody waits.
 const SOON: Duration = Duration::from_secs(10);
@@ -64,6 +69,7 @@ impl TestNode {
         );
         let rules = Arc::new(Rules {
             policy: logic::worker::Policy::default(),
+            facts: Arc::new(facts()),
             node: NodePolicy {
                 node_name: "node".to_owned(),
                 root_dir: folder.path().join("root"),
@@ -72,8 +78,20 @@ impl TestNode {
                 ..NodePolicy::default()
             },
         });
-        let sources = [Source::File].into();
-        let node = tree::pods(&root, runtime.clone(), rules, folder.path(), None, &sources);
+        let sections = Sections {
+            rules,
+            folder: folder.path().to_owned(),
+            pulls: pulls(folder.path()),
+            users: crate::user_namespaces::Policy {
+                pods: folder.path().join("root/pods"),
+                ids_per_pod: 65_536,
+                max_pods: 1100,
+            },
+            logs: logic::logs::Policy::default(),
+            sources: [Source::File].into(),
+            objects: Arc::new(StaticObjects::default()),
+        };
+        let node = tree::pods(&root, runtime.clone(), sections);
         TestNode {
             fake,
             node,
@@ -167,7 +185,29 @@ impl TestNode {
     }
 }
 
-fn serve(fake: &Fake, folder: &Path) -> Channel {
+/// A node of 4 CPUs and 8 GiB that takes 1,100 pods.
+fn facts() -> NodeFacts {
+    let machine = Machine {
+        cpus: 4,
+        memory: 8 << 30,
+        ..Machine::default()
+    };
+    let limit = PodLimit {
+        max: 1100,
+        per_core: 0,
+    };
+    let capacity = logic::node::capacity(&machine, limit);
+    NodeFacts {
+        name: "node".to_owned(),
+        allocatable: capacity.clone(),
+        allocatable_at_most: capacity.clone(),
+        capacity,
+        os: "linux".to_owned(),
+        ..NodeFacts::default()
+    }
+}
+
+pub(crate) fn serve(fake: &Fake, folder: &Path) -> Channel {
     let socket = folder.join(format!("cri-{}.sock", rand_name(folder)));
     let listener = UnixListener::bind(&socket).unwrap();
     let server = Server::builder()
@@ -184,6 +224,24 @@ fn serve(fake: &Fake, folder: &Path) -> Channel {
             }
         },
     ))
+}
+
+/// Nothing limited, nothing verified, and no credentials but those of the node's folder.
+fn pulls(folder: &Path) -> Pulls {
+    Pulls {
+        images: images::Rules {
+            root_dir: folder.join("root"),
+            ..images::Rules::default()
+        },
+        credentials: credentials::Rules {
+            folders: Folders {
+                root_dir: folder.to_owned(),
+                working: folder.to_owned(),
+                home: folder.to_owned(),
+            },
+            providers: Vec::new(),
+        },
+    }
 }
 
 /// The next socket name that is free.

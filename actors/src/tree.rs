@@ -4,30 +4,37 @@
 //! actor asks only those spawned above it**; everyone else it tells. So the asks form no cycle.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kernel::plugin::{Host, Line};
 use kernel::{Addr, ChildSpec, Intensity, Strategy, Supervisor, mailbox};
+use logic::objects::Objects;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::credentials::{self, Credentials};
 use crate::directory::{self, Directory, Source, Workers};
 use crate::events::{self, Events, Recorder};
 use crate::eviction::{self, Eviction};
 use crate::images::{self, Images};
+use crate::logs::{self, Logs};
 use crate::pleg::{self, Pleg};
+use crate::pod_cgroups::PodCgroups;
+use crate::prober::{self, Prober};
+use crate::reach::Reach;
 use crate::records::{self, Records};
 use crate::runtime::Runtime;
 use crate::serving;
-use crate::serving::admin::{Admin, AdminPeers, FaultInjection, Plugins};
+use crate::serving::admin::{Admin, AdminPeers, Checkpoints, FaultInjection, Plugins};
 use crate::serving::healthz::{Health, Healthz};
 use crate::serving::read_only::ReadOnly;
-use crate::settings::{RUNTIME, Settings};
+use crate::settings::{Pulls, RUNTIME, Settings};
 use crate::sources::file::{self, Files};
 use crate::sources::http::{self, Url};
 use crate::status::{self, Statuses};
 use crate::usage::Sampler;
+use crate::user_namespaces::{self, UserNamespaces};
 use crate::worker::{Peers, Rules};
 
 /// A manager that fails more often than this is degraded: shown, and tried again at leisure.
@@ -41,6 +48,7 @@ const PATIENCE: Intensity = Intensity {
 pub struct Node {
     pub root: Supervisor,
     pub directory: Addr<directory::Msg>,
+    pub images: Addr<images::Msg>,
     pub statuses: Addr<status::Msg>,
     pub events: Addr<events::Msg>,
     pub pleg: Addr<pleg::Msg>,
@@ -55,17 +63,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let root = Supervisor::root("oxlet", PATIENCE);
     let (line, hosts) = plugins(&root, &settings);
     let runtime = Runtime::new(line, settings.runtime_within);
-    let node = pods(
-        &root,
-        runtime.clone(),
-        settings.rules(),
-        &settings.folder,
-        settings.pulls,
-        &settings.sources,
-    );
+    let node = pods(&root, runtime.clone(), settings.sections());
     sources(&node, &settings);
-    resources(&node, runtime, &settings);
-    serving(&node, hosts, &settings);
+    resources(&node, runtime.clone(), &settings);
+    serving(&node, runtime, hosts, &settings);
 
     let (mut terminate, mut interrupt) = (
         signal(SignalKind::terminate())?,
@@ -106,30 +107,54 @@ fn plugins(root: &Supervisor, settings: &Settings) -> (Line, Plugins) {
     )
 }
 
+/// The pods' sections of the configuration.
+#[derive(Debug)]
+pub struct Sections {
+    pub rules: Arc<Rules>,
+    /// The agent's own folder.
+    pub folder: PathBuf,
+    pub pulls: Pulls,
+    pub users: user_namespaces::Policy,
+    pub logs: logic::logs::Policy,
+    pub sources: BTreeSet<Source>,
+    pub objects: Arc<dyn Objects>,
+}
+
 /// The keepers of what is known, and the pods' own area.
-pub fn pods(
-    root: &Supervisor,
-    runtime: Runtime,
-    rules: Arc<Rules>,
-    folder: &Path,
-    pulls: Option<usize>,
-    sources: &BTreeSet<Source>,
-) -> Node {
+pub fn pods(root: &Supervisor, runtime: Runtime, sections: Sections) -> Node {
+    let Sections {
+        rules,
+        folder,
+        pulls,
+        users: ids,
+        logs: log_policy,
+        sources,
+        objects,
+    } = sections;
     let (events, events_port) = mailbox(events::MAILBOX);
     let (records, records_port) = mailbox(records::MAILBOX);
     let (statuses, statuses_port) = mailbox(status::MAILBOX);
+    let (credentials, credentials_port) = mailbox(credentials::MAILBOX);
     let (images, images_port) = mailbox(images::MAILBOX);
     let (directory, directory_port) = mailbox(directory::MAILBOX);
     let (pleg, pleg_port) = mailbox(pleg::MAILBOX);
+    let (users, users_port) = mailbox(user_namespaces::MAILBOX);
+    let (prober, prober_port) = mailbox(prober::MAILBOX);
+    let (logs, logs_port) = mailbox(logs::MAILBOX);
     let recorder = Recorder::new(events.clone());
     let peers = Peers {
         runtime: runtime.clone(),
-        images,
+        images: images.clone(),
         statuses: statuses.clone(),
-        records,
+        records: records.clone(),
         directory: directory.clone(),
+        prober,
+        logs,
+        users,
+        cgroups: PodCgroups::new(rules.node.cgroups.clone()),
         recorder: recorder.clone(),
-        rules,
+        objects: objects.clone(),
+        rules: rules.clone(),
     };
 
     let keepers = root.supervisor("keepers", Strategy::OneForOne, PATIENCE);
@@ -138,25 +163,62 @@ pub fn pods(
     keepers.spawn(ChildSpec::permanent("records"), records_port, move || {
         Records::new(file.clone())
     });
+    keepers.spawn(ChildSpec::permanent("users"), users_port, move || {
+        UserNamespaces::new(ids.clone())
+    });
     let told = directory.clone();
     keepers.spawn(ChildSpec::permanent("status"), statuses_port, move || {
         Statuses::new(told.clone())
     });
 
     let pods = root.supervisor("pods", Strategy::OneForOne, PATIENCE);
-    let (asked, told) = (runtime.clone(), recorder.clone());
+    let section = pulls.credentials;
+    pods.spawn(
+        ChildSpec::permanent("credentials"),
+        credentials_port,
+        move || Credentials::new(section.clone()),
+    );
+    let keeper = images::Peers {
+        runtime: runtime.clone(),
+        credentials,
+        recorder: recorder.clone(),
+        objects,
+    };
+    let section = pulls.images;
     pods.spawn(ChildSpec::permanent("images"), images_port, move || {
-        Images::new(asked.clone(), told.clone(), pulls)
+        Images::new(section.clone(), keeper.clone())
+    });
+    let (asked, told) = (runtime.clone(), directory.clone());
+    pods.spawn(ChildSpec::permanent("logs"), logs_port, move || {
+        Logs::new(log_policy.clone(), asked.clone(), told.clone())
+    });
+    let probing = prober::Peers {
+        runtime: runtime.clone(),
+        reach: Reach::default(),
+        recorder: recorder.clone(),
+        directory: directory.clone(),
+    };
+    pods.spawn(ChildSpec::permanent("prober"), prober_port, move || {
+        Prober::new(probing.clone())
     });
     let workers = Workers::new(
         pods.supervisor("workers", Strategy::OneForOne, Intensity::UNLIMITED),
         peers,
     );
-    let (told, sources) = (pleg.clone(), sources.clone());
+    let told = pleg.clone();
+    let (asked, facts) = (records, rules.facts.clone());
     pods.spawn(
         ChildSpec::permanent("directory"),
         directory_port,
-        move || Directory::new(told.clone(), workers.clone(), sources.clone()),
+        move || {
+            Directory::new(
+                told.clone(),
+                asked.clone(),
+                workers.clone(),
+                sources.clone(),
+                facts.clone(),
+            )
+        },
     );
     let told = directory.clone();
     pods.spawn(ChildSpec::permanent("pleg"), pleg_port, move || {
@@ -166,6 +228,7 @@ pub fn pods(
     Node {
         root: root.clone(),
         directory,
+        images,
         statuses,
         events,
         pleg,
@@ -240,11 +303,11 @@ fn resources(node: &Node, runtime: Runtime, settings: &Settings) {
 }
 
 /// Who answers the outside.
-fn serving(node: &Node, plugins: Plugins, settings: &Settings) {
+fn serving(node: &Node, runtime: Runtime, plugins: Plugins, settings: &Settings) {
     let serving = node
         .root
         .supervisor("serving", Strategy::OneForOne, PATIENCE);
-    let health = || Health::new(node.directory.clone(), node.root.clone());
+    let health = || Health::new(node.directory.clone(), node.pleg.clone(), node.root.clone());
     if let Some(address) = settings.healthz {
         let (_, port) = mailbox(serving::MAILBOX);
         let health = health();
@@ -265,8 +328,10 @@ fn serving(node: &Node, plugins: Plugins, settings: &Settings) {
         root: node.root.clone(),
         plugins,
         directory: node.directory.clone(),
+        images: node.images.clone(),
         statuses: node.statuses.clone(),
         events: node.events.clone(),
+        checkpoints: Checkpoints::new(runtime, &settings.node.root_dir),
         faults: FaultInjection::from_environment(),
     };
     let path = settings.admin.clone();

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::credential_providers::CredentialProviderError;
 use crate::document::DocumentError;
 use crate::feature_gates::GateError;
 use crate::flags::FlagError;
@@ -32,6 +33,8 @@ pub enum ConfigError {
     Invalid(#[from] Violations),
     #[error("cannot use the plugins that {origin} declares")]
     Plugins { origin: String, source: PluginError },
+    #[error("cannot use the image credential providers")]
+    CredentialProviders(#[from] CredentialProviderError),
     #[error("the node has no name: the host's is empty, and so is --hostname-override")]
     NoNodeName,
 }

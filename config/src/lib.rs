@@ -8,6 +8,7 @@
 //! `validation`, `flags`, `drop_in`, `document` (how text becomes settings, and how errors name their
 //! field), `feature_gates`, `plugins`, `honoured` (what this version does with each setting).
 
+mod credential_providers;
 mod defaults;
 mod document;
 mod drop_in;
@@ -23,6 +24,7 @@ mod source;
 mod validation;
 mod version;
 
+pub use credential_providers::{CredentialProvider, CredentialProviderError};
 pub use document::DocumentError;
 pub use error::ConfigError;
 pub use feature_gates::{FeatureGates, GateError};

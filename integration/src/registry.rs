@@ -1,7 +1,8 @@
 //! An image registry on loopback, as much of the distribution API as a pull needs.
 //!
 //! Runtimes speak plain HTTP to loopback addresses. Every request is counted, and a fault can be set, so that
-//! pull policies, parallel limits and back-off can be seen from the other side.
+//! pull policies, parallel limits and back-off can be seen from the other side. It can ask for a name and a
+//! password.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -12,11 +13,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use k8s_openapi::ByteString;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -53,6 +55,8 @@ struct Shelf {
     in_flight: usize,
     most_in_flight: usize,
     fault: Fault,
+    /// What a request must bear in its header `Authorization`.
+    authorization: Option<String>,
 }
 
 impl Registry {
@@ -101,6 +105,20 @@ impl Registry {
         locked(&self.shelf).fault = fault;
     }
 
+    /// From now on serves only those who show this name and password.
+    pub fn require(&self, user: &str, password: &str) -> Result<()> {
+        let words = ByteString(format!("{user}:{password}").into_bytes());
+        let words = serde_json::to_value(words)?;
+        let words = words.as_str().context("base64 is text")?;
+        locked(&self.shelf).authorization = Some(format!("Basic {words}"));
+        Ok(())
+    }
+
+    /// Returns the host and port, as credentials name it.
+    pub fn host(&self) -> String {
+        self.address.to_string()
+    }
+
     /// Returns the requests so far as `METHOD path`, oldest first.
     pub fn requests(&self) -> Vec<String> {
         locked(&self.shelf).requests.clone()
@@ -139,14 +157,16 @@ async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let fault = {
+    let shown = request.headers().get(AUTHORIZATION).cloned();
+    let (fault, open) = {
         let mut shelf = locked(&shelf);
         shelf.requests.push(format!("{method} {path}"));
         shelf.in_flight += 1;
         shelf.most_in_flight = shelf.most_in_flight.max(shelf.in_flight);
-        shelf.fault
+        (shelf.fault, shelf.is_open_to(shown.as_ref()))
     };
     let response = match fault {
+        Fault::None | Fault::Delay(_) if !open => challenge(),
         Fault::Status(code) => {
             plain(StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
         }
@@ -161,6 +181,13 @@ async fn answer(
 }
 
 impl Shelf {
+    fn is_open_to(&self, shown: Option<&HeaderValue>) -> bool {
+        let shown = shown.and_then(|shown| shown.to_str().ok());
+        self.authorization
+            .as_deref()
+            .is_none_or(|needed| shown == Some(needed))
+    }
+
     fn find(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
         if method != Method::GET && method != Method::HEAD {
             return plain(StatusCode::METHOD_NOT_ALLOWED);
@@ -208,6 +235,13 @@ fn found(kind: &str, digest: &str, content: &Bytes, with_body: bool) -> Response
         .header("docker-content-digest", digest)
         .body(Full::new(body))
         .unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR))
+}
+
+fn challenge() -> Response<Full<Bytes>> {
+    let mut response = plain(StatusCode::UNAUTHORIZED);
+    let realm = HeaderValue::from_static("Basic realm=\"registry\"");
+    response.headers_mut().insert(WWW_AUTHENTICATE, realm);
+    response
 }
 
 fn plain(status: StatusCode) -> Response<Full<Bytes>> {

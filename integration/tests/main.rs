@@ -8,8 +8,10 @@
 
 mod suite {
     mod bench_smoke;
+    mod cgroups;
     mod containerd_proofs;
     mod fake_proofs;
+    mod images_real;
     mod pods;
     mod runtime_contract;
     mod runtime_events;

@@ -115,13 +115,15 @@ pub fn decide(
     let evict = due.zip(ranking.as_ref()).and_then(|(threshold, ranking)| {
         let first = ranking.victims.first()?;
         let pod = pods.iter().find(|pod| pod.uid == first.uid)?;
+        let message = message(&threshold, observations, pod);
         Some(Eviction {
             uid: pod.uid.clone(),
             threshold,
             grace: grace(policy, &threshold, pod),
             failure: Failure {
                 reason: REASON.to_owned(),
-                message: message(&threshold, observations, pod),
+                disruption: Some(message.clone()),
+                message,
             },
         })
     });

@@ -81,6 +81,9 @@ mod tests {
             restart_count: attempt,
             termination_grace: None,
             log_path: String::new(),
+            enforced: None,
+            user: None,
+            stop_signal: None,
         }
     }
 

@@ -45,7 +45,7 @@ impl Fnv128a {
 }
 
 /// Go's JSON escapes more than JSON asks for: `<`, `>`, `&` and the two line separators.
-fn go_json_string(text: &str, out: &mut String) {
+pub(crate) fn go_json_string(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {
         match c {
@@ -67,6 +67,8 @@ fn go_json_string(text: &str, out: &mut String) {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::ResourceRequirements;
+
     use super::*;
 
     fn container(name: &str, image: &str) -> Container {
@@ -84,6 +86,16 @@ mod tests {
             container_hash(&container("test_container", "foo/image:v1")),
             0x8e45_cbd0
         );
+    }
+
+    /// Upstream's TestHashContainerWithoutResources.
+    #[test]
+    fn resources_and_resize_policies_do_not_count() {
+        let mut sized = container("foo", "bar");
+        assert_eq!(container_hash(&sized), 0x11a6_d6d6);
+        sized.resources = Some(ResourceRequirements::default());
+        sized.resize_policy = Some(Vec::new());
+        assert_eq!(container_hash(&sized), 0x11a6_d6d6);
     }
 
     #[test]

@@ -6,28 +6,46 @@
 pub mod pod;
 pub mod types;
 
+pub mod admission;
 pub mod backoff;
 pub mod eviction;
 pub mod gc;
 pub mod honoured;
+pub mod hooks;
 pub mod images;
+pub mod logs;
+pub mod node;
+pub mod objects;
 pub mod pleg;
+pub mod pod_cgroups;
 pub mod pressure;
+pub mod probes;
 pub mod qos;
+pub mod requests;
+pub mod resize;
 pub mod seen;
 pub mod status;
+pub mod termination;
 pub mod worker;
 
+pub mod app_armor;
 pub mod container;
+pub mod credentials;
 pub mod dns;
+pub mod env_file;
 pub mod environment;
 pub mod hash;
+pub mod hosts;
 pub mod labels;
 pub mod manifest;
 pub mod quantity;
 pub mod resources;
+pub mod runtime_class;
 pub mod sandbox;
 pub mod security;
+pub mod services;
+pub mod sysctls;
+pub mod user_namespaces;
 
 #[cfg(test)]
 mod testing;

@@ -1,9 +1,11 @@
 //! What happened in the runtime between two looks at it (upstream's pleg/generic.go at v1.36).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::backoff::go_duration;
 use crate::types::{
     Container, ContainerId, ContainerState, PodUid, RuntimePod, SandboxId, SandboxState,
 };
@@ -40,6 +42,24 @@ pub enum PodEventKind {
         id: ContainerId,
         name: String,
     },
+}
+
+/// How old the last good relist may be, without an event stream and with one.
+pub const THRESHOLD: Duration = Duration::from_secs(180);
+pub const THRESHOLD_WITH_EVENTS: Duration = Duration::from_secs(600);
+
+/// Whether relists come through, as upstream words it.
+pub fn health(last: Option<Duration>, threshold: Duration) -> Result<(), String> {
+    match last {
+        None => Err("pleg has yet to be successful".to_owned()),
+        Some(ago) if ago > threshold => {
+            let (ago, threshold) = (go_duration(ago), go_duration(threshold));
+            Err(format!(
+                "pleg was last seen active {ago} ago; threshold is {threshold}"
+            ))
+        }
+        Some(_) => Ok(()),
+    }
 }
 
 /// Compares two looks; the answer is sorted by pod.
@@ -212,5 +232,21 @@ mod tests {
             turned.containers.reverse();
             prop_assert!(diff_pod(&look, &turned).is_empty());
         }
+    }
+
+    /// Upstream's TestHealthy.
+    #[test]
+    fn a_relist_that_does_not_come_through_is_told_after_the_threshold() {
+        let minutes = |n: u64| Some(Duration::from_secs(60 * n));
+        assert_eq!(
+            health(None, THRESHOLD),
+            Err("pleg has yet to be successful".into())
+        );
+        assert_eq!(health(minutes(3), THRESHOLD), Ok(()));
+        assert_eq!(
+            health(minutes(4), THRESHOLD),
+            Err("pleg was last seen active 4m0s ago; threshold is 3m0s".into())
+        );
+        assert_eq!(health(minutes(6), THRESHOLD_WITH_EVENTS), Ok(()));
     }
 }

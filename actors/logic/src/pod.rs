@@ -1,8 +1,11 @@
 //! Reading a pod: the fields that decisions ask for, with upstream's defaults for what is absent.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSecurityContext, PodSpec};
+use k8s_openapi::api::core::v1::{
+    Container, EphemeralContainer, Pod, PodSecurityContext, PodSpec,
+};
 
 use crate::types::{ContainerKind, PodUid, RestartPolicy};
 
@@ -44,8 +47,19 @@ pub trait PodView {
             .chain(apps.map(|c| (ContainerKind::App, c)))
     }
 
-    fn container(&self, name: &str) -> Option<(ContainerKind, &Container)> {
-        self.all_containers().find(|(_, c)| c.name == name)
+    /// The ephemeral containers in the common form: what they cannot have is absent.
+    fn ephemeral_containers(&self) -> Vec<Container> {
+        let list = self.spec().and_then(|s| s.ephemeral_containers.as_deref());
+        list.unwrap_or_default().iter().map(as_container).collect()
+    }
+
+    /// A container of any kind.
+    fn container(&self, name: &str) -> Option<(ContainerKind, Cow<'_, Container>)> {
+        let lasting = self.all_containers().find(|(_, c)| c.name == name);
+        lasting.map(|(kind, c)| (kind, Cow::Borrowed(c))).or_else(|| {
+            let found = self.ephemeral_containers().into_iter().find(|c| c.name == name)?;
+            Some((ContainerKind::Ephemeral, Cow::Owned(found)))
+        })
     }
 
     fn restart_policy(&self) -> RestartPolicy {
@@ -99,6 +113,69 @@ pub trait PodView {
     /// `name_namespace(uid)`, as upstream's messages name a pod.
     fn formatted(&self) -> String {
         format!("{}_{}({})", self.name(), self.namespace(), self.uid())
+    }
+}
+
+/// Whether an init container is a sidecar: started in its turn, and kept alive through the pod's life.
+pub fn is_sidecar(init: &Container) -> bool {
+    init.restart_policy.as_deref() == Some("Always")
+}
+
+fn as_container(ephemeral: &EphemeralContainer) -> Container {
+    let EphemeralContainer {
+        args,
+        command,
+        env,
+        env_from,
+        image,
+        image_pull_policy,
+        lifecycle,
+        liveness_probe,
+        name,
+        ports,
+        readiness_probe,
+        resize_policy,
+        resources,
+        restart_policy,
+        restart_policy_rules,
+        security_context,
+        startup_probe,
+        stdin,
+        stdin_once,
+        target_container_name: _,
+        termination_message_path,
+        termination_message_policy,
+        tty,
+        volume_devices,
+        volume_mounts,
+        working_dir,
+    } = ephemeral.clone();
+    Container {
+        args,
+        command,
+        env,
+        env_from,
+        image,
+        image_pull_policy,
+        lifecycle,
+        liveness_probe,
+        name,
+        ports,
+        readiness_probe,
+        resize_policy,
+        resources,
+        restart_policy,
+        restart_policy_rules,
+        security_context,
+        startup_probe,
+        stdin,
+        stdin_once,
+        termination_message_path,
+        termination_message_policy,
+        tty,
+        volume_devices,
+        volume_mounts,
+        working_dir,
     }
 }
 

@@ -8,8 +8,10 @@ use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
-use crate::pod::{PodView, SYSTEM_NODE_CRITICAL};
+use crate::pod::{PodView, is_sidecar};
 use crate::resources::{CPU, MEMORY, bytes, milli};
+
+const NODE_CRITICAL_CLASS: &str = "system-node-critical";
 
 /// The class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -40,50 +42,34 @@ pub fn pod_qos(pod: &Pod) -> Qos {
     }
 }
 
-/// The class by resources: pod-level ones where given, otherwise those of every container.
+/// The class by resources: pod-level ones where given, otherwise what every container agrees on.
 pub fn compute_pod_qos(pod: &Pod) -> Qos {
-    let pod_level = pod.spec().and_then(|s| s.resources.as_ref());
-    let none = ResourceRequirements::default();
-    let all: Vec<_> = match pod_level.filter(|r| !asks_nothing(r)) {
-        Some(resources) => vec![resources],
-        None => {
-            let containers = pod.all_containers().map(|(_, c)| c);
-            containers
-                .map(|c| c.resources.as_ref().unwrap_or(&none))
-                .collect()
+    if let Some(resources) = pod.spec().and_then(|spec| spec.resources.as_ref()) {
+        return class(resources);
+    }
+    let own = |container: &Container| container.resources.as_ref().map_or(Qos::BestEffort, class);
+    let mut classes = pod.all_containers().map(|(_, container)| own(container));
+    match classes.next() {
+        None => Qos::BestEffort,
+        Some(first) if classes.all(|other| other == first) => first,
+        Some(_) => Qos::Burstable,
+    }
+}
+
+/// The class of one set of requirements.
+fn class(resources: &ResourceRequirements) -> Qos {
+    let of = |name| {
+        let (requests, limits) = (resources.requests.as_ref(), resources.limits.as_ref());
+        match (amount(requests, name), amount(limits, name)) {
+            (0, 0) => Qos::BestEffort,
+            (request, limit) if request == limit => Qos::Guaranteed,
+            _ => Qos::Burstable,
         }
     };
-    if all.iter().all(|r| asks_nothing(r)) {
-        Qos::BestEffort
-    } else if all.iter().all(|r| is_limited(r)) && sums_match(&all) {
-        Qos::Guaranteed
-    } else {
-        Qos::Burstable
+    match (of(CPU), of(MEMORY)) {
+        (cpu, memory) if cpu == memory => cpu,
+        _ => Qos::Burstable,
     }
-}
-
-fn asks_nothing(resources: &ResourceRequirements) -> bool {
-    let amounts = [CPU, MEMORY].map(|name| {
-        amount(resources.requests.as_ref(), name) + amount(resources.limits.as_ref(), name)
-    });
-    amounts == [0, 0]
-}
-
-fn is_limited(resources: &ResourceRequirements) -> bool {
-    let limits = resources.limits.as_ref();
-    amount(limits, CPU) > 0 && amount(limits, MEMORY) > 0
-}
-
-/// Requests equal limits; a request left out counts as nought, for the API fills it in.
-fn sums_match(all: &[&ResourceRequirements]) -> bool {
-    let mut sums = [0_i128; 4];
-    for resources in all {
-        sums[0] += amount(resources.requests.as_ref(), CPU);
-        sums[1] += amount(resources.limits.as_ref(), CPU);
-        sums[2] += amount(resources.requests.as_ref(), MEMORY);
-        sums[3] += amount(resources.limits.as_ref(), MEMORY);
-    }
-    sums[0] == sums[1] && sums[2] == sums[3]
 }
 
 fn amount(list: Option<&BTreeMap<String, Quantity>>, name: &str) -> i128 {
@@ -96,30 +82,81 @@ fn amount(list: Option<&BTreeMap<String, Quantity>>, name: &str) -> i128 {
 }
 
 /// How likely the kernel's out-of-memory killer picks a container: -997 (hardly) to 1000 (first).
+///
+/// Between the two a container is the less likely picked the more memory it asked for. What the pod asked
+/// for and no container did counts for all of them alike, and a sidecar is never picked before the apps.
 pub fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: u64) -> i64 {
     const GUARANTEED: i64 = -997;
     const BEST_EFFORT: i64 = 1000;
-    let node_critical = pod.priority() >= SYSTEM_NODE_CRITICAL;
     match pod_qos(pod) {
-        _ if node_critical => GUARANTEED,
+        _ if is_node_critical(pod) => GUARANTEED,
         Qos::Guaranteed => GUARANTEED,
         Qos::BestEffort => BEST_EFFORT,
         Qos::Burstable => {
-            let requests = container
-                .resources
-                .as_ref()
-                .and_then(|r| r.requests.as_ref());
-            let wanted = amount(requests, MEMORY);
+            let share = unclaimed_share(pod);
             let capacity = i128::from(memory_capacity.max(1));
-            let score = i64::try_from(1000 - 1000 * wanted / capacity).unwrap_or(i64::MIN);
+            let score = |asked: i128| 1000 - 1000 * (asked + share) / capacity;
+            let own = score(memory_request(container));
+            let apps = pod.app_containers().iter().map(memory_request);
+            let score = match apps.min() {
+                Some(least) if is_sidecar_of(pod, container) => own.min(score(least)),
+                _ => own,
+            };
             // Above every guaranteed pod, below every best-effort one.
+            let score = i64::try_from(score).unwrap_or(i64::MIN);
             score.clamp(1000 + GUARANTEED, BEST_EFFORT - 1)
         }
     }
 }
 
+/// Only such a pod is the very last to be killed; other critical pods are not.
+fn is_node_critical(pod: &Pod) -> bool {
+    let class = pod.spec().and_then(|spec| spec.priority_class_name.as_deref());
+    pod.is_critical() && class == Some(NODE_CRITICAL_CLASS)
+}
+
+fn is_sidecar_of(pod: &Pod, container: &Container) -> bool {
+    let is_init = pod.init_containers().iter().any(|init| init.name == container.name);
+    is_init && is_sidecar(container)
+}
+
+fn memory_request(container: &Container) -> i128 {
+    let resources = container.resources.as_ref();
+    amount(resources.and_then(|r| r.requests.as_ref()), MEMORY)
+}
+
+/// What the pod as a whole asks for beyond its containers, divided among them.
+fn unclaimed_share(pod: &Pod) -> i128 {
+    let pod_level = pod.spec().and_then(|spec| spec.resources.as_ref());
+    let asked = amount(pod_level.and_then(|r| r.requests.as_ref()), MEMORY);
+    let containers = i128::try_from(pod.all_containers().count()).unwrap_or(i128::MAX);
+    match asked {
+        0 => 0,
+        _ => (asked - containers_memory(pod)) / containers.max(1),
+    }
+}
+
+/// What the containers ask for at the pod's greatest moment: the apps and sidecars together, or an init
+/// container beside the sidecars that were started before it.
+fn containers_memory(pod: &Pod) -> i128 {
+    let apps: i128 = pod.app_containers().iter().map(memory_request).sum();
+    let (mut sidecars, mut peak) = (0, 0);
+    for init in pod.init_containers() {
+        let own = memory_request(init);
+        if is_sidecar(init) {
+            sidecars += own;
+            peak = peak.max(sidecars);
+        } else {
+            peak = peak.max(sidecars + own);
+        }
+    }
+    peak.max(apps + sidecars)
+}
+
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::PodSpec;
+
     use super::*;
     use crate::testing::*;
 
@@ -217,40 +254,160 @@ mod tests {
         assert_eq!(compute_pod_qos(&pod_level), Qos::Guaranteed);
     }
 
-    /// Upstream's TestGetContainerOOMScoreAdjust.
+    const GB: u64 = 1_000_000_000;
+
+    fn asks(requests: List, limits: List) -> impl FnOnce(&mut Container) {
+        move |c| c.resources = resources(requests, limits)
+    }
+
+    fn sidecar(requests: List, limits: List) -> impl FnOnce(&mut PodSpec) {
+        move |spec| {
+            let mut side = spec_container("side");
+            side.restart_policy = Some("Always".into());
+            side.resources = resources(requests, limits);
+            spec.init_containers.get_or_insert_default().push(side);
+        }
+    }
+
+    fn scores(pod: &Pod, capacity: u64) -> Vec<i64> {
+        let all = pod.all_containers();
+        all.map(|(_, c)| oom_score_adj(pod, c, capacity)).collect()
+    }
+
+    /// Upstream's TestGetContainerOOMScoreAdjust: containers that ask for themselves.
     #[test]
-    fn oom_score_is_upstreams() {
-        const CAPACITY: u64 = 4_000_000_000;
-        let burstable = |memory: &'static str| {
-            let requests = quantities(&[(CPU, "1m"), (MEMORY, memory)]);
-            let resources = ResourceRequirements {
-                requests: Some(requests),
-                ..ResourceRequirements::default()
-            };
-            pod("p").app_with("c", |c| c.resources = Some(resources))
+    fn the_more_memory_a_container_asked_for_the_less_likely_it_is_killed() {
+        const EIGHTH: List = &[(MEMORY, "1000000000")];
+        const EIGHTH_LIMIT: List = &[(MEMORY, "1000001000")];
+        let class = |name: &str, priority: i32| {
+            let name = name.to_owned();
+            pod("p").app("c").spec_with(move |spec| {
+                spec.priority_class_name = Some(name);
+                spec.priority = Some(priority);
+            })
         };
-        let critical = pod("p")
-            .app("c")
-            .spec_with(|spec| spec.priority = Some(SYSTEM_NODE_CRITICAL));
-        let amounts: List = &[(CPU, "5m"), (MEMORY, "1000000000")];
-        let cases = [
-            (pod("p").app("c"), 1000),
+        let with_init = || {
+            let mut pod = pod("p").init("i").app_with("c", asks(EIGHTH, EIGHTH_LIMIT));
+            let init = pod.spec.as_mut().and_then(|spec| spec.init_containers.as_mut());
+            init.unwrap()[0].resources = resources(EIGHTH, EIGHTH_LIMIT);
+            pod
+        };
+        let cases: [(&str, Pod, u64, &[i64]); 14] = [
+            ("cpu limit", pod("p").app_with("c", asks(&[], &[(CPU, "10")])), 4 * GB, &[999]),
             (
-                pod("p").app_with("c", |c| c.resources = resources(amounts, amounts)),
-                -997,
+                "memory limit and cpu request",
+                pod("p").app_with("c", asks(&[(CPU, "0")], &[(MEMORY, "10G")])),
+                8 * GB,
+                &[999],
             ),
-            (burstable("1000000000"), 750),
-            (burstable("3999000000"), 3),
-            (burstable("9999999999"), 3),
-            (burstable("1"), 999),
-            (burstable("0"), 999),
-            (critical, -997),
+            (
+                "zero memory limit",
+                pod("p").app_with("c", asks(&[], &[(MEMORY, "0")])),
+                7_230_457_451,
+                &[1000],
+            ),
+            ("nothing asked", pod("p").app("c"), 4 * GB, &[1000]),
+            (
+                "guaranteed",
+                pod("p").app_with(
+                    "c",
+                    asks(&[(MEMORY, "10G"), (CPU, "5m")], &[(CPU, "5m"), (MEMORY, "10G")]),
+                ),
+                123_456_789,
+                &[-997],
+            ),
+            (
+                "half of the node",
+                pod("p").app_with(
+                    "c",
+                    asks(&[(MEMORY, "4000000000"), (CPU, "5m")], &[(MEMORY, "10G")]),
+                ),
+                8 * GB,
+                &[500],
+            ),
+            (
+                "the whole node",
+                pod("p").app_with("c", asks(&[(MEMORY, "7999999999"), (CPU, "5m")], &[])),
+                8 * GB,
+                &[3],
+            ),
+            ("cluster-critical", class("system-cluster-critical", 2_000_000_000), 4 * GB, &[1000]),
+            ("node-critical", class("system-node-critical", 2_000_001_000), 4 * GB, &[-997]),
+            ("node-critical by name alone", class("system-node-critical", 0), 4 * GB, &[1000]),
+            ("an init container", with_init(), 8 * GB, &[875, 875]),
+            (
+                "a small sidecar",
+                with_init().spec_with(sidecar(&[(MEMORY, "400000000")], EIGHTH_LIMIT)),
+                8 * GB,
+                &[875, 875, 875],
+            ),
+            (
+                "a sidecar of the same size",
+                with_init().spec_with(sidecar(EIGHTH, EIGHTH_LIMIT)),
+                8 * GB,
+                &[875, 875, 875],
+            ),
+            (
+                "a big sidecar",
+                with_init().spec_with(sidecar(&[(MEMORY, "4000000000")], EIGHTH_LIMIT)),
+                8 * GB,
+                &[875, 500, 875],
+            ),
         ];
-        for (pod, score) in cases {
-            assert_eq!(
-                oom_score_adj(&pod, &pod.app_containers()[0], CAPACITY),
-                score
-            );
+        for (name, pod, capacity, expected) in cases {
+            assert_eq!(scores(&pod, capacity), expected, "{name}");
+        }
+    }
+
+    /// Upstream's TestGetContainerOOMScoreAdjust: pod-level requests.
+    #[test]
+    fn what_only_the_pod_asked_for_counts_for_all_its_containers_alike() {
+        const POD: List = &[(CPU, "5m"), (MEMORY, "2000000000")];
+        const POD_LIMIT: List = &[(CPU, "5m"), (MEMORY, "2000001000")];
+        const ONE: List = &[(CPU, "5m"), (MEMORY, "1000000000")];
+        const HALF: List = &[(CPU, "5m"), (MEMORY, "500000000")];
+        let level = |limits: List| pod("p").spec_with(|spec| spec.resources = resources(POD, limits));
+        let cases: [(&str, Pod, &[i64]); 8] = [
+            ("guaranteed, none asks", level(POD).app("a").app("b"), &[-997, -997]),
+            (
+                "guaranteed, one asks",
+                level(POD).app_with("a", asks(ONE, POD_LIMIT)).app("b"),
+                &[-997, -997],
+            ),
+            ("none asks", level(POD_LIMIT).app("a").app("b"), &[750, 750]),
+            (
+                "both ask all",
+                level(POD_LIMIT).app_with("a", asks(ONE, ONE)).app_with("b", asks(ONE, ONE)),
+                &[750, 750],
+            ),
+            (
+                "one asks half",
+                level(POD_LIMIT).app_with("a", asks(ONE, ONE)).app("b"),
+                &[625, 875],
+            ),
+            (
+                "none asks, with a sidecar",
+                level(POD_LIMIT).app("a").spec_with(sidecar(&[], &[])),
+                &[750, 750],
+            ),
+            (
+                "all ask, with a sidecar",
+                level(POD_LIMIT)
+                    .app_with("a", asks(ONE, POD_LIMIT))
+                    .spec_with(sidecar(ONE, POD_LIMIT)),
+                &[750, 750],
+            ),
+            (
+                "different shares, with a sidecar",
+                level(POD_LIMIT)
+                    .app_with("a", asks(ONE, POD_LIMIT))
+                    .app_with("b", asks(HALF, POD_LIMIT))
+                    .spec_with(sidecar(&[(CPU, "5m"), (MEMORY, "200000000")], POD_LIMIT)),
+                &[850, 725, 850],
+            ),
+        ];
+        for (name, pod, expected) in cases {
+            assert_eq!(scores(&pod, 4 * GB), expected, "{name}");
         }
     }
 }

@@ -153,6 +153,9 @@ mod tests {
             restart_count: 0,
             termination_grace: None,
             log_path: String::new(),
+            enforced: None,
+            user: None,
+            stop_signal: None,
         }
     }
 

@@ -119,10 +119,13 @@ pub(crate) fn instance(pod: &Pod, name: &str, state: ContainerState) -> Containe
         message: String::new(),
         image: format!("localhost/{name}:1"),
         image_id: format!("localhost/{name}@sha256:1"),
-        hash: spec.map(container_hash),
+        hash: spec.as_deref().map(container_hash),
         restart_count: 0,
         termination_grace: None,
         log_path: String::new(),
+        enforced: None,
+        user: None,
+        stop_signal: None,
     }
 }
 

@@ -101,6 +101,50 @@ pub struct Container {
     /// Seconds, from the annotation: the grace of a pod whose spec is gone.
     pub termination_grace: Option<u64>,
     pub log_path: String,
+    /// What the runtime enforces now, where it says so.
+    pub enforced: Option<EnforcedResources>,
+    /// Whom the first process runs as, where the runtime says so.
+    pub user: Option<ContainerUser>,
+    /// The effective stop signal (`SIGTERM`), where the runtime says so.
+    pub stop_signal: Option<String>,
+}
+
+/// CPU and memory of a container as its runtime reports them; nought where there is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnforcedResources {
+    pub cpu_shares: i64,
+    /// Microseconds.
+    pub cpu_quota: i64,
+    /// Microseconds.
+    pub cpu_period: i64,
+    /// Bytes.
+    pub memory_limit: i64,
+}
+
+/// The identity of a container's first process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerUser {
+    pub uid: i64,
+    pub gid: i64,
+    pub supplemental_groups: Vec<i64>,
+}
+
+/// What one probe last said of a container instance, as its thresholds have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Verdict {
+    #[default]
+    Unknown,
+    Success,
+    Failure,
+}
+
+/// What the probes of one container instance last said; a probe that the container does not have has
+/// succeeded ([`crate::probes::initial_health`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    pub startup: Verdict,
+    pub liveness: Verdict,
+    pub readiness: Verdict,
 }
 
 /// Which container instance is meant, and where its log is.
@@ -238,8 +282,10 @@ impl Sandbox {
 /// Which list of the pod spec a container stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ContainerKind {
+    /// Sidecars (restartable init containers) among them.
     Init,
     App,
+    Ephemeral,
 }
 
 /// A pod's or container's `restartPolicy`.
@@ -281,6 +327,9 @@ pub struct Waiting {
 pub struct Failure {
     pub reason: String,
     pub message: String,
+    /// What the condition `DisruptionTarget` says, where the node itself ends the pod: evicts it, preempts
+    /// it, or goes down.
+    pub disruption: Option<String>,
 }
 
 /// Whether a reason is an event for the user, and of which type, or only an explanation.

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use logic::types::{PodUid, RuntimePod};
+use logic::resize::Refusal;
+use logic::types::{Failure, PodUid, RuntimePod};
 use serde::Serialize;
 
 /// Where desired pods come from.
@@ -20,35 +22,75 @@ pub enum Source {
 
 /// What is desired of one pod; the newest one wins.
 #[derive(Debug, Clone)]
-pub enum Desired {
-    /// Runs.
-    Run(Arc<Pod>),
+pub struct Desired {
+    /// As its source gives it.
+    pub spec: Arc<Pod>,
+    /// The same with the resources that are allocated to it.
+    pub pod: Arc<Pod>,
+    pub course: Course,
+    /// A change of resources that is wanted and not allocated: why.
+    pub pending: Option<(Refusal, String)>,
+}
+
+/// Where a pod is to go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Course {
+    Run,
+    /// Ends as failed: rejected, evicted, pre-empted. Kept for its status.
+    Fail {
+        failure: Failure,
+        /// None for the pod's own.
+        grace: Option<Duration>,
+    },
     /// Ends within its grace, and is forgotten.
-    End(Arc<Pod>),
+    End,
 }
 
 impl PartialEq for Desired {
     /// The same wish about the same object: sources hand out one `Arc` as long as the manifest is unchanged.
     fn eq(&self, other: &Desired) -> bool {
-        self.is_end() == other.is_end() && Arc::ptr_eq(self.pod(), other.pod())
+        self.course == other.course
+            && self.pending == other.pending
+            && Arc::ptr_eq(&self.spec, &other.spec)
+            && Arc::ptr_eq(&self.pod, &other.pod)
     }
 }
 
 impl Desired {
-    pub fn pod(&self) -> &Arc<Pod> {
-        match self {
-            Desired::Run(pod) | Desired::End(pod) => pod,
+    pub fn run(pod: Arc<Pod>) -> Desired {
+        Desired::new(pod, Course::Run)
+    }
+
+    pub fn end(pod: Arc<Pod>) -> Desired {
+        Desired::new(pod, Course::End)
+    }
+
+    pub fn fail(pod: Arc<Pod>, failure: Failure, grace: Option<Duration>) -> Desired {
+        Desired::new(pod, Course::Fail { failure, grace })
+    }
+
+    fn new(pod: Arc<Pod>, course: Course) -> Desired {
+        Desired {
+            spec: pod.clone(),
+            pod,
+            course,
+            pending: None,
         }
     }
 
+    pub fn is_run(&self) -> bool {
+        self.course == Course::Run
+    }
+
     pub fn is_end(&self) -> bool {
-        matches!(self, Desired::End(_))
+        self.course == Course::End
     }
 
     pub(super) fn word(&self) -> &'static str {
-        match self {
-            Desired::Run(_) => "run",
-            Desired::End(_) => "end",
+        match self.course {
+            Course::Run => "run",
+            Course::Fail { .. } => "fail",
+            Course::End => "end",
         }
     }
 }

@@ -9,7 +9,9 @@
 //! Upstream: pkg/kubelet/kubelet.go (syncLoopIteration), pkg/kubelet/pod_workers.go (UpdatePod,
 //! allowPodStart), pkg/kubelet/kubelet_pods.go (HandlePodCleanups), 1.36.
 
+mod admit;
 mod desired;
+mod resize;
 #[cfg(test)]
 mod tests;
 mod workers;
@@ -20,13 +22,17 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Addr, Context, Exit, Reply};
 use logic::eviction::Eviction;
+use logic::node::NodeFacts;
+use logic::pressure::Signal;
 use logic::types::{PodUid, RuntimePod};
 use serde::Serialize;
 
+use self::admit::Deferred;
 use self::desired::{Claims, full_name, uid_of};
-pub use self::desired::{Desired, Source};
+pub use self::desired::{Course, Desired, Source};
+use self::resize::Resizes;
 pub use self::workers::Workers;
-use crate::{pleg, worker};
+use crate::{pleg, records, worker};
 
 /// Room for an event from each of 1,000 pods starting at once, four times: PLEG is the loudest neighbour.
 pub const MAILBOX: usize = 4096;
@@ -45,17 +51,27 @@ pub enum Msg {
     },
     /// Forgets a pod that its worker has ended, and lets whoever waited for its name begin.
     Finished { uid: PodUid },
+    /// Takes note that nothing of a pod runs any more, and lets others have its room.
+    Settled { uid: PodUid },
+    /// Takes note of what the node runs short of.
+    Pressed { pressures: BTreeSet<Signal> },
     /// Has the pod's worker fail it by decree.
     Evict(Box<Eviction>),
     /// Has every worker tell its pod's status again.
     Republish,
     /// Answers with every pod on the node, in the order of their names.
     Pods { reply: Reply<Vec<Arc<Pod>>> },
-    /// Answers with the worker of the pod of this UID, name or namespace/name.
-    Worker {
-        pod: String,
-        reply: Reply<Option<Addr<worker::Msg>>>,
-    },
+    /// Answers with who works on the pod of this UID, name or namespace/name.
+    Worker { pod: String, reply: Reply<Found> },
+}
+
+/// Who knows about a pod.
+#[derive(Debug)]
+pub enum Found {
+    Worker(Addr<worker::Msg>),
+    /// It may not begin yet: its full name, and why.
+    Deferred(String, String),
+    Nobody,
 }
 
 /// How many, and who waits.
@@ -64,19 +80,26 @@ pub struct Snapshot {
     pub pods: BTreeMap<String, &'static str>,
     pub sources: BTreeMap<Source, usize>,
     pub missing_sources: Vec<Source>,
+    /// Who may not begin yet, and why.
+    pub deferred: BTreeMap<String, String>,
 }
 
 /// The directory of pods.
 #[derive(Debug)]
 pub struct Directory {
     pleg: Addr<pleg::Msg>,
+    records: Addr<records::Msg>,
     sources: BTreeSet<Source>,
     workers: Workers,
+    node: Arc<NodeFacts>,
 
     sets: BTreeMap<Source, BTreeMap<PodUid, Arc<Pod>>>,
     claims: Claims,
     /// Pods in the runtime without a worker; none until the first relist has told.
     strangers: Option<BTreeMap<PodUid, Arc<Pod>>>,
+    deferred: BTreeMap<PodUid, Deferred>,
+    resizes: Resizes,
+    pressures: BTreeSet<Signal>,
 }
 
 impl Actor for Directory {
@@ -86,6 +109,7 @@ impl Actor for Directory {
     /// A successor finds the workers as they are; who else is there the relist tells, and the sources
     /// repeat themselves.
     async fn start(&mut self, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        self.resizes.load(&self.records).await;
         for (uid, pod) in self.workers.pods() {
             self.claims.claim(&uid, &pod);
         }
@@ -95,16 +119,18 @@ impl Actor for Directory {
         Ok(())
     }
 
-    async fn handle(&mut self, msg: Msg, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         match msg {
-            Msg::Set { source, pods } => self.set(source, pods),
+            Msg::Set { source, pods } => self.set(source, pods, ctx),
             Msg::Observed(observed) => self.observed(observed),
-            Msg::Relisted { pods, changed } => self.relisted(&pods, &changed),
-            Msg::Finished { uid } => self.finished(&uid),
+            Msg::Relisted { pods, changed } => self.relisted(&pods, &changed, ctx),
+            Msg::Finished { uid } => self.finished(&uid, ctx),
+            Msg::Settled { uid } => self.settled(&uid, ctx),
+            Msg::Pressed { pressures } => self.pressures = pressures,
             Msg::Evict(eviction) => self.evict(*eviction),
             Msg::Republish => self.republish(),
             Msg::Pods { reply } => reply.send(self.all()),
-            Msg::Worker { pod, reply } => reply.send(self.workers.find(&pod)),
+            Msg::Worker { pod, reply } => reply.send(self.find(&pod)),
         }
         Ok(())
     }
@@ -118,24 +144,40 @@ impl Actor for Directory {
                 .map(|(source, pods)| (*source, pods.len()))
                 .collect(),
             missing_sources: self.missing_sources(),
+            deferred: self
+                .deferred
+                .values()
+                .map(|deferred| (full_name(&deferred.pod), deferred.why.clone()))
+                .collect(),
         }
     }
 }
 
 impl Directory {
     /// `sources` are the ones that this node is configured with: all must speak before orphans end.
-    pub fn new(pleg: Addr<pleg::Msg>, workers: Workers, sources: BTreeSet<Source>) -> Self {
+    pub fn new(
+        pleg: Addr<pleg::Msg>,
+        records: Addr<records::Msg>,
+        workers: Workers,
+        sources: BTreeSet<Source>,
+        node: Arc<NodeFacts>,
+    ) -> Self {
         Directory {
             pleg,
+            records,
             sources,
             workers,
+            node,
             sets: BTreeMap::new(),
             claims: Claims::default(),
             strangers: None,
+            deferred: BTreeMap::new(),
+            resizes: Resizes::default(),
+            pressures: BTreeSet::new(),
         }
     }
 
-    fn set(&mut self, source: Source, pods: Vec<Arc<Pod>>) {
+    fn set(&mut self, source: Source, pods: Vec<Arc<Pod>>, ctx: &Context<Msg>) {
         let new: BTreeMap<PodUid, Arc<Pod>> =
             pods.into_iter().map(|pod| (uid_of(&pod), pod)).collect();
         let old = self.sets.insert(source, new.clone()).unwrap_or_default();
@@ -144,21 +186,22 @@ impl Directory {
         }
         self.end_undesired();
         for (uid, pod) in new {
-            self.desire(uid, pod);
+            self.desire(uid, pod, ctx);
         }
     }
 
     /// The pod should run: now, or when the one that holds its name or UID has ended. Before the first
     /// relist nobody knows who holds what.
-    fn desire(&mut self, uid: PodUid, pod: Arc<Pod>) {
+    fn desire(&mut self, uid: PodUid, pod: Arc<Pod>, ctx: &Context<Msg>) {
         match self.workers.desired(&uid) {
             Some(desired) if desired.is_end() => return self.claims.wait(uid, pod),
-            Some(_) => return self.workers.desire(&uid, Desired::Run(pod)),
+            Some(desired) if !desired.is_run() => return,
+            Some(desired) => return self.change(&uid, desired, pod, ctx),
             None => {}
         }
         let may_start = self.strangers.is_some();
         if may_start && self.claims.claim(&uid, &pod) {
-            self.workers.spawn(&uid, Desired::Run(pod));
+            self.admit(uid, pod, ctx);
         } else {
             self.claims.wait(uid, pod);
         }
@@ -166,9 +209,11 @@ impl Directory {
 
     fn undesire(&mut self, uid: &PodUid) {
         self.claims.stop_waiting(uid);
+        if let Some(deferred) = self.deferred.remove(uid) {
+            self.claims.release(uid, &full_name(&deferred.pod));
+        }
         if let Some(desired) = self.workers.desired(uid) {
-            self.workers
-                .desire(uid, Desired::End(desired.pod().clone()));
+            self.workers.desire(uid, Desired::end(desired.spec));
         }
     }
 
@@ -177,7 +222,12 @@ impl Directory {
         self.workers.tell(&uid, worker::Msg::Observed(observed));
     }
 
-    fn relisted(&mut self, pods: &BTreeMap<PodUid, RuntimePod>, changed: &[PodUid]) {
+    fn relisted(
+        &mut self,
+        pods: &BTreeMap<PodUid, RuntimePod>,
+        changed: &[PodUid],
+        ctx: &Context<Msg>,
+    ) {
         for uid in changed {
             self.workers.tell(uid, worker::Msg::Recheck);
         }
@@ -192,7 +242,7 @@ impl Directory {
         self.end_undesired();
         if first {
             for (uid, pod) in self.claims.take_waiting() {
-                self.desire(uid, pod);
+                self.desire(uid, pod, ctx);
             }
         }
     }
@@ -217,20 +267,32 @@ impl Directory {
         for (uid, pod) in orphans {
             tracing::info!(pod = %full_name(&pod), %uid, "ending a pod that no source desires");
             self.claims.claim(&uid, &pod);
-            self.workers.spawn(&uid, Desired::End(pod));
+            self.workers.spawn(&uid, Desired::end(pod));
         }
     }
 
-    fn finished(&mut self, uid: &PodUid) {
+    fn finished(&mut self, uid: &PodUid, ctx: &Context<Msg>) {
         let Some(pod) = self.workers.remove(uid) else {
             return;
         };
         if let Some(strangers) = &mut self.strangers {
             strangers.remove(uid);
         }
+        self.resizes.forget(uid);
         for (uid, pod) in self.claims.release(uid, &full_name(&pod)) {
-            self.desire(uid, pod);
+            self.desire(uid, pod, ctx);
         }
+        self.make_use_of_room(ctx);
+    }
+
+    fn settled(&mut self, uid: &PodUid, ctx: &Context<Msg>) {
+        self.workers.settle(uid);
+        self.make_use_of_room(ctx);
+    }
+
+    fn make_use_of_room(&mut self, ctx: &Context<Msg>) {
+        self.admit_deferred(ctx);
+        self.retry_resizes(ctx);
     }
 
     fn evict(&mut self, eviction: Eviction) {
@@ -240,8 +302,10 @@ impl Directory {
             grace,
             ..
         } = eviction;
-        self.workers
-            .tell(&uid, worker::Msg::Fail { failure, grace });
+        if let Some(desired) = self.workers.desired(&uid).filter(Desired::is_run) {
+            let failed = Desired::fail(desired.spec, failure, Some(grace));
+            self.workers.desire(&uid, failed);
+        }
     }
 
     fn republish(&mut self) {
@@ -251,8 +315,32 @@ impl Directory {
     fn all(&self) -> Vec<Arc<Pod>> {
         let mut pods: Vec<Arc<Pod>> = self.workers.pods().into_values().collect();
         pods.extend(self.claims.waiting().cloned());
+        pods.extend(self.deferred.values().map(|deferred| deferred.pod.clone()));
         pods.sort_by_cached_key(|pod| full_name(pod));
         pods
+    }
+
+    fn find(&self, wanted: &str) -> Found {
+        if let Some(worker) = self.workers.find(wanted) {
+            return Found::Worker(worker);
+        }
+        let deferred = self.deferred.iter().map(|(uid, deferred)| {
+            let name = full_name(&deferred.pod);
+            (uid, name, deferred.why.clone())
+        });
+        let waiting = self.claims.waiting().map(|pod| {
+            let why = "waits for the end of the pod that holds its name".to_owned();
+            (uid_of(pod), full_name(pod), why)
+        });
+        let named = |uid: &PodUid, name: &str| {
+            let short = name.split_once('/').map(|(_, short)| short);
+            uid.as_str() == wanted || name == wanted || short == Some(wanted)
+        };
+        deferred
+            .map(|(uid, name, why)| (uid.clone(), name, why))
+            .chain(waiting)
+            .find(|(uid, name, _)| named(uid, name))
+            .map_or(Found::Nobody, |(_, name, why)| Found::Deferred(name, why))
     }
 
     fn is_desired(&self, uid: &PodUid) -> bool {

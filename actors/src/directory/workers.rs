@@ -31,6 +31,8 @@ struct Worker {
     desired: watch::Sender<Desired>,
     /// A message did not fit: the worker is to look for itself.
     missed: Rc<Cell<bool>>,
+    /// Nothing of the pod runs any more: what was allocated to it is free.
+    settled: Cell<bool>,
 }
 
 impl Workers {
@@ -59,6 +61,7 @@ impl Workers {
             addr,
             desired: sender,
             missed,
+            settled: Cell::new(false),
         };
         self.list.borrow_mut().insert(uid.clone(), worker);
     }
@@ -98,15 +101,29 @@ impl Workers {
     /// Drops a worker that has ended; answers with the pod it had.
     pub(super) fn remove(&self, uid: &PodUid) -> Option<Arc<Pod>> {
         let worker = self.list.borrow_mut().remove(uid)?;
-        Some(worker.desired.borrow().pod().clone())
+        Some(worker.desired.borrow().pod.clone())
     }
 
     pub(super) fn pods(&self) -> BTreeMap<PodUid, Arc<Pod>> {
         let list = self.list.borrow();
         let pods = list
             .iter()
-            .map(|(uid, worker)| (uid.clone(), worker.desired.borrow().pod().clone()));
+            .map(|(uid, worker)| (uid.clone(), worker.desired.borrow().pod.clone()));
         pods.collect()
+    }
+
+    /// Notes that nothing of a pod runs any more.
+    pub(super) fn settle(&self, uid: &PodUid) {
+        if let Some(worker) = self.list.borrow().get(uid) {
+            worker.settled.set(true);
+        }
+    }
+
+    /// The pods that hold resources, with what is allocated to them.
+    pub(super) fn active(&self) -> Vec<Arc<Pod>> {
+        let list = self.list.borrow();
+        let active = list.values().filter(|worker| !worker.settled.get());
+        active.map(|worker| worker.desired.borrow().pod.clone()).collect()
     }
 
     /// The UIDs of the pods that should run.
@@ -125,9 +142,9 @@ impl Workers {
         let by_name = || {
             list.values().find(|worker| {
                 let desired = worker.desired.borrow();
-                let name = full_name(desired.pod());
+                let name = full_name(&desired.pod);
                 let node = desired
-                    .pod()
+                    .pod
                     .spec
                     .as_ref()
                     .and_then(|spec| spec.node_name.clone());
@@ -147,7 +164,7 @@ impl Workers {
         let list = self.list.borrow();
         let words = list.values().map(|worker| {
             let desired = worker.desired.borrow();
-            (full_name(desired.pod()), desired.word())
+            (full_name(&desired.pod), desired.word())
         });
         words.collect()
     }

@@ -3,19 +3,23 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use logic::container::{Access, ContainerConfig, Mount};
+use logic::app_armor::AppArmor;
+use logic::container::{Access, ContainerConfig, Mount, Origin};
+use logic::credentials::Auth;
 use logic::labels;
 use logic::resources::LinuxResources;
 use logic::sandbox::{
     NamespaceMode, Namespaces, PortMapping, Protocol, SandboxConfig, SeLinux, Seccomp,
 };
-use logic::security::Security;
+use logic::security::{GroupsPolicy, Security};
 use logic::types::{
-    Container, ContainerState, PodUid, RuntimePod, Sandbox, SandboxId, SandboxState,
+    Container, ContainerState, ContainerUser, EnforcedResources, PodUid, RuntimePod, Sandbox,
+    SandboxId, SandboxState,
 };
+use logic::user_namespaces::UserNamespace;
 use proto::cri;
 
-use super::Image;
+use super::{Image, ListedImage, Pull};
 use crate::usage::MemoryUse;
 
 type Words = BTreeMap<String, String>;
@@ -26,6 +30,27 @@ pub(super) fn image_spec(image: &str) -> cri::ImageSpec {
     cri::ImageSpec {
         image: image.to_owned(),
         user_specified_image: image.to_owned(),
+        ..Default::default()
+    }
+}
+
+pub(super) fn pull_request(pull: Pull<'_>) -> cri::PullImageRequest {
+    let mut image = image_spec(pull.image);
+    if let Some(sandbox) = pull.sandbox {
+        image.runtime_handler = sandbox.runtime_handler.clone();
+        image.annotations = words(&sandbox.annotations);
+    }
+    cri::PullImageRequest {
+        image: Some(image),
+        auth: pull.auth.map(auth),
+        sandbox_config: pull.sandbox.map(sandbox_config),
+    }
+}
+
+fn auth(auth: &Auth) -> cri::AuthConfig {
+    cri::AuthConfig {
+        username: auth.username.clone(),
+        password: auth.password.clone(),
         ..Default::default()
     }
 }
@@ -52,7 +77,8 @@ pub(super) fn sandbox_config(config: &SandboxConfig) -> cri::PodSandboxConfig {
             cgroup_parent: config.cgroup_parent.clone(),
             security_context: Some(sandbox_security(config)),
             sysctls: words(&config.sysctls),
-            ..Default::default()
+            overhead: Some(resources(&config.overhead)),
+            resources: Some(resources(&config.resources)),
         }),
         windows: None,
     }
@@ -65,6 +91,7 @@ fn sandbox_security(config: &SandboxConfig) -> cri::LinuxSandboxSecurityContext 
         run_as_user: number(config.run_as_user),
         run_as_group: number(config.run_as_group),
         supplemental_groups: config.supplemental_groups.clone(),
+        supplemental_groups_policy: groups_policy(config.groups_policy).into(),
         privileged: config.privileged,
         seccomp: Some(seccomp(&config.seccomp)),
         ..Default::default()
@@ -90,7 +117,11 @@ pub(super) fn container_config(config: &ContainerConfig) -> cri::ContainerConfig
         args: config.args.clone(),
         working_dir: config.working_dir.clone(),
         envs: config.envs.iter().map(env).collect(),
-        mounts: config.mounts.iter().map(mount).collect(),
+        mounts: config
+            .mounts
+            .iter()
+            .map(|each| mount(each, config.security.namespaces.users))
+            .collect(),
         labels: words(&config.labels),
         annotations: words(&config.annotations),
         log_path: config.log_path.to_string_lossy().into_owned(),
@@ -106,51 +137,90 @@ pub(super) fn container_config(config: &ContainerConfig) -> cri::ContainerConfig
     }
 }
 
-/// `SIGTERM` is CRI's `SIGTERM`; an unknown name leaves the choice to the image.
+/// What CRI puts before a signal's name.
+const SIGNAL: &str = "SIGNAL_";
+
+/// `SIGTERM` is CRI's `SIGNAL_SIGTERM`; an unknown name leaves the choice to the image.
 fn stop_signal(name: &str) -> i32 {
-    cri::Signal::from_str_name(name)
+    cri::Signal::from_str_name(&format!("{SIGNAL}{name}"))
         .unwrap_or(cri::Signal::RuntimeDefault)
         .into()
 }
 
 fn container_security(security: &Security) -> cri::LinuxContainerSecurityContext {
-    cri::LinuxContainerSecurityContext {
+    let word = security.app_armor.as_ref().map(AppArmor::as_word);
+    let mut context = cri::LinuxContainerSecurityContext {
         capabilities: Some(cri::Capability {
             add_capabilities: security.capabilities_added.clone(),
             drop_capabilities: security.capabilities_dropped.clone(),
             ..Default::default()
         }),
         privileged: security.privileged,
-        namespace_options: Some(namespaces(security.namespaces)),
+        namespace_options: Some(cri::NamespaceOption {
+            target_id: security
+                .target
+                .as_ref()
+                .map(|target| target.as_str().to_owned())
+                .unwrap_or_default(),
+            ..namespaces(security.namespaces)
+        }),
         selinux_options: security.se_linux.as_ref().map(se_linux),
         run_as_user: number(security.run_as_user),
         run_as_group: number(security.run_as_group),
+        run_as_username: security.run_as_username.clone(),
         readonly_rootfs: security.read_only_root,
         supplemental_groups: security.supplemental_groups.clone(),
+        supplemental_groups_policy: groups_policy(security.groups_policy).into(),
         no_new_privs: security.no_new_privileges,
         masked_paths: security.masked_paths.clone(),
         readonly_paths: security.readonly_paths.clone(),
         seccomp: Some(seccomp(&security.seccomp)),
+        apparmor: security.app_armor.as_ref().map(app_armor),
         ..Default::default()
+    };
+    #[expect(deprecated, reason = "what runtimes before CRI's field for it read, as upstream fills it")]
+    {
+        context.apparmor_profile = word.unwrap_or_default().into_owned();
     }
+    context
 }
 
-fn resources(resources: &LinuxResources) -> cri::LinuxContainerResources {
+pub(super) fn resources(resources: &LinuxResources) -> cri::LinuxContainerResources {
     cri::LinuxContainerResources {
         cpu_period: resources.cpu_period,
         cpu_quota: resources.cpu_quota,
         cpu_shares: resources.cpu_shares,
         memory_limit_in_bytes: resources.memory_limit,
+        memory_swap_limit_in_bytes: resources.memory_swap_limit,
         oom_score_adj: resources.oom_score_adj,
+        hugepage_limits: resources.huge_pages.iter().map(huge_pages).collect(),
+        unified: words(&resources.unified),
         ..Default::default()
     }
 }
 
-fn mount(mount: &Mount) -> cri::Mount {
+fn huge_pages((page_size, limit): (&String, &u64)) -> cri::HugepageLimit {
+    cri::HugepageLimit {
+        page_size: page_size.clone(),
+        limit: *limit,
+    }
+}
+
+fn mount(mount: &Mount, owners: UserNamespace) -> cri::Mount {
+    let (image, image_sub_path) = match &mount.origin {
+        Origin::Image { image, sub_path } => (Some(image_spec(image)), sub_path.clone()),
+        Origin::TerminationMessage | Origin::Hosts | Origin::Volume => (None, String::new()),
+    };
+    let owners = mappings(owners);
     cri::Mount {
         container_path: mount.container_path.clone(),
         host_path: mount.host_path.to_string_lossy().into_owned(),
-        readonly: mount.access == Access::ReadOnly,
+        readonly: mount.access != Access::ReadWrite,
+        recursive_read_only: mount.access == Access::RecursiveReadOnly,
+        uid_mappings: owners.clone(),
+        gid_mappings: owners,
+        image,
+        image_sub_path,
         ..Default::default()
     }
 }
@@ -174,12 +244,46 @@ fn namespaces(namespaces: Namespaces) -> cri::NamespaceOption {
         NamespaceMode::Pod => cri::NamespaceMode::Pod,
         NamespaceMode::Container => cri::NamespaceMode::Container,
         NamespaceMode::Node => cri::NamespaceMode::Node,
+        NamespaceMode::Target => cri::NamespaceMode::Target,
     };
     cri::NamespaceOption {
         network: mode(namespaces.network).into(),
         pid: mode(namespaces.pid).into(),
         ipc: mode(namespaces.ipc).into(),
+        userns_options: Some(users(namespaces.users)),
         ..Default::default()
+    }
+}
+
+fn users(users: UserNamespace) -> cri::UserNamespace {
+    let mode = match users {
+        UserNamespace::Node => cri::NamespaceMode::Node,
+        UserNamespace::Pod(_) => cri::NamespaceMode::Pod,
+    };
+    let mappings = mappings(users);
+    cri::UserNamespace {
+        mode: mode.into(),
+        uids: mappings.clone(),
+        gids: mappings,
+    }
+}
+
+/// Which ids of the node stand behind the pod's; none where they are the node's own.
+fn mappings(users: UserNamespace) -> Vec<cri::IdMapping> {
+    match users {
+        UserNamespace::Node => Vec::new(),
+        UserNamespace::Pod(ids) => vec![cri::IdMapping {
+            host_id: ids.first,
+            container_id: 0,
+            length: ids.length,
+        }],
+    }
+}
+
+fn groups_policy(policy: GroupsPolicy) -> cri::SupplementalGroupsPolicy {
+    match policy {
+        GroupsPolicy::Merge => cri::SupplementalGroupsPolicy::Merge,
+        GroupsPolicy::Strict => cri::SupplementalGroupsPolicy::Strict,
     }
 }
 
@@ -193,6 +297,19 @@ fn seccomp(profile: &Seccomp) -> cri::SecurityProfile {
     cri::SecurityProfile {
         profile_type: kind.into(),
         localhost_ref: path,
+    }
+}
+
+fn app_armor(profile: &AppArmor) -> cri::SecurityProfile {
+    use cri::security_profile::ProfileType;
+    let (kind, name) = match profile {
+        AppArmor::Unconfined => (ProfileType::Unconfined, String::new()),
+        AppArmor::RuntimeDefault => (ProfileType::RuntimeDefault, String::new()),
+        AppArmor::Localhost(name) => (ProfileType::Localhost, name.clone()),
+    };
+    cri::SecurityProfile {
+        profile_type: kind.into(),
+        localhost_ref: name,
     }
 }
 
@@ -217,6 +334,13 @@ fn words(words: &Words) -> std::collections::HashMap<String, String> {
 }
 
 // === From the runtime ===
+
+pub(super) fn listed_image(image: cri::Image) -> ListedImage {
+    ListedImage {
+        reference: image.id.into(),
+        names: [image.repo_tags, image.repo_digests].concat(),
+    }
+}
 
 pub(super) fn image(image: cri::Image) -> Image {
     Image {
@@ -270,11 +394,7 @@ fn sandbox(status: cri::PodSandboxStatus) -> Sandbox {
         .and_then(|linux| linux.namespaces)
         .and_then(|namespaces| namespaces.options);
     let network = options.map(|options| options.network());
-    let mut ips = Vec::new();
-    if let Some(status) = status.network {
-        ips.extend(Some(status.ip).filter(|ip| !ip.is_empty()));
-        ips.extend(status.additional_ips.into_iter().map(|ip| ip.ip));
-    }
+    let ips = ips_of(status.network);
     Sandbox {
         id: status.id.into(),
         attempt: status.metadata.map_or(0, |metadata| metadata.attempt),
@@ -284,6 +404,18 @@ fn sandbox(status: cri::PodSandboxStatus) -> Sandbox {
         host_network: network == Some(cri::NamespaceMode::Node),
         runtime_handler: status.runtime_handler,
     }
+}
+
+/// A sandbox's addresses, the primary first.
+pub(super) fn ips(status: cri::PodSandboxStatus) -> Vec<String> {
+    ips_of(status.network)
+}
+
+fn ips_of(network: Option<cri::PodSandboxNetworkStatus>) -> Vec<String> {
+    let network = network.unwrap_or_default();
+    let primary = Some(network.ip).filter(|ip| !ip.is_empty());
+    let additional = network.additional_ips.into_iter().map(|ip| ip.ip);
+    primary.into_iter().chain(additional).collect()
 }
 
 fn container(status: cri::ContainerStatus, sandbox: SandboxId, name: String) -> Container {
@@ -315,6 +447,34 @@ fn container(status: cri::ContainerStatus, sandbox: SandboxId, name: String) -> 
         restart_count: notes.restart_count,
         termination_grace: notes.termination_grace,
         log_path: status.log_path,
+        enforced: status.resources.and_then(|resources| resources.linux).map(enforced),
+        user: status.user.and_then(|user| user.linux).map(user),
+        stop_signal: stop_signal_name(status.stop_signal),
+    }
+}
+
+fn enforced(resources: cri::LinuxContainerResources) -> EnforcedResources {
+    EnforcedResources {
+        cpu_shares: resources.cpu_shares,
+        cpu_quota: resources.cpu_quota,
+        cpu_period: resources.cpu_period,
+        memory_limit: resources.memory_limit_in_bytes,
+    }
+}
+
+fn user(user: cri::LinuxContainerUser) -> ContainerUser {
+    ContainerUser {
+        uid: user.uid,
+        gid: user.gid,
+        supplemental_groups: user.supplemental_groups,
+    }
+}
+
+/// None where the runtime leaves it open or names one that CRI does not know.
+fn stop_signal_name(signal: i32) -> Option<String> {
+    match cri::Signal::try_from(signal) {
+        Ok(cri::Signal::RuntimeDefault) | Err(_) => None,
+        Ok(signal) => signal.as_str_name().strip_prefix(SIGNAL).map(str::to_owned),
     }
 }
 
@@ -370,6 +530,9 @@ pub(super) fn add_listed_container(
         restart_count: notes.restart_count,
         termination_grace: notes.termination_grace,
         log_path: String::new(),
+        enforced: None,
+        user: None,
+        stop_signal: None,
     });
 }
 

@@ -136,6 +136,12 @@ impl Runtime {
         }
     }
 
+    /// A sandbox's addresses, the primary first; none if it has gone.
+    pub async fn sandbox_ips(&self, id: &SandboxId) -> Result<Vec<String>, RuntimeError> {
+        let status = self.sandbox_status(id.clone()).await?;
+        Ok(status.map(convert::ips).unwrap_or_default())
+    }
+
     /// None if it went away since it was listed.
     async fn container_status(
         &self,

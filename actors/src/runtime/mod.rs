@@ -8,6 +8,7 @@
 
 mod convert;
 mod fetch;
+mod live;
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use kernel::plugin::{CallError, Line, MESSAGE_LIMIT};
 use logic::container::ContainerConfig;
+use logic::credentials::Auth;
 use logic::sandbox::SandboxConfig;
 use logic::types::{ContainerId, ImageRef, SandboxId};
 use proto::cri;
@@ -26,6 +28,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
 pub use self::fetch::Events;
+pub use self::live::{ExecOutput, Handlers};
 
 /// A pull has no deadline upstream; ours ends what has surely died.
 const PULL_WITHIN: Duration = Duration::from_secs(3600);
@@ -103,6 +106,25 @@ impl RuntimeError {
         }
     }
 
+    /// As upstream shows what a runtime answered: users know these texts, and search for them.
+    pub fn as_grpc(&self) -> String {
+        match self {
+            RuntimeError::Refused {
+                code: Code::Unknown,
+                message,
+                ..
+            } => message.clone(),
+            RuntimeError::Refused { code, message, .. } => {
+                format!("rpc error: code = {code:?} desc = {message}")
+            }
+            RuntimeError::Interrupted { .. }
+            | RuntimeError::Unanswered { .. }
+            | RuntimeError::Malformed { .. }
+            | RuntimeError::EventsEnded
+            | RuntimeError::EventsLost => self.told(),
+        }
+    }
+
     /// The code of a refusal.
     pub fn code(&self) -> Option<Code> {
         match self {
@@ -157,6 +179,22 @@ pub struct Image {
     /// The user that the image names, if any: a number, or a name.
     pub uid: Option<i64>,
     pub username: String,
+}
+
+/// An image in the runtime's list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedImage {
+    pub reference: ImageRef,
+    /// Its tags and digests, each with its repository.
+    pub names: Vec<String>,
+}
+
+/// An image to be pulled: with whose name, and for which pod.
+#[derive(Debug, Clone, Copy)]
+pub struct Pull<'a> {
+    pub image: &'a str,
+    pub auth: Option<&'a Auth>,
+    pub sandbox: Option<&'a SandboxConfig>,
 }
 
 /// The runtime, as everybody asks it.
@@ -385,12 +423,23 @@ impl Runtime {
         }
     }
 
+    /// Every image that is present.
+    pub async fn images(&self) -> Result<Vec<ListedImage>, RuntimeError> {
+        let request = cri::ListImagesRequest::default();
+        let answer = self
+            .idempotent(
+                "ListImages",
+                self.within,
+                request,
+                async |channel, request| images(channel).list_images(request).await,
+            )
+            .await?;
+        Ok(answer.images.into_iter().map(convert::listed_image).collect())
+    }
+
     /// Pulls an image; safe to repeat, and repeated after a crash.
-    pub async fn pull(&self, name: &str) -> Result<ImageRef, RuntimeError> {
-        let request = cri::PullImageRequest {
-            image: Some(convert::image_spec(name)),
-            ..Default::default()
-        };
+    pub async fn pull(&self, pull: Pull<'_>) -> Result<ImageRef, RuntimeError> {
+        let request = convert::pull_request(pull);
         let answer = self
             .idempotent(
                 "PullImage",

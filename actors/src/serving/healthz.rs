@@ -4,7 +4,8 @@
 //! - **Hears** nothing but its own accept loop.
 //! - **Tells** nobody; it asks the directory, and looks at the root supervisor.
 //! - **Never** fails for a degraded manager: whoever restarts an agent that is not healthy would stop
-//!   what works without mending what does not. `/healthz/managers` shows it.
+//!   what works without mending what does not. `/healthz/managers` shows it, and `/healthz/pleg` whether
+//!   relists come through (upstream: the node's Ready condition).
 //!
 //! Upstream: staging/src/k8s.io/apiserver/pkg/server/healthz/healthz.go (1.36), whose texts these are.
 
@@ -18,7 +19,7 @@ use kernel::{Actor, Addr, Context, Exit, Supervisor};
 
 use super::http::{Answer, Answers, Limits, Traffic, not_found, query, serve, text, wrong_method};
 use super::{Deaf, Msg, Snapshot, listen};
-use crate::directory;
+use crate::{directory, pleg};
 
 /// The directory answers within microseconds; after this it is stuck.
 const DIRECTORY_WITHIN: Duration = Duration::from_secs(5);
@@ -37,18 +38,28 @@ enum Check {
     Log,
     SyncLoop,
     Managers,
+    Pleg,
 }
 
 /// Knows whether the node is healthy.
 #[derive(Debug, Clone)]
 pub struct Health {
     directory: Addr<directory::Msg>,
+    pleg: Addr<pleg::Msg>,
     root: Supervisor,
 }
 
 impl Health {
-    pub fn new(directory: Addr<directory::Msg>, root: Supervisor) -> Self {
-        Health { directory, root }
+    pub fn new(
+        directory: Addr<directory::Msg>,
+        pleg: Addr<pleg::Msg>,
+        root: Supervisor,
+    ) -> Self {
+        Health {
+            directory,
+            pleg,
+            root,
+        }
     }
 
     /// Answers a request for `/healthz` or beneath; none if the path is another one.
@@ -133,6 +144,13 @@ impl Health {
                     .map(drop)
                     .map_err(|error| format!("the pod directory does not answer: {error}"))
             }
+            Check::Pleg => {
+                let answer = self
+                    .pleg
+                    .ask(DIRECTORY_WITHIN, |reply| pleg::Msg::Health { reply });
+                let answer = answer.await;
+                answer.unwrap_or_else(|error| Err(format!("pleg does not answer: {error}")))
+            }
             Check::Managers => {
                 let degraded = self.root.degraded();
                 let sentences = degraded
@@ -147,7 +165,7 @@ impl Health {
 
 impl Check {
     fn named(name: &str) -> Option<Check> {
-        let all = CHECKS.into_iter().chain([Check::Managers]);
+        let all = CHECKS.into_iter().chain([Check::Managers, Check::Pleg]);
         all.into_iter().find(|check| check.name() == name)
     }
 
@@ -157,6 +175,7 @@ impl Check {
             Check::Log => "log",
             Check::SyncLoop => "syncloop",
             Check::Managers => "managers",
+            Check::Pleg => "pleg",
         }
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn directory_of(pods: Vec<Arc<Pod>>) -> Addr<directory::Msg> {
             if let directory::Msg::Pods { reply } = msg {
                 reply.send(pods.clone());
             } else if let directory::Msg::Worker { reply, .. } = msg {
-                reply.send(None);
+                reply.send(directory::Found::Nobody);
             }
         }
     });
@@ -117,7 +117,7 @@ fn root() -> Supervisor {
 
 fn healthz(directory: Addr<directory::Msg>) -> Supervisor {
     let root = root();
-    let health = Health::new(directory, root.clone());
+    let health = Health::new(directory, kernel::mailbox(1).0, root.clone());
     spawn(&root, "healthz", move || Healthz::new(ANY, health.clone()));
     root
 }
@@ -241,7 +241,7 @@ fn taken_port_is_named_and_tried_again() {
         let taken = TcpListener::bind(ANY).await.unwrap();
         let address = taken.local_addr().unwrap();
         let root = root();
-        let health = Health::new(directory_of(Vec::new()), root.clone());
+        let health = Health::new(directory_of(Vec::new()), kernel::mailbox(1).0, root.clone());
         spawn(&root, "healthz", move || {
             Healthz::new(address, health.clone())
         });
@@ -273,7 +273,7 @@ fn taken_port_is_named_and_tried_again() {
 async fn read_only(pods: Vec<Arc<Pod>>) -> (Supervisor, SocketAddr) {
     let (root, directory) = (root(), directory_of(pods));
     let statuses = statuses_of(&root, "a", &directory).await;
-    let health = Health::new(directory.clone(), root.clone());
+    let health = Health::new(directory.clone(), kernel::mailbox(1).0, root.clone());
     spawn(&root, "read-only", move || {
         ReadOnly::new(ANY, directory.clone(), statuses.clone(), health.clone())
     });

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Context, Exit};
-use logic::types::Failure;
+use logic::pod::PodView;
+use logic::types::{ContainerId, Failure};
 use logic::worker::{Action, BackoffStep, Observed, PodPlan, compute_pod_actions, kill};
 
 use super::carry::Carrier;
+use super::resize::resize_key;
 use super::{ENDING, Fetched, Msg, SANDBOX, Stage, Worker, files, remove, start, timestamp};
 
 /// What is under way while a plan is carried out.
@@ -21,25 +23,27 @@ impl Worker {
     pub(super) fn advance(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         if self.working.is_some() {
             self.publish_meanwhile(ctx);
+            self.tell_watchers(ctx);
             return Ok(());
         }
         let desired = self.wish.desired.borrow_and_update().clone();
         self.stale |= self.wish.missed.take();
-        if desired.is_end() && self.stage == Stage::Syncing {
-            self.stage = Stage::Terminating;
+        if !desired.is_run() && self.stage == Stage::Syncing {
+            self.decree(&desired, ctx);
         }
         if self.stale || self.seen.is_none() {
-            self.fetch(desired.pod(), ctx);
+            self.fetch(&desired.pod, ctx);
             return Ok(());
         }
         match self.stage {
-            Stage::Syncing => self.sync(desired.pod(), ctx),
-            Stage::Terminating => self.terminate(desired.pod(), ctx),
+            Stage::Syncing => self.sync(&desired.pod, ctx),
+            Stage::Terminating => self.terminate(&desired.pod, ctx),
             Stage::Terminated => {}
         }
         if self.stage == Stage::Terminated && desired.is_end() && self.working.is_none() {
-            self.remove(desired.pod(), ctx);
+            self.remove(&desired.pod, ctx);
         }
+        self.tell_watchers(ctx);
         Ok(())
     }
 
@@ -61,6 +65,8 @@ impl Worker {
             exits: &self.memory.record.exits,
             backoffs: &self.memory.record.backoffs,
             log_counts: &self.log_counts,
+            health: &self.memory.record.health,
+            actuated: &self.memory.record.actuated,
         };
         let plan = compute_pod_actions(timestamp(ctx), pod, &observed, &self.peers.rules.policy);
         self.whys
@@ -68,6 +74,7 @@ impl Worker {
         let plan = self.without_held(plan, ctx.now());
         self.waiting.clone_from(&plan.waiting);
         self.publish(pod, &plan.waiting, ctx);
+        self.memory.allocate(pod);
         self.memory.save(&self.uid, &self.peers.records);
 
         let phase = self
@@ -115,18 +122,33 @@ impl Worker {
                 .next(&step.key, step.since, timestamp(ctx), policy);
         }
         self.memory.save(&self.uid, &self.peers.records);
+        let starts = plan.actions.iter().filter_map(started);
+        self.hooked = starts.filter(|name| has_post_start(pod, name)).cloned().collect();
         let carrier = Carrier {
             peers: self.peers.clone(),
             uid: self.uid.clone(),
             pod: pod.clone(),
-            desired: (self.stage == Stage::Syncing).then(|| self.wish.desired.clone()),
-            ips: self
-                .seen
-                .as_ref()
-                .map(|seen| seen.pod().ips().to_vec())
-                .unwrap_or_default(),
+            desired: self.wish.desired.clone(),
+            stage: self.stage,
+            endings: self.endings.clone(),
+            actuated: self.memory.record.actuated.clone(),
+            ips: self.addresses(pod),
+            running: self.running_ids(),
+            sandbox: None,
+            problems: Vec::new(),
+            started: Vec::new(),
         };
         ctx.run(async move { Msg::Carried(Box::new(carrier.carry(plan).await)) });
+    }
+
+    pub(super) fn addresses(&self, pod: &Pod) -> Vec<String> {
+        let found = self.seen.as_ref().map_or(&[][..], |seen| seen.pod().ips());
+        addresses(pod, found, &self.peers.rules.node.host_ips)
+    }
+
+    fn running_ids(&self) -> BTreeMap<String, ContainerId> {
+        let running = self.running().into_iter();
+        running.map(|c| (c.name.clone(), c.id.clone())).collect()
     }
 
     fn collect_garbage(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
@@ -177,11 +199,13 @@ impl Worker {
         plan.actions.retain(|action| match action {
             Action::CreateSandbox { .. } => !sandbox_held,
             Action::StartContainer { name, .. } => !sandbox_held && !held.contains_key(name),
+            Action::ResizeContainer { name, .. } => !held.contains_key(&resize_key(name)),
             Action::KillContainer { .. }
             | Action::StopSandbox { .. }
-            | Action::RemoveContainer(_) => true,
+            | Action::RemoveContainer { .. } => true,
         });
-        for (name, waiting) in &self.problems {
+        let of_containers = self.problems.iter().filter(|(name, _)| !name.starts_with('\u{0}'));
+        for (name, waiting) in of_containers {
             plan.waiting
                 .entry(name.clone())
                 .or_insert_with(|| waiting.clone());
@@ -223,6 +247,7 @@ impl Worker {
         self.failure = Some(Failure {
             reason: "DeadlineExceeded".to_owned(),
             message: "Pod was active on the node longer than the specified deadline".to_owned(),
+            disruption: None,
         });
         true
     }
@@ -241,7 +266,32 @@ fn backoff_step(action: &Action) -> Option<&BackoffStep> {
         Action::StartContainer { backoff, .. } => backoff.as_ref(),
         Action::KillContainer { .. }
         | Action::StopSandbox { .. }
-        | Action::RemoveContainer(_)
-        | Action::CreateSandbox { .. } => None,
+        | Action::RemoveContainer { .. }
+        | Action::CreateSandbox { .. }
+        | Action::ResizeContainer { .. } => None,
+    }
+}
+
+fn started(action: &Action) -> Option<&String> {
+    match action {
+        Action::StartContainer { name, .. } => Some(name),
+        Action::KillContainer { .. }
+        | Action::StopSandbox { .. }
+        | Action::RemoveContainer { .. }
+        | Action::CreateSandbox { .. }
+        | Action::ResizeContainer { .. } => None,
+    }
+}
+
+fn has_post_start(pod: &Pod, name: &str) -> bool {
+    let lifecycle = pod.container(name).and_then(|(_, c)| c.lifecycle.clone());
+    lifecycle.is_some_and(|lifecycle| lifecycle.post_start.is_some())
+}
+
+/// Where the pod is reached: the node's own addresses where it shares the node's network.
+pub(super) fn addresses(pod: &Pod, found: &[String], host_ips: &[String]) -> Vec<String> {
+    match pod.host_network() {
+        true => host_ips.to_vec(),
+        false => logic::status::pod_addresses(found, host_ips),
     }
 }

@@ -4,20 +4,26 @@
 //! plan starts from what the final look shows. A wish to end the pod is heeded between steps and
 //! during image pulls, never in the middle of a call that creates.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use k8s_openapi::api::core::v1::Pod;
-use logic::sandbox::sandbox_config;
-use logic::types::{ContainerId, PodUid, RuntimePod, SandboxId, SandboxState, Waiting};
-use logic::worker::{Action, PodPlan};
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+use logic::pod::PodView;
+use logic::sandbox::SandboxConfig;
+use logic::types::{ContainerId, PodUid, RuntimePod, SandboxId, Waiting};
+use logic::worker::{Action, Log, PodPlan};
 use tokio::sync::watch;
 
-use super::start::Start;
-use super::{ENDING, LATER, Peers, SANDBOX, SOON, files, remove, why};
+use super::kill::{Endings, Killed};
+use super::sandbox::SandboxError;
+use super::start::{Start, Started};
+use super::{ENDING, LATER, Peers, SANDBOX, SOON, Stage, remove};
 use crate::directory::Desired;
-use crate::events::Type;
+use crate::hosts;
+use crate::records::Resources;
 use crate::runtime::RuntimeError;
 
 /// What came of a plan.
@@ -25,8 +31,10 @@ use crate::runtime::RuntimeError;
 pub struct Report {
     /// What failed, by container name, [`SANDBOX`] or [`ENDING`].
     pub(super) problems: Vec<(String, Problem)>,
-    /// Containers that run now.
-    pub(super) started: Vec<String>,
+    /// Containers that run now, with the resources that they were started with or resized to.
+    pub(super) started: Vec<(String, ResourceRequirements)>,
+    /// Endings that were begun; those that are over are forgotten when the container is seen ended.
+    pub(super) endings: Endings,
     /// Everything that exists of the pod after the last step.
     pub(super) runtime: Result<RuntimePod, RuntimeError>,
 }
@@ -58,166 +66,206 @@ impl Problem {
     }
 }
 
-/// Everything that carrying a plan out needs.
+/// Everything that carrying a plan out needs, and how far it has come.
 #[derive(Debug)]
 pub(super) struct Carrier {
     pub(super) peers: Peers,
     pub(super) uid: PodUid,
     pub(super) pod: Arc<Pod>,
-    /// Watched for the pod's end; none when the plan is the end.
-    pub(super) desired: Option<watch::Receiver<Desired>>,
+    /// Watched for the pod's end while it syncs, and for less grace.
+    pub(super) desired: watch::Receiver<Desired>,
+    pub(super) stage: Stage,
     pub(super) ips: Vec<String>,
+    pub(super) endings: Endings,
+    pub(super) actuated: Resources,
+    /// The containers that run, by name.
+    pub(super) running: BTreeMap<String, ContainerId>,
+
+    pub(super) sandbox: Option<SandboxId>,
+    pub(super) problems: Vec<(String, Problem)>,
+    pub(super) started: Vec<(String, ResourceRequirements)>,
+}
+
+/// Whether a plan goes on after a step.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Done,
+    Last,
 }
 
 impl Carrier {
     pub(super) async fn carry(mut self, plan: PodPlan) -> Report {
-        let mut problems = Vec::new();
-        let mut started = Vec::new();
-        let mut sandbox = plan.sandbox;
-        let mut steps = plan.actions.into_iter().peekable();
-        while let Some(step) = steps.next() {
-            if self.is_over() {
-                break;
-            }
-            let creates = matches!(step, Action::CreateSandbox { .. });
-            let result = match step {
-                Action::KillContainer { id, grace, .. } => {
-                    let mut kills = vec![(id, grace)];
-                    while let Some(Action::KillContainer { .. }) = steps.peek() {
-                        kills.extend(steps.next().and_then(kill));
-                    }
-                    self.kill(kills).await
-                }
-                Action::StopSandbox { sandbox } => self.peers.runtime.stop_sandbox(&sandbox).await,
-                Action::RemoveContainer(instance) => {
-                    remove::instance(&self.peers, &self.pod, &instance).await
-                }
-                Action::CreateSandbox { attempt } => match self.create_sandbox(attempt).await {
-                    Ok(id) => {
-                        sandbox = Some(id);
-                        Ok(())
-                    }
-                    Err(error) => Err(error),
-                },
-                start @ Action::StartContainer { .. } => {
-                    let mut starts = vec![start];
-                    while let Some(Action::StartContainer { .. }) = steps.peek() {
-                        starts.extend(steps.next());
-                    }
-                    let Some(sandbox) = &sandbox else { break };
-                    for (name, result) in self.start_all(starts, sandbox).await {
-                        match result {
-                            Ok(()) => started.push(name),
-                            Err(problem) => problems.push((name, problem)),
-                        }
-                    }
-                    Ok(())
-                }
-            };
-            if let Err(error) = result {
-                tracing::warn!(pod = %self.uid, "{}", error.told());
-                problems.push(match creates {
-                    true => (SANDBOX.to_owned(), Problem::of(&error)),
-                    false => (ENDING.to_owned(), Problem::soon()),
-                });
+        self.sandbox = plan.sandbox;
+        for batch in batches(plan.actions) {
+            if self.is_over() || self.step(batch).await == Step::Last {
                 break;
             }
         }
         Report {
-            problems,
-            started,
             runtime: self.peers.runtime.pod(&self.uid).await,
+            problems: self.problems,
+            started: self.started,
+            endings: self.endings,
+        }
+    }
+
+    /// Carries out steps that stand beside each other.
+    async fn step(&mut self, batch: Vec<Action>) -> Step {
+        match batch.first() {
+            None => Step::Done,
+            Some(Action::KillContainer { .. }) => self.kills(batch).await,
+            Some(Action::StartContainer { .. }) => self.starts(batch).await,
+            Some(Action::CreateSandbox { attempt }) => self.creation(*attempt).await,
+            Some(Action::ResizeContainer { id, name }) => {
+                let (id, name) = (id.clone(), name.clone());
+                self.resize(&id, name).await;
+                Step::Done
+            }
+            Some(Action::StopSandbox { sandbox }) => {
+                let result = self.peers.runtime.stop_sandbox(sandbox).await;
+                self.ending(result)
+            }
+            Some(Action::RemoveContainer { instance, log }) => {
+                let result = match log {
+                    Log::Removed => remove::instance(&self.peers, &self.pod, instance).await,
+                    Log::Kept => self.peers.runtime.remove_container(&instance.id).await,
+                };
+                self.ending(result)
+            }
+        }
+    }
+
+    /// What must end and has not is tried again soon; nothing is built on it meanwhile.
+    fn ending(&mut self, result: Result<(), RuntimeError>) -> Step {
+        let Err(error) = result else {
+            return Step::Done;
+        };
+        tracing::warn!(pod = %self.uid, "{}", error.told());
+        self.problems.push((ENDING.to_owned(), Problem::soon()));
+        Step::Last
+    }
+
+    async fn kills(&mut self, batch: Vec<Action>) -> Step {
+        match self.kill(batch).await {
+            Ok(Killed::Done) => Step::Done,
+            Ok(Killed::Superseded) => Step::Last,
+            Err(error) => self.ending(Err(error)),
+        }
+    }
+
+    async fn creation(&mut self, attempt: u32) -> Step {
+        match self.create_sandbox(attempt).await {
+            Ok(id) => {
+                self.sandbox = Some(id);
+                Step::Done
+            }
+            Err(error) => {
+                tracing::warn!(pod = %self.uid, "{}", error.told());
+                self.problems.push((SANDBOX.to_owned(), error.problem()));
+                Step::Last
+            }
         }
     }
 
     fn is_over(&self) -> bool {
-        self.desired
-            .as_ref()
-            .is_some_and(|desired| desired.borrow().is_end())
+        self.stage == Stage::Syncing && !self.desired.borrow().is_run()
     }
 
-    async fn kill(&self, kills: Vec<(ContainerId, Duration)>) -> Result<(), RuntimeError> {
-        let stops = kills
-            .iter()
-            .map(|(id, grace)| self.peers.runtime.stop_container(id, *grace));
-        join_all(stops).await.into_iter().collect()
-    }
-
-    async fn create_sandbox(&mut self, attempt: u32) -> Result<SandboxId, RuntimeError> {
-        let node = &self.peers.rules.node;
-        let config = sandbox_config(&self.pod, attempt, node);
-        files::make_pod_folders(&self.pod, node).await;
-        let answer = match self.peers.runtime.run_sandbox(&config).await {
-            Err(error @ RuntimeError::Interrupted { .. }) => {
-                self.find_sandbox(attempt).await?.ok_or(error)
-            }
-            answer => answer,
-        };
-        match &answer {
-            Ok(_) if Start::wants_pod_ips(&self.pod) => {
-                self.ips = self.peers.runtime.pod(&self.uid).await?.ips().to_vec();
-            }
-            Ok(_) => {}
-            Err(error) => {
-                let message = format!("Failed to create pod sandbox: {}", error.told());
-                why::event(
-                    &self.peers.recorder,
-                    &self.pod,
-                    None,
-                    Type::Warning,
-                    "FailedCreatePodSandBox",
-                    message,
-                );
-            }
+    /// Resolves when the pod is to end.
+    pub(super) async fn ended(&self) {
+        let mut desired = self.desired.clone();
+        // Nobody who could end the pod is left: it goes on.
+        if desired.wait_for(|desired| !desired.is_run()).await.is_err() {
+            std::future::pending().await
         }
-        answer
     }
 
-    /// What an interrupted creation left, if it is of use.
-    async fn find_sandbox(&self, attempt: u32) -> Result<Option<SandboxId>, RuntimeError> {
-        let pod = self.peers.runtime.pod(&self.uid).await?;
-        let ready = |sandbox: &&logic::types::Sandbox| {
-            sandbox.attempt == attempt && sandbox.state == SandboxState::Ready
-        };
-        Ok(pod
-            .sandboxes
-            .iter()
-            .find(ready)
-            .map(|sandbox| sandbox.id.clone()))
+    /// What is allocated to a container of the pod.
+    pub(super) fn resources(&self, name: &str) -> Option<ResourceRequirements> {
+        let (_, container) = self.pod.container(name)?;
+        Some(container.resources.clone().unwrap_or_default())
     }
 
     /// Starts containers side by side: none waits for its neighbour's image.
-    async fn start_all(
-        &self,
-        starts: Vec<Action>,
-        sandbox: &SandboxId,
-    ) -> Vec<(String, Result<(), Problem>)> {
-        let starts = starts.into_iter().filter_map(|action| match action {
+    async fn starts(&mut self, batch: Vec<Action>) -> Step {
+        let Some(sandbox) = self.sandbox.clone() else {
+            return Step::Last;
+        };
+        let surroundings = match self.surroundings().await {
+            Ok(surroundings) => surroundings,
+            Err(error) => {
+                tracing::warn!(pod = %self.uid, "{}", error.told());
+                self.problems.push((SANDBOX.to_owned(), error.problem()));
+                return Step::Last;
+            }
+        };
+        let carrier = &*self;
+        let starts = batch.iter().filter_map(|action| match action {
             Action::StartContainer {
                 name,
                 restart_count,
                 ..
             } => Some(Start {
-                carrier: self,
-                sandbox,
-                name,
-                restart_count,
+                carrier,
+                sandbox: &sandbox,
+                surroundings: &surroundings,
+                name: name.clone(),
+                restart_count: *restart_count,
             }),
             Action::KillContainer { .. }
             | Action::StopSandbox { .. }
-            | Action::RemoveContainer(_)
-            | Action::CreateSandbox { .. } => None,
+            | Action::RemoveContainer { .. }
+            | Action::CreateSandbox { .. }
+            | Action::ResizeContainer { .. } => None,
         });
-        join_all(starts.map(Start::start)).await
+        let ends = join_all(starts.map(Start::start)).await;
+        let mut failed = Vec::new();
+        for Started { name, result, kill } in ends {
+            failed.extend(kill.map(|id| self.killing(id, &name)));
+            match result {
+                Ok(()) => {
+                    let resources = self.resources(&name);
+                    self.started
+                        .extend(resources.map(|resources| (name, resources)));
+                }
+                Err(problem) => self.problems.push((name, problem)),
+            }
+        }
+        match failed.is_empty() {
+            true => Step::Done,
+            false => self.kills(failed).await,
+        }
+    }
+
+    /// What all containers of the pod share.
+    async fn surroundings(&self) -> Result<Surroundings, SandboxError> {
+        let sandbox = self.sandbox_config().await?;
+        let hosts = match self.ips.is_empty() {
+            true => None,
+            false => Some(hosts::ensure(&self.pod, &self.ips, &self.peers.rules.node).await?),
+        };
+        Ok(Surroundings { sandbox, hosts })
     }
 }
 
-fn kill(action: Action) -> Option<(ContainerId, Duration)> {
-    match action {
-        Action::KillContainer { id, grace, .. } => Some((id, grace)),
-        Action::StopSandbox { .. }
-        | Action::RemoveContainer(_)
-        | Action::CreateSandbox { .. }
-        | Action::StartContainer { .. } => None,
+/// What all containers of a pod share.
+#[derive(Debug)]
+pub(super) struct Surroundings {
+    pub(super) sandbox: SandboxConfig,
+    /// The managed hosts file, once the pod has an address.
+    pub(super) hosts: Option<PathBuf>,
+}
+
+/// The steps of a plan, those that stand beside each other together.
+fn batches(actions: Vec<Action>) -> Vec<Vec<Action>> {
+    let mut batches: Vec<Vec<Action>> = Vec::new();
+    for action in actions {
+        match batches.last_mut() {
+            Some(batch) if batch.last().is_some_and(|last| action.beside(last)) => {
+                batch.push(action);
+            }
+            Some(_) | None => batches.push(vec![action]),
+        }
     }
+    batches
 }

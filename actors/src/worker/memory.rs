@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use kernel::Addr;
-use logic::types::{ContainerState, PodUid, RuntimePod};
+use logic::resize::Allocated;
+use logic::types::{ContainerId, ContainerState, PodUid, RuntimePod};
 
 use crate::records::{self, Record};
 
@@ -58,6 +60,23 @@ impl Memory {
             (container.id.clone(), at.unwrap_or(now))
         });
         self.record.exits = noted.collect();
+        let running = pod.containers.iter().filter(|c| c.state == ContainerState::Running);
+        for container in running {
+            self.record.runs.entry(container.id.clone()).or_insert(now);
+        }
+    }
+
+    /// Remembers what is promised to the pod.
+    pub(super) fn allocate(&mut self, pod: &Pod) {
+        self.record.allocated = Some(Allocated::of(pod));
+    }
+
+    /// Forgets what was said of instances that are gone; `pod` is the whole picture.
+    pub(super) fn forget_gone(&mut self, pod: &RuntimePod) {
+        let exists = |id: &ContainerId| pod.containers.iter().any(|container| container.id == *id);
+        self.record.runs.retain(|id, _| exists(id));
+        self.record.health.retain(|id, _| exists(id));
+        self.record.last_words.retain(|id, _| exists(id));
     }
 
     /// Has the record kept, if it differs from what is.

@@ -16,16 +16,21 @@
 mod advance;
 mod carry;
 mod files;
+mod kill;
 mod memory;
 mod publish;
 mod remove;
+mod resize;
+mod sandbox;
 mod start;
+mod tell;
 #[cfg(test)]
 mod tests;
 mod why;
+mod words;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,20 +38,26 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use kernel::{Actor, Addr, Context, Exit, Reply, TimerId};
+use logic::objects::Objects;
+use logic::resize::ResizeState;
 use logic::seen::Seen;
-use logic::types::{Failure, PodUid, RuntimePod, Waiting, Weight, Why};
+use logic::types::{ContainerId, Failure, PodUid, RuntimePod, Waiting, Weight, Why};
 use serde::Serialize;
 use tokio::sync::watch;
 
 use self::carry::Report;
+use self::kill::Endings;
 use self::memory::Memory;
+use self::resize::resize_key;
+use self::tell::Told;
 use self::why::Whys;
 pub(crate) use self::why::object;
 pub use self::why::{Explanation, Line};
-use crate::directory::Desired;
+use crate::directory::{Course, Desired};
 use crate::events::Recorder;
+use crate::pod_cgroups::PodCgroups;
 use crate::runtime::{Runtime, RuntimeError};
-use crate::{directory, images, pleg, records, status as keeper};
+use crate::{directory, images, logs, pleg, prober, records, status as keeper, user_namespaces};
 
 /// Between attempts at what failed for a passing reason: a plugin that restarts, a runtime that is busy.
 const SOON: Duration = Duration::from_secs(1);
@@ -62,17 +73,19 @@ pub enum Msg {
     Observed(Box<pleg::Observed>),
     /// Looks at the runtime again: a relist saw a difference.
     Recheck,
-    /// Ends the pod as failed, within this grace.
-    Fail { failure: Failure, grace: Duration },
     /// Takes in everything that exists of the pod.
     Fetched(Box<Result<Fetched, RuntimeError>>),
     /// Takes in what came of a plan.
     Carried(Box<Report>),
+    /// Takes note of what a probe says of a container instance.
+    Probed(Box<prober::Probed>),
+    /// Takes in the last words of containers that ended.
+    Heard(BTreeMap<ContainerId, String>),
     /// Takes in what came of removing everything.
     Removed(Result<(), RuntimeError>),
     /// Computes again: a back-off or deadline has passed.
     Retry,
-    /// Tells the status again to a keeper that lost it.
+    /// Tells everything again to keepers that lost it.
     Publish,
     /// Answers with the causal line of the pod.
     Why { reply: Reply<Explanation> },
@@ -86,7 +99,12 @@ pub struct Peers {
     pub statuses: Addr<keeper::Msg>,
     pub records: Addr<records::Msg>,
     pub directory: Addr<directory::Msg>,
+    pub prober: Addr<prober::Msg>,
+    pub logs: Addr<logs::Msg>,
+    pub users: Addr<user_namespaces::Msg>,
+    pub cgroups: PodCgroups,
     pub recorder: Recorder,
+    pub objects: Arc<dyn Objects>,
     pub rules: Arc<Rules>,
 }
 
@@ -95,6 +113,8 @@ pub struct Peers {
 pub struct Rules {
     pub policy: logic::worker::Policy,
     pub node: logic::sandbox::NodePolicy,
+    /// What the node is and has.
+    pub facts: Arc<logic::node::NodeFacts>,
 }
 
 /// A first or renewed look at everything that exists of the pod.
@@ -160,6 +180,14 @@ pub struct Worker {
     /// The grace of a pod that is failed by decree.
     grace: Option<Duration>,
     status: Option<Arc<PodStatus>>,
+    resize: ResizeState,
+    /// Containers that are being started and whose postStart hook must end before they show as running.
+    hooked: BTreeSet<String>,
+    /// Endings of containers under way.
+    endings: Endings,
+    /// Ended containers whose last words are being read: the status waits for them.
+    hearing: BTreeSet<ContainerId>,
+    told: Told,
     whys: Whys,
     retry: Option<TimerId>,
 }
@@ -183,12 +211,13 @@ impl Actor for Worker {
             Msg::Wake => self.advance(ctx),
             Msg::Observed(observed) => self.observed(*observed, ctx),
             Msg::Recheck => self.recheck(ctx),
-            Msg::Fail { failure, grace } => self.fail(failure, grace, ctx),
             Msg::Fetched(answer) => self.fetched(*answer, ctx),
             Msg::Carried(report) => self.carried(*report, ctx),
+            Msg::Heard(words) => self.heard(words, ctx),
+            Msg::Probed(probed) => self.probed(*probed, ctx),
             Msg::Removed(result) => self.removed(result, ctx),
             Msg::Retry => self.advance(ctx),
-            Msg::Publish => self.publish_again(),
+            Msg::Publish => self.publish_again(ctx),
             Msg::Why { reply } => self.explain(reply).await,
         }
     }
@@ -225,6 +254,11 @@ impl Worker {
             failure: None,
             grace: None,
             status: None,
+            resize: ResizeState::default(),
+            hooked: BTreeSet::new(),
+            endings: Endings::new(),
+            hearing: BTreeSet::new(),
+            told: Told::default(),
             whys: Whys::default(),
             retry: None,
         }
@@ -237,6 +271,7 @@ impl Worker {
         let joined = seen.join(observed.pod);
         if removed || joined {
             self.memory.note_exits(seen.pod(), timestamp(ctx));
+            self.hear(ctx);
             self.advance(ctx)?;
         }
         Ok(())
@@ -247,26 +282,22 @@ impl Worker {
         self.advance(ctx)
     }
 
-    fn fail(
-        &mut self,
-        failure: Failure,
-        grace: Duration,
-        ctx: &mut Context<Msg>,
-    ) -> Result<(), Exit> {
-        if self.stage == Stage::Syncing {
-            let why = Why {
-                object: None,
-                weight: Weight::Warning,
-                reason: failure.reason.clone(),
-                message: failure.message.clone(),
-            };
-            let pod = self.wish.desired.borrow().pod().clone();
-            self.whys
-                .tell(&pod, &[why], timestamp(ctx), &self.peers.recorder);
-            (self.failure, self.grace) = (Some(failure), Some(grace));
-            self.stage = Stage::Terminating;
-        }
-        self.advance(ctx)
+    /// The pod is to end: by whom it was decreed shows in its status.
+    fn decree(&mut self, desired: &Desired, ctx: &mut Context<Msg>) {
+        self.stage = Stage::Terminating;
+        let Course::Fail { failure, grace } = &desired.course else {
+            return;
+        };
+        let why = Why {
+            object: None,
+            weight: Weight::Warning,
+            reason: failure.reason.clone(),
+            message: failure.message.clone(),
+        };
+        let pod = desired.pod.clone();
+        self.whys
+            .tell(&pod, &[why], timestamp(ctx), &self.peers.recorder);
+        (self.failure, self.grace) = (Some(failure.clone()), *grace);
     }
 
     fn fetched(
@@ -299,9 +330,13 @@ impl Worker {
                 self.problems.insert(name, waiting);
             }
         }
-        for name in report.started {
+        for (name, resources) in report.started {
             self.problems.remove(&name);
+            self.problems.remove(&resize_key(&name));
+            self.memory.record.actuated.insert(name, resources);
         }
+        self.endings = report.endings;
+        self.hooked.clear();
         match report.runtime {
             Ok(runtime) => self.take_in(runtime, ctx),
             Err(error) => {
@@ -310,6 +345,29 @@ impl Worker {
                 self.retry_after(SOON, ctx);
                 return Ok(());
             }
+        }
+        self.advance(ctx)
+    }
+
+    fn probed(&mut self, probed: prober::Probed, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        let exists = |seen: &Seen| seen.pod().containers.iter().any(|c| c.id == probed.id);
+        if !self.seen.as_ref().is_some_and(exists) {
+            return Ok(());
+        }
+        let why = words::of_probe(&probed);
+        self.whys.note(&why, timestamp(ctx));
+        self.memory.record.health.insert(probed.id, probed.health);
+        self.advance(ctx)
+    }
+
+    fn heard(
+        &mut self,
+        words: BTreeMap<ContainerId, String>,
+        ctx: &mut Context<Msg>,
+    ) -> Result<(), Exit> {
+        for (id, words) in words {
+            self.hearing.remove(&id);
+            self.memory.record.last_words.insert(id, words);
         }
         self.advance(ctx)
     }
@@ -358,13 +416,22 @@ impl Worker {
             None => self.seen.insert(Seen::new(runtime)),
         };
         self.memory.note_exits(seen.pod(), timestamp(ctx));
+        self.memory.forget_gone(seen.pod());
+        let may_run = |id: &ContainerId| {
+            let mut all = seen.pod().containers.iter();
+            all.any(|container| container.id == *id && container.may_run())
+        };
+        self.endings.retain(|id, _| may_run(id));
+        self.hear(ctx);
         if self.status.is_none() {
             self.begin(ctx);
         }
     }
 
-    fn publish_again(&mut self) -> Result<(), Exit> {
+    fn publish_again(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.publish_now();
+        self.forget_told();
+        self.tell_watchers(ctx);
         Ok(())
     }
 
@@ -390,7 +457,7 @@ impl Worker {
 
     fn pod_name(&self) -> String {
         let desired = self.wish.desired.borrow();
-        let metadata = &desired.pod().metadata;
+        let metadata = &desired.pod.metadata;
         let namespace = metadata.namespace.as_deref().unwrap_or("default");
         format!(
             "{namespace}/{}",
@@ -402,4 +469,9 @@ impl Worker {
 /// The context's wall clock, as the API writes time.
 fn timestamp(ctx: &Context<Msg>) -> Timestamp {
     Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// The wall clock, for what is told between messages.
+fn timestamp_now() -> Timestamp {
+    Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH)
 }

@@ -1,5 +1,6 @@
 //! What a worker shows of its pod: the status, from the first moment on.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -8,10 +9,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kernel::Context;
 use logic::seen::Seen;
 use logic::status::{self, Stage as Shown, StatusInput};
-use logic::types::{Waiting, Weight, Why};
+use logic::types::{ContainerState, RuntimePod, Waiting, Weight, Why};
 
 use super::advance::CARRYING;
-use super::{Msg, Stage, Worker, timestamp};
+use super::{Msg, Stage, Worker, timestamp, why};
 use crate::status as keeper;
 
 impl Worker {
@@ -24,7 +25,7 @@ impl Worker {
             start_time: self.memory.record.started.map(Time),
             ..PodStatus::default()
         }));
-        let pod = self.wish.desired.borrow().pod().clone();
+        let pod = self.wish.desired.borrow().pod.clone();
         let fields = logic::honoured::not_honoured(&pod);
         if !fields.is_empty() && is_new {
             let message = format!("this version does not act on: {}", fields.join(", "));
@@ -45,12 +46,17 @@ impl Worker {
         waiting: &BTreeMap<String, Waiting>,
         ctx: &Context<Msg>,
     ) {
+        if !self.hearing.is_empty() {
+            return;
+        }
+        self.follow_resize(pod, ctx);
         let Some(seen) = &self.seen else { return };
         let input = StatusInput {
             now: timestamp(ctx),
             pod,
-            runtime: seen.pod(),
+            runtime: &self.shown(seen.pod()),
             runtime_name: &self.peers.runtime.name(),
+            handler: logic::runtime_class::HandlerFeatures::default(),
             waiting,
             previous: self.status.as_deref(),
             host_ips: &self.peers.rules.node.host_ips,
@@ -60,12 +66,36 @@ impl Worker {
                 Stage::Terminated => Shown::Terminated,
             },
             failure: self.failure.as_ref(),
+            health: &self.memory.record.health,
+            resize: &self.resize,
+            last_words: &self.memory.record.last_words,
         };
         let status = status::pod_status(&input);
         if self.status.as_deref() != Some(&status) {
+            for why in why::changes(self.status.as_deref(), &status) {
+                self.whys.note(&why, timestamp(ctx));
+            }
             self.status = Some(Arc::new(status));
             self.publish_now();
         }
+    }
+
+    /// What is seen, but a container shows as running only when its postStart hook has ended.
+    fn shown<'a>(&self, seen: &'a RuntimePod) -> Cow<'a, RuntimePod> {
+        if self.hooked.is_empty() {
+            return Cow::Borrowed(seen);
+        }
+        let mut shown = seen.clone();
+        for name in &self.hooked {
+            let newest = shown.newest(name).map(|newest| newest.id.clone());
+            let mut all = shown.containers.iter_mut();
+            if let Some(container) = all.find(|c| Some(&c.id) == newest.as_ref())
+                && container.state == ContainerState::Running
+            {
+                container.state = ContainerState::Created;
+            }
+        }
+        Cow::Owned(shown)
     }
 
     /// Shows what was seen while a plan is carried out: a container that runs shows at once, not when the
@@ -73,7 +103,7 @@ impl Worker {
     pub(super) fn publish_meanwhile(&mut self, ctx: &Context<Msg>) {
         if self.working == Some(CARRYING) {
             let (pod, waiting) = (
-                self.wish.desired.borrow().pod().clone(),
+                self.wish.desired.borrow().pod.clone(),
                 self.waiting.clone(),
             );
             self.publish(&pod, &waiting, ctx);

@@ -9,7 +9,8 @@ use logic::pod::PodView;
 use logic::types::{Container, Instance, RuntimePod, SandboxId};
 
 use super::carry::{Problem, Report};
-use super::{Peers, files};
+use super::kill::Endings;
+use super::{Peers, files, sandbox};
 use crate::runtime::RuntimeError;
 
 /// The key of garbage among the held.
@@ -50,6 +51,7 @@ pub(super) async fn garbage(peers: &Peers, pod: &Pod, garbage: Garbage) -> Repor
     Report {
         problems,
         started: Vec::new(),
+        endings: Endings::new(),
         runtime: peers.runtime.pod(&uid).await,
     }
 }
@@ -80,6 +82,7 @@ pub(super) async fn everything(
             .map(|sandbox| end_sandbox(peers, &sandbox.id)),
     )
     .await?;
+    sandbox::release(peers, pod).await;
     files::remove_pod_folders(pod, &peers.rules.node).await;
     Ok(())
 }

@@ -3,23 +3,22 @@
 //! Upstream: kuberuntime_container.go (startContainer, 1.36), for the reasons and messages.
 
 use std::collections::BTreeMap;
-use std::future::pending;
 use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use k8s_openapi::api::core::v1::{Container, Pod};
-use logic::container::{ContainerConfig, ContainerConfigError, container_config};
+use logic::container::{ContainerConfig, ContainerConfigError, ContainerInput, container_config};
+use logic::env_file::EnvFiles;
 use logic::honoured::{failed_mount, unmountable_volumes};
+use logic::images::volumes;
 use logic::pod::PodView;
-use logic::sandbox::sandbox_config;
-use logic::security::verify_non_root;
-use logic::types::{ContainerId, ContainerState, SandboxId, Waiting, Weight, Why};
+use logic::types::{ContainerId, ContainerKind, ContainerState, SandboxId, Waiting, Weight, Why};
 
-use super::carry::{Carrier, Problem};
+use super::carry::{Carrier, Problem, Surroundings};
 use super::{LATER, SOON, files, why};
-use crate::directory::Desired;
 use crate::events::Type;
+use crate::hooks::{self, Hook, Kind};
 use crate::images;
 use crate::runtime::RuntimeError;
 
@@ -30,28 +29,57 @@ const IMAGE_WITHIN: Duration = Duration::from_secs(2 * 3600);
 pub(super) struct Start<'a> {
     pub(super) carrier: &'a Carrier,
     pub(super) sandbox: &'a SandboxId,
+    pub(super) surroundings: &'a Surroundings,
     pub(super) name: String,
     pub(super) restart_count: u32,
 }
+
+/// A hook that lasts longer has surely died; upstream waits for ever.
+const POST_START_WITHIN: Duration = Duration::from_secs(3600);
 
 /// What a failed start shows in the container's status.
 struct Failed {
     reason: &'static str,
     message: String,
     again_after: Duration,
+    /// The instance that runs and is to be ended.
+    kill: Option<ContainerId>,
+}
+
+/// The images that a container needs.
+struct Images {
+    own: images::Present,
+    /// By volume, what the runtime is to be asked for.
+    volumes: BTreeMap<String, String>,
+}
+
+/// What came of one start.
+pub(super) struct Started {
+    pub(super) name: String,
+    pub(super) result: Result<(), Problem>,
+    /// The instance that runs although its start failed: its postStart hook did.
+    pub(super) kill: Option<ContainerId>,
 }
 
 impl Start<'_> {
     /// Starts it; answers with its name and, if it does not run, why.
-    pub(super) async fn start(self) -> (String, Result<(), Problem>) {
-        let Some((_, container)) = self.carrier.pod.container(&self.name) else {
-            return (self.name, Ok(()));
+    pub(super) async fn start(self) -> Started {
+        let pod = self.carrier.pod.clone();
+        let Some((kind, container)) = pod.container(&self.name) else {
+            return Started {
+                name: self.name,
+                result: Ok(()),
+                kill: None,
+            };
         };
-        let result = match self.image(container).await {
-            Ok(image) => self
-                .create_and_start(container, &image)
+        let container = container.as_ref();
+        let mut kill = None;
+        let result = match self.images(container).await {
+            Ok(images) => self
+                .create_and_start(kind, container, &images)
                 .await
                 .map_err(|failed| {
+                    kill = failed.kill;
                     self.event(
                         Type::Warning,
                         "Failed",
@@ -67,34 +95,52 @@ impl Start<'_> {
                 }),
             Err(problem) => Err(problem),
         };
-        (self.name, result)
+        Started {
+            name: self.name,
+            result,
+            kill,
+        }
     }
 
-    /// Has the image made present. The wish to end the pod ends the wait.
+    async fn images(&self, container: &Container) -> Result<Images, Problem> {
+        Ok(Images {
+            volumes: self.image_volumes(container).await?,
+            own: self.image(container).await?,
+        })
+    }
+
+    /// Has the container's image made present.
     async fn image(&self, container: &Container) -> Result<images::Present, Problem> {
-        let (pod, peers) = (&self.carrier.pod, &self.carrier.peers);
-        let ensured = peers.images.ask(IMAGE_WITHIN, |reply| images::Msg::Ensure {
-            wanted: Box::new(images::Wanted::new(pod, container)),
-            reply,
-        });
-        let mut desired = self.carrier.desired.clone();
-        let ended = async {
-            let Some(desired) = &mut desired else {
-                return pending().await;
-            };
-            // Nobody who could end the pod is left: it goes on.
-            if desired.wait_for(Desired::is_end).await.is_err() {
-                pending().await
-            }
-        };
-        match select(pin!(ensured), pin!(ended)).await {
+        let wanted = images::Wanted::new(&self.carrier.pod, container);
+        self.present(wanted).await
+    }
+
+    /// Has the images made present that are volumes of the container.
+    async fn image_volumes(
+        &self,
+        container: &Container,
+    ) -> Result<BTreeMap<String, String>, Problem> {
+        let volumes = volumes::of(&self.carrier.pod).into_iter();
+        let mounted = volumes.filter(|volume| volumes::is_mounted(container, &volume.name));
+        let mut images = BTreeMap::new();
+        for volume in mounted {
+            let name = volume.name.clone();
+            let wanted = images::Wanted::volume(&self.carrier.pod, volume);
+            images.insert(name, self.present(wanted).await?.reference);
+        }
+        Ok(images)
+    }
+
+    /// The wish to end the pod ends the wait.
+    async fn present(&self, wanted: images::Wanted) -> Result<images::Present, Problem> {
+        let wanted = Box::new(wanted.within(self.surroundings.sandbox.clone()));
+        let images = &self.carrier.peers.images;
+        let ensured = images.ask(IMAGE_WITHIN, |reply| images::Msg::Ensure { wanted, reply });
+        match select(pin!(ensured), pin!(self.carrier.ended())).await {
             Either::Left((Ok(Ok(image)), _)) => Ok(image),
             Either::Left((Ok(Err(missing)), _)) => {
-                self.event(
-                    Type::Warning,
-                    "Failed",
-                    format!("Error: {}", missing.waiting.reason),
-                );
+                let reason = format!("Error: {}", missing.waiting.reason);
+                self.event(Type::Warning, "Failed", reason);
                 Err(Problem {
                     waiting: Some(missing.waiting),
                     again_after: missing.again_after,
@@ -116,20 +162,35 @@ impl Start<'_> {
 
     async fn create_and_start(
         &self,
+        kind: ContainerKind,
         container: &Container,
-        image: &images::Present,
+        images: &Images,
     ) -> Result<(), Failed> {
         let (pod, peers) = (&self.carrier.pod, &self.carrier.peers);
         let node = &peers.rules.node;
-        let wrong = |message| Failed {
+        let config = container_config(&ContainerInput {
+            pod,
+            container,
+            kind,
+            restart_count: self.restart_count,
+            image: &images.own.reference,
+            image_user: &images.own.user,
+            pod_ips: &self.carrier.ips,
+            node,
+            objects: &*peers.objects,
+            // Volumes are not mounted yet: a pod that takes variables from one waits for it.
+            env_files: &EnvFiles::default(),
+            image_volumes: &images.volumes,
+            hosts_file: self.surroundings.hosts.as_deref(),
+            namespaces: &self.surroundings.sandbox.namespaces,
+            target: self.target(),
+        });
+        let config = config.map_err(|error| Failed {
             reason: ContainerConfigError::REASON,
-            message,
+            message: error.message(),
             again_after: LATER,
-        };
-        verify_non_root(pod, container, &image.user).map_err(|error| wrong(error.to_string()))?;
-        let (count, ips) = (self.restart_count, &self.carrier.ips);
-        let config = container_config(pod, container, count, &image.reference, ips, node);
-        let config = config.map_err(|error| wrong(error.message()))?;
+            kill: None,
+        })?;
         files::make_container_files(pod, &config, node).await;
 
         let id = self
@@ -142,16 +203,51 @@ impl Start<'_> {
             .map_err(|error| failed("RunContainerError", &error))?;
         self.event(Type::Normal, "Started", "Container started".to_owned());
         files::link_legacy_log(pod, &config, &id, node).await;
-        Ok(())
+        self.post_start(container, &id).await
+    }
+
+    /// The instance whose processes an ephemeral container is to see.
+    fn target(&self) -> Option<&ContainerId> {
+        let spec = self.carrier.pod.spec()?;
+        let mut ephemeral = spec.ephemeral_containers.iter().flatten();
+        let own = ephemeral.find(|container| container.name == self.name)?;
+        self.carrier.running.get(own.target_container_name.as_ref()?)
+    }
+
+    /// Runs the postStart hook. The wish to end the pod ends the wait: the container is ended with it.
+    async fn post_start(&self, container: &Container, id: &ContainerId) -> Result<(), Failed> {
+        let handler = container.lifecycle.as_ref();
+        let Some(handler) = handler.and_then(|lifecycle| lifecycle.post_start.as_ref()) else {
+            return Ok(());
+        };
+        let peers = &self.carrier.peers;
+        let hook = Hook {
+            kind: Kind::PostStart,
+            handler,
+            pod: &self.carrier.pod,
+            container,
+            id,
+            ips: &self.carrier.ips,
+        };
+        let run = hooks::run(&peers.runtime, &peers.recorder, &hook, POST_START_WITHIN);
+        match select(pin!(run), pin!(self.carrier.ended())).await {
+            Either::Left((Err(error), _)) => Err(Failed {
+                reason: "PostStartHookError",
+                message: error.to_string(),
+                again_after: Duration::ZERO,
+                kill: Some(id.clone()),
+            }),
+            Either::Left((Ok(()), _)) | Either::Right(((), _)) => Ok(()),
+        }
     }
 
     /// Creates it once: after an interrupted call, what that call made is found and taken.
     async fn create(&self, config: &ContainerConfig) -> Result<ContainerId, RuntimeError> {
         let (peers, attempt) = (&self.carrier.peers, config.attempt);
-        let sandbox = sandbox_config(&self.carrier.pod, 0, &peers.rules.node);
+        let sandbox = &self.surroundings.sandbox;
         match peers
             .runtime
-            .create_container(self.sandbox, config, &sandbox)
+            .create_container(self.sandbox, config, sandbox)
             .await
         {
             Err(error @ RuntimeError::Interrupted { .. }) => {
@@ -188,20 +284,6 @@ impl Start<'_> {
         }
     }
 
-    /// Whether a container's environment shows the pod's addresses.
-    pub(super) fn wants_pod_ips(pod: &Pod) -> bool {
-        let mut variables = pod
-            .all_containers()
-            .flat_map(|(_, container)| container.env.iter().flatten());
-        variables.any(|variable| {
-            let field = variable
-                .value_from
-                .as_ref()
-                .and_then(|source| source.field_ref.as_ref());
-            field.is_some_and(|field| field.field_path.starts_with("status.podIP"))
-        })
-    }
-
     fn event(&self, r#type: Type, reason: &'static str, message: String) {
         let recorder = &self.carrier.peers.recorder;
         why::event(
@@ -220,6 +302,7 @@ fn failed(reason: &'static str, error: &RuntimeError) -> Failed {
         reason,
         message: error.told(),
         again_after: Problem::of(error).again_after,
+        kill: None,
     }
 }
 

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::events::{Event, Object, Recorder, Type};
 
-/// Lines kept a pod: a crash loop's last hour, under 10 KiB.
-const KEPT: usize = 40;
+/// Lines kept a pod: a crash loop's last hour, under 16 KiB.
+const KEPT: usize = 64;
 
 /// The answer of `oxctl why POD`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -22,6 +22,19 @@ pub struct Explanation {
     /// What each container waits for or did last, by name.
     pub containers: Vec<(String, String)>,
     pub lines: Vec<Line>,
+}
+
+impl Explanation {
+    /// Of a pod that may not begin yet.
+    pub fn deferred(pod: String, why: String) -> Self {
+        Explanation {
+            pod,
+            stage: format!("Deferred: {why}"),
+            phase: "Pending".to_owned(),
+            containers: Vec::new(),
+            lines: Vec::new(),
+        }
+    }
 }
 
 /// One reason, and when it held.
@@ -46,20 +59,21 @@ impl Whys {
     pub(super) fn tell(&mut self, pod: &Pod, whys: &[Why], now: Timestamp, recorder: &Recorder) {
         let current = std::mem::replace(&mut self.current, whys.to_vec());
         for why in whys.iter().filter(|why| !current.contains(why)) {
-            let r#type = match why.weight {
-                Weight::Note => {
-                    self.note(why, now);
-                    continue;
-                }
-                Weight::Normal => Type::Normal,
-                Weight::Warning => Type::Warning,
-            };
-            let object = object(pod, why.object.as_deref());
-            recorder.record(now, r#type, object, &why.reason, why.message.clone());
+            self.record(pod, why, now, recorder);
         }
     }
 
-    fn note(&mut self, why: &Why, now: Timestamp) {
+    /// Keeps a note, and hands on an event.
+    pub(super) fn record(&mut self, pod: &Pod, why: &Why, now: Timestamp, recorder: &Recorder) {
+        if why.weight == Weight::Note {
+            return self.note(why, now);
+        }
+        let r#type = event_type(why.weight);
+        let object = object(pod, why.object.as_deref());
+        recorder.record(now, r#type, object, &why.reason, why.message.clone());
+    }
+
+    pub(super) fn note(&mut self, why: &Why, now: Timestamp) {
         if let Some(line) = self.lines.iter_mut().find(|line| line.why == *why) {
             line.last = now;
             line.count += 1;
@@ -107,6 +121,39 @@ fn line(event: Event) -> Line {
     }
 }
 
+/// What is new in a status, as lines of the pod's story: its phase and its conditions.
+pub(super) fn changes(old: Option<&PodStatus>, new: &PodStatus) -> Vec<Why> {
+    let was = old.and_then(|old| old.phase.clone()).unwrap_or_default();
+    let is = new.phase.clone().unwrap_or_default();
+    let phase = (was != is).then(|| note("Phase", format!("{was} -> {is}")));
+    let known = |kind: &str| {
+        let conditions = old.and_then(|old| old.conditions.as_ref());
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.find(|c| c.type_ == kind).map(|c| c.status.clone())
+    };
+    let conditions = new.conditions.iter().flatten();
+    let changed = conditions.filter(|new| known(&new.type_).as_ref() != Some(&new.status));
+    let lines = changed.map(|new| {
+        let told = [&new.status]
+            .into_iter()
+            .chain(&new.reason)
+            .chain(&new.message)
+            .filter(|text| !text.is_empty());
+        let told: Vec<&str> = told.map(String::as_str).collect();
+        note(&new.type_, told.join(": "))
+    });
+    phase.into_iter().chain(lines).collect()
+}
+
+fn note(reason: &str, message: String) -> Why {
+    Why {
+        object: None,
+        weight: Weight::Note,
+        reason: reason.to_owned(),
+        message,
+    }
+}
+
 pub(super) fn containers(status: &PodStatus) -> Vec<(String, String)> {
     let init = status.init_container_statuses.iter().flatten();
     let all = init.chain(status.container_statuses.iter().flatten());
@@ -132,7 +179,16 @@ pub(super) fn containers(status: &PodStatus) -> Vec<(String, String)> {
             format!("{text}, {} restarts", status.restart_count),
         )
     };
-    all.map(line).collect()
+    let ephemeral = status.ephemeral_container_statuses.iter().flatten();
+    all.chain(ephemeral).map(line).collect()
+}
+
+/// A note that becomes an event after all is a normal one.
+pub(super) fn event_type(weight: Weight) -> Type {
+    match weight {
+        Weight::Note | Weight::Normal => Type::Normal,
+        Weight::Warning => Type::Warning,
+    }
 }
 
 /// Records an event about the pod or one of its containers, now.
@@ -152,6 +208,9 @@ pub(super) fn event(
 pub(crate) fn object(pod: &Pod, container: Option<&str>) -> Object {
     let list = container.map(|name| match pod.container(name) {
         Some((logic::types::ContainerKind::Init, _)) => format!("spec.initContainers{{{name}}}"),
+        Some((logic::types::ContainerKind::Ephemeral, _)) => {
+            format!("spec.ephemeralContainers{{{name}}}")
+        }
         Some((logic::types::ContainerKind::App, _)) | None => format!("spec.containers{{{name}}}"),
     });
     Object {

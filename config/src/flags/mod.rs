@@ -47,6 +47,7 @@ pub struct KubeletFlags {
     // Ours.
     pub plugins: String,
     pub admin_socket: String,
+    pub object_manifests: String,
 }
 
 impl Default for KubeletFlags {
@@ -76,6 +77,7 @@ impl Default for KubeletFlags {
             experimental_allocatable_ignore_eviction: false,
             plugins: String::new(),
             admin_socket: "/run/oxlet/admin.sock".to_owned(),
+            object_manifests: String::new(),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use crate::credential_providers::{self, CredentialProvider, Paths};
 use crate::defaults;
 use crate::error::ConfigError;
 use crate::feature_gates::FeatureGates;
@@ -54,6 +55,8 @@ pub struct NodeConfig {
     pub flags: KubeletFlags,
     pub gates: FeatureGates,
     pub plugins: PluginFile,
+    /// Programs that are asked for registry credentials, in the order of their declaration.
+    pub credential_providers: Vec<CredentialProvider>,
     /// The name of the node: `--hostname-override` or the host's, in lower case.
     pub node_name: String,
     /// The addresses of `--node-ip`, at most one a family.
@@ -88,6 +91,13 @@ pub fn load(args: impl IntoIterator<Item = OsString>, host: &Host) -> Result<Out
     let gates = FeatureGates::new(&kubelet.feature_gates)?;
     validation::validate(&kubelet, &gates, host.cgroup)?;
     let plugins = plugins_of(&kubelet, &flags, host, &mut warnings)?;
+    let credential_providers = credential_providers::load(
+        Paths {
+            config: &flags.image_credential_provider_config,
+            bin_dir: &flags.image_credential_provider_bin_dir,
+        },
+        &gates,
+    )?;
     let unused = honoured::not_honoured(
         Compared {
             set: &kubelet,
@@ -111,6 +121,7 @@ pub fn load(args: impl IntoIterator<Item = OsString>, host: &Host) -> Result<Out
         flags,
         gates,
         plugins,
+        credential_providers,
         node_name,
         node_ips,
         version,

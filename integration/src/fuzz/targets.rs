@@ -16,7 +16,10 @@ use kernel::checkpoint::{self, Schema, Store};
 use logic::backoff::{BackoffPolicy, Backoffs};
 use logic::manifest::{Source, UnknownFields, parse, static_pod};
 use logic::pod::PodView;
-use logic::sandbox::{NodePolicy, sandbox_config};
+use logic::dns::Dns;
+use logic::objects::StaticObjects;
+use logic::sandbox::{NodePolicy, SandboxInput, sandbox_config};
+use logic::user_namespaces::UserNamespace;
 use logic::status::{Stage, StatusInput, pod_status};
 use logic::types::{ContainerId, PodUid, RuntimePod};
 use logic::worker::{Observed, Policy, compute_pod_actions};
@@ -127,7 +130,16 @@ fn lived(pod: &Pod) {
     let plan = compute_pod_actions(Timestamp::UNIX_EPOCH, pod, &observed, &Policy::default());
     let node = NodePolicy::default();
     let ips = ["10.0.0.1".to_owned()];
-    let _sandbox = sandbox_config(pod, 0, &node);
+    let (objects, resolver) = (StaticObjects::default(), Dns::default());
+    let _sandbox = sandbox_config(&SandboxInput {
+        pod,
+        attempt: 0,
+        node: &node,
+        objects: &objects,
+        resolver: &resolver,
+        users: UserNamespace::Node,
+        cgroup_parent: "",
+    });
     for (_, container) in pod.all_containers() {
         let _container =
             logic::container::container_config(pod, container, 0, "image", &ips, &node);

@@ -235,6 +235,16 @@ impl Faults {
             .any(|pattern| image.contains(pattern.as_str()))
     }
 
+    /// Whether an image may be pulled by who shows this `user:password`.
+    pub(crate) fn opens(&self, image: &str, shown: &str) -> bool {
+        let mut asked = self
+            .settings
+            .private
+            .iter()
+            .filter(|(pattern, _)| image.contains(pattern.as_str()));
+        asked.all(|(_, needed)| needed == shown)
+    }
+
     pub(crate) fn runtime_ready(&self) -> bool {
         self.script
             .runtime_ready

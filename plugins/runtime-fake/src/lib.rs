@@ -52,7 +52,7 @@
 //!   "images": ["localhost/pause", {"name": "localhost/web:1", "uid": 1000, "command": ["sleep", "9"]}],
 //!   "ip_range": "10.88.0.0/16",
 //!   "runtime_handlers": ["fake"],
-//!   "unpullable": ["absent"], "pull_time": "200ms",
+//!   "unpullable": ["absent"], "private": {"localhost/secret": "user:password"}, "pull_time": "200ms",
 //!   "delays": {"RunPodSandbox": "50ms"},
 //!   "faults": [
 //!     {"call": "CreateContainer", "nth": 3, "code": "Unavailable", "message": "no"},
@@ -67,12 +67,13 @@
 //! A fault answers with an error (`code`, `message`), never answers (`hang`), ends the process (`exit`), or only
 //! slows the call (`delay` alone); before the work is done, or `after_effect`. `subject` is a part of
 //! `namespace/pod/container` or of an image's name. Counts begin anew with each process and each change of
-//! the script. All but the first three lines may also stand in `faults.json` in the plugin's folder, which
+//! the script. All but the first three lines and `private` may also stand in `faults.json` in the plugin's folder, which
 //! takes effect at the next call after it has changed.
 //!
 //! # Limits
 //!
-//! Exec, Attach and PortForward, checkpoints and metrics are answered Unimplemented. A GetContainerEvents stream that
+//! Exec, Attach and PortForward, checkpoints of pods and metrics are answered Unimplemented. The checkpoint of a container
+//! is a description of it, and cannot be restored. A GetContainerEvents stream that
 //! falls 4096 events behind ends with DataLoss. A kill -9 may repeat a log line of a running script.
 //! Nothing is synced to disk: state outlives the process, not the machine.
 

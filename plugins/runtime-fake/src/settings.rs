@@ -33,6 +33,8 @@ pub struct Settings {
     pub faults: Vec<Fault>,
     /// An image whose name contains one of these cannot be pulled.
     pub unpullable: Vec<String>,
+    /// An image whose name contains one of these is pulled only with its `user:password`.
+    pub private: BTreeMap<String, String>,
     /// How long it takes to pull an image.
     pub pull_time: GoDuration,
     /// The condition RuntimeReady.
@@ -53,6 +55,7 @@ impl Default for Settings {
             delays: BTreeMap::new(),
             faults: Vec::new(),
             unpullable: vec!["absent".to_owned()],
+            private: BTreeMap::new(),
             pull_time: GoDuration(Duration::ZERO),
             runtime_ready: true,
             network_ready: true,

@@ -13,7 +13,7 @@ mod dump;
 mod identity;
 mod parse;
 mod references;
-mod validate;
+pub(crate) mod validate;
 
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,14 @@
-//! A pod's conditions (upstream's status/generate.go).
+//! A pod's conditions (upstream's status/generate.go at v1.36).
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{Phase, StatusInput};
-use crate::pod::PodView;
-use crate::worker::sandbox;
+use super::restart_all::could_restart_all;
+use super::{Phase, Stage, StatusInput};
+use crate::pod::{PodView, is_sidecar};
+use crate::resize::{Refusal, ResizeState};
+use crate::types::RuntimePod;
+use crate::worker::{restart_all, sandbox};
 
 pub const READY_TO_START: &str = "PodReadyToStartContainers";
 pub const INITIALIZED: &str = "Initialized";
@@ -13,8 +16,11 @@ pub const READY: &str = "Ready";
 pub const CONTAINERS_READY: &str = "ContainersReady";
 pub const SCHEDULED: &str = "PodScheduled";
 pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
+pub const RESIZE_PENDING: &str = "PodResizePending";
+pub const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
+pub const ALL_RESTARTING: &str = "AllContainersRestarting";
 
-/// Conditions that others set and that stay as they are.
+/// Other conditions are set by others and stay as they are.
 fn is_ours(kind: &str) -> bool {
     [
         READY_TO_START,
@@ -22,56 +28,121 @@ fn is_ours(kind: &str) -> bool {
         READY,
         CONTAINERS_READY,
         SCHEDULED,
+        RESIZE_PENDING,
+        RESIZE_IN_PROGRESS,
+        ALL_RESTARTING,
     ]
     .contains(&kind)
 }
 
+/// All conditions, in upstream's order.
 pub(super) fn generate(
     input: &StatusInput<'_>,
     phase: Phase,
-    inits: &[ContainerStatus],
-    apps: &[ContainerStatus],
+    statuses: &[&ContainerStatus],
 ) -> Vec<PodCondition> {
-    let all: Vec<_> = inits.iter().chain(apps).collect();
-    let given = input
-        .given()
-        .and_then(|s| s.conditions.as_deref())
-        .unwrap_or_default();
+    let (pod, runtime) = (input.pod, input.runtime);
+    let given = input.given().and_then(|s| s.conditions.as_deref());
     let old = input
         .old()
         .and_then(|s| s.conditions.as_deref())
         .unwrap_or_default();
-    let mut list: Vec<_> = given
-        .iter()
-        .filter(|c| !is_ours(&c.type_))
-        .cloned()
-        .collect();
-    if let Some(disruption) = old.iter().find(|c| c.type_ == DISRUPTION_TARGET) {
-        list.retain(|c| c.type_ != DISRUPTION_TARGET);
-        list.push(disruption.clone());
-    }
-    let has_sandbox = matches!(
-        sandbox::judge(input.pod, input.runtime),
-        sandbox::Verdict::Keep(_)
-    );
-    let ours = [
-        (
-            READY_TO_START,
-            if has_sandbox {
-                Answer::yes()
-            } else {
-                Answer::no("", String::new())
-            },
-        ),
-        (INITIALIZED, initialized(input.pod, &all, phase)),
-        (READY, ready(input.pod, &list, &all, phase)),
-        (CONTAINERS_READY, containers_ready(input.pod, &all, phase)),
-        (SCHEDULED, Answer::yes()),
-    ];
-    for (kind, answer) in ours {
-        list.push(answer.condition(kind, input, old));
+    let maker = Maker { input, old };
+
+    let mut list = given.unwrap_or_default().to_vec();
+    list.retain(|c| !is_ours(&c.type_));
+    list.extend(maker.resize());
+    maker.put_disruption(&mut list);
+    let initialized = match initialized(pod, statuses, phase) {
+        // Once done is done for good, also while init containers run again.
+        answer if answer.status == "False" && was_true(old, INITIALIZED) => Answer::yes(),
+        answer => answer,
+    };
+    let ready = ready(pod, &list, statuses, phase);
+    list.push(maker.make(READY_TO_START, ready_to_start(pod, runtime)));
+    list.push(maker.make(INITIALIZED, initialized));
+    list.push(maker.make(READY, ready));
+    list.push(maker.make(CONTAINERS_READY, containers_ready(pod, statuses, phase)));
+    list.push(maker.make(SCHEDULED, Answer::yes()));
+    if could_restart_all(pod) {
+        // As upstream, this one names no generation.
+        list.push(PodCondition {
+            observed_generation: None,
+            ..maker.make(ALL_RESTARTING, all_restarting(pod, runtime, phase))
+        });
     }
     list
+}
+
+fn was_true(old: &[PodCondition], kind: &str) -> bool {
+    old.iter().any(|c| c.type_ == kind && c.status == "True")
+}
+
+/// Makes conditions of answers.
+struct Maker<'a> {
+    input: &'a StatusInput<'a>,
+    old: &'a [PodCondition],
+}
+
+impl Maker<'_> {
+    /// The time of the last change stays while the status does.
+    fn make(&self, kind: &str, answer: Answer) -> PodCondition {
+        let mut old = self.old.iter();
+        let before = old.find(|c| c.type_ == kind && c.status == answer.status);
+        let since = before.and_then(|c| c.last_transition_time.clone());
+        PodCondition {
+            type_: kind.to_owned(),
+            status: answer.status.to_owned(),
+            reason: (!answer.reason.is_empty()).then(|| answer.reason.to_owned()),
+            message: (!answer.message.is_empty()).then_some(answer.message),
+            last_probe_time: None,
+            last_transition_time: Some(since.unwrap_or(Time(self.input.now))),
+            observed_generation: self.input.pod.metadata.generation,
+        }
+    }
+
+    /// An ended pod is not resized any more.
+    fn resize(&self) -> Vec<PodCondition> {
+        if self.input.stage == Stage::Terminated {
+            return Vec::new();
+        }
+        let ResizeState { generation, .. } = self.input.resize;
+        let answers = resize(self.input.resize).into_iter();
+        let made = answers.map(|(kind, answer)| PodCondition {
+            observed_generation: generation.or(self.input.pod.metadata.generation),
+            ..self.make(kind, answer)
+        });
+        made.collect()
+    }
+
+    /// Said once, when the node ends the pod; it stays, whatever the containers do.
+    fn put_disruption(&self, list: &mut Vec<PodCondition>) {
+        let told = self
+            .input
+            .failure
+            .and_then(|failure| failure.disruption.as_ref());
+        let new = told.map(|message| {
+            let answer = Answer {
+                status: "True",
+                reason: "TerminationByKubelet",
+                message: message.clone(),
+            };
+            self.make(DISRUPTION_TARGET, answer)
+        });
+        let kept = || {
+            self.old
+                .iter()
+                .find(|c| c.type_ == DISRUPTION_TARGET)
+                .cloned()
+        };
+        let Some(condition) = new.or_else(kept) else {
+            return;
+        };
+        match list.iter_mut().find(|c| c.type_ == DISRUPTION_TARGET) {
+            Some(place) => *place = condition,
+            None => list.push(condition),
+        }
+    }
 }
 
 /// A condition's status with its reason.
@@ -98,22 +169,61 @@ impl Answer {
             message,
         }
     }
+}
 
-    /// The time of the last change stays while the status does.
-    fn condition(self, kind: &str, input: &StatusInput<'_>, old: &[PodCondition]) -> PodCondition {
-        let before = old
-            .iter()
-            .find(|c| c.type_ == kind && c.status == self.status);
-        let since = before.and_then(|c| c.last_transition_time.clone());
-        PodCondition {
-            type_: kind.to_owned(),
-            status: self.status.to_owned(),
-            reason: (!self.reason.is_empty()).then(|| self.reason.to_owned()),
-            message: (!self.message.is_empty()).then_some(self.message),
-            last_probe_time: None,
-            last_transition_time: Some(since.unwrap_or(Time(input.now))),
-            observed_generation: input.pod.metadata.generation,
+/// Whether the sandbox is there, with its network.
+pub fn ready_to_start(pod: &Pod, runtime: &RuntimePod) -> Answer {
+    match sandbox::judge(pod, runtime) {
+        sandbox::Verdict::Keep(_) => Answer::yes(),
+        sandbox::Verdict::Replace(change) => {
+            Answer::no("PodSandboxNotReady", change.reason.to_owned())
         }
+    }
+}
+
+/// The conditions that a resize has.
+pub fn resize(state: &ResizeState) -> Vec<(&'static str, Answer)> {
+    let pending = state.pending.as_ref().map(|(refusal, message)| {
+        let reason = match refusal {
+            Refusal::Deferred => "Deferred",
+            Refusal::Infeasible => "Infeasible",
+        };
+        let answer = Answer {
+            reason,
+            message: message.clone(),
+            ..Answer::yes()
+        };
+        (RESIZE_PENDING, answer)
+    });
+    let progress = state.in_progress.then(|| {
+        let answer = match &state.error {
+            Some(error) => Answer {
+                reason: "Error",
+                message: error.clone(),
+                ..Answer::yes()
+            },
+            None => Answer::yes(),
+        };
+        (RESIZE_IN_PROGRESS, answer)
+    });
+    pending.into_iter().chain(progress).collect()
+}
+
+/// Whether all containers are being taken down to start over together.
+///
+/// The instance that set it off is removed last, so it is there until nothing is left.
+pub fn all_restarting(pod: &Pod, runtime: &RuntimePod, phase: Phase) -> Answer {
+    match phase {
+        Phase::Succeeded => Answer::no("PodCompleted", String::new()),
+        Phase::Failed => Answer::no("PodFailed", String::new()),
+        Phase::Pending | Phase::Running if restart_all::trigger(pod, runtime).is_none() => {
+            Answer::no("", String::new())
+        }
+        Phase::Pending | Phase::Running => Answer {
+            reason: "RestartAllContainersStarted",
+            message: "container exited with restart policy rule".to_owned(),
+            ..Answer::yes()
+        },
     }
 }
 
@@ -121,7 +231,10 @@ pub fn containers_ready(pod: &Pod, statuses: &[&ContainerStatus], phase: Phase) 
     if statuses.is_empty() {
         return Answer::no("UnknownContainerStatuses", String::new());
     }
-    let names = pod.app_containers().iter().map(|c| c.name.as_str());
+    let sidecars = pod.init_containers().iter().filter(|c| is_sidecar(c));
+    let names = sidecars
+        .chain(pod.app_containers())
+        .map(|c| c.name.as_str());
     let (mut unknown, mut unready) = (Vec::new(), Vec::new());
     for name in names {
         match statuses.iter().find(|s| s.name == name) {
@@ -191,7 +304,9 @@ pub fn initialized(pod: &Pod, statuses: &[&ContainerStatus], phase: Phase) -> An
     for container in inits {
         match statuses.iter().find(|s| s.name == container.name) {
             None => unknown.push(container.name.as_str()),
-            Some(status) if !status.ready => incomplete.push(container.name.as_str()),
+            Some(status) if !is_done(container, status) => {
+                incomplete.push(container.name.as_str());
+            }
             Some(_) => {}
         }
     }
@@ -207,6 +322,14 @@ pub fn initialized(pod: &Pod, statuses: &[&ContainerStatus], phase: Phase) -> An
     match complaint(&unknown, "incomplete", &incomplete) {
         Some(message) => Answer::no("ContainersNotInitialized", message),
         None => Answer::yes(),
+    }
+}
+
+/// A sidecar need only have started.
+fn is_done(init: &Container, status: &ContainerStatus) -> bool {
+    match is_sidecar(init) {
+        true => status.started == Some(true),
+        false => status.ready,
     }
 }
 

@@ -6,47 +6,44 @@ use jiff::{Timestamp, Unit};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::containers::{lost, terminated};
+use super::containers::{CONTAINER_STATUS_UNKNOWN, LOST_AT_THE_END, Statuses, lost, terminated};
 use crate::labels::truncate;
-use crate::pod::PodView;
+use crate::pod::{PodView, is_sidecar};
 
 /// All termination messages of a pod together.
 const LONGEST_MESSAGES: usize = 12 * 1024;
 
 /// Whether the pod ever got as far as its app containers.
-pub(super) fn has_initialized(
-    pod: &Pod,
-    inits: &[ContainerStatus],
-    apps: &[ContainerStatus],
-) -> bool {
-    if pod.init_containers().is_empty() || apps.iter().any(ever_started) {
+fn has_initialized(pod: &Pod, statuses: &Statuses) -> bool {
+    if pod.init_containers().is_empty() || statuses.apps.iter().any(ever_started) {
         return true;
+    }
+    let Some((spec, last)) = pod.init_containers().last().zip(statuses.inits.last()) else {
+        return false;
+    };
+    let state = last.state.as_ref();
+    if is_sidecar(spec) {
+        return state.is_some_and(|s| s.running.is_some()) && last.started == Some(true);
     }
     let succeeded = |state: Option<&ContainerState>| {
         let end = state.and_then(|s| s.terminated.as_ref());
         end.is_some_and(|end| end.exit_code == 0)
     };
-    let last = inits.last();
-    last.is_some_and(|s| succeeded(s.state.as_ref()) || succeeded(s.last_state.as_ref()))
+    succeeded(state) || succeeded(last.last_state.as_ref())
 }
 
 /// Every container that should have ended, ended: one whose end nobody saw ended in error.
-pub(super) fn close_containers(
-    inits: &mut [ContainerStatus],
-    apps: &mut [ContainerStatus],
-    initialized: bool,
-) {
+pub(super) fn close_containers(pod: &Pod, statuses: &mut Statuses) {
+    let initialized = has_initialized(pod, statuses);
+    let Statuses { inits, apps, .. } = statuses;
     let last_started = inits.iter().rposition(ever_started);
     let attempted = last_started.map_or(inits.len().min(1), |index| index + 1);
-    let apps = if initialized { apps } else { &mut [] };
+    let apps = apps.iter_mut().filter(|_| initialized);
     for status in inits.iter_mut().take(attempted).chain(apps) {
-        let ended = status
-            .state
-            .as_ref()
-            .is_some_and(|s| s.terminated.is_some());
-        if !ended {
-            let text = "The container could not be located when the pod was terminated";
-            status.state = Some(terminated(lost(text)));
+        let state = status.state.as_ref();
+        if state.is_none_or(|state| state.terminated.is_none()) {
+            let end = lost(CONTAINER_STATUS_UNKNOWN, LOST_AT_THE_END);
+            status.state = Some(terminated(end));
             status.ready = false;
             status.started = Some(false);
         }
@@ -63,11 +60,7 @@ fn ever_started(status: &ContainerStatus) -> bool {
 }
 
 pub(super) fn normalize(pod: &Pod, status: &mut PodStatus) {
-    let ephemeral = pod
-        .spec()
-        .and_then(|s| s.ephemeral_containers.as_ref())
-        .map_or(0, Vec::len);
-    let containers = pod.all_containers().count() + ephemeral;
+    let containers = pod.all_containers().count() + pod.ephemeral_containers().len();
     let longest = LONGEST_MESSAGES / containers.max(1);
 
     trim(&mut status.start_time);
@@ -77,7 +70,8 @@ pub(super) fn normalize(pod: &Pod, status: &mut PodStatus) {
     }
     let inits = status.init_container_statuses.iter_mut().flatten();
     let apps = status.container_statuses.iter_mut().flatten();
-    for container in inits.chain(apps) {
+    let ephemerals = status.ephemeral_container_statuses.iter_mut().flatten();
+    for container in inits.chain(apps).chain(ephemerals) {
         for state in [&mut container.state, &mut container.last_state]
             .into_iter()
             .flatten()

@@ -7,17 +7,25 @@
 pub mod conditions;
 pub mod containers;
 pub mod finish;
+mod health;
 pub mod phase;
+mod resources;
+pub mod restart_all;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, HostIP, Pod, PodIP, PodStatus};
+use k8s_openapi::api::core::v1::{HostIP, Pod, PodIP, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::pod::PodView;
 use crate::qos::pod_qos;
-use crate::types::{Failure, RuntimePod, Waiting};
+use crate::resize::ResizeState;
+use crate::runtime_class::HandlerFeatures;
+use crate::types::{Container, ContainerId, Failure, Health, RuntimePod, Waiting};
+
+use containers::Statuses;
 
 pub use phase::Phase;
 
@@ -38,6 +46,8 @@ pub struct StatusInput<'a> {
     pub runtime: &'a RuntimePod,
     /// What container ids are prefixed with: `containerd://...`.
     pub runtime_name: &'a str,
+    /// What the runtime's handler for the pod can do.
+    pub handler: HandlerFeatures,
     /// Why containers wait: the plan's reasons, and those of starts that failed.
     pub waiting: &'a BTreeMap<String, Waiting>,
     /// The status made last; none lets the pod's own count.
@@ -47,6 +57,12 @@ pub struct StatusInput<'a> {
     pub stage: Stage,
     /// Fails the pod by decree: rejected, evicted, past its deadline.
     pub failure: Option<&'a Failure>,
+    /// What probes said, by instance; an instance not listed is as [`crate::probes::initial_health`] has it.
+    pub health: &'a BTreeMap<ContainerId, Health>,
+    /// Where an in-place resize stands.
+    pub resize: &'a ResizeState,
+    /// By container instance: the last words of those that ended ([`crate::termination`]).
+    pub last_words: &'a BTreeMap<ContainerId, String>,
 }
 
 impl StatusInput<'_> {
@@ -59,31 +75,30 @@ impl StatusInput<'_> {
     fn old(&self) -> Option<&PodStatus> {
         self.previous.or(self.given())
     }
+
+    /// A container's id as the API shows it.
+    fn full_id(&self, container: &Container) -> String {
+        format!("{}://{}", self.runtime_name, container.id)
+    }
 }
 
 pub fn pod_status(input: &StatusInput<'_>) -> PodStatus {
     let (pod, old) = (input.pod, input.old());
-    let mut inits = containers::init_statuses(input);
-    let mut apps = containers::app_statuses(input);
-    let next = next_phase(input, &inits, &apps);
+    let mut statuses = Statuses::of(input);
+    let next = next_phase(input, &statuses);
 
     let mut status = PodStatus {
         reason: next.reason,
         message: next.message,
-        observed_generation: pod.metadata.generation,
-        qos_class: Some(pod_qos(pod).as_str().to_owned()),
-        start_time: Some(
-            old.and_then(|s| s.start_time.clone())
-                .unwrap_or(Time(input.now)),
-        ),
-        // Whoever asked for these, it was not this agent.
+        // Whoever asked for this, it was not this agent.
         nominated_node_name: old.and_then(|s| s.nominated_node_name.clone()),
-        ..PodStatus::default()
+        resources: Some(resources::of_pod(pod)),
+        allocated_resources: resources::allocated(pod),
+        ..blank(input.now, pod, old)
     };
     let mut phase = next.phase;
     if input.stage == Stage::Terminated {
-        let initialized = finish::has_initialized(pod, &inits, &apps);
-        finish::close_containers(&mut inits, &mut apps, initialized);
+        finish::close_containers(pod, &mut statuses);
         // A static pod has no phase of its own to end in: its manifest decides whether it runs again.
         if !pod.is_static() && !phase.is_terminal() {
             phase = Phase::Failed;
@@ -91,12 +106,36 @@ pub fn pod_status(input: &StatusInput<'_>) -> PodStatus {
     }
     status.phase = Some(phase.as_str().to_owned());
     put_addresses(input, &mut status);
-    status.conditions = Some(conditions::generate(input, phase, &inits, &apps));
-    status.init_container_statuses = some_list(inits);
-    status.container_statuses = some_list(apps);
+    status.conditions = Some(conditions::generate(input, phase, &statuses.lasting()));
+    status.init_container_statuses = some_list(statuses.inits);
+    status.container_statuses = some_list(statuses.apps);
+    status.ephemeral_container_statuses = some_list(statuses.ephemerals);
     finish::normalize(pod, &mut status);
     debug_assert!(!was_terminal(input) || phase.is_terminal());
     status
+}
+
+/// The status of a pod that was not admitted: it failed, and nothing of it was ever made.
+pub fn rejected(now: Timestamp, pod: &Pod, failure: &Failure) -> PodStatus {
+    let mut status = PodStatus {
+        phase: Some(Phase::Failed.as_str().to_owned()),
+        reason: Some(failure.reason.clone()),
+        message: Some(format!("Pod was rejected: {}", failure.message)),
+        ..blank(now, pod, pod.status.as_ref())
+    };
+    finish::normalize(pod, &mut status);
+    status
+}
+
+/// What every status says.
+fn blank(now: Timestamp, pod: &Pod, old: Option<&PodStatus>) -> PodStatus {
+    let started = old.and_then(|s| s.start_time.clone());
+    PodStatus {
+        observed_generation: pod.metadata.generation,
+        qos_class: Some(pod_qos(pod).as_str().to_owned()),
+        start_time: Some(started.unwrap_or(Time(now))),
+        ..PodStatus::default()
+    }
 }
 
 struct Next {
@@ -106,11 +145,7 @@ struct Next {
 }
 
 /// The phase by the containers, then by what was: a terminal phase is never left.
-fn next_phase(
-    input: &StatusInput<'_>,
-    inits: &[ContainerStatus],
-    apps: &[ContainerStatus],
-) -> Next {
+fn next_phase(input: &StatusInput<'_>, statuses: &Statuses) -> Next {
     let given = phase_of(input.given());
     if let Some(failure) = input.failure {
         let phase = given.filter(|p| p.is_terminal()).unwrap_or(Phase::Failed);
@@ -121,8 +156,8 @@ fn next_phase(
             message: Some(message),
         };
     }
-    let statuses: Vec<_> = inits.iter().chain(apps).collect();
-    let mut phase = phase::phase(input.pod, &statuses, input.stage);
+    let initialized = phase::has_initialized(input.pod, input.runtime);
+    let mut phase = phase::phase(input.pod, &statuses.lasting(), input.stage, initialized);
     let old = phase_of(input.old());
     let terminal = |phase: &Option<Phase>| phase.filter(|p| p.is_terminal());
     // The API's word is final, ours comes next.
@@ -155,8 +190,18 @@ fn was_terminal(input: &StatusInput<'_>) -> bool {
 fn put_addresses(input: &StatusInput<'_>, status: &mut PodStatus) {
     let host_ips = &input.host_ips[..input.host_ips.len().min(2)];
     let mut pod_ips = pod_addresses(input.runtime.ips(), host_ips);
-    if input.pod.host_network() && pod_ips.is_empty() {
-        pod_ips = host_ips.to_vec();
+    if input.pod.host_network() {
+        match pod_ips.as_slice() {
+            [] => pod_ips = host_ips.to_vec(),
+            // The node has got its second address since.
+            [one] => pod_ips.extend(
+                host_ips
+                    .get(1)
+                    .filter(|ip| is_v6(ip) != is_v6(one))
+                    .cloned(),
+            ),
+            _ => {}
+        }
     }
     status.host_ip = host_ips.first().cloned();
     status.host_ips = some_list(
@@ -171,14 +216,31 @@ fn put_addresses(input: &StatusInput<'_>, status: &mut PodStatus) {
 
 /// At most one address a family, the node's primary family first.
 pub fn pod_addresses(ips: &[String], host_ips: &[String]) -> Vec<String> {
-    let is_v6 = |ip: &String| ip.contains(':');
-    let primary = host_ips.first().is_some_and(is_v6);
+    let primary = host_ips.first().is_some_and(|ip| is_v6(ip));
     let first_of = |family: bool| ips.iter().find(|ip| !ip.is_empty() && is_v6(ip) == family);
-    first_of(primary)
-        .into_iter()
-        .chain(first_of(!primary))
-        .cloned()
-        .collect()
+    let both = first_of(primary).into_iter().chain(first_of(!primary));
+    both.map(|ip| tidy(ip)).collect()
+}
+
+fn is_v6(ip: &str) -> bool {
+    ip.contains(':')
+}
+
+/// The usual form, in case the runtime has another (`010.0.0.1`, `fd01:0:0:0:0:0:0:1`).
+fn tidy(ip: &str) -> String {
+    let parts = ip
+        .split('.')
+        .map(|part| match part.trim_start_matches('0') {
+            "" if !part.is_empty() => "0",
+            digits => digits,
+        });
+    let plain = match is_v6(ip) {
+        true => ip.to_owned(),
+        false => parts.collect::<Vec<_>>().join("."),
+    };
+    plain
+        .parse::<IpAddr>()
+        .map_or_else(|_| ip.to_owned(), |ip| ip.to_string())
 }
 
 fn some_list<T>(list: Vec<T>) -> Option<Vec<T>> {

@@ -1,11 +1,15 @@
-//! A pod's phase by its containers (upstream's `getPhase`).
+//! A pod's phase by its containers (upstream's `getPhase` at v1.36).
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod,
+};
 use serde::{Deserialize, Serialize};
 
 use super::Stage;
-use crate::pod::PodView;
-use crate::types::RestartPolicy;
+use super::restart_all::RESTARTING_ALL;
+use crate::pod::{PodView, is_sidecar};
+use crate::types::RuntimePod;
+use crate::worker::restarts_after;
 
 /// The phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -36,29 +40,39 @@ impl Phase {
     }
 }
 
-/// How many app containers are in which state.
+/// How many containers are in which state; regular init containers are counted apart.
 #[derive(Default)]
 struct Tally {
+    pending_inits: usize,
+    pending_sidecars: usize,
+    init_failed_for_good: bool,
+
     running: usize,
     waiting: usize,
     stopped: usize,
+    stopped_for_good: usize,
     succeeded: usize,
     unknown: usize,
 }
 
-pub fn phase(pod: &Pod, statuses: &[&ContainerStatus], stage: Stage) -> Phase {
-    let find = |name: &str| statuses.iter().find(|s| s.name == name).copied();
-    let policy = pod.restart_policy();
-    let inits = pod.init_containers().iter();
-    let progress: Vec<_> = inits.map(|c| init_progress(find(&c.name))).collect();
-    if progress.contains(&Init::Failed) && policy == RestartPolicy::Never {
+/// Whether initialisation is done: an app container was made in the sandbox of today.
+///
+/// After a reboot it is done again, whatever is left of an earlier sandbox.
+pub fn has_initialized(pod: &Pod, runtime: &RuntimePod) -> bool {
+    let Some(current) = runtime.newest_sandbox().filter(|s| s.is_ready()) else {
+        return false;
+    };
+    let of_today = |name: &str| runtime.instances(name).any(|c| c.sandbox == current.id);
+    pod.app_containers().iter().any(|c| of_today(&c.name))
+}
+
+pub fn phase(pod: &Pod, statuses: &[&ContainerStatus], stage: Stage, initialized: bool) -> Phase {
+    let tally = Tally::of(pod, statuses);
+    let sidecars_begin = tally.pending_sidecars > 0 && !initialized;
+    if tally.init_failed_for_good {
         return Phase::Failed;
     }
-    let mut tally = Tally::default();
-    for container in pod.app_containers() {
-        tally.add(find(&container.name));
-    }
-    if progress.contains(&Init::Pending) || tally.waiting > 0 || tally.unknown > 0 {
+    if tally.pending_inits > 0 || sidecars_begin || tally.waiting > 0 || tally.unknown > 0 {
         return Phase::Pending;
     }
     if tally.running > 0 {
@@ -67,59 +81,112 @@ pub fn phase(pod: &Pod, statuses: &[&ContainerStatus], stage: Stage) -> Phase {
     if tally.stopped == 0 {
         return Phase::Pending;
     }
-    let all_succeeded = tally.stopped == tally.succeeded;
-    let outcome = if all_succeeded {
-        Phase::Succeeded
-    } else {
-        Phase::Failed
-    };
-    match policy {
-        _ if stage == Stage::Terminated && !pod.is_static() => outcome,
-        // They are about to run again.
-        RestartPolicy::Always => Phase::Running,
-        RestartPolicy::OnFailure if !all_succeeded => Phase::Running,
-        RestartPolicy::OnFailure | RestartPolicy::Never => outcome,
+    let is_over = stage == Stage::Terminated && !pod.is_static();
+    if !is_over && tally.stopped != tally.stopped_for_good {
+        // Some are about to run again.
+        return Phase::Running;
     }
-}
-
-#[derive(PartialEq, Eq)]
-enum Init {
-    Pending,
-    Succeeded,
-    Failed,
-}
-
-fn init_progress(status: Option<&ContainerStatus>) -> Init {
-    let now = status.and_then(|s| s.state.as_ref());
-    let before = status.and_then(|s| s.last_state.as_ref());
-    let ended = now.and_then(|s| s.terminated.as_ref());
-    let waits = now.is_some_and(|s| s.waiting.is_some());
-    let ended = ended.or(before.filter(|_| waits).and_then(|s| s.terminated.as_ref()));
-    match ended {
-        Some(end) if end.exit_code != 0 => Init::Failed,
-        Some(_) => Init::Succeeded,
-        None => Init::Pending,
+    match tally.stopped == tally.succeeded {
+        true => Phase::Succeeded,
+        false => Phase::Failed,
     }
 }
 
 impl Tally {
-    fn add(&mut self, status: Option<&ContainerStatus>) {
-        let Some(state) = status.and_then(|s| s.state.as_ref()) else {
-            self.unknown += 1;
-            return;
-        };
-        let last = status.and_then(|s| s.last_state.as_ref());
-        if state.running.is_some() {
-            self.running += 1;
-        } else if let Some(end) = &state.terminated {
-            self.stopped += 1;
-            self.succeeded += usize::from(end.exit_code == 0);
-        } else if state.waiting.is_none() {
-            self.unknown += 1;
-        } else if last.is_some_and(|s| s.terminated.is_some()) {
-            self.stopped += 1;
-        } else {
-            self.waiting += 1;
+    fn of(pod: &Pod, statuses: &[&ContainerStatus]) -> Self {
+        let mut tally = Self::default();
+        let find = |name: &str| statuses.iter().find(|s| s.name == name).copied();
+        for container in pod.init_containers() {
+            let status = find(&container.name);
+            match is_sidecar(container) {
+                true => tally.add_sidecar(status),
+                false => tally.add_init(pod, container, status),
+            }
+        }
+        for container in pod.app_containers() {
+            tally.add_app(pod, container, find(&container.name));
+        }
+        tally
+    }
+
+    fn add_init(&mut self, pod: &Pod, container: &Container, status: Option<&ContainerStatus>) {
+        match Course::of(status) {
+            Course::Ended(end) | Course::WaitsAfter(end) => {
+                self.init_failed_for_good |= end.exit_code != 0 && is_final(pod, container, end);
+            }
+            Course::Running | Course::Waits | Course::Unknown => self.pending_inits += 1,
         }
     }
+
+    /// A sidecar that has ended counts for nothing.
+    fn add_sidecar(&mut self, status: Option<&ContainerStatus>) {
+        match Course::of(status) {
+            Course::Running => {
+                let started = status.and_then(|s| s.started) == Some(true);
+                self.pending_sidecars += usize::from(!started);
+                self.running += 1;
+            }
+            Course::Ended(_) | Course::WaitsAfter(_) => {}
+            Course::Waits => {
+                self.pending_sidecars += 1;
+                self.waiting += 1;
+            }
+            Course::Unknown => {
+                self.pending_sidecars += 1;
+                self.unknown += 1;
+            }
+        }
+    }
+
+    fn add_app(&mut self, pod: &Pod, container: &Container, status: Option<&ContainerStatus>) {
+        match Course::of(status) {
+            Course::Running => self.running += 1,
+            Course::Ended(end) => {
+                self.stopped += 1;
+                self.stopped_for_good += usize::from(is_final(pod, container, end));
+                self.succeeded += usize::from(end.exit_code == 0);
+            }
+            Course::WaitsAfter(end) => {
+                self.stopped += 1;
+                self.stopped_for_good += usize::from(is_final(pod, container, end));
+            }
+            Course::Waits => self.waiting += 1,
+            Course::Unknown => self.unknown += 1,
+        }
+    }
+}
+
+/// Where a container is in its life.
+enum Course<'a> {
+    Running,
+    Ended(&'a ContainerStateTerminated),
+    /// To be started again.
+    WaitsAfter(&'a ContainerStateTerminated),
+    Waits,
+    Unknown,
+}
+
+impl<'a> Course<'a> {
+    fn of(status: Option<&'a ContainerStatus>) -> Self {
+        let end = |state: Option<&'a ContainerState>| state.and_then(|s| s.terminated.as_ref());
+        let Some(state) = status.and_then(|s| s.state.as_ref()) else {
+            return Self::Unknown;
+        };
+        if state.running.is_some() {
+            Self::Running
+        } else if let Some(end) = &state.terminated {
+            Self::Ended(end)
+        } else if state.waiting.is_none() {
+            Self::Unknown
+        } else {
+            end(status.and_then(|s| s.last_state.as_ref())).map_or(Self::Waits, Self::WaitsAfter)
+        }
+    }
+}
+
+/// Whether nothing starts the container again after this end.
+fn is_final(pod: &Pod, container: &Container, end: &ContainerStateTerminated) -> bool {
+    let restarts = restarts_after(pod, container, end.exit_code)
+        || end.reason.as_deref() == Some(RESTARTING_ALL);
+    !restarts
 }

@@ -1,50 +1,76 @@
 //! App containers of an initialised pod: which start, which stay, which are replaced.
 
-use super::draft::Draft;
-use super::should_start;
-use crate::hash::container_hash;
-use crate::pod::PodView;
-use crate::types::{ContainerState, RestartPolicy, Weight};
+use k8s_openapi::api::core::v1::{self as core, Pod};
 
-/// Adds what the app containers need; a pod with nothing left to run is killed.
-pub(super) fn sync(draft: &mut Draft<'_>) {
-    let (pod, runtime) = (draft.pod, draft.observed.runtime);
-    let mut alive = 0;
-    for container in pod.app_containers() {
-        let name = container.name.as_str();
-        match runtime.newest(name) {
-            Some(newest) if newest.state == ContainerState::Running => {
-                alive += 1;
-                // A container without a hash was not made by a kubelet's kind: it counts as changed.
-                if newest.hash != Some(container_hash(container)) {
-                    let message = format!("Container {name} definition changed, will be restarted");
-                    draft.kill(newest, message);
-                    draft.start(container);
-                }
-            }
-            newest if should_start(pod, container, newest) => {
-                alive += 1;
-                draft.start(container);
-            }
-            _ => draft.why(
-                Some(name),
-                Weight::Note,
-                "Completed",
-                finished(pod.restart_policy()),
-            ),
-        }
-    }
-    if alive == 0 {
-        draft.why(
-            None,
-            Weight::Note,
-            "PodCompleted",
-            "no container runs, and none is to be started",
-        );
-        draft.kill_pod();
-    }
+use super::Observed;
+use super::rules::{restarts_when_killed, should_start};
+use super::running::{Defect, Need, Running};
+use crate::pod::PodView;
+use crate::types::{Container, ContainerState};
+
+/// In the order in which upstream asks.
+const DEFECTS: &[Defect] = &[
+    Defect::Changed,
+    Defect::Liveness,
+    Defect::Startup,
+    Defect::Resize,
+];
+
+/// What the app containers need.
+#[derive(Debug, Default)]
+pub(super) struct Apps<'a> {
+    pub(super) needs: Vec<Need<'a>>,
+    /// How many run on or start; the pod is over when there is none.
+    pub(super) alive: usize,
+    /// Those that have ended for good.
+    pub(super) finished: Vec<&'a str>,
 }
 
-fn finished(policy: RestartPolicy) -> String {
-    format!("it has ended, and restartPolicy {policy:?} does not start it again")
+pub(super) fn judge<'a>(pod: &'a Pod, observed: &Observed<'a>) -> Apps<'a> {
+    let mut apps = Apps::default();
+    for spec in pod.app_containers() {
+        match observed.runtime.newest(&spec.name) {
+            Some(newest) if newest.state == ContainerState::Running => {
+                apps.running(pod, &Running::new(spec, newest, observed));
+            }
+            newest => apps.stopped(pod, spec, newest),
+        }
+    }
+    apps
+}
+
+impl<'a> Apps<'a> {
+    fn running(&mut self, pod: &Pod, running: &Running<'a>) {
+        let name = &running.spec.name;
+        let Some(defect) = running.first(DEFECTS) else {
+            self.alive += 1;
+            self.needs.extend(running.resize());
+            return;
+        };
+        let restarts = match defect {
+            Defect::Changed | Defect::Resize => true,
+            Defect::Liveness | Defect::Startup => restarts_when_killed(pod, running.spec),
+        };
+        let mut message = format!("Container {name} {}", defect.text());
+        if restarts && defect != Defect::Resize {
+            message.push_str(", will be restarted");
+        }
+        self.needs.push(running.kill(defect, message));
+        if restarts {
+            self.start(running.spec);
+        }
+    }
+
+    fn stopped(&mut self, pod: &Pod, spec: &'a core::Container, newest: Option<&Container>) {
+        if should_start(pod, spec, newest) {
+            self.start(spec);
+        } else {
+            self.finished.push(&spec.name);
+        }
+    }
+
+    fn start(&mut self, spec: &'a core::Container) {
+        self.alive += 1;
+        self.needs.push(Need::Start(spec));
+    }
 }

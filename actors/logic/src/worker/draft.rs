@@ -6,12 +6,16 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{self as core, Pod};
 
-use super::kill::kill_grace;
-use super::plan::{Action, BackoffStep, PodPlan};
+use super::kill::{Cause, kill, kill_all, kill_grace, killing};
+use super::plan::{Action, BackoffStep, Log, PodPlan};
+use super::running::Need;
 use super::{Observed, Policy, next_restart_count};
 use crate::backoff::{container_key, go_duration};
 use crate::pod::PodView;
-use crate::types::{Container, ContainerState, RuntimePod, Sandbox, Waiting, Weight, Why};
+use crate::resize::{Directions, directions};
+use crate::types::{
+    Container, ContainerKind, ContainerState, RuntimePod, Sandbox, Waiting, Weight, Why,
+};
 
 /// A plan being made: facts beside, steps in their phases.
 pub(super) struct Draft<'a> {
@@ -25,6 +29,8 @@ pub(super) struct Draft<'a> {
     removals: Vec<Action>,
     create: Option<u32>,
     starts: Vec<Action>,
+    /// Decreases before increases.
+    resizes: Vec<(Directions, Action)>,
     plan: PodPlan,
 }
 
@@ -45,6 +51,7 @@ impl<'a> Draft<'a> {
             removals: Vec::new(),
             create: None,
             starts: Vec::new(),
+            resizes: Vec::new(),
             plan: PodPlan::default(),
         }
     }
@@ -72,23 +79,37 @@ impl<'a> Draft<'a> {
         self.create = Some(attempt);
     }
 
-    pub(super) fn kill(&mut self, container: &Container, message: String) {
-        let known = |action: &Action| matches!(action, Action::KillContainer { id, .. } if *id == container.id);
-        if self.kills.iter().any(known) {
-            return;
+    /// Does what was found to be needed.
+    pub(super) fn meet(&mut self, need: Need<'_>) {
+        match need {
+            Need::Start(spec) => self.start(spec),
+            Need::Kill {
+                instance,
+                cause,
+                message,
+            } => self.kill(instance, cause, message),
+            Need::Resize { instance, spec } => self.resize(instance, spec),
         }
-        self.why(
-            Some(&container.name),
-            Weight::Normal,
-            "Killing",
-            message.clone(),
-        );
-        self.kills.push(Action::KillContainer {
+    }
+
+    pub(super) fn kill(&mut self, container: &Container, cause: Cause, message: String) {
+        let known = |action: &Action| matches!(action, Action::KillContainer { id, .. } if *id == container.id);
+        if !self.kills.iter().any(known) {
+            let grace = kill_grace(self.pod, &container.name, cause);
+            self.kills
+                .push(kill(Some(self.pod), container, grace, message));
+        }
+    }
+
+    fn resize(&mut self, container: &Container, spec: &core::Container) {
+        let allocated = spec.resources.clone().unwrap_or_default();
+        let actuated = self.observed.actuated.get(&spec.name);
+        let ways = directions(&allocated, &actuated.cloned().unwrap_or_default());
+        let resize = Action::ResizeContainer {
             id: container.id.clone(),
             name: container.name.clone(),
-            grace: kill_grace(Some(self.pod), container, None),
-            message,
-        });
+        };
+        self.resizes.push((ways, resize));
     }
 
     pub(super) fn stop_sandbox(&mut self, sandbox: &Sandbox) {
@@ -100,14 +121,14 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Kills what may run and stops the ready sandboxes; what is down already is left alone, so that a
-    /// finished pod's plan becomes empty.
+    /// Kills what may run, in its order, and stops the ready sandboxes; what is down already is left alone,
+    /// so that a finished pod's plan becomes empty.
     pub(super) fn kill_pod(&mut self) {
         self.plan.sandbox = None;
-        let runtime = self.observed.runtime;
-        for container in in_order(runtime).into_iter().filter(|c| c.may_run()) {
-            self.kill(container, format!("Stopping container {}", container.name));
-        }
+        let (pod, runtime) = (self.pod, self.observed.runtime);
+        self.kills = kill_all(Some(pod), runtime, |c| {
+            kill_grace(pod, &c.name, Cause::Other)
+        });
         let mut ready: Vec<_> = runtime.sandboxes.iter().filter(|s| s.is_ready()).collect();
         ready.sort_by(|a, b| b.attempt.cmp(&a.attempt).then_with(|| a.id.cmp(&b.id)));
         ready.into_iter().for_each(|s| self.stop_sandbox(s));
@@ -119,16 +140,18 @@ impl<'a> Draft<'a> {
         let runtime = self.observed.runtime;
         for container in in_order(runtime).into_iter().filter(|c| c.may_run()) {
             let name = &container.name;
-            if !defines(self.pod, name) {
+            if self.pod.container(name).is_none() {
                 self.kill(
                     container,
+                    Cause::Other,
                     format!("Container {name} is not in the pod's definition"),
                 );
             } else if runtime
                 .newest(name)
                 .is_some_and(|newest| newest.id != container.id)
             {
-                self.kill(container, format!("Container {name} has a newer instance"));
+                let message = format!("Container {name} has a newer instance");
+                self.kill(container, Cause::Other, message);
             }
         }
     }
@@ -138,13 +161,13 @@ impl<'a> Draft<'a> {
     pub(super) fn purge_old_sandbox(&mut self) {
         for container in in_order(self.observed.runtime) {
             if self.init_container(container) || container.state == ContainerState::Created {
-                self.remove(container);
+                self.remove(container, Log::Removed);
             }
         }
     }
 
     /// Starts a container, unless it has to back off.
-    pub(super) fn start(&mut self, container: &'a core::Container) {
+    pub(super) fn start(&mut self, container: &core::Container) {
         self.prune_init_containers();
         let name = &container.name;
         for instance in in_order(self.observed.runtime)
@@ -163,11 +186,12 @@ impl<'a> Draft<'a> {
                     let state = instance.state.as_str();
                     self.kill(
                         instance,
+                        Cause::Other,
                         format!("{kind} is in {state:?} state, try killing it before restart"),
                     );
                 }
                 // Left by a start that was interrupted: out of the way, or its name is taken.
-                ContainerState::Created => self.remove(instance),
+                ContainerState::Created => self.remove(instance, Log::Removed),
             }
         }
         let Some((kind, _)) = self.pod.container(name) else {
@@ -197,13 +221,16 @@ impl<'a> Draft<'a> {
                 ContainerState::Exited | ContainerState::Unknown
             );
             if ended && self.init_container(container) && !seen.insert(&container.name) {
-                self.remove(container);
+                self.remove(container, Log::Removed);
             }
         }
     }
 
-    fn remove(&mut self, container: &Container) {
-        let removal = Action::RemoveContainer(container.instance());
+    pub(super) fn remove(&mut self, container: &Container, log: Log) {
+        let removal = Action::RemoveContainer {
+            instance: container.instance(),
+            log,
+        };
         if !self.removals.contains(&removal) {
             self.removals.push(removal);
         }
@@ -253,6 +280,17 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn finish(mut self) -> PodPlan {
+        let mut why: Vec<Why> = self.kills.iter().filter_map(killing).collect();
+        why.append(&mut self.plan.why);
+        self.plan.why = why;
+        self.resizes
+            .sort_by_key(|(ways, _)| (ways.memory, ways.cpu));
+        let (inits, mut others): (Vec<_>, Vec<_>) = self
+            .starts
+            .into_iter()
+            .partition(|start| is_start_of(start, ContainerKind::Init));
+        // The sort is stable: app containers come first, in the order of the pod.
+        others.sort_by_key(|start| is_start_of(start, ContainerKind::Ephemeral));
         let create = self.create.map(|attempt| Action::CreateSandbox { attempt });
         self.plan.actions = self
             .kills
@@ -260,10 +298,16 @@ impl<'a> Draft<'a> {
             .chain(self.stops)
             .chain(self.removals)
             .chain(create)
-            .chain(self.starts)
+            .chain(inits)
+            .chain(self.resizes.into_iter().map(|(_, resize)| resize))
+            .chain(others)
             .collect();
         self.plan
     }
+}
+
+fn is_start_of(action: &Action, wanted: ContainerKind) -> bool {
+    matches!(action, Action::StartContainer { kind, .. } if *kind == wanted)
 }
 
 /// By name, newest first: the order of decisions does not depend on the order of lists.
@@ -276,12 +320,6 @@ fn in_order(runtime: &RuntimePod) -> Vec<&Container> {
             .then_with(|| newest_first(a).cmp(&newest_first(b)))
     });
     list
-}
-
-/// Ephemeral containers are not started yet, but an adopted one is not killed either.
-fn defines(pod: &Pod, name: &str) -> bool {
-    let ephemeral = pod.spec().and_then(|s| s.ephemeral_containers.as_deref());
-    pod.container(name).is_some() || ephemeral.unwrap_or_default().iter().any(|c| c.name == name)
 }
 
 fn start_reason(newest: Option<&Container>) -> String {

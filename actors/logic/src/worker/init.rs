@@ -1,53 +1,175 @@
-//! How far a pod's initialisation has come (upstream's `computeInitContainerActions`).
+//! How far a pod's initialisation has come, and what its init containers and sidecars need (upstream's
+//! `computeInitContainerActions`).
 //!
 //! The list is read from its end, because ended init containers may have been removed meanwhile: the
-//! last one that left a trace tells how far the pod got.
+//! last one that left a trace tells how far the pod got. What stands before it is initialised; of that,
+//! sidecars are kept alive.
 
 use k8s_openapi::api::core::v1::{self as core, Pod};
 
-use crate::pod::PodView;
-use crate::types::{Container, ContainerState, RestartPolicy, RuntimePod, Sandbox};
+use super::Observed;
+use super::rules::{restarts_when_killed, should_start};
+use super::running::{Defect, Need, Running};
+use crate::pod::{PodView, is_sidecar};
+use crate::types::{Container, ContainerState, RuntimePod, Sandbox, Verdict};
+
+/// A sidecar's defects once it has started, in the order in which upstream asks.
+const DEFECTS: &[Defect] = &[Defect::Changed, Defect::Liveness, Defect::Resize];
 
 /// Where initialisation stands.
-#[derive(Debug, PartialEq)]
-pub enum Progress<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress<'a> {
     Done,
-    /// This one is running; everything else waits.
-    Running(&'a str),
-    /// This one starts now, for the first time or again.
-    Next(&'a core::Container),
+    UnderWay,
     /// This one failed for good, and the pod with it.
     Failed(&'a str),
 }
 
-pub fn progress<'a>(pod: &'a Pod, runtime: &RuntimePod, sandbox: &Sandbox) -> Progress<'a> {
+/// What was found.
+#[derive(Debug)]
+pub(super) struct Initialisation<'a> {
+    pub(super) progress: Progress<'a>,
+    /// In the order of the list; none where it failed.
+    pub(super) needs: Vec<Need<'a>>,
+    /// Whom everything else waits for, and why.
+    pub(super) awaited: Option<(&'a str, &'static str)>,
+}
+
+pub(super) fn judge<'a>(
+    pod: &'a Pod,
+    observed: &Observed<'a>,
+    sandbox: &Sandbox,
+) -> Initialisation<'a> {
     let inits = pod.init_containers();
-    let Some(first) = inits.first() else {
-        return Progress::Done;
+    let began = inits.is_empty() || any_app_began(pod, observed.runtime, sandbox);
+    let mut reading = Reading {
+        pod,
+        observed,
+        inits,
+        seen: began,
+        progress: if began {
+            Progress::Done
+        } else {
+            Progress::UnderWay
+        },
+        awaited: None,
     };
-    if any_app_began(pod, runtime, sandbox) {
-        return Progress::Done;
+    let mut needs = Vec::new();
+    for index in (0..inits.len()).rev() {
+        needs.push(reading.container(index));
+        if matches!(reading.progress, Progress::Failed(_)) {
+            needs.clear();
+            break;
+        }
     }
-    let last_seen = inits
-        .iter()
-        .enumerate()
-        .rev()
-        .find_map(|(index, c)| Some((index, c, runtime.newest(&c.name)?)));
-    let Some((index, container, newest)) = last_seen else {
-        return Progress::Next(first);
-    };
-    match newest.state {
-        ContainerState::Running => Progress::Running(&container.name),
-        ContainerState::Created => Progress::Next(container),
-        ContainerState::Exited | ContainerState::Unknown if failed(newest) => {
-            match pod.restart_policy() {
-                RestartPolicy::Never => Progress::Failed(&container.name),
-                RestartPolicy::Always | RestartPolicy::OnFailure => Progress::Next(container),
+    if !reading.seen {
+        needs.push(inits.first().map(Need::Start).into_iter().collect());
+    }
+    Initialisation {
+        progress: reading.progress,
+        needs: needs.into_iter().rev().flatten().collect(),
+        awaited: reading.awaited,
+    }
+}
+
+/// The list while it is read from its end.
+struct Reading<'a, 'o> {
+    pod: &'a Pod,
+    observed: &'o Observed<'a>,
+    inits: &'a [core::Container],
+    /// A later container left a trace: what comes now has been initialised before.
+    seen: bool,
+    progress: Progress<'a>,
+    awaited: Option<(&'a str, &'static str)>,
+}
+
+impl<'a> Reading<'a, '_> {
+    fn container(&mut self, index: usize) -> Vec<Need<'a>> {
+        let spec = &self.inits[index];
+        let sidecar = is_sidecar(spec);
+        let Some(newest) = self.observed.runtime.newest(&spec.name) else {
+            let lost = self.seen && sidecar;
+            return lost.then_some(Need::Start(spec)).into_iter().collect();
+        };
+        if self.seen && !sidecar {
+            return Vec::new();
+        }
+        let needs = match newest.state {
+            // Its start was not finished.
+            ContainerState::Created => vec![Need::Start(spec)],
+            ContainerState::Running if sidecar => self.running_sidecar(index, newest),
+            ContainerState::Running => self.running_init(spec, newest),
+            ContainerState::Exited | ContainerState::Unknown if sidecar => vec![Need::Start(spec)],
+            ContainerState::Exited | ContainerState::Unknown => self.ended_init(index, newest),
+        };
+        self.seen = true;
+        needs
+    }
+
+    fn running_init(&mut self, spec: &'a core::Container, newest: &'a Container) -> Vec<Need<'a>> {
+        let running = Running::new(spec, newest, self.observed);
+        if let Some(defect) = running.first(&[Defect::Resize]) {
+            return self.replace(&running, defect);
+        }
+        self.awaited = Some((&spec.name, "the init container is still running"));
+        running.resize().into_iter().collect()
+    }
+
+    /// The next container waits until a sidecar has started, but not for its liveness.
+    fn running_sidecar(&mut self, index: usize, newest: &'a Container) -> Vec<Need<'a>> {
+        let running = Running::new(&self.inits[index], newest, self.observed);
+        if let Some(defect) = running.first(&[Defect::Startup]) {
+            return self.replace(&running, defect);
+        }
+        if running.health.startup != Verdict::Success {
+            if !self.seen {
+                let name = running.spec.name.as_str();
+                self.awaited = Some((name, "the sidecar has not passed its startup probe yet"));
             }
+            return Vec::new();
         }
-        ContainerState::Exited | ContainerState::Unknown => {
-            inits.get(index + 1).map_or(Progress::Done, Progress::Next)
+        let mut needs = match running.first(DEFECTS) {
+            Some(defect) => self.replace(&running, defect),
+            None => running.resize().into_iter().collect(),
+        };
+        needs.extend(self.initialised(index));
+        needs
+    }
+
+    fn ended_init(&mut self, index: usize, newest: &Container) -> Vec<Need<'a>> {
+        let spec = &self.inits[index];
+        if !failed(newest) {
+            return self.initialised(index).into_iter().collect();
         }
+        let again = match newest.state {
+            ContainerState::Exited => should_start(self.pod, spec, Some(newest)),
+            ContainerState::Created | ContainerState::Running | ContainerState::Unknown => {
+                restarts_when_killed(self.pod, spec)
+            }
+        };
+        if !again {
+            self.progress = Progress::Failed(&spec.name);
+            return Vec::new();
+        }
+        vec![Need::Start(spec)]
+    }
+
+    /// The last one ends initialisation; after any other comes the next, if it has not come before.
+    fn initialised(&mut self, index: usize) -> Option<Need<'a>> {
+        let next = self.inits.get(index + 1);
+        if next.is_none() {
+            self.progress = Progress::Done;
+        }
+        next.filter(|_| !self.seen).map(Need::Start)
+    }
+
+    fn replace(&self, running: &Running<'a>, defect: Defect) -> Vec<Need<'a>> {
+        let subject = match defect {
+            Defect::Resize => "Container",
+            Defect::Changed | Defect::Liveness | Defect::Startup => "Init container",
+        };
+        let message = format!("{subject} {} {}", running.spec.name, defect.text());
+        vec![running.kill(defect, message), Need::Start(running.spec)]
     }
 }
 
@@ -61,11 +183,7 @@ fn failed(container: &Container) -> bool {
 ///
 /// One that is left of an earlier sandbox proves nothing: after a reboot, initialisation is done again.
 fn any_app_began(pod: &Pod, runtime: &RuntimePod, sandbox: &Sandbox) -> bool {
-    let newest = pod
-        .app_containers()
-        .iter()
-        .filter_map(|c| runtime.newest(&c.name));
-    newest.into_iter().any(|c| match c.state {
+    newest_apps(pod, runtime).any(|c| match c.state {
         ContainerState::Running => true,
         ContainerState::Created | ContainerState::Exited => c.sandbox == sandbox.id,
         ContainerState::Unknown => false,
@@ -73,12 +191,11 @@ fn any_app_began(pod: &Pod, runtime: &RuntimePod, sandbox: &Sandbox) -> bool {
 }
 
 /// Whether any app container was ever created, in whatever sandbox.
-pub fn any_app_created(pod: &Pod, runtime: &RuntimePod) -> bool {
-    let newest = pod
-        .app_containers()
-        .iter()
-        .filter_map(|c| runtime.newest(&c.name));
-    newest
-        .into_iter()
-        .any(|c| c.state != ContainerState::Unknown)
+pub(super) fn any_app_created(pod: &Pod, runtime: &RuntimePod) -> bool {
+    newest_apps(pod, runtime).any(|c| c.state != ContainerState::Unknown)
+}
+
+fn newest_apps<'r>(pod: &Pod, runtime: &'r RuntimePod) -> impl Iterator<Item = &'r Container> {
+    let apps = pod.app_containers().iter();
+    apps.filter_map(|c| runtime.newest(&c.name))
 }

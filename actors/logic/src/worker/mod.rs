@@ -5,13 +5,16 @@
 //! is its counterpart at the end of a pod's life. Neither touches anything; both mirror upstream's
 //! kuberuntime_manager.go (`computePodActions`, `killPodWithSyncResult`) at v1.36.
 //!
-//! Room is left for what comes later: sidecars join in [`init`], probe results in `apps`.
+//! Read [`plan`] first, then this page; [`init`], [`apps`] and [`restart_all`] judge, [`draft`] collects.
 
 mod apps;
 mod draft;
-pub mod init;
+mod init;
 pub mod kill;
 pub mod plan;
+pub mod restart_all;
+pub mod rules;
+mod running;
 pub mod sandbox;
 
 use std::collections::BTreeMap;
@@ -21,9 +24,13 @@ use k8s_openapi::api::core::v1::{self as core, Pod};
 
 use crate::backoff::{BackoffPolicy, Backoffs};
 use crate::pod::PodView;
-use crate::types::{Container, ContainerId, ContainerState, RestartPolicy, RuntimePod, Weight};
+use crate::types::{
+    ContainerId, ContainerState, Health, RestartPolicy, RuntimePod, Sandbox, Weight,
+};
 
-pub use plan::{Action, BackoffStep, PodPlan};
+pub use kill::Hooks;
+pub use plan::{Action, BackoffStep, Log, PodPlan};
+pub use rules::{restarts_after, should_start};
 
 /// What is known of a pod besides its definition.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +42,10 @@ pub struct Observed<'a> {
     /// By container: the restart count that its log folder suggests
     /// ([`crate::labels::restart_count_from_logs`]), used where the runtime has forgotten it.
     pub log_counts: &'a BTreeMap<String, u32>,
+    /// What probes said, by instance; an instance not listed is as [`crate::probes::initial_health`] has it.
+    pub health: &'a BTreeMap<ContainerId, Health>,
+    /// By container: the CPU and memory that were last carried out, at its start or by a resize.
+    pub actuated: &'a BTreeMap<String, core::ResourceRequirements>,
 }
 
 /// The worker's own section of the configuration.
@@ -60,37 +71,66 @@ pub fn compute_pod_actions(
         );
         return draft.finish();
     }
-    match sandbox::judge(pod, observed.runtime) {
-        sandbox::Verdict::Replace(change) => replace_sandbox(&mut draft, &change),
-        sandbox::Verdict::Keep(current) => {
+    let verdict = sandbox::judge(pod, observed.runtime);
+    if let Some(trigger) = restart_all::trigger(pod, observed.runtime) {
+        if let sandbox::Verdict::Keep(current) = verdict {
             draft.use_sandbox(current);
-            draft.kill_leftovers();
-            match init::progress(pod, observed.runtime, current) {
-                init::Progress::Done => apps::sync(&mut draft),
-                init::Progress::Running(name) => {
-                    draft.why(
-                        Some(name),
-                        Weight::Note,
-                        "PodInitializing",
-                        "the init container is still running",
-                    );
-                }
-                init::Progress::Next(container) => draft.start(container),
-                init::Progress::Failed(name) => {
-                    draft.why(
-                        Some(name),
-                        Weight::Note,
-                        "PodFailed",
-                        "an init container failed, and restartPolicy is Never",
-                    );
-                    draft.kill_pod();
-                }
-            }
+        }
+        restart_all::reset(&mut draft, trigger);
+    } else {
+        match verdict {
+            sandbox::Verdict::Replace(change) => replace_sandbox(&mut draft, &change),
+            sandbox::Verdict::Keep(current) => sync_containers(&mut draft, current),
         }
     }
     let plan = draft.finish();
     debug_assert_eq!(plan.broken_promise(pod, observed.runtime), None);
     plan
+}
+
+/// Brings the containers of a sandbox that stays to where they should be.
+fn sync_containers(draft: &mut draft::Draft<'_>, current: &Sandbox) {
+    let (pod, observed) = (draft.pod, draft.observed);
+    draft.use_sandbox(current);
+    let init = init::judge(pod, observed, current);
+    if let Some((name, reason)) = init.awaited {
+        draft.why(Some(name), Weight::Note, "PodInitializing", reason);
+    }
+    let apps = match init.progress {
+        init::Progress::Done => apps::judge(pod, observed),
+        init::Progress::UnderWay => apps::Apps::default(),
+        init::Progress::Failed(name) => {
+            let reason = "an init container failed, and is not started again";
+            draft.why(Some(name), Weight::Note, "PodFailed", reason);
+            draft.kill_pod();
+            return;
+        }
+    };
+    for name in apps.finished {
+        let reason = "it has ended, and its policy does not start it again";
+        draft.why(Some(name), Weight::Note, "Completed", reason);
+    }
+    if init.progress == init::Progress::Done && apps.alive == 0 {
+        let reason = "no container runs, and none is to be started";
+        draft.why(None, Weight::Note, "PodCompleted", reason);
+        // Sidecars do not keep a pod alive.
+        draft.kill_pod();
+        return;
+    }
+    draft.kill_leftovers();
+    let needs = init.needs.into_iter().chain(apps.needs);
+    needs.for_each(|need| draft.meet(need));
+    start_ephemeral_containers(draft);
+}
+
+/// Each runs once, whatever becomes of it; one that was made and never ran has not run yet.
+fn start_ephemeral_containers(draft: &mut draft::Draft<'_>) {
+    for container in draft.pod.ephemeral_containers() {
+        let newest = draft.observed.runtime.newest(&container.name);
+        if newest.is_none_or(|newest| newest.state == ContainerState::Created) {
+            draft.start(&container);
+        }
+    }
 }
 
 /// Everything of the pod starts over in a new sandbox, unless there is nothing left to run.
@@ -111,7 +151,7 @@ fn replace_sandbox(draft: &mut draft::Draft<'_>, change: &sandbox::Change<'_>) {
     let to_start: Vec<&core::Container> = pod
         .app_containers()
         .iter()
-        .filter(|c| !is_finished(pod, c, runtime))
+        .filter(|c| !rules::is_finished(pod, c, runtime.newest(&c.name)))
         .collect();
     if to_start.is_empty() && init::any_app_created(pod, runtime) {
         draft.why(
@@ -135,60 +175,6 @@ fn replace_sandbox(draft: &mut draft::Draft<'_>, change: &sandbox::Change<'_>) {
         Some(first) => draft.start(first),
         None => to_start.into_iter().for_each(|c| draft.start(c)),
     }
-}
-
-/// Succeeded under `restartPolicy: OnFailure`: a new sandbox is no reason to run it again.
-fn is_finished(pod: &Pod, container: &core::Container, runtime: &RuntimePod) -> bool {
-    pod.restart_policy() == RestartPolicy::OnFailure
-        && runtime
-            .newest(&container.name)
-            .is_some_and(Container::succeeded)
-}
-
-/// Whether a container that is not running is to be started (again).
-///
-/// A container's own policy and exit code rules come before the pod's policy.
-pub fn should_start(pod: &Pod, container: &core::Container, newest: Option<&Container>) -> bool {
-    if pod.metadata.deletion_timestamp.is_some() {
-        return false;
-    }
-    let Some(newest) = newest else { return true };
-    match newest.state {
-        ContainerState::Running => false,
-        ContainerState::Created | ContainerState::Unknown => true,
-        ContainerState::Exited => restarts_after(pod, container, newest.exit_code),
-    }
-}
-
-/// Whether an exit with this code is followed by a restart.
-pub fn restarts_after(pod: &Pod, container: &core::Container, exit_code: i32) -> bool {
-    let own = container.restart_policy.as_deref();
-    match own.and_then(RestartPolicy::from_name) {
-        Some(own) => matches_rule(container, exit_code) || own.restarts(exit_code),
-        None => pod.restart_policy().restarts(exit_code),
-    }
-}
-
-fn matches_rule(container: &core::Container, exit_code: i32) -> bool {
-    let rules = container
-        .restart_policy_rules
-        .as_deref()
-        .unwrap_or_default();
-    let matching = rules.iter().find(|rule| {
-        let Some(codes) = &rule.exit_codes else {
-            return false;
-        };
-        let listed = codes
-            .values
-            .as_ref()
-            .is_some_and(|v| v.contains(&exit_code));
-        match codes.operator.as_str() {
-            "In" => listed,
-            "NotIn" => !listed,
-            _ => false,
-        }
-    });
-    matching.is_some_and(|rule| rule.action == "Restart")
 }
 
 /// The restart count of the next instance of a container.

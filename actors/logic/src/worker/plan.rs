@@ -7,20 +7,29 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde::{Deserialize, Serialize};
 
-use crate::pod::PodView;
+use super::kill::Hooks;
+use crate::pod::{PodView, is_sidecar};
 use crate::types::{ContainerId, ContainerKind, Instance, RuntimePod, SandboxId, Waiting, Why};
 
 /// One step of a plan.
 ///
-/// Steps are carried out in order; neighbouring `KillContainer` steps may run side by side. The first
-/// step that fails ends the plan, except that one app container's failed start does not keep the next
-/// from starting.
+/// Steps are carried out in order; neighbours of the same sort run side by side, as [`Action::beside`]
+/// has it. A failed kill, stop, removal or creation of a sandbox ends the plan; a failed start or resize
+/// keeps nothing else from being done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
     KillContainer {
         id: ContainerId,
         name: String,
+        /// None for what the pod's definition does not know.
+        kind: Option<ContainerKind>,
+        /// From the beginning of this step; running hooks and waiting for its turn count.
         grace: Duration,
+        /// Nought for all but sidecars. Begins when every neighbour that it waits for
+        /// ([`Action::waits_for`]) has ended, or when its own grace has passed.
+        turn: u32,
+        /// The preStop hook is run at once, before the turn has come.
+        hooks: Hooks,
         message: String,
     },
     /// Stops the sandbox; what still runs in it dies at once.
@@ -28,9 +37,17 @@ pub enum Action {
         sandbox: SandboxId,
     },
     /// Removes a container that does not run.
-    RemoveContainer(Instance),
+    RemoveContainer {
+        instance: Instance,
+        log: Log,
+    },
     CreateSandbox {
         attempt: u32,
+    },
+    /// Has the runtime enforce the container's allocated CPU and memory without a restart.
+    ResizeContainer {
+        id: ContainerId,
+        name: String,
     },
     /// Starts a container in the sandbox just created, or else in [`PodPlan::sandbox`].
     StartContainer {
@@ -42,6 +59,14 @@ pub enum Action {
         /// Noted in the back-off table when the start is begun; none on a first start.
         backoff: Option<BackoffStep>,
     },
+}
+
+/// What becomes of the log of a removed container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Log {
+    Removed,
+    /// Until the pod is removed.
+    Kept,
 }
 
 /// The arguments of [`crate::backoff::Backoffs::next`] for one restart.
@@ -64,6 +89,20 @@ pub struct PodPlan {
     pub why: Vec<Why>,
 }
 
+impl Action {
+    /// Whether this step may be carried out beside the one before it: kills beside kills, starts beside
+    /// starts. App containers are not begun before the starts of sidecars have been tried.
+    pub fn beside(&self, before: &Action) -> bool {
+        match (before, self) {
+            (Self::KillContainer { .. }, Self::KillContainer { .. }) => true,
+            (Self::StartContainer { kind: before, .. }, Self::StartContainer { kind, .. }) => {
+                *kind != ContainerKind::App || *before != ContainerKind::Init
+            }
+            _ => false,
+        }
+    }
+}
+
 impl PodPlan {
     /// Names the first promise that the plan breaks; none is the only right answer.
     pub fn broken_promise(&self, pod: &Pod, runtime: &RuntimePod) -> Option<&'static str> {
@@ -73,25 +112,32 @@ impl PodPlan {
         let mut creates = 0;
         for action in &self.actions {
             match action {
-                Action::KillContainer { id, .. } | Action::RemoveContainer(Instance { id, .. }) => {
+                Action::KillContainer { id, .. }
+                | Action::RemoveContainer {
+                    instance: Instance { id, .. },
+                    ..
+                } => {
                     gone.insert(id);
                 }
-                Action::StopSandbox { .. } => {}
+                Action::StopSandbox { .. } | Action::ResizeContainer { .. } => {}
                 Action::CreateSandbox { .. } => creates += 1,
                 Action::StartContainer { name, kind, .. } => {
                     if !started.insert(name) {
                         return Some("a container is started once");
                     }
-                    if pod.container(name).is_none_or(|(k, _)| k != *kind) {
+                    let Some((_, spec)) = pod.container(name).filter(|(k, _)| k == kind) else {
                         return Some("only what the pod defines is started");
-                    }
+                    };
                     if runtime
                         .instances(name)
                         .any(|c| c.may_run() && !gone.contains(&c.id))
                     {
                         return Some("a container has one instance");
                     }
-                    kinds.insert(*kind);
+                    let sidecar = *kind == ContainerKind::Init && is_sidecar(&spec);
+                    if !sidecar && !kinds.insert(*kind) && *kind == ContainerKind::Init {
+                        return Some("init containers run one after the other");
+                    }
                 }
             }
         }
@@ -101,7 +147,7 @@ impl PodPlan {
         if !started.is_empty() && creates == 0 && self.sandbox.is_none() {
             return Some("a container starts in a sandbox");
         }
-        if kinds.len() > 1 {
+        if kinds.contains(&ContainerKind::Init) && kinds.contains(&ContainerKind::App) {
             return Some("app containers wait for init containers");
         }
         None

@@ -26,19 +26,19 @@ pub fn judge<'a>(pod: &Pod, runtime: &'a RuntimePod) -> Verdict<'a> {
         return Verdict::Replace(Change {
             attempt: 0,
             old: None,
-            reason: "the pod has no sandbox",
+            reason: "no pod sandbox exists",
         });
     };
     let ready = runtime.sandboxes.iter().filter(|s| s.is_ready()).count();
     let no_address = newest.ips.iter().all(String::is_empty);
     let reason = if ready > 1 {
-        "more than one sandbox is ready"
+        "multiple pod sandboxes are ready"
     } else if !newest.is_ready() {
-        "the sandbox is not ready"
+        "pod sandbox is not ready"
     } else if newest.host_network != pod.host_network() {
-        "the sandbox is in another network namespace"
+        "pod sandbox has a different network namespace mode"
     } else if !pod.host_network() && no_address {
-        "the sandbox has no address"
+        "pod sandbox has no IP address"
     } else {
         return Verdict::Keep(newest);
     };

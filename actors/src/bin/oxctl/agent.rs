@@ -25,8 +25,8 @@ pub(crate) enum Trouble {
     NoAccess { socket: PathBuf, why: io::Error },
     #[error("the agent at {} broke off: {why}", socket.display())]
     BrokeOff { socket: PathBuf, why: hyper::Error },
-    #[error("the agent at {} did not answer within {} s", socket.display(), WITHIN.as_secs())]
-    Deadline { socket: PathBuf },
+    #[error("the agent at {} did not answer within {} s", socket.display(), within.as_secs())]
+    Deadline { socket: PathBuf, within: Duration },
     #[error("{sentence}")]
     Refused { sentence: String },
     #[error("the agent's answer is not understood, are oxctl and oxlet of one version? {0}")]
@@ -49,16 +49,27 @@ impl Agent {
 
     /// Asks, and takes the whole answer.
     pub(crate) async fn ask(&self, method: Method, path: &str) -> Result<Bytes, Trouble> {
+        self.ask_within(WITHIN, method, path).await
+    }
+
+    /// As [`ask`](Self::ask), for what takes its time.
+    pub(crate) async fn ask_within(
+        &self,
+        within: Duration,
+        method: Method,
+        path: &str,
+    ) -> Result<Bytes, Trouble> {
         let asked = async {
             let answer = self.open(method, path).await?;
             let body = answer.into_body().collect().await;
             body.map(http_body_util::Collected::to_bytes)
                 .map_err(|why| self.broke_off(why))
         };
-        let within = tokio::time::timeout(WITHIN, asked).await;
-        within.unwrap_or_else(|_| {
+        let answer = tokio::time::timeout(within, asked).await;
+        answer.unwrap_or_else(|_| {
             Err(Trouble::Deadline {
                 socket: self.socket.clone(),
+                within,
             })
         })
     }

@@ -7,6 +7,7 @@ mod table;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -48,6 +49,8 @@ enum Command {
     Plugin(PluginCommand),
     /// Shows the pods of this node
     Pods,
+    /// Shows the images that are pulled, wait, or back off
+    Images,
     /// Shows what happened
     Events {
         /// And what happens from now on
@@ -58,6 +61,15 @@ enum Command {
     Why {
         /// Its UID, name or namespace/name
         pod: String,
+    },
+    /// Writes a running container's state into an archive on the node, and prints its path
+    Checkpoint {
+        /// Its pod's UID, name or namespace/name
+        pod: String,
+        container: String,
+        /// Seconds that it may take, where the runtime's usual time is too short
+        #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+        timeout: u32,
     },
     /// Breaks an actor on purpose
     #[command(hide = true)]
@@ -83,6 +95,9 @@ enum Fault {
     Panic,
     Hang,
 }
+
+/// The runtime's usual time is the agent's to know; this is surely longer.
+const CHECKPOINT_WITHIN: Duration = Duration::from_secs(3600);
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -115,6 +130,7 @@ async fn run(arguments: &Arguments) -> Result<(), Trouble> {
         Command::Tree => (Method::GET, "/tree".to_owned()),
         Command::Plugins => (Method::GET, "/plugins".to_owned()),
         Command::Pods => (Method::GET, "/pods".to_owned()),
+        Command::Images => (Method::GET, "/images".to_owned()),
         Command::Version => (Method::GET, "/version".to_owned()),
         Command::Why { pod } => (Method::GET, format!("/why/{}", agent::encoded(pod))),
         Command::Plugin(PluginCommand::Restart { name }) => (
@@ -124,6 +140,15 @@ async fn run(arguments: &Arguments) -> Result<(), Trouble> {
         Command::Plugin(PluginCommand::Swap { kind, name }) => {
             let (kind, name) = (agent::encoded(kind), agent::encoded(name));
             (Method::POST, format!("/plugins/{kind}/swap?to={name}"))
+        }
+        Command::Checkpoint {
+            pod,
+            container,
+            timeout,
+        } => {
+            let (pod, container) = (agent::encoded(pod), agent::encoded(container));
+            let path = format!("/checkpoint/{pod}/{container}?timeout={timeout}");
+            (Method::POST, path)
         }
         Command::Fault { fault, path } => {
             let fault = match fault {
@@ -136,7 +161,12 @@ async fn run(arguments: &Arguments) -> Result<(), Trouble> {
             )
         }
     };
-    let answer = agent.ask(method, &path).await?;
+    let answer = if let Command::Checkpoint { timeout, .. } = arguments.command {
+        let within = CHECKPOINT_WITHIN + Duration::from_secs(timeout.into());
+        agent.ask_within(within, method, &path).await?
+    } else {
+        agent.ask(method, &path).await?
+    };
     let text = match output {
         Output::Json => show::json(&answer)?,
         Output::Table => shown(&arguments.command, &answer)?,
@@ -152,7 +182,9 @@ fn shown(command: &Command, answer: &[u8]) -> Result<String, Trouble> {
         Command::Tree => show::tree(answer),
         Command::Plugins => show::plugins(answer, now),
         Command::Plugin(_) => show::generation(answer),
+        Command::Checkpoint { .. } => show::archives(answer),
         Command::Pods => show::pods(answer, now),
+        Command::Images => show::images::table(answer, now),
         Command::Events { .. } => show::events(answer, now),
         Command::Why { .. } => show::why(answer, now),
         Command::Fault { .. } => Ok("done\n".to_owned()),

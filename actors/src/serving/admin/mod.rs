@@ -7,6 +7,8 @@
 //!
 //! The paths stand in `route.rs`. Whatever is refused is answered with `{"error": SENTENCE}`.
 
+mod checkpoint;
+mod images;
 mod orders;
 mod route;
 #[cfg(test)]
@@ -24,12 +26,13 @@ use hyper::{Request, StatusCode};
 use kernel::plugin::{self, Declaration};
 use kernel::{Actor, Addr, Context, Exit, Supervisor};
 
+pub use self::checkpoint::{Archives, CheckpointError, Checkpoints};
 use self::route::{Refusal, Route};
 pub use self::views::{PodRow, Version};
 use super::http::{Answer, Answers, Limits, Traffic, json, refusal, serve};
 use super::{Deaf, Msg, Snapshot, listen};
 use crate::sources::sentence;
-use crate::{directory, events, status};
+use crate::{directory, events, images as keeper, status};
 
 /// Who follows events holds a connection for hours.
 const LIMITS: Limits = Limits {
@@ -74,8 +77,10 @@ pub struct AdminPeers {
     pub root: Supervisor,
     pub plugins: Plugins,
     pub directory: Addr<directory::Msg>,
+    pub images: Addr<keeper::Msg>,
     pub statuses: Addr<status::Msg>,
     pub events: Addr<events::Msg>,
+    pub checkpoints: Checkpoints,
     pub faults: FaultInjection,
 }
 
@@ -160,6 +165,7 @@ impl Server {
             Route::Tree => Ok(json(StatusCode::OK, &peers.root.tree().await)),
             Route::Plugins => Ok(json(StatusCode::OK, &views::plugins(&peers.plugins).await)),
             Route::Pods => Ok(json(StatusCode::OK, &views::pods(peers).await?)),
+            Route::Images => Ok(json(StatusCode::OK, &images::list(&peers.images).await?)),
             Route::Events => Ok(json(StatusCode::OK, &views::events(&peers.events).await?)),
             Route::EventsToCome => views::events_to_come(&peers.events).await,
             Route::Why { pod } => Ok(json(
@@ -168,6 +174,7 @@ impl Server {
             )),
             Route::Restart { plugin } => orders::restart(&peers.plugins, &plugin).await,
             Route::Swap { plugin, to } => orders::swap(&peers.plugins, &plugin, &to).await,
+            Route::Checkpoint(wanted) => orders::checkpoint(peers, wanted).await,
             Route::Fault { path, fault } => orders::fault(peers, &path, fault),
         }
     }

@@ -3,14 +3,19 @@
 use std::time::Duration;
 
 use hyper::StatusCode;
+use k8s_openapi::api::core::v1::Pod;
 use kernel::plugin::{Declaration, HostError, Msg};
 use kernel::{Addr, AskError, Fault};
+use logic::pod::PodView;
 use serde_json::json;
 
-use super::route::Refusal;
+use super::route::{Refusal, ToCheckpoint};
 use super::{AdminPeers, FaultInjection, Plugins};
+use crate::directory;
 use crate::serving::http::{Answer, json};
 
+/// The directory answers within microseconds; after this it is stuck.
+const DIRECTORY_WITHIN: Duration = Duration::from_secs(5);
 /// A new generation may start, and an old one drain and be killed: each has its own deadline at the host.
 const PLUGIN_WITHIN: Duration = Duration::from_secs(60);
 
@@ -49,6 +54,39 @@ fn done(name: &str, answer: Result<Result<u64, HostError>, AskError>) -> Result<
         StatusCode::OK,
         &json!({ "plugin": name, "generation": generation }),
     ))
+}
+
+/// Answers as upstream's API does: with the archive's path.
+pub(super) async fn checkpoint(
+    peers: &AdminPeers,
+    wanted: ToCheckpoint,
+) -> Result<Answer, Refusal> {
+    let ToCheckpoint {
+        pod,
+        container,
+        within,
+    } = wanted;
+    let pods = peers
+        .directory
+        .ask(DIRECTORY_WITHIN, |reply| directory::Msg::Pods { reply });
+    let pods = pods.await.map_err(|source| Refusal::Silent {
+        who: "the pod directory",
+        source,
+    })?;
+    let found = pods.iter().find(|one| is_called(one, &pod));
+    let found = found.ok_or(Refusal::NoSuchPod { pod })?;
+    let archives = peers.checkpoints.take(found, &container, within).await?;
+    Ok(json(StatusCode::OK, &archives))
+}
+
+/// By UID, namespace/name or name; a static pod also by the name that its manifest gives it.
+fn is_called(pod: &Pod, wanted: &str) -> bool {
+    let node = pod.spec().and_then(|spec| spec.node_name.as_deref());
+    let suffix = format!("-{}", node.unwrap_or_default());
+    let names = [Some(pod.name()), pod.name().strip_suffix(&suffix)];
+    let mut names = names.into_iter().flatten();
+    pod.uid().as_str() == wanted
+        || names.any(|name| name == wanted || format!("{}/{name}", pod.namespace()) == wanted)
 }
 
 pub(super) fn fault(peers: &AdminPeers, path: &str, fault: Fault) -> Result<Answer, Refusal> {

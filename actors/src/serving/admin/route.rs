@@ -1,10 +1,13 @@
 //! What can be asked of the admin socket, and how a question is refused.
 
+use std::time::Duration;
+
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
 use kernel::plugin::HostError;
 use kernel::{AskError, Fault, NoSuchChild};
 
+use super::checkpoint::CheckpointError;
 use crate::serving::http::{decoded, query};
 
 /// One question or order.
@@ -18,6 +21,8 @@ pub(super) enum Route {
     Plugins,
     /// `GET /pods`
     Pods,
+    /// `GET /images`
+    Images,
     /// `GET /events`
     Events,
     /// `GET /events?follow=true`: a JSON line each, until the asker leaves
@@ -28,15 +33,25 @@ pub(super) enum Route {
     Restart { plugin: String },
     /// `POST /plugins/KIND-or-NAME/swap?to=NAME`
     Swap { plugin: String, to: String },
+    /// `POST /checkpoint/POD/CONTAINER?timeout=SECONDS`, with the pod as above
+    Checkpoint(ToCheckpoint),
     /// `POST /faults?path=PATH&fault=panic|hang`
     Fault { path: String, fault: Fault },
+}
+
+/// A container, and how long its checkpoint may take at least.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ToCheckpoint {
+    pub(super) pod: String,
+    pub(super) container: String,
+    pub(super) within: Duration,
 }
 
 /// Why a question or order has no answer but a sentence.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
     #[error(
-        "there is nothing at {path}, expected one of /tree, /plugins, /pods, /events, /why/POD, /faults, /version"
+        "there is nothing at {path}, expected one of /tree, /plugins, /pods, /images, /events, /why/POD, /checkpoint/POD/CONTAINER, /faults, /version"
     )]
     Path { path: String },
     #[error("expected {expected} for this path")]
@@ -57,6 +72,8 @@ pub(super) enum Refusal {
     NoFaults { variable: &'static str },
     #[error(transparent)]
     Plugin(#[from] HostError),
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
     #[error("{who} does not answer now")]
     Silent { who: &'static str, source: AskError },
 }
@@ -71,6 +88,7 @@ impl Refusal {
             Refusal::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::Parameter { .. } => StatusCode::BAD_REQUEST,
             Refusal::NoFaults { .. } => StatusCode::FORBIDDEN,
+            Refusal::Checkpoint(error) => error.status(),
             Refusal::Plugin(HostError::Busy { .. }) => StatusCode::CONFLICT,
             Refusal::Plugin(HostError::Other { .. } | HostError::Declaration(_)) => {
                 StatusCode::BAD_REQUEST
@@ -91,6 +109,7 @@ impl Route {
             ["tree"] => Route::Tree,
             ["plugins"] => Route::Plugins,
             ["pods"] => Route::Pods,
+            ["images"] => Route::Images,
             ["events"] => match follows(request)? {
                 true => Route::EventsToCome,
                 false => Route::Events,
@@ -114,6 +133,13 @@ impl Route {
                     plugin: (*plugin).to_owned(),
                     to,
                 }
+            }
+            ["checkpoint", pod, container] => {
+                Route::Checkpoint(to_checkpoint(request, (*pod).to_owned(), container)?)
+            }
+            ["checkpoint", namespace, name, container] => {
+                let pod = format!("{namespace}/{name}");
+                Route::Checkpoint(to_checkpoint(request, pod, container)?)
             }
             ["faults"] => {
                 expect(request, &Method::POST)?;
@@ -139,10 +165,14 @@ impl Route {
             | Route::Tree
             | Route::Plugins
             | Route::Pods
+            | Route::Images
             | Route::Events
             | Route::EventsToCome
             | Route::Why { .. } => &Method::GET,
-            Route::Restart { .. } | Route::Swap { .. } | Route::Fault { .. } => &Method::POST,
+            Route::Restart { .. }
+            | Route::Swap { .. }
+            | Route::Checkpoint(_)
+            | Route::Fault { .. } => &Method::POST,
         }
     }
 }
@@ -181,6 +211,28 @@ fn follows(request: &Request<Incoming>) -> Result<bool, Refusal> {
             expected: "true or false",
         }),
     }
+}
+
+/// As upstream reads it: the last of several timeouts counts.
+fn to_checkpoint(
+    request: &Request<Incoming>,
+    pod: String,
+    container: &str,
+) -> Result<ToCheckpoint, Refusal> {
+    expect(request, &Method::POST)?;
+    let seconds: u32 = match query(request, "timeout").last() {
+        None => 0,
+        Some(found) => found.parse().map_err(|_| Refusal::Parameter {
+            name: "timeout",
+            found,
+            expected: "a number of seconds",
+        })?,
+    };
+    Ok(ToCheckpoint {
+        pod,
+        container: container.to_owned(),
+        within: Duration::from_secs(seconds.into()),
+    })
 }
 
 fn fault(request: &Request<Incoming>) -> Result<Fault, Refusal> {

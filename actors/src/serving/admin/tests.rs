@@ -53,12 +53,17 @@ impl Rig {
         };
         let statuses = statuses_of(&root, "a", &directory).await;
         let recorder = Recorder::new(events.clone());
+        let line = kernel::plugin::Line::new("runtime");
+        let runtime = crate::runtime::Runtime::new(line, Duration::from_millis(50));
+        let checkpoints = Checkpoints::new(runtime, folder.path());
         let peers = AdminPeers {
             root: root.clone(),
             plugins,
             directory,
+            images: inbox(4).0,
             statuses,
             events,
+            checkpoints,
             faults,
         };
         let rig = Rig {
@@ -197,6 +202,27 @@ fn refusals_are_sentences_with_the_right_code() {
                 "POST /plugins/runtime/swap?to=nope",
                 404,
                 "there is no plugin nope, expected one of containerd, fake",
+            ),
+            ("GET /checkpoint/a/c", 405, "expected POST for this path"),
+            (
+                "POST /checkpoint/a/c?timeout=1&timeout=soon",
+                400,
+                "query parameter timeout: found \"soon\", expected a number of seconds",
+            ),
+            (
+                "POST /checkpoint/nobody/c",
+                404,
+                "there is no pod nobody on this node",
+            ),
+            (
+                "POST /checkpoint/default/a/nobody",
+                404,
+                "container nobody does not exist",
+            ),
+            (
+                "POST /checkpoint/uid-a/c?timeout=1",
+                500,
+                "the runtime made no checkpoint of container c: ListPodSandbox: no answer from the runtime",
             ),
             (
                 "POST /faults?path=test/events&fault=panic",

@@ -151,8 +151,10 @@ async fn explanation(
     let worker = directory
         .ask(within, |reply| directory::Msg::Worker { pod, reply })
         .await?;
-    let Some(worker) = worker else {
-        return Ok(None);
+    let worker = match worker {
+        directory::Found::Worker(worker) => worker,
+        directory::Found::Deferred(pod, why) => return Ok(Some(Explanation::deferred(pod, why))),
+        directory::Found::Nobody => return Ok(None),
     };
     match worker.ask(within, |reply| worker::Msg::Why { reply }).await {
         Ok(why) => Ok(Some(why)),

@@ -42,7 +42,7 @@ const fn answer(name: &'static str, kind: Kind, help: &'static str) -> Flag {
 }
 
 #[rustfmt::skip]
-pub(super) const OWN: [Flag; 47] = [
+pub(super) const OWN: [Flag; 48] = [
     answer("help", Kind::Bool, "print this text").short('h'),
     answer("version", Kind::Version, "print the version; raw prints it in full; vX.Y.Z changes what is reported"),
 
@@ -72,6 +72,7 @@ pub(super) const OWN: [Flag; 47] = [
 
     ours("plugins", Kind::Text, "file that declares plugins; without it the runtime endpoint decides"),
     ours("admin-socket", Kind::Text, "socket that oxctl speaks to"),
+    ours("object-manifests", Kind::Text, "folder of ConfigMaps, Secrets, Services and RuntimeClasses that pods may refer to"),
 
     removed("cloud-config", Kind::Text, "1.32"),
     removed("pod-infra-container-image", Kind::Text, "1.34"),

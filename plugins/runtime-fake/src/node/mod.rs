@@ -5,6 +5,7 @@
 //! call is answered. Steps of a program are the exception: they happen, then they are recorded, so
 //! a crash in between may write a log line twice.
 
+mod checkpoint;
 mod containers;
 mod exec;
 mod images;

@@ -37,6 +37,8 @@ pub(crate) enum Refusal {
     Scripted(String),
     #[error("command did not end within {0} s")]
     TooSlow(i64),
+    #[error("cannot write checkpoint {}", path.display())]
+    Checkpoint { path: PathBuf, source: io::Error },
     #[error("cannot open log {}", path.display())]
     Log { path: PathBuf, source: io::Error },
     #[error(transparent)]
@@ -59,7 +61,9 @@ impl Refusal {
             Refusal::NoAddress => Code::ResourceExhausted,
             Refusal::Scripted(_) => Code::Unknown,
             Refusal::TooSlow(_) => Code::DeadlineExceeded,
-            Refusal::Log { .. } | Refusal::Journal(_) => Code::Internal,
+            Refusal::Checkpoint { .. } | Refusal::Log { .. } | Refusal::Journal(_) => {
+                Code::Internal
+            }
         }
     }
 }

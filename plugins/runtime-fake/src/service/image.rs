@@ -94,18 +94,28 @@ impl ImageService for ImageCalls {
         &self,
         request: Request<PullImageRequest>,
     ) -> Result<Response<PullImageResponse>, Status> {
-        let name = name(request.into_inner().image);
+        let request = request.into_inner();
+        let (name, auth) = (name(request.image), request.auth.unwrap_or_default());
         let subject = Subject::Named(name.clone());
         let work = async {
-            let (time, unpullable) = {
+            let (time, unpullable, open) = {
                 let faults = self.shared.faults();
-                (faults.pull_time(), faults.unpullable(&name))
+                let shown = format!("{}:{}", auth.username, auth.password);
+                let open = faults.opens(&name, &shown);
+                (faults.pull_time(), faults.unpullable(&name), open)
             };
             if !time.is_zero() {
                 tokio::time::sleep(time).await;
             }
             if unpullable {
                 return Err(Refusal::Unpullable(name).into());
+            }
+            if !open {
+                // As containerd words it, and with its code.
+                return Err(Status::unknown(format!(
+                    "pull access denied for {name} to {:?}",
+                    auth.username
+                )));
             }
             Ok(PullImageResponse {
                 image_ref: self.shared.node().pulled(&name)?,

@@ -465,9 +465,18 @@ impl RuntimeService for RuntimeCalls {
 
     async fn checkpoint_container(
         &self,
-        _: Request<CheckpointContainerRequest>,
+        request: Request<CheckpointContainerRequest>,
     ) -> Answer<CheckpointContainerResponse> {
-        self.refuse(Rpc::CheckpointContainer, NO_PROCESS).await
+        let request = request.into_inner();
+        let id = request.container_id;
+        let work = async {
+            self.shared.node().checkpoint(&id, &request.location)?;
+            Ok(CheckpointContainerResponse {})
+        };
+        let subject = Subject::Container(id.clone());
+        self.shared
+            .call(Rpc::CheckpointContainer, subject, work)
+            .await
     }
 
     async fn checkpoint_pod(

@@ -437,6 +437,32 @@ async fn a_list_of_containers_holds_what_its_filter_names() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_running_containers_checkpoint_is_a_new_file() {
+    let mut rig = rig().await;
+    let sandbox = rig.sandbox("a").await;
+    let id = rig.running(&sandbox, "c", "sleep 1000").await;
+    let location = rig.folder.join("checkpoint.tar");
+    let request = CheckpointContainerRequest {
+        container_id: id.clone(),
+        location: location.display().to_string(),
+        timeout: 0,
+    };
+    let calls = [
+        (request.clone(), None),
+        (request.clone(), Some(Code::Internal)),
+        (CheckpointContainerRequest::default(), Some(Code::NotFound)),
+    ];
+    for (request, expected) in calls {
+        let answer = rig.runtime.checkpoint_container(request).await;
+        assert_eq!(answer.err().map(|refused| refused.code()), expected);
+    }
+    assert!(std::fs::read_to_string(&location).unwrap().contains(&id));
+    rig.stop(&id, 1).await;
+    let refused = rig.runtime.checkpoint_container(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_not_simulated_says_so() {
     let mut rig = rig().await;
     let refused = rig.runtime.exec(ExecRequest::default()).await.unwrap_err();

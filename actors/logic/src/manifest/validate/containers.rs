@@ -2,66 +2,166 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, EnvVar, EnvVarSource, PodSpec, SecurityContext, Volume, VolumeMount,
-};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec, Volume};
 
-use super::handlers::{self, Threshold};
-use super::{ProblemKind, Report, names, resources, spec, text};
+use super::handlers::{self, Hooks, Threshold};
+use super::security::Users;
+use super::{Report, environment, mounts, names, resources, security, text};
 
 pub(super) const PULL_POLICIES: &[&str] = &["Always", "IfNotPresent", "Never"];
 const RESTART_POLICIES: &[&str] = &["Always", "Never", "OnFailure"];
 const MAX_RESTART_RULES: usize = 20;
+const MAX_EXIT_CODES: usize = 255;
 const ONLY_SIDECARS: &str = "may not be set for init containers without restartPolicy=Always";
 
 type Volumes<'a> = BTreeMap<&'a str, &'a Volume>;
 
+/// What the pod says that its containers' rules depend on.
+struct Frame<'a> {
+    hooks: Hooks<'a>,
+    restart_policy: &'a str,
+    users: Users,
+    volumes: &'a Volumes<'a>,
+    claims: BTreeSet<&'a str>,
+}
+
 pub(super) fn check(spec: &PodSpec, volumes: &Volumes<'_>, report: &mut Report) {
-    let grace = spec.termination_grace_period_seconds;
-    if spec.containers.is_empty() {
-        report.required("spec.containers");
-    }
+    let claims = spec.resource_claims.iter().flatten();
+    let frame = Frame {
+        hooks: Hooks {
+            grace: spec.termination_grace_period_seconds,
+            os: spec.os.as_ref().map(|os| os.name.as_str()),
+        },
+        restart_policy: text(spec.restart_policy.as_ref()),
+        users: match spec.host_users {
+            Some(false) => Users::OfPod,
+            Some(true) | None => Users::OfNode,
+        },
+        volumes,
+        claims: claims
+            .map(|claim| claim.name.as_str())
+            .filter(|name| !name.is_empty())
+            .collect(),
+    };
     let mut known = BTreeSet::new();
-    let mut host_ports = BTreeSet::new();
-    for (index, container) in spec.containers.iter().enumerate() {
-        let field = format!("spec.containers[{index}]");
-        common(&field, container, volumes, report);
-        if !known.insert(container.name.as_str()) {
-            report.duplicate(format!("{field}.name"), &container.name);
+    frame.apps(spec, &mut known, report);
+    frame.init(spec, &mut known, report);
+}
+
+impl Frame<'_> {
+    fn apps<'a>(&self, spec: &'a PodSpec, known: &mut BTreeSet<&'a str>, report: &mut Report) {
+        if spec.containers.is_empty() {
+            report.required("spec.containers");
         }
-        running(&field, container, grace, report);
-        host_port_conflicts(&field, container, &mut host_ports, report);
+        let mut host_ports = BTreeSet::new();
+        for (index, container) in spec.containers.iter().enumerate() {
+            let field = format!("spec.containers[{index}]");
+            self.common(&field, container, report);
+            if !known.insert(container.name.as_str()) {
+                report.duplicate(format!("{field}.name"), &container.name);
+            }
+            self.running(&field, container, report);
+            restart_rules(&field, container, report);
+            host_port_conflicts(&field, container, &mut host_ports, report);
+        }
     }
-    for (index, container) in spec.init_containers.iter().flatten().enumerate() {
-        let field = format!("spec.initContainers[{index}]");
-        common(&field, container, volumes, report);
-        if !container.name.is_empty() && !known.insert(container.name.as_str()) {
-            report.duplicate(format!("{field}.name"), &container.name);
+
+    fn init<'a>(&self, spec: &'a PodSpec, known: &mut BTreeSet<&'a str>, report: &mut Report) {
+        for (index, container) in spec.init_containers.iter().flatten().enumerate() {
+            let field = format!("spec.initContainers[{index}]");
+            self.common(&field, container, report);
+            restart_rules(&field, container, report);
+            if !container.name.is_empty() && !known.insert(container.name.as_str()) {
+                report.duplicate(format!("{field}.name"), &container.name);
+            }
+            // Init containers run one by one, so each has the host's ports for itself. Upstream looks at each as if it
+            // were the first.
+            let first = "spec.initContainers[0]";
+            host_port_conflicts(first, container, &mut BTreeSet::new(), report);
+            if container.restart_policy.as_deref() == Some("Always") {
+                self.running(&field, container, report);
+            } else {
+                not_running(&field, container, report);
+            }
         }
-        // Init containers run one by one, so each has the host's ports for itself.
-        host_port_conflicts(&field, container, &mut BTreeSet::new(), report);
-        if container.restart_policy.as_deref() == Some("Always") {
-            running(&field, container, grace, report);
+    }
+
+    fn common(&self, field: &str, container: &Container, report: &mut Report) {
+        if container.name.is_empty() {
+            report.required(format!("{field}.name"));
         } else {
-            not_running(&field, container, report);
+            report.name(format!("{field}.name"), &container.name, names::label);
+        }
+        image(field, text(container.image.as_ref()), report);
+        let policy = container.termination_message_policy.as_deref();
+        report.one_of(
+            format!("{field}.terminationMessagePolicy"),
+            policy,
+            &["File", "FallbackToLogsOnError"],
+        );
+        ports(
+            field,
+            container.ports.as_deref().unwrap_or_default(),
+            report,
+        );
+        environment::check(field, container, report);
+        mounts::check(field, container, self.volumes, report);
+        report.one_of(
+            format!("{field}.imagePullPolicy"),
+            container.image_pull_policy.as_deref(),
+            PULL_POLICIES,
+        );
+        if let Some(resources) = &container.resources {
+            let field = format!("{field}.resources");
+            resources::of_container(&field, resources, &self.claims, report);
+        }
+        self.resize_policy(&format!("{field}.resizePolicy"), container, report);
+        if let Some(security) = &container.security_context {
+            let field = format!("{field}.securityContext");
+            security::of_container(&field, security, self.users, report);
+        }
+    }
+
+    /// What only a container that stays may have.
+    fn running(&self, field: &str, container: &Container, report: &mut Report) {
+        if let Some(lifecycle) = &container.lifecycle {
+            let field = format!("{field}.lifecycle");
+            handlers::lifecycle(&field, lifecycle, self.hooks, report);
+        }
+        let rows = [
+            ("livenessProbe", &container.liveness_probe, Threshold::One),
+            ("readinessProbe", &container.readiness_probe, Threshold::Any),
+            ("startupProbe", &container.startup_probe, Threshold::One),
+        ];
+        for (name, probe, threshold) in rows {
+            if let Some(probe) = probe {
+                handlers::probe(&format!("{field}.{name}"), probe, threshold, report);
+            }
+        }
+    }
+
+    fn resize_policy(&self, field: &str, container: &Container, report: &mut Report) {
+        let mut known = BTreeSet::new();
+        for (index, policy) in container.resize_policy.iter().flatten().enumerate() {
+            let (resource, restart) = (&policy.resource_name, &policy.restart_policy);
+            if !known.insert(resource) {
+                report.duplicate(format!("{field}[{index}]"), resource);
+            }
+            report.one_of(field, Some(resource), &["cpu", "memory"]);
+            report.one_of(field, Some(restart), &["NotRequired", "RestartContainer"]);
+            if self.restart_policy == "Never" && restart != "NotRequired" {
+                let detail = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";
+                report.invalid(field, restart, detail);
+            }
         }
     }
 }
 
-/// What only a container that stays may have.
-fn running(field: &str, container: &Container, grace: Option<i64>, report: &mut Report) {
-    if let Some(lifecycle) = &container.lifecycle {
-        handlers::lifecycle(&format!("{field}.lifecycle"), lifecycle, grace, report);
-    }
-    let rows = [
-        ("livenessProbe", &container.liveness_probe, Threshold::One),
-        ("readinessProbe", &container.readiness_probe, Threshold::Any),
-        ("startupProbe", &container.startup_probe, Threshold::One),
-    ];
-    for (name, probe, threshold) in rows {
-        if let Some(probe) = probe {
-            handlers::probe(&format!("{field}.{name}"), probe, threshold, report);
-        }
+fn image(field: &str, image: &str, report: &mut Report) {
+    report.some(format!("{field}.image"), image);
+    if image.trim() != image {
+        let detail = "must not have leading or trailing whitespace";
+        report.invalid(format!("{field}.image"), image, detail);
     }
 }
 
@@ -75,50 +175,13 @@ fn not_running(field: &str, container: &Container, report: &mut Report) {
     for (name, _) in rows.into_iter().filter(|(_, used)| *used) {
         report.forbidden(format!("{field}.{name}"), ONLY_SIDECARS);
     }
-}
-
-fn common(field: &str, container: &Container, volumes: &Volumes<'_>, report: &mut Report) {
-    if container.name.is_empty() {
-        report.required(format!("{field}.name"));
-    } else {
-        report.name(format!("{field}.name"), &container.name, names::label);
-    }
-    if text(container.image.as_ref()).is_empty() {
-        report.required(format!("{field}.image"));
-    }
-    let policy = container.termination_message_policy.as_deref();
-    report.one_of(
-        format!("{field}.terminationMessagePolicy"),
-        policy,
-        &["File", "FallbackToLogsOnError"],
-    );
-    ports(
-        field,
-        container.ports.as_deref().unwrap_or_default(),
-        report,
-    );
-    for (index, variable) in container.env.iter().flatten().enumerate() {
-        environment(&format!("{field}.env[{index}]"), variable, report);
-    }
-    for (index, source) in container.env_from.iter().flatten().enumerate() {
-        if source.config_map_ref.is_none() && source.secret_ref.is_none() {
-            let detail = "must specify one of: `configMapRef` or `secretRef`";
-            report.invalid(format!("{field}.envFrom[{index}]"), "", detail);
+    for (index, policy) in container.resize_policy.iter().flatten().enumerate() {
+        if policy.restart_policy == "RestartContainer" {
+            let field = format!("{field}.resizePolicy[{index}].restartPolicy");
+            let detail = "must not be set to 'RestartContainer' for non-sidecar initContainers";
+            report.invalid(field, &policy.restart_policy, detail);
         }
     }
-    mounts(field, container, volumes, report);
-    report.one_of(
-        format!("{field}.imagePullPolicy"),
-        container.image_pull_policy.as_deref(),
-        PULL_POLICIES,
-    );
-    if let Some(resources) = &container.resources {
-        resources::of_container(&format!("{field}.resources"), resources, report);
-    }
-    if let Some(security) = &container.security_context {
-        security_context(&format!("{field}.securityContext"), security, report);
-    }
-    restart_rules(field, container, report);
 }
 
 fn ports(field: &str, ports: &[ContainerPort], report: &mut Report) {
@@ -176,271 +239,33 @@ fn host_port_conflicts(
     }
 }
 
-fn environment(field: &str, variable: &EnvVar, report: &mut Report) {
-    if variable.name.is_empty() {
-        report.required(format!("{field}.name"));
-    } else {
-        report.name(format!("{field}.name"), &variable.name, names::variable);
-    }
-    if let Some(source) = &variable.value_from {
-        value_from(
-            &format!("{field}.valueFrom"),
-            source,
-            text(variable.value.as_ref()),
-            report,
-        );
-    }
-}
-
-fn value_from(field: &str, source: &EnvVarSource, value: &str, report: &mut Report) {
-    if let Some(reference) = &source.field_ref {
-        handlers::field_reference(
-            &format!("{field}.fieldRef"),
-            reference,
-            handlers::ENVIRONMENT_FIELDS,
-            report,
-        );
-    }
-    if let Some(reference) = &source.resource_field_ref {
-        resource_reference(
-            &format!("{field}.resourceFieldRef"),
-            &reference.resource,
-            report,
-        );
-    }
-    let sources = [
-        source.field_ref.is_some(),
-        source.resource_field_ref.is_some(),
-        source.config_map_key_ref.is_some(),
-        source.secret_key_ref.is_some(),
-        source.file_key_ref.is_some(),
-    ];
-    match sources.into_iter().filter(|used| *used).count() {
-        0 => {
-            let detail = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`";
-            report.invalid(field, "", detail);
-        }
-        _ if !value.is_empty() => {
-            report.invalid(field, "", "may not be specified when `value` is not empty")
-        }
-        1 => {}
-        _ => report.invalid(
-            field,
-            "",
-            "may not have more than one field specified at a time",
-        ),
-    }
-}
-
-fn resource_reference(field: &str, resource: &str, report: &mut Report) {
-    const SUPPORTED: &[&str] = &[
-        "limits.cpu",
-        "limits.ephemeral-storage",
-        "limits.memory",
-        "requests.cpu",
-        "requests.ephemeral-storage",
-        "requests.memory",
-    ];
-    let is_huge_pages =
-        resource.starts_with("limits.hugepages-") || resource.starts_with("requests.hugepages-");
-    if !is_huge_pages {
-        report.one_of(format!("{field}.resource"), Some(resource), SUPPORTED);
-    }
-}
-
-fn mounts(field: &str, container: &Container, volumes: &Volumes<'_>, report: &mut Report) {
-    let privileged = container
-        .security_context
-        .as_ref()
-        .and_then(|security| security.privileged)
-        == Some(true);
-    let devices = container.volume_devices.as_deref().unwrap_or_default();
-    let mut paths = BTreeSet::new();
-    for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
-        let field = format!("{field}.volumeMounts[{index}]");
-        if mount.name.is_empty() {
-            report.required(format!("{field}.name"));
-        }
-        match volumes.get(mount.name.as_str()) {
-            None => report.not_found(format!("{field}.name"), &mount.name),
-            Some(volume) => of_image(&field, mount, volume, report),
-        }
-        if mount.mount_path.is_empty() {
-            report.required(format!("{field}.mountPath"));
-        }
-        if !paths.insert(mount.mount_path.as_str()) {
-            report.invalid(
-                format!("{field}.mountPath"),
-                &mount.mount_path,
-                "must be unique",
-            );
-        }
-        if devices.iter().any(|device| device.name == mount.name) {
-            report.invalid(
-                format!("{field}.name"),
-                &mount.name,
-                "must not already exist in volumeDevices",
-            );
-        }
-        mount_options(&field, mount, privileged, report);
-    }
-    for (index, device) in devices.iter().enumerate() {
-        let field = format!("{field}.volumeDevices[{index}].name");
-        if !volumes.contains_key(device.name.as_str()) {
-            report.not_found(field, &device.name);
-        } else {
-            let detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
-            report.invalid(field, &device.name, detail);
-        }
-    }
-}
-
-fn of_image(field: &str, mount: &VolumeMount, volume: &Volume, report: &mut Report) {
-    let expression = text(mount.sub_path_expr.as_ref());
-    if volume.image.is_some() && !expression.is_empty() {
-        report.invalid(
-            format!("{field}.subPathExpr"),
-            expression,
-            "not allowed in image volume sources",
-        );
-    }
-}
-
-fn mount_options(field: &str, mount: &VolumeMount, privileged: bool, report: &mut Report) {
-    let (sub_path, expression) = (
-        text(mount.sub_path.as_ref()),
-        text(mount.sub_path_expr.as_ref()),
-    );
-    report.name(format!("{field}.subPath"), sub_path, names::descending);
-    report.name(
-        format!("{field}.subPathExpr"),
-        expression,
-        names::descending,
-    );
-    if !sub_path.is_empty() && !expression.is_empty() {
-        let detail = "subPathExpr and subPath are mutually exclusive";
-        report.invalid(format!("{field}.subPathExpr"), expression, detail);
-    }
-    let propagation = mount.mount_propagation.as_deref();
-    if propagation.is_some() {
-        let known = &["Bidirectional", "HostToContainer", "None"];
-        report.one_of(format!("{field}.mountPropagation"), propagation, known);
-    }
-    if propagation == Some("Bidirectional") && !privileged {
-        let detail = "Bidirectional mount propagation is available only to privileged containers";
-        report.forbidden(format!("{field}.mountPropagation"), detail);
-    }
-    let Some(recursive) = mount.recursive_read_only.as_deref() else {
-        return;
-    };
-    let field = format!("{field}.recursiveReadOnly");
-    report.one_of(
-        field.clone(),
-        Some(recursive),
-        &["Disabled", "Enabled", "IfPossible"],
-    );
-    if matches!(recursive, "Enabled" | "IfPossible") {
-        if mount.read_only != Some(true) {
-            report.forbidden(field.clone(), "may only be specified when readOnly is true");
-        }
-        if propagation.is_some_and(|mode| mode != "None") {
-            report.forbidden(
-                field,
-                "may only be specified when mountPropagation is None or not specified",
-            );
-        }
-    }
-}
-
-fn security_context(field: &str, security: &SecurityContext, report: &mut Report) {
-    spec::user_id(format!("{field}.runAsUser"), security.run_as_user, report);
-    spec::user_id(format!("{field}.runAsGroup"), security.run_as_group, report);
-    if let Some(mode) = security.proc_mount.as_deref() {
-        report.one_of(
-            format!("{field}.procMount"),
-            Some(mode),
-            &["Default", "Unmasked"],
-        );
-    }
-    if let Some(profile) = &security.seccomp_profile {
-        let local = profile.localhost_profile.as_deref();
-        spec::profile(
-            &format!("{field}.seccompProfile"),
-            &profile.type_,
-            local,
-            report,
-        );
-    }
-    if let Some(profile) = &security.app_armor_profile {
-        let local = profile.localhost_profile.as_deref();
-        spec::profile(
-            &format!("{field}.appArmorProfile"),
-            &profile.type_,
-            local,
-            report,
-        );
-    }
-    if security.allow_privilege_escalation != Some(false) {
-        return;
-    }
-    if security.privileged == Some(true) {
-        let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-        report.invalid(field, "", detail);
-    }
-    let added = security
-        .capabilities
-        .iter()
-        .filter_map(|capabilities| capabilities.add.as_ref())
-        .flatten();
-    if added
-        .into_iter()
-        .any(|capability| capability == "CAP_SYS_ADMIN")
-    {
-        let detail =
-            "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-        report.invalid(field, "", detail);
-    }
-}
-
 fn restart_rules(field: &str, container: &Container, report: &mut Report) {
-    if let Some(policy) = container.restart_policy.as_deref() {
-        report.one_of(
-            format!("{field}.restartPolicy"),
-            Some(policy),
-            RESTART_POLICIES,
-        );
-    }
     let rules = container
         .restart_policy_rules
         .as_deref()
         .unwrap_or_default();
-    if !rules.is_empty() && container.restart_policy.is_none() {
-        let detail = "must specify restartPolicy when restart rules are used";
-        report.add(
-            format!("{field}.restartPolicy"),
-            ProblemKind::Required { detail },
-        );
+    match container.restart_policy.as_deref() {
+        Some(policy) => report.known(format!("{field}.restartPolicy"), policy, RESTART_POLICIES),
+        None if rules.is_empty() => return,
+        None => {
+            let detail = "must specify restartPolicy when restart rules are used";
+            report.missing(format!("{field}.restartPolicy"), detail);
+        }
     }
     let field = format!("{field}.restartPolicyRules");
-    if rules.len() > MAX_RESTART_RULES {
-        report.invalid(field.clone(), rules.len(), "must have at most 20 items");
-    }
+    report.too_many(field.clone(), rules.len(), MAX_RESTART_RULES);
     for (index, rule) in rules.iter().enumerate() {
         let field = format!("{field}[{index}]");
-        report.one_of(
-            format!("{field}.action"),
-            Some(&rule.action),
-            &["Restart", "RestartAllContainers"],
-        );
-        match &rule.exit_codes {
-            None => report.required(format!("{field}.exitCodes")),
-            Some(codes) => {
-                report.one_of(
-                    format!("{field}.exitCodes.operator"),
-                    Some(&codes.operator),
-                    &["In", "NotIn"],
-                );
-            }
-        }
+        let known = &["Restart", "RestartAllContainers"];
+        report.known(format!("{field}.action"), &rule.action, known);
+        let field = format!("{field}.exitCodes");
+        let Some(codes) = &rule.exit_codes else {
+            report.missing(field, "must be specified");
+            continue;
+        };
+        let operator = codes.operator.as_str();
+        report.known(format!("{field}.operator"), operator, &["In", "NotIn"]);
+        let found = codes.values.as_ref().map_or(0, Vec::len);
+        report.too_many(format!("{field}.values"), found, MAX_EXIT_CODES);
     }
 }

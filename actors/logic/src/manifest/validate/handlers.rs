@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{ProblemKind, Report, names, text};
+use super::{Report, names, text};
 
 pub(super) const ENVIRONMENT_FIELDS: &[&str] = &[
     "metadata.name",
@@ -25,6 +25,73 @@ pub(super) const VOLUME_FIELDS: &[&str] = &[
     "metadata.name",
     "metadata.namespace",
     "metadata.uid",
+];
+const SIGNALS: &[&str] = &[
+    "SIGABRT",
+    "SIGALRM",
+    "SIGBUS",
+    "SIGCHLD",
+    "SIGCLD",
+    "SIGCONT",
+    "SIGFPE",
+    "SIGHUP",
+    "SIGILL",
+    "SIGINT",
+    "SIGIO",
+    "SIGIOT",
+    "SIGKILL",
+    "SIGPIPE",
+    "SIGPOLL",
+    "SIGPROF",
+    "SIGPWR",
+    "SIGQUIT",
+    "SIGRTMAX",
+    "SIGRTMAX-1",
+    "SIGRTMAX-10",
+    "SIGRTMAX-11",
+    "SIGRTMAX-12",
+    "SIGRTMAX-13",
+    "SIGRTMAX-14",
+    "SIGRTMAX-2",
+    "SIGRTMAX-3",
+    "SIGRTMAX-4",
+    "SIGRTMAX-5",
+    "SIGRTMAX-6",
+    "SIGRTMAX-7",
+    "SIGRTMAX-8",
+    "SIGRTMAX-9",
+    "SIGRTMIN",
+    "SIGRTMIN+1",
+    "SIGRTMIN+10",
+    "SIGRTMIN+11",
+    "SIGRTMIN+12",
+    "SIGRTMIN+13",
+    "SIGRTMIN+14",
+    "SIGRTMIN+15",
+    "SIGRTMIN+2",
+    "SIGRTMIN+3",
+    "SIGRTMIN+4",
+    "SIGRTMIN+5",
+    "SIGRTMIN+6",
+    "SIGRTMIN+7",
+    "SIGRTMIN+8",
+    "SIGRTMIN+9",
+    "SIGSEGV",
+    "SIGSTKFLT",
+    "SIGSTOP",
+    "SIGSYS",
+    "SIGTERM",
+    "SIGTRAP",
+    "SIGTSTP",
+    "SIGTTIN",
+    "SIGTTOU",
+    "SIGURG",
+    "SIGUSR1",
+    "SIGUSR2",
+    "SIGVTALRM",
+    "SIGWINCH",
+    "SIGXCPU",
+    "SIGXFSZ",
 ];
 const TOO_MANY: &str = "may not specify more than 1 handler type";
 
@@ -77,26 +144,57 @@ pub(super) fn probe(field: &str, probe: &Probe, threshold: Threshold, report: &m
             "must be greater than 0",
         );
     }
+    if threshold == Threshold::Any
+        && let Some(grace) = probe.termination_grace_period_seconds
+    {
+        report.invalid(
+            format!("{field}.terminationGracePeriodSeconds"),
+            grace,
+            "must not be set for readinessProbes",
+        );
+    }
     let successes = probe.success_threshold.unwrap_or(1);
     if threshold == Threshold::One && successes != 1 {
         report.invalid(format!("{field}.successThreshold"), successes, "must be 1");
     }
 }
 
+/// What the pod says that its hooks' rules depend on.
+#[derive(Clone, Copy)]
+pub(super) struct Hooks<'a> {
+    pub(super) grace: Option<i64>,
+    pub(super) os: Option<&'a str>,
+}
+
 pub(super) fn lifecycle(
     field: &str,
     lifecycle: &Lifecycle,
-    grace: Option<i64>,
+    of_pod: Hooks<'_>,
     report: &mut Report,
 ) {
+    if let Some(signal) = &lifecycle.stop_signal {
+        stop_signal(format!("{field}.stopSignal"), signal, of_pod.os, report);
+    }
     let hooks = [
         ("postStart", &lifecycle.post_start),
         ("preStop", &lifecycle.pre_stop),
     ];
     for (name, hook) in hooks {
         if let Some(hook) = hook {
-            Actions::of_hook(hook).check(&format!("{field}.{name}"), grace, report);
+            Actions::of_hook(hook).check(&format!("{field}.{name}"), of_pod.grace, report);
         }
+    }
+}
+
+fn stop_signal(field: String, signal: &str, os: Option<&str>, report: &mut Report) {
+    match os {
+        None => {
+            let detail = "may not be set for containers with empty `spec.os.name`";
+            report.forbidden(field, detail);
+        }
+        Some("windows") => report.known(field, signal, &["SIGKILL", "SIGTERM"]),
+        Some("linux") => report.known(field, signal, SIGNALS),
+        Some(_) => {}
     }
 }
 
@@ -132,56 +230,50 @@ impl<'a> Actions<'a> {
             .into_iter()
             .filter(|(_, used)| *used)
             .map(|(name, _)| name);
-        if used.next().is_none() {
-            return report.add(
-                field,
-                ProblemKind::Required {
-                    detail: "must specify a handler type",
-                },
-            );
-        }
+        let Some(first) = used.next() else {
+            return report.missing(field, "must specify a handler type");
+        };
+        self.check_one(&format!("{field}.{first}"), first, grace, report);
         for second in used {
             report.forbidden(format!("{field}.{second}"), TOO_MANY);
         }
-        self.check_each(field, grace, report);
     }
 
-    fn check_each(&self, field: &str, grace: Option<i64>, report: &mut Report) {
-        if self
-            .exec
-            .is_some_and(|exec| exec.command.as_ref().is_none_or(Vec::is_empty))
+    /// Only the first is looked at: which one is meant cannot be known.
+    fn check_one(&self, field: &str, name: &str, grace: Option<i64>, report: &mut Report) {
+        if let Some(exec) = self.exec.filter(|_| name == "exec")
+            && exec.command.as_ref().is_none_or(Vec::is_empty)
         {
-            report.required(format!("{field}.exec.command"));
+            report.required(format!("{field}.command"));
         }
-        if let Some(http) = self.http_get {
-            port(format!("{field}.httpGet.port"), &http.port, report);
-            report.one_of(
-                format!("{field}.httpGet.scheme"),
-                http.scheme.as_deref(),
-                &["HTTP", "HTTPS"],
-            );
-            for header in http.http_headers.iter().flatten() {
-                report.name(
-                    format!("{field}.httpGet.httpHeaders"),
-                    &header.name,
-                    names::header,
-                );
-            }
+        if let Some(http) = self.http_get.filter(|_| name == "httpGet") {
+            http_get(field, http, report);
         }
-        if let Some(tcp) = self.tcp_socket {
-            port(format!("{field}.tcpSocket.port"), &tcp.port, report);
+        if let Some(tcp) = self.tcp_socket.filter(|_| name == "tcpSocket") {
+            port(format!("{field}.port"), &tcp.port, report);
         }
-        if let Some(grpc) = self.grpc {
-            port_number(format!("{field}.grpc.port"), grpc.port, report);
+        if let Some(grpc) = self.grpc.filter(|_| name == "grpc") {
+            port_number(format!("{field}.port"), grpc.port, report);
         }
-        if let (Some(sleep), Some(grace)) = (self.sleep, grace)
+        if let (Some(sleep), Some(grace)) = (self.sleep.filter(|_| name == "sleep"), grace)
             && !(0..=grace).contains(&sleep.seconds)
         {
             let detail = format!(
                 "must be non-negative and less than terminationGracePeriodSeconds ({grace})"
             );
-            report.invalid(format!("{field}.sleep"), sleep.seconds, detail);
+            report.invalid(field, sleep.seconds, detail);
         }
+    }
+}
+
+fn http_get(field: &str, http: &HTTPGetAction, report: &mut Report) {
+    report.some(format!("{field}.path"), text(http.path.as_ref()));
+    port(format!("{field}.port"), &http.port, report);
+    let scheme = text(http.scheme.as_ref());
+    report.known(format!("{field}.scheme"), scheme, &["HTTP", "HTTPS"]);
+    for header in http.http_headers.iter().flatten() {
+        let field = format!("{field}.httpHeaders");
+        report.name(field, &header.name, names::header);
     }
 }
 
@@ -193,10 +285,14 @@ pub(super) fn field_reference(
     report: &mut Report,
 ) {
     let path = reference.field_path.as_str();
+    let version = text(reference.api_version.as_ref());
+    if version.is_empty() {
+        return report.required(format!("{field}.apiVersion"));
+    }
     if path.is_empty() {
         return report.required(format!("{field}.fieldPath"));
     }
-    if text(reference.api_version.as_ref()) != "v1" {
+    if version != "v1" {
         let detail = "error converting fieldPath: unsupported pod version";
         return report.invalid(format!("{field}.fieldPath"), path, detail);
     }

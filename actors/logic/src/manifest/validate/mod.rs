@@ -1,16 +1,27 @@
 //! Refuses what upstream refuses in a static pod, with upstream's field paths and words.
 //!
-//! Mirrors `ValidatePodCreate` of `pkg/apis/core/validation` (v1.36). Left out: rules about fields that only a scheduler
-//! or the API server acts on (affinity, topology spread, scheduling gates' names), about volume sources that a static pod may not
-//! have anyway, and Windows' own. A rule left out means that a pod is accepted that upstream would refuse, never the reverse.
+//! Mirrors `ValidatePodCreate` of `pkg/apis/core/validation` (v1.36), asked as the kubelet asks it: with the options of a new pod.
+//! Left out: what only an object of the API can be (owner references, managed fields), and rules behind a gate that is off.
+//! A rule left out means that a pod is accepted that upstream would refuse, never the reverse.
 
+mod affinity;
+mod annotations;
 mod containers;
+mod environment;
 mod handlers;
 mod metadata;
-mod names;
+mod mounts;
+pub(crate) mod names;
+mod os;
 mod resources;
+mod scheduling;
+mod security;
+mod selectors;
 mod spec;
 mod volumes;
+mod windows;
+
+use std::ops::RangeInclusive;
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -44,8 +55,13 @@ pub enum ProblemKind {
     },
     NotFound {
         value: String,
+        detail: String,
     },
     TooLong {
+        limit: usize,
+    },
+    TooMany {
+        found: usize,
         limit: usize,
     },
 }
@@ -67,8 +83,14 @@ impl std::fmt::Display for ProblemKind {
             }
             Self::Duplicate { value } => write!(out, "Duplicate value: {value}"),
             Self::Forbidden { detail } => write!(out, "Forbidden: {detail}"),
-            Self::NotFound { value } => write!(out, "Not found: {value}"),
+            Self::NotFound { value, detail } if detail.is_empty() => {
+                write!(out, "Not found: {value}")
+            }
+            Self::NotFound { value, detail } => write!(out, "Not found: {value}: {detail}"),
             Self::TooLong { limit } => write!(out, "Too long: may not be more than {limit} bytes"),
+            Self::TooMany { found, limit } => {
+                write!(out, "Too many: {found}: must have at most {limit} items")
+            }
         }
     }
 }
@@ -78,7 +100,8 @@ pub(super) fn pod(pod: &Pod) -> Vec<Problem> {
     let mut report = Report::default();
     metadata::check(&pod.metadata, &mut report);
     if let Some(spec) = &pod.spec {
-        spec::check(spec, &mut report);
+        annotations::check(&pod.metadata, spec, &mut report);
+        spec::check(pod, spec, &mut report);
     }
     report.problems
 }
@@ -98,7 +121,18 @@ impl Report {
     }
 
     fn required(&mut self, field: impl Into<String>) {
-        self.add(field, ProblemKind::Required { detail: "" });
+        self.missing(field, "");
+    }
+
+    fn missing(&mut self, field: impl Into<String>, detail: &'static str) {
+        self.add(field, ProblemKind::Required { detail });
+    }
+
+    /// The text must be there.
+    fn some(&mut self, field: impl Into<String>, value: &str) {
+        if value.is_empty() {
+            self.required(field);
+        }
     }
 
     fn invalid(
@@ -134,6 +168,7 @@ impl Report {
             field,
             ProblemKind::NotFound {
                 value: format!("{value:?}"),
+                detail: String::new(),
             },
         );
     }
@@ -145,20 +180,47 @@ impl Report {
         value: Option<&str>,
         supported: &'static [&'static str],
     ) {
-        let value = value.unwrap_or_default();
-        if supported.contains(&value) {
-            return;
+        match value.unwrap_or_default() {
+            "" => self.required(field),
+            value => self.known(field, value, supported),
         }
-        if value.is_empty() {
-            return self.required(field);
+    }
+
+    /// The value must be one of the known words; the empty one is as unknown as any other.
+    fn known(&mut self, field: impl Into<String>, value: &str, supported: &'static [&'static str]) {
+        if !supported.contains(&value) {
+            let value = format!("{value:?}");
+            self.add(field, ProblemKind::Unsupported { value, supported });
         }
-        self.add(
-            field,
-            ProblemKind::Unsupported {
-                value: format!("{value:?}"),
-                supported,
-            },
-        );
+    }
+
+    fn too_long(&mut self, field: impl Into<String>, length: usize, limit: usize) {
+        if length > limit {
+            self.add(field, ProblemKind::TooLong { limit });
+        }
+    }
+
+    fn too_many(&mut self, field: impl Into<String>, found: usize, limit: usize) {
+        if found > limit {
+            self.add(field, ProblemKind::TooMany { found, limit });
+        }
+    }
+
+    fn between(&mut self, field: impl Into<String>, value: i64, range: RangeInclusive<i64>) {
+        if !range.contains(&value) {
+            let detail = format!(
+                "must be between {} and {}, inclusive",
+                range.start(),
+                range.end()
+            );
+            self.invalid(field, value, detail);
+        }
+    }
+
+    fn positive(&mut self, field: impl Into<String>, value: i64) {
+        if value <= 0 {
+            self.invalid(field, value, "must be greater than zero");
+        }
     }
 
     fn not_negative(&mut self, field: impl Into<String>, value: Option<i64>) {

@@ -17,6 +17,8 @@ const LABEL_VALUE: &str = "a valid label must be an empty string or consist of a
                            start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex \
                            used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const VARIABLE: &str = "a valid environment variable name must consist only of printable ASCII characters other than '='";
+const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or \
+                          'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 const HEADER: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for \
                       validation is '[-A-Za-z0-9]+')";
 
@@ -50,14 +52,14 @@ fn is_qualified(value: &str) -> bool {
     )
 }
 
-pub(super) fn label(value: &str) -> Wrong {
+pub(crate) fn label(value: &str) -> Wrong {
     too_long(value, 63)
         .into_iter()
         .chain(unless(is_label(value), LABEL))
         .collect()
 }
 
-pub(super) fn subdomain(value: &str) -> Wrong {
+pub(crate) fn subdomain(value: &str) -> Wrong {
     too_long(value, 253)
         .into_iter()
         .chain(unless(value.split('.').all(is_label), SUBDOMAIN))
@@ -164,13 +166,23 @@ pub(super) fn port(value: &str) -> Wrong {
 }
 
 pub(super) fn ip(value: &str) -> Wrong {
-    let valid = value.parse::<std::net::IpAddr>().is_ok();
+    let valid = value.parse::<std::net::IpAddr>().is_ok() || is_padded_ip(value);
     unless(
         valid,
         "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
     )
     .into_iter()
     .collect()
+}
+
+/// Upstream goes on taking addresses with zeros before their numbers.
+fn is_padded_ip(value: &str) -> bool {
+    let is_byte = |part: &str| {
+        let digits = part.trim_start_matches('0');
+        let padded = !part.is_empty() && digits.is_empty();
+        padded || part.bytes().all(|b| b.is_ascii_digit()) && digits.parse::<u8>().is_ok()
+    };
+    value.split('.').count() == 4 && value.split('.').all(is_byte)
 }
 
 /// A path that stays below the folder it is relative to.
@@ -188,4 +200,121 @@ pub(super) fn no_backsteps(value: &str) -> Wrong {
     )
     .into_iter()
     .collect()
+}
+
+/// As [`descending`], and not one of the names that the writer of such files keeps for itself.
+pub(super) fn non_reserved(value: &str) -> Wrong {
+    let reserved = value.starts_with("..") && !value.starts_with("../");
+    let mut wrong = descending(value);
+    wrong.extend(unless(!reserved, "must not start with '..'"));
+    wrong
+}
+
+/// A key of a ConfigMap or a Secret: it becomes a file's name.
+pub(super) fn config_key(value: &str) -> Wrong {
+    let valid = !value.is_empty()
+        && value
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
+    let mut wrong: Wrong = too_long(value, 253).into_iter().collect();
+    wrong.extend(unless(valid, CONFIG_KEY));
+    match value {
+        "." => wrong.push("must not be '.'".to_owned()),
+        ".." => wrong.push("must not be '..'".to_owned()),
+        other => wrong.extend(unless(!other.starts_with(".."), "must not start with '..'")),
+    }
+    wrong
+}
+
+/// A subdomain that may be the beginning of one, so that a dash may end it.
+pub(super) fn subdomain_beginning(value: &str) -> Wrong {
+    match value.strip_suffix('-') {
+        Some(rest) if !rest.is_empty() => {
+            let mut end = rest.char_indices();
+            let cut = end.next_back().map_or(0, |(at, _)| at);
+            subdomain(&format!("{}a", &rest[..cut]))
+        }
+        Some(_) | None => subdomain(value),
+    }
+}
+
+/// Names between dots or slashes, as the kernel's settings have them.
+pub(super) fn sysctl(value: &str) -> Wrong {
+    let part = |part: &str| is_framed(part, is_lower, |b| is_lower(b) || matches!(b, b'-' | b'_'));
+    let valid = value.len() <= 253 && value.split(['.', '/']).all(part);
+    unless(
+        valid,
+        "must have at most 253 characters and match regex \
+         ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$",
+    )
+    .into_iter()
+    .collect()
+}
+
+/// `domain/path`: who signs a certificate. The answer holds the part that is wrong.
+pub(super) fn signer(value: &str) -> Vec<(String, String)> {
+    let Some((domain, path)) = value
+        .split_once('/')
+        .filter(|(_, path)| !path.contains('/'))
+    else {
+        let wrong =
+            "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        return vec![(value.to_owned(), wrong.to_owned())];
+    };
+    let mut wrong = first_wrong(domain, label);
+    if !domain.contains('.') {
+        let text = "should be a domain with at least two segments separated by dots";
+        wrong.push((domain.to_owned(), text.to_owned()));
+    }
+    wrong.extend(first_wrong(path, subdomain));
+    wrong
+}
+
+/// What is wrong with the first part that is wrong.
+fn first_wrong(value: &str, rule: fn(&str) -> Wrong) -> Vec<(String, String)> {
+    let mut parts = value.split('.').map(|part| (part, rule(part)));
+    let found = parts.find(|(_, wrong)| !wrong.is_empty());
+    let texts = found.into_iter().flat_map(|(part, wrong)| {
+        wrong
+            .into_iter()
+            .map(move |text| format!("validating label {part:?}: {text}"))
+    });
+    texts.map(|text| (value.to_owned(), text)).collect()
+}
+
+/// The name of an iSCSI node, in one of its three forms.
+pub(super) fn is_iscsi_node(value: &str) -> bool {
+    let of_letters = |kind: &str, length: usize| {
+        let rest = value.strip_prefix(kind).unwrap_or_default();
+        rest.len() == length + 1 && rest.bytes().skip(1).all(|b| b.is_ascii_alphanumeric())
+    };
+    match value.get(..3) {
+        Some("eui") => of_letters("eui", 16),
+        Some("naa") => of_letters("naa", 32),
+        Some(_) | None => is_iqn(value),
+    }
+}
+
+/// `iqn.YYYY-MM.domain:anything`.
+fn is_iqn(value: &str) -> bool {
+    let Some((month, rest)) = value
+        .strip_prefix("iqn.")
+        .and_then(|rest| rest.split_once('.'))
+    else {
+        return false;
+    };
+    let digits =
+        |text: &str, length| text.len() == length && text.bytes().all(|b| b.is_ascii_digit());
+    let is_month = month
+        .split_once('-')
+        .is_some_and(|(year, month)| digits(year, 4) && digits(month, 2));
+    let is_name = rest.split_once(':').is_some_and(|(domain, unique)| {
+        let inside = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');
+        let outside = |c: char| c.is_ascii_whitespace() || ",;*&$|".contains(c);
+        !domain.is_empty()
+            && domain.bytes().all(inside)
+            && !unique.is_empty()
+            && !unique.contains(outside)
+    });
+    is_month && is_name
 }

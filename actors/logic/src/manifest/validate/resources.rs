@@ -1,43 +1,127 @@
 //! Rules of resource requests and limits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::api::core::v1::{Pod, PodSpec, ResourceClaim, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
-use super::{ProblemKind, Report, names};
+use super::{ProblemKind, Report, names, text};
 use crate::quantity::{Quantity, compare};
+use crate::requests::{self, Amounts, Basis, Overhead};
 
 type List = BTreeMap<String, ApiQuantity>;
 
 const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
+const POD: &str = "spec.resources";
 
-pub(super) fn of_container(field: &str, resources: &ResourceRequirements, report: &mut Report) {
-    check(field, resources, container_name, report);
+/// What is wrong with a resource's name.
+type NameRule = fn(&str) -> Option<Wrong>;
+
+enum Wrong {
+    Name(String),
+    NotOfPods,
 }
 
-pub(super) fn of_pod(resources: &ResourceRequirements, report: &mut Report) {
-    check("spec.resources", resources, pod_name, report);
-}
-
-fn check(
+pub(super) fn of_container(
     field: &str,
     resources: &ResourceRequirements,
-    name_rule: fn(&str) -> Vec<String>,
+    of_pod: &BTreeSet<&str>,
     report: &mut Report,
 ) {
-    let limits = quantities(
-        &format!("{field}.limits"),
-        resources.limits.as_ref(),
-        name_rule,
-        report,
-    );
-    let requests = quantities(
-        &format!("{field}.requests"),
-        resources.requests.as_ref(),
-        name_rule,
-        report,
-    );
+    check(field, resources, container_name, report);
+    let claims = resources.claims.as_deref().unwrap_or_default();
+    self::claims(&format!("{field}.claims"), claims, of_pod, report);
+}
+
+/// What the pod's sandbox takes is checked as a container's limits are.
+pub(super) fn overhead(overhead: &List, report: &mut Report) {
+    let resources = ResourceRequirements {
+        limits: Some(overhead.clone()),
+        ..ResourceRequirements::default()
+    };
+    check("spec.overhead", &resources, container_name, report);
+}
+
+pub(super) fn of_pod(pod: &Pod, spec: &PodSpec, report: &mut Report) {
+    let Some(resources) = &spec.resources else {
+        return;
+    };
+    if resources.claims.is_some() {
+        let detail = "claims may not be set for Resources at pod-level";
+        report.forbidden(format!("{POD}.claims"), detail);
+    }
+    check(POD, resources, pod_name, report);
+    let of_containers = without_pod_level(pod);
+    holds_requests(&of_containers, resources, report);
+    holds_huge_pages(&of_containers, resources, report);
+    holds_limits(spec, resources, report);
+}
+
+fn without_pod_level(pod: &Pod) -> Pod {
+    let mut pod = pod.clone();
+    if let Some(spec) = &mut pod.spec {
+        spec.resources = None;
+    }
+    pod
+}
+
+fn holds_requests(of_containers: &Pod, resources: &ResourceRequirements, report: &mut Report) {
+    let needed = requests::pod_requests(of_containers, Basis::Spec, Overhead::Left);
+    let given = requests::read(resources.requests.as_ref());
+    for (name, (given, needed)) in both(&given, &needed) {
+        if compare(needed, given).is_gt() {
+            let detail = format!(
+                "must be greater than or equal to aggregate container requests of {needed}"
+            );
+            report.invalid(format!("{POD}.requests[{name}]"), given.to_string(), detail);
+        }
+    }
+}
+
+fn holds_huge_pages(of_containers: &Pod, resources: &ResourceRequirements, report: &mut Report) {
+    let needed = requests::pod_limits(of_containers, Basis::Spec, Overhead::Left);
+    let given = requests::read(resources.limits.as_ref());
+    for (name, (given, needed)) in both(&given, &needed).filter(|(name, _)| is_huge_pages(name)) {
+        if compare(needed, given).is_gt() {
+            let detail =
+                format!("must be greater than or equal to aggregate container limits of {needed}");
+            report.invalid(format!("{POD}.limits[{name}]"), given.to_string(), detail);
+        }
+    }
+}
+
+fn both<'a>(
+    given: &'a Amounts,
+    needed: &'a Amounts,
+) -> impl Iterator<Item = (&'a String, (&'a Quantity, &'a Quantity))> {
+    given
+        .iter()
+        .filter_map(|(name, given)| Some((name, (given, needed.get(name)?))))
+}
+
+fn holds_limits(spec: &PodSpec, resources: &ResourceRequirements, report: &mut Report) {
+    let most = requests::read(resources.limits.as_ref());
+    for (index, container) in spec.containers.iter().enumerate() {
+        let limits = container
+            .resources
+            .as_ref()
+            .and_then(|held| held.limits.as_ref());
+        let limits = requests::read(limits);
+        for (name, (most, limit)) in both(&most, &limits) {
+            if compare(limit, most).is_gt() {
+                let field = format!("{POD}.containers[{index}][{name}].limits");
+                let detail = format!("must be less than or equal to pod limits of {most}");
+                report.invalid(field, limit.to_string(), detail);
+            }
+        }
+    }
+}
+
+fn check(field: &str, resources: &ResourceRequirements, rule: NameRule, report: &mut Report) {
+    let limits = resources.limits.as_ref();
+    let limits = quantities(&format!("{field}.limits"), limits, rule, report);
+    let requests = resources.requests.as_ref();
+    let requests = quantities(&format!("{field}.requests"), requests, rule, report);
     for (name, request) in &requests {
         let requests = format!("{field}.requests");
         match limits.get(name) {
@@ -54,7 +138,7 @@ fn check(
             }
             None if !allows_overcommit(name) => {
                 let detail = "Limit must be set for non overcommitable resources";
-                report.add(format!("{field}.limits"), ProblemKind::Required { detail });
+                report.missing(format!("{field}.limits"), detail);
             }
             Some(_) | None => {}
         }
@@ -70,37 +154,59 @@ fn check(
 fn quantities<'a>(
     field: &str,
     list: Option<&'a List>,
-    name_rule: fn(&str) -> Vec<String>,
+    rule: NameRule,
     report: &mut Report,
 ) -> BTreeMap<&'a str, Quantity> {
     let mut good = BTreeMap::new();
     for (name, quantity) in list.into_iter().flatten() {
         let field = format!("{field}[{name}]");
-        report.name(field.clone(), name, name_rule);
-        if let Some(quantity) = not_negative(&field, &quantity.0, report) {
-            if is_whole_only(name) && quantity.milli_value() % 1000 != 0 {
-                report.invalid(field, quantity.to_string(), "must be an integer");
+        match rule(name) {
+            None => {}
+            Some(Wrong::Name(detail)) => report.invalid(field.clone(), name, detail),
+            Some(Wrong::NotOfPods) => {
+                report.known(field.clone(), name, &["cpu", "hugepages-", "memory"]);
             }
-            good.insert(name.as_str(), quantity);
         }
+        let Some(quantity) = not_negative(&field, &quantity.0, report) else {
+            continue;
+        };
+        if is_whole_only(name) && quantity.milli_value() % 1000 != 0 {
+            report.invalid(field.clone(), quantity.to_string(), "must be an integer");
+        }
+        if is_huge_pages(name) && !is_divisible(name, &quantity) {
+            let detail = format!("{quantity} is not positive integer multiple of {name}");
+            report.invalid(field, quantity.to_string(), detail);
+        }
+        good.insert(name.as_str(), quantity);
     }
     good
 }
 
-/// Reports what is no quantity, or one below zero.
-pub(super) fn not_negative(field: &str, text: &str, report: &mut Report) -> Option<Quantity> {
+/// Whole pages only; a size that cannot be read makes no whole page.
+fn is_divisible(name: &str, quantity: &Quantity) -> bool {
+    let size = name
+        .strip_prefix("hugepages-")
+        .and_then(|size| Quantity::parse(size).ok());
+    size.is_some_and(|size| size.value() > 0 && quantity.value() % size.value() == 0)
+}
+
+pub(super) fn read(field: &str, text: &str, report: &mut Report) -> Option<Quantity> {
     match Quantity::parse(text) {
-        Ok(quantity) => {
-            if quantity.is_negative() {
-                report.invalid(field, quantity.to_string(), NOT_NEGATIVE);
-            }
-            Some(quantity)
-        }
+        Ok(quantity) => Some(quantity),
         Err(error) => {
             report.invalid(field, text, error.to_string());
             None
         }
     }
+}
+
+/// Reports what is no quantity, or one below zero.
+fn not_negative(field: &str, text: &str, report: &mut Report) -> Option<Quantity> {
+    let quantity = read(field, text, report)?;
+    if quantity.is_negative() {
+        report.invalid(field, quantity.to_string(), NOT_NEGATIVE);
+    }
+    Some(quantity)
 }
 
 fn is_huge_pages(name: &str) -> bool {
@@ -126,24 +232,75 @@ fn is_whole_only(name: &str) -> bool {
     is_extended(name)
 }
 
-fn container_name(name: &str) -> Vec<String> {
-    let wrong = names::qualified(name);
-    if !wrong.is_empty() {
-        return wrong;
+fn container_name(name: &str) -> Option<Wrong> {
+    if let Some(wrong) = names::qualified(name).into_iter().next() {
+        return Some(Wrong::Name(wrong));
     }
     let known = matches!(name, "cpu" | "memory" | "ephemeral-storage") || is_huge_pages(name);
-    if !name.contains('/') && !known {
-        return vec!["must be a standard resource for containers".to_owned()];
-    }
-    if !is_native(name) && !is_extended(name) {
-        return vec!["doesn't follow extended resource name standard".to_owned()];
-    }
-    Vec::new()
+    let wrong = if !name.contains('/') && !known {
+        "must be a standard resource for containers"
+    } else if !is_native(name) && !is_extended(name) {
+        "doesn't follow extended resource name standard"
+    } else {
+        return None;
+    };
+    Some(Wrong::Name(wrong.to_owned()))
 }
 
-fn pod_name(name: &str) -> Vec<String> {
-    if matches!(name, "cpu" | "memory") || is_huge_pages(name) {
-        return Vec::new();
+/// Of a plain name only what upstream's API has as a standard is taken.
+fn pod_name(name: &str) -> Option<Wrong> {
+    const STANDARD: &[&str] = &["cpu", "memory", "ephemeral-storage", "storage", "pods"];
+    if let Some(wrong) = names::qualified(name).into_iter().next() {
+        return Some(Wrong::Name(wrong));
     }
-    vec!["must be a resource that a pod can have as a whole: cpu, memory or hugepages-*".to_owned()]
+    if matches!(name, "cpu" | "memory") || is_huge_pages(name) {
+        return None;
+    }
+    if name.contains('/') || STANDARD.contains(&name) {
+        return Some(Wrong::NotOfPods);
+    }
+    let wrong = "must be a standard resource type or fully qualified";
+    Some(Wrong::Name(wrong.to_owned()))
+}
+
+fn claims(field: &str, claims: &[ResourceClaim], of_pod: &BTreeSet<&str>, report: &mut Report) {
+    let mut taken: BTreeSet<(&str, &str)> = BTreeSet::new();
+    for (index, claim) in claims.iter().enumerate() {
+        let field = format!("{field}[{index}]");
+        let (name, request) = (claim.name.as_str(), text(claim.request.as_ref()));
+        if name.is_empty() {
+            report.required(field);
+            continue;
+        }
+        if taken.contains(&(name, "")) {
+            report.duplicate(field.clone(), name);
+        } else {
+            if !request.is_empty() {
+                report.name(format!("{field}.request"), request, names::label);
+            }
+            let parts = taken.iter().filter(|(held, _)| *held == name).count();
+            if taken.contains(&(name, request)) {
+                report.duplicate(field.clone(), &format!("{name}/{request}"));
+            } else if request.is_empty() && parts > 0 {
+                report.duplicate(field.clone(), name);
+            }
+            taken.insert((name, request));
+        }
+        if !of_pod.contains(name) {
+            let kind = ProblemKind::NotFound {
+                value: format!("{name:?}"),
+                detail: one_of_claims(of_pod),
+            };
+            report.add(field, kind);
+        }
+    }
+}
+
+fn one_of_claims(of_pod: &BTreeSet<&str>) -> String {
+    const ONE: &str = "must be one of the names in pod.spec.resourceClaims";
+    if of_pod.is_empty() {
+        return format!("{ONE} which is empty");
+    }
+    let known: Vec<&str> = of_pod.iter().copied().collect();
+    format!("{ONE}: {}", known.join(", "))
 }

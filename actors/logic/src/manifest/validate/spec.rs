@@ -1,59 +1,93 @@
 //! Rules of the pod's own fields; its containers and volumes have files of their own.
 
-use k8s_openapi::api::core::v1::{PodDNSConfig, PodSecurityContext, PodSpec, Toleration};
+use k8s_openapi::api::core::v1::{Pod, PodDNSConfig, PodSpec};
 
-use super::{ProblemKind, Report, containers, metadata, names, resources, text, volumes};
+use super::{
+    ProblemKind, Report, affinity, containers, environment, metadata, names, os, resources,
+    scheduling, security, text, volumes, windows,
+};
 
+const NO_HOST_USERS: &str = "when `hostUsers` is false";
+const MAX_HOST_NAME: usize = 64;
 const MAX_NAMESERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_CHARACTERS: usize = 2048;
 
-pub(super) fn check(spec: &PodSpec, report: &mut Report) {
-    let volumes = volumes::check(spec.volumes.as_deref().unwrap_or_default(), report);
-    containers::check(spec, &volumes, report);
-    if let Some(of_pod) = &spec.resources {
-        resources::of_pod(of_pod, report);
+pub(super) fn check(pod: &Pod, spec: &PodSpec, report: &mut Report) {
+    if spec.termination_grace_period_seconds.is_none() {
+        report.required("spec.terminationGracePeriodSeconds");
     }
+    let volumes = volumes::check(pod, spec.volumes.as_deref().unwrap_or_default(), report);
+    scheduling::claims(spec.resource_claims.as_deref().unwrap_or_default(), report);
+    containers::check(spec, &volumes, report);
+    resources::of_pod(pod, spec, report);
     policies(spec, report);
     host_namespaces(spec, report);
     if let Some(security) = &spec.security_context {
-        security_context(security, report);
+        security::of_pod(spec, security, report);
+    }
+    if let Some(affinity) = &spec.affinity {
+        affinity::check(affinity, report);
     }
     dns(spec, report);
+    scheduled(spec, report);
+    windows::host_processes(spec, report);
+    host_name(spec, report);
     node_names(spec, report);
-    for (index, toleration) in spec.tolerations.iter().flatten().enumerate() {
-        self::toleration(&format!("spec.tolerations[{index}]"), toleration, report);
+    host_aliases(spec, report);
+    if let Some(overhead) = &spec.overhead {
+        resources::overhead(overhead, report);
     }
-    for (index, alias) in spec.host_aliases.iter().flatten().enumerate() {
-        report.name(
-            format!("spec.hostAliases[{index}].ip"),
-            &alias.ip,
-            names::ip,
-        );
-        for (place, name) in alias.hostnames.iter().flatten().enumerate() {
-            report.name(
-                format!("spec.hostAliases[{index}].hostnames[{place}]"),
-                name,
-                names::subdomain,
-            );
-        }
-    }
-    if spec
-        .ephemeral_containers
-        .as_ref()
-        .is_some_and(|list| !list.is_empty())
-    {
+    environment::file_volumes(spec, report);
+    os::check(spec, report);
+    volumes::tokens(spec, report);
+    let debuggers = spec.ephemeral_containers.as_ref();
+    if debuggers.is_some_and(|list| !list.is_empty()) {
         report.forbidden("spec.ephemeralContainers", "cannot be set on create");
     }
-    if spec
-        .scheduling_gates
-        .as_ref()
-        .is_some_and(|list| !list.is_empty())
-    {
-        report.forbidden(
-            "spec.nodeName",
-            "cannot be set until all schedulingGates have been cleared",
+}
+
+fn scheduled(spec: &PodSpec, report: &mut Report) {
+    for (index, gate) in spec.readiness_gates.iter().flatten().enumerate() {
+        report.name(
+            format!("spec.readinessGates[{index}].conditionType"),
+            &gate.condition_type,
+            names::qualified,
         );
+    }
+    scheduling::gates(spec.scheduling_gates.as_deref().unwrap_or_default(), report);
+    let constraints = spec.topology_spread_constraints.as_deref();
+    scheduling::spread(constraints.unwrap_or_default(), report);
+    for (index, toleration) in spec.tolerations.iter().flatten().enumerate() {
+        let field = format!("spec.tolerations[{index}]");
+        scheduling::toleration(&field, toleration, report);
+    }
+}
+
+fn host_name(spec: &PodSpec, report: &mut Report) {
+    const FIELD: &str = "spec.hostnameOverride";
+    let Some(name) = &spec.hostname_override else {
+        return;
+    };
+    if spec.set_hostname_as_fqdn == Some(true) {
+        let detail = "may not be specified when setHostnameAsFQDN is true";
+        report.forbidden(FIELD, detail);
+    }
+    if spec.host_network == Some(true) {
+        report.forbidden(FIELD, "may not be specified when hostNetwork is true");
+    }
+    report.too_long(FIELD, name.len(), MAX_HOST_NAME);
+    report.name(FIELD, name, names::subdomain);
+}
+
+fn host_aliases(spec: &PodSpec, report: &mut Report) {
+    for (index, alias) in spec.host_aliases.iter().flatten().enumerate() {
+        let field = format!("spec.hostAliases[{index}]");
+        report.name(format!("{field}.ip"), &alias.ip, names::ip);
+        for (place, name) in alias.hostnames.iter().flatten().enumerate() {
+            let field = format!("{field}.hostnames[{place}]");
+            report.name(field, name, names::subdomain);
+        }
     }
 }
 
@@ -72,32 +106,16 @@ fn policies(spec: &PodSpec, report: &mut Report) {
             &["PreemptLowerPriority", "Never"],
         );
     }
-    if let Some(os) = &spec.os {
-        report.one_of("spec.os.name", Some(&os.name), &["linux", "windows"]);
-    }
-    if let Some(seconds) = spec
-        .active_deadline_seconds
-        .filter(|seconds| !(1..=i64::from(i32::MAX)).contains(seconds))
-    {
-        report.invalid(
-            "spec.activeDeadlineSeconds",
-            seconds,
-            "must be between 1 and 2147483647, inclusive",
-        );
-    }
-    for (index, gate) in spec.readiness_gates.iter().flatten().enumerate() {
-        report.name(
-            format!("spec.readinessGates[{index}].conditionType"),
-            &gate.condition_type,
-            names::qualified,
-        );
+    if let Some(seconds) = spec.active_deadline_seconds {
+        let field = "spec.activeDeadlineSeconds";
+        report.between(field, seconds, 1..=i32::MAX.into());
     }
 }
 
 fn host_namespaces(spec: &PodSpec, report: &mut Report) {
     if spec.host_pid == Some(true) && spec.share_process_namespace == Some(true) {
         report.invalid(
-            "spec.shareProcessNamespace",
+            "spec.securityContext.shareProcessNamespace",
             true,
             "ShareProcessNamespace and HostPID cannot both be enabled",
         );
@@ -109,8 +127,9 @@ fn host_namespaces(spec: &PodSpec, report: &mut Report) {
             (spec.host_ipc, "spec.HostIPC"),
         ];
         for (_, field) in rows.into_iter().filter(|(used, _)| *used == Some(true)) {
-            report.forbidden(field, "when `pod.Spec.HostUsers` is false");
+            report.forbidden(field, NO_HOST_USERS);
         }
+        block_devices(spec, report);
     }
     if spec.host_network != Some(true) {
         return;
@@ -130,82 +149,17 @@ fn host_namespaces(spec: &PodSpec, report: &mut Report) {
     }
 }
 
-pub(super) fn user_id(field: impl Into<String>, id: Option<i64>, report: &mut Report) {
-    if let Some(id) = id.filter(|id| !(0..=i64::from(i32::MAX)).contains(id)) {
-        report.invalid(field, id, "must be between 0 and 2147483647, inclusive");
-    }
-}
-
-fn security_context(security: &PodSecurityContext, report: &mut Report) {
-    const FIELD: &str = "spec.securityContext";
-    user_id(format!("{FIELD}.fsGroup"), security.fs_group, report);
-    user_id(format!("{FIELD}.runAsUser"), security.run_as_user, report);
-    user_id(format!("{FIELD}.runAsGroup"), security.run_as_group, report);
-    for (index, group) in security.supplemental_groups.iter().flatten().enumerate() {
-        user_id(
-            format!("{FIELD}.supplementalGroups[{index}]"),
-            Some(*group),
-            report,
-        );
-    }
-    let mut names: Vec<&str> = Vec::new();
-    for (index, sysctl) in security.sysctls.iter().flatten().enumerate() {
-        let field = format!("{FIELD}.sysctls[{index}].name");
-        if sysctl.name.is_empty() {
-            report.required(field);
-        } else if names.contains(&sysctl.name.as_str()) {
-            report.duplicate(field, &sysctl.name);
-        } else {
-            names.push(&sysctl.name);
+/// A block device cannot be mapped to the pod's users.
+fn block_devices(spec: &PodSpec, report: &mut Report) {
+    let init = spec.init_containers.iter().flatten().enumerate();
+    let init = init.map(|(index, container)| (format!("spec.initContainers[{index}]"), container));
+    let apps = spec.containers.iter().enumerate();
+    let apps = apps.map(|(index, container)| (format!("spec.containers[{index}]"), container));
+    for (field, container) in init.chain(apps) {
+        let devices = container.volume_devices.as_deref().unwrap_or_default();
+        if !devices.is_empty() {
+            report.forbidden(format!("{field}.volumeDevices"), NO_HOST_USERS);
         }
-    }
-    if let Some(policy) = &security.fs_group_change_policy {
-        report.one_of(
-            format!("{FIELD}.fsGroupChangePolicy"),
-            Some(policy),
-            &["Always", "OnRootMismatch"],
-        );
-    }
-    if let Some(profile) = &security.seccomp_profile {
-        let local = profile.localhost_profile.as_deref();
-        self::profile(
-            &format!("{FIELD}.seccompProfile"),
-            &profile.type_,
-            local,
-            report,
-        );
-    }
-    if let Some(profile) = &security.app_armor_profile {
-        let local = profile.localhost_profile.as_deref();
-        self::profile(
-            &format!("{FIELD}.appArmorProfile"),
-            &profile.type_,
-            local,
-            report,
-        );
-    }
-}
-
-/// A seccomp or AppArmor profile: a file's name goes with `Localhost` and with nothing else.
-pub(super) fn profile(field: &str, kind: &str, local: Option<&str>, report: &mut Report) {
-    report.one_of(
-        format!("{field}.type"),
-        Some(kind),
-        &["Localhost", "RuntimeDefault", "Unconfined"],
-    );
-    let field = format!("{field}.localhostProfile");
-    match (kind, local) {
-        ("Localhost", None | Some("")) => {
-            report.add(
-                field,
-                ProblemKind::Required {
-                    detail: "must be set when type is Localhost",
-                },
-            );
-        }
-        ("Localhost", Some(path)) => report.name(field, path, names::no_backsteps),
-        (_, Some(path)) => report.invalid(field, path, "can only be set when type is Localhost"),
-        (_, None) => {}
     }
 }
 
@@ -281,7 +235,7 @@ fn node_names(spec: &PodSpec, report: &mut Report) {
     if let Some(selector) = &spec.node_selector {
         metadata::labels("spec.nodeSelector", selector, report);
     }
-    let rows: [(&str, Option<&String>, NameRule); 7] = [
+    let rows: [(&str, Option<&String>, NameRule); 5] = [
         (
             "spec.serviceAccountName",
             spec.service_account_name.as_ref(),
@@ -289,20 +243,10 @@ fn node_names(spec: &PodSpec, report: &mut Report) {
         ),
         ("spec.nodeName", spec.node_name.as_ref(), names::subdomain),
         ("spec.hostname", spec.hostname.as_ref(), names::label),
-        (
-            "spec.hostnameOverride",
-            spec.hostname_override.as_ref(),
-            names::subdomain,
-        ),
         ("spec.subdomain", spec.subdomain.as_ref(), names::label),
         (
             "spec.priorityClassName",
             spec.priority_class_name.as_ref(),
-            names::subdomain,
-        ),
-        (
-            "spec.runtimeClassName",
-            spec.runtime_class_name.as_ref(),
             names::subdomain,
         ),
     ];
@@ -311,48 +255,7 @@ fn node_names(spec: &PodSpec, report: &mut Report) {
             report.name(field, value, rule);
         }
     }
-}
-
-fn toleration(field: &str, toleration: &Toleration, report: &mut Report) {
-    let (key, operator) = (
-        text(toleration.key.as_ref()),
-        text(toleration.operator.as_ref()),
-    );
-    let (value, effect) = (
-        text(toleration.value.as_ref()),
-        text(toleration.effect.as_ref()),
-    );
-    if !key.is_empty() {
-        report.name(format!("{field}.key"), key, names::qualified);
-    } else if operator != "Exists" {
-        let detail = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
-        report.invalid(format!("{field}.operator"), operator, detail);
-    }
-    if toleration.toleration_seconds.is_some() && effect != "NoExecute" {
-        let detail = "effect must be 'NoExecute' when `tolerationSeconds` is set";
-        report.invalid(format!("{field}.effect"), effect, detail);
-    }
-    match operator {
-        "" | "Equal" => report.name(format!("{field}.operator"), value, names::label_value),
-        "Exists" if !value.is_empty() => {
-            report.invalid(
-                format!("{field}.operator"),
-                value,
-                "value must be empty when `operator` is 'Exists'",
-            );
-        }
-        "Exists" | "Lt" | "Gt" => {}
-        other => report.one_of(
-            format!("{field}.operator"),
-            Some(other),
-            &["Equal", "Exists"],
-        ),
-    }
-    if !effect.is_empty() {
-        report.one_of(
-            format!("{field}.effect"),
-            Some(effect),
-            &["NoExecute", "NoSchedule", "PreferNoSchedule"],
-        );
+    if let Some(class) = &spec.runtime_class_name {
+        report.name("spec.runtimeClassName", class, names::subdomain);
     }
 }

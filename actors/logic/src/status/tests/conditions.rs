@@ -3,7 +3,10 @@
 use k8s_openapi::api::core::v1::PodReadinessGate;
 
 use super::*;
-use crate::status::conditions::{Answer, containers_ready, initialized, ready};
+use crate::resize::Refusal;
+use crate::status::conditions::{
+    Answer, containers_ready, initialized, ready, ready_to_start, resize,
+};
 
 fn answer(status: &'static str, reason: &'static str, message: &str) -> Answer {
     Answer {
@@ -213,4 +216,168 @@ fn initialized_condition_is_upstreams() {
             "{statuses:?}"
         );
     }
+}
+
+/// The sidecar rows of upstream's TestGenerateContainersReadyCondition.
+#[test]
+fn sidecars_have_to_be_ready_too() {
+    let pod = with_sidecar(with_sidecar(pod("p").init("i"), "s1"), "s2").app("a");
+    let not_ready = |message: &str| answer("False", "ContainersNotReady", message);
+    let is_ready = |name: &str| with_ready(said(name, running()));
+    let cases = [
+        (
+            vec![is_ready("a")],
+            not_ready("containers with unknown status: [s1 s2]"),
+        ),
+        (
+            vec![is_ready("s1"), is_ready("s2"), is_ready("a")],
+            answer("True", "", ""),
+        ),
+        (
+            vec![is_ready("s1"), is_ready("a")],
+            not_ready("containers with unknown status: [s2]"),
+        ),
+        (
+            vec![is_ready("s1"), said("s2", running()), is_ready("a")],
+            not_ready("containers with unready status: [s2]"),
+        ),
+    ];
+    for (statuses, expected) in cases {
+        let statuses: Vec<_> = statuses.iter().collect();
+        assert_eq!(containers_ready(&pod, &statuses, Phase::Running), expected);
+    }
+}
+
+/// The sidecar rows of upstream's TestGeneratePodInitializedCondition.
+#[test]
+fn a_started_sidecar_is_initialized() {
+    let pod = with_sidecar(pod("p"), "s").app("a");
+    let incomplete = || {
+        let message = "containers with incomplete status: [s]";
+        answer("False", "ContainersNotInitialized", message)
+    };
+    let cases = [
+        (vec![said("s", running())], incomplete()),
+        (vec![started(said("s", running()))], answer("True", "", "")),
+        (
+            vec![said("s", running()), said("a", running())],
+            answer("True", "", ""),
+        ),
+        (
+            vec![said("s", waits()), said("a", ended(0))],
+            answer("True", "", ""),
+        ),
+    ];
+    for (statuses, expected) in cases {
+        let statuses: Vec<_> = statuses.iter().collect();
+        assert_eq!(initialized(&pod, &statuses, Phase::Running), expected);
+    }
+}
+
+/// Upstream's TestGeneratePodReadyToStartContainersCondition.
+#[test]
+fn ready_to_start_means_a_sandbox_with_an_address() {
+    let pod = pod("p").app("a");
+    let no = |message: &str| answer("False", "PodSandboxNotReady", message);
+    let mut known = runtime(&pod);
+    assert_eq!(ready_to_start(&pod, &known), answer("True", "", ""));
+    known.sandboxes[0].ips.clear();
+    assert_eq!(
+        ready_to_start(&pod, &known),
+        no("pod sandbox has no IP address")
+    );
+    assert_eq!(
+        ready_to_start(&pod, &RuntimePod::default()),
+        no("no pod sandbox exists")
+    );
+    let mut two = runtime(&pod);
+    two.sandboxes.push(sandbox(1, SandboxState::Ready));
+    for known in [runtime(&pod).with_sandbox(SandboxState::NotReady), two] {
+        let found = ready_to_start(&pod, &known);
+        assert_eq!(
+            (found.status, found.reason),
+            ("False", "PodSandboxNotReady")
+        );
+    }
+}
+
+/// Upstream's TestPodResizeConditions.
+#[test]
+fn a_resize_shows_as_pending_and_in_progress() {
+    let waits = |refusal| Some((refusal, "why".to_owned()));
+    let cases = [
+        (ResizeState::default(), vec![]),
+        (
+            ResizeState {
+                pending: waits(Refusal::Deferred),
+                ..ResizeState::default()
+            },
+            vec![("PodResizePending", answer("True", "Deferred", "why"))],
+        ),
+        (
+            ResizeState {
+                pending: waits(Refusal::Infeasible),
+                in_progress: true,
+                ..ResizeState::default()
+            },
+            vec![
+                ("PodResizePending", answer("True", "Infeasible", "why")),
+                ("PodResizeInProgress", answer("True", "", "")),
+            ],
+        ),
+        (
+            ResizeState {
+                in_progress: true,
+                error: Some("oops".into()),
+                ..ResizeState::default()
+            },
+            vec![("PodResizeInProgress", answer("True", "Error", "oops"))],
+        ),
+    ];
+    for (state, expected) in cases {
+        assert_eq!(resize(&state), expected);
+    }
+}
+
+#[test]
+fn resize_conditions_carry_their_generation_and_go_when_the_pod_has_ended() {
+    let mut scene = scene(pod("p").app("c"));
+    scene.pod.metadata.generation = Some(7);
+    scene.resize = ResizeState {
+        in_progress: true,
+        generation: Some(5),
+        ..ResizeState::default()
+    };
+    let status = scene.step();
+    assert_eq!(
+        condition(&status, "PodResizeInProgress").observed_generation,
+        Some(5)
+    );
+    for kind in [
+        "PodReadyToStartContainers",
+        "Initialized",
+        "Ready",
+        "ContainersReady",
+        "PodScheduled",
+    ] {
+        assert_eq!(
+            condition(&status, kind).observed_generation,
+            Some(7),
+            "{kind}"
+        );
+    }
+    assert_eq!(status.observed_generation, Some(7));
+    (scene.resize, scene.now) = (ResizeState::default(), at(5));
+    let kinds = |status: PodStatus| -> Vec<String> {
+        status
+            .conditions
+            .into_iter()
+            .flatten()
+            .map(|c| c.type_)
+            .collect()
+    };
+    assert!(!kinds(scene.status()).contains(&"PodResizeInProgress".to_owned()));
+    scene.resize.in_progress = true;
+    scene.stage = Stage::Terminated;
+    assert!(!kinds(scene.status()).contains(&"PodResizeInProgress".to_owned()));
 }

@@ -1,16 +1,46 @@
 //! Statuses as a whole, step after step; tables of the parts beside.
 
 mod conditions;
+mod containers;
+mod health;
 mod phases;
+mod resources;
+mod restart_all;
 
 use k8s_openapi::api::core::v1::{
-    ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    PodCondition,
+    self as core, ContainerState, ContainerStateRunning, ContainerStateTerminated,
+    ContainerStateWaiting, ContainerStatus, PodCondition,
 };
 
 use super::*;
+use crate::resize::ResizeState;
 use crate::testing::*;
 use crate::types::{ContainerState as Seen, SandboxState};
+
+fn with_init(pod: Pod, name: &str, change: impl FnOnce(&mut core::Container)) -> Pod {
+    let mut container = spec_container(name);
+    change(&mut container);
+    pod.spec_with(|spec| spec.init_containers.get_or_insert_default().push(container))
+}
+
+fn with_sidecar(pod: Pod, name: &str) -> Pod {
+    with_init(pod, name, |c| c.restart_policy = Some("Always".into()))
+}
+
+/// Has the whole pod start over when it exits with 42.
+fn with_rule(container: &mut core::Container) {
+    let codes = core::ContainerRestartRuleOnExitCodes {
+        operator: "In".into(),
+        values: Some(vec![42]),
+    };
+    container.restart_policy_rules = Some(vec![core::ContainerRestartRule {
+        action: "RestartAllContainers".into(),
+        exit_codes: Some(codes),
+    }]);
+    container
+        .restart_policy
+        .get_or_insert_with(|| "Never".into());
+}
 
 fn running() -> ContainerState {
     ContainerState {
@@ -58,8 +88,13 @@ fn with_ready(mut status: ContainerStatus) -> ContainerStatus {
     status
 }
 
+fn started(mut status: ContainerStatus) -> ContainerStatus {
+    status.started = Some(true);
+    status
+}
+
 fn phase_of(pod: &Pod, statuses: &[ContainerStatus], stage: Stage) -> Phase {
-    phase::phase(pod, &statuses.iter().collect::<Vec<_>>(), stage)
+    phase::phase(pod, &statuses.iter().collect::<Vec<_>>(), stage, false)
 }
 
 /// A status with everything that a test does not set left empty.
@@ -71,6 +106,10 @@ struct Scene {
     host_ips: Vec<String>,
     stage: Stage,
     failure: Option<Failure>,
+    health: BTreeMap<ContainerId, Health>,
+    resize: ResizeState,
+    last_words: BTreeMap<ContainerId, String>,
+    handler: HandlerFeatures,
     now: Timestamp,
 }
 
@@ -83,6 +122,10 @@ fn scene(pod: Pod) -> Scene {
         host_ips: vec!["192.168.0.1".into()],
         stage: Stage::Syncing,
         failure: None,
+        health: BTreeMap::new(),
+        resize: ResizeState::default(),
+        last_words: BTreeMap::new(),
+        handler: HandlerFeatures::default(),
         now: at(0),
     }
 }
@@ -94,11 +137,15 @@ impl Scene {
             pod: &self.pod,
             runtime: &self.runtime,
             runtime_name: "containerd",
+            handler: self.handler,
             waiting: &self.waiting,
             previous: self.previous.as_ref(),
             host_ips: &self.host_ips,
             stage: self.stage,
             failure: self.failure.as_ref(),
+            health: &self.health,
+            resize: &self.resize,
+            last_words: &self.last_words,
         })
     }
 
@@ -108,6 +155,14 @@ impl Scene {
         self.previous = Some(status.clone());
         status
     }
+}
+
+fn init<'a>(status: &'a PodStatus, name: &str) -> &'a ContainerStatus {
+    let list = status
+        .init_container_statuses
+        .as_deref()
+        .unwrap_or_default();
+    list.iter().find(|s| s.name == name).unwrap()
 }
 
 fn app<'a>(status: &'a PodStatus, name: &str) -> &'a ContainerStatus {
@@ -432,6 +487,7 @@ fn a_failure_by_decree_fails_the_pod_with_its_reason() {
     scene.failure = Some(Failure {
         reason: "DeadlineExceeded".into(),
         message: "Pod was active on the node longer than the specified deadline".into(),
+        disruption: None,
     });
     let status = scene.status();
     assert_eq!(status.phase.as_deref(), Some("Failed"));
@@ -440,6 +496,57 @@ fn a_failure_by_decree_fails_the_pod_with_its_reason() {
         condition(&status, "Ready").reason.as_deref(),
         Some("PodFailed")
     );
+}
+
+/// Upstream's TestGenerateAPIPodStatus row on the disruption condition, and what its eviction, preemption
+/// and shutdown say.
+#[test]
+fn a_pod_that_the_node_ends_is_a_disruption_target_until_it_is_gone() {
+    let mut scene = scene(pod("p").app("c"));
+    scene.runtime = scene.runtime.running(&scene.pod, "c");
+    scene.failure = Some(Failure {
+        reason: "Preempting".into(),
+        message: "Preempted in order to admit critical pod".into(),
+        disruption: Some("Pod was preempted by Kubelet to accommodate a critical pod.".into()),
+    });
+    let status = scene.step();
+    let said = condition(&status, "DisruptionTarget").clone();
+    assert_eq!(
+        (
+            said.status.as_str(),
+            said.reason.as_deref(),
+            said.observed_generation
+        ),
+        ("True", Some("TerminationByKubelet"), Some(1))
+    );
+    assert_eq!(
+        said.message.as_deref(),
+        Some("Pod was preempted by Kubelet to accommodate a critical pod.")
+    );
+    (scene.failure, scene.now) = (None, at(60));
+    assert_eq!(*condition(&scene.status(), "DisruptionTarget"), said);
+}
+
+/// Upstream's TestHandlePortConflicts and its kin: `rejectPod`.
+#[test]
+fn a_pod_that_was_not_admitted_has_failed_with_a_reason_and_nothing_else() {
+    let pod = pod("p").app("c");
+    let failure = Failure {
+        reason: "NodePorts".into(),
+        message: "Predicate NodePorts failed".into(),
+        disruption: None,
+    };
+    let status = rejected(at(0), &pod, &failure);
+    let expected = PodStatus {
+        phase: Some("Failed".into()),
+        reason: Some("NodePorts".into()),
+        message: Some("Pod was rejected: Predicate NodePorts failed".into()),
+        qos_class: Some("BestEffort".into()),
+        observed_generation: Some(1),
+        start_time: Some(Time(at(0))),
+        ..PodStatus::default()
+    };
+    assert_eq!(status, expected);
 }
 
 /// Upstream's TestTerminatePod.
@@ -484,6 +591,33 @@ fn a_pod_terminated_during_initialisation_leaves_its_app_containers_waiting() {
     assert_eq!(waiting_reason(app(&status, "a")), Some("PodInitializing"));
 }
 
+/// The sidecar rows of upstream's TestTerminatePodWaiting.
+#[test]
+fn a_started_sidecar_as_last_init_container_means_that_the_pod_was_initialized() {
+    let mut scene = scene(with_sidecar(pod("p"), "s").app("a"));
+    scene.runtime = scene.runtime.running(&scene.pod, "s");
+    scene.stage = Stage::Terminated;
+    let status = scene.status();
+    for closed in [init(&status, "s"), app(&status, "a")] {
+        let end = state(closed).terminated.as_ref().unwrap();
+        assert_eq!(
+            end.reason.as_deref(),
+            Some("ContainerStatusUnknown"),
+            "{}",
+            closed.name
+        );
+    }
+    let slow = |c: &mut core::Container| c.startup_probe = Some(core::Probe::default());
+    let spec = scene.pod.spec.as_mut().unwrap();
+    slow(&mut spec.init_containers.as_mut().unwrap()[0]);
+    assert_eq!(
+        waiting_reason(app(&scene.status(), "a")),
+        Some("PodInitializing")
+    );
+}
+
+/// Upstream's TestGenerateAPIPodStatusPodIPs, TestSortPodIPs and
+/// TestGenerateAPIPodStatusHostNetworkPodIPs.
 #[test]
 fn addresses_are_one_a_family_and_the_nodes_on_its_network() {
     let list = |ips: &[&str]| ips.iter().map(|ip| (*ip).to_owned()).collect::<Vec<_>>();
@@ -505,6 +639,17 @@ fn addresses_are_one_a_family_and_the_nodes_on_its_network() {
             list(&["10.0.0.1", "fd00::1"]),
         ),
         (list(&[""]), list(&["1.1.1.1"]), list(&[])),
+        (
+            list(&["10.0.0.1"]),
+            list(&["fd00::5678"]),
+            list(&["10.0.0.1"]),
+        ),
+        (list(&["fd01::1234"]), list(&[]), list(&["fd01::1234"])),
+        (
+            list(&["010.000.000.001", "fd01:0:0:0:0:0:0:1234"]),
+            list(&[]),
+            list(&["10.0.0.1", "fd01::1234"]),
+        ),
     ];
     for (ips, host, expected) in cases {
         assert_eq!(pod_addresses(&ips, &host), expected, "{ips:?} on {host:?}");
@@ -522,6 +667,21 @@ fn addresses_are_one_a_family_and_the_nodes_on_its_network() {
         condition(&status, "PodReadyToStartContainers").status,
         "True"
     );
+    // A second address that the node gets later becomes the pod's, too; what the runtime says comes first.
+    scene.host_ips = list(&["10.0.0.1", "fd01::1234"]);
+    let ips = |status: PodStatus| -> Vec<String> {
+        status
+            .pod_ips
+            .into_iter()
+            .flatten()
+            .map(|ip| ip.ip)
+            .collect()
+    };
+    assert_eq!(ips(scene.status()), ["10.0.0.1", "fd01::1234"]);
+    scene.runtime.sandboxes[0].ips = list(&["192.168.0.1"]);
+    assert_eq!(ips(scene.status()), ["192.168.0.1", "fd01::1234"]);
+    scene.runtime.sandboxes[0].ips = list(&["2001:db8::2", "192.168.0.1"]);
+    assert_eq!(ips(scene.status()), ["192.168.0.1", "2001:db8::2"]);
     scene.runtime = scene.runtime.with_sandbox(SandboxState::NotReady);
     assert_eq!(
         condition(&scene.status(), "PodReadyToStartContainers").status,

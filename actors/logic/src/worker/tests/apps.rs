@@ -244,3 +244,115 @@ const ROWS: &[Row] = &[
         steps: &["kill foo1-0"],
     },
 ];
+
+fn probed() -> (Pod, RuntimePod, Facts) {
+    let (pod, runtime) = apps();
+    (pod, runtime, Facts::default())
+}
+
+/// Upstream's TestComputePodActions: the rows about probes.
+#[test]
+fn a_failed_probe_kills_and_the_policy_decides_about_a_restart() {
+    check_all(PROBED, probed);
+}
+
+const PROBED: &[Case] = &[
+    Case {
+        name: "Kill and recreate the container if the liveness check has failed",
+        policy: "Always",
+        change: |_, _, facts| facts.said("foo2", |health| health.liveness = Verdict::Failure),
+        steps: &["kill foo2-0", "start foo2 1"],
+    },
+    Case {
+        name: "Kill and recreate the container if the startup check has failed",
+        policy: "Always",
+        change: |_, _, facts| facts.said("foo2", |health| health.startup = Verdict::Failure),
+        steps: &["kill foo2-0", "start foo2 1"],
+    },
+    Case {
+        name: "whose policy is Never is killed only",
+        policy: "Never",
+        change: |_, _, facts| facts.said("foo2", |health| health.liveness = Verdict::Failure),
+        steps: &["kill foo2-0"],
+    },
+    Case {
+        name: "the container's own policy comes first: it restarts",
+        policy: "Never",
+        change: |pod, _, facts| {
+            app_spec(pod, 1).restart_policy = Some("OnFailure".into());
+            facts.said("foo2", |health| health.liveness = Verdict::Failure);
+        },
+        steps: &["kill foo2-0", "start foo2 1"],
+    },
+    Case {
+        name: "the container's own policy comes first: it does not restart",
+        policy: "Always",
+        change: |pod, _, facts| {
+            app_spec(pod, 1).restart_policy = Some("Never".into());
+            facts.said("foo2", |health| health.startup = Verdict::Failure);
+        },
+        steps: &["kill foo2-0"],
+    },
+    Case {
+        name: "rules about exit codes say nothing of a container that still runs",
+        policy: "Never",
+        change: |pod, _, facts| {
+            let spec = app_spec(pod, 1);
+            spec.restart_policy = Some("Never".into());
+            spec.restart_policy_rules = Some(vec![exit_rule("Restart", "NotIn", &[1])]);
+            facts.said("foo2", |health| health.liveness = Verdict::Failure);
+        },
+        steps: &["kill foo2-0"],
+    },
+    Case {
+        name: "what is not ready is left alone, and so is what has not started yet",
+        policy: "Always",
+        change: |_, _, facts| {
+            facts.said("foo1", |health| health.readiness = Verdict::Failure);
+            facts.said("foo2", |health| health.startup = Verdict::Unknown);
+            facts.said("foo3", |health| health.liveness = Verdict::Unknown);
+        },
+        steps: &[],
+    },
+    Case {
+        name: "the last one killed for good ends the pod",
+        policy: "Never",
+        change: |_, runtime, facts| {
+            exit(runtime, "foo1", 0);
+            exit(runtime, "foo3", 0);
+            facts.said("foo2", |health| health.liveness = Verdict::Failure);
+        },
+        steps: &["kill foo2-0", "stop s0"],
+    },
+    Case {
+        name: "what a probe said of an earlier instance does not count",
+        policy: "Always",
+        change: |_, runtime, facts| {
+            facts.said("foo2", |health| health.liveness = Verdict::Failure);
+            of(runtime, "foo2").id = "foo2-1".into();
+        },
+        steps: &[],
+    },
+];
+
+#[test]
+fn kills_are_worded_as_upstream_words_them() {
+    let (mut pod, runtime) = apps();
+    let mut facts = Facts::default();
+    facts.said("foo1", |health| health.liveness = Verdict::Failure);
+    facts.said("foo2", |health| health.startup = Verdict::Failure);
+    app_spec(&mut pod, 2).image = Some("localhost/other".into());
+    let restarted = [
+        "Container foo1 failed liveness probe, will be restarted",
+        "Container foo2 failed startup probe, will be restarted",
+        "Container foo3 definition changed, will be restarted",
+    ];
+    assert_eq!(messages(&facts.plan(&pod, &runtime)), restarted);
+    let ended = [
+        "Container foo1 failed liveness probe",
+        "Container foo2 failed startup probe",
+        "Container foo3 definition changed, will be restarted",
+    ];
+    let pod = pod.policy("Never");
+    assert_eq!(messages(&facts.plan(&pod, &runtime)), ended);
+}

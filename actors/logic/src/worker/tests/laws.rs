@@ -117,6 +117,7 @@ fn apply(pod: &Pod, plan: &PodPlan, runtime: &mut RuntimePod) {
     let mut current = plan.sandbox.clone();
     for action in &plan.actions {
         match action {
+            Action::ResizeContainer { .. } => {}
             Action::KillContainer { id, .. } => {
                 let container = runtime.containers.iter_mut().find(|c| c.id == *id).unwrap();
                 container.state = ContainerState::Exited;
@@ -130,7 +131,9 @@ fn apply(pod: &Pod, plan: &PodPlan, runtime: &mut RuntimePod) {
                     .unwrap()
                     .state = SandboxState::NotReady;
             }
-            Action::RemoveContainer(gone) => runtime.containers.retain(|c| c.id != gone.id),
+            Action::RemoveContainer { instance: gone, .. } => {
+                runtime.containers.retain(|c| c.id != gone.id)
+            }
             Action::CreateSandbox { attempt } => {
                 let sandbox = sandbox(*attempt, SandboxState::Ready);
                 current = Some(sandbox.id.clone());

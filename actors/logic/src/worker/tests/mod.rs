@@ -1,35 +1,60 @@
 //! The worker's decisions, one word a step.
 
 mod apps;
+mod ending;
+mod ephemeral;
 mod init;
 mod laws;
+mod model;
+mod resize;
+mod restart_all;
+mod rules;
+mod sidecars;
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::kill::{kill_grace, termination_plan};
+use super::kill::{Cause, kill_grace, termination_grace, termination_plan};
 use super::*;
 use crate::testing::*;
-use crate::types::SandboxState;
+use crate::types::{Container, SandboxState, Verdict};
 
 /// Facts with the maps that a test leaves empty.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 struct Facts {
     exits: BTreeMap<ContainerId, Timestamp>,
     backoffs: Backoffs,
     log_counts: BTreeMap<String, u32>,
+    health: BTreeMap<ContainerId, Health>,
+    actuated: BTreeMap<String, core::ResourceRequirements>,
 }
 
 impl Facts {
     fn plan(&self, pod: &Pod, runtime: &RuntimePod) -> PodPlan {
+        self.plan_at(0, pod, runtime)
+    }
+
+    fn plan_at(&self, second: i64, pod: &Pod, runtime: &RuntimePod) -> PodPlan {
         let observed = Observed {
             runtime,
             exits: &self.exits,
             backoffs: &self.backoffs,
             log_counts: &self.log_counts,
+            health: &self.health,
+            actuated: &self.actuated,
         };
-        compute_pod_actions(at(0), pod, &observed, &Policy::default())
+        compute_pod_actions(at(second), pod, &observed, &Policy::default())
+    }
+
+    /// A probe said something of the first instance of a container.
+    fn said(&mut self, name: &str, change: impl FnOnce(&mut Health)) {
+        let health = self.health.entry(format!("{name}-0").as_str().into());
+        change(health.or_insert(Health {
+            startup: Verdict::Success,
+            liveness: Verdict::Success,
+            readiness: Verdict::Success,
+        }));
     }
 }
 
@@ -42,13 +67,17 @@ fn steps(plan: &PodPlan) -> Vec<String> {
     let step = |action: &Action| match action {
         Action::KillContainer { id, .. } => format!("kill {id}"),
         Action::StopSandbox { sandbox } => format!("stop {sandbox}"),
-        Action::RemoveContainer(instance) => format!("remove {}", instance.id),
+        Action::RemoveContainer { instance, log } => match log {
+            Log::Removed => format!("remove {}", instance.id),
+            Log::Kept => format!("reset {}", instance.id),
+        },
         Action::CreateSandbox { attempt } => format!("create {attempt}"),
         Action::StartContainer {
             name,
             restart_count,
             ..
         } => format!("start {name} {restart_count}"),
+        Action::ResizeContainer { name, .. } => format!("resize {name}"),
     };
     plan.actions.iter().map(step).collect()
 }
@@ -77,6 +106,67 @@ fn check(rows: &[Row], base: fn() -> (Pod, RuntimePod)) {
     }
 }
 
+/// A row that tells what probes said or what was carried out, too.
+struct Case {
+    name: &'static str,
+    policy: &'static str,
+    change: fn(&mut Pod, &mut RuntimePod, &mut Facts),
+    steps: &'static [&'static str],
+}
+
+fn check_all(cases: &[Case], base: fn() -> (Pod, RuntimePod, Facts)) {
+    for case in cases {
+        let (pod, mut runtime, mut facts) = base();
+        let mut pod = pod.policy(case.policy);
+        (case.change)(&mut pod, &mut runtime, &mut facts);
+        let plan = facts.plan(&pod, &runtime);
+        assert_eq!(steps(&plan), case.steps, "{} ({})", case.name, case.policy);
+    }
+}
+
+fn sidecar(pod: Pod, name: &str, change: impl FnOnce(&mut core::Container)) -> Pod {
+    let mut container = spec_container(name);
+    container.restart_policy = Some("Always".into());
+    change(&mut container);
+    pod.spec_with(|spec| spec.init_containers.get_or_insert_default().push(container))
+}
+
+fn ephemeral(pod: Pod, name: &str) -> Pod {
+    let container = core::EphemeralContainer {
+        name: name.into(),
+        image: Some(format!("localhost/{name}:1")),
+        ..core::EphemeralContainer::default()
+    };
+    pod.spec_with(|spec| {
+        spec.ephemeral_containers
+            .get_or_insert_default()
+            .push(container)
+    })
+}
+
+fn app_spec(pod: &mut Pod, index: usize) -> &mut core::Container {
+    &mut pod.spec.as_mut().unwrap().containers[index]
+}
+
+fn init_spec(pod: &mut Pod, index: usize) -> &mut core::Container {
+    &mut pod.spec.as_mut().unwrap().init_containers.as_mut().unwrap()[index]
+}
+
+fn exit_rule(action: &str, operator: &str, codes: &[i32]) -> core::ContainerRestartRule {
+    core::ContainerRestartRule {
+        action: action.into(),
+        exit_codes: Some(core::ContainerRestartRuleOnExitCodes {
+            operator: operator.into(),
+            values: Some(codes.to_vec()),
+        }),
+    }
+}
+
+fn messages(plan: &PodPlan) -> Vec<String> {
+    let killing = plan.why.iter().filter(|why| why.reason == "Killing");
+    killing.map(|why| why.message.clone()).collect()
+}
+
 fn of<'a>(runtime: &'a mut RuntimePod, name: &str) -> &'a mut Container {
     runtime
         .containers
@@ -99,45 +189,6 @@ fn apps() -> (Pod, RuntimePod) {
         .running(&pod, "foo2")
         .running(&pod, "foo3");
     (pod, known)
-}
-
-#[test]
-fn containers_own_policy_and_exit_rules_come_first() {
-    let rule = |operator: &str, codes: &[i32]| core::ContainerRestartRule {
-        action: "Restart".into(),
-        exit_codes: Some(core::ContainerRestartRuleOnExitCodes {
-            operator: operator.into(),
-            values: Some(codes.to_vec()),
-        }),
-    };
-    let cases = [
-        ("Never", Some("Always"), None, 0, true),
-        ("Always", Some("Never"), None, 1, false),
-        ("Always", Some("OnFailure"), None, 0, false),
-        ("Never", None, None, 1, false),
-        ("Never", Some("Never"), Some(rule("In", &[42])), 42, true),
-        ("Never", Some("Never"), Some(rule("In", &[42])), 1, false),
-        ("Never", Some("Never"), Some(rule("NotIn", &[42])), 1, true),
-        (
-            "Never",
-            Some("Never"),
-            Some(rule("NotIn", &[42])),
-            42,
-            false,
-        ),
-    ];
-    for (policy, own, rule, code, restarts) in cases {
-        let pod = pod("p").policy(policy).app_with("c", |c| {
-            c.restart_policy = own.map(str::to_owned);
-            c.restart_policy_rules = rule.clone().map(|rule| vec![rule]);
-        });
-        let spec = &pod.app_containers()[0];
-        assert_eq!(
-            restarts_after(&pod, spec, code),
-            restarts,
-            "{policy} {own:?} {rule:?} {code}"
-        );
-    }
 }
 
 #[test]
@@ -265,56 +316,5 @@ fn reasons_are_worded_as_upstream_events() {
         plan.why
             .iter()
             .any(|why| why.message == "Stopping container foo1")
-    );
-}
-
-#[test]
-fn grace_is_override_then_deletion_then_spec_and_never_below_two_seconds() {
-    let secs = Duration::from_secs;
-    let cases = [
-        (None, None, None, None, 2),
-        (None, None, Some(30), None, 30),
-        (None, Some(5), Some(30), None, 5),
-        (None, Some(0), Some(30), None, 2),
-        (Some(7), Some(5), Some(30), None, 7),
-        (Some(1), None, None, None, 2),
-        (None, Some(-5), None, None, 2),
-        (None, None, Some(30), Some(9), 30),
-    ];
-    for (given, deletion, spec, noted, expected) in cases {
-        let mut pod = pod("p").app("c");
-        pod.metadata.deletion_grace_period_seconds = deletion;
-        pod.spec.as_mut().unwrap().termination_grace_period_seconds = spec;
-        let mut container = instance(&pod, "c", ContainerState::Running);
-        container.termination_grace = noted;
-        let grace = kill_grace(Some(&pod), &container, given.map(secs));
-        assert_eq!(
-            grace,
-            secs(expected),
-            "{given:?} {deletion:?} {spec:?} {noted:?}"
-        );
-    }
-    let mut orphan = instance(&pod("p"), "c", ContainerState::Running);
-    orphan.termination_grace = Some(9);
-    assert_eq!(kill_grace(None, &orphan, None), secs(9));
-}
-
-#[test]
-fn termination_kills_what_may_run_and_stops_every_sandbox() {
-    let (pod, mut runtime) = apps();
-    exit(&mut runtime, "foo1", 0);
-    of(&mut runtime, "foo2").state = ContainerState::Unknown;
-    runtime
-        .sandboxes
-        .insert(0, sandbox(1, SandboxState::NotReady));
-    let expected = ["kill foo2-0", "kill foo3-0", "stop s1", "stop s0"];
-    assert_eq!(
-        steps(&termination_plan(Some(&pod), &runtime, None)),
-        expected
-    );
-    assert_eq!(
-        steps(&termination_plan(None, &runtime, None)),
-        expected,
-        "an orphan ends the same way"
     );
 }

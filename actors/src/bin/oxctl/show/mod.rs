@@ -1,9 +1,11 @@
 //! Answers of the agent, as people and programs want them.
 
+pub(crate) mod images;
+
 use std::io::{self, Write};
 
 use actors::events::{Event, Object, Type};
-use actors::serving::admin::{PodRow, Version};
+use actors::serving::admin::{Archives, PodRow, Version};
 use actors::worker::Explanation;
 use jiff::Timestamp;
 use kernel::Node;
@@ -45,6 +47,15 @@ pub(crate) fn generation(answer: &[u8]) -> Result<String, Trouble> {
         "plugin {} serves, generation {}\n",
         done.plugin, done.generation
     ))
+}
+
+pub(crate) fn archives(answer: &[u8]) -> Result<String, Trouble> {
+    let archives: Archives = serde_json::from_slice(answer)?;
+    let lines = archives
+        .items
+        .iter()
+        .map(|path| format!("{}\n", path.display()));
+    Ok(lines.collect())
 }
 
 pub(crate) fn tree(answer: &[u8]) -> Result<String, Trouble> {

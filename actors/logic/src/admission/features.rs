@@ -1,0 +1,65 @@
+//! What the pod wants of the node besides room: AppArmor, and features behind a gate.
+//!
+//! Mirrors upstream's `NewAppArmorAdmitHandler`, pkg/security/apparmor and `NewPodFeaturesAdmitHandler` at
+//! v1.36.
+
+use k8s_openapi::api::core::v1::{AppArmorProfile, Pod};
+
+use super::refuse;
+use crate::node::{NodeFacts, Support};
+use crate::pod::PodView;
+use crate::requests;
+use crate::types::Failure;
+
+/// The annotation that named a profile before there was a field, up to the container's name.
+const ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+pub(super) fn app_armor(pod: &Pod, node: &NodeFacts) -> Result<(), Failure> {
+    let cannot = |why: &str| refuse("AppArmor", format!("Cannot enforce AppArmor: {why}"));
+    if !wants_app_armor(pod) {
+        return Ok(());
+    }
+    if node.app_armor == Support::No {
+        return Err(cannot("AppArmor is not enabled on the host"));
+    }
+    let unnamed = |profile: &AppArmorProfile| {
+        let name = profile.localhost_profile.as_deref().unwrap_or_default();
+        profile.type_ == "Localhost" && name.trim().is_empty()
+    };
+    match profiles(pod).any(unnamed) {
+        true => Err(cannot("invalid empty AppArmor profile name")),
+        false => Ok(()),
+    }
+}
+
+fn wants_app_armor(pod: &Pod) -> bool {
+    let by_field = profiles(pod).any(|profile| profile.type_ != "Unconfined");
+    let mut named = pod
+        .annotations()
+        .iter()
+        .filter(|(key, _)| key.starts_with(ANNOTATION));
+    by_field || named.any(|(_, profile)| profile != "unconfined")
+}
+
+/// The pod's profile and those of its containers.
+fn profiles(pod: &Pod) -> impl Iterator<Item = &AppArmorProfile> {
+    let own = pod.security().and_then(|s| s.app_armor_profile.as_ref());
+    let lasting = pod
+        .all_containers()
+        .map(|(_, c)| c.security_context.as_ref());
+    let ephemeral = pod.spec().and_then(|s| s.ephemeral_containers.as_deref());
+    let ephemeral = ephemeral.unwrap_or_default().iter();
+    let all = lasting.chain(ephemeral.map(|c| c.security_context.as_ref()));
+    own.into_iter()
+        .chain(all.filter_map(|security| security?.app_armor_profile.as_ref()))
+}
+
+pub(super) fn gates(pod: &Pod, node: &NodeFacts) -> Result<(), Failure> {
+    match node.pod_level_resources {
+        Support::No if requests::has_pod_level(pod) => Err(refuse(
+            "PodLevelResourcesNotSupported",
+            "PodLevelResources feature gate is disabled",
+        )),
+        Support::No | Support::Yes => Ok(()),
+    }
+}

@@ -1,0 +1,249 @@
+//! Whether a pod may run on this node: a plain answer with upstream's reason, never a guess.
+//!
+//! [`admit`] asks in upstream's order: pressure, kernel settings, system, room and place (`fit`,
+//! `affinity`, `ports`, `taints`), AppArmor, gates, shutdown. A critical pod without room pre-empts others
+//! (`preemption`). A pod that already runs is adopted: what was admitted once is not judged again.
+//! Mirrors upstream's pkg/kubelet/lifecycle/predicate.go, the admit handlers of kubelet.go,
+//! pkg/kubelet/preemption and the eviction and shutdown managers' `Admit` at v1.36.
+
+mod affinity;
+mod features;
+mod fit;
+mod ports;
+mod preemption;
+mod taints;
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::node::{NodeFacts, Support};
+use crate::pod::PodView;
+use crate::pressure::Signal;
+use crate::requests::{self, Basis, Overhead};
+use crate::sysctls::Forbidden;
+use crate::types::{Failure, PodUid};
+
+pub use fit::Insufficient;
+pub use preemption::{is_preemptable, preempted};
+
+/// What the answer to a pod is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Admission<'a> {
+    pub pod: &'a Pod,
+    /// The other active pods with what they are allocated; the pod itself among them is passed over.
+    pub others: &'a [&'a Pod],
+    pub node: &'a NodeFacts,
+    /// What the node runs short of.
+    pub pressures: &'a BTreeSet<Signal>,
+    pub shutting_down: ShuttingDown,
+    pub standing: Standing,
+}
+
+/// Whether the node goes down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ShuttingDown {
+    Yes,
+    #[default]
+    No,
+}
+
+/// What the node knows of the pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    #[default]
+    New,
+    /// Something of it already runs here, or has: it is adopted.
+    Running,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Admit,
+    /// The pod fails for good; [`event_message`] is the event's text.
+    Reject(Failure),
+    /// Ask again when something has changed.
+    Defer {
+        why: String,
+    },
+    /// May run when these are gone; each of them fails with `failure`.
+    Preempt {
+        victims: Vec<PodUid>,
+        failure: Failure,
+    },
+}
+
+/// What a rejected pod's status message begins with.
+const REJECTED: &str = "Pod was rejected: ";
+
+/// The text of the event of a rejection, whose reason is the failure's: the message without its beginning.
+pub fn event_message(failure: &Failure) -> &str {
+    let message = failure.message.as_str();
+    message.strip_prefix(REJECTED).unwrap_or(message)
+}
+
+/// Decides whether the pod may run.
+pub fn admit(input: &Admission<'_>) -> Verdict {
+    if input.standing == Standing::Running {
+        return Verdict::Admit;
+    }
+    match (judge(input), awaited(input)) {
+        (Ok(_), Some(why)) => Verdict::Defer { why },
+        (Ok(victims), None) if victims.is_empty() => Verdict::Admit,
+        (Ok(victims), None) => Verdict::Preempt {
+            victims,
+            failure: preempted(),
+        },
+        (Err(refusal), _) => {
+            let message = format!("{REJECTED}{}", refusal.message);
+            Verdict::Reject(Failure { message, ..refusal })
+        }
+    }
+}
+
+/// The pods that have to go first, or why the pod may not run. Nobody is pre-empted for a pod that would be
+/// refused all the same, so what upstream asks after pre-emption is asked before it is carried out.
+pub(crate) fn judge(input: &Admission<'_>) -> Result<Vec<PodUid>, Failure> {
+    without_pressure(input)?;
+    let allowed = input.node.sysctls.admits(input.pod);
+    allowed.map_err(|error| refuse(Forbidden::REASON, error.to_string()))?;
+    of_this_system(input)?;
+    let victims = place(input)?;
+    features::app_armor(input.pod, input.node)?;
+    features::gates(input.pod, input.node)?;
+    match input.shutting_down {
+        ShuttingDown::No => Ok(victims),
+        ShuttingDown::Yes => Err(refuse(
+            "NodeShutdown",
+            "Pod was rejected as the node is shutting down.",
+        )),
+    }
+}
+
+fn refuse(reason: &str, message: impl Into<String>) -> Failure {
+    Failure {
+        reason: reason.to_owned(),
+        message: message.into(),
+        disruption: None,
+    }
+}
+
+/// What the pod has to wait for: devices that were here before a restart are not missing while their
+/// plugin comes back.
+fn awaited(input: &Admission<'_>) -> Option<String> {
+    let asked = requests::pod_requests(input.pod, Basis::Spec, Overhead::Left);
+    let name = asked
+        .keys()
+        .find(|name| input.node.awaited.contains(*name))?;
+    Some(format!("the devices of {name} have not come back yet"))
+}
+
+/// A node under pressure takes critical pods, and under memory pressure alone those that ask for memory
+/// or tolerate it.
+fn without_pressure(input: &Admission<'_>) -> Result<(), Failure> {
+    if input.pressures.is_empty() || input.pod.is_critical() {
+        return Ok(());
+    }
+    let conditions: BTreeSet<_> = input.pressures.iter().map(|s| condition(*s)).collect();
+    if conditions == BTreeSet::from([MEMORY_PRESSURE]) && taints::stands_memory_pressure(input.pod)
+    {
+        return Ok(());
+    }
+    let list = conditions.into_iter().collect::<Vec<_>>().join(" ");
+    let message = format!("The node had condition: [{list}]. ");
+    Err(refuse(crate::eviction::REASON, message))
+}
+
+const MEMORY_PRESSURE: &str = "MemoryPressure";
+
+fn condition(signal: Signal) -> &'static str {
+    match signal {
+        Signal::MemoryAvailable => MEMORY_PRESSURE,
+        Signal::PidAvailable => "PIDPressure",
+    }
+}
+
+/// What room on the node would not help.
+fn of_this_system(input: &Admission<'_>) -> Result<(), Failure> {
+    let Admission { pod, node, .. } = *input;
+    if pod
+        .labels()
+        .get(crate::node::OS)
+        .is_some_and(|os| *os != node.os)
+    {
+        return Err(refuse(
+            "PodOSSelectorNodeLabelDoesNotMatch",
+            "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
+        ));
+    }
+    let os = pod.spec().and_then(|spec| spec.os.as_ref());
+    if os.is_some_and(|os| os.name != node.os) {
+        return Err(refuse(
+            "PodOSNotSupported",
+            "Failed to admit pod as the OS field doesn't match node OS",
+        ));
+    }
+    let policy = pod
+        .security()
+        .and_then(|s| s.supplemental_groups_policy.as_deref());
+    if policy == Some("Strict") && node.supplemental_groups_policy == Support::No {
+        return Err(refuse(
+            "SupplementalGroupsPolicyNotSupported",
+            "SupplementalGroupsPolicy=Strict is not supported in this node",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether there is room and the node is the right one. The first thing that is missing is the reason; a
+/// critical pod that misses nothing but room takes it from others.
+fn place(input: &Admission<'_>) -> Result<Vec<PodUid>, Failure> {
+    let others = beside(input.pod, input.others);
+    let mut missing = fit::insufficient(input.pod, &others, &input.node.allocatable);
+    missing.retain(|missing| !input.node.awaited.contains(&missing.resource));
+    let elsewhere = misplaced(input.pod, &others, input.node);
+    if missing.is_empty() && elsewhere.is_none() {
+        return Ok(Vec::new());
+    }
+    let first = missing.first().map(Insufficient::failure);
+    match elsewhere {
+        None if input.pod.is_critical() => preemption::make_room(input.pod, &others, &missing),
+        Some(failure) if input.pod.is_critical() => Err(failure),
+        elsewhere => Err(first.or(elsewhere).expect("one of them is there")),
+    }
+}
+
+/// The pods beside this one, in an order that does not depend on how they were listed.
+fn beside<'a>(pod: &Pod, others: &[&'a Pod]) -> Vec<&'a Pod> {
+    let uid = pod.uid();
+    let mut beside: Vec<_> = others.iter().copied().filter(|p| p.uid() != uid).collect();
+    beside.sort_by_key(|pod| pod.uid());
+    beside
+}
+
+/// Why the pod would not belong here even on an empty node.
+fn misplaced(pod: &Pod, others: &[&Pod], node: &NodeFacts) -> Option<Failure> {
+    let predicate = |name: &str, why: &str| refuse(name, format!("Predicate {name} failed: {why}"));
+    if !affinity::matches(pod, &node.name, &node.labels) {
+        let why = "node(s) didn't match Pod's node affinity/selector";
+        return Some(predicate("NodeAffinity", why));
+    }
+    let wanted = pod.spec().and_then(|spec| spec.node_name.as_deref());
+    if wanted.is_some_and(|name| !name.is_empty() && name != node.name) {
+        let why = "node(s) didn't match the requested node name";
+        return Some(predicate("NodeName", why));
+    }
+    if ports::conflict(pod, others) {
+        let why = "node(s) didn't have free ports for the requested pod ports";
+        return Some(predicate("NodePorts", why));
+    }
+    if !pod.is_static() && taints::is_driven_off(pod, &node.taints) {
+        let why = "node(s) had taints that the pod didn't tolerate";
+        return Some(predicate("TaintToleration", why));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

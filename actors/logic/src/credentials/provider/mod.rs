@@ -1,0 +1,218 @@
+//! Programs that are asked for credentials: which images each is for, what it is told, what its answer
+//! means, and how long that holds.
+//!
+//! Mirrors upstream's pkg/credentialprovider/plugin/plugin.go (v1.36).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::docker::DockerConfig;
+use super::{Auth, duration, matching};
+
+/// What a request and its answer are of.
+const GROUP: &str = "credentialprovider.kubelet.k8s.io";
+/// Answers kept of one provider; beyond, the one that ends first gives way.
+const KEPT: usize = 1024;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Request<'a> {
+    kind: &'static str,
+    api_version: &'a str,
+    image: &'a str,
+}
+
+/// What a provider is told on its standard input.
+pub fn request(api_version: &str, image: &str) -> Vec<u8> {
+    let request = Request {
+        kind: "CredentialProviderRequest",
+        api_version,
+        image,
+    };
+    let mut text = serde_json::to_vec(&request).expect("three texts make JSON");
+    text.push(b'\n');
+    text
+}
+
+/// What an answer is kept under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum CacheKeyType {
+    Image,
+    Registry,
+    Global,
+}
+
+/// A provider's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    pub cache_key: CacheKeyType,
+    /// None: as long as the provider's declaration says.
+    pub cache_for: Option<Duration>,
+    pub auth: DockerConfig,
+}
+
+/// Why an answer says nothing. No text shows any of the answer, which may hold a password.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ResponseError {
+    #[error("error reading GVK from response: it is not a JSON object with kind and apiVersion")]
+    NoKind,
+    #[error(
+        "apiVersion from credential plugin response did not match expected apiVersion:{expected}, actual apiVersion:{found}"
+    )]
+    ApiVersion { expected: String, found: String },
+    #[error("error decoding credential provider plugin response from stdout")]
+    Undecodable,
+    #[error("credential provider plugin did not return a valid cacheKeyType: {0:?}")]
+    CacheKeyType(String),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Head {
+    #[serde(default)]
+    api_version: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Raw {
+    kind: String,
+    #[serde(rename = "apiVersion")]
+    _api_version: String,
+    #[serde(default)]
+    cache_key_type: String,
+    #[serde(default)]
+    cache_duration: Option<String>,
+    #[serde(default)]
+    auth: Option<BTreeMap<String, RawAuth>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawAuth {
+    #[serde(default)]
+    username: String,
+    #[serde(default)]
+    password: String,
+}
+
+/// Reads what a provider wrote; it must be of the version that it was asked in.
+pub fn response(text: &[u8], api_version: &str) -> Result<Response, ResponseError> {
+    let head: Head = serde_json::from_slice(text).map_err(|_| ResponseError::NoKind)?;
+    if head.api_version != api_version {
+        return Err(ResponseError::ApiVersion {
+            expected: api_version.to_owned(),
+            found: shortened(&head.api_version),
+        });
+    }
+    let raw: Raw = serde_json::from_slice(text).map_err(|_| ResponseError::Undecodable)?;
+    let group = api_version.split('/').next();
+    if raw.kind != "CredentialProviderResponse" || group != Some(GROUP) {
+        return Err(ResponseError::Undecodable);
+    }
+    let cache_for = match raw.cache_duration {
+        Some(text) => Some(duration::parse(&text).ok_or(ResponseError::Undecodable)?),
+        None => None,
+    };
+    let cache_key = match raw.cache_key_type.as_str() {
+        "Image" => CacheKeyType::Image,
+        "Registry" => CacheKeyType::Registry,
+        "Global" => CacheKeyType::Global,
+        other => return Err(ResponseError::CacheKeyType(shortened(other))),
+    };
+    let auth = raw.auth.unwrap_or_default().into_iter();
+    let auth = auth.map(|(place, auth)| {
+        let auth = Auth {
+            username: auth.username,
+            password: auth.password,
+            email: String::new(),
+        };
+        (place, auth)
+    });
+    Ok(Response {
+        cache_key,
+        cache_for,
+        auth: auth.collect(),
+    })
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(64).collect()
+}
+
+/// Whether a provider is for an image.
+pub fn is_for(match_images: &[String], image: &str) -> bool {
+    match_images
+        .iter()
+        .any(|pattern| matching::matches(pattern, image))
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Image(String),
+    Registry(String),
+    Global,
+}
+
+/// A provider's answers, each until its time.
+#[derive(Clone, Debug, Default)]
+pub struct Cache(BTreeMap<Key, (DockerConfig, Timestamp)>);
+
+impl Cache {
+    /// What is known for an image: an answer for it alone, else for its registry, else for all.
+    pub fn get(&self, image: &str, now: Timestamp) -> Option<&DockerConfig> {
+        let keys = [
+            Key::Image(image.to_owned()),
+            Key::Registry(registry(image)),
+            Key::Global,
+        ];
+        let found = keys.iter().find_map(|key| {
+            let (config, until) = self.0.get(key)?;
+            (now <= *until).then_some(config)
+        });
+        found
+    }
+
+    /// Keeps an answer for as long as it says; `default` where it does not. No time means: not at all.
+    pub fn put(&mut self, image: &str, response: &Response, default: Duration, now: Timestamp) {
+        let length = response.cache_for.unwrap_or(default);
+        self.0.retain(|_, (_, until)| now <= *until);
+        let until = now.checked_add(length).ok();
+        let Some(until) = until.filter(|_| !length.is_zero()) else {
+            return;
+        };
+        let first = self.0.iter().min_by_key(|(_, (_, until))| *until);
+        if let Some(first) = first
+            .map(|(key, _)| key.clone())
+            .filter(|_| self.0.len() >= KEPT)
+        {
+            self.0.remove(&first);
+        }
+        let key = match response.cache_key {
+            CacheKeyType::Image => Key::Image(image.to_owned()),
+            CacheKeyType::Registry => Key::Registry(registry(image)),
+            CacheKeyType::Global => Key::Global,
+        };
+        self.0.insert(key, (response.auth.clone(), until));
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The registry of an image, with its port.
+fn registry(image: &str) -> String {
+    image.split('/').next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests;

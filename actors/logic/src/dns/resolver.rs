@@ -1,0 +1,90 @@
+//! A resolver file: its three lines, and whether the node's own leaves room for a cluster's.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::{LONGEST_DOMAIN, LONGEST_SEARCH_LINE, MOST_SEARCHES};
+
+/// Bytes of a resolver file; a longer one is refused.
+pub const LARGEST_FILE: u64 = 10 << 20;
+
+/// The three lines of a resolver file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dns {
+    pub servers: Vec<String>,
+    pub searches: Vec<String>,
+    pub options: Vec<String>,
+}
+
+/// Why a resolver file cannot be used.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum ResolverError {
+    #[error("Encountered error while parsing resolv conf file. Error: nameserver list is empty ")]
+    NoServer,
+}
+
+impl Dns {
+    /// Reads a resolver file; lines it does not know are passed over.
+    pub fn parse(text: &str) -> Result<Self, ResolverError> {
+        let mut dns = Self::default();
+        for line in text
+            .split('\n')
+            .map(str::trim)
+            .filter(|l| !l.starts_with('#'))
+        {
+            let mut words = line.split_whitespace();
+            match words.next() {
+                Some("nameserver") => {
+                    let server = words.next().ok_or(ResolverError::NoServer)?;
+                    dns.servers.push(server.to_owned());
+                }
+                // The last one wins; a trailing dot is not part of the name.
+                Some("search") => {
+                    let domains = words.filter(|word| *word != ".");
+                    let bare = |word: &str| word.strip_suffix('.').unwrap_or(word).to_owned();
+                    dns.searches = domains.map(bare).collect();
+                }
+                Some("options") => words.for_each(|option| set_option(&mut dns.options, option)),
+                Some(_) | None => {}
+            }
+        }
+        Ok(dns)
+    }
+}
+
+/// A later value of the same option replaces the earlier one, in its place.
+pub(super) fn set_option(options: &mut Vec<String>, option: &str) {
+    fn name(text: &str) -> &str {
+        text.split_once(':').map_or(text, |(name, _)| name)
+    }
+    match options.iter_mut().find(|known| name(known) == name(option)) {
+        Some(known) => option.clone_into(known),
+        None => options.push(option.to_owned()),
+    }
+}
+
+/// What the operator should know of the node's own resolver file: the message of a warning event
+/// `CheckLimitsForResolvConf` of the node.
+pub fn complaint(path: &str, resolver: &Dns, cluster_domain: &str) -> Option<String> {
+    // A cluster puts three domains of its own before the node's.
+    let most = match cluster_domain {
+        "" => MOST_SEARCHES,
+        _ => MOST_SEARCHES - 3,
+    };
+    let searches = &resolver.searches;
+    if searches.len() > most {
+        return Some(format!(
+            "Resolv.conf file '{path}' contains search line consisting of more than {most} domains!"
+        ));
+    }
+    if searches.iter().any(|domain| domain.len() > LONGEST_DOMAIN) {
+        return Some(format!(
+            "Resolv.conf file {path:?} contains a search path which length is more than allowed {LONGEST_DOMAIN} chars!"
+        ));
+    }
+    (searches.join(" ").len() > LONGEST_SEARCH_LINE).then(|| {
+        format!(
+            "Resolv.conf file '{path}' contains search line which length is more than allowed {LONGEST_SEARCH_LINE} chars!"
+        )
+    })
+}

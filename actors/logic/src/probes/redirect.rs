@@ -1,0 +1,248 @@
+//! Where an answer to an HTTP GET leads: on, or nowhere.
+//!
+//! Mirrors upstream's RedirectChecker (pkg/probe/http/http.go, v1.36), and what Go's client makes of it.
+
+use super::target::{HttpTarget, authority, shown_path};
+
+/// Upstream's and Go's limit.
+pub const MOST: u32 = 10;
+
+/// What is done with an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It is the end, be it a redirect or not.
+    Answer,
+    Follow(Box<HttpTarget>),
+    TooMany,
+    /// The location makes no sense.
+    Unreadable(String),
+}
+
+/// Decides on an answer (`status`, `Location`) of `current`, to which `followed` redirects led from `first`.
+///
+/// A redirect to another host is not followed: the node is not to be sent anywhere by a pod.
+pub fn next(
+    first: &HttpTarget,
+    current: &HttpTarget,
+    (status, location): (u16, Option<&str>),
+    followed: u32,
+) -> Next {
+    let leads = matches!(status, 301 | 302 | 303 | 307 | 308);
+    let location = match location.filter(|location| leads && !location.is_empty()) {
+        Some(location) => location,
+        None => return Next::Answer,
+    };
+    let Some(next) = resolved(current, location) else {
+        return Next::Unreadable(location.to_owned());
+    };
+    match (next.host == first.host, followed + 1 >= MOST) {
+        (false, _) => Next::Answer,
+        (true, true) => Next::TooMany,
+        (true, false) => Next::Follow(Box::new(next)),
+    }
+}
+
+/// Where a location leads from a target; none if that makes no sense.
+fn resolved(from: &HttpTarget, location: &str) -> Option<HttpTarget> {
+    if location.bytes().any(|byte| byte.is_ascii_control()) {
+        return None;
+    }
+    let (scheme, rest) = match location.split_once("://") {
+        Some((scheme, rest)) if is_scheme(scheme) => (Some(scheme.to_ascii_lowercase()), rest),
+        Some(_) | None => match location.strip_prefix("//") {
+            Some(rest) => (None, rest),
+            None => return Some(beside(from, location)),
+        },
+    };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let absolute = scheme.is_some();
+    let scheme = scheme.unwrap_or_else(|| from.scheme.clone());
+    let (host, port) = host_and_port(&rest[..end], &scheme)?;
+    Some(HttpTarget {
+        // A host that the definition names is kept only on a way that does not name another.
+        host_header: from.host_header.clone().filter(|_| !absolute),
+        ..at(from, scheme, (host, port), &rest[end..])
+    })
+}
+
+fn is_scheme(text: &str) -> bool {
+    let mut letters = text.bytes();
+    letters
+        .next()
+        .is_some_and(|first| first.is_ascii_alphabetic())
+        && letters.all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+}
+
+fn host_and_port(authority: &str, scheme: &str) -> Option<(String, u16)> {
+    let authority = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
+    let default = if scheme == "https" { 443 } else { 80 };
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']')?;
+            (host, rest.strip_prefix(':').unwrap_or(rest))
+        }
+        None => authority.split_once(':').unwrap_or((authority, "")),
+    };
+    let port = match port {
+        "" => default,
+        port => port.parse().ok()?,
+    };
+    Some((host.to_owned(), port))
+}
+
+/// The target of a location without a host.
+fn beside(from: &HttpTarget, location: &str) -> HttpTarget {
+    let path = from.path.split('?').next().unwrap_or_default();
+    let location = location.split('#').next().unwrap_or_default();
+    let whole = match location.chars().next() {
+        None => from.path.clone(),
+        Some('/') => without_dots(location),
+        Some('?') => format!("{path}{location}"),
+        Some(_) => {
+            let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+            without_dots(&format!("{folder}/{location}"))
+        }
+    };
+    at(
+        from,
+        from.scheme.clone(),
+        (from.host.clone(), from.port),
+        &whole,
+    )
+}
+
+fn at(from: &HttpTarget, scheme: String, (host, port): (String, u16), path: &str) -> HttpTarget {
+    let shown = shown_path(path);
+    HttpTarget {
+        url: format!("{scheme}://{}{shown}", authority(&host, port)),
+        scheme,
+        host,
+        port,
+        path: match shown.starts_with('/') {
+            true => shown,
+            false => format!("/{shown}"),
+        },
+        host_header: from.host_header.clone(),
+        headers: from.headers.clone(),
+    }
+}
+
+/// Resolves `.` and `..` in the path of a reference.
+fn without_dots(reference: &str) -> String {
+    let (path, query) = match reference.split_once('?') {
+        Some((path, query)) => (path, format!("?{query}")),
+        None => (reference, String::new()),
+    };
+    let mut kept: Vec<&str> = Vec::new();
+    let last = path.rsplit('/').next().unwrap_or_default();
+    for segment in path.split('/').skip(1) {
+        match segment {
+            "." => {}
+            ".." => drop(kept.pop()),
+            segment => kept.push(segment),
+        }
+    }
+    let slash = match matches!(last, "." | "..") && !kept.is_empty() {
+        true => "/",
+        false => "",
+    };
+    format!("/{}{slash}{query}", kept.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn target(scheme: &str, host: &str, path: &str) -> HttpTarget {
+        HttpTarget {
+            scheme: scheme.into(),
+            host: host.into(),
+            port: 8080,
+            path: path.into(),
+            url: format!("{scheme}://{}{path}", authority(host, 8080)),
+            host_header: Some("named.example".into()),
+            headers: vec![("Accept".into(), "*/*".into())],
+        }
+    }
+
+    fn from_here(status: u16, location: Option<&str>, followed: u32) -> Next {
+        let here = target("http", "10.0.0.1", "/a/b?c");
+        next(&here, &here, (status, location), followed)
+    }
+
+    fn url(next: Next) -> String {
+        match next {
+            Next::Follow(target) => target.url,
+            other => format!("{other:?}"),
+        }
+    }
+
+    /// Upstream's TestHTTPProbeChecker: the statuses that lead on.
+    #[test]
+    fn only_a_redirect_with_a_location_leads_on() {
+        for status in [301, 302, 303, 307, 308] {
+            let found = url(from_here(status, Some("/new"), 0));
+            assert_eq!(found, "http://10.0.0.1:8080/new", "{status}");
+            assert_eq!(from_here(status, None, 0), Next::Answer);
+        }
+        for status in [200, 204, 300, 304, 305, 404, 500] {
+            assert_eq!(from_here(status, Some("/new"), 0), Next::Answer, "{status}");
+        }
+    }
+
+    /// Upstream's TestHTTPProbeChecker_NonLocalRedirects.
+    #[test]
+    fn another_port_of_the_same_host_is_followed_and_another_host_is_not() {
+        let cases = [
+            ("http://10.0.0.1:9/x", "http://10.0.0.1:9/x"),
+            ("https://10.0.0.1/x", "https://10.0.0.1:443/x"),
+            ("//10.0.0.1:9", "http://10.0.0.1:9"),
+            ("http://0.0.0.0/fail", "Answer"),
+            ("//example.com/fail", "Answer"),
+            ("http://10.0.0.1:x/", "Unreadable(\"http://10.0.0.1:x/\")"),
+            ("d", "http://10.0.0.1:8080/a/d"),
+            ("../d/./e", "http://10.0.0.1:8080/d/e"),
+            ("..", "http://10.0.0.1:8080/"),
+            ("?q", "http://10.0.0.1:8080/a/b?q"),
+        ];
+        for (location, expected) in cases {
+            assert_eq!(
+                url(from_here(302, Some(location), 0)),
+                expected,
+                "{location}"
+            );
+        }
+    }
+
+    /// Upstream's TestHTTPProbeChecker_NonLocalRedirects: the loop.
+    #[test]
+    fn the_tenth_redirect_is_one_too_many() {
+        assert!(matches!(from_here(302, Some("/loop"), 8), Next::Follow(_)));
+        assert_eq!(from_here(302, Some("/loop"), 9), Next::TooMany);
+    }
+
+    /// Upstream's TestHTTPProbeChecker_HostHeaderPreservedAfterRedirect.
+    #[test]
+    fn the_named_host_goes_along_unless_the_location_names_one() {
+        let header = |location| match from_here(302, Some(location), 0) {
+            Next::Follow(target) => target.host_header,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(header("/x").as_deref(), Some("named.example"));
+        assert_eq!(header("http://10.0.0.1:9/x"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_location_leads_to_another_host(location in ".{0,40}") {
+            if let Next::Follow(target) = from_here(302, Some(&location), 0) {
+                prop_assert_eq!(target.host, "10.0.0.1");
+                prop_assert!(target.path.starts_with('/'));
+            }
+        }
+    }
+}

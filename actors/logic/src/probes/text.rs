@@ -1,0 +1,129 @@
+//! Upstream's words about probes.
+
+use std::time::Duration;
+
+use super::ProbeKind;
+use super::verdict::Outcome;
+
+/// The reason of the event about a probe that failed or could not be carried out.
+pub const UNHEALTHY: &str = "Unhealthy";
+/// The reason of the event about a success with a doubt.
+pub const PROBE_WARNING: &str = "ProbeWarning";
+
+/// The longest text of an event: a probe may say ten times as much, and say something else every second.
+pub const MOST_TOLD: usize = 1024;
+
+/// Reason and message of the event about an outcome; a plain success is none.
+pub fn event(kind: ProbeKind, outcome: &Result<Outcome, String>) -> Option<(&'static str, String)> {
+    let kind = kind.as_str();
+    let (reason, message) = match outcome {
+        Ok(Outcome::Success(_)) => return None,
+        Ok(Outcome::Warning(text)) => (PROBE_WARNING, format!("{kind} probe warning: {text}")),
+        Ok(Outcome::Failure(text)) => (UNHEALTHY, format!("{kind} probe failed: {text}")),
+        Err(error) => (
+            UNHEALTHY,
+            format!("{kind} probe errored and resulted in unknown state: {error}"),
+        ),
+    };
+    Some((reason, cut(message, MOST_TOLD)))
+}
+
+/// At most so many bytes of a text, whole characters.
+pub fn cut(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        text.truncate(text.floor_char_boundary(most));
+    }
+    text
+}
+
+/// An exec that took too long.
+pub fn timed_out(command: &[String], within: Duration) -> String {
+    let command = command.join(" ");
+    format!(
+        "command timed out: {command:?} timed out after {}",
+        duration(within)
+    )
+}
+
+/// A duration of whole seconds and milliseconds as Go writes it: `1m30s`, `500ms`.
+pub fn duration(duration: Duration) -> String {
+    let (seconds, millis) = (duration.as_secs(), duration.subsec_millis());
+    if seconds == 0 && millis > 0 {
+        return format!("{millis}ms");
+    }
+    let fraction = match millis {
+        0 => String::new(),
+        millis => format!(".{millis:03}").trim_end_matches('0').to_owned(),
+    };
+    let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match (hours, minutes) {
+        (0, 0) => format!("{rest}{fraction}s"),
+        (0, _) => format!("{minutes}m{rest}{fraction}s"),
+        (_, _) => format!("{hours}h{minutes}m{rest}{fraction}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upstream's TestProbe: what is recorded.
+    #[test]
+    fn events_say_what_upstream_says() {
+        let cases = [
+            (Ok(Outcome::Success("fine".into())), None),
+            (
+                Ok(Outcome::Warning("hm".into())),
+                Some((PROBE_WARNING, "Liveness probe warning: hm")),
+            ),
+            (
+                Ok(Outcome::Failure("no".into())),
+                Some((UNHEALTHY, "Liveness probe failed: no")),
+            ),
+            (
+                Err("lost".into()),
+                Some((
+                    UNHEALTHY,
+                    "Liveness probe errored and resulted in unknown state: lost",
+                )),
+            ),
+        ];
+        for (outcome, expected) in cases {
+            let told = event(ProbeKind::Liveness, &outcome);
+            let expected = expected.map(|(reason, message)| (reason, message.to_owned()));
+            assert_eq!(told, expected);
+        }
+    }
+
+    #[test]
+    fn a_long_output_is_cut_at_a_whole_character() {
+        let outcome = Ok(Outcome::Failure("é".repeat(MOST_TOLD)));
+        let (_, message) = event(ProbeKind::Startup, &outcome).unwrap();
+        assert!(message.len() <= MOST_TOLD && message.len() > MOST_TOLD - 2);
+    }
+
+    #[test]
+    fn durations_are_written_as_go_writes_them() {
+        let cases = [
+            (0, "0s"),
+            (500, "500ms"),
+            (1000, "1s"),
+            (1500, "1.5s"),
+            (60_000, "1m0s"),
+            (90_000, "1m30s"),
+            (3_600_000, "1h0m0s"),
+        ];
+        for (millis, expected) in cases {
+            assert_eq!(duration(Duration::from_millis(millis)), expected);
+        }
+    }
+
+    #[test]
+    fn a_command_that_takes_too_long_is_named() {
+        let command = ["cat".to_owned(), "/a \"b\"".to_owned()];
+        assert_eq!(
+            timed_out(&command, Duration::from_secs(5)),
+            "command timed out: \"cat /a \\\"b\\\"\" timed out after 5s"
+        );
+    }
+}

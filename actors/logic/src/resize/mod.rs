@@ -1,0 +1,81 @@
+//! In-place resize: what became of a change of a running pod's CPU and memory.
+//!
+//! A pod has what it *wants* (its definition), what it is *allocated* (what the node promised it, and
+//! counts) and what is *actuated* (what the runtime was last told). [`allocate`] answers a wish, [`apply`]
+//! is the pod as it is allocated, [`order`] says whose wish comes first, [`container_change`] what a running
+//! container needs, and [`Happening`] tells the user.
+//! Mirrors upstream's pkg/kubelet/allocation and the resize parts of kuberuntime_manager.go at v1.36.
+
+mod allocation;
+mod change;
+mod happening;
+mod order;
+mod progress;
+
+use serde::{Deserialize, Serialize};
+
+pub use allocation::{Allocated, Allocation, ResizeInput, allocate, apply, pod_differs};
+pub use change::{Change, Direction, Directions, container_change, directions, effective};
+pub use happening::Happening;
+pub use order::{Pending, order};
+pub use progress::{in_progress, memory_refusal};
+
+/// Why a wanted change is not allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refusal {
+    /// It fits the node, but not beside the pods that are there now.
+    Deferred,
+    /// It can never fit this node.
+    Infeasible,
+}
+
+impl Refusal {
+    /// The reason of the condition `PodResizePending`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Deferred => "Deferred",
+            Self::Infeasible => "Infeasible",
+        }
+    }
+}
+
+/// Where a resize stands; the default is: there is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResizeState {
+    /// The change that is wanted and not allocated: reason and message.
+    pub pending: Option<(Refusal, String)>,
+    /// An allocated change is being carried out.
+    pub in_progress: bool,
+    /// Why the last attempt at it failed.
+    pub error: Option<String>,
+    /// The pod's generation that is being carried out or that waits.
+    pub generation: Option<i64>,
+}
+
+impl ResizeState {
+    /// Where it stands after an answer to the pod of this generation. A new allocation forgets what went
+    /// wrong with the one before.
+    #[must_use]
+    pub fn answered(&self, answer: &Allocation, generation: Option<i64>) -> Self {
+        match answer {
+            Allocation::Unchanged => Self {
+                pending: None,
+                ..self.clone()
+            },
+            Allocation::Refused(refusal, why) => Self {
+                pending: Some((*refusal, why.clone())),
+                generation,
+                ..self.clone()
+            },
+            Allocation::Allocated(_) | Allocation::Preempt { .. } => Self {
+                pending: None,
+                in_progress: true,
+                error: None,
+                generation,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,287 @@
+//! What to ask a runtime for when a pod sandbox is made, in plain types.
+//!
+//! Mirrors upstream's `generatePodSandboxConfig` (kuberuntime_sandbox.go at v1.36).
+
+mod ports;
+mod resources;
+mod words;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::dns::{self, Dns};
+use crate::hosts::{self, HostNameError};
+use crate::labels;
+use crate::objects::Objects;
+use crate::pod::PodView;
+use crate::pod_cgroups::CgroupPolicy;
+use crate::resources::{Enforcement, LinuxResources};
+use crate::runtime_class::{self, NoRuntimeClass};
+use crate::security::{GroupsPolicy, SecurityError};
+use crate::sysctls;
+use crate::types::{PodUid, Weight, Why};
+use crate::user_namespaces::UserNamespace;
+
+pub use words::{NamespaceMode, Namespaces, PortMapping, Protocol, SeLinux, Seccomp};
+
+/// The node's own facts that go into every pod; `config` and the node's discovery fill it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodePolicy {
+    pub node_name: String,
+    /// The node's addresses, primary first.
+    pub host_ips: Vec<String>,
+    pub cluster_dns: Vec<String>,
+    pub cluster_domain: String,
+    /// The node's own resolver file; empty for none.
+    pub resolver_config: PathBuf,
+    pub root_dir: PathBuf,
+    pub pod_logs_dir: PathBuf,
+    /// Where the links to containers' logs lie.
+    pub container_logs_dir: PathBuf,
+    /// How pods' cgroups are made; none leaves the parent to the runtime.
+    pub cgroups: Option<CgroupPolicy>,
+    /// Bytes of memory of the node, for the out-of-memory score.
+    pub memory_capacity: u64,
+    /// The CPU quota's period; none where limits are not enforced by quota.
+    pub cpu_quota_period: Option<Duration>,
+    /// The seccomp profile of a container that names none.
+    pub seccomp_default: Seccomp,
+    /// What pods may ask for of each resource.
+    pub allocatable: BTreeMap<String, Quantity>,
+    /// What the kernel can enforce, and what the configuration makes of it.
+    pub enforcement: Enforcement,
+    /// What no container sees of this machine, beside what no container sees anywhere.
+    pub masked_paths: Vec<String>,
+}
+
+impl Default for NodePolicy {
+    fn default() -> Self {
+        Self {
+            node_name: String::new(),
+            host_ips: Vec::new(),
+            cluster_dns: Vec::new(),
+            cluster_domain: String::new(),
+            resolver_config: PathBuf::new(),
+            root_dir: PathBuf::from("/var/lib/kubelet"),
+            pod_logs_dir: PathBuf::from(labels::POD_LOGS_DIR),
+            container_logs_dir: PathBuf::from(labels::CONTAINER_LOGS_DIR),
+            cgroups: None,
+            memory_capacity: 0,
+            cpu_quota_period: Some(Duration::from_millis(100)),
+            seccomp_default: Seccomp::Unconfined,
+            allocatable: BTreeMap::new(),
+            enforcement: Enforcement::default(),
+            masked_paths: Vec::new(),
+        }
+    }
+}
+
+/// CRI's `PodSandboxConfig`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxConfig {
+    pub name: String,
+    pub uid: PodUid,
+    pub namespace: String,
+    pub attempt: u32,
+    /// Empty on the node's network: the node's own name stays.
+    pub hostname: String,
+    pub log_directory: PathBuf,
+    pub dns: Dns,
+    pub port_mappings: Vec<PortMapping>,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    /// Empty leaves it to the runtime.
+    pub cgroup_parent: String,
+    pub namespaces: Namespaces,
+    pub sysctls: BTreeMap<String, String>,
+    pub privileged: bool,
+    pub seccomp: Seccomp,
+    pub se_linux: Option<SeLinux>,
+    pub run_as_user: Option<i64>,
+    pub run_as_group: Option<i64>,
+    pub supplemental_groups: Vec<i64>,
+    pub groups_policy: GroupsPolicy,
+    /// What running the pod takes beside its containers.
+    pub overhead: LinuxResources,
+    /// What the pod's containers may take together.
+    pub resources: LinuxResources,
+    pub runtime_handler: String,
+}
+
+/// Everything that a sandbox's configuration is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct SandboxInput<'a> {
+    pub pod: &'a Pod,
+    pub attempt: u32,
+    pub node: &'a NodePolicy,
+    pub objects: &'a dyn Objects,
+    /// What the node's resolver file says now.
+    pub resolver: &'a Dns,
+    pub users: UserNamespace,
+    /// The pod's own cgroup, where the agent made it; empty leaves it to the runtime.
+    pub cgroup_parent: &'a str,
+}
+
+/// A sandbox's configuration, and what is to be said of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SandboxRequest {
+    pub config: SandboxConfig,
+    /// Events of the pod.
+    pub why: Vec<Why>,
+    /// Events of the node.
+    pub node_why: Vec<Why>,
+}
+
+/// Why a sandbox cannot be asked for.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum SandboxConfigError {
+    #[error(transparent)]
+    HostName(#[from] HostNameError),
+    #[error(transparent)]
+    RuntimeClass(#[from] NoRuntimeClass),
+    #[error(transparent)]
+    Security(#[from] SecurityError),
+}
+
+impl SandboxConfigError {
+    /// A class may come to be; for the rest only another definition helps.
+    pub fn transient(&self) -> bool {
+        match self {
+            Self::RuntimeClass(_) => true,
+            Self::HostName(_) | Self::Security(_) => false,
+        }
+    }
+}
+
+/// The event of a pod whose sandbox could not be made, whoever refused it.
+pub fn creation_failed(error: &str) -> Why {
+    Why {
+        object: None,
+        weight: Weight::Warning,
+        reason: "FailedCreatePodSandBox".to_owned(),
+        message: format!("Failed to create pod sandbox: {error}"),
+    }
+}
+
+pub fn sandbox_config(input: &SandboxInput<'_>) -> Result<SandboxRequest, SandboxConfigError> {
+    let SandboxInput { pod, node, .. } = *input;
+    let security = pod.security();
+    let dns = dns::pod_dns(pod, node, input.resolver);
+    let uid = pod.uid();
+    let config = SandboxConfig {
+        name: pod.name().into(),
+        namespace: pod.namespace().into(),
+        attempt: input.attempt,
+        hostname: hostname(pod, node)?,
+        log_directory: labels::pod_log_directory(
+            &node.pod_logs_dir,
+            pod.namespace(),
+            pod.name(),
+            &uid,
+        ),
+        dns: dns.dns,
+        port_mappings: ports::port_mappings(pod),
+        labels: labels::sandbox_labels(pod),
+        annotations: labels::sandbox_annotations(pod),
+        cgroup_parent: input.cgroup_parent.to_owned(),
+        namespaces: Namespaces {
+            users: input.users,
+            ..namespaces(pod)
+        },
+        sysctls: sysctls(pod),
+        privileged: has_privileged_container(pod),
+        // The sandbox's own process needs no more than the default, whatever the containers ask.
+        seccomp: Seccomp::RuntimeDefault,
+        se_linux: security
+            .and_then(|s| s.se_linux_options.as_ref())
+            .map(se_linux),
+        run_as_user: security.and_then(|s| s.run_as_user),
+        run_as_group: security.and_then(|s| s.run_as_group),
+        supplemental_groups: supplemental_groups(pod),
+        groups_policy: GroupsPolicy::of(pod)?,
+        overhead: resources::overhead(pod, node),
+        resources: resources::of_containers(pod, node),
+        runtime_handler: runtime_class::handler(pod, input.objects)?,
+        uid,
+    };
+    Ok(SandboxRequest {
+        config,
+        why: dns.why,
+        node_why: dns.node_why,
+    })
+}
+
+/// On the node's network the node's own name stays.
+fn hostname(pod: &Pod, node: &NodePolicy) -> Result<String, HostNameError> {
+    if pod.host_network() {
+        return Ok(String::new());
+    }
+    let host = hosts::host_name(pod, &node.cluster_domain)?;
+    hosts::kernel_name(pod, &host)
+}
+
+/// The namespaces of a pod with the node's users.
+pub fn namespaces(pod: &Pod) -> Namespaces {
+    use NamespaceMode::{Container, Node, Pod as Shared};
+    Namespaces {
+        network: if pod.host_network() { Node } else { Shared },
+        ipc: if pod.host_ipc() { Node } else { Shared },
+        pid: if pod.host_pid() {
+            Node
+        } else if pod.shares_process_namespace() {
+            Shared
+        } else {
+            Container
+        },
+        users: UserNamespace::Node,
+    }
+}
+
+fn has_privileged_container(pod: &Pod) -> bool {
+    let is = |security: Option<&k8s_openapi::api::core::v1::SecurityContext>| {
+        security.is_some_and(|security| security.privileged == Some(true))
+    };
+    let mut lasting = pod.all_containers();
+    lasting.any(|(_, container)| is(container.security_context.as_ref()))
+        || pod
+            .ephemeral_containers()
+            .iter()
+            .any(|container| is(container.security_context.as_ref()))
+}
+
+/// Runtimes want `net.ipv4.x` where the API also takes `net/ipv4/x`.
+fn sysctls(pod: &Pod) -> BTreeMap<String, String> {
+    let list = pod.security().and_then(|s| s.sysctls.as_ref());
+    list.into_iter()
+        .flatten()
+        .map(|sysctl| (sysctls::dotted(&sysctl.name), sysctl.value.clone()))
+        .collect()
+}
+
+/// fsGroup first, then the pod's list.
+pub(crate) fn supplemental_groups(pod: &Pod) -> Vec<i64> {
+    let Some(security) = pod.security() else {
+        return Vec::new();
+    };
+    let listed = security.supplemental_groups.iter().flatten();
+    security.fs_group.iter().chain(listed).copied().collect()
+}
+
+pub(crate) fn se_linux(options: &k8s_openapi::api::core::v1::SELinuxOptions) -> SeLinux {
+    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    SeLinux {
+        user: text(&options.user),
+        role: text(&options.role),
+        type_: text(&options.type_),
+        level: text(&options.level),
+    }
+}
+
+#[cfg(test)]
+mod tests;

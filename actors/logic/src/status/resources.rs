@@ -1,0 +1,161 @@
+//! CPU and memory as statuses show them: what the runtime enforces over what is allocated.
+//!
+//! Mirrors upstream's `convertContainerStatusResources` and `convertToAPIPodLevelResourcesStatus`
+//! (kubelet_pods.go) and `toKubeContainerResources` (kuberuntime_container_linux.go) at v1.36.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{self as core, ContainerStatus, Pod, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use super::StatusInput;
+use crate::pod::PodView;
+use crate::quantity::{self, Amount, Format};
+use crate::requests::{Amounts, Basis, Overhead, pod_limits, pod_requests};
+use crate::resources::{CPU, MEMORY, bytes, milli};
+use crate::types::{Container, ContainerState, EnforcedResources};
+
+/// Thousandths of CPU that a runtime makes of everything below: there the allocated amount is shown.
+const LEAST_LIMIT: i64 = 10;
+const LEAST_REQUEST: i64 = 2;
+
+type List = BTreeMap<String, Quantity>;
+
+/// What a container has: what is allocated to it, and while it runs, what is in force.
+pub(super) fn of_container(
+    input: &StatusInput<'_>,
+    spec: &core::Container,
+    container: &Container,
+    old: Option<&ContainerStatus>,
+) -> ResourceRequirements {
+    let mut shown = spec.resources.clone().unwrap_or_default();
+    if container.state != ContainerState::Running {
+        return shown;
+    }
+    let actual = container.enforced.map(Actual::of).unwrap_or_default();
+    // What the runtime does not tell is as it was before a resize that is not done yet.
+    let id = Some(input.full_id(container));
+    let same = old.filter(|old| input.resize.in_progress && old.container_id == id);
+    let before = same.and_then(|old| old.resources.as_ref());
+    if let Some(limits) = &mut shown.limits {
+        let before = before.and_then(|r| r.limits.as_ref());
+        put_cpu(limits, actual.cpu_limit, LEAST_LIMIT, before);
+        put_memory(limits, actual.memory_limit, before);
+    }
+    if let Some(requests) = &mut shown.requests {
+        let before = before.and_then(|r| r.requests.as_ref());
+        put_cpu(requests, actual.cpu_request, LEAST_REQUEST, before);
+        put_memory(requests, None, before);
+    }
+    shown
+}
+
+/// What is enforced, in the API's units; none where the runtime says nothing or there is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Actual {
+    /// Thousandths.
+    cpu_request: Option<i64>,
+    /// Thousandths.
+    cpu_limit: Option<i64>,
+    /// Bytes.
+    memory_limit: Option<i64>,
+}
+
+impl Actual {
+    fn of(enforced: EnforcedResources) -> Self {
+        let EnforcedResources {
+            cpu_shares,
+            cpu_quota,
+            cpu_period,
+            memory_limit,
+        } = enforced;
+        let some = |value: i64| (value > 0).then_some(value);
+        let request = match cpu_shares {
+            shares if shares >= LEAST_REQUEST => {
+                shares.saturating_mul(1000).saturating_add(1023) / 1024
+            }
+            _ => 0,
+        };
+        let limit = match cpu_period {
+            period if period > 0 => cpu_quota.saturating_mul(1000) / period,
+            _ => 0,
+        };
+        Self {
+            cpu_request: some(request),
+            cpu_limit: some(limit),
+            memory_limit: some(memory_limit),
+        }
+    }
+}
+
+fn put_cpu(list: &mut List, actual: Option<i64>, least: i64, before: Option<&List>) {
+    let allocated = milli(list.get(CPU)).unwrap_or(0);
+    match actual {
+        Some(actual) if actual > least || allocated > least => {
+            if actual != allocated {
+                let amount = Amount::Small {
+                    value: actual,
+                    scale: -3,
+                };
+                put(list, CPU, amount, Format::DecimalSI);
+            }
+        }
+        Some(_) => {}
+        None => keep(list, CPU, before),
+    }
+}
+
+fn put_memory(list: &mut List, actual: Option<i64>, before: Option<&List>) {
+    match actual {
+        Some(actual) if bytes(list.get(MEMORY)) != Some(actual) => {
+            let amount = Amount::Small {
+                value: actual,
+                scale: 0,
+            };
+            put(list, MEMORY, amount, Format::BinarySI);
+        }
+        Some(_) => {}
+        None => keep(list, MEMORY, before),
+    }
+}
+
+fn put(list: &mut List, name: &str, amount: Amount, format: Format) {
+    let quantity = quantity::Quantity {
+        amount,
+        format,
+        text: None,
+    };
+    list.insert(name.to_owned(), Quantity(quantity.to_string()));
+}
+
+fn keep(list: &mut List, name: &str, before: Option<&List>) {
+    if let Some(quantity) = before.and_then(|before| before.get(name)) {
+        list.insert(name.to_owned(), quantity.clone());
+    }
+}
+
+/// What the pod as a whole may take and asks for.
+///
+/// Upstream reads the amounts of a running pod back from its control group; here they are what is
+/// allocated.
+pub(super) fn of_pod(pod: &Pod) -> ResourceRequirements {
+    let given = pod.spec().and_then(|spec| spec.resources.clone());
+    ResourceRequirements {
+        requests: allocated(pod),
+        limits: list(pod_limits(pod, Basis::Spec, Overhead::Counted)),
+        claims: given.and_then(|resources| resources.claims),
+    }
+}
+
+/// What the pod as a whole asks for.
+pub(super) fn allocated(pod: &Pod) -> Option<List> {
+    list(pod_requests(pod, Basis::Spec, Overhead::Counted))
+}
+
+fn list(amounts: Amounts) -> Option<List> {
+    let amounts = amounts.into_iter();
+    let list: List = amounts
+        .map(|(name, amount)| (name, Quantity(amount.to_string())))
+        .collect();
+    (!list.is_empty()).then_some(list)
+}

@@ -1,0 +1,79 @@
+//! Which ids of the node stand behind a pod's own users (upstream's pkg/kubelet/userns and
+//! `getKubeletMappings` at v1.36).
+//!
+//! The node's pool of ids is cut into ranges of one size; each pod with `hostUsers: false` has one to
+//! itself, from its first sandbox to the removal of its folder.
+
+mod pool;
+mod record;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::pod::PodView;
+use crate::runtime_class::HandlerFeatures;
+
+pub use pool::{Pool, PoolError, SubIdsError, sub_ids};
+pub use record::{FILE, RecordError, read_record, written_record};
+
+/// A pod's users: the node's own, or a range of ids of which the first is the pod's root.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UserNamespace {
+    #[default]
+    Node,
+    Pod(IdRange),
+}
+
+/// Ids of the node in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct IdRange {
+    pub first: u32,
+    pub length: u32,
+}
+
+/// Whether a pod wants users of its own.
+pub fn wants_own_users(pod: &Pod) -> bool {
+    pod.spec()
+        .is_some_and(|spec| spec.host_users == Some(false))
+}
+
+/// The pod wants users of its own, and its runtime cannot give them.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Unsupported {
+    #[error("can't set `spec.hostUsers: false`, runtime does not support user namespaces")]
+    Runtime,
+    #[error(
+        "can't set `spec.hostUsers: false`, RuntimeClass handler {handler:?} does not support user namespaces"
+    )]
+    Handler { handler: String },
+    #[error(
+        "can't set `spec.hostUsers: false`, runtime does not support user namespaces: the handler \"\" is not known"
+    )]
+    DefaultUnknown,
+    #[error(
+        "can't set `spec.hostUsers: false`, RuntimeClass handler {handler:?} does not support user namespaces: the handler {handler:?} is not known"
+    )]
+    HandlerUnknown { handler: String },
+}
+
+/// Whether the handler can give a pod users of its own. A runtime too old to tell of its handlers cannot.
+pub fn check_support(
+    handler: &str,
+    handlers: &BTreeMap<String, HandlerFeatures>,
+) -> Result<(), Unsupported> {
+    let name = || handler.to_owned();
+    match (handlers.get(handler), handler) {
+        (Some(features), _) if features.user_namespaces => Ok(()),
+        (Some(_), "") => Err(Unsupported::Runtime),
+        (None, "") if handlers.is_empty() => Err(Unsupported::Runtime),
+        (None, "") => Err(Unsupported::DefaultUnknown),
+        (None, _) if !handlers.is_empty() => Err(Unsupported::HandlerUnknown { handler: name() }),
+        (Some(_) | None, _) => Err(Unsupported::Handler { handler: name() }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! One run of a credential provider: the request on its standard input, the answer on its standard output.
+//!
+//! It has a minute, and so much to say; then it is killed with all that it started. Upstream:
+//! ExecPlugin (pkg/credentialprovider/plugin/plugin.go, 1.36).
+
+use std::io;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use config::CredentialProvider;
+use logic::credentials::provider::{Response, ResponseError, request, response};
+use rustix::process::{Pid, Signal, kill_process_group};
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+/// As upstream: enough for a provider to try again, and an end for one that hangs.
+pub(super) const WITHIN: Duration = Duration::from_secs(60);
+/// Far above any answer.
+const ANSWER_LIMIT: u64 = 1024 * 1024;
+/// Of its complaints, which become part of a log line.
+const COMPLAINT_LIMIT: u64 = 4096;
+
+/// Why a provider gave no credentials.
+#[derive(Debug, Error)]
+pub(super) enum ExecError {
+    #[error("credential provider {name} cannot be started")]
+    Start { name: String, source: io::Error },
+    #[error("credential provider {name} cannot be spoken to")]
+    Pipe { name: String, source: io::Error },
+    #[error("credential provider {name} wrote more than {ANSWER_LIMIT} bytes")]
+    Flood { name: String },
+    #[error("credential provider {name} did not answer within {} s", .within.as_secs())]
+    Deadline { name: String, within: Duration },
+    #[error("credential provider {name} ended with {status}: {complaint}")]
+    Failed {
+        name: String,
+        status: ExitStatus,
+        complaint: String,
+    },
+    #[error("credential provider {name} gave no answer")]
+    Answer { name: String, source: ResponseError },
+}
+
+/// Asks a provider for the credentials of an image's repository.
+pub(super) async fn ask(
+    provider: &CredentialProvider,
+    image: &str,
+    within: Duration,
+) -> Result<Response, ExecError> {
+    let name = || provider.name.clone();
+    let mut running = Running::start(provider).map_err(|source| ExecError::Start {
+        name: name(),
+        source,
+    })?;
+    let request = request(&provider.api_version, image);
+    let spoken = timeout(within, running.converse(&request)).await;
+    let said = match spoken {
+        Err(_) => {
+            return Err(ExecError::Deadline {
+                name: name(),
+                within,
+            });
+        }
+        Ok(Err(source)) => {
+            return Err(ExecError::Pipe {
+                name: name(),
+                source,
+            });
+        }
+        Ok(Ok(said)) => said,
+    };
+    if said.answer.len() as u64 > ANSWER_LIMIT {
+        return Err(ExecError::Flood { name: name() });
+    }
+    let status = said.status.unwrap_or_default();
+    if !status.success() {
+        let complaint = String::from_utf8_lossy(&said.complaint).trim().to_owned();
+        return Err(ExecError::Failed {
+            name: name(),
+            status,
+            complaint,
+        });
+    }
+    response(&said.answer, &provider.api_version).map_err(|source| ExecError::Answer {
+        name: name(),
+        source,
+    })
+}
+
+/// A process and all that it starts; both are ended when it is dropped before its end.
+struct Running {
+    child: Child,
+    group: Option<Pid>,
+}
+
+/// What came of it. No status: it was not waited for, having said too much.
+struct Said {
+    answer: Vec<u8>,
+    complaint: Vec<u8>,
+    status: Option<ExitStatus>,
+}
+
+impl Running {
+    fn start(provider: &CredentialProvider) -> io::Result<Self> {
+        let child = Command::new(&provider.program)
+            .args(&provider.args)
+            .envs(provider.env.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // So that what it starts can be ended with it.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()?;
+        let id = child.id().and_then(|id| i32::try_from(id).ok());
+        Ok(Running {
+            group: id.and_then(Pid::from_raw),
+            child,
+        })
+    }
+
+    async fn converse(&mut self, request: &[u8]) -> io::Result<Said> {
+        let missing = || io::Error::other("a pipe is missing");
+        let (mut stdin, stdout, stderr) = (
+            self.child.stdin.take().ok_or_else(missing)?,
+            self.child.stdout.take().ok_or_else(missing)?,
+            self.child.stderr.take().ok_or_else(missing)?,
+        );
+        let tell = async move {
+            // Whether it listens is its own business: what counts is the answer.
+            drop(stdin.write_all(request).await);
+        };
+        let complain = async move {
+            let mut stderr = stderr;
+            let complaint = limited(&mut stderr, COMPLAINT_LIMIT).await?;
+            // The rest is read, lest it wait for a reader, and forgotten.
+            tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await?;
+            io::Result::Ok(complaint)
+        };
+        let mut stdout = stdout;
+        let answer = async {
+            let answer = limited(&mut stdout, ANSWER_LIMIT + 1).await?;
+            match answer.len() as u64 > ANSWER_LIMIT {
+                true => Err(Stop::Flood(answer)),
+                false => Ok(answer),
+            }
+        };
+        let complain = async { complain.await.map_err(Stop::Pipe) };
+        let tell = async {
+            tell.await;
+            Ok(())
+        };
+        match tokio::try_join!(answer, complain, tell) {
+            Ok((answer, complaint, ())) => {
+                let status = self.child.wait().await?;
+                self.group = None;
+                Ok(Said {
+                    answer,
+                    complaint,
+                    status: Some(status),
+                })
+            }
+            Err(Stop::Flood(answer)) => Ok(Said {
+                answer,
+                complaint: Vec::new(),
+                status: None,
+            }),
+            Err(Stop::Pipe(error)) => Err(error),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Not waited for yet, so the number is still its own.
+        if let Some(group) = self.group {
+            kill_process_group(group, Signal::KILL).ok();
+        }
+    }
+}
+
+/// Why a conversation ends before its end.
+enum Stop {
+    Flood(Vec<u8>),
+    Pipe(io::Error),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Stop::Pipe(error)
+    }
+}
+
+async fn limited(from: &mut (impl AsyncRead + Unpin), limit: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(limit).read_to_end(&mut bytes).await?;
+    Ok(bytes)
+}

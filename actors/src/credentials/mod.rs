@@ -1,0 +1,327 @@
+//! Credentials of the node: its own docker file, and the programs that are asked.
+//!
+//! - **Owns** what the file said, what each provider answered and for how long that holds.
+//! - **Hears** `Lookup` from the image keeper, and the answers of its own runs.
+//! - **Tells** nobody; it answers, in the order in which credentials are tried.
+//! - **Never** lets one provider hold up another, nor runs one twice at once for the same image.
+//!
+//! Upstream: pkg/credentialprovider (provider.go, plugin/plugin.go, 1.36). Decisions: `logic::credentials`.
+
+mod exec;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use config::CredentialProvider;
+use futures_util::FutureExt;
+use futures_util::future::{LocalBoxFuture, Shared, join_all};
+use jiff::Timestamp;
+use kernel::{Actor, Context, Exit, Reply};
+use logic::credentials::docker::{self, DockerConfig, Folders, Format};
+use logic::credentials::keyring::Keyring;
+use logic::credentials::provider::{Cache, Response, is_for};
+use logic::credentials::{Credential, Source};
+use serde::Serialize;
+use tokio::sync::Semaphore;
+
+/// Room for one image of each of 1,000 pods at once, and the providers' answers.
+pub const MAILBOX: usize = 2048;
+/// As upstream: a changed file is seen after this time.
+const FILE_HOLDS: Duration = Duration::from_secs(300);
+/// Local files in a few fixed places take no longer; what hangs is passed over.
+const FILE_WITHIN: Duration = Duration::from_secs(5);
+/// No docker file is larger.
+const FILE_LIMIT: u64 = 4 * 1024 * 1024;
+/// Runs of one provider at a time; more wait, at no cost to other providers.
+const RUNS_AT_ONCE: usize = 16;
+
+/// What the keeper of credentials is told.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Answers with the node's credentials for a repository, in the order to try them in.
+    Lookup {
+        repository: String,
+        reply: Reply<Vec<Credential>>,
+    },
+    /// Takes note of what a provider answered.
+    Provided(Box<Provided>),
+    /// Takes note that a lookup has its answer.
+    LookedUp,
+}
+
+/// The end of a provider's run.
+#[derive(Debug)]
+pub struct Provided {
+    provider: usize,
+    repository: String,
+    answer: Answer,
+}
+
+/// What a provider said, or why nothing.
+type Answer = Result<Arc<Response>, Arc<str>>;
+/// An answer that several wait for.
+type Awaited = Shared<LocalBoxFuture<'static, Answer>>;
+/// The node's own file, and what it says.
+type File = Shared<LocalBoxFuture<'static, (Option<PathBuf>, Arc<DockerConfig>)>>;
+
+/// The keeper's section of the configuration.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    /// Where the node's own file is looked for.
+    pub folders: Folders,
+    pub providers: Vec<CredentialProvider>,
+}
+
+/// The file, and each provider.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub file: Option<PathBuf>,
+    pub providers: Vec<ProviderRow>,
+}
+
+/// How a provider does.
+#[derive(Debug, Serialize)]
+pub struct ProviderRow {
+    pub name: String,
+    pub under_way: usize,
+    pub runs: u64,
+    pub failures: u64,
+    pub cached: usize,
+    pub last_error: Option<String>,
+}
+
+/// The keeper of the node's credentials.
+pub struct Credentials {
+    folders: Folders,
+    providers: Vec<Provider>,
+
+    file: Option<(Instant, File)>,
+}
+
+struct Provider {
+    declared: Arc<CredentialProvider>,
+    places: Arc<Semaphore>,
+    cache: Cache,
+    under_way: BTreeMap<String, Awaited>,
+    runs: u64,
+    failures: u64,
+    last_error: Option<String>,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Credentials({:?})", self.providers)
+    }
+}
+
+impl std::fmt::Debug for Provider {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Provider({})", self.declared.name)
+    }
+}
+
+impl Actor for Credentials {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Lookup { repository, reply } => self.lookup(repository, reply, ctx),
+            Msg::Provided(provided) => self.provided(*provided, ctx),
+            Msg::LookedUp => {}
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let row = |provider: &Provider| ProviderRow {
+            name: provider.declared.name.clone(),
+            under_way: provider.under_way.len(),
+            runs: provider.runs,
+            failures: provider.failures,
+            cached: provider.cache.len(),
+            last_error: provider.last_error.clone(),
+        };
+        Snapshot {
+            file: self
+                .file
+                .as_ref()
+                .and_then(|(_, file)| file.peek()?.0.clone()),
+            providers: self.providers.iter().map(row).collect(),
+        }
+    }
+}
+
+impl Credentials {
+    pub fn new(rules: Rules) -> Self {
+        let provider = |declared| Provider {
+            declared: Arc::new(declared),
+            places: Arc::new(Semaphore::new(RUNS_AT_ONCE)),
+            cache: Cache::default(),
+            under_way: BTreeMap::new(),
+            runs: 0,
+            failures: 0,
+            last_error: None,
+        };
+        Credentials {
+            folders: rules.folders,
+            providers: rules.providers.into_iter().map(provider).collect(),
+            file: None,
+        }
+    }
+
+    fn lookup(
+        &mut self,
+        repository: String,
+        reply: Reply<Vec<Credential>>,
+        ctx: &mut Context<Msg>,
+    ) {
+        let file = self.file(ctx.now());
+        let now = timestamp(ctx);
+        let mut answers: Vec<LocalBoxFuture<'static, Option<DockerConfig>>> = Vec::new();
+        for index in 0..self.providers.len() {
+            let provider = &self.providers[index];
+            if !is_for(&provider.declared.match_images, &repository) {
+                continue;
+            }
+            if let Some(known) = provider.cache.get(&repository, now).cloned() {
+                answers.push(async move { Some(known) }.boxed_local());
+                continue;
+            }
+            let answer = self.asked(index, &repository, ctx);
+            answers.push(async move { Some(answer.await.ok()?.auth.clone()) }.boxed_local());
+        }
+        ctx.run(async move {
+            let mut provided = Keyring::default();
+            for config in join_all(answers).await.into_iter().flatten() {
+                provided.add(&Source::Node, &config);
+            }
+            let mut own = Keyring::default();
+            own.add(&Source::Node, &file.await.1);
+            let mut found = own.lookup(&repository);
+            found.extend(provided.lookup(&repository));
+            reply.send(found);
+            Msg::LookedUp
+        });
+    }
+
+    /// The run that is under way for this image, or a new one.
+    fn asked(&mut self, index: usize, repository: &str, ctx: &mut Context<Msg>) -> Awaited {
+        let provider = &mut self.providers[index];
+        if let Some(under_way) = provider.under_way.get(repository) {
+            return under_way.clone();
+        }
+        let (declared, places) = (provider.declared.clone(), provider.places.clone());
+        let image = repository.to_owned();
+        let run = async move {
+            // The places are never closed.
+            let _place = places.acquire_owned().await.ok();
+            match exec::ask(&declared, &image, exec::WITHIN).await {
+                Ok(response) => Ok(Arc::new(response)),
+                Err(error) => {
+                    let error = format!("{} (image {image})", told(&error));
+                    tracing::error!("{error}");
+                    Err(error.into())
+                }
+            }
+        };
+        let run = run.boxed_local().shared();
+        provider
+            .under_way
+            .insert(repository.to_owned(), run.clone());
+        provider.runs += 1;
+        let (noted, repository) = (run.clone(), repository.to_owned());
+        ctx.run(async move {
+            Msg::Provided(Box::new(Provided {
+                provider: index,
+                answer: noted.await,
+                repository,
+            }))
+        });
+        run
+    }
+
+    fn provided(&mut self, provided: Provided, ctx: &Context<Msg>) {
+        let now = timestamp(ctx);
+        let Some(provider) = self.providers.get_mut(provided.provider) else {
+            return;
+        };
+        provider.under_way.remove(&provided.repository);
+        match provided.answer {
+            Ok(response) => {
+                let default = provider.declared.default_cache_duration;
+                provider
+                    .cache
+                    .put(&provided.repository, &response, default, now);
+                provider.last_error = None;
+            }
+            Err(error) => {
+                provider.failures += 1;
+                provider.last_error = Some(error.to_string());
+            }
+        }
+    }
+
+    /// The node's own file, read again after a time.
+    fn file(&mut self, now: Instant) -> File {
+        if let Some((since, file)) = &self.file
+            && now - *since < FILE_HOLDS
+        {
+            return file.clone();
+        }
+        let places = docker::search(&self.folders);
+        let read = async move {
+            let read = tokio::task::spawn_blocking(move || first_that_reads(places));
+            let found = tokio::time::timeout(FILE_WITHIN, read).await;
+            let (path, config) = found.ok().and_then(Result::ok).flatten().unzip();
+            (path, Arc::new(config.unwrap_or_default()))
+        };
+        let file = read.boxed_local().shared();
+        self.file = Some((now, file.clone()));
+        file
+    }
+}
+
+fn first_that_reads(places: Vec<(PathBuf, Format)>) -> Option<(PathBuf, DockerConfig)> {
+    places.into_iter().find_map(|(path, format)| {
+        let text = read(&path)?;
+        match docker::parse(format, &text) {
+            Ok(config) => Some((path, config)),
+            Err(error) => {
+                tracing::warn!("{} gives no credentials: {error}", path.display());
+                None
+            }
+        }
+    })
+}
+
+/// A regular file's content, if there is one and it is no giant.
+fn read(path: &Path) -> Option<Vec<u8>> {
+    if !fs::metadata(path).ok()?.is_file() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).ok()?;
+    file.take(FILE_LIMIT).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+fn told(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+fn timestamp(ctx: &Context<Msg>) -> Timestamp {
+    Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH)
+}

@@ -1,0 +1,76 @@
+//! Who may run: pods are judged once, when they are to begin. Who waits is judged again when room is made.
+//!
+//! Upstream: pkg/kubelet/kubelet.go (HandlePodAdditions), pkg/kubelet/allocation, pkg/kubelet/preemption,
+//! 1.36. Decisions: `logic::admission`.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kernel::Context;
+use logic::admission::{self, Admission, ShuttingDown, Standing, Verdict};
+use logic::types::{Failure, PodUid};
+
+use super::desired::{Desired, full_name};
+use super::{Directory, Msg};
+
+/// A pod that may not begin yet.
+#[derive(Debug)]
+pub(super) struct Deferred {
+    pub(super) pod: Arc<Pod>,
+    pub(super) why: String,
+}
+
+impl Directory {
+    /// Judges a pod that holds its name, and carries the verdict out.
+    pub(super) fn admit(&mut self, uid: PodUid, pod: Arc<Pod>, ctx: &Context<Msg>) {
+        let active = self.workers.active();
+        let others: Vec<&Pod> = active.iter().map(|pod| &**pod).collect();
+        let known = self.strangers.as_ref();
+        let runs = known.is_some_and(|strangers| strangers.contains_key(&uid));
+        let verdict = admission::admit(&Admission {
+            pod: &pod,
+            others: &others,
+            node: &self.node,
+            pressures: &self.pressures,
+            shutting_down: ShuttingDown::No,
+            standing: match runs {
+                true => Standing::Running,
+                false => Standing::New,
+            },
+        });
+        match verdict {
+            Verdict::Admit => self.begin(&uid, pod, ctx),
+            Verdict::Reject(failure) => {
+                tracing::info!(pod = %full_name(&pod), "rejected: {}", failure.message);
+                self.workers
+                    .spawn(&uid, Desired::fail(pod, failure, None));
+            }
+            Verdict::Defer { why } => {
+                self.deferred.insert(uid, Deferred { pod, why });
+            }
+            Verdict::Preempt { victims, failure } => {
+                let names: Vec<&str> = victims.iter().map(PodUid::as_str).collect();
+                let why = format!("waits for the end of pre-empted pods: {}", names.join(", "));
+                self.end_victims(&victims, &failure);
+                self.deferred.insert(uid, Deferred { pod, why });
+            }
+        }
+    }
+
+    /// Fails pods that have to make room.
+    pub(super) fn end_victims(&self, victims: &[PodUid], failure: &Failure) {
+        for victim in victims {
+            if let Some(desired) = self.workers.desired(victim).filter(Desired::is_run) {
+                let failed = Desired::fail(desired.spec, failure.clone(), None);
+                self.workers.desire(victim, failed);
+            }
+        }
+    }
+
+    /// Judges those again who wait for room or devices.
+    pub(super) fn admit_deferred(&mut self, ctx: &Context<Msg>) {
+        for (uid, deferred) in std::mem::take(&mut self.deferred) {
+            self.admit(uid, deferred.pod, ctx);
+        }
+    }
+}

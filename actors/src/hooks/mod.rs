@@ -1,0 +1,220 @@
+//! Lifecycle hooks carried out: a command in the container, a GET, or a sleep.
+//!
+//! The caller gives the deadline, and knows what a failure means; what it is told of it is in upstream's
+//! words. The event about a failure says nothing but that: what a hook answers may be secret.
+//!
+//! Upstream: pkg/kubelet/lifecycle/handlers.go, and pkg/kubelet/kuberuntime/kuberuntime_container.go
+//! (startContainer, executePreStopHook), 1.36. Decisions: `logic::hooks`, `logic::probes::target`.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler, Pod};
+use logic::hooks::{self as decide, Action};
+use logic::pod::PodView;
+use logic::probes::target::{HttpTarget, Purpose};
+use logic::probes::text;
+use logic::types::ContainerId;
+use tokio::time::timeout;
+
+use crate::events::{Recorder, Type};
+use crate::reach::http::Answer;
+use crate::reach::{Reach, exec};
+use crate::runtime::Runtime;
+use crate::worker::object;
+
+/// A sleep that upstream would not end either; longer than any pod's grace.
+const LONGEST_SLEEP: Duration = Duration::from_secs(u32::MAX as u64);
+
+/// When in a container's life a hook runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    PostStart,
+    PreStop,
+}
+
+/// One hook of one container instance.
+#[derive(Debug, Clone, Copy)]
+pub struct Hook<'a> {
+    pub kind: Kind,
+    pub handler: &'a LifecycleHandler,
+    pub pod: &'a Pod,
+    pub container: &'a Container,
+    pub id: &'a ContainerId,
+    /// The pod's addresses, the one to be reached first.
+    pub ips: &'a [String],
+}
+
+/// Why a hook failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HookError {
+    /// It said no, or could not be carried out.
+    #[error("{0}")]
+    Failed(String),
+    /// It was not done in time.
+    #[error("{0}")]
+    Deadline(String),
+}
+
+/// Carries out a hook within that time, and records the event if it fails.
+///
+/// A preStop hook that takes longer than its pod's grace is none: upstream goes on without a word.
+pub async fn run(
+    runtime: &Runtime,
+    recorder: &Recorder,
+    hook: &Hook<'_>,
+    within: Duration,
+) -> Result<(), HookError> {
+    let carrier = Carrier {
+        runtime,
+        recorder,
+        reach: Reach::default(),
+    };
+    let end = carrier.carry_out(hook, within).await;
+    match (hook.kind, &end) {
+        (_, Ok(())) | (Kind::PreStop, Err(HookError::Deadline(_))) => {}
+        (Kind::PreStop, Err(HookError::Failed(_))) => carrier.record(hook, decide::PRE_STOP_FAILED),
+        (Kind::PostStart, Err(_)) => carrier.record(hook, decide::POST_START_FAILED),
+    }
+    if let Err(error) = &end {
+        tracing::warn!(pod = %hook.pod.formatted(), container = hook.container.name, "{error}");
+    }
+    end
+}
+
+/// What carries out a hook. Hooks are rare: each has its own way into the pod.
+struct Carrier<'a> {
+    runtime: &'a Runtime,
+    recorder: &'a Recorder,
+    reach: Reach,
+}
+
+/// What went wrong, and what a command wrote.
+enum Failed {
+    Said { error: String, output: String },
+    Late { error: String },
+}
+
+impl Failed {
+    fn new(error: impl ToString) -> Self {
+        Failed::Said {
+            error: error.to_string(),
+            output: String::new(),
+        }
+    }
+}
+
+impl Carrier<'_> {
+    async fn carry_out(&self, hook: &Hook<'_>, within: Duration) -> Result<(), HookError> {
+        let told = |error: &str, output: &str| {
+            let (pod, container) = (hook.pod, hook.container.name.as_str());
+            decide::failed(hook.handler, pod, container, (error, output))
+        };
+        // Boxed: a hook's future would stand in that of every start and every end of a container.
+        let end = match Action::of(hook.handler) {
+            Action::Exec(command) => Box::pin(self.exec(hook, command, within)).await,
+            Action::Get(get) => Box::pin(self.get(hook, get, within)).await,
+            Action::Sleep(seconds) => sleep(seconds, within).await,
+            Action::Nothing => Err(Failed::new(decide::invalid(hook.handler))),
+        };
+        end.map_err(|failed| match failed {
+            Failed::Said { error, output } => HookError::Failed(told(&error, &output)),
+            Failed::Late { error } => HookError::Deadline(told(&error, "")),
+        })
+    }
+
+    async fn exec(
+        &self,
+        hook: &Hook<'_>,
+        command: &[String],
+        within: Duration,
+    ) -> Result<(), Failed> {
+        let late = || Failed::Late {
+            error: text::timed_out(command, within),
+        };
+        // The runtime counts in whole seconds, and may be late itself: ours is the deadline that holds.
+        let ran = timeout(within, exec::run(self.runtime, hook.id, command, within));
+        match ran.await.map_err(|_| late())? {
+            Ok(ran) if ran.exit_code == 0 => Ok(()),
+            Ok(ran) => Err(Failed::Said {
+                error: decide::exited(command, ran.exit_code, &ran.errors),
+                output: ran.output,
+            }),
+            Err(exec::ExecError::Timeout(_)) => Err(late()),
+            Err(exec::ExecError::Runtime(error)) => Err(Failed::new(error)),
+        }
+    }
+
+    /// Any answer will do: upstream does not look at the status.
+    async fn get(
+        &self,
+        hook: &Hook<'_>,
+        get: &HTTPGetAction,
+        within: Duration,
+    ) -> Result<(), Failed> {
+        let named = get.host.as_deref().is_some_and(|host| !host.is_empty());
+        let address = match hook.ips.first() {
+            Some(address) => address.as_str(),
+            None if named => "",
+            None => return Err(Failed::new(decide::NO_ADDRESS)),
+        };
+        let target = HttpTarget::of(get, hook.container, address, Purpose::Lifecycle);
+        let target = target.map_err(Failed::new)?;
+        let until = kernel::now() + within;
+        match self.reach.get(&target, within).await {
+            Ok(_) => Ok(()),
+            // The head of the answer was there, and more is not asked for.
+            Err(error) if error.in_body() => Ok(()),
+            Err(error) if error.speaks_http() => {
+                let left = until.saturating_duration_since(kernel::now());
+                self.fall_back(hook, &target, left)
+                    .await
+                    .map(drop)
+                    .ok_or_else(|| Failed::new(error))
+            }
+            Err(error) if error.is_deadline() => Err(Failed::Late {
+                error: error.to_string(),
+            }),
+            Err(error) => Err(Failed::new(error)),
+        }
+    }
+
+    /// Asks again by HTTP what speaks no HTTPS, without the secret that was meant for HTTPS alone.
+    async fn fall_back(
+        &self,
+        hook: &Hook<'_>,
+        target: &HttpTarget,
+        within: Duration,
+    ) -> Option<Answer> {
+        let answer = self.reach.get(&target.in_plain_http(), within).await.ok()?;
+        let text = decide::fell_back(&target.authority());
+        let about = object(hook.pod, None);
+        self.recorder
+            .record(now(), Type::Warning, about, decide::HTTP_FALLBACK, text);
+        Some(answer)
+    }
+
+    fn record(&self, hook: &Hook<'_>, (reason, text): (&str, &str)) {
+        let about = object(hook.pod, Some(&hook.container.name));
+        self.recorder
+            .record(now(), Type::Warning, about, reason, text.to_owned());
+    }
+}
+
+async fn sleep(seconds: i64, within: Duration) -> Result<(), Failed> {
+    let wanted = Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).min(LONGEST_SLEEP);
+    tokio::time::sleep(wanted.min(within)).await;
+    match wanted <= within {
+        true => Ok(()),
+        false => Err(Failed::Late {
+            error: decide::SLEEP_ENDED.to_owned(),
+        }),
+    }
+}
+
+fn now() -> Timestamp {
+    Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH)
+}

@@ -1,0 +1,141 @@
+//! What is done to the files of a log. Every function here blocks.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use jiff::Timestamp;
+use logic::logs::{self, Files, Policy};
+use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
+/// A folder that lists more names than this is not of our making; the rest is left alone.
+const NAMES: usize = 10_000;
+/// Read at a time while compressing.
+const CHUNK: usize = 64 * 1024;
+
+/// Moves a log out of the way; answers with its new name.
+pub(super) fn set_aside(path: &Path, now: Timestamp) -> io::Result<String> {
+    let (folder, log) = split(path)?;
+    let name = logs::rotated(log, &names(folder)?, now);
+    rename(path, &folder.join(&name))?;
+    Ok(name)
+}
+
+/// Moves a log back to where it was; false if there is a new log already.
+pub(super) fn put_back(path: &Path, name: &str) -> io::Result<bool> {
+    match rename(&path.with_file_name(name), path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        result => result.map(|()| true),
+    }
+}
+
+/// Removes what is left behind and what is too much; answers with what is to be compressed.
+pub(super) fn tidy(
+    path: &Path,
+    fresh: &BTreeSet<String>,
+    compressing: Option<&str>,
+    policy: &Policy,
+) -> io::Result<Vec<String>> {
+    let (folder, log) = split(path)?;
+    let names = names(folder)?;
+    let files = Files {
+        log,
+        names: &names,
+        fresh,
+        compressing,
+    };
+    let tidy = logs::tidy(&files, policy);
+    for name in &tidy.remove {
+        absent(fs::remove_file(folder.join(name)))?;
+    }
+    Ok(tidy.compress)
+}
+
+/// Compresses a rotated log, whose place and mode the result takes. A log that was removed
+/// meanwhile, or whose compression is called off, leaves nothing.
+pub(super) fn compress(source: &Path, off: &AtomicBool) -> io::Result<()> {
+    let (folder, name) = split(source)?;
+    let temporary = folder.join(logs::temporary(name));
+    let done = write_compressed(source, &temporary, off).and_then(|whole| {
+        // Removed as excess meanwhile: then nobody counts the compressed one.
+        if whole && fs::symlink_metadata(source).is_ok() {
+            fs::rename(&temporary, folder.join(logs::compressed(name)))?;
+            absent(fs::remove_file(source))?;
+        }
+        Ok(())
+    });
+    absent(fs::remove_file(&temporary))?;
+    absent(done)
+}
+
+/// False if it was called off.
+fn write_compressed(source: &Path, target: &Path, off: &AtomicBool) -> io::Result<bool> {
+    let no_surprises = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let mut from = OpenOptions::new()
+        .read(true)
+        .custom_flags(no_surprises)
+        .open(source)?;
+    let meta = from.metadata()?;
+    if !meta.is_file() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "not a regular file",
+        ));
+    }
+    absent(fs::remove_file(target))?;
+    let to = File::create_new(target)?;
+    to.set_permissions(fs::Permissions::from_mode(
+        meta.permissions().mode() & 0o777,
+    ))?;
+    let mut encoder = GzEncoder::new(to, Compression::default());
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        if off.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        match from.read(&mut chunk)? {
+            0 => break,
+            length => encoder.write_all(&chunk[..length])?,
+        }
+    }
+    encoder.finish()?;
+    Ok(true)
+}
+
+/// Never over something that is there.
+fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // A file system that cannot promise it.
+        Err(Errno::INVAL | Errno::NOSYS) => match to.symlink_metadata() {
+            Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+            Err(_) => fs::rename(from, to),
+        },
+        result => result.map_err(io::Error::from),
+    }
+}
+
+fn split(path: &Path) -> io::Result<(&Path, &str)> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    path.parent()
+        .zip(name)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not the path of a log"))
+}
+
+fn names(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = fs::read_dir(folder)?.take(NAMES);
+    let names = entries.map(|entry| Ok(entry?.file_name().into_string().ok()));
+    names.filter_map(Result::transpose).collect()
+}
+
+fn absent(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}

@@ -1,0 +1,378 @@
+//! One log: when it is looked at, and how it is rotated, tidied and compressed.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use inotify::WatchDescriptor;
+use jiff::Timestamp;
+use kernel::Context;
+use logic::logs::{Measured, Policy};
+use logic::types::ContainerId;
+use thiserror::Error;
+
+use super::watch::Found;
+use super::{Logs, MOST_WORKERS, Msg, files};
+use crate::runtime::{Runtime, RuntimeError};
+
+/// Why a log was not rotated. It is tried again after `containerLogMonitorInterval`, as upstream does.
+#[derive(Debug, Error)]
+pub enum RotateError {
+    #[error("cannot be moved")]
+    Move(#[source] io::Error),
+    /// The log is where it was.
+    #[error("cannot be reopened")]
+    Reopen(#[source] RuntimeError),
+    /// The log stays under its new name, and is reopened later.
+    #[error("cannot be reopened ({reopen}), nor moved back")]
+    MoveBack { reopen: String, source: io::Error },
+}
+
+impl RotateError {
+    fn told(&self) -> String {
+        match self {
+            RotateError::Move(source) | RotateError::MoveBack { source, .. } => {
+                format!("{self}: {source}")
+            }
+            RotateError::Reopen(source) => format!("{self}: {}", source.told()),
+        }
+    }
+}
+
+/// When a log is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    /// When it is reported to be written.
+    Reported,
+    At(Instant),
+    Looking,
+    /// After its rotation.
+    Rotating,
+}
+
+/// A running container's log.
+#[derive(Debug)]
+pub(super) struct Log {
+    pub(super) path: Arc<Path>,
+    pub(super) when: When,
+    /// What reports the next write.
+    pub(super) watch: Option<WatchDescriptor>,
+    measured: Option<Measured>,
+    /// Where [`Measured`]'s time begins.
+    since: Instant,
+    /// Not rotated before: it failed.
+    not_before: Instant,
+    /// It was missing, and was reopened for that.
+    reopened: bool,
+    tidy: Tidy,
+    compression: Option<Compression>,
+    /// What was rotated a short while ago.
+    fresh: Vec<(String, Instant)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tidy {
+    Done,
+    At(Instant),
+    /// And once more if there was another rotation meanwhile.
+    Doing {
+        again: Option<Instant>,
+    },
+}
+
+#[derive(Debug)]
+struct Compression {
+    name: String,
+    off: Arc<AtomicBool>,
+}
+
+impl Drop for Compression {
+    fn drop(&mut self) {
+        self.off.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Log {
+    /// Its first look is at once, and an earlier agent may have left files behind.
+    pub(super) fn new(path: PathBuf, now: Instant) -> Self {
+        Log {
+            path: path.into(),
+            when: When::At(now),
+            watch: None,
+            measured: None,
+            since: now,
+            not_before: now,
+            reopened: false,
+            tidy: Tidy::At(now),
+            compression: None,
+            fresh: Vec::new(),
+        }
+    }
+
+    pub(super) fn compressing(&self) -> Option<&str> {
+        self.compression.as_ref().map(|one| one.name.as_str())
+    }
+
+    pub(super) fn is_due(&self, until: Instant) -> bool {
+        matches!(self.when, When::At(at) if at <= until)
+    }
+
+    /// When there is something to do; looks do not count while one is under way.
+    pub(super) fn next(&self, looking: bool) -> Option<Instant> {
+        let look = match self.when {
+            When::At(at) if !looking => Some(at),
+            When::At(_) | When::Reported | When::Looking | When::Rotating => None,
+        };
+        let tidy = match self.tidy {
+            Tidy::At(at) => Some(at),
+            Tidy::Done | Tidy::Doing { .. } => None,
+        };
+        look.into_iter().chain(tidy).min()
+    }
+
+    pub(super) fn look_by(&mut self, at: Instant) {
+        self.when = match self.when {
+            When::Reported => When::At(at),
+            When::At(then) => When::At(then.min(at).max(self.not_before)),
+            when @ (When::Looking | When::Rotating) => when,
+        };
+    }
+
+    pub(super) fn written(&mut self, policy: &Policy, now: Instant) {
+        if self.when == When::Reported {
+            let size = self.measured.map_or(0, |measured| measured.size);
+            self.when = When::At((now + policy.rest(size)).max(self.not_before));
+        }
+    }
+
+    /// Sets when the next look is, unless the log is rotated now.
+    pub(super) fn looked(&mut self, found: &Found, written: bool, policy: &Policy, now: Instant) {
+        let Found::Log { size } = *found else {
+            self.when = When::At(now + policy.interval);
+            return;
+        };
+        self.reopened = false;
+        let at = now.saturating_duration_since(self.since);
+        let before = self.measured.replace(Measured { size, at });
+        self.when = match self.watch {
+            Some(_) if written => When::At(now + policy.rest(size)),
+            Some(_) => When::Reported,
+            None => When::At(now + policy.poll(before, Measured { size, at })),
+        };
+    }
+
+    /// Puts the next attempt off.
+    fn wait(&mut self, interval: Duration, now: Instant) {
+        self.not_before = now + interval;
+        self.when = When::At(self.not_before);
+    }
+
+    fn has_rotated(&mut self, name: String, interval: Duration, now: Instant) {
+        self.forget_stale(interval, now);
+        self.fresh.push((name, now));
+        self.tidy = match self.tidy {
+            Tidy::Done | Tidy::At(_) => Tidy::At(now),
+            Tidy::Doing { .. } => Tidy::Doing { again: Some(now) },
+        };
+    }
+
+    fn forget_stale(&mut self, interval: Duration, now: Instant) {
+        let is_fresh = |at: Instant| now.saturating_duration_since(at) < interval;
+        self.fresh.retain(|(_, at)| is_fresh(*at));
+    }
+}
+
+/// Moves the log away and has the runtime begin a new one; if that fails, moves it back.
+async fn rotate(runtime: Runtime, id: ContainerId, path: Arc<Path>) -> Result<String, RotateError> {
+    let now = Timestamp::try_from(kernel::wall()).unwrap_or_default();
+    let from = path.clone();
+    let moved = blocking(move || files::set_aside(&from, now)).await;
+    let name = moved.map_err(RotateError::Move)?;
+    let Err(reopen) = runtime.reopen_container_log(&id).await else {
+        return Ok(name);
+    };
+    let old = name.clone();
+    match blocking(move || files::put_back(&path, &old)).await {
+        Ok(true) => Err(RotateError::Reopen(reopen)),
+        // It did begin a new one before its answer was lost.
+        Ok(false) => Ok(name),
+        Err(source) => Err(RotateError::MoveBack {
+            reopen: reopen.told(),
+            source,
+        }),
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(io::Error::other(error)),
+    }
+}
+
+impl Logs {
+    pub(super) fn rotate(&mut self, id: &ContainerId, ctx: &mut Context<Msg>) {
+        let Some(log) = self.logs.get_mut(id) else {
+            return;
+        };
+        if ctx.now() < log.not_before {
+            log.when = When::At(log.not_before);
+            return;
+        }
+        log.when = When::Rotating;
+        let (runtime, id, path) = (self.runtime.clone(), id.clone(), log.path.clone());
+        ctx.run(async move {
+            let result = rotate(runtime, id.clone(), path.clone()).await.map(Some);
+            Msg::Rotated { id, path, result }
+        });
+    }
+
+    /// A log that is gone, or was moved away by an agent that died of it, is begun anew: once a look.
+    pub(super) fn reopen(&mut self, id: &ContainerId, ctx: &mut Context<Msg>) {
+        let Some(log) = self.logs.get_mut(id).filter(|log| !log.reopened) else {
+            if let Some(log) = self.logs.get_mut(id) {
+                log.reopened = false;
+            }
+            return self.failed(id, "is missing, and reopening did not bring it back");
+        };
+        log.reopened = true;
+        log.when = When::Rotating;
+        let (runtime, id, path) = (self.runtime.clone(), id.clone(), log.path.clone());
+        ctx.run(async move {
+            let reopened = runtime.reopen_container_log(&id).await;
+            let result = reopened.map(|()| None).map_err(RotateError::Reopen);
+            Msg::Rotated { id, path, result }
+        });
+    }
+
+    pub(super) fn rotated(
+        &mut self,
+        id: &ContainerId,
+        path: &Arc<Path>,
+        result: Result<Option<String>, RotateError>,
+        ctx: &mut Context<Msg>,
+    ) {
+        let (now, interval) = (ctx.now(), self.policy.interval);
+        let log = self.logs.get_mut(id).filter(|log| log.path == *path);
+        match (log, result) {
+            (Some(log), Ok(name)) => {
+                log.when = When::At(now);
+                log.measured = None;
+                if let Some(name) = name {
+                    log.has_rotated(name, interval, now);
+                    self.rotations += 1;
+                }
+            }
+            (Some(log), Err(error)) => {
+                log.wait(interval, now);
+                self.failed(id, &error.told());
+            }
+            // Ended meanwhile: what it left is as tidy as at the next rotation of its successor.
+            (None, _) => {}
+        }
+        // At once, so that the log is watched again before much is written.
+        self.look(ctx);
+    }
+
+    /// Tidies behind the logs whose time has come.
+    pub(super) fn tidy_due(&mut self, ctx: &mut Context<Msg>) {
+        let now = ctx.now();
+        for (id, log) in &mut self.logs {
+            if !matches!(log.tidy, Tidy::At(at) if at <= now) {
+                continue;
+            }
+            log.tidy = Tidy::Doing { again: None };
+            log.forget_stale(self.policy.interval, now);
+            let fresh: BTreeSet<String> = log.fresh.iter().map(|(name, _)| name.clone()).collect();
+            let compressing = log.compressing().map(str::to_owned);
+            let (id, path, policy) = (id.clone(), log.path.clone(), self.policy.clone());
+            let work = move || files::tidy(&path, &fresh, compressing.as_deref(), &policy);
+            ctx.run(async move {
+                let result = blocking(work).await;
+                Msg::Tidied { id, result }
+            });
+        }
+    }
+
+    pub(super) fn tidied(
+        &mut self,
+        id: &ContainerId,
+        result: io::Result<Vec<String>>,
+        ctx: &mut Context<Msg>,
+    ) {
+        let Some(log) = self.logs.get_mut(id) else {
+            return;
+        };
+        // What is too fresh to be compressed is looked at again when it no longer is.
+        let oldest = log.fresh.first().map(|(_, at)| *at + self.policy.interval);
+        let again = match log.tidy {
+            Tidy::Doing { again } => again,
+            Tidy::Done | Tidy::At(_) => None,
+        };
+        log.tidy = again.or(oldest).map_or(Tidy::Done, Tidy::At);
+        match result {
+            Ok(names) => {
+                self.to_compress.retain(|(of, _)| of != id);
+                self.to_compress
+                    .extend(names.into_iter().map(|name| (id.clone(), name)));
+                self.compress(ctx);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => self.failed(id, &format!("cannot tidy rotated logs: {error}")),
+        }
+        self.set_timer(ctx);
+    }
+
+    /// Begins as many compressions as may be.
+    fn compress(&mut self, ctx: &mut Context<Msg>) {
+        while self.compressions < self.policy.workers.min(MOST_WORKERS) {
+            let is_free = |(id, _): &(ContainerId, String)| {
+                let log = self.logs.get(id);
+                // While its folder is tidied, what is being made might be taken for a leftover.
+                log.is_some_and(|log| {
+                    log.compression.is_none() && !matches!(log.tidy, Tidy::Doing { .. })
+                })
+            };
+            let next = self.to_compress.iter().position(is_free);
+            let Some((id, name)) = next.and_then(|next| self.to_compress.remove(next)) else {
+                return;
+            };
+            let Some(log) = self.logs.get_mut(&id) else {
+                continue;
+            };
+            let off = Arc::new(AtomicBool::new(false));
+            let (source, called_off) = (log.path.with_file_name(&name), off.clone());
+            log.compression = Some(Compression {
+                name: name.clone(),
+                off,
+            });
+            self.compressions += 1;
+            ctx.run(async move {
+                let result = blocking(move || files::compress(&source, &called_off)).await;
+                Msg::Compressed { id, name, result }
+            });
+        }
+    }
+
+    pub(super) fn compressed(
+        &mut self,
+        id: &ContainerId,
+        name: &str,
+        result: io::Result<()>,
+        ctx: &mut Context<Msg>,
+    ) {
+        self.compressions = self.compressions.saturating_sub(1);
+        if let Some(log) = self.logs.get_mut(id) {
+            log.compression = None;
+        }
+        if let Err(error) = result {
+            self.failed(id, &format!("cannot compress {name}: {error}"));
+        }
+        self.compress(ctx);
+    }
+}

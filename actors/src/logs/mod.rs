@@ -1,0 +1,384 @@
+//! Container logs: kept within their limits, however fast a container writes.
+//!
+//! - **Owns** the logs of running containers: when each is looked at next, and what is being done to it.
+//! - **Hears** from the pod workers which containers run, from inotify that logs were written, from its own
+//!   work what came of it.
+//! - **Tells** nobody but the runtime, which reopens a log that was moved away.
+//! - **Never** touches the log of a container that does not run, and never waits for a compression to rotate.
+//!
+//! The bound: while the runtime reopens a log before its writer fills half the limit, and the writer is no faster
+//! than 128 MiB/s, a log never exceeds twice `containerLogMaxSize` (`logic::logs::Policy::rest`). A container's logs
+//! then take at most `containerLogMaxFiles` + 1 such files: the rotated one before an old one goes; and one more
+//! for each compression under way, whose result exists together with its source.
+//!
+//! Upstream: pkg/kubelet/logs/container_log_manager.go (1.36). Its order of a rotation is kept but for this: the log
+//! is moved first, and the old ones are tidied after it. What upstream does each `containerLogMonitorInterval`
+//! to every log, here is done to those that were written, and to all of them as often for good measure.
+
+mod files;
+mod log;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use inotify::Watches;
+use kernel::{Actor, Addr, Context, Exit, TimerId};
+use logic::logs::Policy;
+use logic::types::{ContainerId, PodUid};
+use serde::Serialize;
+
+pub use self::log::RotateError;
+use self::log::{Log, When};
+use self::watch::Found;
+pub use self::watch::Looked;
+use crate::directory;
+use crate::runtime::Runtime;
+
+/// Room for two changes from each of 1,000 pods at once.
+pub const MAILBOX: usize = 2048;
+/// Looked at by one piece of work: a sweep over a full node must not keep a flooded log waiting.
+const AT_ONCE: usize = 128;
+/// `containerLogMaxWorkers` beyond this would leave no thread of the blocking pool to rotate.
+const MOST_WORKERS: usize = 2;
+
+/// What the keeper of logs is told.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Keeps the logs of exactly these containers of the pod within their limits: those that run.
+    Watch {
+        uid: PodUid,
+        containers: Vec<Watched>,
+    },
+    /// Leaves the pod's logs alone from now on.
+    Forget { uid: PodUid },
+    /// Takes note of which logs were written; a negative number stands for any.
+    Written { watches: BTreeSet<i32> },
+    /// Goes on without inotify, and tries for it again later.
+    Blind(io::Error),
+    /// Looks at the logs whose time has come, and tidies behind those that were rotated.
+    Look,
+    /// Looks at every log: whatever was missed is found.
+    Sweep,
+    /// Rotates the logs that are due.
+    Looked(Vec<Looked>),
+    /// Takes note of what came of a rotation, or of reopening a log that was missing.
+    Rotated {
+        id: ContainerId,
+        path: Arc<Path>,
+        result: Result<Option<String>, RotateError>,
+    },
+    /// Queues what is to be compressed.
+    Tidied {
+        id: ContainerId,
+        result: io::Result<Vec<String>>,
+    },
+    /// Compresses the next one.
+    Compressed {
+        id: ContainerId,
+        name: String,
+        result: io::Result<()>,
+    },
+}
+
+/// A running container's log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Watched {
+    pub id: ContainerId,
+    /// Absolute, as the runtime reports it.
+    pub path: PathBuf,
+}
+
+/// Counted.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub logs: usize,
+    /// Those whose writes inotify reports; the others are looked at every so often.
+    pub reported: usize,
+    pub looks: u64,
+    pub rotations: u64,
+    pub failures: u64,
+    pub compressing: Vec<String>,
+    pub to_compress: usize,
+    pub last_error: Option<String>,
+}
+
+/// The keeper of container logs.
+#[derive(Debug)]
+pub struct Logs {
+    policy: Arc<Policy>,
+    runtime: Runtime,
+    directory: Addr<directory::Msg>,
+
+    pods: BTreeMap<PodUid, BTreeSet<ContainerId>>,
+    logs: BTreeMap<ContainerId, Log>,
+    watches: Option<Watches>,
+    /// Whose log a watch reports on.
+    watched: BTreeMap<i32, ContainerId>,
+    /// Watches that reported before the look that set them was done; none while nobody looks.
+    early: Option<BTreeSet<i32>>,
+    timer: Option<(Instant, TimerId)>,
+    to_compress: VecDeque<(ContainerId, String)>,
+    compressions: usize,
+    looks: u64,
+    rotations: u64,
+    failures: u64,
+    last_error: Option<String>,
+}
+
+impl Actor for Logs {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    /// A successor begins with nothing, and has the workers say it all again.
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        if self.policy.limit.is_none() {
+            return Ok(());
+        }
+        self.begin_watching(ctx);
+        ctx.after(self.policy.interval, Msg::Sweep);
+        if let Err(full) = self.directory.tell(directory::Msg::Republish) {
+            tracing::warn!("logs are watched as their pods change: {full}");
+        }
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Watch { uid, containers } => self.watch(uid, containers, ctx),
+            Msg::Forget { uid } => self.forget(&uid),
+            Msg::Written { watches } => self.written(&watches, ctx),
+            Msg::Blind(error) => self.blind(&error, ctx),
+            Msg::Look => self.look(ctx),
+            Msg::Sweep => self.sweep(ctx),
+            Msg::Looked(found) => self.looked(found, ctx),
+            Msg::Rotated { id, path, result } => self.rotated(&id, &path, result, ctx),
+            Msg::Tidied { id, result } => self.tidied(&id, result, ctx),
+            Msg::Compressed { id, name, result } => self.compressed(&id, &name, result, ctx),
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let compressing = self.logs.values().filter_map(Log::compressing);
+        Snapshot {
+            logs: self.logs.len(),
+            reported: self.watched.len(),
+            looks: self.looks,
+            rotations: self.rotations,
+            failures: self.failures,
+            compressing: compressing.map(str::to_owned).collect(),
+            to_compress: self.to_compress.len(),
+            last_error: self.last_error.clone(),
+        }
+    }
+}
+
+impl Logs {
+    pub fn new(policy: Policy, runtime: Runtime, directory: Addr<directory::Msg>) -> Self {
+        Logs {
+            policy: Arc::new(policy),
+            runtime,
+            directory,
+            pods: BTreeMap::new(),
+            logs: BTreeMap::new(),
+            watches: None,
+            watched: BTreeMap::new(),
+            early: None,
+            timer: None,
+            to_compress: VecDeque::new(),
+            compressions: 0,
+            looks: 0,
+            rotations: 0,
+            failures: 0,
+            last_error: None,
+        }
+    }
+
+    fn watch(&mut self, uid: PodUid, containers: Vec<Watched>, ctx: &mut Context<Msg>) {
+        if self.policy.limit.is_none() {
+            return;
+        }
+        let now = ctx.now();
+        let ids: BTreeSet<ContainerId> = containers.iter().map(|one| one.id.clone()).collect();
+        let before = self.pods.insert(uid, ids.clone()).unwrap_or_default();
+        before.difference(&ids).for_each(|id| self.drop_log(id));
+        for Watched { id, path } in containers {
+            // A runtime that tells no path logs elsewhere.
+            if path.is_absolute() {
+                self.logs.entry(id).or_insert_with(|| Log::new(path, now));
+            }
+        }
+        self.set_timer(ctx);
+    }
+
+    fn forget(&mut self, uid: &PodUid) {
+        let gone = self.pods.remove(uid).unwrap_or_default();
+        gone.iter().for_each(|id| self.drop_log(id));
+    }
+
+    fn drop_log(&mut self, id: &ContainerId) {
+        if let Some(log) = self.logs.remove(id) {
+            self.unwatch(log.watch);
+        }
+        self.to_compress.retain(|(of, _)| of != id);
+    }
+
+    fn unwatch(&mut self, watch: Option<inotify::WatchDescriptor>) {
+        let Some(watch) = watch else { return };
+        self.watched.remove(&watch.get_watch_descriptor_id());
+        if let Some(watches) = &mut self.watches {
+            // One that has reported is gone already.
+            drop(watches.remove(watch));
+        }
+    }
+
+    fn written(&mut self, watches: &BTreeSet<i32>, ctx: &mut Context<Msg>) {
+        if watches.first().is_some_and(|first| *first < 0) {
+            return self.look_at_all(ctx);
+        }
+        if let Some(early) = &mut self.early {
+            early.extend(watches);
+        }
+        for watch in watches {
+            let log = self.watched.get(watch).and_then(|id| self.logs.get_mut(id));
+            if let Some(log) = log {
+                log.written(&self.policy, ctx.now());
+            }
+        }
+        self.set_timer(ctx);
+    }
+
+    fn begin_watching(&mut self, ctx: &mut Context<Msg>) {
+        match watch::begin() {
+            Ok((inotify, watches)) => {
+                self.watches = Some(watches);
+                let report = watch::report(inotify, self.policy.gather(), ctx.addr().clone());
+                ctx.run(async move { Msg::Blind(report.await) });
+            }
+            Err(error) => self.blind(&error, ctx),
+        }
+    }
+
+    fn blind(&mut self, error: &io::Error, ctx: &mut Context<Msg>) {
+        // Said once, though it is tried again with every sweep.
+        if self.watches.take().is_some() || self.last_error.is_none() {
+            tracing::warn!(
+                "container logs are looked at every so often, inotify does not report: {error}"
+            );
+        }
+        self.last_error = Some(format!("inotify: {error}"));
+        self.watched.clear();
+        for log in self.logs.values_mut() {
+            log.watch = None;
+        }
+        self.look_at_all(ctx);
+    }
+
+    fn sweep(&mut self, ctx: &mut Context<Msg>) {
+        ctx.after(self.policy.interval, Msg::Sweep);
+        if self.watches.is_none() {
+            self.begin_watching(ctx);
+        }
+        self.look_at_all(ctx);
+    }
+
+    fn look_at_all(&mut self, ctx: &mut Context<Msg>) {
+        let now = ctx.now();
+        self.logs.values_mut().for_each(|log| log.look_by(now));
+        self.set_timer(ctx);
+    }
+
+    fn look(&mut self, ctx: &mut Context<Msg>) {
+        self.timer = None;
+        self.tidy_due(ctx);
+        if self.early.is_none() {
+            let until = ctx.now() + self.policy.gather();
+            let due = self.logs.iter_mut().filter(|(_, log)| log.is_due(until));
+            let due: Vec<(ContainerId, Arc<Path>)> = due
+                .take(AT_ONCE)
+                .map(|(id, log)| {
+                    log.when = When::Looking;
+                    (id.clone(), log.path.clone())
+                })
+                .collect();
+            if !due.is_empty() {
+                self.early = Some(BTreeSet::new());
+                self.looks += 1;
+                let watches = self.watches.clone();
+                ctx.run(async move {
+                    let look = tokio::task::spawn_blocking(move || watch::look(due, watches));
+                    Msg::Looked(look.await.expect("looking does not panic"))
+                });
+            }
+        }
+        self.set_timer(ctx);
+    }
+
+    fn looked(&mut self, found: Vec<Looked>, ctx: &mut Context<Msg>) {
+        let early = self.early.take().unwrap_or_default();
+        for Looked {
+            id,
+            path,
+            watch,
+            found,
+        } in found
+        {
+            let Some(log) = self.logs.get_mut(&id).filter(|log| log.path == path) else {
+                self.unwatch(watch);
+                continue;
+            };
+            let number = watch
+                .as_ref()
+                .map(inotify::WatchDescriptor::get_watch_descriptor_id);
+            let old = std::mem::replace(&mut log.watch, watch);
+            log.looked(
+                &found,
+                early.contains(&number.unwrap_or(-1)),
+                &self.policy,
+                ctx.now(),
+            );
+            if let Some(old) = old.map(|old| old.get_watch_descriptor_id()) {
+                self.watched.remove(&old);
+            }
+            if let Some(number) = number {
+                self.watched.insert(number, id.clone());
+            }
+            match found {
+                Found::Log { size } if self.policy.is_due(size) => self.rotate(&id, ctx),
+                Found::Missing => self.reopen(&id, ctx),
+                Found::Other(why) => self.failed(&id, &why),
+                Found::Log { .. } => {}
+            }
+        }
+        self.set_timer(ctx);
+    }
+
+    fn failed(&mut self, id: &ContainerId, why: &str) {
+        self.failures += 1;
+        tracing::warn!(container = %id, "container log: {why}");
+        self.last_error = Some(format!("{id}: {why}"));
+    }
+
+    /// Wakes the actor when the first log is due.
+    fn set_timer(&mut self, ctx: &mut Context<Msg>) {
+        let looking = self.early.is_some();
+        let due = self.logs.values().filter_map(|log| log.next(looking)).min();
+        match (due, self.timer) {
+            (None, _) => {}
+            (Some(due), Some((set, _))) if set <= due => {}
+            (Some(due), timer) => {
+                if let Some((_, timer)) = timer {
+                    ctx.cancel(timer);
+                }
+                let wait = due.saturating_duration_since(ctx.now());
+                self.timer = Some((due, ctx.after(wait, Msg::Look)));
+            }
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! What the machine has: CPUs, memory, swap, huge pages, disk, process ids, its kernel.
+//!
+//! Read once, at the start, from `/proc` and `/sys`. What the machine does not tell counts as nought or as
+//! absent, and the log says so: an agent that cannot count its memory still runs pods that ask for none.
+//! Upstream: cAdvisor's machine.go, util/sysinfo and pkg/kubelet/stats/pidlimit, 1.36.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::thread::available_parallelism;
+
+use logic::node::{Machine, Support};
+use logic::sysctls::Kernel;
+
+/// Reads the machine; `root_dir` is the agent's root folder, whose file system pods write to.
+pub fn read(root_dir: &Path) -> Machine {
+    Source {
+        proc: Path::new("/proc"),
+        sys: Path::new("/sys"),
+    }
+    .read(root_dir)
+}
+
+/// Where the kernel shows itself.
+#[derive(Debug)]
+struct Source<'a> {
+    proc: &'a Path,
+    sys: &'a Path,
+}
+
+impl Source<'_> {
+    fn read(&self, root_dir: &Path) -> Machine {
+        Machine {
+            cpus: self.cpus(),
+            memory: self.memory(),
+            swap: self.swap(),
+            huge_pages: self.huge_pages(),
+            ephemeral_storage: file_system(root_dir),
+            pids: self.pids(),
+            kernel: Kernel::parse(&text(&self.proc.join("sys/kernel/osrelease"))),
+            app_armor: self.app_armor(),
+        }
+    }
+
+    /// The CPUs that are switched on, whichever of them this process may use.
+    fn cpus(&self) -> u32 {
+        let online = cpu_count(&text(&self.sys.join("devices/system/cpu/online")));
+        online.unwrap_or_else(|| {
+            let usable = available_parallelism().map_or(1, usize::from);
+            u32::try_from(usable).unwrap_or(u32::MAX)
+        })
+    }
+
+    fn memory(&self) -> u64 {
+        let text = text(&self.proc.join("meminfo"));
+        let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+        let words = total.and_then(|total| total.split_whitespace().next());
+        kibibytes(words)
+    }
+
+    fn swap(&self) -> u64 {
+        let text = text(&self.proc.join("swaps"));
+        let sizes = text.lines().skip(1);
+        sizes
+            .map(|line| kibibytes(line.split_whitespace().nth(2)))
+            .sum()
+    }
+
+    /// By size in bytes.
+    fn huge_pages(&self) -> BTreeMap<u64, u64> {
+        let folders = fs::read_dir(self.sys.join("kernel/mm/hugepages"));
+        let folders = folders.into_iter().flatten().flatten();
+        let pages = |folder: fs::DirEntry| {
+            let name = folder.file_name();
+            let size = name.to_str()?.strip_prefix("hugepages-")?;
+            let size: u64 = size.strip_suffix("kB")?.parse().ok()?;
+            let count = text(&folder.path().join("nr_hugepages"));
+            Some((size.checked_mul(1024)?, count.trim().parse().ok()?))
+        };
+        folders.filter_map(pages).collect()
+    }
+
+    /// The smaller of the two limits of the whole machine.
+    fn pids(&self) -> u64 {
+        let limits = ["pid_max", "threads-max"];
+        let limits = limits.map(|name| text(&self.proc.join("sys/kernel").join(name)));
+        let numbers = limits.iter().filter_map(|text| text.trim().parse().ok());
+        numbers.min().unwrap_or(0)
+    }
+
+    fn app_armor(&self) -> Support {
+        let enabled = text(&self.sys.join("module/apparmor/parameters/enabled"));
+        let mounted = self.sys.join("kernel/security/apparmor").exists();
+        match mounted && enabled.starts_with('Y') {
+            true => Support::Yes,
+            false => Support::No,
+        }
+    }
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| {
+        tracing::debug!("{} cannot be read: {error}", path.display());
+        String::new()
+    })
+}
+
+fn kibibytes(word: Option<&str>) -> u64 {
+    let number = word.and_then(|word| word.parse::<u64>().ok());
+    number.unwrap_or(0).saturating_mul(1024)
+}
+
+/// How many CPUs a list such as `0-3,8` names.
+fn cpu_count(list: &str) -> Option<u32> {
+    let mut count: u32 = 0;
+    for range in list.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        count = count.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
+    }
+    Some(count)
+}
+
+/// Bytes of the file system that a folder lies on.
+fn file_system(folder: &Path) -> Option<u64> {
+    match rustix::fs::statvfs(folder) {
+        Ok(stat) => stat.f_blocks.checked_mul(stat.f_frsize),
+        Err(error) => {
+            tracing::warn!(
+                "the file system of {} does not tell its size, the node offers no ephemeral storage: {error}",
+                folder.display()
+            );
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, files: &[(&str, &str)]) {
+        for (name, text) in files {
+            let path = root.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_machine_is_read_from_what_the_kernel_shows() {
+        let folder = tempfile::tempdir().unwrap();
+        let (proc, sys) = (folder.path().join("proc"), folder.path().join("sys"));
+        write(
+            &proc,
+            &[
+                ("meminfo", "MemTotal:  2048 kB\nMemFree:  1 kB\n"),
+                (
+                    "swaps",
+                    "Filename Type Size Used Priority\n/a file 1024 0 -2\n/b partition 2048 9 -3\n",
+                ),
+                ("sys/kernel/pid_max", "4194304\n"),
+                ("sys/kernel/threads-max", "1000\n"),
+                ("sys/kernel/osrelease", "6.1.0-18-amd64\n"),
+            ],
+        );
+        write(
+            &sys,
+            &[
+                ("devices/system/cpu/online", "0-3,8,10-11\n"),
+                ("kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "7\n"),
+                (
+                    "kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages",
+                    "0\n",
+                ),
+                ("kernel/mm/hugepages/other/nr_hugepages", "1\n"),
+                ("module/apparmor/parameters/enabled", "Y\n"),
+                ("kernel/security/apparmor/profiles", ""),
+            ],
+        );
+        let source = Source {
+            proc: &proc,
+            sys: &sys,
+        };
+        let machine = source.read(folder.path());
+        assert_eq!(
+            (machine.cpus, machine.memory, machine.swap),
+            (7, 2 << 20, 3 << 20)
+        );
+        assert_eq!(
+            machine.huge_pages,
+            BTreeMap::from([(2 << 20, 7), (1 << 30, 0)])
+        );
+        assert_eq!((machine.pids, machine.kernel), (1000, Some(Kernel(6, 1))));
+        assert_eq!(machine.app_armor, Support::Yes);
+        assert!(machine.ephemeral_storage > Some(0));
+    }
+
+    #[test]
+    fn a_machine_that_tells_nothing_has_a_cpu_and_no_memory() {
+        let nowhere = Path::new("/nonexistent");
+        let source = Source {
+            proc: nowhere,
+            sys: nowhere,
+        };
+        let machine = source.read(nowhere);
+        assert!(machine.cpus > 0);
+        let expected = Machine {
+            cpus: machine.cpus,
+            ..Machine::default()
+        };
+        assert_eq!(machine, expected);
+    }
+
+    #[test]
+    fn a_list_of_cpus_that_makes_no_sense_has_no_count() {
+        let counts = ["0", "0-1,4", "", "x", "3-1", "0-4294967295"].map(cpu_count);
+        assert_eq!(counts, [Some(1), Some(3), None, None, None, None]);
+    }
+}

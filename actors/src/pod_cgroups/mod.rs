@@ -1,0 +1,370 @@
+//! Pods' cgroups: made before a pod's sandbox, changed with its size, removed after it.
+//!
+//! - **Owns** nothing but the groups below its own `kubepods`; it never touches another.
+//! - Where the machine does not let it (no write access, a controller that is missing), it says so once, and
+//!   pods' groups are the runtime's matter. With systemd the runtime has the slices made.
+//! - All file work is in the blocking pool. The decisions stand in `logic::pod_cgroups`.
+//!
+//! Upstream: pkg/kubelet/cm/pod_container_manager_linux.go, cgroup_manager_linux.go (1.36).
+
+use std::fs::{self, DirBuilder};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use logic::pod::PodView;
+use logic::pod_cgroups::{
+    CONTROLLERS, CgroupDriver, CgroupName, CgroupPolicy, Hierarchy, Write, pod_cgroup, pod_limits,
+    writes,
+};
+use logic::sandbox::NodePolicy;
+use thiserror::Error;
+
+/// Without these a pod's group limits nothing.
+const NEEDED: [&str; 2] = ["cpu", "memory"];
+const MOUNTS: &str = "/proc/self/mountinfo";
+const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
+/// Groups in groups below a pod's: a container may make some of its own.
+const DEEPEST: u32 = 16;
+/// The kernel takes a moment to let go of a group whose last process has ended.
+const WAITS: [Duration; 5] = [
+    Duration::from_millis(10),
+    Duration::from_millis(20),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+];
+
+/// Why a pod's group is not as it should be.
+#[derive(Debug, Error)]
+pub enum PodCgroupError {
+    #[error("cgroup {}: {source}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("no cgroup controller {controller}")]
+    Missing { controller: &'static str },
+    #[error("no cgroups are mounted")]
+    NotMounted,
+}
+
+impl PodCgroupError {
+    pub fn transient(&self) -> bool {
+        match self {
+            Self::File { .. } => !self.is_machines(),
+            Self::Missing { .. } | Self::NotMounted => false,
+        }
+    }
+
+    /// Whether it would be the same for every pod.
+    fn is_machines(&self) -> bool {
+        match self {
+            Self::Missing { .. } | Self::NotMounted => true,
+            Self::File { source, .. } => matches!(
+                source.kind(),
+                ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
+            ),
+        }
+    }
+}
+
+/// The makers of pods' groups; clones are one.
+#[derive(Debug, Clone)]
+pub struct PodCgroups(Arc<Machine>);
+
+#[derive(Debug)]
+struct Machine {
+    policy: Option<CgroupPolicy>,
+    hierarchy: Option<Hierarchy>,
+    /// Bytes of each size of huge page.
+    page_sizes: Vec<i64>,
+    /// Set once the machine has refused.
+    refused: OnceLock<()>,
+}
+
+/// A pod's group in the file system.
+#[derive(Debug, Clone)]
+struct Group {
+    name: CgroupName,
+    writes: Vec<Write>,
+}
+
+impl PodCgroups {
+    /// Looks at the machine; without a policy nothing is ever made.
+    pub fn new(policy: Option<CgroupPolicy>) -> Self {
+        let mounts = fs::read_to_string(MOUNTS).unwrap_or_default();
+        Self::on(policy, Hierarchy::parse(&mounts), page_sizes())
+    }
+
+    fn on(
+        policy: Option<CgroupPolicy>,
+        hierarchy: Option<Hierarchy>,
+        page_sizes: Vec<i64>,
+    ) -> Self {
+        PodCgroups(Arc::new(Machine {
+            policy,
+            hierarchy,
+            page_sizes,
+            refused: OnceLock::new(),
+        }))
+    }
+
+    /// Makes the pod's group if it is not there, and answers with what the runtime is to be told as the
+    /// parent of the pod's containers; empty leaves it to the runtime.
+    pub async fn create(&self, pod: &Pod, node: &NodePolicy) -> Result<String, PodCgroupError> {
+        let Some((driver, group)) = self.group(pod, node) else {
+            return Ok(String::new());
+        };
+        let parent = group.name.path(driver);
+        if driver == CgroupDriver::Systemd {
+            return Ok(parent);
+        }
+        match self.blocking(move |machine| machine.create(&group)).await {
+            Ok(()) => Ok(parent),
+            Err(error) if error.is_machines() => {
+                self.refuse(&error);
+                Ok(String::new())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the pod's limits as they are now.
+    pub async fn update(&self, pod: &Pod, node: &NodePolicy) -> Result<(), PodCgroupError> {
+        match self.group(pod, node) {
+            Some((CgroupDriver::Cgroupfs, group)) => {
+                self.blocking(move |machine| machine.limit(&group)).await
+            }
+            Some((CgroupDriver::Systemd, _)) | None => Ok(()),
+        }
+    }
+
+    /// Removes the pod's group, and what its containers left in it. A group that is still busy after a
+    /// while is an error: its removal can be asked for again.
+    pub async fn remove(&self, pod: &Pod, node: &NodePolicy) -> Result<(), PodCgroupError> {
+        let Some((CgroupDriver::Cgroupfs, group)) = self.group(pod, node) else {
+            return Ok(());
+        };
+        for wait in WAITS {
+            let group = group.clone();
+            match self.blocking(move |machine| machine.remove(&group)).await {
+                Err(PodCgroupError::File { source, .. }) if is_busy(&source) => {
+                    tokio::time::sleep(wait).await;
+                }
+                result => return result,
+            }
+        }
+        self.blocking(move |machine| machine.remove(&group)).await
+    }
+
+    /// The pod's group, unless it is the runtime's matter.
+    fn group(&self, pod: &Pod, node: &NodePolicy) -> Option<(CgroupDriver, Group)> {
+        let policy = self.0.policy.as_ref()?;
+        if self.0.refused.get().is_some() {
+            return None;
+        }
+        let name = pod_cgroup(pod, policy)?;
+        let limits = pod_limits(pod, node);
+        let hierarchy = self.0.hierarchy.as_ref();
+        let writes = hierarchy.map(|hierarchy| writes(&limits, hierarchy, &self.0.page_sizes));
+        let writes = writes.unwrap_or_default();
+        tracing::trace!(pod = %pod.uid(), "cgroup {name:?}");
+        Some((policy.driver, Group { name, writes }))
+    }
+
+    fn refuse(&self, error: &PodCgroupError) {
+        if self.0.refused.set(()).is_ok() {
+            tracing::warn!(
+                "this machine does not let the agent make cgroups, pods' groups are left to the runtime: {error}"
+            );
+        }
+    }
+
+    async fn blocking(
+        &self,
+        work: impl FnOnce(&Machine) -> Result<(), PodCgroupError> + Send + 'static,
+    ) -> Result<(), PodCgroupError> {
+        let machine = self.0.clone();
+        let outcome = tokio::task::spawn_blocking(move || work(&machine)).await;
+        outcome.unwrap_or_else(|error| Err(failed(Path::new("/"))(io::Error::other(error))))
+    }
+}
+
+impl Machine {
+    fn create(&self, group: &Group) -> Result<(), PodCgroupError> {
+        let hierarchy = self.hierarchy.as_ref().ok_or(PodCgroupError::NotMounted)?;
+        for controller in NEEDED {
+            let here = hierarchy.top(controller);
+            if !here.is_some_and(|top| has_controller(hierarchy, top, controller)) {
+                return Err(PodCgroupError::Missing { controller });
+            }
+        }
+        let mut fresh = false;
+        for top in hierarchy.tops() {
+            let needed = NEEDED.iter().any(|name| hierarchy.top(name) == Some(top));
+            match make(hierarchy, top, &group.name) {
+                Ok(made) => fresh |= made && needed,
+                Err(error) if needed => return Err(error),
+                // What no limit depends on, the runtime makes for itself.
+                Err(_) => {}
+            }
+        }
+        match fresh {
+            true => self.limit(group),
+            false => Ok(()),
+        }
+    }
+
+    fn limit(&self, group: &Group) -> Result<(), PodCgroupError> {
+        let hierarchy = self.hierarchy.as_ref().ok_or(PodCgroupError::NotMounted)?;
+        for Write {
+            controller,
+            file,
+            value,
+        } in &group.writes
+        {
+            let Some(top) = hierarchy.top(controller) else {
+                continue;
+            };
+            let path = below(top, &group.name).join(file);
+            match fs::write(&path, value) {
+                // A controller that pods can do without.
+                Err(error)
+                    if error.kind() == ErrorKind::NotFound && !NEEDED.contains(controller) => {}
+                written => written.map_err(failed(&path))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&self, group: &Group) -> Result<(), PodCgroupError> {
+        let tops = self.hierarchy.iter().flat_map(Hierarchy::tops);
+        let mut result = Ok(());
+        for top in tops {
+            let path = below(top, &group.name);
+            let removed = remove(&path, DEEPEST).map_err(failed(&path));
+            result = result.and(removed);
+        }
+        result
+    }
+}
+
+fn below(top: &Path, name: &CgroupName) -> PathBuf {
+    let path = name.path(CgroupDriver::Cgroupfs);
+    top.join(path.trim_start_matches('/'))
+}
+
+/// Makes a group and those above it; answers whether it was not there.
+fn make(hierarchy: &Hierarchy, top: &Path, name: &CgroupName) -> Result<bool, PodCgroupError> {
+    let path = below(top, name);
+    if path.is_dir() {
+        return Ok(false);
+    }
+    let mut above = top.to_owned();
+    for part in path.strip_prefix(top).into_iter().flat_map(Path::iter) {
+        let next = above.join(part);
+        match hierarchy {
+            Hierarchy::V2(_) => delegate(&above)?,
+            Hierarchy::V1(_) => {}
+        }
+        match DirBuilder::new().mode(0o755).create(&next) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => made.map_err(failed(&next))?,
+        }
+        inherit_cpus(&above, &next);
+        above = next;
+    }
+    Ok(true)
+}
+
+/// Hands a group's controllers down to the groups in it.
+fn delegate(group: &Path) -> Result<(), PodCgroupError> {
+    let list = |file: &str| fs::read_to_string(group.join(file)).unwrap_or_default();
+    let (there, handed) = (list("cgroup.controllers"), list("cgroup.subtree_control"));
+    let file = group.join("cgroup.subtree_control");
+    for name in there
+        .split_whitespace()
+        .filter(|name| CONTROLLERS.contains(name))
+    {
+        if handed.split_whitespace().any(|known| known == name) {
+            continue;
+        }
+        let written = fs::write(&file, format!("+{name}"));
+        if NEEDED.contains(&name) {
+            written.map_err(failed(&file))?;
+        }
+    }
+    Ok(())
+}
+
+/// Version 1 leaves a new group of `cpuset` without processors and memory nodes: nothing could run in it.
+fn inherit_cpus(above: &Path, group: &Path) {
+    for file in ["cpuset.cpus", "cpuset.mems"] {
+        let (from, to) = (above.join(file), group.join(file));
+        if let (Ok(given), Ok(own)) = (fs::read_to_string(from), fs::read_to_string(&to))
+            && own.trim().is_empty()
+            && !given.trim().is_empty()
+            && let Err(error) = fs::write(&to, given.trim())
+        {
+            tracing::debug!("{}: {error}", to.display());
+        }
+    }
+}
+
+/// Of version 2 the controllers stand in a file; of version 1 the mount is enough.
+fn has_controller(hierarchy: &Hierarchy, top: &Path, controller: &str) -> bool {
+    match hierarchy {
+        Hierarchy::V1(_) => true,
+        Hierarchy::V2(_) => {
+            let list = fs::read_to_string(top.join("cgroup.controllers")).unwrap_or_default();
+            list.split_whitespace().any(|name| name == controller)
+        }
+    }
+}
+
+/// Removes a group with those in it, from the inside out. Only empty groups can be removed.
+fn remove(group: &Path, deepest: u32) -> io::Result<()> {
+    let entries = match fs::read_dir(group) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if deepest > 0 && entry.file_type()?.is_dir() {
+            remove(&entry.path(), deepest - 1)?;
+        }
+    }
+    match fs::remove_dir(group) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+fn is_busy(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ResourceBusy | ErrorKind::DirectoryNotEmpty
+    )
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> PodCgroupError + use<> {
+    let path = path.to_owned();
+    move |source| PodCgroupError::File { path, source }
+}
+
+/// The sizes of huge page that the machine has: its folders are named `hugepages-2048kB`.
+fn page_sizes() -> Vec<i64> {
+    let entries = fs::read_dir(HUGE_PAGES).into_iter().flatten().flatten();
+    let size = |entry: fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        let kibibytes = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
+        kibibytes.parse::<i64>().ok()?.checked_mul(1024)
+    };
+    let mut sizes: Vec<i64> = entries.filter_map(size).collect();
+    sizes.sort_unstable();
+    sizes
+}
+
+#[cfg(test)]
+mod tests;

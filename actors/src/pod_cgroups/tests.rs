@@ -1,0 +1,190 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use super::*;
+
+/// A folder that looks like a machine's cgroups, as far as folders can.
+struct Sham {
+    folder: tempfile::TempDir,
+    cgroups: PodCgroups,
+    node: NodePolicy,
+}
+
+impl Sham {
+    fn new(driver: CgroupDriver, make: impl FnOnce(&Path) -> Hierarchy) -> Sham {
+        let folder = tempfile::tempdir().unwrap();
+        let hierarchy = make(folder.path());
+        let policy = CgroupPolicy {
+            driver,
+            root: "/own".into(),
+            pids: Some(50),
+        };
+        Sham {
+            folder,
+            cgroups: PodCgroups::on(Some(policy.clone()), Some(hierarchy), vec![2 << 20]),
+            node: NodePolicy {
+                cgroups: Some(policy),
+                ..NodePolicy::default()
+            },
+        }
+    }
+
+    fn text(&self, path: &str) -> String {
+        fs::read_to_string(self.folder.path().join(path)).unwrap_or_else(|_| "absent".into())
+    }
+}
+
+fn version_1(controllers: &[&str]) -> impl FnOnce(&Path) -> Hierarchy {
+    move |folder| {
+        let tree = |name: &&str| {
+            let top = folder.join(name);
+            fs::create_dir(&top).unwrap();
+            ((*name).to_owned(), top)
+        };
+        Hierarchy::V1(controllers.iter().map(tree).collect::<BTreeMap<_, _>>())
+    }
+}
+
+fn pod(limit: &str) -> Pod {
+    let mut pod = Pod::default();
+    pod.metadata.uid = Some("u1".into());
+    let amounts: BTreeMap<_, _> = [
+        ("cpu".to_owned(), Quantity("1".into())),
+        ("memory".to_owned(), Quantity(limit.into())),
+    ]
+    .into();
+    let container = Container {
+        resources: Some(ResourceRequirements {
+            limits: Some(amounts.clone()),
+            requests: Some(amounts),
+            claims: None,
+        }),
+        ..Container::default()
+    };
+    pod.spec = Some(PodSpec {
+        containers: vec![container],
+        ..PodSpec::default()
+    });
+    pod
+}
+
+#[tokio::test]
+async fn a_pods_group_is_made_with_its_limits_and_changed_with_them() {
+    let sham = Sham::new(
+        CgroupDriver::Cgroupfs,
+        version_1(&["cpu", "cpuset", "memory", "pids", "systemd"]),
+    );
+    let parent = sham.cgroups.create(&pod("1Gi"), &sham.node).await.unwrap();
+    assert_eq!(parent, "/own/kubepods/podu1");
+    assert_eq!(sham.text("cpu/own/kubepods/podu1/cpu.shares"), "1024");
+    assert_eq!(
+        sham.text("cpu/own/kubepods/podu1/cpu.cfs_quota_us"),
+        "100000"
+    );
+    assert_eq!(
+        sham.text("memory/own/kubepods/podu1/memory.limit_in_bytes"),
+        "1073741824"
+    );
+    assert_eq!(sham.text("pids/own/kubepods/podu1/pids.max"), "50");
+    assert!(
+        sham.folder
+            .path()
+            .join("systemd/own/kubepods/podu1")
+            .is_dir()
+    );
+
+    sham.cgroups.create(&pod("2Gi"), &sham.node).await.unwrap();
+    let memory = "memory/own/kubepods/podu1/memory.limit_in_bytes";
+    assert_eq!(
+        sham.text(memory),
+        "1073741824",
+        "what is there is not changed on the way"
+    );
+    sham.cgroups.update(&pod("2Gi"), &sham.node).await.unwrap();
+    assert_eq!(sham.text(memory), "2147483648");
+}
+
+#[tokio::test]
+async fn in_one_tree_controllers_are_handed_down() {
+    let sham = Sham::new(CgroupDriver::Cgroupfs, |folder| {
+        fs::write(
+            folder.join("cgroup.controllers"),
+            "cpuset cpu io memory hugetlb pids\n",
+        )
+        .unwrap();
+        fs::write(
+            folder.join("cgroup.subtree_control"),
+            "cpu memory pids cpuset\n",
+        )
+        .unwrap();
+        Hierarchy::V2(folder.to_owned())
+    });
+    sham.cgroups.create(&pod("1Gi"), &sham.node).await.unwrap();
+    assert_eq!(
+        sham.text("cgroup.subtree_control"),
+        "+hugetlb",
+        "the one that was not"
+    );
+    assert_eq!(sham.text("own/kubepods/podu1/cpu.max"), "100000 100000");
+    assert_eq!(sham.text("own/kubepods/podu1/hugetlb.2MB.max"), "0");
+}
+
+#[tokio::test]
+async fn a_machine_without_a_controller_leaves_groups_to_the_runtime() {
+    let sham = Sham::new(CgroupDriver::Cgroupfs, version_1(&["cpu", "pids"]));
+    for _ in 0..2 {
+        assert_eq!(
+            sham.cgroups.create(&pod("1Gi"), &sham.node).await.unwrap(),
+            ""
+        );
+    }
+    assert!(!sham.folder.path().join("cpu/own").exists());
+    sham.cgroups.update(&pod("1Gi"), &sham.node).await.unwrap();
+    sham.cgroups.remove(&pod("1Gi"), &sham.node).await.unwrap();
+}
+
+#[tokio::test]
+async fn with_systemd_or_without_a_policy_nothing_is_made() {
+    let sham = Sham::new(CgroupDriver::Systemd, version_1(&["cpu", "memory"]));
+    let parent = sham.cgroups.create(&pod("1Gi"), &sham.node).await.unwrap();
+    assert_eq!(
+        parent,
+        "/own.slice/own-kubepods.slice/own-kubepods-podu1.slice"
+    );
+    assert!(
+        fs::read_dir(sham.folder.path().join("cpu"))
+            .unwrap()
+            .next()
+            .is_none()
+    );
+    let none = PodCgroups::on(None, None, Vec::new());
+    assert_eq!(
+        none.create(&pod("1Gi"), &NodePolicy::default())
+            .await
+            .unwrap(),
+        ""
+    );
+}
+
+#[tokio::test]
+async fn only_the_pods_own_group_is_removed_and_only_when_it_is_empty() {
+    let sham = Sham::new(CgroupDriver::Cgroupfs, version_1(&["cpu", "memory"]));
+    let cpu = sham.folder.path().join("cpu/own/kubepods");
+    fs::create_dir_all(cpu.join("podu1/container/inner")).unwrap();
+    fs::create_dir_all(cpu.join("podu2")).unwrap();
+    sham.cgroups.remove(&pod("1Gi"), &sham.node).await.unwrap();
+    assert!(!cpu.join("podu1").exists() && cpu.join("podu2").is_dir());
+    sham.cgroups.remove(&pod("1Gi"), &sham.node).await.unwrap();
+
+    // A file in a folder stands for a process in a group: neither can be removed.
+    fs::create_dir_all(cpu.join("podu1")).unwrap();
+    fs::write(cpu.join("podu1/process"), "").unwrap();
+    let busy = sham
+        .cgroups
+        .remove(&pod("1Gi"), &sham.node)
+        .await
+        .unwrap_err();
+    assert!(busy.transient() && cpu.join("podu1").is_dir(), "{busy}");
+}

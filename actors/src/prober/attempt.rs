@@ -1,0 +1,101 @@
+//! One attempt of a probe: reaching into the container, up to thrice if that cannot be done.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{self as core, Container, Pod};
+use logic::pod::PodView;
+use logic::probes::ProbeKind;
+use logic::probes::schedule::Timing;
+use logic::probes::target::{self, HttpTarget, Purpose};
+use logic::probes::verdict::{self, MOST_ATTEMPTS, Outcome};
+use logic::types::ContainerId;
+
+use super::Peers;
+use crate::reach::exec::{self, ExecError};
+use crate::reach::grpc::Question;
+use crate::reach::http::HttpError;
+
+/// All that an attempt needs, its own.
+pub(super) struct Attempt {
+    pub(super) peers: Peers,
+    pub(super) pod: Arc<Pod>,
+    pub(super) container: String,
+    pub(super) instance: ContainerId,
+    pub(super) kind: ProbeKind,
+    pub(super) address: String,
+}
+
+impl Attempt {
+    /// Returns what was found; an error is a probe that could not be carried out, and says nothing.
+    pub(super) async fn make(self) -> Result<Outcome, String> {
+        let found = self.pod.container(&self.container);
+        let probe = found
+            .as_ref()
+            .and_then(|(_, container)| Some((container, self.kind.of(container)?)));
+        let Some((container, probe)) = probe else {
+            return Err(self.no_handler());
+        };
+        let mut outcome = Err(String::new());
+        for _ in 0..MOST_ATTEMPTS {
+            outcome = self.once(container, probe).await;
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        outcome
+    }
+
+    async fn once(&self, container: &Container, probe: &core::Probe) -> Result<Outcome, String> {
+        let within = Timing::of(probe).timeout;
+        if let Some(exec) = &probe.exec {
+            let command = exec.command.as_deref().unwrap_or_default();
+            self.exec(&target::command(command, container), within)
+                .await
+        } else if let Some(get) = &probe.http_get {
+            let target = HttpTarget::of(get, container, &self.address, Purpose::Probe);
+            self.http(&target.map_err(|error| error.to_string())?, within)
+                .await
+        } else if let Some(tcp) = &probe.tcp_socket {
+            let port = target::port(&tcp.port, container).map_err(|error| error.to_string())?;
+            let host = target::host(tcp.host.as_deref(), &self.address);
+            let dialled = self.peers.reach.dial(host, port, within).await;
+            Ok(match dialled {
+                Ok(_) => Outcome::Success(String::new()),
+                Err(error) => Outcome::Failure(error.to_string()),
+            })
+        } else if let Some(grpc) = &probe.grpc {
+            let port = k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::Int(grpc.port);
+            let question = Question {
+                host: &self.address,
+                port: target::port(&port, container).map_err(|error| error.to_string())?,
+                service: grpc.service.as_deref().unwrap_or_default(),
+            };
+            Ok(self.peers.reach.health(question, within).await)
+        } else {
+            Err(self.no_handler())
+        }
+    }
+
+    async fn exec(&self, command: &[String], within: Duration) -> Result<Outcome, String> {
+        match exec::run(&self.peers.runtime, &self.instance, command, within).await {
+            Ok(ran) if ran.exit_code == 0 => Ok(Outcome::Success(ran.output)),
+            Ok(ran) => Ok(Outcome::Failure(ran.output)),
+            Err(ExecError::Timeout(text)) => Ok(Outcome::Failure(text)),
+            Err(ExecError::Runtime(text)) => Err(text),
+        }
+    }
+
+    async fn http(&self, target: &HttpTarget, within: Duration) -> Result<Outcome, String> {
+        match self.peers.reach.get(target, within).await {
+            Ok(answer) => Ok(verdict::of_status(answer.status, answer.body)),
+            Err(error @ HttpError::Get { .. }) => Ok(Outcome::Failure(error.to_string())),
+            Err(error @ HttpError::Body(_)) => Err(error.to_string()),
+        }
+    }
+
+    fn no_handler(&self) -> String {
+        let (pod, container) = (self.pod.formatted(), &self.container);
+        format!("missing probe handler for {pod}:{container}")
+    }
+}

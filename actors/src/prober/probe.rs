@@ -1,0 +1,66 @@
+//! One probe of one container instance.
+
+use std::time::Instant;
+
+use kernel::{TaskId, TimerId};
+use logic::probes::ProbeKind;
+use logic::probes::verdict::Streak;
+use logic::types::{ContainerId, PodUid};
+
+/// Names a probe; never given twice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProbeId(u64);
+
+impl ProbeId {
+    pub(super) fn next(self) -> Self {
+        ProbeId(self.0 + 1)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Probe {
+    pub(super) pod: PodUid,
+    pub(super) container: String,
+    pub(super) instance: ContainerId,
+    pub(super) kind: ProbeKind,
+    /// When the turn was or is; none before the first one.
+    pub(super) at: Option<Instant>,
+    /// The beat of the period that the turn stands for.
+    pub(super) beat: Option<Instant>,
+    pub(super) streak: Streak,
+    pub(super) work: Work,
+}
+
+/// What a probe is doing.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// Waits for its turn, or rests for good.
+    Idle,
+    /// Its turn has come; it waits for a place among the execs.
+    Queued,
+    Running {
+        task: TaskId,
+        /// Of an exec: when it is taken for one that takes long.
+        patience: Option<TimerId>,
+    },
+}
+
+impl Probe {
+    pub(super) fn new(
+        pod: &PodUid,
+        container: &str,
+        instance: &ContainerId,
+        kind: ProbeKind,
+    ) -> Self {
+        Probe {
+            pod: pod.clone(),
+            container: container.to_owned(),
+            instance: instance.clone(),
+            kind,
+            at: None,
+            beat: None,
+            streak: Streak::default(),
+            work: Work::Idle,
+        }
+    }
+}

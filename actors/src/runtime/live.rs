@@ -1,0 +1,142 @@
+//! What is asked of containers that run: a command inside, a new log file, other limits, a checkpoint.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use logic::resources::LinuxResources;
+use logic::runtime_class::HandlerFeatures;
+use logic::types::ContainerId;
+use proto::cri;
+use tonic::Code;
+
+use super::{Runtime, RuntimeError, convert, runtime};
+
+/// A command's deadline is the runtime's to keep; ours comes this much later.
+const SLACK: Duration = Duration::from_secs(2);
+
+/// What came of a command inside a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecOutput {
+    pub exit_code: i32,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+}
+
+/// What a runtime handler can do; the unnamed handler is the default one.
+pub type Handlers = BTreeMap<String, HandlerFeatures>;
+
+impl Runtime {
+    /// Runs a command inside a container, at most `within`; nought is no limit but ours. Not repeated:
+    /// a command may have been carried out when its answer got lost.
+    pub async fn exec_sync(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        within: Duration,
+    ) -> Result<ExecOutput, RuntimeError> {
+        let seconds = within.as_secs() + u64::from(within.subsec_nanos() > 0);
+        let request = cri::ExecSyncRequest {
+            container_id: id.as_str().to_owned(),
+            cmd: command.to_vec(),
+            timeout: i64::try_from(seconds).unwrap_or(i64::MAX),
+        };
+        let deadline = match within.is_zero() {
+            true => self.within,
+            false => within + SLACK,
+        };
+        // Boxed as every call is; a deadline is told as one, because whoever probes asks for it.
+        let answer = self
+            .line
+            .creating(deadline, |channel| {
+                Box::pin(async move { runtime(channel).exec_sync(request).await })
+            })
+            .await;
+        let answer = answer.map_err(|error| RuntimeError::new("ExecSync", error))?;
+        Ok(ExecOutput {
+            exit_code: answer.exit_code,
+            stdout: answer.stdout,
+            stderr: answer.stderr,
+        })
+    }
+
+    /// Has a running container's log go on in a new file of the same name.
+    pub async fn reopen_container_log(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let request = cri::ReopenContainerLogRequest {
+            container_id: id.as_str().to_owned(),
+        };
+        let method = async |channel, request| runtime(channel).reopen_container_log(request).await;
+        let answer = self.idempotent("ReopenContainerLog", self.within, request, method);
+        answer.await.map(drop)
+    }
+
+    /// Has other limits enforced without a restart.
+    pub async fn update_container_resources(
+        &self,
+        id: &ContainerId,
+        resources: &LinuxResources,
+    ) -> Result<(), RuntimeError> {
+        let request = cri::UpdateContainerResourcesRequest {
+            container_id: id.as_str().to_owned(),
+            linux: Some(convert::resources(resources)),
+            ..Default::default()
+        };
+        let method =
+            async |channel, request| runtime(channel).update_container_resources(request).await;
+        let answer = self.idempotent("UpdateContainerResources", self.within, request, method);
+        answer.await.map(drop)
+    }
+
+    /// Writes a container's state into an archive at `location`, within the usual time, or longer if told.
+    pub async fn checkpoint_container(
+        &self,
+        id: &ContainerId,
+        location: &Path,
+        within: Duration,
+    ) -> Result<(), RuntimeError> {
+        let within = within.max(self.within);
+        let request = cri::CheckpointContainerRequest {
+            container_id: id.as_str().to_owned(),
+            location: location.to_string_lossy().into_owned(),
+            timeout: i64::try_from(within.as_secs()).unwrap_or(i64::MAX),
+        };
+        let answer = self.creating("CheckpointContainer", within + SLACK, async |channel| {
+            runtime(channel).checkpoint_container(request).await
+        });
+        answer.await.map(drop)
+    }
+
+    /// What each handler of the runtime can do. A runtime that does not tell has the default handler alone.
+    pub async fn handlers(&self) -> Result<Handlers, RuntimeError> {
+        let request = cri::StatusRequest { verbose: false };
+        let method = async |channel, request| runtime(channel).status(request).await;
+        let answer = self
+            .idempotent("Status", self.within, request, method)
+            .await?;
+        let handlers = answer.runtime_handlers.into_iter().map(|handler| {
+            let features = handler.features.unwrap_or_default();
+            let features = HandlerFeatures {
+                user_namespaces: features.user_namespaces,
+                recursive_read_only_mounts: features.recursive_read_only_mounts,
+            };
+            (handler.name, features)
+        });
+        Ok(handlers.collect())
+    }
+}
+
+impl RuntimeError {
+    /// Whether a deadline ended the call, the runtime's or ours.
+    pub fn is_deadline(&self) -> bool {
+        match self {
+            RuntimeError::Unanswered { source, .. } => {
+                matches!(source, kernel::plugin::CallError::Deadline { .. })
+            }
+            RuntimeError::Refused { code, .. } => *code == Code::DeadlineExceeded,
+            RuntimeError::Interrupted { .. }
+            | RuntimeError::Malformed { .. }
+            | RuntimeError::EventsEnded
+            | RuntimeError::EventsLost => false,
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The configuration, cut into the sections that actors are given; and what must be known of the machine.
+
+mod enforcement;
+mod node;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use config::{NodeConfig, PluginStart};
+use kernel::Intensity;
+use kernel::plugin::{Declaration, Kind, Start};
+use logic::backoff::BackoffPolicy;
+use logic::credentials::docker::Folders;
+use logic::images::rate::Rate;
+use logic::images::verification;
+use logic::pressure::{Limit, Signal, Threshold};
+use logic::quantity::Quantity;
+use logic::node::NodeFacts;
+use logic::sandbox::NodePolicy;
+
+use crate::directory::Source;
+use crate::tree::Sections;
+use crate::worker::Rules;
+use crate::{credentials, images, objects, user_namespaces};
+
+/// The runtime's host: whichever runtime is declared active, it is reached under this name.
+pub const RUNTIME: &str = "runtime";
+
+/// Everything that the tree is wired with.
+#[derive(Debug)]
+pub struct Settings {
+    pub node: NodePolicy,
+    pub facts: Arc<NodeFacts>,
+    pub policy: logic::worker::Policy,
+    /// The declared runtimes by name, each as it is hosted: under the name of its kind.
+    pub runtimes: BTreeMap<String, Declaration>,
+    /// Which of them is active at start.
+    pub runtime: String,
+    pub runtime_within: Duration,
+    pub pulls: Pulls,
+    pub sources: BTreeSet<Source>,
+    pub eviction: logic::eviction::Policy,
+    /// The agent's own folder: checkpoints and plugins.
+    pub folder: PathBuf,
+    pub healthz: Option<SocketAddr>,
+    pub read_only: Option<SocketAddr>,
+    pub admin: PathBuf,
+    pub config: Box<NodeConfig>,
+}
+
+/// How images are pulled, and with which credentials.
+#[derive(Debug, Clone)]
+pub struct Pulls {
+    pub images: images::Rules,
+    pub credentials: credentials::Rules,
+}
+
+impl Settings {
+    pub fn new(config: Box<NodeConfig>) -> Self {
+        let kubelet = &config.kubelet;
+        let folder = PathBuf::from(&config.flags.root_dir).join("oxlet");
+        let runtimes = config
+            .plugins
+            .plugins
+            .iter()
+            .map(|plugin| (plugin.name.clone(), declaration(plugin, &config)));
+        let mut sources = BTreeSet::new();
+        if !kubelet.static_pod_path.is_empty() {
+            sources.insert(Source::File);
+        }
+        if !kubelet.static_pod_url.is_empty() {
+            sources.insert(Source::Http);
+        }
+        let max = kubelet
+            .crash_loop_back_off
+            .max_container_restart_period
+            .map(Duration::from);
+        let machine = crate::machine::read(Path::new(&config.flags.root_dir));
+        let facts = node::facts(&config, &machine);
+        Settings {
+            node: node::policy(&config, &machine, &facts),
+            facts: Arc::new(facts),
+            policy: logic::worker::Policy {
+                backoff: backoff(max),
+            },
+            runtimes: runtimes.collect(),
+            runtime: config.plugins.runtime.clone(),
+            runtime_within: kubelet.runtime_request_timeout.into(),
+            pulls: pulls(&config),
+            sources,
+            eviction: eviction(kubelet),
+            folder,
+            healthz: address(&kubelet.healthz_bind_address, kubelet.healthz_port),
+            read_only: address(&kubelet.address, kubelet.read_only_port),
+            admin: PathBuf::from(&config.flags.admin_socket),
+            config,
+        }
+    }
+
+    /// The pods' sections.
+    pub fn sections(&self) -> Sections {
+        let kubelet = &self.config.kubelet;
+        Sections {
+            rules: Arc::new(Rules {
+                policy: self.policy,
+                node: self.node.clone(),
+                facts: self.facts.clone(),
+            }),
+            folder: self.folder.clone(),
+            pulls: self.pulls.clone(),
+            users: user_namespaces::Policy {
+                pods: self.node.root_dir.join("pods"),
+                ids_per_pod: ids_per_pod(kubelet),
+                max_pods: u32::try_from(kubelet.max_pods).unwrap_or(0),
+            },
+            logs: logic::logs::Policy::new(
+                &kubelet.container_log_max_size,
+                kubelet.container_log_max_files,
+                kubelet.container_log_max_workers,
+                kubelet.container_log_monitor_interval.into(),
+            ),
+            sources: self.sources.clone(),
+            objects: Arc::new(objects::load(&self.config.flags.object_manifests)),
+        }
+    }
+}
+
+/// Upstream's default where the section is silent; validation has checked the rest.
+fn ids_per_pod(kubelet: &config::KubeletConfiguration) -> u32 {
+    const DEFAULT: u32 = 65_536;
+    let section = kubelet.user_namespaces.as_ref();
+    let ids = section.and_then(|section| section.ids_per_pod);
+    ids.map_or(DEFAULT, |ids| u32::try_from(ids).unwrap_or(DEFAULT))
+}
+
+fn declaration(plugin: &config::Plugin, config: &NodeConfig) -> Declaration {
+    let start = match &plugin.start {
+        PluginStart::Managed { command, args } => Start::Managed {
+            command: command.clone(),
+            args: args.clone(),
+        },
+        PluginStart::External { endpoint } => Start::External {
+            endpoint: endpoint.clone(),
+        },
+    };
+    Declaration {
+        configuration: plugin.configuration.clone(),
+        health_interval: plugin.health_interval,
+        start_within: plugin.start_within,
+        intensity: Intensity {
+            restarts: plugin.restarts,
+            within: plugin.restarts_within,
+        },
+        log: log_level(config.kubelet.logging.verbosity).to_owned(),
+        ..Declaration::new(RUNTIME, Kind::Runtime, start)
+    }
+}
+
+/// klog's verbosity as a level: 0 to 1 is info, 2 to 4 is what an operator wants to see, above is for developers.
+pub fn log_level(verbosity: u32) -> &'static str {
+    match verbosity {
+        0..=4 => "info",
+        5..=7 => "debug",
+        _ => "trace",
+    }
+}
+
+fn pulls(config: &NodeConfig) -> Pulls {
+    let (kubelet, root_dir) = (&config.kubelet, PathBuf::from(&config.flags.root_dir));
+    let verified = config.gates.enabled("KubeletEnsureSecretPulledImages");
+    Pulls {
+        images: images::Rules {
+            parallel: parallel_pulls(
+                kubelet.serialize_image_pulls,
+                kubelet.max_parallel_image_pulls,
+            ),
+            rate: Rate::new(kubelet.registry_pull_qps, kubelet.registry_burst),
+            verification: verified.then(|| {
+                verification::Policy::from_name(
+                    &kubelet.image_pull_credentials_verification_policy,
+                    &kubelet.preloaded_images_verification_allowlist,
+                )
+            }),
+            root_dir: root_dir.clone(),
+        },
+        credentials: credentials::Rules {
+            folders: Folders {
+                root_dir,
+                working: std::env::current_dir().unwrap_or_default(),
+                home: std::env::var_os("HOME").unwrap_or_default().into(),
+            },
+            providers: config.credential_providers.clone(),
+        },
+    }
+}
+
+/// Upstream: one at a time when serialised, otherwise the limit, otherwise none.
+fn parallel_pulls(serialize: bool, max_parallel: Option<i32>) -> Option<usize> {
+    if serialize {
+        return Some(1);
+    }
+    max_parallel.and_then(|max| usize::try_from(max).ok())
+}
+
+/// A shorter longest period shortens the first one too (KEP-4603).
+fn backoff(max: Option<Duration>) -> BackoffPolicy {
+    let default = BackoffPolicy::default();
+    let max = max.unwrap_or(default.max);
+    BackoffPolicy {
+        initial: default.initial.min(max),
+        max,
+        ..default
+    }
+}
+
+/// The thresholds that this version acts on; the file's validation has read the quantities before.
+fn eviction(kubelet: &config::KubeletConfiguration) -> logic::eviction::Policy {
+    const SIGNAL: &str = "memory.available";
+    let reclaim = kubelet
+        .eviction_minimum_reclaim
+        .get(SIGNAL)
+        .and_then(|text| limit(text));
+    let threshold = |text: &String, grace| {
+        Some(Threshold {
+            signal: Signal::MemoryAvailable,
+            grace,
+            limit: limit(text)?,
+            min_reclaim: reclaim.unwrap_or(Limit::Amount(0)),
+        })
+    };
+    let hard = kubelet
+        .eviction_hard
+        .iter()
+        .flatten()
+        .filter(|(signal, _)| *signal == SIGNAL);
+    let hard = hard.filter_map(|(_, text)| threshold(text, Duration::ZERO));
+    let soft = kubelet.eviction_soft.get(SIGNAL).and_then(|text| {
+        let grace: config::GoDuration = kubelet
+            .eviction_soft_grace_period
+            .get(SIGNAL)?
+            .parse()
+            .ok()?;
+        threshold(text, grace.into())
+    });
+    logic::eviction::Policy {
+        pressure: logic::pressure::Policy {
+            thresholds: hard.chain(soft).collect(),
+            transition: kubelet.eviction_pressure_transition_period.into(),
+        },
+        max_pod_grace: Duration::from_secs(
+            u64::try_from(kubelet.eviction_max_pod_grace_period).unwrap_or(0),
+        ),
+    }
+}
+
+/// A quantity, or a share such as `10%`.
+fn limit(text: &str) -> Option<Limit> {
+    if let Some(percent) = text.strip_suffix('%') {
+        let thousandths = Quantity::parse(percent).ok()?.milli_value();
+        return u32::try_from(thousandths.checked_mul(10)?)
+            .ok()
+            .map(Limit::PerMillion);
+    }
+    let bytes = Quantity::parse(text).ok()?.value();
+    u64::try_from(bytes).ok().map(Limit::Amount)
+}
+
+fn address(host: &str, port: i32) -> Option<SocketAddr> {
+    let port = u16::try_from(port).ok().filter(|port| *port != 0)?;
+    let ip = host.parse().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    Some(SocketAddr::new(ip, port))
+}

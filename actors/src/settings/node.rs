@@ -1,0 +1,141 @@
+//! What the node is and has, from its configuration and its machine.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::path::PathBuf;
+
+use config::{KubeletConfiguration, NodeConfig};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use logic::node::{self, Exclusive, Machine, NodeFacts, PodLevelResize, PodLimit, Reservations, Support, Swap};
+use logic::pod_cgroups::{CgroupDriver, CgroupPolicy};
+use logic::requests::{self, Amounts};
+use logic::sandbox::{NodePolicy, Seccomp};
+use logic::sysctls::Allowlist;
+
+/// What decisions about pods need to know of the node.
+pub(super) fn facts(config: &NodeConfig, machine: &Machine) -> NodeFacts {
+    let kubelet = &config.kubelet;
+    let limit = PodLimit {
+        max: u32::try_from(kubelet.max_pods).unwrap_or(0),
+        per_core: u32::try_from(kubelet.pods_per_core).unwrap_or(0),
+    };
+    let capacity = node::capacity(machine, limit);
+    let reserved = reservations(kubelet);
+    let unsafe_sysctls = kubelet.allowed_unsafe_sysctls.iter().map(String::as_str);
+    NodeFacts {
+        name: config.node_name.clone(),
+        allocatable: node::allocatable(&capacity, &reserved),
+        allocatable_at_most: node::allocatable_at_most(&capacity, &reserved),
+        capacity,
+        labels: node::labels(
+            &config.node_name,
+            std::env::consts::ARCH,
+            &config.flags.node_labels,
+        ),
+        os: "linux".to_owned(),
+        // The file's validation has read the patterns before.
+        sysctls: Allowlist::new(unsafe_sysctls).unwrap_or_default(),
+        app_armor: machine.app_armor,
+        pod_level_resources: gate(config, "PodLevelResources"),
+        cpu_manager: exclusive(&kubelet.cpu_manager_policy, "static"),
+        memory_manager: exclusive(&kubelet.memory_manager_policy, "Static"),
+        swap: match kubelet.memory_swap.swap_behavior.as_str() {
+            "LimitedSwap" => Swap::Limited,
+            _ => Swap::None,
+        },
+        pod_level_resize: match config.gates.enabled("InPlacePodLevelResourcesVerticalScaling") {
+            true => PodLevelResize::Resizable,
+            false => PodLevelResize::Fixed,
+        },
+        ..NodeFacts::default()
+    }
+}
+
+fn gate(config: &NodeConfig, name: &str) -> Support {
+    match config.gates.enabled(name) {
+        true => Support::Yes,
+        false => Support::No,
+    }
+}
+
+fn exclusive(policy: &str, word: &str) -> Exclusive {
+    match policy == word {
+        true => Exclusive::Static,
+        false => Exclusive::None,
+    }
+}
+
+fn reservations(kubelet: &KubeletConfiguration) -> Reservations {
+    let hard = |signal: &str| {
+        let text = kubelet.eviction_hard.as_ref()?.get(signal)?;
+        super::limit(text)
+    };
+    Reservations {
+        kube: amounts(&kubelet.kube_reserved),
+        system: amounts(&kubelet.system_reserved),
+        memory_available: hard("memory.available"),
+        nodefs_available: hard("nodefs.available"),
+    }
+}
+
+fn amounts(list: &BTreeMap<String, String>) -> Amounts {
+    let list = list.iter().map(|(name, text)| (name.clone(), Quantity(text.clone())));
+    requests::read(Some(&list.collect()))
+}
+
+/// The node's facts that go into every pod.
+pub(super) fn policy(config: &NodeConfig, machine: &Machine, facts: &NodeFacts) -> NodePolicy {
+    let kubelet = &config.kubelet;
+    NodePolicy {
+        node_name: config.node_name.clone(),
+        host_ips: host_ips(&config.node_ips),
+        cluster_dns: kubelet.cluster_dns.clone(),
+        cluster_domain: kubelet.cluster_domain.clone(),
+        resolver_config: PathBuf::from(&kubelet.resolver_config),
+        root_dir: PathBuf::from(&config.flags.root_dir),
+        pod_logs_dir: PathBuf::from(&kubelet.pod_logs_dir),
+        container_logs_dir: PathBuf::from(logic::labels::CONTAINER_LOGS_DIR),
+        cgroups: kubelet.cgroups_per_qos.then(|| CgroupPolicy {
+            driver: match kubelet.cgroup_driver.as_str() {
+                "systemd" => CgroupDriver::Systemd,
+                _ => CgroupDriver::Cgroupfs,
+            },
+            root: kubelet.cgroup_root.clone(),
+            pids: u64::try_from(kubelet.pod_pids_limit).ok(),
+        }),
+        memory_capacity: machine.memory,
+        cpu_quota_period: kubelet
+            .cpu_cfs_quota
+            .then(|| kubelet.cpu_cfs_quota_period.into()),
+        seccomp_default: match kubelet.seccomp_default {
+            true => Seccomp::RuntimeDefault,
+            false => Seccomp::Unconfined,
+        },
+        allocatable: facts
+            .allocatable
+            .iter()
+            .map(|(name, amount)| (name.clone(), Quantity(amount.to_string())))
+            .collect(),
+        enforcement: super::enforcement::enforcement(config, machine),
+        masked_paths: super::enforcement::masked_paths(),
+    }
+}
+
+/// The configured addresses, or the one that the default route would send from.
+fn host_ips(configured: &[IpAddr]) -> Vec<String> {
+    let chosen: Vec<String> = configured
+        .iter()
+        .filter(|ip| !ip.is_unspecified())
+        .map(IpAddr::to_string)
+        .collect();
+    if !chosen.is_empty() {
+        return chosen;
+    }
+    // Connecting a datagram socket sends nothing: it only asks for the route (192.0.2.1 is for documents).
+    let routed = || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+        socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    };
+    vec![routed().unwrap_or(Ipv4Addr::LOCALHOST.into()).to_string()]
+}

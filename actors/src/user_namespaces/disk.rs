@@ -1,0 +1,109 @@
+//! Pods' records of their ids, in the blocking pool.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use logic::types::PodUid;
+use logic::user_namespaces::{FILE, IdRange, read_record, written_record};
+
+/// More pods than a node ever has.
+const MOST_PODS: usize = 20_000;
+/// Many times what a record takes.
+const LARGEST: u64 = 64 << 10;
+
+/// `ROOT/pods/UID`. A UID that is no plain name leads nowhere but to a folder of its own.
+pub(super) fn folder(pods: &Path, uid: &PodUid) -> PathBuf {
+    pods.join(uid.as_str().replace('/', "_"))
+}
+
+/// Every record that earlier lives left.
+pub(super) async fn records(pods: PathBuf) -> io::Result<Vec<(PodUid, Result<IdRange, String>)>> {
+    blocking(move || {
+        let entries = match fs::read_dir(&pods) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut found = Vec::new();
+        for entry in entries.take(MOST_PODS) {
+            let entry = entry?;
+            let record = read(&entry.path().join(FILE)).transpose();
+            if let (Some(record), Some(uid)) = (record, entry.file_name().to_str()) {
+                found.push((uid.into(), record));
+            }
+        }
+        Ok(found)
+    })
+    .await
+}
+
+fn read(path: &Path) -> Result<Option<IdRange>, String> {
+    let file = match File::open(path) {
+        Err(error) if is_absent(&error) => return Ok(None),
+        file => file.map_err(|error| error.to_string())?,
+    };
+    let mut text = Vec::new();
+    let length = file.take(LARGEST).read_to_end(&mut text);
+    length.map_err(|error| error.to_string())?;
+    read_record(&text).map_err(|error| error.to_string())
+}
+
+/// A file beside the pods' folders is no pod.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+/// Writes a record so that a power cut leaves it whole or not there at all. What is there is not written
+/// again.
+pub(super) async fn write(folder: PathBuf, range: IdRange) -> io::Result<()> {
+    blocking(move || {
+        let (file, text) = (folder.join(FILE), written_record(range));
+        if fs::read(&file).is_ok_and(|present| present == text.as_bytes()) {
+            return Ok(());
+        }
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o750)
+            .create(&folder)?;
+        let fresh = folder.join(format!(".{FILE}.new"));
+        let mut options = OpenOptions::new();
+        let mut out = options
+            .create(true)
+            .write(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&fresh)?;
+        out.write_all(text.as_bytes())?;
+        out.sync_all()?;
+        fs::rename(&fresh, &file)?;
+        File::open(&folder)?.sync_all()
+    })
+    .await
+}
+
+/// Removes records; a folder that is gone has taken its record along.
+pub(super) async fn remove(pods: PathBuf, uids: Vec<PodUid>) {
+    let removed = blocking(move || {
+        for uid in uids {
+            match fs::remove_file(folder(&pods, &uid).join(FILE)) {
+                Err(error) if !is_absent(&error) => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
+    });
+    if let Err(error) = removed.await {
+        tracing::warn!("cannot remove a record of user ids: {error}");
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let outcome = tokio::task::spawn_blocking(work).await;
+    outcome.unwrap_or_else(|error| Err(io::Error::other(error)))
+}

@@ -1,0 +1,248 @@
+//! Who has which of the node's ids: gives pods with `hostUsers: false` their users.
+//!
+//! - **Owns** the pool of ids, and the file `userns` in the folder of each pod that has some.
+//! - **Hears** `Ensure` and `Release` from the pod workers, `Retain` from whoever knows all pods.
+//! - **Tells** nobody.
+//! - **Never** gives one id to two pods, nor a range that is not yet on the disk: a pod's volumes keep the
+//!   ids for longer than an agent lives.
+//!
+//! Upstream: pkg/kubelet/userns/userns_manager.go (1.36). There a record that the configuration does not
+//! explain keeps the agent from starting; here the pod that has it keeps it.
+
+mod disk;
+mod pool_ids;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+
+use kernel::{Actor, Context, Exit, Reply};
+use logic::types::PodUid;
+use logic::user_namespaces::{IdRange, Pool, PoolError};
+use serde::Serialize;
+use thiserror::Error;
+
+pub use pool_ids::IdsError;
+
+/// A question from each of 1,000 pods at once.
+pub const MAILBOX: usize = 1024;
+
+/// What the keeper of ids is told.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Answers with the pod's range, once it is on the disk.
+    Ensure {
+        uid: PodUid,
+        reply: Reply<Result<IdRange, UserNamespaceError>>,
+    },
+    /// Takes note that a range is on the disk, or is not.
+    Recorded {
+        uid: PodUid,
+        outcome: Result<IdRange, io::Error>,
+        reply: Reply<Result<IdRange, UserNamespaceError>>,
+    },
+    /// Takes back the range of a pod that is gone.
+    Release { uid: PodUid },
+    /// Takes back the ranges of all pods but these.
+    Retain { pods: BTreeSet<PodUid> },
+    /// Takes note that the records of pods are gone.
+    Removed,
+}
+
+/// Why a pod has no users of its own.
+#[derive(Debug, Error)]
+pub enum UserNamespaceError {
+    #[error("user namespace: {0}")]
+    Record(String),
+    #[error("create user namespace: {0}")]
+    Pool(PoolError),
+    #[error("create user namespace: {0}")]
+    Write(io::Error),
+    #[error("user namespaces are not available: {0}")]
+    Unavailable(String),
+}
+
+impl UserNamespaceError {
+    /// A damaged record needs somebody to look at it; the rest may get better.
+    pub fn transient(&self) -> bool {
+        match self {
+            Self::Pool(_) | Self::Write(_) => true,
+            Self::Record(_) | Self::Unavailable(_) => false,
+        }
+    }
+}
+
+/// The section of the configuration.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// `ROOT/pods`.
+    pub pods: PathBuf,
+    pub ids_per_pod: u32,
+    pub max_pods: u32,
+}
+
+/// Counted.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub pods: usize,
+    pub damaged: BTreeMap<PodUid, String>,
+    /// Why no pod can have users of its own.
+    pub unavailable: Option<String>,
+}
+
+/// The keeper of ids.
+#[derive(Debug)]
+pub struct UserNamespaces {
+    policy: Policy,
+
+    pool: Result<Pool, String>,
+    /// Pods whose record cannot be read.
+    damaged: BTreeMap<PodUid, String>,
+}
+
+impl Actor for UserNamespaces {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        self.pool = self.make_pool().await;
+        if let Err(text) = &self.pool {
+            tracing::error!("no pod can have users of its own: {text}");
+        }
+        for (uid, record) in disk::records(self.policy.pods.clone()).await? {
+            self.read(uid, record);
+        }
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Ensure { uid, reply } => self.ensure(uid, reply, ctx),
+            Msg::Recorded {
+                uid,
+                outcome,
+                reply,
+            } => self.recorded(&uid, outcome, reply),
+            Msg::Release { uid } => self.release(vec![uid], ctx),
+            Msg::Retain { pods } => self.retain(&pods, ctx),
+            Msg::Removed => {}
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            pods: self.pool.as_ref().map_or(0, |pool| pool.pods().count()),
+            damaged: self.damaged.clone(),
+            unavailable: self.pool.as_ref().err().cloned(),
+        }
+    }
+}
+
+impl UserNamespaces {
+    pub fn new(policy: Policy) -> Self {
+        UserNamespaces {
+            policy,
+            pool: Err("not read yet".to_owned()),
+            damaged: BTreeMap::new(),
+        }
+    }
+
+    async fn make_pool(&self) -> Result<Pool, String> {
+        let Policy {
+            ids_per_pod,
+            max_pods,
+            ..
+        } = self.policy;
+        let ids = pool_ids::of_node()
+            .await
+            .map_err(|error| error.to_string())?;
+        Pool::new(ids, ids_per_pod, max_pods).map_err(|error| error.to_string())
+    }
+
+    fn read(&mut self, uid: PodUid, record: Result<IdRange, String>) {
+        let (Ok(pool), range) = (&mut self.pool, record) else {
+            return;
+        };
+        match range {
+            Ok(range) => {
+                if let Err(error) = pool.record(&uid, range) {
+                    tracing::warn!(pod = %uid, "keeps ids that this node's pool would not give: {error}");
+                    pool.adopt(&uid, range);
+                }
+            }
+            Err(text) => {
+                tracing::error!(pod = %uid, "record of user ids: {text}");
+                self.damaged.insert(uid, text);
+            }
+        }
+    }
+
+    fn ensure(
+        &mut self,
+        uid: PodUid,
+        reply: Reply<Result<IdRange, UserNamespaceError>>,
+        ctx: &mut Context<Msg>,
+    ) {
+        let known = match &mut self.pool {
+            Err(text) => Err(UserNamespaceError::Unavailable(text.clone())),
+            Ok(_) if self.damaged.contains_key(&uid) => {
+                Err(UserNamespaceError::Record(self.damaged[&uid].clone()))
+            }
+            Ok(pool) => pool.allocate(&uid).map_err(UserNamespaceError::Pool),
+        };
+        match known {
+            Err(error) => reply.send(Err(error)),
+            // Written again if it is there already: an earlier write may be under way, or have failed.
+            Ok(range) => {
+                let folder = disk::folder(&self.policy.pods, &uid);
+                drop(ctx.run(async move {
+                    let outcome = disk::write(folder, range).await;
+                    let outcome = outcome.map(|()| range);
+                    Msg::Recorded {
+                        uid,
+                        outcome,
+                        reply,
+                    }
+                }));
+            }
+        }
+    }
+
+    fn recorded(
+        &mut self,
+        uid: &PodUid,
+        outcome: Result<IdRange, io::Error>,
+        reply: Reply<Result<IdRange, UserNamespaceError>>,
+    ) {
+        if let (Err(_), Ok(pool)) = (&outcome, &mut self.pool) {
+            pool.release(uid);
+        }
+        reply.send(outcome.map_err(UserNamespaceError::Write));
+    }
+
+    fn release(&mut self, pods: Vec<PodUid>, ctx: &mut Context<Msg>) {
+        let Ok(pool) = &mut self.pool else { return };
+        for uid in &pods {
+            pool.release(uid);
+            self.damaged.remove(uid);
+        }
+        let root = self.policy.pods.clone();
+        drop(ctx.run(async move {
+            disk::remove(root, pods).await;
+            Msg::Removed
+        }));
+    }
+
+    fn retain(&mut self, pods: &BTreeSet<PodUid>, ctx: &mut Context<Msg>) {
+        let Ok(pool) = &self.pool else { return };
+        let known = pool.pods().chain(self.damaged.keys());
+        let gone: Vec<PodUid> = known.filter(|uid| !pods.contains(uid)).cloned().collect();
+        if !gone.is_empty() {
+            self.release(gone, ctx);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! Where a change of the pod's CPU and memory stands, and what is told of it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use kernel::Context;
+use logic::pod::PodView;
+use logic::resources::linux_resources;
+use logic::resize::{self, Happening, ResizeState};
+use logic::seen::Seen;
+use logic::types::{ContainerId, Waiting, Why};
+
+use super::carry::{Carrier, Problem};
+use super::{LATER, Msg, Stage, Worker, timestamp};
+
+impl Worker {
+    /// Compares what is promised with what is carried out; what has changed since is an event.
+    pub(super) fn follow_resize(&mut self, pod: &Pod, ctx: &Context<Msg>) {
+        let Some(seen) = self.seen.as_ref().map(Seen::pod) else {
+            return;
+        };
+        let syncing = self.stage == Stage::Syncing;
+        let mut names = self.memory.record.actuated.keys();
+        let next = ResizeState {
+            pending: self.wish.desired.borrow().pending.clone(),
+            in_progress: syncing
+                && resize::in_progress(pod, &self.memory.record.actuated, seen),
+            error: names
+                .find_map(|name| self.problems.get(&resize_key(name)))
+                .map(|problem| problem.message.clone()),
+            generation: pod.metadata.generation,
+        };
+        if next == self.resize {
+            return;
+        }
+        let generation = pod.metadata.generation.unwrap_or_default();
+        let events: Vec<Why> = happenings(&self.resize, &next)
+            .map(|happening| happening.event(pod, generation))
+            .collect();
+        for why in &events {
+            self.whys
+                .record(pod, why, timestamp(ctx), &self.peers.recorder);
+        }
+        self.resize = next;
+    }
+}
+
+fn happenings(old: &ResizeState, new: &ResizeState) -> impl Iterator<Item = Happening> {
+    let waits = new.pending.clone().filter(|_| new.pending != old.pending);
+    let failed = new.error.clone().filter(|_| new.error != old.error);
+    let moved = match (old.in_progress, new.in_progress) {
+        (false, true) => Some(Happening::Started),
+        (true, false) => Some(Happening::Completed),
+        (false, false) | (true, true) => None,
+    };
+    let waits = waits.map(|(refusal, why)| Happening::Waits(refusal, why));
+    moved
+        .into_iter()
+        .chain(waits)
+        .chain(failed.map(Happening::Failed))
+}
+
+/// The key of a container's resize among the held.
+pub(super) fn resize_key(name: &str) -> String {
+    format!("\u{0}resize {name}")
+}
+
+impl Carrier {
+    /// Has the runtime and the pod's cgroup enforce what is allocated to a container now.
+    pub(super) async fn resize(&mut self, id: &ContainerId, name: String) {
+        match self.enforce(id, &name).await {
+            Ok(()) => {
+                let resources = self.resources(&name);
+                self.started
+                    .extend(resources.map(|resources| (name, resources)));
+            }
+            Err(message) => {
+                tracing::warn!(pod = %self.uid, container = name, "not resized: {message}");
+                let problem = Problem {
+                    waiting: Some(Waiting {
+                        reason: "Error".to_owned(),
+                        message,
+                    }),
+                    again_after: LATER,
+                };
+                self.problems.push((resize_key(&name), problem));
+            }
+        }
+    }
+
+    async fn enforce(&self, id: &ContainerId, name: &str) -> Result<(), String> {
+        let Some((_, container)) = self.pod.container(name) else {
+            return Ok(());
+        };
+        if let Some(why) = self.memory_in_use().await {
+            return Err(why);
+        }
+        let (node, cgroups) = (&self.peers.rules.node, &self.peers.cgroups);
+        let resources = linux_resources(&self.pod, &container, node);
+        // The parent grows before its child, and shrinks after it: one of the two must hold.
+        let grown = cgroups.update(&self.pod, node).await;
+        let runtime = &self.peers.runtime;
+        let enforced = runtime.update_container_resources(id, &resources).await;
+        enforced.map_err(|error| error.said())?;
+        match grown {
+            Ok(()) => Ok(()),
+            Err(_) => cgroups
+                .update(&self.pod, node)
+                .await
+                .map_err(|error| error.to_string()),
+        }
+    }
+
+    /// Why a memory limit cannot go down now.
+    async fn memory_in_use(&self) -> Option<String> {
+        let unknown = resize::memory_refusal(&self.pod, &self.actuated, &BTreeMap::new());
+        unknown?;
+        let used = self.peers.runtime.memory_use().await;
+        let used = used.unwrap_or_default().remove(&self.uid);
+        resize::memory_refusal(&self.pod, &self.actuated, &used.unwrap_or_default())
+    }
+}

@@ -1,0 +1,206 @@
+//! A pod's sandbox: what it is asked for with, and its creation.
+//!
+//! Upstream: kuberuntime_sandbox.go (createPodSandbox), kubelet.go (SyncPod), 1.36.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use logic::sandbox::{
+    SandboxConfig, SandboxConfigError, SandboxInput, SandboxRequest, creation_failed,
+    sandbox_config,
+};
+use logic::types::{Sandbox, SandboxId, SandboxState, Waiting, Why};
+use logic::user_namespaces::{self, Unsupported, UserNamespace};
+use thiserror::Error;
+
+use super::advance::addresses;
+use super::carry::{Carrier, Problem};
+use super::{LATER, SOON, files, timestamp_now};
+use crate::events::Object;
+use crate::hosts::{self, NamesError};
+use crate::pod_cgroups::PodCgroupError;
+use crate::runtime::RuntimeError;
+use crate::user_namespaces::{Msg as Users, UserNamespaceError};
+use crate::worker::object;
+
+/// The keeper of ids writes a small file first.
+const USERS_WITHIN: Duration = Duration::from_secs(30);
+
+/// Why a sandbox could not be asked for, or was not given.
+#[derive(Debug, Error)]
+pub(super) enum SandboxError {
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    #[error(transparent)]
+    Config(#[from] SandboxConfigError),
+    #[error(transparent)]
+    Names(#[from] NamesError),
+    #[error(transparent)]
+    Cgroup(#[from] PodCgroupError),
+    #[error(transparent)]
+    Users(#[from] UserNamespaceError),
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    #[error("the keeper of user ids does not answer")]
+    Silent(#[source] kernel::AskError),
+}
+
+impl SandboxError {
+    pub(super) fn told(&self) -> String {
+        match self {
+            Self::Runtime(error) => error.told(),
+            Self::Config(error) => error.to_string(),
+            Self::Names(error) => with_cause(error),
+            Self::Cgroup(error) => error.to_string(),
+            Self::Users(error) => error.to_string(),
+            Self::Unsupported(error) => error.to_string(),
+            Self::Silent(error) => with_cause(error),
+        }
+    }
+
+    /// When to try again.
+    pub(super) fn problem(&self) -> Problem {
+        let transient = match self {
+            Self::Runtime(error) => return Problem::of(error),
+            Self::Config(error) => error.transient(),
+            Self::Names(error) => error.transient(),
+            Self::Cgroup(error) => error.transient(),
+            Self::Users(error) => error.transient(),
+            Self::Unsupported(_) => false,
+            Self::Silent(_) => true,
+        };
+        Problem {
+            waiting: None::<Waiting>,
+            again_after: if transient { SOON } else { LATER },
+        }
+    }
+}
+
+fn with_cause(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}
+
+impl Carrier {
+    /// Makes the pod's sandbox, and learns its addresses.
+    pub(super) async fn create_sandbox(&mut self, attempt: u32) -> Result<SandboxId, SandboxError> {
+        let result = self.make_sandbox(attempt).await;
+        match &result {
+            Ok(id) => self.ips = self.addresses(id).await?,
+            Err(error) => self.tell(&creation_failed(&error.told())),
+        }
+        result
+    }
+
+    async fn make_sandbox(&self, attempt: u32) -> Result<SandboxId, SandboxError> {
+        files::make_pod_folders(&self.pod, &self.peers.rules.node).await;
+        let request = self.sandbox_request(attempt).await?;
+        for why in &request.why {
+            self.tell(why);
+        }
+        for why in &request.node_why {
+            self.tell_about(self.node(), why);
+        }
+        match self.peers.runtime.run_sandbox(&request.config).await {
+            Err(error @ RuntimeError::Interrupted { .. }) => {
+                let found = self.find_sandbox(attempt).await?;
+                Ok(found.ok_or(error)?)
+            }
+            answer => Ok(answer?),
+        }
+    }
+
+    /// What an interrupted creation left, if it is of use.
+    async fn find_sandbox(&self, attempt: u32) -> Result<Option<SandboxId>, RuntimeError> {
+        let pod = self.peers.runtime.pod(&self.uid).await?;
+        let ready = |sandbox: &&Sandbox| {
+            sandbox.attempt == attempt && sandbox.state == SandboxState::Ready
+        };
+        Ok(pod
+            .sandboxes
+            .iter()
+            .find(ready)
+            .map(|sandbox| sandbox.id.clone()))
+    }
+
+    async fn addresses(&self, id: &SandboxId) -> Result<Vec<String>, SandboxError> {
+        let found = self.peers.runtime.sandbox_ips(id).await?;
+        let host_ips = &self.peers.rules.node.host_ips;
+        Ok(addresses(&self.pod, &found, host_ips))
+    }
+
+    /// The sandbox as the pod wants it now; containers are made with the same picture of it.
+    pub(super) async fn sandbox_config(&self) -> Result<SandboxConfig, SandboxError> {
+        Ok(self.sandbox_request(0).await?.config)
+    }
+
+    async fn sandbox_request(&self, attempt: u32) -> Result<SandboxRequest, SandboxError> {
+        let (pod, peers) = (&self.pod, &self.peers);
+        let node = &peers.rules.node;
+        let users = self.users().await?;
+        let cgroup_parent = peers.cgroups.create(pod, node).await?;
+        let resolver = hosts::resolver(node).await?;
+        Ok(sandbox_config(&SandboxInput {
+            pod,
+            attempt,
+            node,
+            objects: &*peers.objects,
+            resolver: &resolver,
+            users,
+            cgroup_parent: &cgroup_parent,
+        })?)
+    }
+
+    /// The pod's own range of ids, if it wants one and its runtime can give it users of its own.
+    async fn users(&self) -> Result<UserNamespace, SandboxError> {
+        if !user_namespaces::wants_own_users(&self.pod) {
+            return Ok(UserNamespace::Node);
+        }
+        let handler = logic::runtime_class::handler(&self.pod, &*self.peers.objects);
+        let handler = handler.map_err(SandboxConfigError::from)?;
+        let handlers = self.peers.runtime.handlers().await?;
+        user_namespaces::check_support(&handler, &handlers)?;
+        let ask = self.peers.users.ask(USERS_WITHIN, |reply| Users::Ensure {
+            uid: self.uid.clone(),
+            reply,
+        });
+        let range = ask.await.map_err(SandboxError::Silent)??;
+        Ok(UserNamespace::Pod(range))
+    }
+
+    /// Records an event of the pod.
+    fn tell(&self, why: &Why) {
+        self.tell_about(object(&self.pod, why.object.as_deref()), why);
+    }
+
+    fn tell_about(&self, object: Object, why: &Why) {
+        let r#type = super::why::event_type(why.weight);
+        let (reason, message) = (&why.reason, why.message.clone());
+        let recorder = &self.peers.recorder;
+        recorder.record(timestamp_now(), r#type, object, reason, message);
+    }
+
+    fn node(&self) -> Object {
+        let name = &self.peers.rules.node.node_name;
+        Object {
+            kind: "Node".to_owned(),
+            name: name.clone(),
+            uid: name.clone(),
+            ..Object::default()
+        }
+    }
+}
+
+/// Gives back what a pod that is gone had of the node beside its folders.
+pub(super) async fn release(peers: &super::Peers, pod: &Pod) {
+    let uid = logic::pod::PodView::uid(pod);
+    if let Err(error) = peers.cgroups.remove(pod, &peers.rules.node).await {
+        tracing::warn!(pod = %uid, "the pod's cgroup stays: {error}");
+    }
+    if user_namespaces::wants_own_users(pod) {
+        // What is not taken back now is taken back when the keeper starts anew.
+        drop(peers.users.tell(Users::Release { uid }));
+    }
+}

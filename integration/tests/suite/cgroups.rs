@@ -1,0 +1,121 @@
+//! Pods' cgroups on this machine's real hierarchies, with containerd's containers in them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use actors::pod_cgroups::PodCgroups;
+use integration::containerd::Containerd;
+use integration::pods;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use logic::pod_cgroups::{CgroupDriver, CgroupPolicy, Hierarchy};
+use logic::sandbox::NodePolicy;
+use proto::cri;
+
+const UID: &str = "0a1b2c3d-0000-1111-2222-333344445555";
+
+fn guaranteed(memory: &str) -> Pod {
+    let amount = |name: &str, text: &str| (name.to_owned(), Quantity(text.to_owned()));
+    let amounts = BTreeMap::from([amount("cpu", "500m"), amount("memory", memory)]);
+    let resources = ResourceRequirements {
+        limits: Some(amounts.clone()),
+        requests: Some(amounts),
+        claims: None,
+    };
+    let mut pod = Pod::default();
+    pod.metadata.uid = Some(UID.to_owned());
+    pod.spec = Some(PodSpec {
+        containers: vec![Container {
+            resources: Some(resources),
+            ..Container::default()
+        }],
+        ..PodSpec::default()
+    });
+    pod
+}
+
+/// The machine's trees, and the group's folder in each.
+struct Group {
+    hierarchy: Hierarchy,
+    parent: String,
+}
+
+impl Group {
+    fn folder(&self, controller: &str) -> PathBuf {
+        let top = self.hierarchy.top(controller).unwrap();
+        top.join(self.parent.trim_start_matches('/'))
+    }
+
+    fn memory_limit(&self) -> String {
+        let file = match self.hierarchy {
+            Hierarchy::V1(_) => "memory.limit_in_bytes",
+            Hierarchy::V2(_) => "memory.max",
+        };
+        let text = fs::read_to_string(self.folder("memory").join(file)).unwrap();
+        text.trim().to_owned()
+    }
+}
+
+#[tokio::test]
+async fn a_pods_group_holds_its_containers_and_goes_with_the_last_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(rig) = Containerd::for_test(dir.path()).await else {
+        return;
+    };
+    let policy = CgroupPolicy {
+        driver: CgroupDriver::Cgroupfs,
+        root: rig.cgroup(),
+        pids: Some(64),
+    };
+    let node = NodePolicy {
+        cgroups: Some(policy.clone()),
+        ..NodePolicy::default()
+    };
+    let cgroups = PodCgroups::new(Some(policy));
+    let pod = guaranteed("64Mi");
+    let parent = cgroups.create(&pod, &node).await.unwrap();
+    assert_eq!(parent, format!("{}/kubepods/pod{UID}", rig.cgroup()));
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let group = Group {
+        hierarchy: Hierarchy::parse(&mounts).unwrap(),
+        parent,
+    };
+    assert_eq!(group.memory_limit(), "67108864");
+    let pids = fs::read_to_string(group.folder("pids").join("pids.max")).unwrap();
+    assert_eq!(pids.trim(), "64");
+
+    let mut config = pods::sandbox(&rig, "grouped").unwrap();
+    config.linux.as_mut().unwrap().cgroup_parent = group.parent.clone();
+    let client = rig.runtime();
+    let sandbox = pods::run_sandbox(&client, &config).await.unwrap();
+    let script = pods::container("main", "sleep 1000");
+    let container = pods::run_container(&client, &sandbox, &config, script).await.unwrap();
+    let pid = pods::pid_of(&client, &container).await.unwrap();
+    let own = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let within = format!("{}/{container}", group.parent);
+    assert!(own.lines().any(|line| line.ends_with(&within)), "{own}");
+
+    cgroups.update(&guaranteed("128Mi"), &node).await.unwrap();
+    assert_eq!(group.memory_limit(), "134217728");
+
+    let busy = cgroups.remove(&pod, &node).await.unwrap_err();
+    assert!(busy.transient(), "{busy}");
+    let still = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    assert_eq!(still, own, "a group with processes is left alone");
+
+    let pod_sandbox_id = sandbox;
+    let stop = cri::StopPodSandboxRequest {
+        pod_sandbox_id: pod_sandbox_id.clone(),
+    };
+    client.clone().stop_pod_sandbox(stop).await.unwrap();
+    let remove = cri::RemovePodSandboxRequest { pod_sandbox_id };
+    client.clone().remove_pod_sandbox(remove).await.unwrap();
+    cgroups.remove(&pod, &node).await.unwrap();
+    for top in group.hierarchy.tops() {
+        let folder = top.join(group.parent.trim_start_matches('/'));
+        assert!(!folder.exists(), "{} is left", folder.display());
+    }
+    let above = group.folder("memory").parent().unwrap().to_owned();
+    assert!(above.is_dir(), "what other pods share is not the pod's to remove");
+}

@@ -1,0 +1,180 @@
+//! Images that need a name and a password, pulled for real: by docker's file, and by a credential provider.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use integration::images::Image;
+use integration::registry::Registry;
+use serde_json::json;
+
+use super::world::*;
+
+macro_rules! on_each_runtime {
+    ($($case:ident,)*) => {
+        mod fake {
+            $(#[tokio::test] async fn $case() { super::$case(super::On::Fake).await; })*
+        }
+        mod containerd {
+            $(#[tokio::test] async fn $case() { super::$case(super::On::Containerd).await; })*
+        }
+    };
+}
+
+on_each_runtime! {
+    the_nodes_docker_file_opens_a_registry,
+    a_credential_provider_opens_a_registry,
+    a_provider_that_fails_fails_its_own_images_only,
+}
+
+/// A registry that asks for a password, an image in it, and the place that its credentials are for.
+struct Closed {
+    on: On,
+    registry: Registry,
+    repository: &'static str,
+}
+
+impl Closed {
+    async fn start(on: On, repository: &'static str) -> Closed {
+        let registry = Registry::start().await.unwrap();
+        registry.require("user", "right").unwrap();
+        Closed {
+            on,
+            registry,
+            repository,
+        }
+    }
+
+    fn place(&self) -> String {
+        match self.on {
+            On::Fake => "example.com".to_owned(),
+            On::Containerd => self.registry.host(),
+        }
+    }
+
+    fn image(&self) -> String {
+        format!("{}/{}:1", self.place(), self.repository)
+    }
+
+    /// Drops the manifest of a pod of the image, which is on the shelf from now on.
+    fn drop_pod(&self, world: &World, name: &str) {
+        if self.on == On::Containerd {
+            let built = Image::busybox(self.repository);
+            self.registry.push(self.repository, "1", &built).unwrap();
+        }
+        let manifest = server(name).replace("localhost/oxlet/busybox:1", &self.image());
+        let file = format!("{name}.yaml");
+        world.node.drop_manifest(&file, &manifest).unwrap();
+    }
+}
+
+/// The fake runtime's own closed registry.
+fn fake() -> serde_json::Value {
+    json!({ "private": { "example.com/": "user:right" } })
+}
+
+async fn the_nodes_docker_file_opens_a_registry(on: On) {
+    let closed = Closed::start(on, "team/by-file").await;
+    let home = tempfile::tempdir().unwrap();
+    let text = |password: &str| {
+        let auth = json!({ "username": "user", "password": password });
+        json!({ "auths": { closed.place(): auth } }).to_string()
+    };
+    fs::create_dir(home.path().join(".docker")).unwrap();
+    fs::write(home.path().join(".docker/config.json"), text("right")).unwrap();
+    let place = home.path().display().to_string();
+    let world = on.start_with(|builder| builder.fake(&fake()).environment("HOME", &place));
+    let Some(world) = world.await else {
+        return;
+    };
+    closed.drop_pod(&world, "file");
+    world.until_running("file").await;
+    world
+        .until_event("Pulled", &["Successfully pulled image", &closed.image()])
+        .await;
+    let records = world.node.root().join("image_manager/pulled");
+    let record = fs::read_dir(&records).unwrap().next().unwrap().unwrap();
+    let record: serde_json::Value =
+        serde_json::from_slice(&fs::read(record.path()).unwrap()).unwrap();
+    let known = format!("{}/team/by-file", closed.place());
+    assert_eq!(
+        record["credentialMapping"][known]["nodePodsAccessible"],
+        true
+    );
+    if on == On::Containerd {
+        assert!(!closed.registry.requests().is_empty());
+    }
+}
+
+/// Writes a provider and its declaration; returns the two flags.
+fn provider(folder: &Path, place: &str, script: &str) -> [String; 2] {
+    let (bin, config) = (folder.join("bin"), folder.join("providers.yaml"));
+    fs::create_dir(&bin).unwrap();
+    fs::write(bin.join("cloud"), format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(bin.join("cloud"), fs::Permissions::from_mode(0o755)).unwrap();
+    let declared = json!({
+        "apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig",
+        "providers": [{
+            "name": "cloud", "matchImages": [place], "defaultCacheDuration": "1h",
+            "apiVersion": "credentialprovider.kubelet.k8s.io/v1", "env": [{ "name": "PASSWORD", "value": "right" }],
+        }],
+    });
+    fs::write(&config, declared.to_string()).unwrap();
+    [
+        format!("--image-credential-provider-config={}", config.display()),
+        format!("--image-credential-provider-bin-dir={}", bin.display()),
+    ]
+}
+
+async fn a_credential_provider_opens_a_registry(on: On) {
+    let closed = Closed::start(on, "team/by-provider").await;
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!(
+        r#"cat > "$0.request"
+printf '{{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1","cacheKeyType":"Registry",'
+printf '"auth":{{"{}":{{"username":"user","password":"%s"}}}}}}' "$PASSWORD""#,
+        closed.place()
+    );
+    let [config, bin] = provider(folder.path(), &closed.place(), &script);
+    let world = on.start_with(|builder| builder.fake(&fake()).flag(config).flag(bin));
+    let Some(world) = world.await else {
+        return;
+    };
+    closed.drop_pod(&world, "cloud");
+    world.until_running("cloud").await;
+    let request = fs::read_to_string(folder.path().join("bin/cloud.request")).unwrap();
+    let asked = format!("\"image\":\"{}/team/by-provider\"", closed.place());
+    assert!(request.contains(&asked), "{request}");
+}
+
+async fn a_provider_that_fails_fails_its_own_images_only(on: On) {
+    let closed = Closed::start(on, "team/lost").await;
+    let folder = tempfile::tempdir().unwrap();
+    let script = "echo 'the cloud is away' >&2; exit 3";
+    let [config, bin] = provider(folder.path(), &closed.place(), script);
+    let world = on.start_with(|builder| builder.fake(&fake()).flag(config).flag(bin));
+    let Some(world) = world.await else {
+        return;
+    };
+    closed.drop_pod(&world, "lost");
+    world
+        .node
+        .drop_manifest("web.yaml", &server("web"))
+        .unwrap();
+    world.until_running("web").await;
+    world
+        .until("lost", "backs off", |pod| {
+            waiting(pod, "app").0 == "ImagePullBackOff"
+        })
+        .await;
+    world
+        .until_event("Failed", &["Failed to pull image", &closed.image()])
+        .await;
+    let shown = world.node.oxctl(&["images"]).await.unwrap();
+    assert!(
+        shown.contains("backing off") && shown.contains(&closed.image()),
+        "{shown}"
+    );
+    let log = world.node.log();
+    assert!(log.contains("the cloud is away"), "{log}");
+}
