@@ -40,7 +40,10 @@ pub fn load(folder: &str) -> StaticObjects {
     let files = match files(folder) {
         Ok(files) => files,
         Err(error) => {
-            tracing::warn!("the folder of objects {} cannot be read: {error}", folder.display());
+            tracing::warn!(
+                "the folder of objects {} cannot be read: {error}",
+                folder.display()
+            );
             return objects;
         }
     };
@@ -108,7 +111,9 @@ mod tests {
     use super::*;
 
     fn map(name: &str, value: &str) -> String {
-        format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}}}, data: {{k: {value}}}}}")
+        format!(
+            "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}}}, data: {{k: {value}}}}}"
+        )
     }
 
     fn value(objects: &StaticObjects, name: &str) -> Option<String> {
@@ -120,7 +125,10 @@ mod tests {
     fn a_bad_file_hides_no_good_one_and_the_first_name_stays() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
-        write("a.yaml", &format!("{}\n---\n{}\n", map("one", "a"), map("two", "a")));
+        write(
+            "a.yaml",
+            &format!("{}\n---\n{}\n", map("one", "a"), map("two", "a")),
+        );
         write("b.json", "{\"apiVersion\": \"v1\", \"kind\": \"Pod\"}");
         write("c.yml", &map("one", "c"));
         write("d.yaml", &format!("{}\n---\nnonsense\n", map("three", "d")));
@@ -148,9 +156,17 @@ mod tests {
         };
         assert!(told(&mut objects, &map("one", "a"), 1000).is_empty());
         let twice = told(&mut objects, &map("one", "b"), 1000);
-        assert_eq!(twice, ["ConfigMap default/one stands in a file before it already"]);
+        assert_eq!(
+            twice,
+            ["ConfigMap default/one stands in a file before it already"]
+        );
         let much = told(&mut objects, &map("two", "a"), 5);
-        assert_eq!(much, [format!("the folder's files have more than {MOST_BYTES} bytes together")]);
+        assert_eq!(
+            much,
+            [format!(
+                "the folder's files have more than {MOST_BYTES} bytes together"
+            )]
+        );
         assert_eq!(told(&mut objects, "[]\n---\n{}\n", 1000).len(), 2);
     }
 

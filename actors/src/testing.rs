@@ -57,7 +57,17 @@ impl TestNode {
         TestNode::over(self.fake, self.folder).await
     }
 
+    /// The same, and the new agent finds a machine of so many CPUs.
+    pub(crate) async fn restart_with(self, cpus: u32) -> TestNode {
+        self.node.root.shutdown().await;
+        TestNode::on(self.fake, self.folder, cpus).await
+    }
+
     async fn over(fake: Fake, folder: TempDir) -> TestNode {
+        TestNode::on(fake, folder, 4).await
+    }
+
+    async fn on(fake: Fake, folder: TempDir, cpus: u32) -> TestNode {
         let line = Line::fixed("runtime", serve(&fake, folder.path()));
         let runtime = Runtime::new(line, Duration::from_secs(120));
         let root = Supervisor::root(
@@ -69,7 +79,7 @@ impl TestNode {
         );
         let rules = Arc::new(Rules {
             policy: logic::worker::Policy::default(),
-            facts: Arc::new(facts()),
+            facts: Arc::new(facts(cpus)),
             node: NodePolicy {
                 node_name: "node".to_owned(),
                 root_dir: folder.path().join("root"),
@@ -103,6 +113,11 @@ impl TestNode {
     /// How many files lie in a folder of the node's: `logs/NAMESPACE_NAME_UID/CONTAINER`, `links`.
     pub(crate) fn files(&self, folder: &str) -> usize {
         std::fs::read_dir(self.folder.path().join(folder)).map_or(0, Iterator::count)
+    }
+
+    /// Changes the faults that the runtime's calls meet from now on; see the page of `runtime_fake`.
+    pub(crate) fn script(&self, faults: &str) {
+        std::fs::write(self.folder.path().join("fake/faults.json"), faults).unwrap();
     }
 
     /// Makes these the pods that the node should run.
@@ -185,10 +200,10 @@ impl TestNode {
     }
 }
 
-/// A node of 4 CPUs and 8 GiB that takes 1,100 pods.
-fn facts() -> NodeFacts {
+/// A node of so many CPUs and 8 GiB that takes 1,100 pods.
+fn facts(cpus: u32) -> NodeFacts {
     let machine = Machine {
-        cpus: 4,
+        cpus,
         memory: 8 << 30,
         ..Machine::default()
     };

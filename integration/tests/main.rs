@@ -11,6 +11,7 @@ mod suite {
     mod cgroups;
     mod containerd_proofs;
     mod fake_proofs;
+    mod full;
     mod images_real;
     mod pods;
     mod runtime_contract;

@@ -61,11 +61,16 @@ pub enum AppArmorError {
 
 /// The profile that confines a container; none leaves it to the runtime.
 pub fn profile(pod: &Pod, container: &Container) -> Result<Option<AppArmor>, AppArmorError> {
-    let own = container.security_context.as_ref().and_then(|s| s.app_armor_profile.as_ref());
+    let own = container
+        .security_context
+        .as_ref()
+        .and_then(|s| s.app_armor_profile.as_ref());
     if let Some(own) = own {
         return read(own).map(Some);
     }
-    let annotation = pod.annotations().get(&format!("{ANNOTATION_PREFIX}{}", container.name));
+    let annotation = pod
+        .annotations()
+        .get(&format!("{ANNOTATION_PREFIX}{}", container.name));
     if let Some(profile) = annotation.and_then(|word| AppArmor::from_word(word)) {
         return Ok(Some(profile));
     }
@@ -79,7 +84,8 @@ fn read(profile: &AppArmorProfile) -> Result<AppArmor, AppArmorError> {
         "Unconfined" => Ok(AppArmor::Unconfined),
         "Localhost" => {
             let name = profile.localhost_profile.clone();
-            name.map(AppArmor::Localhost).ok_or(AppArmorError::MissingName)
+            name.map(AppArmor::Localhost)
+                .ok_or(AppArmorError::MissingName)
         }
         unknown => Err(AppArmorError::UnknownType(unknown.to_owned())),
     }
@@ -119,7 +125,8 @@ pub fn message(error: &AppArmorError) -> String {
 
 /// Whether anything of the pod is to be confined.
 fn is_required(pod: &Pod) -> bool {
-    let confines = |profile: Option<&AppArmorProfile>| profile.is_some_and(|p| p.type_ != "Unconfined");
+    let confines =
+        |profile: Option<&AppArmorProfile>| profile.is_some_and(|p| p.type_ != "Unconfined");
     let of = |container: &Container| {
         let security = container.security_context.as_ref();
         confines(security.and_then(|s| s.app_armor_profile.as_ref()))
@@ -179,13 +186,28 @@ mod tests {
         let free = || Some(field("Unconfined", None));
         let cases = [
             (confined(None, None, None), Ok(None)),
-            (confined(plain(), None, None), Ok(Some(AppArmor::RuntimeDefault))),
-            (confined(free(), None, plain()), Ok(Some(AppArmor::RuntimeDefault))),
+            (
+                confined(plain(), None, None),
+                Ok(Some(AppArmor::RuntimeDefault)),
+            ),
+            (
+                confined(free(), None, plain()),
+                Ok(Some(AppArmor::RuntimeDefault)),
+            ),
             (confined(plain(), Some("localhost/mine"), None), mine()),
             (confined(plain(), Some("localhost/other"), local()), mine()),
-            (confined(None, Some("unconfined"), None), Ok(Some(AppArmor::Unconfined))),
-            (confined(None, Some("runtime/default"), None), Ok(Some(AppArmor::RuntimeDefault))),
-            (confined(plain(), Some("nonsense"), None), Ok(Some(AppArmor::RuntimeDefault))),
+            (
+                confined(None, Some("unconfined"), None),
+                Ok(Some(AppArmor::Unconfined)),
+            ),
+            (
+                confined(None, Some("runtime/default"), None),
+                Ok(Some(AppArmor::RuntimeDefault)),
+            ),
+            (
+                confined(plain(), Some("nonsense"), None),
+                Ok(Some(AppArmor::RuntimeDefault)),
+            ),
             (
                 confined(None, None, Some(field("Localhost", None))),
                 Err(AppArmorError::MissingName),
@@ -196,7 +218,12 @@ mod tests {
             ),
         ];
         for (pod, expected) in cases {
-            assert_eq!(profile(&pod, &pod.app_containers()[0]), expected, "{:?}", pod.metadata);
+            assert_eq!(
+                profile(&pod, &pod.app_containers()[0]),
+                expected,
+                "{:?}",
+                pod.metadata
+            );
         }
     }
 
@@ -216,11 +243,19 @@ mod tests {
         let off = || Err(AppArmorError::NotEnabled);
         let cases = [
             (confined(None, None, None), Ok(()), Ok(())),
-            (confined(Some(field("Unconfined", None)), None, None), Ok(()), Ok(())),
+            (
+                confined(Some(field("Unconfined", None)), None, None),
+                Ok(()),
+                Ok(()),
+            ),
             (confined(None, Some("unconfined"), None), Ok(()), Ok(())),
             (confined(None, Some("runtime/default"), None), off(), Ok(())),
             (confined(None, Some("localhost/a"), None), off(), Ok(())),
-            (confined(Some(field("RuntimeDefault", None)), None, None), off(), Ok(())),
+            (
+                confined(Some(field("RuntimeDefault", None)), None, None),
+                off(),
+                Ok(()),
+            ),
             (confined(None, None, local(Some("a"))), off(), Ok(())),
             (confined(None, None, local(Some(" "))), off(), empty(" ")),
             (confined(None, None, local(Some(""))), off(), empty("")),
@@ -233,6 +268,9 @@ mod tests {
             assert_eq!(validate(&pod, true), enabled, "{:?}", pod.metadata);
         }
         let said = message(&AppArmorError::NotEnabled);
-        assert_eq!(said, "Cannot enforce AppArmor: AppArmor is not enabled on the host");
+        assert_eq!(
+            said,
+            "Cannot enforce AppArmor: AppArmor is not enabled on the host"
+        );
     }
 }

@@ -36,10 +36,15 @@ pub struct EnvFile {
 
 /// The files that a container's definition names.
 pub fn wanted(container: &Container) -> Vec<Place> {
-    let sources = container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
+    let sources = container
+        .env
+        .iter()
+        .flatten()
+        .filter_map(|variable| variable.value_from.as_ref());
     let keys = sources.filter_map(|source| source.file_key_ref.as_ref());
-    let mut places: Vec<Place> =
-        keys.map(|key| (key.volume_name.clone(), key.path.clone())).collect();
+    let mut places: Vec<Place> = keys
+        .map(|key| (key.volume_name.clone(), key.path.clone()))
+        .collect();
     places.sort();
     places.dedup();
     places
@@ -81,7 +86,10 @@ const BLANK: [char; 2] = [' ', '\t'];
 /// The name, and what follows the opening quote; none where a blank stands behind the `=`, which a shell
 /// takes for an empty value.
 fn assignment(line: &str, number: usize) -> Result<(&str, Option<&str>), EnvFileError> {
-    let wrong = |problem| EnvFileError::Line { line: number, problem };
+    let wrong = |problem| EnvFileError::Line {
+        line: number,
+        problem,
+    };
     let (name, value) = line.split_once('=').ok_or(wrong("missing '='"))?;
     let trimmed = name.trim_end_matches(BLANK);
     if trimmed.is_empty() {
@@ -137,7 +145,10 @@ impl<'a> Lines<'a> {
                 let behind = behind.trim_start_matches(BLANK);
                 if !behind.is_empty() && !behind.starts_with('#') {
                     let problem = "unexpected content after closing quote";
-                    return Err(EnvFileError::Line { line: self.number, problem });
+                    return Err(EnvFileError::Line {
+                        line: self.number,
+                        problem,
+                    });
                 }
                 return Ok(value + end);
             }
@@ -161,24 +172,60 @@ mod tests {
     #[test]
     fn a_value_stands_in_single_quotes_and_is_taken_as_it_is() {
         let cases = [
-            ("   KEY1='val1'\n\t\tKEY2='val2'\nKEY3='val3'\n", "KEY2", "val2"),
-            ("# comment\n\nKEY1='foo'\n   # another comment\n\nKEY2='bar'\n", "KEY2", "bar"),
+            (
+                "   KEY1='val1'\n\t\tKEY2='val2'\nKEY3='val3'\n",
+                "KEY2",
+                "val2",
+            ),
+            (
+                "# comment\n\nKEY1='foo'\n   # another comment\n\nKEY2='bar'\n",
+                "KEY2",
+                "bar",
+            ),
             ("KEY1='foo'\nKEY2='bar'\n", "KEY3", ""),
-            ("KEY1='foo#notcomment'\nKEY2='bar'\n", "KEY1", "foo#notcomment"),
+            (
+                "KEY1='foo#notcomment'\nKEY2='bar'\n",
+                "KEY1",
+                "foo#notcomment",
+            ),
             ("KEY1='   foo bar   '\n", "KEY1", "   foo bar   "),
             ("KEY1='foo'\nKEY2=''\nKEY3='bar'\n", "KEY2", ""),
             ("KEY1='foo=bar=baz'\nKEY2='bar'\n", "KEY1", "foo=bar=baz"),
             ("KEY1='foo'\nKEY2='bar' # comment\n", "KEY2", "bar"),
             ("KEY1='$VAR'\nKEY2='bar'", "KEY1", "$VAR"),
-            ("KEY1='foo$BAR-${HOME}_$'\nKEY2='bar'", "KEY1", "foo$BAR-${HOME}_$"),
+            (
+                "KEY1='foo$BAR-${HOME}_$'\nKEY2='bar'",
+                "KEY1",
+                "foo$BAR-${HOME}_$",
+            ),
             ("KEY1= 'val1'\nKEY2='val2'", "KEY1", ""),
             ("KEY1= 'val1'\nKEY2='val2'", "KEY2", "val2"),
-            ("KEY1='!@#$%^&*()_+-=[]{}|;:,.<>?/'", "KEY1", "!@#$%^&*()_+-=[]{}|;:,.<>?/"),
-            ("KEY1='line1\\nline2\\tline3'", "KEY1", "line1\\nline2\\tline3"),
+            (
+                "KEY1='!@#$%^&*()_+-=[]{}|;:,.<>?/'",
+                "KEY1",
+                "!@#$%^&*()_+-=[]{}|;:,.<>?/",
+            ),
+            (
+                "KEY1='line1\\nline2\\tline3'",
+                "KEY1",
+                "line1\\nline2\\tline3",
+            ),
             ("KEY1='中文 Español 🌍'", "KEY1", "中文 Español 🌍"),
-            ("KEY1='value with \"nested\" quotes'", "KEY1", "value with \"nested\" quotes"),
-            ("KEY1='one\n  two\n\n    three   '\nKEY2='bar'\n", "KEY1", "one\n  two\n\n    three   "),
-            ("KEY1='one\n  two\n\n    three   '\nKEY2='bar'\n", "KEY2", "bar"),
+            (
+                "KEY1='value with \"nested\" quotes'",
+                "KEY1",
+                "value with \"nested\" quotes",
+            ),
+            (
+                "KEY1='one\n  two\n\n    three   '\nKEY2='bar'\n",
+                "KEY1",
+                "one\n  two\n\n    three   ",
+            ),
+            (
+                "KEY1='one\n  two\n\n    three   '\nKEY2='bar'\n",
+                "KEY2",
+                "bar",
+            ),
             ("KEY1='one\r\ntwo'\r\nKEY2='bar'\r\n", "KEY1", "one\ntwo"),
             ("KEY1='one'\nKEY1='two'\nnonsense", "KEY1", "one"),
             ("", "KEY1", ""),
@@ -196,12 +243,24 @@ mod tests {
         let cases = [
             ("KEY1 = 'val1'\nKEY2=   'val2'\n", "KEY2", BLANK),
             ("KEY1 ='foo'\nKEY2='bar'\n", "KEY1", BLANK),
-            ("='foo'\nKEY2='bar'\n", "KEY2", "at line 1: empty variable name"),
-            ("KEY1='foo'\nINVALID_LINE\nKEY2='bar'\n", "KEY2", "at line 2: missing '='"),
+            (
+                "='foo'\nKEY2='bar'\n",
+                "KEY2",
+                "at line 1: empty variable name",
+            ),
+            (
+                "KEY1='foo'\nINVALID_LINE\nKEY2='bar'\n",
+                "KEY2",
+                "at line 2: missing '='",
+            ),
             ("KEY1='foo'\nKEY2=bar\nKEY3='baz'\n", "KEY2", QUOTES),
             ("KEY1='foo'\nKEY2=\"bar\"\nKEY3='baz'\n", "KEY2", QUOTES),
             ("KEY1='foo'\nKEY2=\n", "KEY2", QUOTES),
-            ("KEY1='foo''bar'", "KEY1", "at line 1: unexpected content after closing quote"),
+            (
+                "KEY1='foo''bar'",
+                "KEY1",
+                "at line 1: unexpected content after closing quote",
+            ),
             (
                 "KEY1='foo'\nKEY2='bar\nKEY3='baz'\n",
                 "KEY2",
@@ -212,11 +271,19 @@ mod tests {
                 "KEY1",
                 "at line 1: unexpected content after closing quote",
             ),
-            ("KEY1='foo'\nKEY2='bar\n", "KEY2", "starting at line 2: unclosed single quote"),
+            (
+                "KEY1='foo'\nKEY2='bar\n",
+                "KEY2",
+                "starting at line 2: unclosed single quote",
+            ),
         ];
         for (text, key, expected) in cases {
             let said = value(text, key).unwrap_err().to_string();
-            assert_eq!(said, format!("invalid environment variable format {expected}"), "{text:?}");
+            assert_eq!(
+                said,
+                format!("invalid environment variable format {expected}"),
+                "{text:?}"
+            );
         }
         let long = format!("KEY='{}'", "x".repeat(MAX_LINE));
         assert_eq!(value(&long, "KEY"), Err(EnvFileError::TooLong { line: 1 }));
@@ -236,7 +303,12 @@ mod tests {
             ..EnvVar::default()
         };
         let pod = pod("p").app_with("c", |c| {
-            c.env = Some(vec![key("v", "b"), key("v", "a"), EnvVar::default(), key("v", "b")]);
+            c.env = Some(vec![
+                key("v", "b"),
+                key("v", "a"),
+                EnvVar::default(),
+                key("v", "b"),
+            ]);
         });
         let places = wanted(&pod.app_containers()[0]);
         assert_eq!(places, [("v".into(), "a".into()), ("v".into(), "b".into())]);

@@ -15,8 +15,15 @@ pub fn not_honoured(pod: &Pod) -> Vec<String> {
     let Some(spec) = pod.spec() else {
         return Vec::new();
     };
-    let is_claimed = spec.resource_claims.as_ref().is_some_and(|list| !list.is_empty());
-    let has_volumes = spec.volumes.iter().flatten().any(|volume| !is_image(volume));
+    let is_claimed = spec
+        .resource_claims
+        .as_ref()
+        .is_some_and(|list| !list.is_empty());
+    let has_volumes = spec
+        .volumes
+        .iter()
+        .flatten()
+        .any(|volume| !is_image(volume));
     let fields = [("resourceClaims", is_claimed), ("volumes", has_volumes)];
     let used = fields.into_iter().filter(|(_, used)| *used);
     let mut fields: Vec<String> = used.map(|(field, _)| format!("spec.{field}")).collect();
@@ -25,7 +32,11 @@ pub fn not_honoured(pod: &Pod) -> Vec<String> {
             ContainerKind::Init => "initContainers",
             ContainerKind::App | ContainerKind::Ephemeral => "containers",
         };
-        if container.volume_devices.as_ref().is_some_and(|list| !list.is_empty()) {
+        if container
+            .volume_devices
+            .as_ref()
+            .is_some_and(|list| !list.is_empty())
+        {
             fields.push(format!("spec.{list}[{}].volumeDevices", container.name));
         }
     }
@@ -39,7 +50,10 @@ fn is_image(volume: &Volume) -> bool {
 
 /// The volumes that containers mount and that cannot be provided: the pod waits in ContainerCreating.
 pub fn unmountable_volumes(pod: &Pod) -> Vec<String> {
-    let volumes = pod.spec().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+    let volumes = pod
+        .spec()
+        .and_then(|spec| spec.volumes.as_deref())
+        .unwrap_or_default();
     let images: BTreeSet<&str> = volumes
         .iter()
         .filter(|volume| is_image(volume))
@@ -52,7 +66,10 @@ pub fn unmountable_volumes(pod: &Pod) -> Vec<String> {
             mounts.chain(c.volume_devices.iter().flatten().map(|d| d.name.as_str()))
         })
         .collect();
-    mounted.difference(&images).map(|name| (*name).to_owned()).collect()
+    mounted
+        .difference(&images)
+        .map(|name| (*name).to_owned())
+        .collect()
 }
 
 /// The message of the `FailedMount` event, as upstream words it.
@@ -121,7 +138,9 @@ mod tests {
                 init.volume_devices = Some(vec![VolumeDevice::default()]);
                 spec.init_containers = Some(vec![init]);
             })
-            .app_with("c", |c| c.volume_devices = Some(vec![VolumeDevice::default()]));
+            .app_with("c", |c| {
+                c.volume_devices = Some(vec![VolumeDevice::default()])
+            });
         let expected = [
             "spec.resourceClaims",
             "spec.volumes",

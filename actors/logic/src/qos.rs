@@ -111,12 +111,17 @@ pub fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: u64) -> 
 
 /// Only such a pod is the very last to be killed; other critical pods are not.
 fn is_node_critical(pod: &Pod) -> bool {
-    let class = pod.spec().and_then(|spec| spec.priority_class_name.as_deref());
+    let class = pod
+        .spec()
+        .and_then(|spec| spec.priority_class_name.as_deref());
     pod.is_critical() && class == Some(NODE_CRITICAL_CLASS)
 }
 
 fn is_sidecar_of(pod: &Pod, container: &Container) -> bool {
-    let is_init = pod.init_containers().iter().any(|init| init.name == container.name);
+    let is_init = pod
+        .init_containers()
+        .iter()
+        .any(|init| init.name == container.name);
     is_init && is_sidecar(container)
 }
 
@@ -288,12 +293,20 @@ mod tests {
         };
         let with_init = || {
             let mut pod = pod("p").init("i").app_with("c", asks(EIGHTH, EIGHTH_LIMIT));
-            let init = pod.spec.as_mut().and_then(|spec| spec.init_containers.as_mut());
+            let init = pod
+                .spec
+                .as_mut()
+                .and_then(|spec| spec.init_containers.as_mut());
             init.unwrap()[0].resources = resources(EIGHTH, EIGHTH_LIMIT);
             pod
         };
         let cases: [(&str, Pod, u64, &[i64]); 14] = [
-            ("cpu limit", pod("p").app_with("c", asks(&[], &[(CPU, "10")])), 4 * GB, &[999]),
+            (
+                "cpu limit",
+                pod("p").app_with("c", asks(&[], &[(CPU, "10")])),
+                4 * GB,
+                &[999],
+            ),
             (
                 "memory limit and cpu request",
                 pod("p").app_with("c", asks(&[(CPU, "0")], &[(MEMORY, "10G")])),
@@ -311,7 +324,10 @@ mod tests {
                 "guaranteed",
                 pod("p").app_with(
                     "c",
-                    asks(&[(MEMORY, "10G"), (CPU, "5m")], &[(CPU, "5m"), (MEMORY, "10G")]),
+                    asks(
+                        &[(MEMORY, "10G"), (CPU, "5m")],
+                        &[(CPU, "5m"), (MEMORY, "10G")],
+                    ),
                 ),
                 123_456_789,
                 &[-997],
@@ -331,9 +347,24 @@ mod tests {
                 8 * GB,
                 &[3],
             ),
-            ("cluster-critical", class("system-cluster-critical", 2_000_000_000), 4 * GB, &[1000]),
-            ("node-critical", class("system-node-critical", 2_000_001_000), 4 * GB, &[-997]),
-            ("node-critical by name alone", class("system-node-critical", 0), 4 * GB, &[1000]),
+            (
+                "cluster-critical",
+                class("system-cluster-critical", 2_000_000_000),
+                4 * GB,
+                &[1000],
+            ),
+            (
+                "node-critical",
+                class("system-node-critical", 2_000_001_000),
+                4 * GB,
+                &[-997],
+            ),
+            (
+                "node-critical by name alone",
+                class("system-node-critical", 0),
+                4 * GB,
+                &[1000],
+            ),
             ("an init container", with_init(), 8 * GB, &[875, 875]),
             (
                 "a small sidecar",
@@ -366,9 +397,14 @@ mod tests {
         const POD_LIMIT: List = &[(CPU, "5m"), (MEMORY, "2000001000")];
         const ONE: List = &[(CPU, "5m"), (MEMORY, "1000000000")];
         const HALF: List = &[(CPU, "5m"), (MEMORY, "500000000")];
-        let level = |limits: List| pod("p").spec_with(|spec| spec.resources = resources(POD, limits));
+        let level =
+            |limits: List| pod("p").spec_with(|spec| spec.resources = resources(POD, limits));
         let cases: [(&str, Pod, &[i64]); 8] = [
-            ("guaranteed, none asks", level(POD).app("a").app("b"), &[-997, -997]),
+            (
+                "guaranteed, none asks",
+                level(POD).app("a").app("b"),
+                &[-997, -997],
+            ),
             (
                 "guaranteed, one asks",
                 level(POD).app_with("a", asks(ONE, POD_LIMIT)).app("b"),
@@ -377,7 +413,9 @@ mod tests {
             ("none asks", level(POD_LIMIT).app("a").app("b"), &[750, 750]),
             (
                 "both ask all",
-                level(POD_LIMIT).app_with("a", asks(ONE, ONE)).app_with("b", asks(ONE, ONE)),
+                level(POD_LIMIT)
+                    .app_with("a", asks(ONE, ONE))
+                    .app_with("b", asks(ONE, ONE)),
                 &[750, 750],
             ),
             (

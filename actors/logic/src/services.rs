@@ -52,7 +52,10 @@ pub fn from_services<'a>(services: impl IntoIterator<Item = &'a Service>) -> Var
         let ports = ports.unwrap_or_default();
         for port in ports {
             if let Some(name) = port.name.as_deref().filter(|name| !name.is_empty()) {
-                say(format!("SERVICE_PORT_{}", in_capitals(name)), port.port.to_string());
+                say(
+                    format!("SERVICE_PORT_{}", in_capitals(name)),
+                    port.port.to_string(),
+                );
             }
         }
         say("PORT".to_owned(), url(address, first));
@@ -113,7 +116,11 @@ mod tests {
     fn a_service_is_told_by_address_and_by_every_port() {
         let services = [
             service("foo-bar", "1.2.3.4", &[("", 8080, "TCP")]),
-            service("abc-123", "5.6.7.8", &[("u-d-p", 8081, "UDP"), ("t-c-p", 8081, "TCP")]),
+            service(
+                "abc-123",
+                "5.6.7.8",
+                &[("u-d-p", 8081, "UDP"), ("t-c-p", 8081, "TCP")],
+            ),
             service("q-u-u-x", "9.8.7.6", &[("", 8082, ""), ("8083", 8083, "")]),
             service("svrc-clusterip-none", "None", &[("", 8082, "TCP")]),
             service("svrc-clusterip-empty", "", &[("", 8082, "TCP")]),
@@ -160,7 +167,10 @@ SUPER_IPV6_PORT_8084_TCP_PROTO=tcp
 SUPER_IPV6_PORT_8084_TCP_PORT=8084
 SUPER_IPV6_PORT_8084_TCP_ADDR=2001:DB8::";
         let made = from_services(&services);
-        let lines: Vec<_> = made.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let lines: Vec<_> = made
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
         assert_eq!(lines.join("\n"), expected);
     }
 }

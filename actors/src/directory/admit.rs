@@ -30,6 +30,7 @@ impl Directory {
         let verdict = admission::admit(&Admission {
             pod: &pod,
             others: &others,
+            used: Some(&self.workers.used(&uid)),
             node: &self.node,
             pressures: &self.pressures,
             shutting_down: ShuttingDown::No,

@@ -193,6 +193,9 @@ impl Directory {
     /// The pod should run: now, or when the one that holds its name or UID has ended. Before the first
     /// relist nobody knows who holds what.
     fn desire(&mut self, uid: PodUid, pod: Arc<Pod>, ctx: &Context<Msg>) {
+        if pod.metadata.deletion_timestamp.is_some() {
+            return self.delete(&uid, pod);
+        }
         match self.workers.desired(&uid) {
             Some(desired) if desired.is_end() => return self.claims.wait(uid, pod),
             Some(desired) if !desired.is_run() => return,
@@ -204,6 +207,16 @@ impl Directory {
             self.admit(uid, pod, ctx);
         } else {
             self.claims.wait(uid, pod);
+        }
+    }
+
+    /// Ends a pod whose object is being deleted; deleted again, it may end sooner.
+    fn delete(&mut self, uid: &PodUid, pod: Arc<Pod>) {
+        let exists = |strangers: &BTreeMap<_, _>| strangers.contains_key(uid);
+        if self.workers.desired(uid).is_some() {
+            self.workers.desire(uid, Desired::end(pod));
+        } else if self.strangers.as_ref().is_some_and(exists) && self.claims.claim(uid, &pod) {
+            self.workers.spawn(uid, Desired::end(pod));
         }
     }
 

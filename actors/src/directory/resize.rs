@@ -23,7 +23,7 @@ const LOAD_WITHIN: Duration = Duration::from_secs(5);
 
 /// What is promised to whom, and who waits for more.
 #[derive(Debug, Default)]
-pub struct Resizes {
+pub(super) struct Resizes {
     /// By pods that an earlier life of the agent allocated and that have not begun in this one.
     earlier: BTreeMap<PodUid, Allocated>,
     /// Since when each pod waits for what it wants.

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Addr, ChildSpec, Supervisor};
+use logic::admission::asked_by;
+use logic::requests::{self, Amounts};
 use logic::types::PodUid;
 use tokio::sync::watch;
 
@@ -33,6 +35,8 @@ struct Worker {
     missed: Rc<Cell<bool>>,
     /// Nothing of the pod runs any more: what was allocated to it is free.
     settled: Cell<bool>,
+    /// What is allocated to the pod: counted once, asked for by every pod that comes.
+    asked: RefCell<Amounts>,
 }
 
 impl Workers {
@@ -46,6 +50,7 @@ impl Workers {
 
     pub(super) fn spawn(&self, uid: &PodUid, desired: Desired) {
         let (addr, port) = kernel::mailbox(MAILBOX);
+        let asked = RefCell::new(asked_by(&desired.pod));
         let (sender, receiver) = watch::channel(desired);
         let missed = Rc::new(Cell::new(false));
         let wish = worker::Wish {
@@ -62,6 +67,7 @@ impl Workers {
             desired: sender,
             missed,
             settled: Cell::new(false),
+            asked,
         };
         self.list.borrow_mut().insert(uid.clone(), worker);
     }
@@ -82,6 +88,7 @@ impl Workers {
             differs
         });
         if changed {
+            worker.asked.replace(asked_by(&worker.desired.borrow().pod));
             worker.tell(worker::Msg::Wake);
         }
     }
@@ -124,6 +131,17 @@ impl Workers {
         let list = self.list.borrow();
         let active = list.values().filter(|worker| !worker.settled.get());
         active.map(|worker| worker.desired.borrow().pod.clone()).collect()
+    }
+
+    /// What all pods but this one hold together.
+    pub(super) fn used(&self, except: &PodUid) -> Amounts {
+        let list = self.list.borrow();
+        let others = list.iter().filter(|(uid, worker)| *uid != except && !worker.settled.get());
+        let mut used = Amounts::new();
+        for (_, worker) in others {
+            requests::add(&mut used, &worker.asked.borrow());
+        }
+        used
     }
 
     /// The UIDs of the pods that should run.

@@ -45,12 +45,14 @@ spec:
 }
 
 fn texts(events: &mut Inbox<events::Msg>) -> Vec<String> {
-    let text = |msg| match msg {
-        events::Msg::Record(event) => format!(
+    let text = |msg| {
+        let events::Msg::Record(event) = msg else {
+            panic!("{msg:?}");
+        };
+        format!(
             "{} {}: {}",
             event.object.field_path, event.reason, event.message
-        ),
-        other => panic!("{other:?}"),
+        )
     };
     events.drain().into_iter().map(text).collect()
 }

@@ -22,15 +22,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Addr, Context, Exit, Reply};
 use logic::backoff::{BackoffPolicy, Backoffs};
 use logic::credentials::Credential;
 use logic::credentials::secrets::{MISSING, PullSecrets};
 use logic::images::rate::{Bucket, Rate};
-use logic::images::{self as decide, PullPolicy, text, verification, volumes};
+use logic::images::{self as decide, PullPolicy, text, verification};
 use logic::objects::Objects;
 use logic::types::Waiting;
 
@@ -438,28 +436,6 @@ impl Images {
         self.recorder
             .record(timestamp(ctx), r#type, object, reason, message);
     }
-}
-
-/// Has every image that is a volume of the pod made present, all at once; answers by the volume's name.
-/// One that is missing is a reason for the containers that mount it, and for no others.
-pub async fn ensure_volumes(
-    images: &Addr<Msg>,
-    pod: &Arc<Pod>,
-    within: Duration,
-) -> BTreeMap<String, Result<Present, Missing>> {
-    let asked = volumes::of(pod).into_iter().map(|volume| async move {
-        let name = volume.name.clone();
-        let wanted = Box::new(Wanted::volume(pod, volume));
-        let answer = images
-            .ask(within, |reply| Msg::Ensure { wanted, reply })
-            .await;
-        let answer = answer.unwrap_or_else(|error| {
-            let message = error.to_string();
-            Err(Missing::new(decide::ERR_IMAGE_PULL, message, INSPECT_AGAIN))
-        });
-        (name, answer)
-    });
-    join_all(asked).await.into_iter().collect()
 }
 
 fn timestamp(ctx: &Context<Msg>) -> Timestamp {

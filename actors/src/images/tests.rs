@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kernel::plugin::Line;
 use kernel::testing::{pass, run_paused};
 use kernel::{ChildSpec, Intensity, Supervisor, mailbox};
 use logic::credentials::docker::Folders;
-use logic::images::records;
+use logic::images::{records, volumes};
 use logic::objects::StaticObjects;
 use logic::pod::PodView;
 use runtime_fake::{Clock, Fake, Rpc, Settings};
@@ -126,7 +126,11 @@ impl With {
 
 impl Rig {
     async fn ensure(&self, pod: &Arc<Pod>) -> Result<Present, Missing> {
-        let wanted = Box::new(Wanted::new(pod, &pod.app_containers()[0]));
+        self.ask(Wanted::new(pod, &pod.app_containers()[0])).await
+    }
+
+    async fn ask(&self, wanted: Wanted) -> Result<Present, Missing> {
+        let wanted = Box::new(wanted);
         let answer = self.images.ask(SOON, |reply| Msg::Ensure { wanted, reply });
         answer.await.unwrap()
     }
@@ -474,7 +478,11 @@ spec:
   - {name: empty, emptyDir: {}}
   containers: [{name: c, image: localhost/busybox}]
 ");
-        let found = ensure_volumes(&rig.images, &pod, SOON).await;
+        let mut found = BTreeMap::new();
+        for volume in volumes::of(&pod) {
+            let name = volume.name.clone();
+            found.insert(name, rig.ask(Wanted::volume(&pod, volume)).await);
+        }
         assert_eq!(found.keys().collect::<Vec<_>>(), ["bad", "model", "tools"]);
         assert!(
             found["tools"]

@@ -92,33 +92,31 @@ spec:
 
     /// What the worker was told since the last look.
     fn told(&mut self) -> Vec<(ProbeKind, Verdict)> {
-        let probed = self.told.drain().into_iter().map(|msg| match msg {
-            worker::Msg::Probed(probed) => {
-                assert_eq!(
-                    (probed.container.as_str(), &probed.id),
-                    ("app", &self.instance.id)
-                );
-                (probed.probe, probed.verdict())
-            }
-            other => panic!("{other:?}"),
+        let probed = self.told.drain().into_iter().map(|msg| {
+            let worker::Msg::Probed(probed) = msg else {
+                panic!("{msg:?}");
+            };
+            let of = (probed.container.as_str(), &probed.id);
+            assert_eq!(of, ("app", &self.instance.id));
+            (probed.probe, probed.verdict())
         });
         probed.collect()
     }
 
     /// The texts of the events since the last look.
     fn texts(&mut self) -> Vec<String> {
-        let text = |msg| match msg {
-            events::Msg::Record(event) => {
-                let Event {
-                    reason,
-                    message,
-                    object,
-                    ..
-                } = *event;
-                assert_eq!(object.field_path, "spec.containers{app}");
-                format!("{reason}: {message}")
-            }
-            other => panic!("{other:?}"),
+        let text = |msg| {
+            let events::Msg::Record(event) = msg else {
+                panic!("{msg:?}");
+            };
+            let Event {
+                reason,
+                message,
+                object,
+                ..
+            } = *event;
+            assert_eq!(object.field_path, "spec.containers{app}");
+            format!("{reason}: {message}")
         };
         self.events.drain().into_iter().map(text).collect()
     }

@@ -37,7 +37,12 @@ pub(super) fn enforcement(config: &NodeConfig, machine: &Machine) -> Enforcement
     };
     Enforcement {
         cgroups,
-        huge_page_sizes: machine.huge_pages.keys().copied().filter_map(huge_page_name).collect(),
+        huge_page_sizes: machine
+            .huge_pages
+            .keys()
+            .copied()
+            .filter_map(huge_page_name)
+            .collect(),
         swap: limits_swap(Path::new("/"), cgroups).then_some(swap),
         oom: match kubelet.single_process_oom_kill {
             Some(false) => OomKill::WholeContainer,
@@ -71,9 +76,14 @@ fn limits_swap(root: &Path, cgroups: CgroupVersion) -> bool {
 fn page_size(root: &Path) -> u32 {
     const USUAL: u32 = 4096;
     let maps = fs::read_to_string(root.join("proc/self/smaps")).unwrap_or_default();
-    let size = maps.lines().find_map(|line| line.strip_prefix("KernelPageSize:"));
-    let kibibytes = size.and_then(|size| size.trim().strip_suffix("kB")?.trim().parse::<u32>().ok());
-    kibibytes.and_then(|size| size.checked_mul(1024)).unwrap_or(USUAL)
+    let size = maps
+        .lines()
+        .find_map(|line| line.strip_prefix("KernelPageSize:"));
+    let kibibytes =
+        size.and_then(|size| size.trim().strip_suffix("kB")?.trim().parse::<u32>().ok());
+    kibibytes
+        .and_then(|size| size.checked_mul(1024))
+        .unwrap_or(USUAL)
 }
 
 /// A factor of the configuration, which its validation holds above nought and at most one.
@@ -88,7 +98,11 @@ pub(super) fn masked_paths() -> Vec<String> {
 
 fn heat_of_cpus(root: &Path) -> Vec<String> {
     let cpus = fs::read_dir(root.join("sys/devices/system/cpu"));
-    let names = cpus.into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let names = cpus
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name());
     let number = |name: std::ffi::OsString| name.to_str()?.strip_prefix("cpu")?.parse::<u32>().ok();
     let mut numbers: Vec<u32> = names.filter_map(number).take(MOST_CPUS).collect();
     numbers.sort_unstable();
@@ -113,11 +127,19 @@ mod tests {
         let root = folder.path();
         assert!(!limits_swap(root, CgroupVersion::V1));
         assert!(!limits_swap(root, CgroupVersion::V2));
-        write(root, "sys/fs/cgroup/memory/memory.memsw.limit_in_bytes", "0");
+        write(
+            root,
+            "sys/fs/cgroup/memory/memory.memsw.limit_in_bytes",
+            "0",
+        );
         assert!(limits_swap(root, CgroupVersion::V1));
         write(root, "proc/self/cgroup", "0::/system.slice/oxlet.service\n");
         assert!(!limits_swap(root, CgroupVersion::V2));
-        write(root, "sys/fs/cgroup/system.slice/oxlet.service/memory.swap.max", "max");
+        write(
+            root,
+            "sys/fs/cgroup/system.slice/oxlet.service/memory.swap.max",
+            "max",
+        );
         assert!(limits_swap(root, CgroupVersion::V2));
     }
 
@@ -134,7 +156,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         assert!(heat_of_cpus(root).is_empty());
-        for file in ["cpu10/thermal_throttle/count", "cpu2/thermal_throttle/count", "cpu3/online", "cpufreq/x"] {
+        for file in [
+            "cpu10/thermal_throttle/count",
+            "cpu2/thermal_throttle/count",
+            "cpu3/online",
+            "cpufreq/x",
+        ] {
             write(root, &format!("sys/devices/system/cpu/{file}"), "");
         }
         let expected = [
@@ -155,6 +182,9 @@ mod tests {
 
     #[test]
     fn a_factor_is_counted_in_millionths() {
-        assert_eq!([0.9, 1.0, 0.000_001].map(millionths), [Some(900_000), Some(1_000_000), Some(1)]);
+        assert_eq!(
+            [0.9, 1.0, 0.000_001].map(millionths),
+            [Some(900_000), Some(1_000_000), Some(1)]
+        );
     }
 }

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use config::{KubeletConfiguration, NodeConfig};
+use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use logic::node::{self, Exclusive, Machine, NodeFacts, PodLevelResize, PodLimit, Reservations, Support, Swap};
 use logic::pod_cgroups::{CgroupDriver, CgroupPolicy};
 use logic::requests::{self, Amounts};
 use logic::sandbox::{NodePolicy, Seccomp};
-use logic::sysctls::Allowlist;
+use logic::sysctls::{self, Allowlist};
 
 /// What decisions about pods need to know of the node.
 pub(super) fn facts(config: &NodeConfig, machine: &Machine) -> NodeFacts {
@@ -21,6 +22,7 @@ pub(super) fn facts(config: &NodeConfig, machine: &Machine) -> NodeFacts {
     };
     let capacity = node::capacity(machine, limit);
     let reserved = reservations(kubelet);
+    let safe = sysctls::safe_allowlist(machine.kernel);
     let unsafe_sysctls = kubelet.allowed_unsafe_sysctls.iter().map(String::as_str);
     NodeFacts {
         name: config.node_name.clone(),
@@ -32,15 +34,19 @@ pub(super) fn facts(config: &NodeConfig, machine: &Machine) -> NodeFacts {
             std::env::consts::ARCH,
             &config.flags.node_labels,
         ),
+        taints: kubelet.register_with_taints.iter().map(taint).collect(),
         os: "linux".to_owned(),
         // The file's validation has read the patterns before.
-        sysctls: Allowlist::new(unsafe_sysctls).unwrap_or_default(),
+        sysctls: Allowlist::new(safe.into_iter().chain(unsafe_sysctls)).unwrap_or_default(),
         app_armor: machine.app_armor,
         pod_level_resources: gate(config, "PodLevelResources"),
         cpu_manager: exclusive(&kubelet.cpu_manager_policy, "static"),
         memory_manager: exclusive(&kubelet.memory_manager_policy, "Static"),
+        // Swap is shared out by cgroup v2 alone.
         swap: match kubelet.memory_swap.swap_behavior.as_str() {
-            "LimitedSwap" => Swap::Limited,
+            "LimitedSwap" if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() => {
+                Swap::Limited
+            }
             _ => Swap::None,
         },
         pod_level_resize: match config.gates.enabled("InPlacePodLevelResourcesVerticalScaling") {
@@ -48,6 +54,15 @@ pub(super) fn facts(config: &NodeConfig, machine: &Machine) -> NodeFacts {
             false => PodLevelResize::Fixed,
         },
         ..NodeFacts::default()
+    }
+}
+
+fn taint(taint: &config::Taint) -> Taint {
+    Taint {
+        key: taint.key.clone(),
+        value: Some(taint.value.clone()),
+        effect: taint.effect.clone(),
+        time_added: None,
     }
 }
 

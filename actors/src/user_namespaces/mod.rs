@@ -196,7 +196,7 @@ impl UserNamespaces {
             // Written again if it is there already: an earlier write may be under way, or have failed.
             Ok(range) => {
                 let folder = disk::folder(&self.policy.pods, &uid);
-                drop(ctx.run(async move {
+                ctx.run(async move {
                     let outcome = disk::write(folder, range).await;
                     let outcome = outcome.map(|()| range);
                     Msg::Recorded {
@@ -204,7 +204,7 @@ impl UserNamespaces {
                         outcome,
                         reply,
                     }
-                }));
+                });
             }
         }
     }
@@ -228,10 +228,10 @@ impl UserNamespaces {
             self.damaged.remove(uid);
         }
         let root = self.policy.pods.clone();
-        drop(ctx.run(async move {
+        ctx.run(async move {
             disk::remove(root, pods).await;
             Msg::Removed
-        }));
+        });
     }
 
     fn retain(&mut self, pods: &BTreeSet<PodUid>, ctx: &mut Context<Msg>) {

@@ -146,6 +146,9 @@ pub(super) async fn remove_pod_folders(pod: &Pod, node: &NodePolicy) {
     let removed = blocking(move || {
         absent(fs::remove_dir_all(&logs))?;
         absent(fs::remove_dir_all(root.join("containers")))?;
+        for file in ["etc-hosts", "userns"] {
+            absent(fs::remove_file(root.join(file)))?;
+        }
         for folder in [root.join("plugins"), root.join("volumes"), root.clone()] {
             absent(fs::remove_dir(folder))?;
         }

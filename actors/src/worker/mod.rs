@@ -292,7 +292,7 @@ impl Worker {
             object: None,
             weight: Weight::Warning,
             reason: failure.reason.clone(),
-            message: failure.message.clone(),
+            message: logic::admission::event_message(failure).to_owned(),
         };
         let pod = desired.pod.clone();
         self.whys

@@ -132,9 +132,10 @@ pub(crate) fn load(
     let bin_dir = Path::new(paths.bin_dir);
     if let Err(source) = fs::metadata(bin_dir) {
         let folder = bin_dir.to_owned();
-        return Err(match source.kind() {
-            io::ErrorKind::NotFound => CredentialProviderError::NoFolder(folder),
-            _ => CredentialProviderError::Folder { folder, source },
+        return Err(if source.kind() == io::ErrorKind::NotFound {
+            CredentialProviderError::NoFolder(folder)
+        } else {
+            CredentialProviderError::Folder { folder, source }
         });
     }
     let providers = read(paths.config)?;

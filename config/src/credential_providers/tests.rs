@@ -98,101 +98,95 @@ fn a_folder_is_read_in_the_order_of_names_and_only_what_is_meant_for_it() {
     assert_eq!(names, ["other", "test"]);
 }
 
-/// Upstream's Test_readCredentialProviderConfig and Test_validateCredentialProviderConfig: refusals.
-#[test]
-fn what_is_wrong_ends_the_start_with_its_reason() {
+/// Files that are wrong, and what is said of each.
+fn wrong_files() -> Vec<(String, &'static str)> {
     let with = |from: &str, to: &str| FILE.replace(from, to);
-    let token = "  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true}\n";
-    let cases = [
-        (
-            with("kind: C", "kind: W"),
+    let replaced = |from: &str, to: &str, why| (with(from, to), why);
+    let of_names = [
+        ("foo/../bar", "provider name cannot contain '/'"),
+        ("foo bar", "provider name cannot contain spaces"),
+        (".", "provider name cannot be '.'"),
+        ("'..'", "provider name cannot be '..'"),
+        ("''", "provider name cannot be empty"),
+        ("absent", "bin/absent did not exist"),
+        ("data", "bin/data is not a file that may be executed"),
+    ]
+    .map(|(name, why)| replaced("name: test", &format!("name: {name}"), why));
+    let of_fields = [
+        replaced(
+            "kind: C",
+            "kind: W",
             "field kind: expected \"CredentialProviderConfig\"",
         ),
-        (
-            with("kubelet.config", "foobar"),
+        replaced(
+            "kubelet.config",
+            "foobar",
             "field apiVersion: expected \"kubelet.config.k8s.io/v1\"",
         ),
-        (
-            with("args:", "unknownField: 1\n  args:"),
+        replaced(
+            "args:",
+            "unknownField: 1\n  args:",
             "unknown field `unknownField`",
         ),
-        (
-            with("defaultCacheDuration: 10m", "defaultCacheDuration: soon"),
-            "providers[0].defaultCacheDuration",
-        ),
-        (
-            with("name: test", "name: foo/../bar"),
-            "provider name cannot contain '/'",
-        ),
-        (
-            with("name: test", "name: foo bar"),
-            "provider name cannot contain spaces",
-        ),
-        (with("name: test", "name: ."), "provider name cannot be '.'"),
-        (
-            with("name: test", "name: '..'"),
-            "provider name cannot be '..'",
-        ),
-        (
-            with("name: test", "name: ''"),
-            "provider name cannot be empty",
-        ),
-        (
-            with("name: test", "name: absent"),
-            "bin/absent did not exist",
-        ),
-        (
-            with("name: test", "name: data"),
-            "bin/data is not a file that may be executed",
-        ),
-        (
-            with("[registry.io/foobar]", "[]"),
-            "at least 1 item in matchImages is required",
-        ),
-        (
-            with("registry.io/foobar", "'%invalid%'"),
-            "match image is invalid: invalid URL escape",
-        ),
-        (
-            with("defaultCacheDuration: 10m", "args: []").replace("  args: [--v=5]\n", ""),
+        replaced("10m", "soon", "providers[0].defaultCacheDuration"),
+        replaced("10m", "-1m", "must be greater than or equal to 0"),
+        replaced(
+            "  defaultCacheDuration: 10m\n",
+            "",
             "providers.defaultCacheDuration: Required value",
         ),
-        (with("10m", "-1m"), "must be greater than or equal to 0"),
-        (
-            with("  apiVersion: credentialprovider.kubelet.k8s.io/v1\n", ""),
+        replaced(
+            "[registry.io/foobar]",
+            "[]",
+            "at least 1 item in matchImages is required",
+        ),
+        replaced(
+            "registry.io/foobar",
+            "'%invalid%'",
+            "match image is invalid: invalid URL escape",
+        ),
+        replaced(
+            "  apiVersion: cred",
+            "  # cred",
             "providers.apiVersion: Required value",
         ),
-        (
-            with(
-                "credentialprovider.kubelet.k8s.io/v1",
-                "credentialprovider.kubelet.k8s.io/v0",
-            ),
+        replaced(
+            "provider.kubelet.k8s.io/v1",
+            "provider.kubelet.k8s.io/v0",
             "providers.apiVersion: Unsupported value",
         ),
         (
-            "kind: CredentialProviderConfig\napiVersion: kubelet.config.k8s.io/v1\nproviders: []\n"
-                .into(),
+            FILE[..FILE.find("- name").unwrap()].replace("rs:", "rs: []"),
             "at least 1 item in plugins is required",
-        ),
-        (
-            FILE.to_owned() + token,
-            "credential provider test wants service account tokens",
-        ),
-        (
-            FILE.to_owned() + &token.replace("cacheType: Token, ", ""),
-            "cacheType is required",
-        ),
-        (
-            FILE.to_owned() + &token.replace("Token, ", "Pod, "),
-            "cacheType: Unsupported value: \"Pod\"",
-        ),
-        (
-            with("config.k8s.io/v1", "config.k8s.io/v1beta1") + token,
-            "unknown fields providers[0].tokenAttributes",
         ),
         (String::new(), "it is empty"),
     ];
-    for (text, expected) in cases {
+    of_names.into_iter().chain(of_fields).collect()
+}
+
+/// Files that ask for service account tokens, and what is said of each.
+fn token_files() -> [(String, &'static str); 4] {
+    let token = "  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true}\n";
+    let with = |from: &str, to: &str| FILE.to_owned() + &token.replace(from, to);
+    let older = FILE.replace("config.k8s.io/v1", "config.k8s.io/v1beta1") + token;
+    [
+        (
+            with("", ""),
+            "credential provider test wants service account tokens",
+        ),
+        (with("cacheType: Token, ", ""), "cacheType is required"),
+        (
+            with("Token, ", "Pod, "),
+            "cacheType: Unsupported value: \"Pod\"",
+        ),
+        (older, "unknown fields providers[0].tokenAttributes"),
+    ]
+}
+
+/// Upstream's Test_readCredentialProviderConfig and Test_validateCredentialProviderConfig: refusals.
+#[test]
+fn what_is_wrong_ends_the_start_with_its_reason() {
+    for (text, expected) in wrong_files().into_iter().chain(token_files()) {
         let folder = folder(&[("a.yaml", &text)]);
         let error = told(&load_from(&folder).unwrap_err());
         assert!(error.contains(expected), "{expected}: {error}");

@@ -157,6 +157,7 @@ impl Builder {
         let dir = dir.canonicalize()?;
         let (healthz_port, read_only_port) = (free_port()?, free_port()?);
         let mut config = configuration(&dir, healthz_port, read_only_port);
+        config["cgroupRoot"] = json!(super::leftovers::cgroup(&dir));
         if let Runtime::Undeclared(endpoint) = &self.runtime {
             config["containerRuntimeEndpoint"] = json!(endpoint);
         }

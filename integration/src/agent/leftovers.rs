@@ -1,4 +1,4 @@
-//! Takes away what a node leaves outside of its folder: plugin processes, links to logs.
+//! Takes away what a node leaves outside of its folder: plugin processes, links to logs, cgroups.
 //!
 //! Nothing here fails: what cannot be removed is reported on standard error and the rest goes on.
 
@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use logic::pod_cgroups::Hierarchy;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -28,6 +29,32 @@ pub(super) fn remove(root: &Path, logs: &Path) {
             eprintln!("agent rig: {} is not removed: {error}", link.display());
         }
     }
+}
+
+/// Returns the cgroup of a node in this folder: its pods' groups lie below it unless a test says otherwise.
+pub(super) fn cgroup(dir: &Path) -> String {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    format!("/oxlet-node-{}", name.replace(|c: char| !c.is_ascii_alphanumeric(), ""))
+}
+
+/// Removes the groups of a node in this folder. One with processes stays: it is its runtime's to end them.
+pub(super) fn remove_cgroups(dir: &Path) {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let Some(hierarchy) = Hierarchy::parse(&mounts) else {
+        return;
+    };
+    for top in hierarchy.tops() {
+        remove_group(&top.join(cgroup(dir).trim_start_matches('/')));
+    }
+}
+
+fn remove_group(group: &Path) {
+    let inner = fs::read_dir(group).into_iter().flatten().flatten();
+    for entry in inner.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        remove_group(&entry.path());
+    }
+    // It was not made for this controller, or is still in use.
+    fs::remove_dir(group).ok();
 }
 
 /// Ends the agent of a node whose own process is gone: it names its folder on its command line.

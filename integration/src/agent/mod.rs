@@ -165,6 +165,7 @@ impl Node {
             return Ok(());
         };
         leftovers::remove(&dir.join("root"), &dir.join("logs"));
+        leftovers::remove_cgroups(&dir);
         fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))
     }
 
@@ -375,6 +376,7 @@ impl Drop for Node {
             eprintln!("agent rig: the agent is not ended: {error}");
         }
         leftovers::remove(&self.root(), &self.pod_logs());
+        leftovers::remove_cgroups(&self.dir);
         if let Some(dir) = self.temporary.take()
             && let Err(error) = dir.close()
         {

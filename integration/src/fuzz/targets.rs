@@ -14,14 +14,19 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::checkpoint::{self, Schema, Store};
 use logic::backoff::{BackoffPolicy, Backoffs};
-use logic::manifest::{Source, UnknownFields, parse, static_pod};
-use logic::pod::PodView;
+use logic::container::{ContainerInput, container_config};
 use logic::dns::Dns;
+use logic::env_file::EnvFiles;
+use logic::manifest::{Source, UnknownFields, parse, static_pod};
 use logic::objects::StaticObjects;
-use logic::sandbox::{NodePolicy, SandboxInput, sandbox_config};
-use logic::user_namespaces::UserNamespace;
+use logic::pod::PodView;
+use logic::resize::ResizeState;
+use logic::runtime_class::HandlerFeatures;
+use logic::sandbox::{NodePolicy, SandboxInput, namespaces, sandbox_config};
+use logic::security::ImageUser;
 use logic::status::{Stage, StatusInput, pod_status};
 use logic::types::{ContainerId, PodUid, RuntimePod};
+use logic::user_namespaces::UserNamespace;
 use logic::worker::{Observed, Policy, compute_pod_actions};
 use serde_json::Value;
 
@@ -126,6 +131,8 @@ fn lived(pod: &Pod) {
         exits: &exits,
         backoffs: &backoffs,
         log_counts: &BTreeMap::new(),
+        health: &BTreeMap::new(),
+        actuated: &BTreeMap::new(),
     };
     let plan = compute_pod_actions(Timestamp::UNIX_EPOCH, pod, &observed, &Policy::default());
     let node = NodePolicy::default();
@@ -140,9 +147,23 @@ fn lived(pod: &Pod) {
         users: UserNamespace::Node,
         cgroup_parent: "",
     });
-    for (_, container) in pod.all_containers() {
-        let _container =
-            logic::container::container_config(pod, container, 0, "image", &ips, &node);
+    for (kind, container) in pod.all_containers() {
+        let _container = container_config(&ContainerInput {
+            pod,
+            container,
+            kind,
+            restart_count: 0,
+            image: "image",
+            image_user: &ImageUser::Unset,
+            pod_ips: &ips,
+            node: &node,
+            objects: &objects,
+            env_files: &EnvFiles::default(),
+            image_volumes: &BTreeMap::new(),
+            hosts_file: None,
+            namespaces: &namespaces(pod),
+            target: None,
+        });
         let _hash = logic::hash::container_hash(container);
     }
     let status = pod_status(&StatusInput {
@@ -150,11 +171,15 @@ fn lived(pod: &Pod) {
         pod,
         runtime: &runtime,
         runtime_name: "fake",
+        handler: HandlerFeatures::default(),
         waiting: &plan.waiting,
         previous: None,
         host_ips: &ips,
         stage: Stage::Syncing,
         failure: None,
+        health: &BTreeMap::new(),
+        resize: &ResizeState::default(),
+        last_words: &BTreeMap::new(),
     });
     let _shown = serde_json::to_vec(&status);
 }

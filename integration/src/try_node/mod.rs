@@ -70,7 +70,10 @@ async fn shown(folder: &Path, until: Until) -> Result<()> {
     Node::clear(&folder.join("node"))?;
     let rig = runtime(&folder.join("containerd")).await?;
     let runtime = rig.as_ref().map_or(Runtime::Fake, Runtime::from);
-    let builder = Node::builder().runtime(runtime).at(&folder.join("node"));
+    let mut builder = Node::builder().runtime(runtime).at(&folder.join("node"));
+    if let Some(rig) = &rig {
+        builder = builder.config(&serde_json::json!({ "cgroupRoot": rig.cgroup() }));
+    }
     let mut node = builder.group(Group::Own).prepare()?;
     let took = node.begin().await?;
     say(&format!(

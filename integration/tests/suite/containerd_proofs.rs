@@ -176,7 +176,7 @@ async fn the_agent_starts_as_kubeadms_unit_starts_the_kubelet() {
     let file = |name: &str| dir.path().join(name).display().to_string();
     let node = integration::agent::Node::builder()
         .runtime(Runtime::Undeclared("unix:///nowhere/containerd.sock".to_owned()))
-        .config(&json!({ "cgroupDriver": "cgroupfs", "clusterDNS": ["10.96.0.10"], "rotateCertificates": true }))
+        .config(&json!({ "cgroupDriver": "cgroupfs", "clusterDNS": ["10.96.0.10"], "rotateCertificates": true, "cgroupRoot": rig.cgroup() }))
         .flag(format!("--bootstrap-kubeconfig={}", file("bootstrap-kubelet.conf")))
         .flag(format!("--kubeconfig={}", file("kubelet.conf")))
         .flag(format!("--container-runtime-endpoint={}", rig.endpoint()))
@@ -204,6 +204,7 @@ async fn a_plain_cri_endpoint_runs_pods_without_events() {
     };
     let node = integration::agent::Node::builder()
         .runtime(Runtime::External(rig.endpoint()))
+        .config(&json!({ "cgroupRoot": rig.cgroup() }))
         .manifest("web.yaml", &server("web"))
         .start()
         .await;

@@ -11,6 +11,7 @@ use integration::{pods, wait_until};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::json;
 use tempfile::TempDir;
 
 /// Generous: the machine that runs the tests may be busy. What must be fast is measured in the benches.
@@ -42,7 +43,9 @@ impl On {
             On::Containerd => {
                 let dir = tempfile::tempdir().unwrap();
                 let rig = Containerd::for_test(dir.path()).await?;
-                let builder = Node::builder().runtime(&rig);
+                // Below the rig's own group, so that nothing of the pods outlives it.
+                let root = json!({ "cgroupRoot": rig.cgroup() });
+                let builder = Node::builder().runtime(&rig).config(&root);
                 (Some(dir), Some(rig), builder)
             }
         };

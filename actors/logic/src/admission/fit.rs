@@ -2,8 +2,11 @@
 //!
 //! Mirrors upstream's `noderesources.Fits` and `removeMissingExtendedResources` at v1.36.
 
+use std::borrow::Cow;
+
 use k8s_openapi::api::core::v1::Pod;
 
+use super::{Admission, asked_by};
 use crate::requests::{
     Amounts, Basis, EPHEMERAL_STORAGE, HUGE_PAGES, Overhead, PODS, add, pod_requests, whole,
 };
@@ -45,12 +48,12 @@ impl Insufficient {
 }
 
 /// Everything that the pod would lack, in upstream's order: pods, CPU, memory, storage, then by name.
-pub(super) fn insufficient(pod: &Pod, others: &[&Pod], allocatable: &Amounts) -> Vec<Insufficient> {
-    let mut used = Amounts::new();
-    for other in others {
-        let theirs = pod_requests(other, Basis::Status, Overhead::Counted);
-        add(&mut used, &theirs);
-    }
+pub(super) fn insufficient(input: &Admission<'_>, others: &[&Pod]) -> Vec<Insufficient> {
+    let (pod, allocatable) = (input.pod, &input.node.allocatable);
+    let used = match input.used {
+        Some(used) => Cow::Borrowed(used),
+        None => Cow::Owned(total(others)),
+    };
     let mut asked = pod_requests(pod, Basis::Spec, Overhead::Counted);
     // What no node of this kind has may be a resource of the whole cluster.
     asked.retain(|name, _| !is_extended(name) || allocatable.contains_key(name));
@@ -72,6 +75,14 @@ pub(super) fn insufficient(pod: &Pod, others: &[&Pod], allocatable: &Amounts) ->
     let all = std::iter::once(pods).chain(rows);
     all.filter(|row| row.requested > 0 && row.missing() > 0)
         .collect()
+}
+
+fn total(pods: &[&Pod]) -> Amounts {
+    let mut total = Amounts::new();
+    for pod in pods {
+        add(&mut total, &asked_by(pod));
+    }
+    total
 }
 
 fn amount(list: &Amounts, name: &str) -> i64 {

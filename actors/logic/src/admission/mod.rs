@@ -20,7 +20,7 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::node::{NodeFacts, Support};
 use crate::pod::PodView;
 use crate::pressure::Signal;
-use crate::requests::{self, Basis, Overhead};
+use crate::requests::{self, Amounts, Basis, Overhead};
 use crate::sysctls::Forbidden;
 use crate::types::{Failure, PodUid};
 
@@ -33,6 +33,8 @@ pub struct Admission<'a> {
     pub pod: &'a Pod,
     /// The other active pods with what they are allocated; the pod itself among them is passed over.
     pub others: &'a [&'a Pod],
+    /// What the other pods ask for together ([`asked_by`]), where the caller has counted; none counts them here.
+    pub used: Option<&'a Amounts>,
     pub node: &'a NodeFacts,
     /// What the node runs short of.
     pub pressures: &'a BTreeSet<Signal>,
@@ -200,7 +202,7 @@ fn of_this_system(input: &Admission<'_>) -> Result<(), Failure> {
 /// critical pod that misses nothing but room takes it from others.
 fn place(input: &Admission<'_>) -> Result<Vec<PodUid>, Failure> {
     let others = beside(input.pod, input.others);
-    let mut missing = fit::insufficient(input.pod, &others, &input.node.allocatable);
+    let mut missing = fit::insufficient(input, &others);
     missing.retain(|missing| !input.node.awaited.contains(&missing.resource));
     let elsewhere = misplaced(input.pod, &others, input.node);
     if missing.is_empty() && elsewhere.is_none() {
@@ -214,11 +216,17 @@ fn place(input: &Admission<'_>) -> Result<Vec<PodUid>, Failure> {
     }
 }
 
+/// What a pod that holds resources is counted with.
+pub fn asked_by(pod: &Pod) -> Amounts {
+    requests::pod_requests(pod, Basis::Status, Overhead::Counted)
+}
+
 /// The pods beside this one, in an order that does not depend on how they were listed.
 fn beside<'a>(pod: &Pod, others: &[&'a Pod]) -> Vec<&'a Pod> {
-    let uid = pod.uid();
-    let mut beside: Vec<_> = others.iter().copied().filter(|p| p.uid() != uid).collect();
-    beside.sort_by_key(|pod| pod.uid());
+    let uid = |pod: &'a Pod| pod.metadata.uid.as_deref();
+    let own = pod.metadata.uid.as_deref();
+    let mut beside: Vec<_> = others.iter().copied().filter(|p| uid(p) != own).collect();
+    beside.sort_by(|a, b| uid(a).cmp(&uid(b)));
     beside
 }
 

@@ -46,6 +46,7 @@ fn input<'a>(pod: &'a Pod, others: &'a [&'a Pod], node: &'a NodeFacts) -> Admiss
     Admission {
         pod,
         others,
+        used: None,
         node,
         pressures: &NO_PRESSURE,
         shutting_down: ShuttingDown::No,

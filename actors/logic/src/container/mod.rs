@@ -124,7 +124,13 @@ pub struct ContainerInput<'a> {
 pub fn container_config(
     input: &ContainerInput<'_>,
 ) -> Result<ContainerConfig, ContainerConfigError> {
-    let ContainerInput { pod, container, restart_count, node, .. } = *input;
+    let ContainerInput {
+        pod,
+        container,
+        restart_count,
+        node,
+        ..
+    } = *input;
     let name = || container.name.clone();
     let envs = environment::variables(&EnvironmentInput {
         pod,
@@ -176,7 +182,15 @@ pub fn container_config(
 }
 
 fn security(input: &ContainerInput<'_>) -> Result<Security, SecurityError> {
-    let ContainerInput { pod, container, node, image_user, namespaces, target, .. } = *input;
+    let ContainerInput {
+        pod,
+        container,
+        node,
+        image_user,
+        namespaces,
+        target,
+        ..
+    } = *input;
     verify_non_root(pod, container, image_user)?;
     container_security(&SecurityInput {
         pod,

@@ -105,7 +105,10 @@ fn volume(
 }
 
 fn sub_path(mount: &VolumeMount, envs: &Variables) -> Result<String, MountError> {
-    let expression = mount.sub_path_expr.as_deref().filter(|text| !text.is_empty());
+    let expression = mount
+        .sub_path_expr
+        .as_deref()
+        .filter(|text| !text.is_empty());
     let path = match expression {
         Some(text) => environment::expand_fully(text, envs)
             .map_err(|names| MountError::NoValue(names.into_iter().collect()))?,

@@ -1,6 +1,4 @@
-use k8s_openapi::api::core::v1::{
-    EnvVar, Lifecycle, SeccompProfile, SecurityContext, VolumeMount,
-};
+use k8s_openapi::api::core::v1::{EnvVar, Lifecycle, SeccompProfile, SecurityContext, VolumeMount};
 
 use super::*;
 use crate::objects::StaticObjects;
@@ -72,7 +70,10 @@ fn a_container_gets_upstreams_config() {
     assert_eq!(config.command, ["run", "me", "$(NOBODY)"]);
     assert_eq!(config.args, ["$(WHO)"]);
     assert_eq!(config.log_path, Path::new("main/2.log"));
-    assert_eq!((config.stdin, config.stdin_once, config.tty), (false, false, true));
+    assert_eq!(
+        (config.stdin, config.stdin_once, config.tty),
+        (false, false, true)
+    );
     assert_eq!(config.stop_signal.as_deref(), Some("SIGUSR1"));
     assert_eq!(
         config.annotations["io.kubernetes.container.restartCount"],
@@ -127,7 +128,10 @@ fn an_image_that_would_run_as_root_is_refused_where_it_must_not() {
     });
     let named = ImageUser::Name("test".into());
     for user in [&ImageUser::Unset, &named] {
-        assert!(made_with(&pod, Given { user, ..NOTHING }).is_err(), "{user:?}");
+        assert!(
+            made_with(&pod, Given { user, ..NOTHING }).is_err(),
+            "{user:?}"
+        );
     }
     let user = &ImageUser::Uid(7);
     let config = made_with(&pod, Given { user, ..NOTHING }).unwrap();
@@ -151,7 +155,11 @@ fn mount(name: &str, path: &str) -> VolumeMount {
 fn the_hosts_file_is_mounted_unless_the_container_mounts_one() {
     let hosts = Some("/var/lib/kubelet/pods/web-uid/etc-hosts");
     let images: &[(&str, &str)] = &[("data", "sha256:2")];
-    let given = Given { hosts, images, ..NOTHING };
+    let given = Given {
+        hosts,
+        images,
+        ..NOTHING
+    };
     let config = made_with(&mounting(vec![]), given).unwrap();
     let expected = Mount {
         host_path: hosts.unwrap().into(),
@@ -194,7 +202,10 @@ fn an_image_is_mounted_read_only_and_by_its_sub_path() {
             image: "sha256:2".into(),
             sub_path: sub_path.into(),
         };
-        assert_eq!((mount.container_path.as_str(), &mount.origin), (path, &origin));
+        assert_eq!(
+            (mount.container_path.as_str(), &mount.origin),
+            (path, &origin)
+        );
         assert_eq!(mount.access, Access::ReadOnly);
     }
     assert_eq!(config.mounts.len(), 3);
@@ -209,10 +220,22 @@ fn a_mount_that_cannot_be_says_why() {
         ..mount("data", "/d")
     };
     let cases = [
-        (mount("none", "/d"), "cannot find volume \"none\" to mount into container \"main\""),
-        (with("/etc", ""), "error SubPath `/etc` must not be an absolute path"),
-        (with("a/../../b", ""), "unable to provision SubPath `a/../../b`: must not contain '..'"),
-        (with("", "$(NOBODY)/$(EMPTY)"), "missing value for EMPTY, NOBODY"),
+        (
+            mount("none", "/d"),
+            "cannot find volume \"none\" to mount into container \"main\"",
+        ),
+        (
+            with("/etc", ""),
+            "error SubPath `/etc` must not be an absolute path",
+        ),
+        (
+            with("a/../../b", ""),
+            "unable to provision SubPath `a/../../b`: must not contain '..'",
+        ),
+        (
+            with("", "$(NOBODY)/$(EMPTY)"),
+            "missing value for EMPTY, NOBODY",
+        ),
     ];
     let images: &[(&str, &str)] = &[("data", "sha256:2")];
     for (mount, expected) in cases {

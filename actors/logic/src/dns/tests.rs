@@ -96,7 +96,7 @@ fn resolver_files_are_read_as_upstream() {
 /// Policy, on the node's network, servers, searches.
 type Row<'a> = (Option<&'a str>, bool, &'a [&'a str], &'a [&'a str]);
 
-/// Upstream's TestGetPodDNS, TestGetPodDNSType and TestGenerateSearchesForDNSClusterFirst.
+/// Upstream's TestGetPodDNS and TestGetPodDNSType.
 #[test]
 fn the_policy_decides_whose_resolver_a_pod_has() {
     let cluster: &[&str] = &[
@@ -184,7 +184,7 @@ fn without_a_resolver_file_pods_ask_the_node_itself() {
     }
 }
 
-/// Upstream's TestMergeDNSOptions, TestAppendOptions and TestGetPodDNSCustom.
+/// Upstream's TestMergeDNSOptions and TestGetPodDNSCustom.
 #[test]
 fn the_pods_own_settings_are_merged_in() {
     let option = |name: &str, value: Option<&str>| PodDNSConfigOption {
@@ -295,7 +295,7 @@ fn what_is_beyond_the_limits_is_left_out_and_told() {
     }
 }
 
-/// Upstream's TestCheckLimitsForResolvConf.
+/// Upstream's `CheckLimitsForResolvConf`.
 #[test]
 fn a_resolver_file_that_leaves_no_room_is_told_of() {
     let searches = |count: usize, length: usize| Dns {

@@ -36,10 +36,7 @@ fn find<'a>(variables: &'a [(String, String)], name: &str) -> Option<&'a str> {
 }
 
 /// As [`expand`], with the values from wherever they are known.
-pub(super) fn expand_by<'a>(
-    text: &str,
-    mut known: impl FnMut(&str) -> Option<&'a str>,
-) -> String {
+pub(super) fn expand_by<'a>(text: &str, mut known: impl FnMut(&str) -> Option<&'a str>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('$') {

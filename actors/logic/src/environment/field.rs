@@ -64,11 +64,18 @@ fn subscript(path: &str) -> Option<(&str, &str)> {
 /// At most one address of each family, that of the node's first address first.
 fn pod_ips(input: &EnvironmentInput<'_>) -> Vec<String> {
     let node = &input.node.host_ips;
-    let all = if input.pod.host_network() { node } else { input.pod_ips };
+    let all = if input.pod.host_network() {
+        node
+    } else {
+        input.pod_ips
+    };
     let is_v6 = |ip: &str| ip.parse::<IpAddr>().ok().map(|ip| ip.is_ipv6());
     let first_is_v6 = node.first().and_then(|ip| is_v6(ip)).unwrap_or(false);
     let of = |wanted: bool| all.iter().find(|ip| is_v6(ip) == Some(wanted)).cloned();
-    [of(first_is_v6), of(!first_is_v6)].into_iter().flatten().collect()
+    [of(first_is_v6), of(!first_is_v6)]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// `key="value"`, one a line, quoted as Go quotes.
@@ -117,7 +124,13 @@ mod tests {
     use crate::sandbox::NodePolicy;
     use crate::testing::*;
 
-    fn of(pod: &Pod, path: &str, version: &str, ips: &[&str], node: &[&str]) -> Result<String, String> {
+    fn of(
+        pod: &Pod,
+        path: &str,
+        version: &str,
+        ips: &[&str],
+        node: &[&str],
+    ) -> Result<String, String> {
         let owned = |list: &[&str]| list.iter().map(|ip| (*ip).to_owned()).collect::<Vec<_>>();
         let node = NodePolicy {
             node_name: "edge-1".into(),
@@ -161,7 +174,10 @@ mod tests {
             ("metadata.annotations['none']", Ok("")),
             ("metadata.labels['']", Ok("")),
             ("metadata.annotations", Ok("a[b]c=\"x\"\nnote=\"y\"")),
-            ("metadata.labels", Ok("app/tier=\"front\"\nb=\"\\\"\\n\\\\é\\x01\"")),
+            (
+                "metadata.labels",
+                Ok("app/tier=\"front\"\nb=\"\\\"\\n\\\\é\\x01\""),
+            ),
             ("spec.nodeName", Ok("edge-1")),
             ("spec.host", Ok("edge-1")),
             ("spec.serviceAccountName", Ok("robot")),
@@ -170,11 +186,20 @@ mod tests {
             ("status.podIP", Ok("10.0.0.1")),
             ("status.podIPs", Ok("10.0.0.1,fd00::2")),
             ("status.phase", Err("unsupported fieldPath: status.phase")),
-            ("metadata.nothing", Err("field label not supported: metadata.nothing")),
-            ("metadata.labels['x", Err("field label not supported: metadata.labels['x")),
+            (
+                "metadata.nothing",
+                Err("field label not supported: metadata.nothing"),
+            ),
+            (
+                "metadata.labels['x",
+                Err("field label not supported: metadata.labels['x"),
+            ),
             ("['x']", Err("field label not supported: ['x']")),
             ("", Err("field label not supported: ")),
-            ("spec['a']", Err("field label does not support subscript: spec['a']")),
+            (
+                "spec['a']",
+                Err("field label does not support subscript: spec['a']"),
+            ),
         ];
         for (path, expected) in cases {
             let expected = expected.map(str::to_owned).map_err(str::to_owned);
@@ -182,7 +207,10 @@ mod tests {
         }
         let said = of(&pod, "metadata.name", "v2", &IPS, &NODE);
         assert_eq!(said, Err("unsupported pod version: v2".to_owned()));
-        assert_eq!(of(&pod, "metadata.name", "", &IPS, &NODE), Ok("web".to_owned()));
+        assert_eq!(
+            of(&pod, "metadata.name", "", &IPS, &NODE),
+            Ok("web".to_owned())
+        );
     }
 
     /// Upstream's TestMakeEnvironmentVariables ("downward api pod ips ...") and TestSortPodIPs.
@@ -191,7 +219,11 @@ mod tests {
         let cases: [(&[&str], &[&str], &str); 6] = [
             (&["1.2.3.4", "fd00::6"], &NODE, "1.2.3.4,fd00::6"),
             (&["fd00::6", "1.2.3.4"], &NODE, "1.2.3.4,fd00::6"),
-            (&["1.2.3.4", "192.168.1.1.", "fd00::6"], &NODE, "1.2.3.4,fd00::6"),
+            (
+                &["1.2.3.4", "192.168.1.1.", "fd00::6"],
+                &NODE,
+                "1.2.3.4,fd00::6",
+            ),
             (&["1.2.3.4", "1.2.3.5"], &NODE, "1.2.3.4"),
             (&["1.2.3.4", "fd00::6"], &["fd00::1"], "fd00::6,1.2.3.4"),
             (&[], &NODE, ""),

@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{
-    ConfigMapKeySelector, Container, EnvFromSource, EnvVarSource, FileKeySelector, Pod, SecretKeySelector,
+    ConfigMapKeySelector, Container, EnvFromSource, EnvVarSource, FileKeySelector, Pod,
+    SecretKeySelector,
 };
 use thiserror::Error;
 
@@ -111,8 +112,10 @@ pub fn variables(input: &EnvironmentInput<'_>) -> Result<Variables, EnvironmentE
         }
     }
     let services = services::variables(input.pod, input.objects);
-    let of_services: BTreeMap<&str, &str> =
-        services.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let of_services: BTreeMap<&str, &str> = services
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
     for variable in input.container.env.iter().flatten() {
         let literal = variable.value.as_ref().filter(|value| !value.is_empty());
         let value = match (literal, &variable.value_from) {
@@ -144,7 +147,9 @@ struct Made {
 
 impl Made {
     fn get(&self, name: &str) -> Option<&str> {
-        self.places.get(name).map(|place| self.list[*place].1.as_str())
+        self.places
+            .get(name)
+            .map(|place| self.list[*place].1.as_str())
     }
 
     fn set(&mut self, name: String, value: String) {
@@ -168,7 +173,9 @@ impl EnvironmentInput<'_> {
             return match self.objects.config_map(namespace, &wanted.name) {
                 Some(map) => {
                     let data = map.data.iter().flatten();
-                    Ok(data.map(|(key, value)| (named(key), value.clone())).collect())
+                    Ok(data
+                        .map(|(key, value)| (named(key), value.clone()))
+                        .collect())
                 }
                 None if wanted.optional == Some(true) => Ok(Variables::new()),
                 None => Err(EnvironmentError::ConfigMap(wanted.name.clone())),
@@ -178,8 +185,10 @@ impl EnvironmentInput<'_> {
             return match self.objects.secret(namespace, &wanted.name) {
                 Some(secret) => {
                     let data = secret.data.iter().flatten();
-                    data.map(|(key, value)| Ok((named(key), self.text(&wanted.name, key, &value.0)?)))
-                        .collect()
+                    data.map(|(key, value)| {
+                        Ok((named(key), self.text(&wanted.name, key, &value.0)?))
+                    })
+                    .collect()
                 }
                 None if wanted.optional == Some(true) => Ok(Variables::new()),
                 None => Err(EnvironmentError::Secret(wanted.name.clone())),

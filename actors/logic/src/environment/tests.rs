@@ -151,7 +151,8 @@ fn stored(data: &[(&str, &str)]) -> StaticObjects {
         data: Some(words(data)),
         ..ConfigMap::default()
     };
-    let bytes = |(key, value): &(&str, &str)| ((*key).into(), ByteString(value.as_bytes().to_vec()));
+    let bytes =
+        |(key, value): &(&str, &str)| ((*key).into(), ByteString(value.as_bytes().to_vec()));
     let secret = Secret {
         data: Some(data.iter().map(bytes).collect()),
         ..Secret::default()
@@ -219,16 +220,27 @@ fn a_pod_is_told_of_the_api_and_of_the_services_of_its_namespace() {
     let both = |other: Vec<String>, second: Vec<String>| [other, second].concat();
     let cases = [
         ("test1", Some(false), api()),
-        ("test1", Some(true), both(api(), told("TEST", "1.2.3.3", 8083))),
+        (
+            "test1",
+            Some(true),
+            both(api(), told("TEST", "1.2.3.3", 8083)),
+        ),
         ("test1", None, both(api(), told("TEST", "1.2.3.3", 8083))),
         ("test2", Some(false), api()),
         (
             "test2",
             Some(true),
-            both(told("KUBERNETES", "1.2.3.4", 8084), told("TEST", "1.2.3.5", 8085)),
+            both(
+                told("KUBERNETES", "1.2.3.4", 8084),
+                told("TEST", "1.2.3.5", 8085),
+            ),
         ),
         ("default", Some(false), api()),
-        ("default", Some(true), both(api(), told("NOT_SPECIAL", "1.2.3.8", 8088))),
+        (
+            "default",
+            Some(true),
+            both(api(), told("NOT_SPECIAL", "1.2.3.8", 8088)),
+        ),
         ("elsewhere", Some(true), api()),
     ];
     for (namespace, links, services) in cases {
@@ -257,7 +269,12 @@ fn a_services_variable_gives_way_to_the_containers_own() {
     };
     let made = made.made().unwrap();
     assert_eq!(made[..2], ["TEST_SERVICE_HOST=here", "WHERE=here:8083"]);
-    assert_eq!(made.iter().filter(|line| line.starts_with("TEST_SERVICE_HOST=")).count(), 1);
+    assert_eq!(
+        made.iter()
+            .filter(|line| line.starts_with("TEST_SERVICE_HOST="))
+            .count(),
+        1
+    );
 }
 
 /// Upstream's TestMakeEnvironmentVariables: "env expansion".
@@ -278,7 +295,10 @@ fn a_value_sees_the_variables_before_it_and_those_of_services() {
             literal("POD_NAME_TEST2", "test2-$(POD_NAME)"),
             literal("POD_NAME_TEST3", "$(POD_NAME_TEST2)-3"),
             literal("LITERAL_TEST", "literal-$(TEST_LITERAL)"),
-            literal("SERVICE_VAR_TEST", "$(TEST_SERVICE_HOST):$(TEST_SERVICE_PORT)"),
+            literal(
+                "SERVICE_VAR_TEST",
+                "$(TEST_SERVICE_HOST):$(TEST_SERVICE_PORT)",
+            ),
             literal("TEST_UNDEFINED", "$(UNDEFINED_VAR)"),
             literal("TEST_LITERAL", "$(TEST_LITERAL)!"),
         ],
@@ -309,15 +329,24 @@ fn a_missing_object_or_key_is_an_error_unless_it_is_optional() {
         (map_key("test-map", "a", None), Ok(vec!["X=b".to_owned()])),
         (map_key("missing", "a", yes), Ok(vec![])),
         (map_key("test-map", "none", yes), Ok(vec![])),
-        (map_key("missing", "a", None), Err("configmap \"missing\" not found")),
+        (
+            map_key("missing", "a", None),
+            Err("configmap \"missing\" not found"),
+        ),
         (
             map_key("test-map", "none", Some(false)),
             Err("couldn't find key none in ConfigMap test1/test-map"),
         ),
-        (secret_key("test-secret", "a", None), Ok(vec!["X=b".to_owned()])),
+        (
+            secret_key("test-secret", "a", None),
+            Ok(vec!["X=b".to_owned()]),
+        ),
         (secret_key("missing", "a", yes), Ok(vec![])),
         (secret_key("test-secret", "none", yes), Ok(vec![])),
-        (secret_key("missing", "a", None), Err("secret \"missing\" not found")),
+        (
+            secret_key("missing", "a", None),
+            Err("secret \"missing\" not found"),
+        ),
         (
             secret_key("test-secret", "none", None),
             Err("couldn't find key none in Secret test1/test-secret"),
@@ -337,10 +366,20 @@ fn a_missing_object_or_key_is_an_error_unless_it_is_optional() {
 /// Upstream's TestMakeEnvironmentVariables: "configmap", "secret" and their prefixes.
 #[test]
 fn whole_objects_come_first_with_their_prefix_and_the_definition_goes_over_them() {
-    let data = [("REPLACE_ME", "FROM_STORE"), ("DUPE_TEST", "STORE"), ("1.x", "kept")];
+    let data = [
+        ("REPLACE_ME", "FROM_STORE"),
+        ("DUPE_TEST", "STORE"),
+        ("1.x", "kept"),
+    ];
     for (plain, prefixed) in [
-        (map_source("", "test-map", None), map_source("1_", "test-map", None)),
-        (secret_source("", "test-secret", None), secret_source("1_", "test-secret", None)),
+        (
+            map_source("", "test-map", None),
+            map_source("1_", "test-map", None),
+        ),
+        (
+            secret_source("", "test-secret", None),
+            secret_source("1_", "test-secret", None),
+        ),
     ] {
         let made = Case {
             env_from: vec![plain, prefixed, EnvFromSource::default()],
@@ -370,9 +409,15 @@ fn whole_objects_come_first_with_their_prefix_and_the_definition_goes_over_them(
 #[test]
 fn a_missing_whole_object_is_an_error_unless_it_is_optional() {
     let cases = [
-        (map_source("", "missing", None), Err("configmap \"missing\" not found")),
+        (
+            map_source("", "missing", None),
+            Err("configmap \"missing\" not found"),
+        ),
         (map_source("", "missing", Some(true)), Ok(vec![])),
-        (secret_source("", "missing", None), Err("secret \"missing\" not found")),
+        (
+            secret_source("", "missing", None),
+            Err("secret \"missing\" not found"),
+        ),
         (secret_source("", "missing", Some(true)), Ok(vec![])),
     ];
     for (source, expected) in cases {
@@ -426,12 +471,21 @@ fn a_key_of_a_file_is_found_or_missing_and_a_bad_file_is_never_optional() {
     };
     let none = "environment variable key \"NONE\" not found in file \"/pods/p/volumes/v/a.env\"";
     let cases = [
-        (file_key("good", "KEY", None), Ok(vec!["X=value".to_owned()])),
+        (
+            file_key("good", "KEY", None),
+            Ok(vec!["X=value".to_owned()]),
+        ),
         (file_key("good", "NONE", Some(true)), Ok(vec![])),
         (file_key("good", "EMPTY", Some(true)), Ok(vec![])),
         (file_key("good", "NONE", None), Err(none)),
-        (file_key("bad", "KEY", Some(true)), Err("couldn't parse env file")),
-        (file_key("gone", "KEY", Some(true)), Err("couldn't parse env file")),
+        (
+            file_key("bad", "KEY", Some(true)),
+            Err("couldn't parse env file"),
+        ),
+        (
+            file_key("gone", "KEY", Some(true)),
+            Err("couldn't parse env file"),
+        ),
         (
             file_key("other", "KEY", Some(true)),
             Err("cannot find the volume \"other\" referenced by FileKeyRef"),

@@ -48,7 +48,12 @@ impl StaticObjects {
         known.extend(take_over("Secret", &mut self.secrets, secrets, name_of));
         known.extend(take_over("Service", &mut self.services, services, name_of));
         let classes = &mut self.runtime_classes;
-        known.extend(take_over("RuntimeClass", classes, runtime_classes, String::clone));
+        known.extend(take_over(
+            "RuntimeClass",
+            classes,
+            runtime_classes,
+            String::clone,
+        ));
         known
     }
 }

@@ -93,7 +93,12 @@ impl At {
 
 impl Parsed {
     fn take(&mut self, number: usize, document: Value) {
-        let of = |field: &str| document.get(field).and_then(Value::as_str).unwrap_or("nothing");
+        let of = |field: &str| {
+            document
+                .get(field)
+                .and_then(Value::as_str)
+                .unwrap_or("nothing")
+        };
         let read = match (of("apiVersion"), of("kind")) {
             // Between two separators there may be nothing.
             _ if document.is_null() => return,
@@ -128,7 +133,9 @@ impl Parsed {
             _ => None,
         };
         let Some(Value::Array(items)) = items else {
-            return self.problems.push(At(number).field("items", "expected a list"));
+            return self
+                .problems
+                .push(At(number).field("items", "expected a list"));
         };
         for item in items {
             match item.get("kind").and_then(Value::as_str) {
@@ -157,7 +164,10 @@ fn typed<T: DeserializeOwned>(at: At, document: Value) -> Result<T, ObjectError>
 }
 
 /// The name that an object must have; the namespace is `default` where it has none.
-fn name<T: Metadata<Ty = ObjectMeta>>(at: At, object: &mut T) -> Result<(String, String), ObjectError> {
+fn name<T: Metadata<Ty = ObjectMeta>>(
+    at: At,
+    object: &mut T,
+) -> Result<(String, String), ObjectError> {
     let meta = object.metadata_mut();
     let name = meta.name.clone().filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| at.field("metadata.name", "expected a name"))?;
@@ -167,8 +177,16 @@ fn name<T: Metadata<Ty = ObjectMeta>>(at: At, object: &mut T) -> Result<(String,
 
 fn config_map(at: At, document: Value) -> Result<StaticObjects, ObjectError> {
     let mut map: ConfigMap = typed(at, document)?;
-    let text = map.data.iter().flatten().map(|(key, value)| (key, value.len()));
-    let binary = map.binary_data.iter().flatten().map(|(key, value)| (key, value.0.len()));
+    let text = map
+        .data
+        .iter()
+        .flatten()
+        .map(|(key, value)| (key, value.len()));
+    let binary = map
+        .binary_data
+        .iter()
+        .flatten()
+        .map(|(key, value)| (key, value.0.len()));
     check_data(at, text.chain(binary))?;
     let key = name(at, &mut map)?;
     Ok(StaticObjects {
@@ -229,7 +247,10 @@ fn check_data<'a>(
         total = total.saturating_add(bytes);
     }
     match total > MAX_OBJECT_BYTES {
-        true => Err(at.field("data", format!("found {total} bytes, expected at most {MAX_OBJECT_BYTES}"))),
+        true => Err(at.field(
+            "data",
+            format!("found {total} bytes, expected at most {MAX_OBJECT_BYTES}"),
+        )),
         false => Ok(()),
     }
 }
@@ -238,7 +259,11 @@ fn check_data<'a>(
 fn is_key(key: &str) -> bool {
     const LONGEST: usize = 253;
     let fits = |c: char| c.is_ascii_alphanumeric() || ['-', '_', '.'].contains(&c);
-    !key.is_empty() && key.len() <= LONGEST && key.chars().all(fits) && key != "." && !key.starts_with("..")
+    !key.is_empty()
+        && key.len() <= LONGEST
+        && key.chars().all(fits)
+        && key != "."
+        && !key.starts_with("..")
 }
 
 #[cfg(test)]
@@ -280,12 +305,21 @@ handler: runc
         assert_eq!(problems, []);
         let map = objects.config_map("default", "plain").unwrap();
         let data = map.data.as_ref().unwrap();
-        assert_eq!((data["port"].as_str(), data["text"].as_str()), ("80", "one\ntwo\n"));
+        assert_eq!(
+            (data["port"].as_str(), data["text"].as_str()),
+            ("80", "one\ntwo\n")
+        );
         let secret = objects.secret("other", "key").unwrap();
         let data = secret.data.as_ref().unwrap();
-        assert_eq!((data["a"].0.as_slice(), data["b"].0.as_slice()), (&b"abc"[..], &b"plain"[..]));
+        assert_eq!(
+            (data["a"].0.as_slice(), data["b"].0.as_slice()),
+            (&b"abc"[..], &b"plain"[..])
+        );
         assert_eq!(secret.string_data, None);
-        assert_eq!(objects.services()[0].metadata.namespace.as_deref(), Some("default"));
+        assert_eq!(
+            objects.services()[0].metadata.namespace.as_deref(),
+            Some("default")
+        );
         assert_eq!(objects.runtime_class("small").unwrap().handler, "runc");
         assert!(objects.config_map("other", "plain").is_none());
     }
@@ -302,12 +336,20 @@ handler: runc
     #[test]
     fn a_bad_document_is_named_and_hides_no_other() {
         let long = "x".repeat(MAX_OBJECT_BYTES + 1);
-        let big = format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: a}}, data: {{k: {long}}}}}");
+        let big = format!(
+            "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: a}}, data: {{k: {long}}}}}"
+        );
         let cases = [
-            ("{apiVersion: v1, kind: Pod, metadata: {name: a}}", "found v1 Pod, expected"),
+            (
+                "{apiVersion: v1, kind: Pod, metadata: {name: a}}",
+                "found v1 Pod, expected",
+            ),
             ("{kind: ConfigMap}", "found nothing ConfigMap, expected"),
             ("[1]", "found nothing nothing, expected"),
-            ("{apiVersion: v1, kind: ConfigMap, metadata: {}}", "metadata.name: expected a name"),
+            (
+                "{apiVersion: v1, kind: ConfigMap, metadata: {}}",
+                "metadata.name: expected a name",
+            ),
             (
                 "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {k: 80}}",
                 "data.k: invalid type: integer `80`, expected a string",
@@ -320,13 +362,19 @@ handler: runc
                 "{apiVersion: v1, kind: Secret, metadata: {name: a}, stringData: {a/b: v}}",
                 "data[a/b]: expected letters",
             ),
-            ("{apiVersion: v1, kind: Secret, metadata: {name: a}, data: {k: '%'}}", "data.k: "),
+            (
+                "{apiVersion: v1, kind: Secret, metadata: {name: a}, data: {k: '%'}}",
+                "data.k: ",
+            ),
             (
                 "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: a}, handler: ''}",
                 "handler: expected a handler",
             ),
             ("{apiVersion: v1, kind: List}", "items: expected a list"),
-            (big.as_str(), "data: found 1048577 bytes, expected at most 1048576"),
+            (
+                big.as_str(),
+                "data: found 1048577 bytes, expected at most 1048576",
+            ),
             (
                 "{apiVersion: v1, kind: ConfigMap, metadata: {name: good}}",
                 "ConfigMap default/good stands in this file already",
@@ -338,7 +386,10 @@ handler: runc
             assert!(objects.config_map("default", "good").is_some(), "{text}");
             assert_eq!(problems.len(), 1, "{text}: {problems:?}");
             let said = problems[0].to_string();
-            assert!(said.starts_with("document 2: ") && said.contains(expected), "{said}");
+            assert!(
+                said.starts_with("document 2: ") && said.contains(expected),
+                "{said}"
+            );
         }
     }
 
@@ -346,7 +397,10 @@ handler: runc
     fn a_file_that_is_no_text_is_refused_as_one() {
         let refused = |data: &[u8]| parse(data).problems.remove(0);
         assert_eq!(refused(b"ab\xff"), ObjectError::NotText { offset: 2 });
-        assert_eq!(refused(&vec![b' '; MAX_FILE_BYTES + 1]), ObjectError::TooLong);
+        assert_eq!(
+            refused(&vec![b' '; MAX_FILE_BYTES + 1]),
+            ObjectError::TooLong
+        );
         assert!(matches!(refused(b"{a: [}"), ObjectError::Syntax(_)));
         assert!(parse(b"").problems.is_empty());
     }
@@ -356,8 +410,12 @@ handler: runc
         let mut objects = parse(FILE.as_bytes()).objects;
         let again = parse(FILE.as_bytes()).objects;
         let known = objects.merge(again);
-        let expected =
-            ["ConfigMap default/plain", "Secret other/key", "Service default/web", "RuntimeClass small"];
+        let expected = [
+            "ConfigMap default/plain",
+            "Secret other/key",
+            "Service default/web",
+            "RuntimeClass small",
+        ];
         assert_eq!(known, expected);
         assert!(StaticObjects::default().merge(objects).is_empty());
     }

@@ -57,7 +57,11 @@ pub fn pod_limits(pod: &Pod, node: &NodePolicy) -> PodLimits {
         cpu,
         memory,
         huge_pages: huge_pages(&asked),
-        pids: node.cgroups.as_ref().and_then(|policy| policy.pids),
+        pids: node
+            .cgroups
+            .as_ref()
+            .and_then(|policy| policy.pids)
+            .filter(|pids| *pids > 0),
     }
 }
 

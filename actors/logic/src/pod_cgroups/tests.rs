@@ -303,7 +303,7 @@ const V1: &str = "\
 a line that is none
 ";
 
-/// Upstream's TestGetCgroupMountsV1 and Test_getCgroupSubsystemsV1 (the shortest mount counts).
+/// Upstream's `getCgroupSubsystemsV1`: of two mounts the shorter path counts.
 #[test]
 fn the_machines_trees_are_found() {
     let Some(Hierarchy::V1(trees)) = Hierarchy::parse(V1) else {

@@ -175,10 +175,10 @@ mod tests {
     }
 
     fn url(next: Next) -> String {
-        match next {
-            Next::Follow(target) => target.url,
-            other => format!("{other:?}"),
+        if let Next::Follow(target) = next {
+            return target.url;
         }
+        format!("{next:?}")
     }
 
     /// Upstream's TestHTTPProbeChecker: the statuses that lead on.
@@ -228,9 +228,12 @@ mod tests {
     /// Upstream's TestHTTPProbeChecker_HostHeaderPreservedAfterRedirect.
     #[test]
     fn the_named_host_goes_along_unless_the_location_names_one() {
-        let header = |location| match from_here(302, Some(location), 0) {
-            Next::Follow(target) => target.host_header,
-            other => panic!("{other:?}"),
+        let header = |location| {
+            let next = from_here(302, Some(location), 0);
+            let Next::Follow(target) = next else {
+                panic!("{next:?}");
+            };
+            target.host_header
         };
         assert_eq!(header("/x").as_deref(), Some("named.example"));
         assert_eq!(header("http://10.0.0.1:9/x"), None);

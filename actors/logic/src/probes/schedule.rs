@@ -151,7 +151,10 @@ mod tests {
             success_threshold: Some(-1),
             ..Probe::default()
         });
-        assert_eq!((timing.initial_delay, timing.period), (0 * SECOND, SECOND));
+        assert_eq!(
+            (timing.initial_delay, timing.period),
+            (Duration::ZERO, SECOND)
+        );
         let thresholds = (timing.success_threshold, timing.failure_threshold);
         assert_eq!((timing.timeout, thresholds), (SECOND, (1, 1)));
     }

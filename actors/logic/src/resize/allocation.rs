@@ -82,6 +82,7 @@ pub fn allocate(input: &ResizeInput<'_>) -> Allocation {
     let admission = Admission {
         pod: input.wanted,
         others: input.others,
+        used: None,
         node: input.node,
         pressures: input.pressures,
         shutting_down: input.shutting_down,

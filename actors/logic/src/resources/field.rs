@@ -7,8 +7,9 @@ use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use thiserror::Error;
 
-use super::{CPU, EPHEMERAL_STORAGE, MEMORY, bytes, huge_pages, is_zero, limits, milli, requests};
+use super::{CPU, MEMORY, bytes, is_zero, limits, milli, requests};
 use crate::pod::PodView;
+use crate::requests::{EPHEMERAL_STORAGE, HUGE_PAGES};
 use crate::sandbox::NodePolicy;
 use crate::types::ContainerKind;
 
@@ -43,7 +44,7 @@ pub fn field(
     let read: fn(Option<&Quantity>) -> Option<i64> = match name {
         CPU => milli,
         MEMORY | EPHEMERAL_STORAGE => bytes,
-        _ if name.starts_with(huge_pages::PREFIX) => bytes,
+        _ if name.starts_with(HUGE_PAGES) => bytes,
         _ => return Err(unknown()),
     };
     let quantity = match list {
@@ -56,7 +57,10 @@ pub fn field(
         _ => return Err(unknown()),
     };
     let one = if name == CPU { 1000 } else { 1 };
-    let given = selector.divisor.as_ref().filter(|divisor| !is_nought(divisor));
+    let given = selector
+        .divisor
+        .as_ref()
+        .filter(|divisor| !is_nought(divisor));
     match given.map_or(Some(one), |divisor| read(Some(divisor))) {
         Some(divisor) if divisor > 0 => Ok(divide_up(read(quantity).unwrap_or(0), divisor)),
         _ => Err(ResourceFieldError::Divisor {
@@ -69,7 +73,9 @@ fn by_name<'a>(
     pod: &'a Pod,
     name: &str,
 ) -> Result<(ContainerKind, &'a Container), ResourceFieldError> {
-    let found = pod.all_containers().find(|(_, container)| container.name == name);
+    let found = pod
+        .all_containers()
+        .find(|(_, container)| container.name == name);
     found.ok_or_else(|| ResourceFieldError::Container {
         container: name.to_owned(),
     })
@@ -81,12 +87,18 @@ fn stand_in<'a>(pod: &'a Pod, node: &'a NodePolicy, name: &str) -> Option<&'a Qu
         CPU | MEMORY | EPHEMERAL_STORAGE => node.allocatable.get(name)?,
         _ => return None,
     };
-    let pod_level = pod.spec().and_then(|spec| spec.resources.as_ref()?.limits.as_ref());
+    let pod_level = pod
+        .spec()
+        .and_then(|spec| spec.resources.as_ref()?.limits.as_ref());
     let of_pod = match name {
         CPU | MEMORY => pod_level.and_then(|list| list.get(name)),
         _ => None,
     };
-    Some(of_pod.filter(|quantity| !is_zero(quantity)).unwrap_or(of_node))
+    Some(
+        of_pod
+            .filter(|quantity| !is_zero(quantity))
+            .unwrap_or(of_node),
+    )
 }
 
 fn is_nought(divisor: &Quantity) -> bool {
@@ -121,7 +133,11 @@ mod tests {
             resource: resource.to_owned(),
         };
         let node = NodePolicy {
-            allocatable: quantities(&[("cpu", "12"), ("memory", "15Gi"), (EPHEMERAL_STORAGE, "20Gi")]),
+            allocatable: quantities(&[
+                ("cpu", "12"),
+                ("memory", "15Gi"),
+                (EPHEMERAL_STORAGE, "20Gi"),
+            ]),
             ..NodePolicy::default()
         };
         let own = pod.app_containers().last().unwrap();
@@ -153,15 +169,35 @@ mod tests {
             ("limits.hugepages-2Mi", "1Mi", Ok(100)),
             ("requests.hugepages-2Mi", "", Ok(104_857_600)),
             ("limits.hugepages-1Gi", "", Ok(0)),
-            ("limits.gpu", "", Err("unsupported container resource : limits.gpu")),
+            (
+                "limits.gpu",
+                "",
+                Err("unsupported container resource : limits.gpu"),
+            ),
             ("limits", "", Err("unsupported container resource : limits")),
-            ("status.cpu", "", Err("unsupported container resource : status.cpu")),
-            ("limits.cpu", "-1", Err("divisor of limits.cpu is not a positive quantity")),
-            ("limits.cpu", "x", Err("divisor of limits.cpu is not a positive quantity")),
+            (
+                "status.cpu",
+                "",
+                Err("unsupported container resource : status.cpu"),
+            ),
+            (
+                "limits.cpu",
+                "-1",
+                Err("divisor of limits.cpu is not a positive quantity"),
+            ),
+            (
+                "limits.cpu",
+                "x",
+                Err("divisor of limits.cpu is not a positive quantity"),
+            ),
         ];
         for (resource, divisor, expected) in cases {
             let expected = expected.map_err(str::to_owned);
-            assert_eq!(value(&pod, resource, divisor, None), expected, "{resource} / {divisor}");
+            assert_eq!(
+                value(&pod, resource, divisor, None),
+                expected,
+                "{resource} / {divisor}"
+            );
         }
     }
 
@@ -170,10 +206,15 @@ mod tests {
     fn a_missing_limit_is_the_pods_or_what_the_node_gives_to_pods() {
         let plain = pod("p")
             .init("i")
-            .app_with("sized", |c| c.resources = resources(&[("cpu", "1")], &[("cpu", "3")]))
+            .app_with("sized", |c| {
+                c.resources = resources(&[("cpu", "1")], &[("cpu", "3")])
+            })
             .app("c");
         let level = plain.clone().spec_with(|spec| {
-            spec.resources = resources(&[], &[("memory", "2Gi"), ("cpu", "0"), ("hugepages-2Mi", "2Mi")]);
+            spec.resources = resources(
+                &[],
+                &[("memory", "2Gi"), ("cpu", "0"), ("hugepages-2Mi", "2Mi")],
+            );
         });
         let cases = [
             (&plain, "limits.cpu", None, Ok(12)),
@@ -184,14 +225,23 @@ mod tests {
             (&plain, "limits.cpu", Some("sized"), Ok(3)),
             (&plain, "limits.memory", Some("sized"), Ok(15 << 30)),
             (&plain, "limits.memory", Some("i"), Ok(0)),
-            (&plain, "limits.cpu", Some("nobody"), Err("container nobody not found")),
+            (
+                &plain,
+                "limits.cpu",
+                Some("nobody"),
+                Err("container nobody not found"),
+            ),
             (&level, "limits.cpu", None, Ok(12)),
             (&level, "limits.memory", None, Ok(2 << 30)),
             (&level, "limits.hugepages-2Mi", None, Ok(0)),
         ];
         for (pod, resource, named, expected) in cases {
             let expected = expected.map_err(str::to_owned);
-            assert_eq!(value(pod, resource, "", named), expected, "{resource} of {named:?}");
+            assert_eq!(
+                value(pod, resource, "", named),
+                expected,
+                "{resource} of {named:?}"
+            );
         }
     }
 }

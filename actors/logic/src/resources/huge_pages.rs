@@ -7,12 +7,13 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::{bytes, limits as limits_of};
 use crate::pod::PodView;
-
-pub(super) const PREFIX: &str = "hugepages-";
+use crate::requests::HUGE_PAGES;
 
 /// Nought for every size of the node that neither the container nor its pod has a limit for.
 pub(super) fn limits(pod: &Pod, container: &Container, sizes: &[String]) -> BTreeMap<String, u64> {
-    let pod_level = pod.spec().and_then(|spec| spec.resources.as_ref()?.limits.as_ref());
+    let pod_level = pod
+        .spec()
+        .and_then(|spec| spec.resources.as_ref()?.limits.as_ref());
     let mut wanted = BTreeMap::new();
     for list in [pod_level, limits_of(container)].into_iter().flatten() {
         wanted.extend(list.iter().filter_map(wanted_limit));
@@ -22,7 +23,7 @@ pub(super) fn limits(pod: &Pod, container: &Container, sizes: &[String]) -> BTre
 }
 
 fn wanted_limit((name, amount): (&String, &Quantity)) -> Option<(String, u64)> {
-    let size = Quantity(name.strip_prefix(PREFIX)?.to_owned());
+    let size = Quantity(name.strip_prefix(HUGE_PAGES)?.to_owned());
     let size = huge_page_name(u64::try_from(bytes(Some(&size))?).ok()?)?;
     let amount = u64::try_from(bytes(Some(amount))?).ok()?;
     Some((size, amount))
@@ -68,14 +69,28 @@ mod tests {
             (&[], &[("hugepages-1GB", "2Gi")], 0, 0),
             (
                 &[],
-                &[("cpu", "0"), ("hugepages-2Mi", "2Mi"), ("hugepages-1Gi", "2Gi")],
+                &[
+                    ("cpu", "0"),
+                    ("hugepages-2Mi", "2Mi"),
+                    ("hugepages-1Gi", "2Gi"),
+                ],
                 2 * MIB,
                 2 * GIB,
             ),
             (&[], &[("hugepages-32Mi", "32Mi")], 0, 0),
             (&[("hugepages-2Mi", "4Mi")], &[], 4 * MIB, 0),
-            (&[("hugepages-2Mi", "4Mi")], &[("hugepages-1Gi", "1Gi")], 4 * MIB, GIB),
-            (&[("hugepages-2Mi", "4Mi")], &[("hugepages-2Mi", "2Mi")], 2 * MIB, 0),
+            (
+                &[("hugepages-2Mi", "4Mi")],
+                &[("hugepages-1Gi", "1Gi")],
+                4 * MIB,
+                GIB,
+            ),
+            (
+                &[("hugepages-2Mi", "4Mi")],
+                &[("hugepages-2Mi", "2Mi")],
+                2 * MIB,
+                0,
+            ),
         ];
         let sizes = ["2MB".to_owned(), "1GB".to_owned()];
         for (shared, own, two, one) in cases {

@@ -62,13 +62,19 @@ pub fn effective_swap_behaviour(
     node: &NodePolicy,
 ) -> SwapBehaviour {
     let enforcement = &node.enforcement;
-    let behaviour = enforcement.swap.map_or(SwapBehaviour::NoSwap, |swap| swap.behaviour);
+    let behaviour = enforcement
+        .swap
+        .map_or(SwapBehaviour::NoSwap, |swap| swap.behaviour);
     let Memory { request, limit } = Memory::of(container);
     let may = enforcement.cgroups == CgroupVersion::V2
         && !pod.is_critical()
         && pod_qos(pod) == Qos::Burstable
         && request != limit;
-    if may { behaviour } else { SwapBehaviour::NoSwap }
+    if may {
+        behaviour
+    } else {
+        SwapBehaviour::NoSwap
+    }
 }
 
 /// Bytes as the container itself names them; nought for what it does not.
@@ -89,7 +95,12 @@ impl Memory {
     }
 }
 
-pub(super) fn enforce(made: &mut LinuxResources, pod: &Pod, container: &Container, node: &NodePolicy) {
+pub(super) fn enforce(
+    made: &mut LinuxResources,
+    pod: &Pod,
+    container: &Container,
+    node: &NodePolicy,
+) {
     let enforcement = &node.enforcement;
     let memory = Memory::of(container);
     if let Some(swap) = enforcement.swap {
@@ -198,7 +209,10 @@ mod tests {
         let capacity = 5 * GIB;
         node(Enforcement {
             cgroups,
-            swap: Some(Swap { behaviour, capacity }),
+            swap: Some(Swap {
+                behaviour,
+                capacity,
+            }),
             ..Enforcement::default()
         })
     }
@@ -215,24 +229,47 @@ mod tests {
         const REQUEST: List = &[("memory", "8Gi")];
         let limited = swapping(CgroupVersion::V2, SwapBehaviour::LimitedSwap);
         let none = swapping(CgroupVersion::V2, SwapBehaviour::NoSwap);
-        let critical = asking(REQUEST, &[])
-            .spec_with(|spec| spec.priority = Some(SYSTEM_CRITICAL_PRIORITY));
+        let critical =
+            asking(REQUEST, &[]).spec_with(|spec| spec.priority = Some(SYSTEM_CRITICAL_PRIORITY));
         let share = (8 * GIB * 5 / 40).to_string();
         let cases = [
-            ("burstable", asking(REQUEST, LIMIT), &limited, share.as_str()),
-            ("burstable without limit", asking(REQUEST, &[]), &limited, share.as_str()),
+            (
+                "burstable",
+                asking(REQUEST, LIMIT),
+                &limited,
+                share.as_str(),
+            ),
+            (
+                "burstable without limit",
+                asking(REQUEST, &[]),
+                &limited,
+                share.as_str(),
+            ),
             ("burstable, no swap", asking(REQUEST, LIMIT), &none, "0"),
             ("best effort", asking(&[], &[]), &limited, "0"),
             ("guaranteed memory", asking(REQUEST, REQUEST), &limited, "0"),
             (
                 "guaranteed",
-                asking(&[("memory", "8Gi"), ("cpu", "1")], &[("memory", "8Gi"), ("cpu", "1")]),
+                asking(
+                    &[("memory", "8Gi"), ("cpu", "1")],
+                    &[("memory", "8Gi"), ("cpu", "1")],
+                ),
                 &limited,
                 "0",
             ),
-            ("asks for no memory", asking(&[("cpu", "1")], &[]), &limited, "0"),
+            (
+                "asks for no memory",
+                asking(&[("cpu", "1")], &[]),
+                &limited,
+                "0",
+            ),
             ("a limit and no request", asking(&[], LIMIT), &limited, "0"),
-            ("more than there is", asking(&[("memory", "41Gi")], &[]), &limited, "0"),
+            (
+                "more than there is",
+                asking(&[("memory", "41Gi")], &[]),
+                &limited,
+                "0",
+            ),
             ("critical", critical, &limited, "0"),
         ];
         for (name, pod, node, expected) in cases {
@@ -255,7 +292,13 @@ mod tests {
             assert_eq!(effective, SwapBehaviour::NoSwap);
         }
         for cgroups in [CgroupVersion::V1, CgroupVersion::V2] {
-            let made = made(&pod, &node(Enforcement { cgroups, ..Enforcement::default() }));
+            let made = made(
+                &pod,
+                &node(Enforcement {
+                    cgroups,
+                    ..Enforcement::default()
+                }),
+            );
             assert_eq!((made.memory_swap_limit, made.unified.len()), (0, 0));
         }
     }
@@ -265,7 +308,11 @@ mod tests {
     fn a_container_is_killed_as_a_whole_only_on_cgroup_v2() {
         for (cgroups, expected) in [(CgroupVersion::V1, None), (CgroupVersion::V2, Some("1"))] {
             let oom = OomKill::WholeContainer;
-            let node = node(Enforcement { cgroups, oom, ..Enforcement::default() });
+            let node = node(Enforcement {
+                cgroups,
+                oom,
+                ..Enforcement::default()
+            });
             let made = made(&asking(&[], &[]), &node);
             let found = made.unified.get("memory.oom.group").map(String::as_str);
             assert_eq!(found, expected);
@@ -309,19 +356,30 @@ mod tests {
         let with = |reservation, throttling| {
             node(Enforcement {
                 cgroups: CgroupVersion::V2,
-                memory_qos: Some(MemoryQos { throttling, reservation, page_size: 4096 }),
+                memory_qos: Some(MemoryQos {
+                    throttling,
+                    reservation,
+                    page_size: 4096,
+                }),
                 ..Enforcement::default()
             })
         };
         for (name, pod, high, least, low) in cases {
             let tiered = made(&pod, &with(MemoryReservation::Tiered, Some(900_000))).unified;
             assert_eq!(tiered.get("memory.high"), high.as_ref(), "{name}");
-            assert_eq!((tiered["memory.min"].as_str(), tiered["memory.low"].as_str()), (least, low), "{name}");
+            assert_eq!(
+                (tiered["memory.min"].as_str(), tiered["memory.low"].as_str()),
+                (least, low),
+                "{name}"
+            );
             let plain = made(&pod, &with(MemoryReservation::None, None)).unified;
             let zero = [("memory.low", "0"), ("memory.min", "0")];
             assert_eq!(plain, words(&zero), "{name}");
         }
-        let off = node(Enforcement { cgroups: CgroupVersion::V2, ..Enforcement::default() });
+        let off = node(Enforcement {
+            cgroups: CgroupVersion::V2,
+            ..Enforcement::default()
+        });
         assert_eq!(made(&asking(both, both), &off).unified, BTreeMap::new());
     }
 }

@@ -26,7 +26,6 @@ pub use memory::{
 
 pub const CPU: &str = "cpu";
 pub const MEMORY: &str = "memory";
-pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
 /// CRI's `LinuxContainerResources`, as far as it is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -177,7 +176,13 @@ mod tests {
                 200_000,
                 134_217_728,
             ),
-            (&[("cpu", "2")], &[("cpu", "8"), ("memory", "0")], 2048, 800_000, 0),
+            (
+                &[("cpu", "2")],
+                &[("cpu", "8"), ("memory", "0")],
+                2048,
+                800_000,
+                0,
+            ),
             (
                 &[("memory", "128Mi"), ("cpu", "1")],
                 &[("memory", "256Mi"), ("cpu", "3")],
@@ -245,7 +250,10 @@ mod tests {
             .map(|c| linux_resources(&pod, c, &node))
             .map(|made| (made.cpu_quota, made.memory_limit))
             .collect();
-        assert_eq!(made, [(400_000, 1 << 30), (400_000, 1 << 30), (100_000, 64 << 20)]);
+        assert_eq!(
+            made,
+            [(400_000, 1 << 30), (400_000, 1 << 30), (100_000, 64 << 20)]
+        );
         let free = NodePolicy {
             cpu_quota_period: None,
             ..node

@@ -51,7 +51,9 @@ pub enum GroupsPolicy {
 impl GroupsPolicy {
     /// Reads the pod's word; another than the two is refused.
     pub fn of(pod: &Pod) -> Result<Self, SecurityError> {
-        let word = pod.security().and_then(|s| s.supplemental_groups_policy.as_deref());
+        let word = pod
+            .security()
+            .and_then(|s| s.supplemental_groups_policy.as_deref());
         match word {
             None | Some("Merge") => Ok(Self::Merge),
             Some("Strict") => Ok(Self::Strict),
@@ -142,7 +144,12 @@ const READONLY: [&str; 5] = [
 ];
 
 pub fn container_security(input: &SecurityInput<'_>) -> Result<Security, SecurityError> {
-    let SecurityInput { pod, container, node, .. } = *input;
+    let SecurityInput {
+        pod,
+        container,
+        node,
+        ..
+    } = *input;
     let none = SecurityContext::default();
     let own = container.security_context.as_ref().unwrap_or(&none);
     let shared = pod.security();
@@ -183,7 +190,9 @@ pub fn container_security(input: &SecurityInput<'_>) -> Result<Security, Securit
 
 /// The definition's user, or else the image's: by number, or by name where it has no number.
 fn user(pod: &Pod, own: &SecurityContext, image: &ImageUser) -> (Option<i64>, String) {
-    let defined = own.run_as_user.or(pod.security().and_then(|s| s.run_as_user));
+    let defined = own
+        .run_as_user
+        .or(pod.security().and_then(|s| s.run_as_user));
     match (defined, image) {
         (Some(user), _) => (Some(user), String::new()),
         (None, ImageUser::Uid(user)) => (Some(*user), String::new()),
@@ -209,7 +218,11 @@ fn hidden_paths(own: &SecurityContext, node: &NodePolicy) -> (Vec<String>, Vec<S
     if own.proc_mount.as_deref() == Some("Unmasked") {
         return (Vec::new(), Vec::new());
     }
-    let owned = |list: &[&str]| list.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
+    let owned = |list: &[&str]| {
+        list.iter()
+            .map(|path| (*path).to_owned())
+            .collect::<Vec<_>>()
+    };
     let mut masked = owned(&MASKED);
     masked.extend_from_slice(&node.masked_paths);
     (masked, owned(&READONLY))
@@ -237,7 +250,11 @@ mod tests {
     use crate::sandbox::namespaces;
     use crate::testing::*;
 
-    fn of(pod: &Pod, image_user: &ImageUser, target: Option<&str>) -> Result<Security, SecurityError> {
+    fn of(
+        pod: &Pod,
+        image_user: &ImageUser,
+        target: Option<&str>,
+    ) -> Result<Security, SecurityError> {
         let target = target.map(ContainerId::from);
         container_security(&SecurityInput {
             pod,
@@ -259,7 +276,10 @@ mod tests {
     #[test]
     fn the_default_is_upstreams() {
         let security = of(&pod("p").app("c"), &ImageUser::Unset, None).unwrap();
-        assert_eq!((security.run_as_user, security.run_as_group), (Some(0), None));
+        assert_eq!(
+            (security.run_as_user, security.run_as_group),
+            (Some(0), None)
+        );
         assert!(!security.privileged && !security.no_new_privileges && !security.read_only_root);
         assert_eq!(security.seccomp, Seccomp::Unconfined);
         assert_eq!(security.app_armor, None);
@@ -346,7 +366,11 @@ mod tests {
                 });
             });
             let made = of(&pod, &image, None).unwrap();
-            assert_eq!((made.run_as_user, made.run_as_username.as_str()), (user, name), "{image:?}");
+            assert_eq!(
+                (made.run_as_user, made.run_as_username.as_str()),
+                (user, name),
+                "{image:?}"
+            );
         }
     }
 
@@ -389,7 +413,10 @@ mod tests {
             assert_eq!(with(word).unwrap().groups_policy, policy);
         }
         let said = with(Some("UnsupportedPolicy")).unwrap_err().to_string();
-        assert_eq!(said, "unsupported supplementalGroupsPolicy: UnsupportedPolicy");
+        assert_eq!(
+            said,
+            "unsupported supplementalGroupsPolicy: UnsupportedPolicy"
+        );
     }
 
     #[test]
@@ -459,7 +486,13 @@ mod tests {
             ..NodePolicy::default()
         };
         assert_eq!(seccomp(None, &node), Ok(Seccomp::RuntimeDefault));
-        assert_eq!(seccomp(profile("Unconfined", None).as_ref(), &node), Ok(Seccomp::Unconfined));
-        assert_eq!(of(&pod, &ImageUser::Unset, None).unwrap().seccomp, Seccomp::Unconfined);
+        assert_eq!(
+            seccomp(profile("Unconfined", None).as_ref(), &node),
+            Ok(Seccomp::Unconfined)
+        );
+        assert_eq!(
+            of(&pod, &ImageUser::Unset, None).unwrap().seccomp,
+            Seccomp::Unconfined
+        );
     }
 }

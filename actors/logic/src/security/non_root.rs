@@ -82,9 +82,19 @@ mod tests {
             (Some(true), Some(0), Uid(7), Some(BREAKS.to_owned())),
             (Some(true), None, Uid(0), Some(ROOT.to_owned())),
             (Some(true), None, Unset, Some(ROOT.to_owned())),
-            (Some(true), None, Name("test".into()), Some(NAMED.to_owned())),
+            (
+                Some(true),
+                None,
+                Name("test".into()),
+                Some(NAMED.to_owned()),
+            ),
             (Some(true), None, Uid(1000), None),
-            (Some(true), None, Uid(2_147_483_648), Some(invalid(2_147_483_648))),
+            (
+                Some(true),
+                None,
+                Uid(2_147_483_648),
+                Some(invalid(2_147_483_648)),
+            ),
             (Some(true), None, Uid(-1000), Some(invalid(-1000))),
             (Some(true), None, Uid(i32::MAX.into()), None),
             (Some(true), Some(7), Uid(0), None),
@@ -105,7 +115,11 @@ mod tests {
                 });
             });
             for pod in [own, shared] {
-                assert_eq!(complaint(&pod, &image), expected, "{non_root:?} {user:?} {image:?}");
+                assert_eq!(
+                    complaint(&pod, &image),
+                    expected,
+                    "{non_root:?} {user:?} {image:?}"
+                );
             }
         }
     }

@@ -87,8 +87,8 @@ impl Maker<'_> {
         let make = |spec: &core::Container| {
             let old = old.get(spec.name.as_str()).copied();
             let mut status = match newest_two(self.input.runtime, &spec.name) {
-                (Some(newest), before) => self.from_runtime(spec, newest, before, old),
-                (None, _) => self.from_memory(spec, old),
+                (Some(newest), before) => self.as_reported(spec, newest, before, old),
+                (None, _) => self.as_remembered(spec, old),
             };
             self.wait(kind, spec, &mut status);
             health::put(self.input, (kind, spec), old, &mut status);
@@ -97,7 +97,7 @@ impl Maker<'_> {
         specs.iter().map(make).collect()
     }
 
-    fn from_runtime(
+    fn as_reported(
         &self,
         spec: &core::Container,
         newest: &Container,
@@ -194,7 +194,7 @@ impl Maker<'_> {
     }
 
     /// A container that the runtime does not know: not made yet, or forgotten.
-    fn from_memory(
+    fn as_remembered(
         &self,
         spec: &core::Container,
         old: Option<&ContainerStatus>,

@@ -170,11 +170,10 @@ impl Cache {
             Key::Registry(registry(image)),
             Key::Global,
         ];
-        let found = keys.iter().find_map(|key| {
+        keys.iter().find_map(|key| {
             let (config, until) = self.0.get(key)?;
             (now <= *until).then_some(config)
-        });
-        found
+        })
     }
 
     /// Keeps an answer for as long as it says; `default` where it does not. No time means: not at all.

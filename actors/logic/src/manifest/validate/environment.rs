@@ -8,6 +8,8 @@ use k8s_openapi::api::core::v1::{
 use super::{Report, handlers, names, text};
 use crate::quantity::Quantity;
 
+type NameRule = fn(&str) -> Vec<String>;
+
 const MORE_THAN_ONE: &str = "may not have more than one field specified at a time";
 const RESOURCES: &[&str] = &[
     "limits.cpu",
@@ -91,7 +93,7 @@ fn object_key(field: &str, name: &str, key: &str, report: &mut Report) {
 }
 
 fn file_key(field: &str, reference: &FileKeySelector, report: &mut Report) {
-    let rows: [(&str, &str, fn(&str) -> Vec<String>); 3] = [
+    let rows: [(&str, &str, NameRule); 3] = [
         ("key", &reference.key, names::variable),
         ("volumeName", &reference.volume_name, names::label),
         ("path", &reference.path, names::no_backsteps),

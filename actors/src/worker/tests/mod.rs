@@ -1,5 +1,12 @@
 //! A pod's life, through the whole tree, over the fake runtime, on a paused clock.
 
+mod admission;
+mod faults;
+mod hooks;
+mod probes;
+mod resize;
+mod sidecars;
+
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};

@@ -1,0 +1,302 @@
+//! What a container is asked for.
+
+use logic::app_armor::AppArmor;
+use logic::container::{Access, ContainerConfig, Mount, Origin};
+use logic::resources::LinuxResources;
+use logic::security::Security;
+use logic::user_namespaces::UserNamespace;
+use proto::cri;
+
+use super::{groups_policy, image_spec, mappings, namespaces, number, se_linux, seccomp, words};
+
+pub(in crate::runtime) fn container_config(config: &ContainerConfig) -> cri::ContainerConfig {
+    let env = |(key, value): &(String, String)| cri::KeyValue {
+        key: key.clone(),
+        value: value.clone().into_bytes(),
+    };
+    cri::ContainerConfig {
+        metadata: Some(cri::ContainerMetadata {
+            name: config.name.clone(),
+            attempt: config.attempt,
+        }),
+        image: Some(cri::ImageSpec {
+            image: config.image.clone(),
+            user_specified_image: config.image_user_spec.clone(),
+            ..Default::default()
+        }),
+        command: config.command.clone(),
+        args: config.args.clone(),
+        working_dir: config.working_dir.clone(),
+        envs: config.envs.iter().map(env).collect(),
+        mounts: config
+            .mounts
+            .iter()
+            .map(|each| mount(each, config.security.namespaces.users))
+            .collect(),
+        labels: words(&config.labels),
+        annotations: words(&config.annotations),
+        log_path: config.log_path.to_string_lossy().into_owned(),
+        stdin: config.stdin,
+        stdin_once: config.stdin_once,
+        tty: config.tty,
+        linux: Some(cri::LinuxContainerConfig {
+            resources: Some(resources(&config.resources)),
+            security_context: Some(container_security(&config.security)),
+        }),
+        stop_signal: config.stop_signal.as_deref().map_or(0, stop_signal),
+        ..Default::default()
+    }
+}
+
+/// What CRI puts before a signal's name.
+pub(super) const SIGNAL: &str = "SIGNAL_";
+pub(super) const PLUS: &str = "PLUS";
+pub(super) const MINUS: &str = "MINUS";
+
+/// `SIGTERM` is CRI's `SIGNAL_SIGTERM`, `SIGRTMIN+1` its `SIGNAL_SIGRTMINPLUS1`; an unknown name leaves the
+/// choice to the image.
+fn stop_signal(name: &str) -> i32 {
+    let name = name.replace('+', PLUS).replace('-', MINUS);
+    cri::Signal::from_str_name(&format!("{SIGNAL}{name}"))
+        .unwrap_or(cri::Signal::RuntimeDefault)
+        .into()
+}
+
+fn container_security(security: &Security) -> cri::LinuxContainerSecurityContext {
+    let word = security.app_armor.as_ref().map(AppArmor::as_word);
+    let mut context = cri::LinuxContainerSecurityContext {
+        capabilities: Some(cri::Capability {
+            add_capabilities: security.capabilities_added.clone(),
+            drop_capabilities: security.capabilities_dropped.clone(),
+            ..Default::default()
+        }),
+        privileged: security.privileged,
+        namespace_options: Some(cri::NamespaceOption {
+            target_id: security
+                .target
+                .as_ref()
+                .map(|target| target.as_str().to_owned())
+                .unwrap_or_default(),
+            ..namespaces(security.namespaces)
+        }),
+        selinux_options: security.se_linux.as_ref().map(se_linux),
+        run_as_user: number(security.run_as_user),
+        run_as_group: number(security.run_as_group),
+        run_as_username: security.run_as_username.clone(),
+        readonly_rootfs: security.read_only_root,
+        supplemental_groups: security.supplemental_groups.clone(),
+        supplemental_groups_policy: groups_policy(security.groups_policy).into(),
+        no_new_privs: security.no_new_privileges,
+        masked_paths: security.masked_paths.clone(),
+        readonly_paths: security.readonly_paths.clone(),
+        seccomp: Some(seccomp(&security.seccomp)),
+        apparmor: security.app_armor.as_ref().map(app_armor),
+        ..Default::default()
+    };
+    #[expect(
+        deprecated,
+        reason = "what runtimes before CRI's field for it read, as upstream fills it"
+    )]
+    {
+        context.apparmor_profile = word.unwrap_or_default().into_owned();
+    }
+    context
+}
+
+pub(in crate::runtime) fn resources(resources: &LinuxResources) -> cri::LinuxContainerResources {
+    cri::LinuxContainerResources {
+        cpu_period: resources.cpu_period,
+        cpu_quota: resources.cpu_quota,
+        cpu_shares: resources.cpu_shares,
+        memory_limit_in_bytes: resources.memory_limit,
+        memory_swap_limit_in_bytes: resources.memory_swap_limit,
+        oom_score_adj: resources.oom_score_adj,
+        hugepage_limits: resources.huge_pages.iter().map(huge_pages).collect(),
+        unified: words(&resources.unified),
+        ..Default::default()
+    }
+}
+
+fn huge_pages((page_size, limit): (&String, &u64)) -> cri::HugepageLimit {
+    cri::HugepageLimit {
+        page_size: page_size.clone(),
+        limit: *limit,
+    }
+}
+
+fn mount(mount: &Mount, owners: UserNamespace) -> cri::Mount {
+    let (image, image_sub_path) = match &mount.origin {
+        Origin::Image { image, sub_path } => (Some(image_spec(image)), sub_path.clone()),
+        Origin::TerminationMessage | Origin::Hosts | Origin::Volume => (None, String::new()),
+    };
+    let owners = mappings(owners);
+    cri::Mount {
+        container_path: mount.container_path.clone(),
+        host_path: mount.host_path.to_string_lossy().into_owned(),
+        readonly: mount.access != Access::ReadWrite,
+        recursive_read_only: mount.access == Access::RecursiveReadOnly,
+        uid_mappings: owners.clone(),
+        gid_mappings: owners,
+        image,
+        image_sub_path,
+        ..Default::default()
+    }
+}
+
+fn app_armor(profile: &AppArmor) -> cri::SecurityProfile {
+    use cri::security_profile::ProfileType;
+    let (kind, name) = match profile {
+        AppArmor::Unconfined => (ProfileType::Unconfined, String::new()),
+        AppArmor::RuntimeDefault => (ProfileType::RuntimeDefault, String::new()),
+        AppArmor::Localhost(name) => (ProfileType::Localhost, name.clone()),
+    };
+    cri::SecurityProfile {
+        profile_type: kind.into(),
+        localhost_ref: name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use logic::sandbox::{NamespaceMode, Namespaces, Seccomp};
+    use logic::security::GroupsPolicy;
+    use logic::user_namespaces::IdRange;
+
+    use super::*;
+
+    const USERS: UserNamespace = UserNamespace::Pod(IdRange {
+        first: 65_536,
+        length: 65_536,
+    });
+
+    fn security() -> Security {
+        Security {
+            run_as_user: None,
+            run_as_group: Some(7),
+            run_as_username: "web".into(),
+            privileged: false,
+            read_only_root: true,
+            no_new_privileges: true,
+            capabilities_added: vec!["NET_ADMIN".into()],
+            capabilities_dropped: vec!["ALL".into()],
+            supplemental_groups: vec![3],
+            groups_policy: GroupsPolicy::Strict,
+            seccomp: Seccomp::RuntimeDefault,
+            app_armor: Some(AppArmor::Localhost("mine".into())),
+            se_linux: None,
+            namespaces: Namespaces {
+                network: NamespaceMode::Pod,
+                pid: NamespaceMode::Target,
+                ipc: NamespaceMode::Pod,
+                users: USERS,
+            },
+            target: Some("t1".into()),
+            masked_paths: vec!["/proc/kcore".into()],
+            readonly_paths: Vec::new(),
+        }
+    }
+
+    fn mounted(access: Access, origin: Origin) -> Mount {
+        Mount {
+            host_path: "/h".into(),
+            container_path: "/c".into(),
+            access,
+            origin,
+        }
+    }
+
+    #[test]
+    fn the_security_context_is_told_in_full() {
+        let context = container_security(&security());
+        assert_eq!(
+            (context.run_as_user, context.run_as_username.as_str()),
+            (None, "web")
+        );
+        assert_eq!(
+            context.supplemental_groups_policy(),
+            cri::SupplementalGroupsPolicy::Strict
+        );
+        let profile = context.apparmor.unwrap();
+        assert_eq!(profile.localhost_ref, "mine");
+        assert_eq!(
+            profile.profile_type,
+            i32::from(cri::security_profile::ProfileType::Localhost)
+        );
+        #[expect(deprecated, reason = "what older runtimes read")]
+        let word = context.apparmor_profile;
+        assert_eq!(word, "localhost/mine");
+        let options = context.namespace_options.unwrap();
+        assert_eq!(
+            (options.pid(), options.target_id.as_str()),
+            (cri::NamespaceMode::Target, "t1")
+        );
+        let users = options.userns_options.unwrap();
+        assert_eq!(users.mode(), cri::NamespaceMode::Pod);
+        assert_eq!(
+            (users.uids[0].host_id, users.gids[0].length),
+            (65_536, 65_536)
+        );
+        let plain = Security {
+            app_armor: None,
+            ..security()
+        };
+        assert_eq!(container_security(&plain).apparmor, None);
+    }
+
+    #[test]
+    fn resources_of_every_kind_reach_the_runtime() {
+        let made = resources(&LinuxResources {
+            memory_swap_limit: 5,
+            huge_pages: BTreeMap::from([("2MB".to_owned(), 4)]),
+            unified: BTreeMap::from([("memory.high".to_owned(), "9".to_owned())]),
+            ..LinuxResources::default()
+        });
+        assert_eq!(made.memory_swap_limit_in_bytes, 5);
+        let pages = &made.hugepage_limits[0];
+        assert_eq!((pages.page_size.as_str(), pages.limit), ("2MB", 4));
+        assert_eq!(made.unified["memory.high"], "9");
+    }
+
+    #[test]
+    fn a_mount_is_a_path_or_an_image_owned_as_the_pod_sees_it() {
+        let image = Origin::Image {
+            image: "sha256:2".into(),
+            sub_path: "a".into(),
+        };
+        let made = mount(&mounted(Access::ReadOnly, image), USERS);
+        assert_eq!(made.image.unwrap().image, "sha256:2");
+        assert_eq!((made.image_sub_path.as_str(), made.readonly), ("a", true));
+        assert_eq!(
+            (made.uid_mappings.len(), made.gid_mappings[0].host_id),
+            (1, 65_536)
+        );
+        let cases = [
+            (Access::ReadWrite, false, false),
+            (Access::ReadOnly, true, false),
+            (Access::RecursiveReadOnly, true, true),
+        ];
+        for (access, read_only, recursive) in cases {
+            let made = mount(&mounted(access, Origin::Hosts), UserNamespace::Node);
+            assert_eq!(
+                (made.readonly, made.recursive_read_only),
+                (read_only, recursive)
+            );
+            assert!(made.image.is_none() && made.uid_mappings.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_stop_signal_is_named_as_cri_names_it() {
+        assert_eq!(stop_signal("SIGUSR1"), i32::from(cri::Signal::Sigusr1));
+        assert_eq!(
+            stop_signal("SIGRTMIN+1"),
+            i32::from(cri::Signal::Sigrtminplus1)
+        );
+        assert_eq!(
+            stop_signal("NONSENSE"),
+            i32::from(cri::Signal::RuntimeDefault)
+        );
+    }
+}

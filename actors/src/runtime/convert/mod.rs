@@ -1,0 +1,190 @@
+//! CRI's types on one side, `logic`'s on the other: one function each direction.
+
+mod container;
+mod seen;
+
+use std::collections::{BTreeMap, HashMap};
+
+use logic::credentials::Auth;
+use logic::sandbox::{
+    NamespaceMode, Namespaces, PortMapping, Protocol, SandboxConfig, SeLinux, Seccomp,
+};
+use logic::security::GroupsPolicy;
+use logic::user_namespaces::UserNamespace;
+use proto::cri;
+
+use super::Pull;
+
+pub(super) use container::{container_config, resources};
+pub(super) use seen::{
+    add_listed_container, add_listed_sandbox, event, image, ips, listed_image, memory_use, pod,
+};
+
+type Words = BTreeMap<String, String>;
+
+pub(super) fn image_spec(image: &str) -> cri::ImageSpec {
+    cri::ImageSpec {
+        image: image.to_owned(),
+        user_specified_image: image.to_owned(),
+        ..Default::default()
+    }
+}
+
+pub(super) fn pull_request(pull: Pull<'_>) -> cri::PullImageRequest {
+    let mut image = image_spec(pull.image);
+    if let Some(sandbox) = pull.sandbox {
+        image.runtime_handler = sandbox.runtime_handler.clone();
+        image.annotations = words(&sandbox.annotations);
+    }
+    cri::PullImageRequest {
+        image: Some(image),
+        auth: pull.auth.map(auth),
+        sandbox_config: pull.sandbox.map(sandbox_config),
+    }
+}
+
+fn auth(auth: &Auth) -> cri::AuthConfig {
+    cri::AuthConfig {
+        username: auth.username.clone(),
+        password: auth.password.clone(),
+        ..Default::default()
+    }
+}
+
+pub(super) fn sandbox_config(config: &SandboxConfig) -> cri::PodSandboxConfig {
+    cri::PodSandboxConfig {
+        metadata: Some(cri::PodSandboxMetadata {
+            name: config.name.clone(),
+            uid: config.uid.as_str().to_owned(),
+            namespace: config.namespace.clone(),
+            attempt: config.attempt,
+        }),
+        hostname: config.hostname.clone(),
+        log_directory: config.log_directory.to_string_lossy().into_owned(),
+        dns_config: Some(cri::DnsConfig {
+            servers: config.dns.servers.clone(),
+            searches: config.dns.searches.clone(),
+            options: config.dns.options.clone(),
+        }),
+        port_mappings: config.port_mappings.iter().map(port_mapping).collect(),
+        labels: words(&config.labels),
+        annotations: words(&config.annotations),
+        linux: Some(cri::LinuxPodSandboxConfig {
+            cgroup_parent: config.cgroup_parent.clone(),
+            security_context: Some(sandbox_security(config)),
+            sysctls: words(&config.sysctls),
+            overhead: Some(resources(&config.overhead)),
+            resources: Some(resources(&config.resources)),
+        }),
+        windows: None,
+    }
+}
+
+fn sandbox_security(config: &SandboxConfig) -> cri::LinuxSandboxSecurityContext {
+    cri::LinuxSandboxSecurityContext {
+        namespace_options: Some(namespaces(config.namespaces)),
+        selinux_options: config.se_linux.as_ref().map(se_linux),
+        run_as_user: number(config.run_as_user),
+        run_as_group: number(config.run_as_group),
+        supplemental_groups: config.supplemental_groups.clone(),
+        supplemental_groups_policy: groups_policy(config.groups_policy).into(),
+        privileged: config.privileged,
+        seccomp: Some(seccomp(&config.seccomp)),
+        ..Default::default()
+    }
+}
+
+fn port_mapping(mapping: &PortMapping) -> cri::PortMapping {
+    let protocol = match mapping.protocol {
+        Protocol::Tcp => cri::Protocol::Tcp,
+        Protocol::Udp => cri::Protocol::Udp,
+        Protocol::Sctp => cri::Protocol::Sctp,
+    };
+    cri::PortMapping {
+        protocol: protocol.into(),
+        container_port: mapping.container_port.into(),
+        host_port: mapping.host_port.into(),
+        host_ip: mapping.host_ip.clone(),
+    }
+}
+
+fn namespaces(namespaces: Namespaces) -> cri::NamespaceOption {
+    let mode = |mode| match mode {
+        NamespaceMode::Pod => cri::NamespaceMode::Pod,
+        NamespaceMode::Container => cri::NamespaceMode::Container,
+        NamespaceMode::Node => cri::NamespaceMode::Node,
+        NamespaceMode::Target => cri::NamespaceMode::Target,
+    };
+    cri::NamespaceOption {
+        network: mode(namespaces.network).into(),
+        pid: mode(namespaces.pid).into(),
+        ipc: mode(namespaces.ipc).into(),
+        userns_options: Some(users(namespaces.users)),
+        ..Default::default()
+    }
+}
+
+fn users(users: UserNamespace) -> cri::UserNamespace {
+    let mode = match users {
+        UserNamespace::Node => cri::NamespaceMode::Node,
+        UserNamespace::Pod(_) => cri::NamespaceMode::Pod,
+    };
+    let mappings = mappings(users);
+    cri::UserNamespace {
+        mode: mode.into(),
+        uids: mappings.clone(),
+        gids: mappings,
+    }
+}
+
+/// Which ids of the node stand behind the pod's; none where they are the node's own.
+fn mappings(users: UserNamespace) -> Vec<cri::IdMapping> {
+    match users {
+        UserNamespace::Node => Vec::new(),
+        UserNamespace::Pod(ids) => vec![cri::IdMapping {
+            host_id: ids.first,
+            container_id: 0,
+            length: ids.length,
+        }],
+    }
+}
+
+fn groups_policy(policy: GroupsPolicy) -> cri::SupplementalGroupsPolicy {
+    match policy {
+        GroupsPolicy::Merge => cri::SupplementalGroupsPolicy::Merge,
+        GroupsPolicy::Strict => cri::SupplementalGroupsPolicy::Strict,
+    }
+}
+
+fn seccomp(profile: &Seccomp) -> cri::SecurityProfile {
+    use cri::security_profile::ProfileType;
+    let (kind, path) = match profile {
+        Seccomp::Unconfined => (ProfileType::Unconfined, String::new()),
+        Seccomp::RuntimeDefault => (ProfileType::RuntimeDefault, String::new()),
+        Seccomp::Localhost(path) => (ProfileType::Localhost, path.to_string_lossy().into_owned()),
+    };
+    cri::SecurityProfile {
+        profile_type: kind.into(),
+        localhost_ref: path,
+    }
+}
+
+fn se_linux(options: &SeLinux) -> cri::SeLinuxOption {
+    cri::SeLinuxOption {
+        user: options.user.clone(),
+        role: options.role.clone(),
+        r#type: options.type_.clone(),
+        level: options.level.clone(),
+    }
+}
+
+fn number(value: Option<i64>) -> Option<cri::Int64Value> {
+    value.map(|value| cri::Int64Value { value })
+}
+
+fn words(words: &Words) -> HashMap<String, String> {
+    words
+        .iter()
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}

@@ -1,0 +1,64 @@
+//! Who may run on this node, and who stays although it would be refused now.
+
+use serde_json::json;
+
+use super::*;
+
+on_each_runtime! {
+    a_pod_that_does_not_fit_fails_and_says_why,
+    what_runs_is_adopted_by_an_agent_that_would_refuse_it,
+}
+
+async fn a_pod_that_does_not_fit_fails_and_says_why(on: On) {
+    let Some(world) = on.start().await else {
+        return;
+    };
+    let of = |name: &str, amount: &str| json!({ "resources": { "requests": { name: amount } } });
+    let app = || container_of("app", SERVE_ON);
+    let large = |resource: &str, amount: &str| json!({ "containers": [with(app(), of(resource, amount))] });
+    world.drop_pod(&pod("fast", large("cpu", "10000")));
+    world.drop_pod(&pod("wide", large("memory", "1000Ti")));
+    let elsewhere = json!({ "nodeSelector": { "disk": "fast" }, "containers": [app()] });
+    world.drop_pod(&pod("elsewhere", elsewhere));
+    let here = json!({ "nodeSelector": { "kubernetes.io/os": "linux" }, "containers": [with(app(), of("cpu", "10m"))] });
+    world.drop_pod(&pod("here", here));
+
+    let reasons = [
+        ("fast", "OutOfcpu", "Pod was rejected: Node didn't have enough resource: cpu, requested: 10000000"),
+        ("wide", "OutOfmemory", "Pod was rejected: Node didn't have enough resource: memory"),
+        ("elsewhere", "NodeAffinity", "Pod was rejected: Predicate NodeAffinity failed"),
+    ];
+    for (name, reason, message) in reasons {
+        let pod = world.until(name, "has failed", |pod| phase(pod) == "Failed").await;
+        let status = pod.status.as_ref().unwrap();
+        assert_eq!(status.reason.as_deref(), Some(reason), "{name}");
+        let told = status.message.clone().unwrap_or_default();
+        assert!(told.starts_with(message), "{name}: {told}");
+    }
+    world.until_running("here").await;
+    world.until_event("OutOfcpu", &["cpu"]).await;
+    let sandboxes = world.cri().await.sandboxes().await.unwrap();
+    assert_eq!(sandboxes.len(), 1, "nothing is made for who may not run");
+}
+
+async fn what_runs_is_adopted_by_an_agent_that_would_refuse_it(on: On) {
+    let Some(mut world) = on.start().await else {
+        return;
+    };
+    for name in ["one", "two"] {
+        world.drop_pod(&pod(name, json!({ "containers": [container_of("app", SERVE_ON)] })));
+    }
+    let before = until_all_ready(&world.node, 2, WITHIN).await;
+    world.node.terminate().await.unwrap();
+    let file = world.node.dir().join("config.yaml");
+    let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    config["maxPods"] = json!(1);
+    fs::write(&file, config.to_string()).unwrap();
+    adopted(&mut world.node, &before).await;
+    world.drop_pod(&pod("three", json!({ "containers": [container_of("app", SERVE_ON)] })));
+    let pod = world.until("three", "is refused", |pod| phase(pod) == "Failed").await;
+    assert_eq!(pod.status.unwrap().reason.as_deref(), Some("OutOfpods"));
+    for name in ["one", "two"] {
+        assert!(is_ready(&world.node.pod(name).await.unwrap().unwrap()), "{name}");
+    }
+}

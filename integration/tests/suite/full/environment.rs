@@ -1,0 +1,113 @@
+//! The variables that containers see, and the arguments that are made of them.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::*;
+
+on_each_runtime! {
+    variables_come_in_order_from_every_source_there_is,
+    a_static_pod_may_not_ask_the_api_for_its_variables,
+}
+
+/// A folder of objects: what pods refer to.
+fn objects(folder: &Path) -> String {
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "name": "data-base", "namespace": "default" },
+        "spec": { "clusterIP": "192.0.2.10", "ports": [{ "name": "sql", "port": 5432, "protocol": "TCP" }] },
+    });
+    let settings = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "settings", "namespace": "default" },
+        "data": { "color": "blue" },
+    });
+    fs::write(folder.join("service.json"), service.to_string()).unwrap();
+    fs::write(folder.join("settings.json"), settings.to_string()).unwrap();
+    format!("--object-manifests={}", folder.display())
+}
+
+fn field(name: &str, path: &str) -> Value {
+    json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } })
+}
+
+fn amount(name: &str, resource: &str, divisor: &str) -> Value {
+    let of = json!({ "resource": resource, "divisor": divisor });
+    json!({ "name": name, "valueFrom": { "resourceFieldRef": of } })
+}
+
+/// By name, what it is to be.
+const EXPECTED: [(&str, &str); 16] = [
+    ("PLAIN", "plain"),
+    ("EARLIER", "plain-and-more"),
+    ("LATER", "$(LAST)"),
+    ("ESCAPED", "$(PLAIN)"),
+    ("LAST", "last"),
+    ("NAME", "vars-node"),
+    ("NAMESPACE", "default"),
+    ("NODE", "node"),
+    ("LABEL", "front"),
+    ("NOTE", "hello"),
+    ("CPU", "500"),
+    ("MEMORY", "64"),
+    ("REQUEST", "1"),
+    ("DATA_BASE_SERVICE_HOST", "192.0.2.10"),
+    ("DATA_BASE_SERVICE_PORT_SQL", "5432"),
+    ("DATA_BASE_PORT_5432_TCP", "tcp://192.0.2.10:5432"),
+];
+
+async fn variables_come_in_order_from_every_source_there_is(on: On) {
+    let folder = tempfile::tempdir().unwrap();
+    let flag = objects(folder.path());
+    let Some(world) = on.start_with(|builder| builder.flag(flag)).await else {
+        return;
+    };
+    let lines: Vec<String> = EXPECTED.iter().map(|(name, _)| format!("echo {name}=${name}")).collect();
+    let more = "echo UID=$UID_; echo IP=$IP; echo HOST=$HOST; echo 'argument=$(PLAIN) $$(PLAIN)'";
+    let script = format!("{}; {more}; echo done; {SERVE_ON}", lines.join("; "));
+    let environment = json!([
+        { "name": "PLAIN", "value": "plain" },
+        { "name": "EARLIER", "value": "$(PLAIN)-and-more" },
+        { "name": "LATER", "value": "$(LAST)" },
+        { "name": "ESCAPED", "value": "$$(PLAIN)" },
+        { "name": "LAST", "value": "last" },
+        field("NAME", "metadata.name"), field("NAMESPACE", "metadata.namespace"),
+        field("NODE", "spec.nodeName"), field("LABEL", "metadata.labels['tier']"),
+        field("NOTE", "metadata.annotations['example.org/note']"),
+        field("UID_", "metadata.uid"), field("IP", "status.podIP"), field("HOST", "status.hostIP"),
+        amount("CPU", "limits.cpu", "1m"), amount("MEMORY", "limits.memory", "1Mi"),
+        amount("REQUEST", "requests.cpu", "1"),
+    ]);
+    let resources = json!({ "limits": { "cpu": "500m", "memory": "64Mi" }, "requests": { "cpu": "100m" } });
+    let app = with(
+        container_of("app", &script),
+        json!({ "env": environment, "resources": resources }),
+    );
+    let mut vars = pod("vars", json!({ "containers": [app] }));
+    vars["metadata"]["labels"] = json!({ "tier": "front" });
+    vars["metadata"]["annotations"] = json!({ "example.org/note": "hello" });
+    world.drop_pod(&vars);
+    let pod = world.until_running("vars").await;
+    let said = world.until_done(&pod, "app").await;
+    let expected = EXPECTED.iter().map(|(name, value)| format!("{name}={value}"));
+    let status = pod.status.as_ref().unwrap();
+    let rest = [
+        format!("UID={}", uid(&pod)),
+        format!("IP={}", status.pod_ip.as_ref().unwrap()),
+        format!("HOST={}", status.host_ip.as_ref().unwrap()),
+        "argument=plain $(PLAIN)".to_owned(),
+    ];
+    assert_eq!(said, expected.chain(rest).collect::<Vec<_>>());
+}
+
+/// As upstream since 1.34: it would wait for ever on a node without an API server.
+async fn a_static_pod_may_not_ask_the_api_for_its_variables(on: On) {
+    let folder = tempfile::tempdir().unwrap();
+    let flag = objects(folder.path());
+    let Some(world) = on.start_with(|builder| builder.flag(flag)).await else {
+        return;
+    };
+    let environment = json!([{ "configMapRef": { "name": "settings" } }]);
+    let app = with(container_of("app", SERVE_ON), json!({ "envFrom": environment }));
+    world.drop_pod(&pod("asks", json!({ "containers": [app] })));
+    world.until_event("InvalidManifest", &["asks.json", "configmaps"]).await;
+}

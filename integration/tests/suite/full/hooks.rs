@@ -1,0 +1,114 @@
+//! Hooks at the start and at the end of containers, the signal that ends them, and their last words.
+
+use serde_json::json;
+use tokio::time::{Duration, Instant};
+
+use super::*;
+
+on_each_runtime! {
+    hooks_run_before_ready_and_within_the_grace,
+    a_failing_post_start_hook_ends_its_container,
+    last_words_come_from_the_file_or_from_the_log,
+    a_stop_signal_is_passed_to_the_runtime,
+}
+
+async fn hooks_run_before_ready_and_within_the_grace(on: On) {
+    let Some(world) = on.start().await else {
+        return;
+    };
+    // Deaf to SIGTERM: only its hook ends it before the grace is over.
+    let deaf = "trap '' TERM; trap 'exit 0' INT; while true; do sleep 0.2; done";
+    let lifecycle = json!({
+        "postStart": exec(&["sh", "-c", "sleep 1; echo well > /tmp/started"]),
+        "preStop": exec(&["sh", "-c", "kill -INT 1"]),
+    });
+    let grace = json!({ "terminationGracePeriodSeconds": 100 });
+    let app = with(container_of("app", deaf), json!({ "lifecycle": lifecycle }));
+    world.drop_pod(&pod("hooked", with(grace.clone(), json!({ "containers": [app] }))));
+    let lifecycle = json!({ "preStop": { "sleep": { "seconds": 3 } } });
+    let app = with(container_of("app", SERVE_ON), json!({ "lifecycle": lifecycle }));
+    world.drop_pod(&pod("slow", with(grace, json!({ "containers": [app] }))));
+
+    let hooked = world
+        .until("hooked", "is ready, but not before its hook is through", |pod| {
+            is_ready(pod)
+        })
+        .await;
+    let words = world.exec(&hooked, "app", &["cat", "/tmp/started"]).await;
+    assert_eq!(words.trim(), "well");
+    world.until_running("slow").await;
+
+    let began = Instant::now();
+    world.remove_pod("hooked");
+    world.remove_pod("slow");
+    world.until_gone("slow").await;
+    let slow = began.elapsed();
+    assert!(slow >= Duration::from_secs(3), "{slow:?}");
+    world.until_gone("hooked").await;
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
+async fn a_failing_post_start_hook_ends_its_container(on: On) {
+    let Some(world) = on.start().await else {
+        return;
+    };
+    let lifecycle = json!({ "postStart": exec(&["false"]) });
+    let app = with(container_of("app", SERVE_ON), json!({ "lifecycle": lifecycle }));
+    world.drop_pod(&pod("bad", json!({ "containers": [app, container_of("well", SERVE_ON)] })));
+    world.until_event("FailedPostStartHook", &["PostStartHook failed"]).await;
+    let pod = world
+        .until("bad", "shows why", |pod| {
+            let (reason, message) = waiting(pod, "app");
+            reason == "PostStartHookError" && message.contains("Exec lifecycle hook ([false])")
+        })
+        .await;
+    assert!(is_running(container(&pod, "well").unwrap()));
+    world
+        .until("bad", "is tried again", |pod| {
+            assert!(!is_ready(pod));
+            restarts(pod, "app") >= 1
+        })
+        .await;
+}
+
+async fn last_words_come_from_the_file_or_from_the_log(on: On) {
+    let Some(world) = on.start().await else {
+        return;
+    };
+    let from_log = json!({ "terminationMessagePolicy": "FallbackToLogsOnError" });
+    let file = json!({ "terminationMessagePath": "/tmp/words" });
+    world.drop_pod(&pod(
+        "words",
+        json!({
+            "restartPolicy": "Never",
+            "containers": [
+                with(container_of("file", "echo from the file > /tmp/words; exit 1"), file),
+                with(container_of("log", "echo from the log; exit 1"), from_log.clone()),
+                with(container_of("well", "echo not told; exit 0"), from_log.clone()),
+                with(container_of("both", "echo log; echo file > /dev/termination-log; exit 1"), from_log),
+            ],
+        }),
+    ));
+    let pod = world.until("words", "has failed", |pod| phase(pod) == "Failed").await;
+    let message = |name: &str| ended(&pod, name).unwrap().message.unwrap_or_default();
+    assert_eq!(message("file"), "from the file\n");
+    assert_eq!(message("log"), "from the log\n");
+    assert_eq!(message("well"), "");
+    assert_eq!(message("both"), "file\n");
+    assert_eq!(ended(&pod, "log").unwrap().exit_code, 1);
+}
+
+async fn a_stop_signal_is_passed_to_the_runtime(on: On) {
+    let Some(world) = on.start().await else {
+        return;
+    };
+    let script = "trap 'exit 0' TERM; trap 'exit 9' USR1; while true; do sleep 0.2; done";
+    let app = with(container_of("app", script), json!({ "lifecycle": { "stopSignal": "SIGUSR1" } }));
+    world.drop_pod(&pod("told", json!({ "os": { "name": "linux" }, "containers": [app] })));
+    let pod = world.until_running("told").await;
+    // containerd 1.6 does not know the field: the pod runs, and ends by SIGTERM.
+    let shown = (on == On::Fake).then(|| "SIGUSR1".to_owned());
+    assert_eq!(container(&pod, "app").unwrap().stop_signal, shown);
+    world.remove_pod("told");
+    world.until_gone("told").await;
+}

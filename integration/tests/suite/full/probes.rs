@@ -1,0 +1,290 @@
+//! Readiness follows what is probed, whichever way it is asked; nothing that is probed can hold up the agent.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::CONTENT_TYPE;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::*;
+
+on_each_runtime! {
+    readiness_follows_a_server_both_ways_and_outlives_the_agent,
+    a_probe_that_never_returns_ends_by_its_timeout,
+    a_target_that_floods_is_cut_off,
+}
+
+mod inside {
+    mod containerd {
+        #[tokio::test]
+        async fn probes_reach_servers_in_the_pod() {
+            super::super::probes_reach_servers_in_the_pod().await;
+        }
+    }
+}
+
+const PERIOD: Duration = Duration::from_secs(1);
+/// For the answer's way into the status, on a machine that does other things as well.
+const SLACK: Duration = Duration::from_secs(2);
+
+/// A probe each second whose first word counts.
+fn each_second(probe: Value) -> Value {
+    with(probe, json!({ "periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 1 }))
+}
+
+fn ready_by(name: &str, script: &str, probe: Value) -> Value {
+    with(container_of(name, script), json!({ "readinessProbe": each_second(probe) }))
+}
+
+impl World {
+    /// Waits until a container is ready, or is not; in time after `began`.
+    async fn until_ready_is(&self, pod: &str, name: &str, wanted: bool, began: Instant) {
+        let what = format!("has {name} ready: {wanted}");
+        self.until(pod, &what, |pod| container_is_ready(pod, name) == wanted).await;
+        let took = began.elapsed();
+        println!("{name} ready: {wanted} after {took:?}");
+        assert!(took < PERIOD + SLACK, "{name} ready: {wanted} after {took:?}");
+    }
+}
+
+async fn probes_reach_servers_in_the_pod() {
+    let Some(world) = On::Containerd.start().await else {
+        return;
+    };
+    let web = format!("mkdir /www; echo yes > /www/ready; httpd -p 8080 -h /www; {SERVE_ON}");
+    let tcp = format!("mkdir /www; httpd -p 8081 -h /www; {SERVE_ON}");
+    let file = format!("touch /tmp/ready; {SERVE_ON}");
+    world.drop_pod(&pod(
+        "served",
+        json!({ "containers": [
+            ready_by("web", &web, json!({ "httpGet": { "path": "/ready", "port": 8080 } })),
+            ready_by("tcp", &tcp, json!({ "tcpSocket": { "port": 8081 } })),
+            ready_by("file", &file, exec(&["test", "-f", "/tmp/ready"])),
+        ] }),
+    ));
+    let pod = world.until_running("served").await;
+    let changes: [(&str, &str, &str); 3] = [
+        ("web", "mv /www/ready /www/away", "mv /www/away /www/ready"),
+        ("tcp", "kill $(pidof httpd)", "httpd -p 8081 -h /www"),
+        ("file", "rm /tmp/ready", "touch /tmp/ready"),
+    ];
+    for (name, down, up) in changes {
+        for (script, wanted) in [(down, false), (up, true)] {
+            world.exec(&pod, name, &["/bin/busybox", "sh", "-c", &script.replace("pidof", "busybox pidof")]).await;
+            world.until_ready_is("served", name, wanted, Instant::now()).await;
+        }
+    }
+    world.until_event("Unhealthy", &["Readiness probe failed: HTTP probe failed with statuscode: 404"]).await;
+    world.until_event("Unhealthy", &["Readiness probe failed: dial tcp", "connection refused"]).await;
+    let pod = world.until_running("served").await;
+    for name in ["web", "tcp", "file"] {
+        assert_eq!(restarts(&pod, name), 0);
+    }
+}
+
+/// A server of this process, which answers HTTP with a status and gRPC with a health.
+struct Server {
+    address: SocketAddr,
+    answer: Arc<AtomicU16>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Server {
+    /// On every address of this machine, as a pod in its network would serve.
+    async fn start(answer: u16, kind: Kind) -> Server {
+        let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let answer = Arc::new(AtomicU16::new(answer));
+        let held = answer.clone();
+        let task = tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let held = held.clone();
+                tokio::spawn(async move {
+                    let stream = TokioIo::new(stream);
+                    let service = service_fn(move |request| respond(request, kind, held.load(Ordering::SeqCst)));
+                    match kind {
+                        Kind::Http => drop(hyper::server::conn::http1::Builder::new().serve_connection(stream, service).await),
+                        Kind::Grpc => drop(
+                            hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                                .serve_connection(stream, service)
+                                .await,
+                        ),
+                    }
+                });
+            }
+        });
+        Server { address, answer, task }
+    }
+
+    fn set(&self, answer: u16) {
+        self.answer.store(answer, Ordering::SeqCst);
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Http,
+    Grpc,
+}
+
+/// `grpc.health.v1`'s two words.
+const SERVING: u16 = 1;
+const NOT_SERVING: u16 = 2;
+
+async fn respond(
+    request: Request<Incoming>,
+    kind: Kind,
+    answer: u16,
+) -> Result<Response<http_body_util::combinators::BoxBody<Bytes, std::convert::Infallible>>, std::convert::Infallible> {
+    use http_body_util::BodyExt;
+    let response = Response::builder();
+    Ok(match kind {
+        Kind::Http => response.status(answer).body(Full::new(Bytes::from_static(b"said")).boxed()),
+        Kind::Grpc => {
+            assert_eq!(request.uri().path(), "/grpc.health.v1.Health/Check");
+            // A message of one field: not compressed, two bytes long, field 1, its value.
+            let word = u8::try_from(answer).unwrap();
+            let body = Full::new(Bytes::from(vec![0, 0, 0, 0, 2, 8, word]));
+            let mut trailers = hyper::HeaderMap::new();
+            trailers.insert("grpc-status", hyper::header::HeaderValue::from_static("0"));
+            let body = body.with_trailers(async move { Some(Ok(trailers)) });
+            response.header(CONTENT_TYPE, "application/grpc").body(body.boxed())
+        }
+    }
+    .unwrap())
+}
+
+async fn readiness_follows_a_server_both_ways_and_outlives_the_agent(on: On) {
+    let Some(mut world) = on.start().await else {
+        return;
+    };
+    let web = Server::start(200, Kind::Http).await;
+    let grpc = Server::start(SERVING, Kind::Grpc).await;
+    let port = |server: &Server| server.address.port();
+    world.drop_pod(&pod(
+        "asked",
+        json!({ "hostNetwork": true, "containers": [
+            ready_by("web", SERVE_ON, json!({ "httpGet": { "path": "/", "port": port(&web), "host": "127.0.0.1" } })),
+            ready_by("grpc", SERVE_ON, json!({ "grpc": { "port": port(&grpc) } })),
+        ] }),
+    ));
+    world.until_running("asked").await;
+    web.set(503);
+    world.until_ready_is("asked", "web", false, Instant::now()).await;
+    let pod = world.until("asked", "is not ready", |pod| !is_ready(pod)).await;
+    assert!(container_is_ready(&pod, "grpc"));
+    web.set(200);
+    world.until_ready_is("asked", "web", true, Instant::now()).await;
+    grpc.set(NOT_SERVING);
+    world.until_ready_is("asked", "grpc", false, Instant::now()).await;
+    grpc.set(SERVING);
+    world.until_ready_is("asked", "grpc", true, Instant::now()).await;
+    world.until_event("Unhealthy", &["HTTP probe failed with statuscode: 503"]).await;
+    world.until_event("Unhealthy", &["service unhealthy (responded with \"NOT_SERVING\")"]).await;
+
+    let before = vec![world.until_running("asked").await];
+    world.node.kill9().unwrap();
+    adopted(&mut world.node, &before).await;
+    // Its successor probes as well.
+    web.set(503);
+    world.until_ready_is("asked", "web", false, Instant::now()).await;
+    let pod = world.node.pod("asked").await.unwrap().unwrap();
+    assert_eq!((restarts(&pod, "web"), restarts(&pod, "grpc")), (0, 0));
+}
+
+async fn a_probe_that_never_returns_ends_by_its_timeout(on: On) {
+    let Some(world) = on.start().await else {
+        return;
+    };
+    let hangs = ready_by("hangs", SERVE_ON, exec(&["sleep", "1000"]));
+    let well = ready_by("well", SERVE_ON, exec(&["true"]));
+    world.drop_pod(&pod("stuck", json!({ "containers": [hangs, well] })));
+    let words = ["Readiness probe failed: command timed out: \"sleep 1000\" timed out after 1s"];
+    world.until_event("Unhealthy", &words).await;
+    let pod = world
+        .until("stuck", "has the other container ready", |pod| container_is_ready(pod, "well"))
+        .await;
+    assert!(!container_is_ready(&pod, "hangs"));
+    if on == On::Containerd {
+        // Asked a second apart: what was begun is ended, not left behind.
+        wait_until(WITHIN, "many probes have begun", async || {
+            let tree = world.node.admin("/tree").await.unwrap();
+            let prober = actor(&tree, "oxlet/pods/prober").unwrap();
+            prober["snapshot"].to_string().contains("execs_running")
+        })
+        .await
+        .unwrap();
+        let processes = world.exec(&pod, "hangs", &["ps", "-o", "args"]).await;
+        let left = processes.lines().filter(|line| line.trim() == "sleep 1000").count();
+        assert!(left <= 2, "{processes}");
+    }
+}
+
+/// Answers with this head, and then with more of the same until it is cut off; counts what it could send.
+async fn flood(head: &'static str, more: &'static [u8]) -> (u16, Arc<AtomicUsize>, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let most = Arc::new(AtomicUsize::new(0));
+    let counted = most.clone();
+    let task = tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let counted = counted.clone();
+            tokio::spawn(async move {
+                let mut asked = [0; 4096];
+                drop(stream.read(&mut asked).await);
+                drop(stream.write_all(head.as_bytes()).await);
+                let mut sent = 0;
+                while stream.write_all(more).await.is_ok() {
+                    sent += more.len();
+                    counted.fetch_max(sent, Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    (port, most, task)
+}
+
+async fn a_target_that_floods_is_cut_off(on: On) {
+    const MOST: usize = 16 << 20;
+    let Some(world) = on.start().await else {
+        return;
+    };
+    let (body, body_sent, first) = flood("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n", &[b'x'; 4096]).await;
+    let (head, head_sent, second) = flood("HTTP/1.1 200 OK\r\n", b"x-more: and more and more and more\r\n").await;
+    let get = |port: u16| json!({ "httpGet": { "path": "/", "port": port, "host": "127.0.0.1" } });
+    let floods = ready_by("body", SERVE_ON, get(body));
+    let head = ready_by("head", SERVE_ON, get(head));
+    world.drop_pod(&pod("flooded", json!({ "containers": [floods, head] })));
+    // A body is read as far as it may be told; a head without an end is no answer.
+    let pod = world
+        .until("flooded", "takes the answer that has a head", |pod| container_is_ready(pod, "body"))
+        .await;
+    assert!(!container_is_ready(&pod, "head"));
+    world.until_event("Unhealthy", &["Readiness probe failed: Get", "127.0.0.1"]).await;
+    for sent in [body_sent, head_sent] {
+        let sent = sent.load(Ordering::SeqCst);
+        println!("{sent} bytes were sent before the end");
+        assert!(sent < MOST, "{sent}");
+    }
+    first.abort();
+    second.abort();
+}

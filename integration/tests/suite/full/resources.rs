@@ -1,0 +1,132 @@
+//! What pods ask for, in the kernel's own files; and in their statuses.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use integration::pods::pid_of;
+use logic::pod_cgroups::Hierarchy;
+use serde_json::json;
+
+use super::*;
+
+on_each_runtime! {
+    a_status_tells_what_the_pod_was_given,
+}
+
+mod kernel {
+    mod containerd {
+        #[tokio::test]
+        async fn limits_are_the_kernels_and_lie_below_the_nodes_own_group() {
+            super::super::limits_are_the_kernels_and_lie_below_the_nodes_own_group().await;
+        }
+    }
+}
+
+fn demand(requests: [&str; 2], limits: [&str; 2]) -> Value {
+    let amounts = |[cpu, memory]: [&str; 2]| json!({ "cpu": cpu, "memory": memory });
+    json!({ "resources": { "requests": amounts(requests), "limits": amounts(limits) } })
+}
+
+/// One pod of each class.
+fn three(world: &World) {
+    let app = || container_of("app", SERVE_ON);
+    let burstable = with(app(), demand(["250m", "32Mi"], ["500m", "64Mi"]));
+    let guaranteed = with(app(), demand(["100m", "48Mi"], ["100m", "48Mi"]));
+    for (name, app) in [("burstable", burstable), ("guaranteed", guaranteed), ("besteffort", app())] {
+        world.drop_pod(&pod(name, json!({ "containers": [app] })));
+    }
+}
+
+async fn a_status_tells_what_the_pod_was_given(on: On) {
+    let Some(world) = on.start().await else {
+        return;
+    };
+    three(&world);
+    for (name, class) in [("burstable", "Burstable"), ("guaranteed", "Guaranteed"), ("besteffort", "BestEffort")] {
+        let pod = world.until_running(name).await;
+        assert_eq!(pod.status.as_ref().unwrap().qos_class.as_deref(), Some(class));
+    }
+    let pod = world.until_running("burstable").await;
+    let status = serde_json::to_value(container(&pod, "app").unwrap()).unwrap();
+    let asked = json!({ "cpu": "250m", "memory": "32Mi" });
+    assert_eq!(status["allocatedResources"], asked);
+    let limits = json!({ "cpu": "500m", "memory": "64Mi" });
+    assert_eq!(status["resources"], json!({ "limits": limits, "requests": asked }));
+    assert_eq!(status["started"], true);
+    let least = world.until_running("besteffort").await;
+    let status = serde_json::to_value(container(&least, "app").unwrap()).unwrap();
+    assert!(status["allocatedResources"].is_null() && status["resources"]["limits"].is_null(), "{status}");
+}
+
+/// What the kernel holds of a container.
+struct Kernel {
+    groups: BTreeMap<&'static str, PathBuf>,
+    score: i32,
+    path: String,
+}
+
+impl Kernel {
+    async fn of(world: &World, name: &str) -> Self {
+        let pod = world.until_running(name).await;
+        let rig = world.containerd.as_ref().unwrap();
+        let id = id_of(container(&pod, "app").unwrap());
+        let pid = pid_of(&rig.runtime(), &id).await.unwrap();
+        let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
+        let hierarchy = Hierarchy::parse(&fs::read_to_string("/proc/self/mountinfo").unwrap()).unwrap();
+        let own = read("cgroup");
+        let path = own.lines().find(|line| line.contains("memory") || line.starts_with("0::"));
+        let path = path.unwrap().rsplit(':').next().unwrap().to_owned();
+        assert!(path.contains(&uid(&pod)), "{own}");
+        let folder = |controller| hierarchy.top(controller).unwrap().join(path.trim_start_matches('/'));
+        Self {
+            groups: ["cpu", "memory", "pids"].into_iter().map(|name| (name, folder(name))).collect(),
+            score: read("oom_score_adj").trim().parse().unwrap(),
+            path,
+        }
+    }
+
+    fn own(&self, controller: &str, file: &str) -> String {
+        let text = fs::read_to_string(self.groups[controller].join(file));
+        text.unwrap_or_else(|error| panic!("{file}: {error}")).trim().to_owned()
+    }
+
+    fn pods(&self, controller: &str, file: &str) -> String {
+        let text = fs::read_to_string(self.groups[controller].parent().unwrap().join(file));
+        text.unwrap_or_else(|error| panic!("{file}: {error}")).trim().to_owned()
+    }
+}
+
+async fn limits_are_the_kernels_and_lie_below_the_nodes_own_group() {
+    let config = json!({ "podPidsLimit": 128 });
+    let Some(world) = On::Containerd.start_with(|builder| builder.config(&config)).await else {
+        return;
+    };
+    three(&world);
+    let root = world.containerd.as_ref().unwrap().cgroup();
+    let (burstable, guaranteed) = (Kernel::of(&world, "burstable").await, Kernel::of(&world, "guaranteed").await);
+    let least = Kernel::of(&world, "besteffort").await;
+    for (kernel, class) in [(&burstable, "/burstable"), (&guaranteed, ""), (&least, "/besteffort")] {
+        let begins = format!("{root}/kubepods{class}/pod");
+        assert!(kernel.path.starts_with(&begins), "{} is not below {begins}", kernel.path);
+        assert_eq!(kernel.pods("pids", "pids.max"), "128");
+    }
+    if burstable.groups["cpu"].join("cpu.shares").exists() {
+        assert_eq!(burstable.own("cpu", "cpu.shares"), "256");
+        assert_eq!(burstable.own("cpu", "cpu.cfs_quota_us"), "50000");
+        assert_eq!(burstable.own("memory", "memory.limit_in_bytes"), (64 << 20).to_string());
+        assert_eq!(burstable.pods("cpu", "cpu.shares"), "256");
+        assert_eq!(burstable.pods("cpu", "cpu.cfs_quota_us"), "50000");
+        assert_eq!(burstable.pods("memory", "memory.limit_in_bytes"), (64 << 20).to_string());
+        assert_eq!(guaranteed.own("cpu", "cpu.cfs_quota_us"), "10000");
+        assert_eq!(least.own("cpu", "cpu.shares"), "2");
+        assert_eq!(least.own("cpu", "cpu.cfs_quota_us"), "-1");
+    } else {
+        assert_eq!(burstable.own("cpu", "cpu.max"), "50000 100000");
+        assert_eq!(burstable.own("memory", "memory.max"), (64 << 20).to_string());
+        assert_eq!(least.own("cpu", "cpu.max"), "max 100000");
+    }
+    // A score below the agent's own cannot be had everywhere: that of guaranteed pods is not asked for here.
+    assert_eq!(least.score, 1000);
+    assert!((3..1000).contains(&burstable.score), "{}", burstable.score);
+    assert!(guaranteed.score < burstable.score, "{}", guaranteed.score);
+}

@@ -1,0 +1,151 @@
+//! What a pod's containers share: names, addresses, namespaces, kernel settings.
+
+use integration::http;
+use serde_json::json;
+
+use super::*;
+
+on_each_runtime! {
+    a_sandbox_that_cannot_be_had_says_why,
+}
+
+mod kernel {
+    mod containerd {
+        use crate::suite::full::sandbox;
+
+        #[tokio::test]
+        async fn a_pod_has_names_settings_and_a_port_of_its_own() {
+            sandbox::a_pod_has_names_settings_and_a_port_of_its_own().await;
+        }
+        #[tokio::test]
+        async fn a_pod_in_the_hosts_network_sees_the_hosts_names() {
+            sandbox::a_pod_in_the_hosts_network_sees_the_hosts_names().await;
+        }
+    }
+}
+
+fn has_line(said: &[String], words: &[&str]) -> bool {
+    said.iter().any(|line| line.split_whitespace().eq(words.iter().copied()))
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+async fn a_pod_has_names_settings_and_a_port_of_its_own() {
+    let dns = json!({ "clusterDomain": "cluster.example" });
+    let Some(world) = On::Containerd.start_with(|builder| builder.config(&dns)).await else {
+        return;
+    };
+    let tell = format!(
+        "cat /etc/hosts /etc/resolv.conf; echo name $(hostname); \
+         echo ports $(cat /proc/sys/net/ipv4/ip_local_port_range); \
+         echo shm $(cat /proc/sys/kernel/shm_rmid_forced); echo done; {SERVE_ON}"
+    );
+    let port = free_port();
+    let page = format!("mkdir /www; echo hello > /www/index.html; httpd -p 8080 -h /www; {SERVE_ON}");
+    let published = json!({ "ports": [{ "containerPort": 8080, "hostPort": port }] });
+    world.drop_pod(&pod(
+        "named",
+        json!({
+            "hostname": "front", "subdomain": "web", "shareProcessNamespace": true,
+            "hostAliases": [{ "ip": "192.0.2.7", "hostnames": ["alias.example.org", "other.example.org"] }],
+            "dnsPolicy": "None",
+            "dnsConfig": {
+                "nameservers": ["192.0.2.53"], "searches": ["example.org"],
+                "options": [{ "name": "ndots", "value": "3" }, { "name": "edns0" }],
+            },
+            "securityContext": { "sysctls": [
+                { "name": "net.ipv4.ip_local_port_range", "value": "20000 30000" },
+                { "name": "kernel.shm_rmid_forced", "value": "1" },
+            ] },
+            "containers": [container_of("app", &tell), with(container_of("page", &page), published)],
+        }),
+    ));
+    let pod = world.until_running("named").await;
+    let said = world.until_done(&pod, "app").await;
+    let ip = pod.status.as_ref().unwrap().pod_ip.clone().unwrap();
+    assert_eq!(said[0], "# Kubernetes-managed hosts file.");
+    let lines: [&[&str]; 9] = [
+        &["127.0.0.1", "localhost"],
+        &[&ip, "front.web.default.svc.cluster.example", "front"],
+        &["192.0.2.7", "alias.example.org", "other.example.org"],
+        &["nameserver", "192.0.2.53"],
+        &["search", "example.org"],
+        &["options", "ndots:3", "edns0"],
+        &["name", "front"],
+        &["ports", "20000", "30000"],
+        &["shm", "1"],
+    ];
+    for line in lines {
+        assert!(has_line(&said, line), "{line:?} is not in {said:#?}");
+    }
+    let processes = world.exec(&pod, "app", &["ps", "-o", "args"]).await;
+    assert!(processes.contains("httpd -p 8080"), "the other container's: {processes}");
+
+    // Through the pod's own address, and through the node's port where the machine can publish one.
+    let page = world.exec(&pod, "app", &["wget", "-q", "-O", "-", &format!("http://{ip}:8080/")]).await;
+    assert_eq!(page, "hello\n");
+    wait_until(WITHIN, "the node's port answers", async || {
+        let answer = http::get(port, "/index.html").await;
+        answer.is_ok_and(|answer| answer.text() == "hello\n")
+    })
+    .await
+    .unwrap();
+    world.remove_pod("named");
+    world.until_gone("named").await;
+    assert!(http::get(port, "/index.html").await.is_err(), "the port is given back");
+}
+
+async fn a_pod_in_the_hosts_network_sees_the_hosts_names() {
+    let Some(world) = On::Containerd.start().await else {
+        return;
+    };
+    let tell = format!("cat /etc/hosts; echo name $(hostname); readlink /proc/self/ns/net; echo done; {SERVE_ON}");
+    let pod = pod(
+        "near",
+        json!({
+            "hostNetwork": true,
+            "hostAliases": [{ "ip": "192.0.2.7", "hostnames": ["alias.example.org"] }],
+            "containers": [container_of("app", &tell)],
+        }),
+    );
+    world.drop_pod(&pod);
+    let pod = world.until_running("near").await;
+    let said = world.until_done(&pod, "app").await;
+    assert_eq!(said[0], "# Kubernetes-managed hosts file (host network).");
+    let hosts = fs::read_to_string("/etc/hosts").unwrap();
+    for line in hosts.lines().filter(|line| !line.is_empty()) {
+        assert!(said.contains(&line.to_owned()), "{line} is not in {said:#?}");
+    }
+    assert!(has_line(&said, &["192.0.2.7", "alias.example.org"]), "{said:#?}");
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert!(has_line(&said, &["name", name.trim()]), "{said:#?}");
+    let network = fs::read_link("/proc/self/ns/net").unwrap().display().to_string();
+    assert!(said.contains(&network), "{network} is not in {said:#?}");
+}
+
+async fn a_sandbox_that_cannot_be_had_says_why(on: On) {
+    let Some(world) = on.start().await else {
+        return;
+    };
+    let app = || json!([container_of("app", SERVE_ON)]);
+    let sysctls = json!({ "sysctls": [{ "name": "kernel.msgmax", "value": "65536" }] });
+    world.drop_pod(&pod("tuned", json!({ "securityContext": sysctls, "containers": app() })));
+    world.drop_pod(&pod("classed", json!({ "runtimeClassName": "small", "containers": app() })));
+    if on == On::Containerd {
+        world.drop_pod(&pod("apart", json!({ "hostUsers": false, "containers": app() })));
+    }
+    let tuned = world.until("tuned", "has failed", |pod| phase(pod) == "Failed").await;
+    let status = tuned.status.unwrap();
+    assert_eq!(status.reason.as_deref(), Some("SysctlForbidden"));
+    assert!(status.message.unwrap_or_default().contains("\"kernel.msgmax\""));
+    let message = world.until_event("FailedCreatePodSandBox", &["RuntimeClass", "\"small\""]).await;
+    println!("{message}");
+    if on == On::Containerd {
+        let words = ["can't set `spec.hostUsers: false`", "does not support user namespaces"];
+        world.until_event("FailedCreatePodSandBox", &words).await;
+    }
+    assert!(world.cri().await.sandboxes().await.unwrap().is_empty());
+}
