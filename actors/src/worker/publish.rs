@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kernel::Context;
 use logic::seen::Seen;
 use logic::status::{self, Stage as Shown, StatusInput};
-use logic::types::{ContainerState, RuntimePod, Waiting, Weight, Why};
+use logic::types::{ContainerId, ContainerState, RuntimePod, Waiting, Weight, Why};
 
 use super::advance::CARRYING;
 use super::{Msg, Stage, Worker, timestamp, why};
@@ -85,16 +85,11 @@ impl Worker {
         if self.hooked.is_empty() {
             return Cow::Borrowed(seen);
         }
+        let newest = self.hooked.iter().filter_map(|name| seen.newest(name));
+        let running = newest.filter(|newest| newest.state == ContainerState::Running);
+        let hidden: Vec<&ContainerId> = running.map(|newest| &newest.id).collect();
         let mut shown = seen.clone();
-        for name in &self.hooked {
-            let newest = shown.newest(name).map(|newest| newest.id.clone());
-            let mut all = shown.containers.iter_mut();
-            if let Some(container) = all.find(|c| Some(&c.id) == newest.as_ref())
-                && container.state == ContainerState::Running
-            {
-                container.state = ContainerState::Created;
-            }
-        }
+        shown.containers.retain(|container| !hidden.contains(&&container.id));
         Cow::Owned(shown)
     }
 

@@ -158,6 +158,9 @@ impl Builder {
         let (healthz_port, read_only_port) = (free_port()?, free_port()?);
         let mut config = configuration(&dir, healthz_port, read_only_port);
         config["cgroupRoot"] = json!(super::leftovers::cgroup(&dir));
+        if self.runtime == Runtime::Fake {
+            merge(&mut config, &simulated());
+        }
         if let Runtime::Undeclared(endpoint) = &self.runtime {
             config["containerRuntimeEndpoint"] = json!(endpoint);
         }
@@ -242,7 +245,13 @@ fn configuration(dir: &Path, healthz_port: u16, read_only_port: u16) -> Value {
         "readOnlyPort": read_only_port,
         "failCgroupV1": false,
         "serializeImagePulls": false,
+        "maxPods": 1_100,
     })
+}
+
+/// What a node of simulated containers needs none of: their processes are in no cgroup.
+fn simulated() -> Value {
+    json!({ "cgroupsPerQOS": false, "enforceNodeAllocatable": [] })
 }
 
 /// Objects are merged by their fields; everything else is replaced.

@@ -6,6 +6,8 @@ use super::Plan;
 pub const MEMORY: &str = "memory";
 /// One thing happens.
 pub const LATENCY: &str = "latency";
+/// Probes, second after second.
+pub const PROBES: &str = "probes";
 /// Everything happens at once.
 pub const BURST: &str = "burst";
 /// The kernel alone.
@@ -14,7 +16,7 @@ pub const KERNEL: &str = "kernel";
 pub const CONTAINERD: &str = "containerd";
 
 /// The sections, in the order in which they are measured.
-pub const SECTIONS: [&str; 5] = [MEMORY, LATENCY, BURST, KERNEL, CONTAINERD];
+pub const SECTIONS: [&str; 6] = [MEMORY, LATENCY, PROBES, BURST, KERNEL, CONTAINERD];
 
 /// What a figure should be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -166,6 +168,21 @@ pub const FIGURES: &[Figure] = &[
         Aim::Under(50.0),
     ),
     figure(
+        "crowd-median",
+        LATENCY,
+        "ten containers of 20 to 200 ms each: manifest dropped to all started, median",
+        "ms",
+        // A quarter more than the slowest, and the usual start of one.
+        Aim::AtMost(270.0),
+    ),
+    figure(
+        "crowd-most",
+        LATENCY,
+        "ten containers of 20 to 200 ms each: manifest dropped to all started, longest",
+        "ms",
+        Aim::None,
+    ),
+    figure(
         "restart-median",
         LATENCY,
         "container killed to its restart's CreateContainer, median",
@@ -192,6 +209,41 @@ pub const FIGURES: &[Figure] = &[
         "plugin killed to next answered call, p99",
         "ms",
         Aim::Under(100.0),
+    ),
+    figure(
+        "probes-none-cpu",
+        PROBES,
+        "agent's processor time, {many} pods of two containers without probes",
+        "% of a core",
+        Aim::None,
+    ),
+    figure(
+        "probes-cpu",
+        PROBES,
+        "agent's processor time, {many} such pods with three probes a second each",
+        "% of a core",
+        Aim::AtMost(15.0),
+    ),
+    figure(
+        "probes-late",
+        PROBES,
+        "longest time without an attempt of one probe, beyond its period of 1 s",
+        "ms",
+        Aim::AtMost(100.0),
+    ),
+    figure(
+        "probes-turn",
+        PROBES,
+        "by the agent's own word: longest wait of one probe behind its turn, commands' included",
+        "ms",
+        Aim::None,
+    ),
+    figure(
+        "probes-memory",
+        PROBES,
+        "agent's memory, for each probe",
+        "KiB",
+        Aim::AtMost(8.0),
     ),
     figure(
         "burst-started",

@@ -15,6 +15,8 @@ use crate::agent::{Cri, Node};
 const WITHIN: Duration = Duration::from_secs(20);
 /// Containers a pod whose containers are killed.
 const CONTAINERS: usize = 2;
+/// How long the runtime takes to start each container of a pod, in milliseconds. The slowest comes neither first nor last.
+const CROWD: [u32; 10] = [20, 180, 60, 140, 100, 200, 40, 160, 80, 120];
 /// Pods that are there while plugins are killed.
 const BYSTANDERS: usize = 10;
 /// Between two attempts of one call.
@@ -26,6 +28,7 @@ pub(super) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     agent.end().await?;
     starts(plan, &mut agent, report).await?;
     drops(plan, &oxlet().await?, report).await?;
+    crowds(plan, &oxlet().await?, report).await?;
     container_kills(plan, &oxlet().await?, report).await?;
     plugin_kills(plan, report).await
 }
@@ -54,6 +57,24 @@ pub(super) async fn drops(plan: &Plan, agent: &Agent, report: &mut Report) -> Re
     }
     report.put(agent.column(), "drop-median", took.median());
     report.put(agent.column(), "drop-p99", took.p99());
+    Ok(())
+}
+
+/// From the manifest's rename to the start of the last of many containers, each of which takes its own time.
+pub(super) async fn crowds(plan: &Plan, agent: &Agent, report: &mut Report) -> Result<()> {
+    let mut watch = agent.watch().await?;
+    let mut took = Samples::default();
+    for nth in 0..plan.crowds {
+        let name = format!("crowd-{nth}");
+        let before = agent.drop_manifest(&name, &pods::slow(&name, &CROWD))?;
+        let mut last = before;
+        for _ in CROWD {
+            last = watch.started(1, WITHIN).await?.at.max(last);
+        }
+        took.add_nanos(last - before);
+    }
+    report.put(agent.column(), "crowd-median", took.median());
+    report.put(agent.column(), "crowd-most", took.most());
     Ok(())
 }
 

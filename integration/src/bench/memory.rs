@@ -51,7 +51,7 @@ pub(super) async fn fill(agent: &Agent, prefix: &str, count: usize) -> Result<()
 }
 
 /// Leaves the agent alone, then looks at it: MiB, and per cent of a core.
-async fn at_rest(plan: &Plan, agent: &Agent) -> Result<(f64, f64)> {
+pub(super) async fn at_rest(plan: &Plan, agent: &Agent) -> Result<(f64, f64)> {
     tokio::time::sleep(plan.settle).await;
     let processes = agent.processes()?;
     let (began, before) = (Instant::now(), process::processor_time(&processes)?);

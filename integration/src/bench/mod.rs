@@ -13,9 +13,11 @@ mod kubelet;
 mod latency;
 mod memory;
 mod pods;
+mod probes;
 mod process;
 mod report;
 mod samples;
+mod targets;
 mod watch;
 
 use std::path::PathBuf;
@@ -41,6 +43,8 @@ pub struct Plan {
     pub starts: usize,
     /// Manifests dropped one after the other.
     pub drops: usize,
+    /// Pods of ten containers, dropped one after the other.
+    pub crowds: usize,
     /// Containers killed, each once.
     pub container_kills: usize,
     /// Plugins killed.
@@ -66,6 +70,7 @@ impl Plan {
             most: 1_000,
             starts: 20,
             drops: 50,
+            crowds: 20,
             container_kills: 220,
             plugin_kills: 100,
             real_pods: 10,
@@ -84,6 +89,7 @@ impl Plan {
             most: 100,
             starts: 5,
             drops: 10,
+            crowds: 5,
             container_kills: 20,
             plugin_kills: 10,
             real_pods: 3,
@@ -100,6 +106,7 @@ impl Plan {
             most: 4,
             starts: 2,
             drops: 2,
+            crowds: 2,
             container_kills: 3,
             plugin_kills: 2,
             real_pods: 1,
@@ -128,6 +135,10 @@ pub async fn run(plan: &Plan) -> Result<Report> {
                 memory::large(plan, &mut report).await?;
             }
             figures::LATENCY => latency::measure(plan, &mut report).await?,
+            figures::PROBES => {
+                let plain = probes::without(plan, &oxlet().await?, &mut report).await?;
+                probes::with(plan, &oxlet().await?, plain, &mut report).await?;
+            }
             figures::BURST => burst::measure(plan, &mut report).await?,
             figures::KERNEL => kernel::measure(&mut report).await?,
             figures::CONTAINERD => containerd::measure(plan, &mut report).await?,
@@ -152,6 +163,7 @@ async fn beside(plan: &Plan, program: &std::path::Path, report: &mut Report) -> 
         latency::starts(plan, &mut agent, report).await?;
         agent.begin().await?;
         latency::drops(plan, &agent, report).await?;
+        latency::crowds(plan, &agent, report).await?;
         agent.end().await?;
         agent = Agent::Kubelet(Kubelet::prepare(program)?);
         agent.begin().await?;
@@ -162,6 +174,15 @@ async fn beside(plan: &Plan, program: &std::path::Path, report: &mut Report) -> 
         let mut agent = Agent::Kubelet(Kubelet::prepare(program)?);
         agent.begin().await?;
         memory::measure(plan, &mut agent, report).await?;
+    }
+    if plan.wants(figures::PROBES) {
+        let mut plain = Agent::Kubelet(Kubelet::prepare(program)?);
+        plain.begin().await?;
+        let memory = probes::without(plan, &plain, report).await?;
+        drop(plain);
+        let mut probed = Agent::Kubelet(Kubelet::prepare(program)?);
+        probed.begin().await?;
+        probes::with(plan, &probed, memory, report).await?;
     }
     Ok(())
 }

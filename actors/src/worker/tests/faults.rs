@@ -24,7 +24,7 @@ spec:
     image: localhost/busybox
     command: [sleep, infinity]
     livenessProbe: {{exec: {{command: ['true']}}, periodSeconds: 1}}
-    lifecycle: {{postStart: {{exec: {{command: ['true']}}}}, preStop: {{exec: {{command: ['true']}}}}}}
+    lifecycle: {{postStart: {{sleep: {{seconds: 0}}}}, preStop: {{exec: {{command: ['true']}}}}}}
 "
     )
 }

@@ -46,8 +46,10 @@ spec:
     command: [sleep, infinity]
     lifecycle: {postStart: {exec: {command: ['false']}}}
 ")]);
-        node.until("web", waits_for("app", "PostStartHookError")).await;
         node.until("web", waits_for("app", "CrashLoopBackOff")).await;
+        let events = node.events().await;
+        let told = "Exec lifecycle hook ([false]) for Container \"app\" in Pod \"web_default(web)\" failed";
+        assert!(events.iter().any(|event| event.message.contains(told)), "{events:#?}");
         let reasons = node.reasons().await;
         assert!(reasons.iter().any(|reason| reason == "FailedPostStartHook"), "{reasons:?}");
         assert!(reasons.iter().any(|reason| reason == "Killing"), "{reasons:?}");

@@ -52,7 +52,12 @@ fn a_sidecar_is_waited_for_when_it_starts_and_ends_after_the_app() {
         let waited = started(&up, "second").duration_since(started(&up, "first"));
         assert!(waited.as_secs() >= 4, "the startup probe was not waited for: {waited}");
         assert!(started(&up, "app") >= ended(&up, "init"));
-        let down = node.until("mesh", phase("Failed")).await;
+        let over = |status: &PodStatus| {
+            let state = container(status, "first").state.clone();
+            state.is_some_and(|state| state.terminated.is_some())
+        };
+        let down = node.until("mesh", over).await;
+        assert!(phase("Failed")(&down));
         let ends = ["app", "second", "first"].map(|name| ended(&down, name));
         assert!(ends.is_sorted(), "{ends:?}");
         assert!(ends[1].duration_since(ends[0]).as_secs() <= 2);

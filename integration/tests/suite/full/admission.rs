@@ -23,20 +23,23 @@ async fn a_pod_that_does_not_fit_fails_and_says_why(on: On) {
     let here = json!({ "nodeSelector": { "kubernetes.io/os": "linux" }, "containers": [with(app(), of("cpu", "10m"))] });
     world.drop_pod(&pod("here", here));
 
+    // Static pods are critical: the node tries to make room for them, and says so when it cannot.
+    let no_room = "Pod was rejected: Unexpected error while attempting to recover from admission failure: \
+        preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: ";
     let reasons = [
-        ("fast", "OutOfcpu", "Pod was rejected: Node didn't have enough resource: cpu, requested: 10000000"),
-        ("wide", "OutOfmemory", "Pod was rejected: Node didn't have enough resource: memory"),
-        ("elsewhere", "NodeAffinity", "Pod was rejected: Predicate NodeAffinity failed"),
+        ("fast", "UnexpectedAdmissionError", format!("{no_room}[(res: cpu, q: ")),
+        ("wide", "UnexpectedAdmissionError", format!("{no_room}[(res: memory, q: ")),
+        ("elsewhere", "NodeAffinity", "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match".to_owned()),
     ];
     for (name, reason, message) in reasons {
         let pod = world.until(name, "has failed", |pod| phase(pod) == "Failed").await;
         let status = pod.status.as_ref().unwrap();
         assert_eq!(status.reason.as_deref(), Some(reason), "{name}");
         let told = status.message.clone().unwrap_or_default();
-        assert!(told.starts_with(message), "{name}: {told}");
+        assert!(told.starts_with(&message), "{name}: {told}");
     }
     world.until_running("here").await;
-    world.until_event("OutOfcpu", &["cpu"]).await;
+    world.until_event("UnexpectedAdmissionError", &["(res: cpu"]).await;
     let sandboxes = world.cri().await.sandboxes().await.unwrap();
     assert_eq!(sandboxes.len(), 1, "nothing is made for who may not run");
 }
@@ -57,7 +60,9 @@ async fn what_runs_is_adopted_by_an_agent_that_would_refuse_it(on: On) {
     adopted(&mut world.node, &before).await;
     world.drop_pod(&pod("three", json!({ "containers": [container_of("app", SERVE_ON)] })));
     let pod = world.until("three", "is refused", |pod| phase(pod) == "Failed").await;
-    assert_eq!(pod.status.unwrap().reason.as_deref(), Some("OutOfpods"));
+    let status = pod.status.unwrap();
+    assert_eq!(status.reason.as_deref(), Some("UnexpectedAdmissionError"));
+    assert!(status.message.unwrap_or_default().contains("[(res: pods, q: "));
     for name in ["one", "two"] {
         assert!(is_ready(&world.node.pod(name).await.unwrap().unwrap()), "{name}");
     }

@@ -33,7 +33,9 @@ fn three(world: &World) {
     let burstable = with(app(), demand(["250m", "32Mi"], ["500m", "64Mi"]));
     let guaranteed = with(app(), demand(["100m", "48Mi"], ["100m", "48Mi"]));
     for (name, app) in [("burstable", burstable), ("guaranteed", guaranteed), ("besteffort", app())] {
-        world.drop_pod(&pod(name, json!({ "containers": [app] })));
+        let mut pod = pod(name, json!({ "containers": [app] }));
+        pod["metadata"]["generation"] = json!(3);
+        world.drop_pod(&pod);
     }
 }
 
@@ -47,6 +49,13 @@ async fn a_status_tells_what_the_pod_was_given(on: On) {
         assert_eq!(pod.status.as_ref().unwrap().qos_class.as_deref(), Some(class));
     }
     let pod = world.until_running("burstable").await;
+    let whole = pod.status.as_ref().unwrap();
+    assert_eq!(whole.observed_generation, Some(3));
+    for condition in whole.conditions.iter().flatten() {
+        // As upstream, the scheduler's word is nobody's generation.
+        let expected = (condition.type_ != "PodScheduled").then_some(3);
+        assert_eq!(condition.observed_generation, expected, "{}", condition.type_);
+    }
     let status = serde_json::to_value(container(&pod, "app").unwrap()).unwrap();
     let asked = json!({ "cpu": "250m", "memory": "32Mi" });
     assert_eq!(status["allocatedResources"], asked);

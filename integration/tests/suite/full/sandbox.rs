@@ -141,8 +141,7 @@ async fn a_sandbox_that_cannot_be_had_says_why(on: On) {
     let status = tuned.status.unwrap();
     assert_eq!(status.reason.as_deref(), Some("SysctlForbidden"));
     assert!(status.message.unwrap_or_default().contains("\"kernel.msgmax\""));
-    let message = world.until_event("FailedCreatePodSandBox", &["RuntimeClass", "\"small\""]).await;
-    println!("{message}");
+    world.until_event("FailedCreatePodSandBox", &["runtimeclass.node.k8s.io \"small\" not found"]).await;
     if on == On::Containerd {
         let words = ["can't set `spec.hostUsers: false`", "does not support user namespaces"];
         world.until_event("FailedCreatePodSandBox", &words).await;

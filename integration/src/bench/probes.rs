@@ -1,0 +1,97 @@
+//! Probes, second after second: what they cost, and whether they come in time.
+//!
+//! Each pod has three, which go on for ever: a command, an HTTP request, a connection. The last two come to
+//! [`Targets`] of the bench itself.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::agent::Agent;
+use super::samples::Samples;
+use super::targets::Targets;
+use super::{Plan, Report, memory, pods};
+use crate::wait_until;
+
+const WITHIN: Duration = Duration::from_secs(120);
+/// Of every probe.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Of every pod.
+const PROBES: usize = 3;
+
+/// Measures an agent whose pods have no probes; returns its memory in MiB.
+pub(super) async fn without(plan: &Plan, agent: &Agent, report: &mut Report) -> Result<f64> {
+    let manifest = |name: &str, _| pods::manifest(name, pods::PROBED_CONTAINERS);
+    fill(agent, plan.many, manifest).await?;
+    let (memory, processor) = memory::at_rest(&long(plan), agent).await?;
+    report.put(agent.column(), "probes-none-cpu", processor);
+    Ok(memory)
+}
+
+/// Measures an agent whose like pods have probes, beside the memory that they need without.
+pub(super) async fn with(
+    plan: &Plan,
+    agent: &Agent,
+    plain: f64,
+    report: &mut Report,
+) -> Result<()> {
+    let column = agent.column();
+    let targets = Targets::listen(plan.many).await?;
+    let manifest = |name: &str, nth: usize| pods::probed(name, targets.pods()[nth]);
+    fill(agent, plan.many, manifest).await?;
+    let visited = wait_until(WITHIN, "every probe has come", async || {
+        targets.all_visited()
+    });
+    visited.await?;
+    targets.begin();
+    let (memory, processor) = memory::at_rest(&long(plan), agent).await?;
+    let mut late = Samples::default();
+    late.add(targets.longest_gap().saturating_sub(PERIOD));
+
+    report.put(column, "probes-cpu", processor);
+    report.put(column, "probes-late", late.most());
+    let probes = u32::try_from(plan.many * PROBES)?;
+    let each = (memory - plain) * 1024.0 / f64::from(probes);
+    report.put(column, "probes-memory", each);
+    if let Agent::Oxlet(node) = agent {
+        let tree = node.admin("/tree").await?;
+        let prober = actor(&tree, "prober").context("the tree has no prober")?;
+        let turn = prober["snapshot"]["latest_ms"].as_u64();
+        let turn = turn.context("the prober does not say how late it was")?;
+        report.put(column, "probes-turn", f64::from(u32::try_from(turn)?));
+    }
+    Ok(())
+}
+
+/// Gives an agent so many pods, and waits until all their containers have started.
+async fn fill(
+    agent: &Agent,
+    count: usize,
+    manifest: impl Fn(&str, usize) -> String,
+) -> Result<()> {
+    let mut watch = agent.watch().await?;
+    let name = |nth| format!("probed-{nth}");
+    let manifests: Vec<_> = (0..count)
+        .map(|nth| (name(nth), manifest(&name(nth), nth)))
+        .collect();
+    agent.drop_manifests(&manifests)?;
+    let containers = count * pods::PROBED_CONTAINERS;
+    watch.started(containers, WITHIN).await.map(drop)
+}
+
+/// The plan, with time enough for a few periods in it.
+fn long(plan: &Plan) -> Plan {
+    Plan {
+        idle: plan.idle.max(PERIOD * 3),
+        ..plan.clone()
+    }
+}
+
+fn actor<'a>(tree: &'a Value, id: &str) -> Option<&'a Value> {
+    if tree["id"] == id {
+        return Some(tree);
+    }
+    let mut below = tree["children"].as_array().into_iter().flatten();
+    below.find_map(|child| actor(child, id))
+}

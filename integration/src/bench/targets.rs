@@ -1,0 +1,166 @@
+//! What probes come to: a port for each, where it is noted when somebody comes. Independent of the agent's own word.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// Who connects and says nothing has gone long before.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+
+/// Where the probes of one pod go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ports {
+    pub(super) http: u16,
+    pub(super) tcp: u16,
+}
+
+/// The ports of many pods; they are closed when this is dropped.
+#[derive(Debug)]
+pub(super) struct Targets {
+    pods: Vec<Ports>,
+    visits: Arc<Visits>,
+    _listeners: JoinSet<()>,
+}
+
+impl Targets {
+    /// Listens for the probes of so many pods.
+    pub(super) async fn listen(pods: usize) -> Result<Self> {
+        let visits = Arc::new(Visits::new(pods * 2));
+        let mut listeners = JoinSet::new();
+        let mut ports = Vec::new();
+        for nth in 0..pods * 2 {
+            let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+            ports.push(listener.local_addr()?.port());
+            let visits = visits.clone();
+            listeners.spawn(async move {
+                while let Ok((visitor, _)) = listener.accept().await {
+                    visits.note(nth, Instant::now());
+                    tokio::spawn(tokio::time::timeout(ANSWER_WITHIN, answer(visitor)));
+                }
+            });
+        }
+        let pair = |pair: &[u16]| Ports {
+            http: pair[0],
+            tcp: pair[1],
+        };
+        Ok(Self {
+            pods: ports.chunks_exact(2).map(pair).collect(),
+            visits,
+            _listeners: listeners,
+        })
+    }
+
+    pub(super) fn pods(&self) -> &[Ports] {
+        &self.pods
+    }
+
+    /// Whether every probe has come at least once.
+    pub(super) fn all_visited(&self) -> bool {
+        self.visits.lock().iter().all(|visit| visit.last.is_some())
+    }
+
+    /// Counts gaps from now on.
+    pub(super) fn begin(&self) {
+        let mut visits = self.visits.lock();
+        visits.iter_mut().for_each(|visit| visit.longest = Duration::ZERO);
+    }
+
+    /// Returns the longest time that any port was without a visit; one that does not end counts up to now.
+    pub(super) fn longest_gap(&self) -> Duration {
+        let now = Instant::now();
+        let visits = self.visits.lock();
+        let gaps = visits.iter().map(|visit| visit.longest_until(now));
+        gaps.max().unwrap_or_default()
+    }
+}
+
+/// When each port had its visits.
+#[derive(Debug)]
+struct Visits(Mutex<Vec<Visit>>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Visit {
+    last: Option<Instant>,
+    longest: Duration,
+}
+
+impl Visits {
+    fn new(ports: usize) -> Self {
+        Self(Mutex::new(vec![Visit::default(); ports]))
+    }
+
+    fn note(&self, port: usize, now: Instant) {
+        if let Some(visit) = self.lock().get_mut(port) {
+            visit.longest = visit.longest_until(now);
+            visit.last = Some(now);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Visit>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Visit {
+    fn longest_until(&self, now: Instant) -> Duration {
+        let open = self.last.map(|last| now.saturating_duration_since(last));
+        self.longest.max(open.unwrap_or_default())
+    }
+}
+
+/// Answers a request; who only connects is done when the connection stands.
+async fn answer(mut visitor: TcpStream) {
+    let mut request = [0; 2048];
+    if visitor.read(&mut request).await.is_ok_and(|read| read > 0) {
+        // Who does not wait for the answer does not want it.
+        drop(visitor.write_all(ANSWER).await);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_gap_is_told_even_if_it_has_not_ended() {
+        let targets = Targets::listen(1).await.unwrap();
+        let second = |n| Duration::from_secs(n);
+        let note = |port| targets.visits.note(port, Instant::now());
+        (note(0), note(1));
+        assert!(targets.all_visited());
+        tokio::time::advance(second(5)).await;
+        (note(0), note(1));
+        targets.begin();
+        for _ in 0..3 {
+            tokio::time::advance(second(1)).await;
+            (note(0), note(1));
+        }
+        assert_eq!(targets.longest_gap(), second(1));
+        tokio::time::advance(second(1)).await;
+        note(0);
+        tokio::time::advance(second(1)).await;
+        assert_eq!(targets.longest_gap(), second(2));
+    }
+
+    #[tokio::test]
+    async fn a_request_is_answered_and_noted_by_its_port_alone() {
+        let targets = Targets::listen(1).await.unwrap();
+        let Ports { http, tcp } = targets.pods()[0];
+        assert_eq!(http::get(http, "/").await.unwrap().status, 200);
+        assert!(!targets.all_visited());
+        drop(TcpStream::connect(("127.0.0.1", tcp)).await.unwrap());
+        let noted = crate::wait_until(second(5), "both are noted", async || targets.all_visited());
+        noted.await.unwrap();
+    }
+
+    fn second(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+}
