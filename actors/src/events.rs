@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kernel::{Actor, Addr, Context, Exit, Reply};
+use logic::events::{Correlator, Fate};
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
@@ -58,6 +59,13 @@ pub struct Object {
     pub field_path: String,
 }
 
+impl Object {
+    /// The object as a whole: what it may tell is counted for all its parts.
+    fn key(&self) -> String {
+        format!("{}/{}/{}/{}", self.kind, self.namespace, self.name, self.uid)
+    }
+}
+
 /// One thing that happened, as `kubectl describe` would show it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -76,6 +84,8 @@ pub struct Event {
 pub struct Snapshot {
     pub kept: usize,
     pub recorded: u64,
+    /// Of objects that told too much.
+    pub dropped: u64,
     pub followers: usize,
 }
 
@@ -85,7 +95,9 @@ pub struct Events {
     followers: broadcast::Sender<Event>,
 
     ring: VecDeque<Event>,
+    correlator: Correlator,
     recorded: u64,
+    dropped: u64,
 }
 
 impl Default for Events {
@@ -93,7 +105,9 @@ impl Default for Events {
         Events {
             followers: broadcast::Sender::new(FOLLOWERS_LAG),
             ring: VecDeque::new(),
+            correlator: Correlator::default(),
             recorded: 0,
+            dropped: 0,
         }
     }
 }
@@ -115,6 +129,7 @@ impl Actor for Events {
         Snapshot {
             kept: self.ring.len(),
             recorded: self.recorded,
+            dropped: self.dropped,
             followers: self.followers.receiver_count(),
         }
     }
@@ -123,6 +138,18 @@ impl Actor for Events {
 impl Events {
     fn record(&mut self, event: Event) {
         self.recorded += 1;
+        let about = event.object.key();
+        let fate = self
+            .correlator
+            .admit(event.last_seen, &about, &event.reason, &event.message);
+        let event = match fate {
+            Fate::Keep => event,
+            Fate::Combine(message) => Event { message, ..event },
+            Fate::Drop => {
+                self.dropped += 1;
+                return;
+            }
+        };
         let kept = match self.take_equal(&event) {
             Some(earlier) => Event {
                 first_seen: earlier.first_seen,
@@ -216,14 +243,18 @@ mod tests {
     }
 
     async fn listed(messages: &[String]) -> Vec<Event> {
+        kept(messages.iter().map(|message| event(message))).await
+    }
+
+    async fn kept(told: impl Iterator<Item = Box<Event>>) -> Vec<Event> {
         let (events, port) = kernel::mailbox(MAILBOX);
         Supervisor::root("test", Intensity::UNLIMITED).spawn(
             ChildSpec::permanent("events"),
             port,
             Events::default,
         );
-        for message in messages {
-            events.tell(Msg::Record(event(message))).unwrap();
+        for event in told {
+            events.tell(Msg::Record(event)).unwrap();
         }
         events
             .ask(Duration::from_secs(1), |reply| Msg::List { reply })
@@ -241,9 +272,24 @@ mod tests {
 
     #[test]
     fn the_ring_keeps_only_the_newest() {
-        let messages: Vec<_> = (0..RING + 10).map(|n| n.to_string()).collect();
-        let kept = testing::run_paused(|| async move { listed(&messages).await });
+        let about = |n: usize| {
+            let mut event = event(&n.to_string());
+            event.object.name = n.to_string();
+            event
+        };
+        let kept = testing::run_paused(|| async move { kept((0..RING + 10).map(about)).await });
         assert_eq!(kept.len(), RING);
         assert_eq!(kept[0].message, "10");
+    }
+
+    #[test]
+    fn one_noisy_object_does_not_push_out_the_others() {
+        let noise = (0..RING).map(|n| event(&n.to_string()));
+        let mut other = event("other");
+        other.object.name = "other".into();
+        let all = std::iter::once(other).chain(noise);
+        let kept = testing::run_paused(|| async move { kept(all).await });
+        assert_eq!(kept[0].message, "other");
+        assert!(kept.len() < 30, "{}", kept.len());
     }
 }

@@ -9,11 +9,14 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Pod;
-use logic::dns::{Dns, LARGEST_FILE, ResolverError};
+use jiff::Timestamp;
+use logic::dns::{Dns, LARGEST_FILE, ResolverError, complaint};
 use logic::hosts::{self, HostNameError};
 use logic::pod::PodView;
 use logic::sandbox::NodePolicy;
 use thiserror::Error;
+
+use crate::events::{Object, Recorder, Type};
 
 /// Bytes of the node's hosts file; a longer one is refused.
 const LARGEST_HOSTS: u64 = 4 << 20;
@@ -61,6 +64,25 @@ pub async fn resolver(node: &NodePolicy) -> Result<Dns, NamesError> {
     }
     let text = blocking(path.clone(), move || read(&path, LARGEST_FILE)).await?;
     Ok(Dns::parse(&String::from_utf8_lossy(&text))?)
+}
+
+/// Says once what pods will miss of the node's resolver file.
+pub async fn complain(recorder: &Recorder, node: &NodePolicy) {
+    let path = node.resolver_config.display().to_string();
+    let complaint = match resolver(node).await {
+        Ok(resolver) => complaint(&path, &resolver, &node.cluster_domain),
+        Err(error) => Some(error.to_string()),
+    };
+    let Some(message) = complaint else { return };
+    let object = Object {
+        kind: "Node".to_owned(),
+        name: node.node_name.clone(),
+        uid: node.node_name.clone(),
+        ..Object::default()
+    };
+    let now = Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH);
+    let reason = "CheckLimitsForResolvConf";
+    recorder.record(now, Type::Warning, object, reason, message);
 }
 
 /// Writes the pod's hosts file as it has to be now, and answers with its path. The pod's folder exists.

@@ -4,12 +4,12 @@
 //! actor asks only those spawned above it**; everyone else it tells. So the asks form no cycle.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use kernel::plugin::{Host, Line};
-use kernel::{Addr, ChildSpec, Intensity, Strategy, Supervisor, mailbox};
+use kernel::{Addr, ChildSpec, Intensity, Port, Strategy, Supervisor, mailbox};
 use logic::objects::Objects;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -17,6 +17,7 @@ use crate::credentials::{self, Credentials};
 use crate::directory::{self, Directory, Source, Workers};
 use crate::events::{self, Events, Recorder};
 use crate::eviction::{self, Eviction};
+use crate::hosts;
 use crate::images::{self, Images};
 use crate::logs::{self, Logs};
 use crate::pleg::{self, Pleg};
@@ -64,6 +65,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let (line, hosts) = plugins(&root, &settings);
     let runtime = Runtime::new(line, settings.runtime_within);
     let node = pods(&root, runtime.clone(), settings.sections());
+    hosts::complain(&node.recorder, &settings.node).await;
     sources(&node, &settings);
     resources(&node, runtime.clone(), &settings);
     serving(&node, runtime, hosts, &settings);
@@ -153,54 +155,26 @@ pub fn pods(root: &Supervisor, runtime: Runtime, sections: Sections) -> Node {
         users,
         cgroups: PodCgroups::new(rules.node.cgroups.clone()),
         recorder: recorder.clone(),
-        objects: objects.clone(),
+        objects,
         rules: rules.clone(),
     };
 
-    let keepers = root.supervisor("keepers", Strategy::OneForOne, PATIENCE);
-    keepers.spawn(ChildSpec::permanent("events"), events_port, Events::default);
-    let file = folder.join("pods.checkpoint");
-    keepers.spawn(ChildSpec::permanent("records"), records_port, move || {
-        Records::new(file.clone())
-    });
-    keepers.spawn(ChildSpec::permanent("users"), users_port, move || {
-        UserNamespaces::new(ids.clone())
-    });
-    let told = directory.clone();
-    keepers.spawn(ChildSpec::permanent("status"), statuses_port, move || {
-        Statuses::new(told.clone())
-    });
+    let ports = KeeperPorts {
+        events: events_port,
+        records: records_port,
+        users: users_port,
+        statuses: statuses_port,
+    };
+    keepers(root, ports, &folder.join("pods.checkpoint"), ids, &directory);
 
     let pods = root.supervisor("pods", Strategy::OneForOne, PATIENCE);
-    let section = pulls.credentials;
-    pods.spawn(
-        ChildSpec::permanent("credentials"),
-        credentials_port,
-        move || Credentials::new(section.clone()),
-    );
-    let keeper = images::Peers {
-        runtime: runtime.clone(),
-        credentials,
-        recorder: recorder.clone(),
-        objects,
+    let ports = ServantPorts {
+        credentials: credentials_port,
+        images: images_port,
+        logs: logs_port,
+        prober: prober_port,
     };
-    let section = pulls.images;
-    pods.spawn(ChildSpec::permanent("images"), images_port, move || {
-        Images::new(section.clone(), keeper.clone())
-    });
-    let (asked, told) = (runtime.clone(), directory.clone());
-    pods.spawn(ChildSpec::permanent("logs"), logs_port, move || {
-        Logs::new(log_policy.clone(), asked.clone(), told.clone())
-    });
-    let probing = prober::Peers {
-        runtime: runtime.clone(),
-        reach: Reach::default(),
-        recorder: recorder.clone(),
-        directory: directory.clone(),
-    };
-    pods.spawn(ChildSpec::permanent("prober"), prober_port, move || {
-        Prober::new(probing.clone())
-    });
+    servants(&pods, ports, pulls, log_policy, (credentials, &peers));
     let workers = Workers::new(
         pods.supervisor("workers", Strategy::OneForOne, Intensity::UNLIMITED),
         peers,
@@ -234,6 +208,82 @@ pub fn pods(root: &Supervisor, runtime: Runtime, sections: Sections) -> Node {
         pleg,
         recorder,
     }
+}
+
+struct KeeperPorts {
+    events: Port<events::Msg>,
+    records: Port<records::Msg>,
+    users: Port<user_namespaces::Msg>,
+    statuses: Port<status::Msg>,
+}
+
+/// Who remembers; they tell only the directory.
+fn keepers(
+    root: &Supervisor,
+    ports: KeeperPorts,
+    file: &Path,
+    ids: user_namespaces::Policy,
+    directory: &Addr<directory::Msg>,
+) {
+    let keepers = root.supervisor("keepers", Strategy::OneForOne, PATIENCE);
+    keepers.spawn(ChildSpec::permanent("events"), ports.events, Events::default);
+    let file = file.to_owned();
+    keepers.spawn(ChildSpec::permanent("records"), ports.records, move || {
+        Records::new(file.clone())
+    });
+    keepers.spawn(ChildSpec::permanent("users"), ports.users, move || {
+        UserNamespaces::new(ids.clone())
+    });
+    let told = directory.clone();
+    keepers.spawn(ChildSpec::permanent("status"), ports.statuses, move || {
+        Statuses::new(told.clone())
+    });
+}
+
+struct ServantPorts {
+    credentials: Port<credentials::Msg>,
+    images: Port<images::Msg>,
+    logs: Port<logs::Msg>,
+    prober: Port<prober::Msg>,
+}
+
+/// Who works for all pods.
+fn servants(
+    pods: &Supervisor,
+    ports: ServantPorts,
+    pulls: Pulls,
+    policy: logic::logs::Policy,
+    (credentials, peers): (Addr<credentials::Msg>, &Peers),
+) {
+    let section = pulls.credentials;
+    pods.spawn(
+        ChildSpec::permanent("credentials"),
+        ports.credentials,
+        move || Credentials::new(section.clone()),
+    );
+    let keeper = images::Peers {
+        runtime: peers.runtime.clone(),
+        credentials,
+        recorder: peers.recorder.clone(),
+        objects: peers.objects.clone(),
+    };
+    let section = pulls.images;
+    pods.spawn(ChildSpec::permanent("images"), ports.images, move || {
+        Images::new(section.clone(), keeper.clone())
+    });
+    let (asked, told) = (peers.runtime.clone(), peers.directory.clone());
+    pods.spawn(ChildSpec::permanent("logs"), ports.logs, move || {
+        Logs::new(policy.clone(), asked.clone(), told.clone())
+    });
+    let probing = prober::Peers {
+        runtime: peers.runtime.clone(),
+        reach: Reach::default(),
+        recorder: peers.recorder.clone(),
+        directory: peers.directory.clone(),
+    };
+    pods.spawn(ChildSpec::permanent("prober"), ports.prober, move || {
+        Prober::new(probing.clone())
+    });
 }
 
 /// Where desired pods come from; each source repeats itself, so a directory that died hears them again.

@@ -8,6 +8,7 @@ pub mod types;
 
 pub mod admission;
 pub mod backoff;
+pub mod events;
 pub mod eviction;
 pub mod gc;
 pub mod honoured;

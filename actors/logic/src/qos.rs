@@ -282,8 +282,6 @@ mod tests {
     /// Upstream's TestGetContainerOOMScoreAdjust: containers that ask for themselves.
     #[test]
     fn the_more_memory_a_container_asked_for_the_less_likely_it_is_killed() {
-        const EIGHTH: List = &[(MEMORY, "1000000000")];
-        const EIGHTH_LIMIT: List = &[(MEMORY, "1000001000")];
         let class = |name: &str, priority: i32| {
             let name = name.to_owned();
             pod("p").app("c").spec_with(move |spec| {
@@ -291,16 +289,7 @@ mod tests {
                 spec.priority = Some(priority);
             })
         };
-        let with_init = || {
-            let mut pod = pod("p").init("i").app_with("c", asks(EIGHTH, EIGHTH_LIMIT));
-            let init = pod
-                .spec
-                .as_mut()
-                .and_then(|spec| spec.init_containers.as_mut());
-            init.unwrap()[0].resources = resources(EIGHTH, EIGHTH_LIMIT);
-            pod
-        };
-        let cases: [(&str, Pod, u64, &[i64]); 14] = [
+        let cases: [(&str, Pod, u64, &[i64]); 10] = [
             (
                 "cpu limit",
                 pod("p").app_with("c", asks(&[], &[(CPU, "10")])),
@@ -365,28 +354,46 @@ mod tests {
                 4 * GB,
                 &[1000],
             ),
-            ("an init container", with_init(), 8 * GB, &[875, 875]),
+        ];
+        for (name, pod, capacity, expected) in cases {
+            assert_eq!(scores(&pod, capacity), expected, "{name}");
+        }
+    }
+
+    /// Upstream's TestGetContainerOOMScoreAdjust: sidecars.
+    #[test]
+    fn a_sidecar_is_never_killed_before_the_apps() {
+        const EIGHTH: List = &[(MEMORY, "1000000000")];
+        const EIGHTH_LIMIT: List = &[(MEMORY, "1000001000")];
+        let with_init = || {
+            let mut pod = pod("p").init("i").app_with("c", asks(EIGHTH, EIGHTH_LIMIT));
+            let init = pod
+                .spec
+                .as_mut()
+                .and_then(|spec| spec.init_containers.as_mut());
+            init.unwrap()[0].resources = resources(EIGHTH, EIGHTH_LIMIT);
+            pod
+        };
+        let cases: [(&str, Pod, &[i64]); 4] = [
+            ("an init container", with_init(), &[875, 875]),
             (
                 "a small sidecar",
                 with_init().spec_with(sidecar(&[(MEMORY, "400000000")], EIGHTH_LIMIT)),
-                8 * GB,
                 &[875, 875, 875],
             ),
             (
                 "a sidecar of the same size",
                 with_init().spec_with(sidecar(EIGHTH, EIGHTH_LIMIT)),
-                8 * GB,
                 &[875, 875, 875],
             ),
             (
                 "a big sidecar",
                 with_init().spec_with(sidecar(&[(MEMORY, "4000000000")], EIGHTH_LIMIT)),
-                8 * GB,
                 &[875, 500, 875],
             ),
         ];
-        for (name, pod, capacity, expected) in cases {
-            assert_eq!(scores(&pod, capacity), expected, "{name}");
+        for (name, pod, expected) in cases {
+            assert_eq!(scores(&pod, 8 * GB), expected, "{name}");
         }
     }
 

@@ -273,6 +273,8 @@ impl Directory {
                 self.undesire(&uid);
             }
         }
+        let desired = self.sets.values().flat_map(BTreeMap::keys);
+        self.workers.keep_users_of(strangers.keys().chain(desired));
         let known = |uid: &PodUid| self.is_desired(uid) || self.workers.desired(uid).is_some();
         let (expected, orphans) = strangers.into_iter().partition(|(uid, _)| known(uid));
         let orphans: BTreeMap<PodUid, Arc<Pod>> = orphans;

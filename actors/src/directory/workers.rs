@@ -1,7 +1,7 @@
 //! The workers of all pods. They outlive a directory that dies, and so does the list of them.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use logic::types::PodUid;
 use tokio::sync::watch;
 
 use super::desired::{Desired, full_name};
+use crate::user_namespaces;
 use crate::worker::{self, Peers};
 
 /// A worker hears its own pod alone: a burst of events of a pod with many containers.
@@ -131,6 +132,15 @@ impl Workers {
         let list = self.list.borrow();
         let active = list.values().filter(|worker| !worker.settled.get());
         active.map(|worker| worker.desired.borrow().pod.clone()).collect()
+    }
+
+    /// Has the ids taken back that were given to pods of an earlier life and that nobody knows any more.
+    pub(super) fn keep_users_of<'a>(&self, strangers: impl Iterator<Item = &'a PodUid>) {
+        let list = self.list.borrow();
+        let mut pods: BTreeSet<PodUid> = strangers.cloned().collect();
+        pods.extend(list.keys().cloned());
+        // Told again at the next occasion; nothing but ids is held until then.
+        drop(self.peers.users.tell(user_namespaces::Msg::Retain { pods }));
     }
 
     /// What all pods but this one hold together.

@@ -9,7 +9,7 @@ use logic::sandbox::{
     SandboxConfig, SandboxConfigError, SandboxInput, SandboxRequest, creation_failed,
     sandbox_config,
 };
-use logic::types::{Sandbox, SandboxId, SandboxState, Waiting, Why};
+use logic::types::{Sandbox, SandboxId, SandboxState, Waiting, Weight, Why};
 use logic::user_namespaces::{self, Unsupported, UserNamespace};
 use thiserror::Error;
 
@@ -58,6 +58,24 @@ impl SandboxError {
         }
     }
 
+    /// What is told of it, as upstream words it.
+    fn event(&self) -> Why {
+        match self {
+            Self::Cgroup(error) => Why {
+                object: None,
+                weight: Weight::Warning,
+                reason: "FailedToCreatePodContainer".to_owned(),
+                message: format!("unable to ensure pod container exists: {error}"),
+            },
+            Self::Runtime(_)
+            | Self::Config(_)
+            | Self::Names(_)
+            | Self::Users(_)
+            | Self::Unsupported(_)
+            | Self::Silent(_) => creation_failed(&self.told()),
+        }
+    }
+
     /// When to try again.
     pub(super) fn problem(&self) -> Problem {
         let transient = match self {
@@ -89,7 +107,7 @@ impl Carrier {
         let result = self.make_sandbox(attempt).await;
         match &result {
             Ok(id) => self.ips = self.addresses(id).await?,
-            Err(error) => self.tell(&creation_failed(&error.told())),
+            Err(error) => self.tell(&error.event()),
         }
         result
     }

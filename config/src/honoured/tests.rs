@@ -71,7 +71,7 @@ fn only_what_was_changed_and_is_not_honoured_is_named() {
     assert!(names(&default, &flags).is_empty());
 
     let mut set = default.clone();
-    set.max_pods = 5;
+    set.event_burst = 5;
     set.static_pod_path = "/etc/pods".to_owned();
     set.logging.verbosity = 3;
     set.logging.options.text.split_stream = true;
@@ -84,7 +84,7 @@ fn only_what_was_changed_and_is_not_honoured_is_named() {
     assert_eq!(
         names(&set, &typed),
         [
-            "maxPods",
+            "eventBurst",
             "logging.options",
             "imageServiceEndpoint",
             "--kubeconfig"

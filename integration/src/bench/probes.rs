@@ -65,11 +65,7 @@ pub(super) async fn with(
 }
 
 /// Gives an agent so many pods, and waits until all their containers have started.
-async fn fill(
-    agent: &Agent,
-    count: usize,
-    manifest: impl Fn(&str, usize) -> String,
-) -> Result<()> {
+async fn fill(agent: &Agent, count: usize, manifest: impl Fn(&str, usize) -> String) -> Result<()> {
     let mut watch = agent.watch().await?;
     let name = |nth| format!("probed-{nth}");
     let manifests: Vec<_> = (0..count)

@@ -68,7 +68,9 @@ impl Targets {
     /// Counts gaps from now on.
     pub(super) fn begin(&self) {
         let mut visits = self.visits.lock();
-        visits.iter_mut().for_each(|visit| visit.longest = Duration::ZERO);
+        visits
+            .iter_mut()
+            .for_each(|visit| visit.longest = Duration::ZERO);
     }
 
     /// Returns the longest time that any port was without a visit; one that does not end counts up to now.

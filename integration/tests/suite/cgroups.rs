@@ -90,7 +90,9 @@ async fn a_pods_group_holds_its_containers_and_goes_with_the_last_of_them() {
     let client = rig.runtime();
     let sandbox = pods::run_sandbox(&client, &config).await.unwrap();
     let script = pods::container("main", "sleep 1000");
-    let container = pods::run_container(&client, &sandbox, &config, script).await.unwrap();
+    let container = pods::run_container(&client, &sandbox, &config, script)
+        .await
+        .unwrap();
     let pid = pods::pid_of(&client, &container).await.unwrap();
     let own = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let within = format!("{}/{container}", group.parent);
@@ -117,5 +119,8 @@ async fn a_pods_group_holds_its_containers_and_goes_with_the_last_of_them() {
         assert!(!folder.exists(), "{} is left", folder.display());
     }
     let above = group.folder("memory").parent().unwrap().to_owned();
-    assert!(above.is_dir(), "what other pods share is not the pod's to remove");
+    assert!(
+        above.is_dir(),
+        "what other pods share is not the pod's to remove"
+    );
 }

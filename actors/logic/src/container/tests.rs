@@ -153,16 +153,16 @@ fn mount(name: &str, path: &str) -> VolumeMount {
 /// Upstream's TestMakeMounts: the hosts file.
 #[test]
 fn the_hosts_file_is_mounted_unless_the_container_mounts_one() {
-    let hosts = Some("/var/lib/kubelet/pods/web-uid/etc-hosts");
+    let file = "/var/lib/kubelet/pods/web-uid/etc-hosts";
     let images: &[(&str, &str)] = &[("data", "sha256:2")];
     let given = Given {
-        hosts,
+        hosts: Some(file),
         images,
         ..NOTHING
     };
     let config = made_with(&mounting(vec![]), given).unwrap();
     let expected = Mount {
-        host_path: hosts.unwrap().into(),
+        host_path: file.into(),
         container_path: "/etc/hosts".into(),
         access: Access::ReadWrite,
         origin: Origin::Hosts,

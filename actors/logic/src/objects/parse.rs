@@ -127,15 +127,11 @@ impl Parsed {
     }
 
     /// A list of lists is refused, so that nobody nests them without end.
-    fn take_items(&mut self, number: usize, document: Value) {
-        let items = match document {
-            Value::Object(mut fields) => fields.remove("items"),
-            _ => None,
-        };
+    fn take_items(&mut self, number: usize, mut document: Value) {
+        let items = document.get_mut("items").map(Value::take);
         let Some(Value::Array(items)) = items else {
-            return self
-                .problems
-                .push(At(number).field("items", "expected a list"));
+            let refused = At(number).field("items", "expected a list");
+            return self.problems.push(refused);
         };
         for item in items {
             match item.get("kind").and_then(Value::as_str) {

@@ -9,39 +9,74 @@ on_each_runtime! {
     what_runs_is_adopted_by_an_agent_that_would_refuse_it,
 }
 
+/// Enough that some are judged after those that are refused: the order is that of their UIDs.
+const SMALL: [&str; 5] = ["here-1", "here-2", "here-3", "here-4", "here-5"];
+
 async fn a_pod_that_does_not_fit_fails_and_says_why(on: On) {
-    let Some(world) = on.start().await else {
-        return;
-    };
     let of = |name: &str, amount: &str| json!({ "resources": { "requests": { name: amount } } });
     let app = || container_of("app", SERVE_ON);
-    let large = |resource: &str, amount: &str| json!({ "containers": [with(app(), of(resource, amount))] });
-    world.drop_pod(&pod("fast", large("cpu", "10000")));
-    world.drop_pod(&pod("wide", large("memory", "1000Ti")));
+    let large =
+        |resource: &str, amount: &str| json!({ "containers": [with(app(), of(resource, amount))] });
     let elsewhere = json!({ "nodeSelector": { "disk": "fast" }, "containers": [app()] });
-    world.drop_pod(&pod("elsewhere", elsewhere));
     let here = json!({ "nodeSelector": { "kubernetes.io/os": "linux" }, "containers": [with(app(), of("cpu", "10m"))] });
-    world.drop_pod(&pod("here", here));
+    let mut pods = vec![
+        ("elsewhere", elsewhere),
+        ("fast", large("cpu", "10000")),
+        ("wide", large("memory", "1000Ti")),
+    ];
+    pods.extend(SMALL.map(|name| (name, here.clone())));
+    // All of them are there when the agent starts: who is refused must not stand in another's way.
+    let all = |mut builder: integration::agent::Builder| {
+        for (name, spec) in pods {
+            builder = builder.manifest(&format!("{name}.json"), &pod(name, spec).to_string());
+        }
+        builder
+    };
+    let Some(world) = on.start_with(all).await else {
+        return;
+    };
 
     // Static pods are critical: the node tries to make room for them, and says so when it cannot.
     let no_room = "Pod was rejected: Unexpected error while attempting to recover from admission failure: \
         preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: ";
     let reasons = [
-        ("fast", "UnexpectedAdmissionError", format!("{no_room}[(res: cpu, q: ")),
-        ("wide", "UnexpectedAdmissionError", format!("{no_room}[(res: memory, q: ")),
-        ("elsewhere", "NodeAffinity", "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match".to_owned()),
+        (
+            "fast",
+            "UnexpectedAdmissionError",
+            format!("{no_room}[(res: cpu, q: "),
+        ),
+        (
+            "wide",
+            "UnexpectedAdmissionError",
+            format!("{no_room}[(res: memory, q: "),
+        ),
+        (
+            "elsewhere",
+            "NodeAffinity",
+            "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match".to_owned(),
+        ),
     ];
     for (name, reason, message) in reasons {
-        let pod = world.until(name, "has failed", |pod| phase(pod) == "Failed").await;
+        let pod = world
+            .until(name, "has failed", |pod| phase(pod) == "Failed")
+            .await;
         let status = pod.status.as_ref().unwrap();
         assert_eq!(status.reason.as_deref(), Some(reason), "{name}");
         let told = status.message.clone().unwrap_or_default();
         assert!(told.starts_with(&message), "{name}: {told}");
     }
-    world.until_running("here").await;
-    world.until_event("UnexpectedAdmissionError", &["(res: cpu"]).await;
+    for name in SMALL {
+        world.until_running(name).await;
+    }
+    world
+        .until_event("UnexpectedAdmissionError", &["(res: cpu"])
+        .await;
     let sandboxes = world.cri().await.sandboxes().await.unwrap();
-    assert_eq!(sandboxes.len(), 1, "nothing is made for who may not run");
+    assert_eq!(
+        sandboxes.len(),
+        SMALL.len(),
+        "nothing is made for who may not run"
+    );
 }
 
 async fn what_runs_is_adopted_by_an_agent_that_would_refuse_it(on: On) {
@@ -49,7 +84,10 @@ async fn what_runs_is_adopted_by_an_agent_that_would_refuse_it(on: On) {
         return;
     };
     for name in ["one", "two"] {
-        world.drop_pod(&pod(name, json!({ "containers": [container_of("app", SERVE_ON)] })));
+        world.drop_pod(&pod(
+            name,
+            json!({ "containers": [container_of("app", SERVE_ON)] }),
+        ));
     }
     let before = until_all_ready(&world.node, 2, WITHIN).await;
     world.node.terminate().await.unwrap();
@@ -58,12 +96,25 @@ async fn what_runs_is_adopted_by_an_agent_that_would_refuse_it(on: On) {
     config["maxPods"] = json!(1);
     fs::write(&file, config.to_string()).unwrap();
     adopted(&mut world.node, &before).await;
-    world.drop_pod(&pod("three", json!({ "containers": [container_of("app", SERVE_ON)] })));
-    let pod = world.until("three", "is refused", |pod| phase(pod) == "Failed").await;
+    world.drop_pod(&pod(
+        "three",
+        json!({ "containers": [container_of("app", SERVE_ON)] }),
+    ));
+    let pod = world
+        .until("three", "is refused", |pod| phase(pod) == "Failed")
+        .await;
     let status = pod.status.unwrap();
     assert_eq!(status.reason.as_deref(), Some("UnexpectedAdmissionError"));
-    assert!(status.message.unwrap_or_default().contains("[(res: pods, q: "));
+    assert!(
+        status
+            .message
+            .unwrap_or_default()
+            .contains("[(res: pods, q: ")
+    );
     for name in ["one", "two"] {
-        assert!(is_ready(&world.node.pod(name).await.unwrap().unwrap()), "{name}");
+        assert!(
+            is_ready(&world.node.pod(name).await.unwrap().unwrap()),
+            "{name}"
+        );
     }
 }

@@ -13,7 +13,8 @@ on_each_runtime! {
 }
 
 fn sidecar() -> Value {
-    let script = "sleep 1; touch /tmp/up; trap 'sleep 2; exit 0' TERM; while true; do sleep 0.2; done";
+    let script =
+        "sleep 1; touch /tmp/up; trap 'sleep 2; exit 0' TERM; while true; do sleep 0.2; done";
     let probe = json!({
         "exec": { "command": ["test", "-f", "/tmp/up"] },
         "periodSeconds": 1, "failureThreshold": 30,
@@ -29,7 +30,10 @@ fn times(status: &ContainerStatus) -> (jiff::Timestamp, Option<jiff::Timestamp>)
     let state = status.state.clone().unwrap();
     match (state.running, state.terminated) {
         (Some(running), _) => (running.started_at.unwrap().0, None),
-        (_, Some(ended)) => (ended.started_at.unwrap().0, ended.finished_at.map(|at| at.0)),
+        (_, Some(ended)) => (
+            ended.started_at.unwrap().0,
+            ended.finished_at.map(|at| at.0),
+        ),
         (None, None) => panic!("{status:?} has not begun"),
     }
 }
@@ -50,7 +54,10 @@ async fn a_sidecar_starts_before_the_app_comes_back_alone_and_ends_after_it(on: 
     let of = |name: &str| times(container(&before, name).unwrap());
     assert!(of("first").1.unwrap() <= of("side").0);
     let until_up = of("second").0.duration_since(of("side").0);
-    assert!(until_up >= jiff::SignedDuration::from_millis(900), "{until_up}");
+    assert!(
+        until_up >= jiff::SignedDuration::from_millis(900),
+        "{until_up}"
+    );
     assert!(of("second").1.unwrap() <= of("app").0);
     assert!(container(&before, "side").unwrap().started == Some(true));
 
@@ -81,7 +88,10 @@ async fn a_sidecar_starts_before_the_app_comes_back_alone_and_ends_after_it(on: 
         .await;
     world.until_gone("web").await;
     let took = began.elapsed();
-    assert!(took >= Duration::from_secs(4) && took < Duration::from_secs(20), "{took:?}");
+    assert!(
+        took >= Duration::from_secs(4) && took < Duration::from_secs(20),
+        "{took:?}"
+    );
 }
 
 async fn a_rule_restarts_by_exit_code_what_the_policy_would_not(on: On) {
@@ -137,8 +147,13 @@ async fn a_failing_liveness_probe_restarts_within_the_probes_own_grace(on: On) {
     let took = began.elapsed();
     assert!(took < Duration::from_secs(20), "{took:?}");
     assert_eq!(ended_before(&pod, "app").unwrap().exit_code, 137);
-    world.until_event("Unhealthy", &["Liveness probe failed"]).await;
     world
-        .until_event("Killing", &["app", "failed liveness probe, will be restarted"])
+        .until_event("Unhealthy", &["Liveness probe failed"])
+        .await;
+    world
+        .until_event(
+            "Killing",
+            &["app", "failed liveness probe, will be restarted"],
+        )
         .await;
 }

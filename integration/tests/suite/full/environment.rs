@@ -61,8 +61,11 @@ async fn variables_come_in_order_from_every_source_there_is(on: On) {
     let Some(world) = on.start_with(|builder| builder.flag(flag)).await else {
         return;
     };
-    let lines: Vec<String> = EXPECTED.iter().map(|(name, _)| format!("echo {name}=${name}")).collect();
-    let more = "echo UID=$UID_; echo IP=$IP; echo HOST=$HOST; echo 'argument=$(PLAIN) $$(PLAIN)'";
+    let lines: Vec<String> = EXPECTED
+        .iter()
+        .map(|(name, _)| format!("echo {name}=${name}"))
+        .collect();
+    let more = "echo UID=$UID_; echo IP=$IP; echo HOST=$HOST; echo IPS=$IPS $HOSTS; echo ACCOUNT=$ACCOUNT; echo 'argument=$(PLAIN) $$(PLAIN)'";
     let script = format!("{}; {more}; echo done; {SERVE_ON}", lines.join("; "));
     let environment = json!([
         { "name": "PLAIN", "value": "plain" },
@@ -74,10 +77,12 @@ async fn variables_come_in_order_from_every_source_there_is(on: On) {
         field("NODE", "spec.nodeName"), field("LABEL", "metadata.labels['tier']"),
         field("NOTE", "metadata.annotations['example.org/note']"),
         field("UID_", "metadata.uid"), field("IP", "status.podIP"), field("HOST", "status.hostIP"),
+        field("IPS", "status.podIPs"), field("HOSTS", "status.hostIPs"), field("ACCOUNT", "spec.serviceAccountName"),
         amount("CPU", "limits.cpu", "1m"), amount("MEMORY", "limits.memory", "1Mi"),
         amount("REQUEST", "requests.cpu", "1"),
     ]);
-    let resources = json!({ "limits": { "cpu": "500m", "memory": "64Mi" }, "requests": { "cpu": "100m" } });
+    let resources =
+        json!({ "limits": { "cpu": "500m", "memory": "64Mi" }, "requests": { "cpu": "100m" } });
     let app = with(
         container_of("app", &script),
         json!({ "env": environment, "resources": resources }),
@@ -88,12 +93,20 @@ async fn variables_come_in_order_from_every_source_there_is(on: On) {
     world.drop_pod(&vars);
     let pod = world.until_running("vars").await;
     let said = world.until_done(&pod, "app").await;
-    let expected = EXPECTED.iter().map(|(name, value)| format!("{name}={value}"));
+    let expected = EXPECTED
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"));
     let status = pod.status.as_ref().unwrap();
     let rest = [
         format!("UID={}", uid(&pod)),
         format!("IP={}", status.pod_ip.as_ref().unwrap()),
         format!("HOST={}", status.host_ip.as_ref().unwrap()),
+        format!(
+            "IPS={} {}",
+            status.pod_ip.as_ref().unwrap(),
+            status.host_ip.as_ref().unwrap()
+        ),
+        "ACCOUNT=".to_owned(),
         "argument=plain $(PLAIN)".to_owned(),
     ];
     assert_eq!(said, expected.chain(rest).collect::<Vec<_>>());
@@ -107,7 +120,12 @@ async fn a_static_pod_may_not_ask_the_api_for_its_variables(on: On) {
         return;
     };
     let environment = json!([{ "configMapRef": { "name": "settings" } }]);
-    let app = with(container_of("app", SERVE_ON), json!({ "envFrom": environment }));
+    let app = with(
+        container_of("app", SERVE_ON),
+        json!({ "envFrom": environment }),
+    );
     world.drop_pod(&pod("asks", json!({ "containers": [app] })));
-    world.until_event("InvalidManifest", &["asks.json", "configmaps"]).await;
+    world
+        .until_event("InvalidManifest", &["asks.json", "configmaps"])
+        .await;
 }

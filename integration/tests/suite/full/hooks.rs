@@ -1,6 +1,9 @@
 //! Hooks at the start and at the end of containers, the signal that ends them, and their last words.
 
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant};
 
 use super::*;
@@ -10,6 +13,7 @@ on_each_runtime! {
     a_failing_post_start_hook_ends_its_container,
     last_words_come_from_the_file_or_from_the_log,
     a_stop_signal_is_passed_to_the_runtime,
+    hooks_may_be_requests,
 }
 
 async fn hooks_run_before_ready_and_within_the_grace(on: On) {
@@ -24,15 +28,23 @@ async fn hooks_run_before_ready_and_within_the_grace(on: On) {
     });
     let grace = json!({ "terminationGracePeriodSeconds": 100 });
     let app = with(container_of("app", deaf), json!({ "lifecycle": lifecycle }));
-    world.drop_pod(&pod("hooked", with(grace.clone(), json!({ "containers": [app] }))));
+    world.drop_pod(&pod(
+        "hooked",
+        with(grace.clone(), json!({ "containers": [app] })),
+    ));
     let lifecycle = json!({ "preStop": { "sleep": { "seconds": 3 } } });
-    let app = with(container_of("app", SERVE_ON), json!({ "lifecycle": lifecycle }));
+    let app = with(
+        container_of("app", SERVE_ON),
+        json!({ "lifecycle": lifecycle }),
+    );
     world.drop_pod(&pod("slow", with(grace, json!({ "containers": [app] }))));
 
     let hooked = world
-        .until("hooked", "is ready, but not before its hook is through", |pod| {
-            is_ready(pod)
-        })
+        .until(
+            "hooked",
+            "is ready, but not before its hook is through",
+            |pod| is_ready(pod),
+        )
         .await;
     let words = world.exec(&hooked, "app", &["cat", "/tmp/started"]).await;
     assert_eq!(words.trim(), "well");
@@ -45,7 +57,11 @@ async fn hooks_run_before_ready_and_within_the_grace(on: On) {
     let slow = began.elapsed();
     assert!(slow >= Duration::from_secs(3), "{slow:?}");
     world.until_gone("hooked").await;
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 async fn a_failing_post_start_hook_ends_its_container(on: On) {
@@ -53,9 +69,17 @@ async fn a_failing_post_start_hook_ends_its_container(on: On) {
         return;
     };
     let lifecycle = json!({ "postStart": exec(&["false"]) });
-    let app = with(container_of("app", SERVE_ON), json!({ "lifecycle": lifecycle }));
-    world.drop_pod(&pod("bad", json!({ "containers": [app, container_of("well", SERVE_ON)] })));
-    world.until_event("FailedPostStartHook", &["PostStartHook failed"]).await;
+    let app = with(
+        container_of("app", SERVE_ON),
+        json!({ "lifecycle": lifecycle }),
+    );
+    world.drop_pod(&pod(
+        "bad",
+        json!({ "containers": [app, container_of("well", SERVE_ON)] }),
+    ));
+    world
+        .until_event("FailedPostStartHook", &["PostStartHook failed"])
+        .await;
     let pod = world
         .until("bad", "shows why", |pod| {
             let (reason, message) = waiting(pod, "app");
@@ -89,7 +113,9 @@ async fn last_words_come_from_the_file_or_from_the_log(on: On) {
             ],
         }),
     ));
-    let pod = world.until("words", "has failed", |pod| phase(pod) == "Failed").await;
+    let pod = world
+        .until("words", "has failed", |pod| phase(pod) == "Failed")
+        .await;
     let message = |name: &str| ended(&pod, name).unwrap().message.unwrap_or_default();
     assert_eq!(message("file"), "from the file\n");
     assert_eq!(message("log"), "from the log\n");
@@ -103,12 +129,71 @@ async fn a_stop_signal_is_passed_to_the_runtime(on: On) {
         return;
     };
     let script = "trap 'exit 0' TERM; trap 'exit 9' USR1; while true; do sleep 0.2; done";
-    let app = with(container_of("app", script), json!({ "lifecycle": { "stopSignal": "SIGUSR1" } }));
-    world.drop_pod(&pod("told", json!({ "os": { "name": "linux" }, "containers": [app] })));
+    let app = with(
+        container_of("app", script),
+        json!({ "lifecycle": { "stopSignal": "SIGUSR1" } }),
+    );
+    world.drop_pod(&pod(
+        "told",
+        json!({ "os": { "name": "linux" }, "containers": [app] }),
+    ));
     let pod = world.until_running("told").await;
     // containerd 1.6 does not know the field: the pod runs, and ends by SIGTERM.
     let shown = (on == On::Fake).then(|| "SIGUSR1".to_owned());
     assert_eq!(container(&pod, "app").unwrap().stop_signal, shown);
     world.remove_pod("told");
     world.until_gone("told").await;
+}
+
+async fn hooks_may_be_requests(on: On) {
+    let Some(world) = on.start().await else {
+        return;
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (heard, mut requests) = mpsc::channel(8);
+    let serving = tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut asked = vec![0; 4096];
+            let length = stream.read(&mut asked).await.unwrap();
+            heard
+                .send(String::from_utf8_lossy(&asked[..length]).into_owned())
+                .await
+                .unwrap();
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+            stream.write_all(answer).await.unwrap();
+        }
+    });
+    let get = |path: &str| {
+        let headers = json!([{ "name": "X-Hook", "value": "yes" }]);
+        json!({ "httpGet": { "host": "127.0.0.1", "port": port, "path": path, "httpHeaders": headers } })
+    };
+    let lifecycle = json!({ "postStart": get("/started?by=hook"), "preStop": get("/stopping") });
+    let app = with(
+        container_of("app", SERVE_ON),
+        json!({ "lifecycle": lifecycle }),
+    );
+    let grace = json!({ "terminationGracePeriodSeconds": 30, "containers": [app] });
+    world.drop_pod(&pod("asks", grace));
+    world.until_running("asks").await;
+    let request = requests.try_recv().unwrap();
+    assert!(
+        request.starts_with("GET /started?by=hook HTTP/1.1\r\n"),
+        "{request}"
+    );
+    let lower = request.to_lowercase();
+    assert!(
+        lower.contains("x-hook: yes\r\n") && lower.contains("user-agent: kube-lifecycle/"),
+        "{request}"
+    );
+    world.remove_pod("asks");
+    world.until_gone("asks").await;
+    let request = requests.try_recv().unwrap();
+    assert!(
+        request.starts_with("GET /stopping HTTP/1.1\r\n"),
+        "{request}"
+    );
+    assert!(requests.try_recv().is_err(), "each hook asks once");
+    serving.abort();
 }

@@ -27,8 +27,12 @@ async fn a_flood_of_lines_stays_within_a_few_files(on: On) {
     let Some(world) = on.start_with(|builder| builder.config(&config)).await else {
         return;
     };
-    let flood = format!("while ! test -f /tmp/enough; do seq 100000 101000; sleep 0.01; done; {SERVE_ON}");
-    world.drop_pod(&pod("flood", json!({ "containers": [container_of("app", &flood)] })));
+    let flood =
+        format!("while ! test -f /tmp/enough; do seq 100000 101000; sleep 0.01; done; {SERVE_ON}");
+    world.drop_pod(&pod(
+        "flood",
+        json!({ "containers": [container_of("app", &flood)] }),
+    ));
     let pod = world.until_running("flood").await;
     let folder = world.logs_of(&pod).join("app");
     let mut rotations = BTreeSet::new();
@@ -39,7 +43,9 @@ async fn a_flood_of_lines_stays_within_a_few_files(on: On) {
         for name in names {
             let size = fs::metadata(folder.join(&name)).map_or(0, |file| file.len());
             assert!(size <= 2 * MOST_BYTES, "{name} has {size} bytes");
-            let rotated = name.strip_prefix("0.log.").map(|rest| rest.trim_end_matches(".tmp"));
+            let rotated = name
+                .strip_prefix("0.log.")
+                .map(|rest| rest.trim_end_matches(".tmp"));
             rotations.extend(rotated.map(|rest| rest.trim_end_matches(".gz").to_owned()));
         }
         rotations.len() > MOST_FILES + 1
@@ -65,5 +71,8 @@ async fn a_flood_of_lines_stays_within_a_few_files(on: On) {
     let link = format!("/var/log/containers/flood-node_default_app-{id}.log");
     assert_eq!(fs::read_link(&link).unwrap(), folder.join("0.log"));
     assert!(fs::read(link).is_ok());
-    assert_eq!(restarts(&world.node.pod("flood").await.unwrap().unwrap(), "app"), 0);
+    assert_eq!(
+        restarts(&world.node.pod("flood").await.unwrap().unwrap(), "app"),
+        0
+    );
 }

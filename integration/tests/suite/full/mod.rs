@@ -73,7 +73,11 @@ fn ended(pod: &Pod, name: &str) -> Option<ContainerStateTerminated> {
 
 /// How the instance before this one ended.
 fn ended_before(pod: &Pod, name: &str) -> Option<ContainerStateTerminated> {
-    container(pod, name)?.last_state.as_ref()?.terminated.clone()
+    container(pod, name)?
+        .last_state
+        .as_ref()?
+        .terminated
+        .clone()
 }
 
 fn restarts(pod: &Pod, name: &str) -> i32 {
@@ -88,7 +92,9 @@ impl World {
     fn drop_pod(&self, pod: &Value) {
         let name = pod["metadata"]["name"].as_str().unwrap();
         let text = pod.to_string();
-        self.node.drop_manifest(&format!("{name}.json"), &text).unwrap();
+        self.node
+            .drop_manifest(&format!("{name}.json"), &text)
+            .unwrap();
     }
 
     fn remove_pod(&self, name: &str) {

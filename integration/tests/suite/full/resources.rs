@@ -13,6 +13,16 @@ on_each_runtime! {
     a_status_tells_what_the_pod_was_given,
 }
 
+mod volumes {
+    mod fake {
+        /// containerd mounts images from 2.1 on.
+        #[tokio::test]
+        async fn a_status_tells_where_volumes_are_mounted() {
+            super::super::a_status_tells_where_volumes_are_mounted().await;
+        }
+    }
+}
+
 mod kernel {
     mod containerd {
         #[tokio::test]
@@ -32,7 +42,11 @@ fn three(world: &World) {
     let app = || container_of("app", SERVE_ON);
     let burstable = with(app(), demand(["250m", "32Mi"], ["500m", "64Mi"]));
     let guaranteed = with(app(), demand(["100m", "48Mi"], ["100m", "48Mi"]));
-    for (name, app) in [("burstable", burstable), ("guaranteed", guaranteed), ("besteffort", app())] {
+    for (name, app) in [
+        ("burstable", burstable),
+        ("guaranteed", guaranteed),
+        ("besteffort", app()),
+    ] {
         let mut pod = pod(name, json!({ "containers": [app] }));
         pod["metadata"]["generation"] = json!(3);
         world.drop_pod(&pod);
@@ -44,27 +58,64 @@ async fn a_status_tells_what_the_pod_was_given(on: On) {
         return;
     };
     three(&world);
-    for (name, class) in [("burstable", "Burstable"), ("guaranteed", "Guaranteed"), ("besteffort", "BestEffort")] {
+    for (name, class) in [
+        ("burstable", "Burstable"),
+        ("guaranteed", "Guaranteed"),
+        ("besteffort", "BestEffort"),
+    ] {
         let pod = world.until_running(name).await;
-        assert_eq!(pod.status.as_ref().unwrap().qos_class.as_deref(), Some(class));
+        assert_eq!(
+            pod.status.as_ref().unwrap().qos_class.as_deref(),
+            Some(class)
+        );
     }
     let pod = world.until_running("burstable").await;
     let whole = pod.status.as_ref().unwrap();
     assert_eq!(whole.observed_generation, Some(3));
     for condition in whole.conditions.iter().flatten() {
-        // As upstream, the scheduler's word is nobody's generation.
-        let expected = (condition.type_ != "PodScheduled").then_some(3);
-        assert_eq!(condition.observed_generation, expected, "{}", condition.type_);
+        assert_eq!(
+            condition.observed_generation,
+            Some(3),
+            "{}",
+            condition.type_
+        );
     }
     let status = serde_json::to_value(container(&pod, "app").unwrap()).unwrap();
     let asked = json!({ "cpu": "250m", "memory": "32Mi" });
     assert_eq!(status["allocatedResources"], asked);
     let limits = json!({ "cpu": "500m", "memory": "64Mi" });
-    assert_eq!(status["resources"], json!({ "limits": limits, "requests": asked }));
+    assert_eq!(
+        status["resources"],
+        json!({ "limits": limits, "requests": asked })
+    );
     assert_eq!(status["started"], true);
     let least = world.until_running("besteffort").await;
     let status = serde_json::to_value(container(&least, "app").unwrap()).unwrap();
-    assert!(status["allocatedResources"].is_null() && status["resources"]["limits"].is_null(), "{status}");
+    assert!(
+        status["allocatedResources"].is_null() && status["resources"]["limits"].is_null(),
+        "{status}"
+    );
+}
+
+async fn a_status_tells_where_volumes_are_mounted() {
+    let Some(world) = On::Fake.start().await else {
+        return;
+    };
+    let mount = json!({ "volumeMounts": [{ "name": "programs", "mountPath": "/programs", "readOnly": true }] });
+    let image = json!({ "reference": "localhost/oxlet/busybox:1", "pullPolicy": "IfNotPresent" });
+    world.drop_pod(&pod(
+        "mounted",
+        json!({
+            "volumes": [{ "name": "programs", "image": image }],
+            "containers": [with(container_of("app", SERVE_ON), mount)],
+        }),
+    ));
+    let pod = world.until_running("mounted").await;
+    let status = serde_json::to_value(container(&pod, "app").unwrap()).unwrap();
+    let expected = json!([{
+        "name": "programs", "mountPath": "/programs", "readOnly": true, "recursiveReadOnly": "Disabled",
+    }]);
+    assert_eq!(status["volumeMounts"], expected);
 }
 
 /// What the kernel holds of a container.
@@ -81,14 +132,25 @@ impl Kernel {
         let id = id_of(container(&pod, "app").unwrap());
         let pid = pid_of(&rig.runtime(), &id).await.unwrap();
         let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
-        let hierarchy = Hierarchy::parse(&fs::read_to_string("/proc/self/mountinfo").unwrap()).unwrap();
+        let hierarchy =
+            Hierarchy::parse(&fs::read_to_string("/proc/self/mountinfo").unwrap()).unwrap();
         let own = read("cgroup");
-        let path = own.lines().find(|line| line.contains("memory") || line.starts_with("0::"));
+        let path = own
+            .lines()
+            .find(|line| line.contains("memory") || line.starts_with("0::"));
         let path = path.unwrap().rsplit(':').next().unwrap().to_owned();
         assert!(path.contains(&uid(&pod)), "{own}");
-        let folder = |controller| hierarchy.top(controller).unwrap().join(path.trim_start_matches('/'));
+        let folder = |controller| {
+            hierarchy
+                .top(controller)
+                .unwrap()
+                .join(path.trim_start_matches('/'))
+        };
         Self {
-            groups: ["cpu", "memory", "pids"].into_iter().map(|name| (name, folder(name))).collect(),
+            groups: ["cpu", "memory", "pids"]
+                .into_iter()
+                .map(|name| (name, folder(name)))
+                .collect(),
             score: read("oom_score_adj").trim().parse().unwrap(),
             path,
         }
@@ -96,42 +158,69 @@ impl Kernel {
 
     fn own(&self, controller: &str, file: &str) -> String {
         let text = fs::read_to_string(self.groups[controller].join(file));
-        text.unwrap_or_else(|error| panic!("{file}: {error}")).trim().to_owned()
+        text.unwrap_or_else(|error| panic!("{file}: {error}"))
+            .trim()
+            .to_owned()
     }
 
     fn pods(&self, controller: &str, file: &str) -> String {
         let text = fs::read_to_string(self.groups[controller].parent().unwrap().join(file));
-        text.unwrap_or_else(|error| panic!("{file}: {error}")).trim().to_owned()
+        text.unwrap_or_else(|error| panic!("{file}: {error}"))
+            .trim()
+            .to_owned()
     }
 }
 
 async fn limits_are_the_kernels_and_lie_below_the_nodes_own_group() {
     let config = json!({ "podPidsLimit": 128 });
-    let Some(world) = On::Containerd.start_with(|builder| builder.config(&config)).await else {
+    let Some(world) = On::Containerd
+        .start_with(|builder| builder.config(&config))
+        .await
+    else {
         return;
     };
     three(&world);
     let root = world.containerd.as_ref().unwrap().cgroup();
-    let (burstable, guaranteed) = (Kernel::of(&world, "burstable").await, Kernel::of(&world, "guaranteed").await);
+    let (burstable, guaranteed) = (
+        Kernel::of(&world, "burstable").await,
+        Kernel::of(&world, "guaranteed").await,
+    );
     let least = Kernel::of(&world, "besteffort").await;
-    for (kernel, class) in [(&burstable, "/burstable"), (&guaranteed, ""), (&least, "/besteffort")] {
+    for (kernel, class) in [
+        (&burstable, "/burstable"),
+        (&guaranteed, ""),
+        (&least, "/besteffort"),
+    ] {
         let begins = format!("{root}/kubepods{class}/pod");
-        assert!(kernel.path.starts_with(&begins), "{} is not below {begins}", kernel.path);
+        assert!(
+            kernel.path.starts_with(&begins),
+            "{} is not below {begins}",
+            kernel.path
+        );
         assert_eq!(kernel.pods("pids", "pids.max"), "128");
     }
     if burstable.groups["cpu"].join("cpu.shares").exists() {
         assert_eq!(burstable.own("cpu", "cpu.shares"), "256");
         assert_eq!(burstable.own("cpu", "cpu.cfs_quota_us"), "50000");
-        assert_eq!(burstable.own("memory", "memory.limit_in_bytes"), (64 << 20).to_string());
+        assert_eq!(
+            burstable.own("memory", "memory.limit_in_bytes"),
+            (64 << 20).to_string()
+        );
         assert_eq!(burstable.pods("cpu", "cpu.shares"), "256");
         assert_eq!(burstable.pods("cpu", "cpu.cfs_quota_us"), "50000");
-        assert_eq!(burstable.pods("memory", "memory.limit_in_bytes"), (64 << 20).to_string());
+        assert_eq!(
+            burstable.pods("memory", "memory.limit_in_bytes"),
+            (64 << 20).to_string()
+        );
         assert_eq!(guaranteed.own("cpu", "cpu.cfs_quota_us"), "10000");
         assert_eq!(least.own("cpu", "cpu.shares"), "2");
         assert_eq!(least.own("cpu", "cpu.cfs_quota_us"), "-1");
     } else {
         assert_eq!(burstable.own("cpu", "cpu.max"), "50000 100000");
-        assert_eq!(burstable.own("memory", "memory.max"), (64 << 20).to_string());
+        assert_eq!(
+            burstable.own("memory", "memory.max"),
+            (64 << 20).to_string()
+        );
         assert_eq!(least.own("cpu", "cpu.max"), "max 100000");
     }
     // A score below the agent's own cannot be had everywhere: that of guaranteed pods is not asked for here.

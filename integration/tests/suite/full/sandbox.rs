@@ -18,6 +18,10 @@ mod kernel {
             sandbox::a_pod_has_names_settings_and_a_port_of_its_own().await;
         }
         #[tokio::test]
+        async fn a_runtime_class_from_the_folder_of_objects_names_the_handler() {
+            sandbox::a_runtime_class_from_the_folder_of_objects_names_the_handler().await;
+        }
+        #[tokio::test]
         async fn a_pod_in_the_hosts_network_sees_the_hosts_names() {
             sandbox::a_pod_in_the_hosts_network_sees_the_hosts_names().await;
         }
@@ -25,7 +29,8 @@ mod kernel {
 }
 
 fn has_line(said: &[String], words: &[&str]) -> bool {
-    said.iter().any(|line| line.split_whitespace().eq(words.iter().copied()))
+    said.iter()
+        .any(|line| line.split_whitespace().eq(words.iter().copied()))
 }
 
 fn free_port() -> u16 {
@@ -35,7 +40,10 @@ fn free_port() -> u16 {
 
 async fn a_pod_has_names_settings_and_a_port_of_its_own() {
     let dns = json!({ "clusterDomain": "cluster.example" });
-    let Some(world) = On::Containerd.start_with(|builder| builder.config(&dns)).await else {
+    let Some(world) = On::Containerd
+        .start_with(|builder| builder.config(&dns))
+        .await
+    else {
         return;
     };
     let tell = format!(
@@ -44,7 +52,8 @@ async fn a_pod_has_names_settings_and_a_port_of_its_own() {
          echo shm $(cat /proc/sys/kernel/shm_rmid_forced); echo done; {SERVE_ON}"
     );
     let port = free_port();
-    let page = format!("mkdir /www; echo hello > /www/index.html; httpd -p 8080 -h /www; {SERVE_ON}");
+    let page =
+        format!("mkdir /www; echo hello > /www/index.html; httpd -p 8080 -h /www; {SERVE_ON}");
     let published = json!({ "ports": [{ "containerPort": 8080, "hostPort": port }] });
     world.drop_pod(&pod(
         "named",
@@ -82,10 +91,19 @@ async fn a_pod_has_names_settings_and_a_port_of_its_own() {
         assert!(has_line(&said, line), "{line:?} is not in {said:#?}");
     }
     let processes = world.exec(&pod, "app", &["ps", "-o", "args"]).await;
-    assert!(processes.contains("httpd -p 8080"), "the other container's: {processes}");
+    assert!(
+        processes.contains("httpd -p 8080"),
+        "the other container's: {processes}"
+    );
 
     // Through the pod's own address, and through the node's port where the machine can publish one.
-    let page = world.exec(&pod, "app", &["wget", "-q", "-O", "-", &format!("http://{ip}:8080/")]).await;
+    let page = world
+        .exec(
+            &pod,
+            "app",
+            &["wget", "-q", "-O", "-", &format!("http://{ip}:8080/")],
+        )
+        .await;
     assert_eq!(page, "hello\n");
     wait_until(WITHIN, "the node's port answers", async || {
         let answer = http::get(port, "/index.html").await;
@@ -95,14 +113,19 @@ async fn a_pod_has_names_settings_and_a_port_of_its_own() {
     .unwrap();
     world.remove_pod("named");
     world.until_gone("named").await;
-    assert!(http::get(port, "/index.html").await.is_err(), "the port is given back");
+    assert!(
+        http::get(port, "/index.html").await.is_err(),
+        "the port is given back"
+    );
 }
 
 async fn a_pod_in_the_hosts_network_sees_the_hosts_names() {
     let Some(world) = On::Containerd.start().await else {
         return;
     };
-    let tell = format!("cat /etc/hosts; echo name $(hostname); readlink /proc/self/ns/net; echo done; {SERVE_ON}");
+    let tell = format!(
+        "cat /etc/hosts; echo name $(hostname); readlink /proc/self/ns/net; echo done; {SERVE_ON}"
+    );
     let pod = pod(
         "near",
         json!({
@@ -117,12 +140,21 @@ async fn a_pod_in_the_hosts_network_sees_the_hosts_names() {
     assert_eq!(said[0], "# Kubernetes-managed hosts file (host network).");
     let hosts = fs::read_to_string("/etc/hosts").unwrap();
     for line in hosts.lines().filter(|line| !line.is_empty()) {
-        assert!(said.contains(&line.to_owned()), "{line} is not in {said:#?}");
+        assert!(
+            said.contains(&line.to_owned()),
+            "{line} is not in {said:#?}"
+        );
     }
-    assert!(has_line(&said, &["192.0.2.7", "alias.example.org"]), "{said:#?}");
+    assert!(
+        has_line(&said, &["192.0.2.7", "alias.example.org"]),
+        "{said:#?}"
+    );
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     assert!(has_line(&said, &["name", name.trim()]), "{said:#?}");
-    let network = fs::read_link("/proc/self/ns/net").unwrap().display().to_string();
+    let network = fs::read_link("/proc/self/ns/net")
+        .unwrap()
+        .display()
+        .to_string();
     assert!(said.contains(&network), "{network} is not in {said:#?}");
 }
 
@@ -132,19 +164,84 @@ async fn a_sandbox_that_cannot_be_had_says_why(on: On) {
     };
     let app = || json!([container_of("app", SERVE_ON)]);
     let sysctls = json!({ "sysctls": [{ "name": "kernel.msgmax", "value": "65536" }] });
-    world.drop_pod(&pod("tuned", json!({ "securityContext": sysctls, "containers": app() })));
-    world.drop_pod(&pod("classed", json!({ "runtimeClassName": "small", "containers": app() })));
+    world.drop_pod(&pod(
+        "tuned",
+        json!({ "securityContext": sysctls, "containers": app() }),
+    ));
+    world.drop_pod(&pod(
+        "classed",
+        json!({ "runtimeClassName": "small", "containers": app() }),
+    ));
     if on == On::Containerd {
-        world.drop_pod(&pod("apart", json!({ "hostUsers": false, "containers": app() })));
+        world.drop_pod(&pod(
+            "apart",
+            json!({ "hostUsers": false, "containers": app() }),
+        ));
     }
-    let tuned = world.until("tuned", "has failed", |pod| phase(pod) == "Failed").await;
+    let tuned = world
+        .until("tuned", "has failed", |pod| phase(pod) == "Failed")
+        .await;
     let status = tuned.status.unwrap();
     assert_eq!(status.reason.as_deref(), Some("SysctlForbidden"));
-    assert!(status.message.unwrap_or_default().contains("\"kernel.msgmax\""));
-    world.until_event("FailedCreatePodSandBox", &["runtimeclass.node.k8s.io \"small\" not found"]).await;
+    assert!(
+        status
+            .message
+            .unwrap_or_default()
+            .contains("\"kernel.msgmax\"")
+    );
+    world
+        .until_event(
+            "FailedCreatePodSandBox",
+            &["runtimeclass.node.k8s.io \"small\" not found"],
+        )
+        .await;
     if on == On::Containerd {
-        let words = ["can't set `spec.hostUsers: false`", "does not support user namespaces"];
+        let words = [
+            "can't set `spec.hostUsers: false`",
+            "does not support user namespaces",
+        ];
         world.until_event("FailedCreatePodSandBox", &words).await;
     }
     assert!(world.cri().await.sandboxes().await.unwrap().is_empty());
+}
+
+async fn a_runtime_class_from_the_folder_of_objects_names_the_handler() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, handler) in [("known", "runc"), ("unknown", "nowhere")] {
+        let class = json!({
+            "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": { "name": name }, "handler": handler,
+        });
+        fs::write(
+            folder.path().join(format!("{name}.json")),
+            class.to_string(),
+        )
+        .unwrap();
+    }
+    let flag = format!("--object-manifests={}", folder.path().display());
+    let Some(world) = On::Containerd
+        .start_with(|builder| builder.flag(flag))
+        .await
+    else {
+        return;
+    };
+    for class in ["known", "unknown"] {
+        let app = json!([container_of("app", SERVE_ON)]);
+        world.drop_pod(&pod(
+            class,
+            json!({ "runtimeClassName": class, "containers": app }),
+        ));
+    }
+    world.until_running("known").await;
+    let sandboxes = world.cri().await.sandboxes().await.unwrap();
+    let handlers: Vec<&str> = sandboxes
+        .iter()
+        .map(|sandbox| sandbox.runtime_handler.as_str())
+        .collect();
+    assert_eq!(handlers, ["runc"]);
+    world
+        .until_event(
+            "FailedCreatePodSandBox",
+            &["Failed to create pod sandbox", "\"nowhere\""],
+        )
+        .await;
 }

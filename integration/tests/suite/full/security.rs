@@ -29,7 +29,9 @@ const TELL: &str = "id -u; id -g; id -G; touch /written 2> /dev/null && echo wri
 
 fn told(said: &[String]) -> BTreeMap<String, String> {
     let pairs = said.iter().filter_map(|line| line.split_once(':'));
-    pairs.map(|(key, value)| (key.to_owned(), value.trim().to_owned())).collect()
+    pairs
+        .map(|(key, value)| (key.to_owned(), value.trim().to_owned()))
+        .collect()
 }
 
 fn bits(words: &BTreeMap<String, String>, key: &str) -> u64 {
@@ -64,11 +66,24 @@ async fn processes_are_who_the_pod_says_and_may_what_it_says(on: On) {
     let said = world.until_done(&pod, "limited").await;
     assert_eq!(said[..2], ["1000", "3000"], "{said:?}");
     let groups: Vec<&str> = said[2].split(' ').collect();
-    assert!(["3000", "2000", "4000"].iter().all(|group| groups.contains(group)), "{said:?}");
+    assert!(
+        ["3000", "2000", "4000"]
+            .iter()
+            .all(|group| groups.contains(group)),
+        "{said:?}"
+    );
     assert!(said.contains(&"refused".to_owned()), "{said:?}");
     let words = told(&said);
-    assert_eq!((bits(&words, "CapEff"), bits(&words, "CapBnd")), (0, 0), "{said:?}");
-    assert_eq!((words["NoNewPrivs"].as_str(), words["Seccomp"].as_str()), ("1", "2"), "{said:?}");
+    assert_eq!(
+        (bits(&words, "CapEff"), bits(&words, "CapBnd")),
+        (0, 0),
+        "{said:?}"
+    );
+    assert_eq!(
+        (words["NoNewPrivs"].as_str(), words["Seccomp"].as_str()),
+        ("1", "2"),
+        "{said:?}"
+    );
 
     let said = world.until_done(&pod, "other").await;
     assert_eq!(said[..2], ["0", "7"], "{said:?}");
@@ -76,12 +91,20 @@ async fn processes_are_who_the_pod_says_and_may_what_it_says(on: On) {
     let words = told(&said);
     let held = bits(&words, "CapEff") & (CAP_CHOWN | CAP_NET_ADMIN | CAP_SYS_ADMIN);
     assert_eq!(held, CAP_NET_ADMIN, "{said:?}");
-    assert_eq!((words["NoNewPrivs"].as_str(), words["Seccomp"].as_str()), ("0", "0"), "{said:?}");
+    assert_eq!(
+        (words["NoNewPrivs"].as_str(), words["Seccomp"].as_str()),
+        ("0", "0"),
+        "{said:?}"
+    );
 
     let said = world.until_done(&pod, "mighty").await;
     let words = told(&said);
     assert_ne!(bits(&words, "CapEff") & CAP_SYS_ADMIN, 0, "{said:?}");
-    assert_eq!((words["NoNewPrivs"].as_str(), words["Seccomp"].as_str()), ("0", "0"), "{said:?}");
+    assert_eq!(
+        (words["NoNewPrivs"].as_str(), words["Seccomp"].as_str()),
+        ("0", "0"),
+        "{said:?}"
+    );
 }
 
 async fn a_root_image_does_not_run_as_anybody_else(on: On) {
@@ -100,9 +123,15 @@ async fn a_root_image_does_not_run_as_anybody_else(on: On) {
         })
         .await;
     let (_, message) = waiting(&pod, "app");
-    let begins = "container has runAsNonRoot and image will run as root (pod: \"careful-node_default(";
-    assert!(message.starts_with(begins) && message.ends_with("container: app)"), "{message}");
-    world.until_event("Failed", &["Error: container has runAsNonRoot"]).await;
+    let begins =
+        "container has runAsNonRoot and image will run as root (pod: \"careful-node_default(";
+    assert!(
+        message.starts_with(begins) && message.ends_with("container: app)"),
+        "{message}"
+    );
+    world
+        .until_event("Failed", &["Error: container has runAsNonRoot"])
+        .await;
 }
 
 /// containerd tells it from 2.0 on.
@@ -116,7 +145,13 @@ async fn a_status_tells_whose_the_processes_are(on: On) {
         json!({ "securityContext": security, "containers": [container_of("app", SERVE_ON)] }),
     ));
     let pod = world.until_running("known").await;
-    let user = container(&pod, "app").unwrap().user.clone().unwrap().linux.unwrap();
+    let user = container(&pod, "app")
+        .unwrap()
+        .user
+        .clone()
+        .unwrap()
+        .linux
+        .unwrap();
     assert_eq!((user.uid, user.gid), (1000, 3000));
     assert!(user.supplemental_groups.unwrap_or_default().contains(&2000));
 }
