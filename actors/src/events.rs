@@ -62,7 +62,10 @@ pub struct Object {
 impl Object {
     /// The object as a whole: what it may tell is counted for all its parts.
     fn key(&self) -> String {
-        format!("{}/{}/{}/{}", self.kind, self.namespace, self.name, self.uid)
+        format!(
+            "{}/{}/{}/{}",
+            self.kind, self.namespace, self.name, self.uid
+        )
     }
 }
 

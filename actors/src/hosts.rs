@@ -8,8 +8,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::Pod;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use logic::dns::{Dns, LARGEST_FILE, ResolverError, complaint};
 use logic::hosts::{self, HostNameError};
 use logic::pod::PodView;

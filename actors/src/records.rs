@@ -12,10 +12,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ResourceRequirements;
 use kernel::checkpoint::{Loaded, Schema, Store, Writer, Written};
 use kernel::{Actor, Context, Exit, Reply, TimerId};
 use logic::backoff::Backoffs;
-use k8s_openapi::api::core::v1::ResourceRequirements;
 use logic::resize::Allocated;
 use logic::types::{ContainerId, Health, PodUid};
 use serde::{Deserialize, Serialize};

@@ -124,15 +124,6 @@ pub struct Sections {
 
 /// The keepers of what is known, and the pods' own area.
 pub fn pods(root: &Supervisor, runtime: Runtime, sections: Sections) -> Node {
-    let Sections {
-        rules,
-        folder,
-        pulls,
-        users: ids,
-        logs: log_policy,
-        sources,
-        objects,
-    } = sections;
     let (events, events_port) = mailbox(events::MAILBOX);
     let (records, records_port) = mailbox(records::MAILBOX);
     let (statuses, statuses_port) = mailbox(status::MAILBOX);
@@ -153,10 +144,10 @@ pub fn pods(root: &Supervisor, runtime: Runtime, sections: Sections) -> Node {
         prober,
         logs,
         users,
-        cgroups: PodCgroups::new(rules.node.cgroups.clone()),
+        cgroups: PodCgroups::new(sections.rules.node.cgroups.clone()),
         recorder: recorder.clone(),
-        objects,
-        rules: rules.clone(),
+        objects: sections.objects,
+        rules: sections.rules.clone(),
     };
 
     let ports = KeeperPorts {
@@ -165,7 +156,8 @@ pub fn pods(root: &Supervisor, runtime: Runtime, sections: Sections) -> Node {
         users: users_port,
         statuses: statuses_port,
     };
-    keepers(root, ports, &folder.join("pods.checkpoint"), ids, &directory);
+    let file = sections.folder.join("pods.checkpoint");
+    keepers(root, ports, &file, sections.users, &directory);
 
     let pods = root.supervisor("pods", Strategy::OneForOne, PATIENCE);
     let ports = ServantPorts {
@@ -174,13 +166,15 @@ pub fn pods(root: &Supervisor, runtime: Runtime, sections: Sections) -> Node {
         logs: logs_port,
         prober: prober_port,
     };
-    servants(&pods, ports, pulls, log_policy, (credentials, &peers));
+    let (pulls, policy) = (sections.pulls, sections.logs);
+    servants(&pods, ports, pulls, policy, (credentials, &peers));
     let workers = Workers::new(
         pods.supervisor("workers", Strategy::OneForOne, Intensity::UNLIMITED),
         peers,
     );
     let told = pleg.clone();
-    let (asked, facts) = (records, rules.facts.clone());
+    let (asked, facts) = (records, sections.rules.facts.clone());
+    let sources = sections.sources;
     pods.spawn(
         ChildSpec::permanent("directory"),
         directory_port,
@@ -226,7 +220,11 @@ fn keepers(
     directory: &Addr<directory::Msg>,
 ) {
     let keepers = root.supervisor("keepers", Strategy::OneForOne, PATIENCE);
-    keepers.spawn(ChildSpec::permanent("events"), ports.events, Events::default);
+    keepers.spawn(
+        ChildSpec::permanent("events"),
+        ports.events,
+        Events::default,
+    );
     let file = file.to_owned();
     keepers.spawn(ChildSpec::permanent("records"), ports.records, move || {
         Records::new(file.clone())
@@ -292,20 +290,23 @@ fn sources(node: &Node, settings: &Settings) {
         .root
         .supervisor("sources", Strategy::OneForOne, PATIENCE);
     let kubelet = &settings.config.kubelet;
-    let name: Arc<str> = settings.config.node_name.as_str().into();
+    let ground = settings.ground();
     if settings.sources.contains(&Source::File) {
         let (_, port) = mailbox(file::MAILBOX);
         let (path, period) = (
             PathBuf::from(&kubelet.static_pod_path),
             kubelet.file_check_frequency.into(),
         );
-        let (directory, recorder, name) =
-            (node.directory.clone(), node.recorder.clone(), name.clone());
+        let (directory, recorder, ground) = (
+            node.directory.clone(),
+            node.recorder.clone(),
+            ground.clone(),
+        );
         sources.spawn(ChildSpec::permanent("file"), port, move || {
             Files::new(
                 path.clone(),
                 period,
-                name.clone(),
+                ground.clone(),
                 directory.clone(),
                 recorder.clone(),
             )
@@ -324,7 +325,7 @@ fn sources(node: &Node, settings: &Settings) {
                 url.as_str(),
                 &headers,
                 period,
-                name.clone(),
+                ground.clone(),
                 directory.clone(),
                 recorder.clone(),
             )

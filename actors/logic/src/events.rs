@@ -134,7 +134,10 @@ mod tests {
         let combined = Fate::Combine("(combined from similar events): last".to_owned());
         assert_eq!(correlator.admit(at(1), "web", "Failed", "last"), combined);
         assert_eq!(correlator.admit(at(1), "web", "Other", "last"), Fate::Keep);
-        assert_eq!(correlator.admit(at(700), "web", "Failed", "new"), Fate::Keep);
+        assert_eq!(
+            correlator.admit(at(700), "web", "Failed", "new"),
+            Fate::Keep
+        );
     }
 
     /// Upstream's TestEventSpamFilter.
@@ -142,12 +145,27 @@ mod tests {
     fn an_object_that_floods_is_cut_off_and_others_are_heard() {
         let mut correlator = Correlator::default();
         for _ in 0..BURST {
-            assert_ne!(correlator.admit(at(0), "web", "BackOff", "again"), Fate::Drop);
+            assert_ne!(
+                correlator.admit(at(0), "web", "BackOff", "again"),
+                Fate::Drop
+            );
         }
-        assert_eq!(correlator.admit(at(1), "web", "BackOff", "again"), Fate::Drop);
-        assert_eq!(correlator.admit(at(1), "other", "BackOff", "again"), Fate::Keep);
-        assert_eq!(correlator.admit(at(301), "web", "BackOff", "again"), Fate::Keep);
-        assert_eq!(correlator.admit(at(302), "web", "BackOff", "again"), Fate::Drop);
+        assert_eq!(
+            correlator.admit(at(1), "web", "BackOff", "again"),
+            Fate::Drop
+        );
+        assert_eq!(
+            correlator.admit(at(1), "other", "BackOff", "again"),
+            Fate::Keep
+        );
+        assert_eq!(
+            correlator.admit(at(301), "web", "BackOff", "again"),
+            Fate::Keep
+        );
+        assert_eq!(
+            correlator.admit(at(302), "web", "BackOff", "again"),
+            Fate::Drop
+        );
     }
 
     #[test]

@@ -3,9 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{
-    Container, EphemeralContainer, Pod, PodSecurityContext, PodSpec,
-};
+use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSecurityContext, PodSpec};
 
 use crate::types::{ContainerKind, PodUid, RestartPolicy};
 
@@ -56,10 +54,15 @@ pub trait PodView {
     /// A container of any kind.
     fn container(&self, name: &str) -> Option<(ContainerKind, Cow<'_, Container>)> {
         let lasting = self.all_containers().find(|(_, c)| c.name == name);
-        lasting.map(|(kind, c)| (kind, Cow::Borrowed(c))).or_else(|| {
-            let found = self.ephemeral_containers().into_iter().find(|c| c.name == name)?;
-            Some((ContainerKind::Ephemeral, Cow::Owned(found)))
-        })
+        lasting
+            .map(|(kind, c)| (kind, Cow::Borrowed(c)))
+            .or_else(|| {
+                let found = self
+                    .ephemeral_containers()
+                    .into_iter()
+                    .find(|c| c.name == name)?;
+                Some((ContainerKind::Ephemeral, Cow::Owned(found)))
+            })
     }
 
     fn restart_policy(&self) -> RestartPolicy {

@@ -130,7 +130,9 @@ pub struct ContainerUser {
 }
 
 /// What one probe last said of a container instance, as its thresholds have it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub enum Verdict {
     #[default]
     Unknown,

@@ -43,8 +43,7 @@ impl Directory {
             Verdict::Admit => self.begin(&uid, pod, ctx),
             Verdict::Reject(failure) => {
                 tracing::info!(pod = %full_name(&pod), "rejected: {}", failure.message);
-                self.workers
-                    .spawn(&uid, Desired::fail(pod, failure, None));
+                self.workers.spawn(&uid, Desired::fail(pod, failure, None));
             }
             Verdict::Defer { why } => {
                 self.deferred.insert(uid, Deferred { pod, why });

@@ -131,7 +131,9 @@ impl Workers {
     pub(super) fn active(&self) -> Vec<Arc<Pod>> {
         let list = self.list.borrow();
         let active = list.values().filter(|worker| !worker.settled.get());
-        active.map(|worker| worker.desired.borrow().pod.clone()).collect()
+        active
+            .map(|worker| worker.desired.borrow().pod.clone())
+            .collect()
     }
 
     /// Has the ids taken back that were given to pods of an earlier life and that nobody knows any more.
@@ -146,7 +148,9 @@ impl Workers {
     /// What all pods but this one hold together.
     pub(super) fn used(&self, except: &PodUid) -> Amounts {
         let list = self.list.borrow();
-        let others = list.iter().filter(|(uid, worker)| *uid != except && !worker.settled.get());
+        let others = list
+            .iter()
+            .filter(|(uid, worker)| *uid != except && !worker.settled.get());
         let mut used = Amounts::new();
         for (_, worker) in others {
             requests::add(&mut used, &worker.asked.borrow());

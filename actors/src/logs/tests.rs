@@ -11,13 +11,12 @@ use flate2::read::GzDecoder;
 use kernel::plugin::Line;
 use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{ChildSpec, Fault, Intensity, Supervisor, mailbox, system};
-use proto::cri;
-use proto::cri::runtime_service_client::RuntimeServiceClient;
 use runtime_fake::{Clock, Fake, Rpc, Settings};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
+use crate::runtime::testing::running_container;
 use crate::testing::serve;
 
 const MIB: u64 = 1 << 20;
@@ -42,7 +41,7 @@ impl Rig {
         )
         .unwrap();
         let channel = serve(&fake, folder.path());
-        let id = running_container(RuntimeServiceClient::new(channel.clone()), &folder).await;
+        let id = running_container(channel.clone(), &folder.path().join("logs")).await;
         let runtime = Runtime::new(Line::fixed("runtime", channel), Duration::from_secs(5));
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (directory, told) = inbox(16);
@@ -111,61 +110,6 @@ impl Rig {
             .snapshot
             .clone()
     }
-}
-
-async fn running_container(
-    mut client: RuntimeServiceClient<tonic::transport::Channel>,
-    folder: &TempDir,
-) -> ContainerId {
-    let sandbox = cri::PodSandboxConfig {
-        metadata: Some(cri::PodSandboxMetadata {
-            name: "pod".into(),
-            uid: "pod".into(),
-            namespace: "default".into(),
-            attempt: 0,
-        }),
-        log_directory: folder.path().join("logs").to_string_lossy().into_owned(),
-        ..Default::default()
-    };
-    let request = cri::RunPodSandboxRequest {
-        config: Some(sandbox.clone()),
-        ..Default::default()
-    };
-    let pod_sandbox_id = client
-        .run_pod_sandbox(request)
-        .await
-        .unwrap()
-        .into_inner()
-        .pod_sandbox_id;
-    let config = cri::ContainerConfig {
-        metadata: Some(cri::ContainerMetadata {
-            name: "main".into(),
-            attempt: 0,
-        }),
-        image: Some(cri::ImageSpec {
-            image: "localhost/busybox".into(),
-            ..Default::default()
-        }),
-        command: vec!["sleep".into(), "1000000".into()],
-        log_path: "main/0.log".into(),
-        ..Default::default()
-    };
-    let request = cri::CreateContainerRequest {
-        pod_sandbox_id,
-        config: Some(config),
-        sandbox_config: Some(sandbox),
-    };
-    let container_id = client
-        .create_container(request)
-        .await
-        .unwrap()
-        .into_inner()
-        .container_id;
-    let request = cri::StartContainerRequest {
-        container_id: container_id.clone(),
-    };
-    client.start_container(request).await.unwrap();
-    container_id.into()
 }
 
 fn policy(limit: u64) -> Policy {

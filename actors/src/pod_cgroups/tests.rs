@@ -1,3 +1,5 @@
+//! Cgroups made and removed in a folder that stands for the kernel's.
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};

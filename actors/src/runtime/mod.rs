@@ -9,6 +9,8 @@
 mod convert;
 mod fetch;
 mod live;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -434,7 +436,11 @@ impl Runtime {
                 async |channel, request| images(channel).list_images(request).await,
             )
             .await?;
-        Ok(answer.images.into_iter().map(convert::listed_image).collect())
+        Ok(answer
+            .images
+            .into_iter()
+            .map(convert::listed_image)
+            .collect())
     }
 
     /// Pulls an image; safe to repeat, and repeated after a crash.

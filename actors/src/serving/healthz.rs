@@ -50,11 +50,7 @@ pub struct Health {
 }
 
 impl Health {
-    pub fn new(
-        directory: Addr<directory::Msg>,
-        pleg: Addr<pleg::Msg>,
-        root: Supervisor,
-    ) -> Self {
+    pub fn new(directory: Addr<directory::Msg>, pleg: Addr<pleg::Msg>, root: Supervisor) -> Self {
         Health {
             directory,
             pleg,

@@ -16,9 +16,10 @@ use logic::backoff::BackoffPolicy;
 use logic::credentials::docker::Folders;
 use logic::images::rate::Rate;
 use logic::images::verification;
+use logic::manifest::{Ground, References};
+use logic::node::NodeFacts;
 use logic::pressure::{Limit, Signal, Threshold};
 use logic::quantity::Quantity;
-use logic::node::NodeFacts;
 use logic::sandbox::NodePolicy;
 
 use crate::directory::Source;
@@ -97,6 +98,17 @@ impl Settings {
             read_only: address(&kubelet.address, kubelet.read_only_port),
             admin: PathBuf::from(&config.flags.admin_socket),
             config,
+        }
+    }
+
+    /// The manifests' section.
+    pub fn ground(&self) -> Ground {
+        Ground {
+            node_name: self.config.node_name.as_str().into(),
+            references: match self.config.gates.enabled("PreventStaticPodAPIReferences") {
+                true => References::Refused,
+                false => References::Allowed,
+            },
         }
     }
 

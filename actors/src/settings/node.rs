@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use config::{KubeletConfiguration, NodeConfig};
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use logic::node::{self, Exclusive, Machine, NodeFacts, PodLevelResize, PodLimit, Reservations, Support, Swap};
+use logic::node::{
+    self, Exclusive, Machine, NodeFacts, PodLevelResize, PodLimit, Reservations, Support, Swap,
+};
 use logic::pod_cgroups::{CgroupDriver, CgroupPolicy};
 use logic::requests::{self, Amounts};
 use logic::sandbox::{NodePolicy, Seccomp};
@@ -49,7 +51,10 @@ pub(super) fn facts(config: &NodeConfig, machine: &Machine) -> NodeFacts {
             }
             _ => Swap::None,
         },
-        pod_level_resize: match config.gates.enabled("InPlacePodLevelResourcesVerticalScaling") {
+        pod_level_resize: match config
+            .gates
+            .enabled("InPlacePodLevelResourcesVerticalScaling")
+        {
             true => PodLevelResize::Resizable,
             false => PodLevelResize::Fixed,
         },
@@ -94,7 +99,9 @@ fn reservations(kubelet: &KubeletConfiguration) -> Reservations {
 }
 
 fn amounts(list: &BTreeMap<String, String>) -> Amounts {
-    let list = list.iter().map(|(name, text)| (name.clone(), Quantity(text.clone())));
+    let list = list
+        .iter()
+        .map(|(name, text)| (name.clone(), Quantity(text.clone())));
     requests::read(Some(&list.collect()))
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use logic::manifest::{ManifestError, Parsed, Source, UnknownFields, parse, static_pod};
+use logic::manifest::{Ground, ManifestError, Parsed, Source, UnknownFields, parse, static_pod};
 use logic::pod::PodView;
 
 /// The annotation that differs each time the same manifest is read.
@@ -79,15 +79,15 @@ impl From<Refused> for Manifest {
 
 impl Manifest {
     /// Reads what stands there. However bad it is, the other manifests never notice.
-    pub(super) fn read(data: &[u8], source: &Source, node_name: &str, seen: Timestamp) -> Manifest {
+    pub(super) fn read(data: &[u8], source: &Source, ground: &Ground, seen: Timestamp) -> Manifest {
         let read = || match parse(data, UnknownFields::Refuse) {
-            Ok(parsed) => Manifest::judge(parsed, source, node_name, seen),
+            Ok(parsed) => Manifest::judge(parsed, source, ground, seen),
             Err(error) => Refused::Manifest(error).into(),
         };
         catch_unwind(read).unwrap_or_else(|_| Refused::Broke.into())
     }
 
-    fn judge(parsed: Parsed, source: &Source, node_name: &str, seen: Timestamp) -> Manifest {
+    fn judge(parsed: Parsed, source: &Source, ground: &Ground, seen: Timestamp) -> Manifest {
         let mut manifest = Manifest {
             warnings: parsed.warnings,
             ..Manifest::default()
@@ -96,7 +96,7 @@ impl Manifest {
         for (index, item) in parsed.pods.into_iter().enumerate() {
             let pod = item.map_err(Refused::Manifest).and_then(|item| {
                 manifest.warnings.extend(item.warnings);
-                static_pod(item.pod, source, node_name, seen).map_err(|error| match many {
+                static_pod(item.pod, source, ground, seen).map_err(|error| match many {
                     true => Refused::Item {
                         index,
                         source: error,
@@ -182,7 +182,12 @@ mod tests {
 
     fn read(text: &str) -> Manifest {
         let source = Source::File("/m/a.yaml".into());
-        Manifest::read(text.as_bytes(), &source, "node", Timestamp::UNIX_EPOCH)
+        Manifest::read(
+            text.as_bytes(),
+            &source,
+            &"node".into(),
+            Timestamp::UNIX_EPOCH,
+        )
     }
 
     fn pod(name: &str, image: &str) -> String {
@@ -242,7 +247,8 @@ mod tests {
         let old = read(&pod("a", "one")).replace(&[]);
         let source = Source::File("/m/a.yaml".into());
         let later = Timestamp::from_second(77).unwrap();
-        let new = Manifest::read(pod("a", "two").as_bytes(), &source, "node", later).replace(&old);
+        let new = Manifest::read(pod("a", "two").as_bytes(), &source, &"node".into(), later)
+            .replace(&old);
         assert_eq!(new[0].annotations()[SEEN], old[0].annotations()[SEEN]);
     }
 }

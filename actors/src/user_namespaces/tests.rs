@@ -1,3 +1,5 @@
+//! Ranges given, kept and taken back.
+
 use std::fs;
 use std::path::Path;
 use std::time::Duration;

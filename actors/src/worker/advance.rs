@@ -123,7 +123,10 @@ impl Worker {
         }
         self.memory.save(&self.uid, &self.peers.records);
         let starts = plan.actions.iter().filter_map(started);
-        self.hooked = starts.filter(|name| has_post_start(pod, name)).cloned().collect();
+        self.hooked = starts
+            .filter(|name| has_post_start(pod, name))
+            .cloned()
+            .collect();
         let carrier = Carrier {
             peers: self.peers.clone(),
             uid: self.uid.clone(),
@@ -204,7 +207,10 @@ impl Worker {
             | Action::StopSandbox { .. }
             | Action::RemoveContainer { .. } => true,
         });
-        let of_containers = self.problems.iter().filter(|(name, _)| !name.starts_with('\u{0}'));
+        let of_containers = self
+            .problems
+            .iter()
+            .filter(|(name, _)| !name.starts_with('\u{0}'));
         for (name, waiting) in of_containers {
             plan.waiting
                 .entry(name.clone())

@@ -16,8 +16,8 @@ use logic::worker::Action;
 use logic::worker::kill::{Cause, Hooks, MINIMUM_GRACE, kill_grace};
 use tokio::sync::watch;
 
-use super::{Stage, why};
 use super::carry::Carrier;
+use super::{Stage, why};
 use crate::directory::Desired;
 use crate::events::Type;
 use crate::hooks;
@@ -194,7 +194,10 @@ impl Carrier {
         let Some((_, container)) = self.pod.container(&kill.name) else {
             return;
         };
-        let handler = container.lifecycle.as_ref().and_then(|l| l.pre_stop.as_ref());
+        let handler = container
+            .lifecycle
+            .as_ref()
+            .and_then(|l| l.pre_stop.as_ref());
         let Some(handler) = handler else { return };
         let hook = hooks::Hook {
             kind: hooks::Kind::PreStop,
@@ -204,7 +207,9 @@ impl Carrier {
             id: &kill.id,
             ips: &self.ips,
         };
-        hooks::run(&self.peers.runtime, &self.peers.recorder, &hook, within).await.ok();
+        hooks::run(&self.peers.runtime, &self.peers.recorder, &hook, within)
+            .await
+            .ok();
     }
 
     /// Resolves when what is being ended should end sooner: the pod's deletion has got less grace, or the

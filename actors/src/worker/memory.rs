@@ -60,7 +60,10 @@ impl Memory {
             (container.id.clone(), at.unwrap_or(now))
         });
         self.record.exits = noted.collect();
-        let running = pod.containers.iter().filter(|c| c.state == ContainerState::Running);
+        let running = pod
+            .containers
+            .iter()
+            .filter(|c| c.state == ContainerState::Running);
         for container in running {
             self.record.runs.entry(container.id.clone()).or_insert(now);
         }

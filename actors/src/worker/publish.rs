@@ -89,7 +89,9 @@ impl Worker {
         let running = newest.filter(|newest| newest.state == ContainerState::Running);
         let hidden: Vec<&ContainerId> = running.map(|newest| &newest.id).collect();
         let mut shown = seen.clone();
-        shown.containers.retain(|container| !hidden.contains(&&container.id));
+        shown
+            .containers
+            .retain(|container| !hidden.contains(&&container.id));
         Cow::Owned(shown)
     }
 
@@ -97,10 +99,7 @@ impl Worker {
     /// last one's image has been pulled.
     pub(super) fn publish_meanwhile(&mut self, ctx: &Context<Msg>) {
         if self.working == Some(CARRYING) {
-            let (pod, waiting) = (
-                self.wish.desired.borrow().pod.clone(),
-                self.waiting.clone(),
-            );
+            let (pod, waiting) = (self.wish.desired.borrow().pod.clone(), self.waiting.clone());
             self.publish(&pod, &waiting, ctx);
         }
     }

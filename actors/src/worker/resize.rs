@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::Context;
 use logic::pod::PodView;
-use logic::resources::linux_resources;
 use logic::resize::{self, Happening, ResizeState};
+use logic::resources::linux_resources;
 use logic::seen::Seen;
 use logic::types::{ContainerId, Waiting, Why};
 
@@ -23,8 +23,7 @@ impl Worker {
         let mut names = self.memory.record.actuated.keys();
         let next = ResizeState {
             pending: self.wish.desired.borrow().pending.clone(),
-            in_progress: syncing
-                && resize::in_progress(pod, &self.memory.record.actuated, seen),
+            in_progress: syncing && resize::in_progress(pod, &self.memory.record.actuated, seen),
             error: names
                 .find_map(|name| self.problems.get(&resize_key(name)))
                 .map(|problem| problem.message.clone()),

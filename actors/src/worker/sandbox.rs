@@ -133,9 +133,8 @@ impl Carrier {
     /// What an interrupted creation left, if it is of use.
     async fn find_sandbox(&self, attempt: u32) -> Result<Option<SandboxId>, RuntimeError> {
         let pod = self.peers.runtime.pod(&self.uid).await?;
-        let ready = |sandbox: &&Sandbox| {
-            sandbox.attempt == attempt && sandbox.state == SandboxState::Ready
-        };
+        let ready =
+            |sandbox: &&Sandbox| sandbox.attempt == attempt && sandbox.state == SandboxState::Ready;
         Ok(pod
             .sandboxes
             .iter()

@@ -211,7 +211,9 @@ impl Start<'_> {
         let spec = self.carrier.pod.spec()?;
         let mut ephemeral = spec.ephemeral_containers.iter().flatten();
         let own = ephemeral.find(|container| container.name == self.name)?;
-        self.carrier.running.get(own.target_container_name.as_ref()?)
+        self.carrier
+            .running
+            .get(own.target_container_name.as_ref()?)
     }
 
     /// Runs the postStart hook. The wish to end the pod ends the wait: the container is ended with it.

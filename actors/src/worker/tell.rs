@@ -35,11 +35,7 @@ struct ToProbe {
 impl Worker {
     /// Tells what has changed; what found no room is told again.
     pub(super) fn tell_watchers(&mut self, ctx: &mut Context<Msg>) {
-        let told = [
-            self.tell_settled(),
-            self.tell_prober(ctx),
-            self.tell_logs(),
-        ];
+        let told = [self.tell_settled(), self.tell_prober(ctx), self.tell_logs()];
         if told.contains(&false) {
             self.retry_after(SOON, ctx);
         }
@@ -72,11 +68,17 @@ impl Worker {
             generation: pod.metadata.generation,
         };
         let nothing = next.instances.is_empty()
-            && self.told.probed.as_ref().is_none_or(|told| told.instances.is_empty());
+            && self
+                .told
+                .probed
+                .as_ref()
+                .is_none_or(|told| told.instances.is_empty());
         if nothing || self.told.probed.as_ref() == Some(&next) {
             return true;
         }
-        let instances = running.iter().filter(|c| next.instances.contains_key(&c.name));
+        let instances = running
+            .iter()
+            .filter(|c| next.instances.contains_key(&c.name));
         let instances = instances.map(|c| (c.name.clone(), self.instance(&*pod, c, ctx)));
         let msg = match next.instances.is_empty() {
             true => prober::Msg::Forget {
@@ -146,7 +148,10 @@ impl Worker {
     ) -> prober::Instance {
         let record = &self.memory.record;
         let known = record.health.get(&container.id).copied();
-        let initial = || pod.container(&container.name).map(|(_, spec)| initial_health(&spec));
+        let initial = || {
+            pod.container(&container.name)
+                .map(|(_, spec)| initial_health(&spec))
+        };
         prober::Instance {
             id: container.id.clone(),
             started: since(record.runs.get(&container.id), ctx),

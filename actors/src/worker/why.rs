@@ -129,7 +129,9 @@ pub(super) fn changes(old: Option<&PodStatus>, new: &PodStatus) -> Vec<Why> {
     let known = |kind: &str| {
         let conditions = old.and_then(|old| old.conditions.as_ref());
         let mut conditions = conditions.into_iter().flatten();
-        conditions.find(|c| c.type_ == kind).map(|c| c.status.clone())
+        conditions
+            .find(|c| c.type_ == kind)
+            .map(|c| c.status.clone())
     };
     let conditions = new.conditions.iter().flatten();
     let changed = conditions.filter(|new| known(&new.type_).as_ref() != Some(&new.status));

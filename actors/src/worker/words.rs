@@ -29,7 +29,10 @@ impl Worker {
             return;
         }
         self.hearing.extend(ended.iter().map(|c| c.id.clone()));
-        let (pod, rules) = (self.wish.desired.borrow().pod.clone(), self.peers.rules.clone());
+        let (pod, rules) = (
+            self.wish.desired.borrow().pod.clone(),
+            self.peers.rules.clone(),
+        );
         ctx.run(async move {
             let read = ended.iter().map(async |container| {
                 let words = termination::last_words(&pod, container, &rules.node).await;

@@ -34,7 +34,10 @@ pub(super) fn remove(root: &Path, logs: &Path) {
 /// Returns the cgroup of a node in this folder: its pods' groups lie below it unless a test says otherwise.
 pub(super) fn cgroup(dir: &Path) -> String {
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
-    format!("/oxlet-node-{}", name.replace(|c: char| !c.is_ascii_alphanumeric(), ""))
+    format!(
+        "/oxlet-node-{}",
+        name.replace(|c: char| !c.is_ascii_alphanumeric(), "")
+    )
 }
 
 /// Removes the groups of a node in this folder. One with processes stays: it is its runtime's to end them.

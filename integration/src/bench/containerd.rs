@@ -29,7 +29,8 @@ pub(super) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     let node = Node::builder()
         .runtime(&rig)
         .config(&serde_json::json!({ "cgroupRoot": rig.cgroup() }))
-        .start().await?;
+        .start()
+        .await?;
     report.put(Column::Oxlet, "real-pss-none", at_rest(plan, &node).await?);
     let cri = Cri::over(rig.channel());
     // Straight and by the agent in turns: what else the machine is busy with slows both.

@@ -236,7 +236,7 @@ pub const FIGURES: &[Figure] = &[
         PROBES,
         "by the agent's own word: longest wait of one probe behind its turn, commands' included",
         "ms",
-        Aim::None,
+        Aim::AtMost(100.0),
     ),
     figure(
         "probes-memory",

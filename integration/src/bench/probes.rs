@@ -64,16 +64,15 @@ pub(super) async fn with(
     Ok(())
 }
 
-/// Gives an agent so many pods, and waits until all their containers have started.
+/// Gives an agent so many pods, one after the other: memory that a burst has left would hide what probes need.
 async fn fill(agent: &Agent, count: usize, manifest: impl Fn(&str, usize) -> String) -> Result<()> {
     let mut watch = agent.watch().await?;
-    let name = |nth| format!("probed-{nth}");
-    let manifests: Vec<_> = (0..count)
-        .map(|nth| (name(nth), manifest(&name(nth), nth)))
-        .collect();
-    agent.drop_manifests(&manifests)?;
-    let containers = count * pods::PROBED_CONTAINERS;
-    watch.started(containers, WITHIN).await.map(drop)
+    for nth in 0..count {
+        let name = format!("probed-{nth}");
+        agent.drop_manifest(&name, &manifest(&name, nth))?;
+        watch.started(pods::PROBED_CONTAINERS, WITHIN).await?;
+    }
+    Ok(())
 }
 
 /// The plan, with time enough for a few periods in it.

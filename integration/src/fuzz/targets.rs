@@ -118,7 +118,7 @@ fn manifest(_: &Path, input: &[u8]) {
     };
     let source = Source::File("/etc/kubernetes/manifests/fuzz.yaml".to_owned());
     for pod in parsed.pods.into_iter().flatten() {
-        if let Ok(pod) = static_pod(pod.pod, &source, "node", Timestamp::UNIX_EPOCH) {
+        if let Ok(pod) = static_pod(pod.pod, &source, &"node".into(), Timestamp::UNIX_EPOCH) {
             lived(&pod);
         }
     }

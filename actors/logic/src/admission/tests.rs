@@ -1,3 +1,5 @@
+//! Who may run, by upstream's cases.
+
 use k8s_openapi::api::core::v1::{
     AppArmorProfile, ContainerPort, PodOS, PodSecurityContext, ResourceRequirements,
     SecurityContext, Sysctl, Taint, Toleration,

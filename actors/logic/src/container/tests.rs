@@ -1,3 +1,5 @@
+//! What a container is asked for with.
+
 use k8s_openapi::api::core::v1::{EnvVar, Lifecycle, SeccompProfile, SecurityContext, VolumeMount};
 
 use super::*;

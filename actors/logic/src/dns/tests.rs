@@ -1,3 +1,5 @@
+//! Resolver files and pods' policies.
+
 use k8s_openapi::api::core::v1::PodDNSConfigOption;
 
 use super::*;

@@ -5,6 +5,8 @@
 //! sees: the manifest folder without trailing slashes, a slash, the file's name.
 //! Mirrors `applyDefaults` of `pkg/kubelet/config/common.go` and `recordFirstSeenTime` of `config.go` (v1.36).
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, Toleration};
 
@@ -32,13 +34,38 @@ impl Source {
     }
 }
 
+/// Where a manifest's pod is to run, and what it may refer to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ground {
+    pub node_name: Arc<str>,
+    pub references: References,
+}
+
+/// Whether a static pod may refer to objects of the API (feature gate `PreventStaticPodAPIReferences`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum References {
+    #[default]
+    Refused,
+    Allowed,
+}
+
+impl<T: Into<Arc<str>>> From<T> for Ground {
+    fn from(node_name: T) -> Self {
+        Ground {
+            node_name: node_name.into(),
+            references: References::default(),
+        }
+    }
+}
+
 /// Returns the pod that runs for a manifest's pod, or why it must not run.
 pub fn static_pod(
     mut pod: Pod,
     source: &Source,
-    node_name: &str,
+    ground: &Ground,
     seen: Timestamp,
 ) -> Result<Pod, ManifestError> {
+    let node_name = &*ground.node_name;
     let Some(name) = pod.metadata.name.clone().filter(|name| !name.is_empty()) else {
         let kind = ProblemKind::Required {
             detail: "name is needed for the pod",
@@ -76,7 +103,9 @@ pub fn static_pod(
     if !problems.is_empty() {
         return Err(ManifestError::Invalid { problems });
     }
-    references::refuse(&pod)?;
+    if ground.references == References::Refused {
+        references::refuse(&pod)?;
+    }
     let annotations = pod.metadata.annotations.get_or_insert_default();
     annotations.insert(CONFIG_SOURCE.to_owned(), source.word().to_owned());
     annotations.insert(CONFIG_SEEN.to_owned(), seen.to_string());

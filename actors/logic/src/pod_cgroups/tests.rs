@@ -1,3 +1,5 @@
+//! Names and limits of pods' cgroups.
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

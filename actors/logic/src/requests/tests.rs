@@ -1,3 +1,5 @@
+//! What pods ask for together.
+
 use k8s_openapi::api::core::v1::PodCondition;
 use proptest::prelude::*;
 

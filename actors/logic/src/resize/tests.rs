@@ -1,3 +1,5 @@
+//! Wishes, promises and what is carried out.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, ContainerResizePolicy, Pod, ResourceRequirements};

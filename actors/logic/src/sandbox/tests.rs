@@ -1,3 +1,5 @@
+//! What a sandbox is asked for with.
+
 use k8s_openapi::api::core::v1::{PodSecurityContext, SELinuxOptions, SecurityContext, Sysctl};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Ranges of ids and their records.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Addr, Context, Exit, TaskId};
+use logic::manifest::Ground;
 use serde::Serialize;
 
 use self::held::Held;
@@ -94,7 +95,7 @@ pub struct Snapshot {
 pub struct Files {
     path: Arc<Path>,
     period: Duration,
-    node_name: Arc<str>,
+    ground: Ground,
 
     directory: Addr<directory::Msg>,
     complaints: Complaints,
@@ -169,17 +170,17 @@ impl Files {
     pub fn new(
         path: PathBuf,
         period: Duration,
-        node_name: impl Into<Arc<str>>,
+        ground: impl Into<Ground>,
         directory: Addr<directory::Msg>,
         recorder: Recorder,
     ) -> Self {
-        let node_name = node_name.into();
+        let ground = ground.into();
         Files {
             path: cleaned(&path).into(),
             period: period.max(SHORTEST_PERIOD),
             directory,
-            complaints: Complaints::new(recorder, &node_name),
-            node_name,
+            complaints: Complaints::new(recorder, &ground.node_name),
+            ground,
             manifests: BTreeMap::new(),
             desired: None,
             told: None,
@@ -220,7 +221,7 @@ impl Files {
         let known = telling.filter_map(|(place, held)| Some((place.clone(), held.stamp?)));
         let scanner = Scanner {
             path: self.path.clone(),
-            node_name: self.node_name.clone(),
+            ground: self.ground.clone(),
             known: known.collect(),
             now: ctx.wall(),
         };

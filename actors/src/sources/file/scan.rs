@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
-use logic::manifest::{MAX_MANIFEST_BYTES, ManifestError, Source};
+use logic::manifest::{Ground, MAX_MANIFEST_BYTES, ManifestError, Source};
 use rustix::fs::{Mode, OFlags, open};
 
 use crate::sources::manifest::{Manifest, Refused};
@@ -26,7 +26,7 @@ pub(super) const SETTLED_AFTER: Duration = Duration::from_millis(300);
 #[derive(Debug)]
 pub(super) struct Scanner {
     pub(super) path: Arc<Path>,
-    pub(super) node_name: Arc<str>,
+    pub(super) ground: Ground,
     /// The versions that need no second reading.
     pub(super) known: BTreeMap<String, Stamp>,
     pub(super) now: SystemTime,
@@ -203,12 +203,7 @@ impl Scanner {
         let manifest = match contents(file, metadata.len()) {
             Ok(data) => {
                 let seen = Timestamp::try_from(self.now).unwrap_or(Timestamp::UNIX_EPOCH);
-                Manifest::read(
-                    &data,
-                    &Source::File(place.to_owned()),
-                    &self.node_name,
-                    seen,
-                )
+                Manifest::read(&data, &Source::File(place.to_owned()), &self.ground, seen)
             }
             Err(refused) => refused.into(),
         };

@@ -23,6 +23,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Addr, Context, Exit};
 use logic::manifest;
+use logic::manifest::Ground;
 use serde::Serialize;
 
 pub use self::fetch::FetchError;
@@ -74,7 +75,7 @@ pub struct Snapshot {
 pub struct Url {
     client: Client,
     period: Duration,
-    node_name: Arc<str>,
+    ground: Ground,
 
     directory: Addr<directory::Msg>,
     complaints: Complaints,
@@ -129,26 +130,26 @@ impl Url {
         url: impl Into<Arc<str>>,
         headers: &BTreeMap<String, Vec<String>>,
         period: Duration,
-        node_name: impl Into<Arc<str>>,
+        ground: impl Into<Ground>,
         directory: Addr<directory::Msg>,
         recorder: Recorder,
     ) -> Self {
         let client = Client::new(url.into(), headers, Roots::OfTheSystem);
-        Url::with_client(client, period, node_name.into(), directory, recorder)
+        Url::with_client(client, period, ground.into(), directory, recorder)
     }
 
     fn with_client(
         client: Client,
         period: Duration,
-        node_name: Arc<str>,
+        ground: Ground,
         directory: Addr<directory::Msg>,
         recorder: Recorder,
     ) -> Self {
         Url {
             client,
             period: period.max(SHORTEST_PERIOD),
-            complaints: Complaints::new(recorder, &node_name),
-            node_name,
+            complaints: Complaints::new(recorder, &ground.node_name),
+            ground,
             directory,
             version: None,
             pods: Vec::new(),
@@ -162,8 +163,7 @@ impl Url {
 
     fn fetch(&mut self, ctx: &mut Context<Msg>) {
         self.fetches += 1;
-        let (client, node_name, known) =
-            (self.client.clone(), self.node_name.clone(), self.version);
+        let (client, ground, known) = (self.client.clone(), self.ground.clone(), self.version);
         let seen = Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH);
         ctx.run(async move {
             let data = match client.fetch().await {
@@ -178,7 +178,7 @@ impl Url {
                 })));
             }
             let source = manifest::Source::Url(client.url().to_owned());
-            let read = move || Manifest::read(&data, &source, &node_name, seen);
+            let read = move || Manifest::read(&data, &source, &ground, seen);
             let manifest = tokio::task::spawn_blocking(read)
                 .await
                 .unwrap_or_else(|_| Refused::Broke.into());

@@ -26,7 +26,10 @@ spec:
 fn a_pod_without_room_fails_and_says_what_was_missing() {
     run_paused(|| async {
         let node = TestNode::start().await;
-        node.desire(&[pod(&wanting("small", "1", "")), pod(&wanting("zoo", "3500m", ""))]);
+        node.desire(&[
+            pod(&wanting("small", "1", "")),
+            pod(&wanting("zoo", "3500m", "")),
+        ]);
         node.until("small", phase("Running")).await;
         let status = node.until("zoo", phase("Failed")).await;
         assert_eq!(status.reason.as_deref(), Some("OutOfcpu"));
@@ -37,7 +40,12 @@ fn a_pod_without_room_fails_and_says_what_was_missing() {
             )
         );
         assert!(!node.exists(&"zoo".into()).await, "nothing of it was begun");
-        assert!(node.reasons().await.iter().any(|reason| reason == "OutOfcpu"));
+        assert!(
+            node.reasons()
+                .await
+                .iter()
+                .any(|reason| reason == "OutOfcpu")
+        );
     });
 }
 

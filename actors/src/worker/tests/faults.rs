@@ -57,9 +57,14 @@ const FAULTS: [&str; 4] = [
 fn doubled(pod: &RuntimePod) -> Option<String> {
     let alive = |name: &str| {
         let instances = pod.instances(name);
-        instances.filter(|c| c.state == ContainerState::Running).count()
+        instances
+            .filter(|c| c.state == ContainerState::Running)
+            .count()
     };
-    let names = pod.containers.iter().map(|container| container.name.clone());
+    let names = pod
+        .containers
+        .iter()
+        .map(|container| container.name.clone());
     names.into_iter().find(|name| alive(name) > 1)
 }
 
@@ -69,12 +74,16 @@ fn all_ready(status: &PodStatus) -> bool {
 }
 
 #[test]
-fn whatever_call_fails_or_hangs_the_pod_comes_to_run_and_to_an_end_and_its_neighbour_is_not_delayed() {
+fn whatever_call_fails_or_hangs_the_pod_comes_to_run_and_to_an_end_and_its_neighbour_is_not_delayed()
+ {
     run_paused(|| async {
         let node = TestNode::start().await;
         for (turn, call) in CALLS.into_iter().enumerate() {
             for (kind, fault) in FAULTS.into_iter().enumerate() {
-                let (name, free) = (format!("struck-{turn}-{kind}"), format!("free-{turn}-{kind}"));
+                let (name, free) = (
+                    format!("struck-{turn}-{kind}"),
+                    format!("free-{turn}-{kind}"),
+                );
                 let script = format!(
                     r#"{{"faults": [{{"call": "{call}", "subject": "{name}", "times": 2, {fault}}}]}}"#
                 );
@@ -83,11 +92,18 @@ fn whatever_call_fails_or_hangs_the_pod_comes_to_run_and_to_an_end_and_its_neigh
                 node.desire(&[pod(&struck(&name)), pod(&struck(&free))]);
                 node.until(&free, all_ready).await;
                 let took = kernel::now() - begun;
-                assert!(took < Duration::from_secs(20), "{call}, {fault}: its neighbour took {took:?}");
+                assert!(
+                    took < Duration::from_secs(20),
+                    "{call}, {fault}: its neighbour took {took:?}"
+                );
                 node.until(&name, all_ready).await;
                 let now = node.runtime.pod(&name.as_str().into()).await.unwrap();
                 assert_eq!(doubled(&now), None, "{call}, {fault}");
-                assert_eq!(now.sandboxes.iter().filter(|s| s.is_ready()).count(), 1, "{call}, {fault}");
+                assert_eq!(
+                    now.sandboxes.iter().filter(|s| s.is_ready()).count(),
+                    1,
+                    "{call}, {fault}"
+                );
                 node.desire(&[]);
                 node.until_gone(&free).await;
                 node.until_gone(&name).await;
@@ -100,8 +116,17 @@ fn whatever_call_fails_or_hangs_the_pod_comes_to_run_and_to_an_end_and_its_neigh
 fn a_call_that_hangs_at_the_end_of_a_pod_hangs_that_pod_alone() {
     run_paused(|| async {
         let node = TestNode::start().await;
-        for call in ["ExecSync", "StopContainer", "StopPodSandbox", "RemoveContainer", "RemovePodSandbox"] {
-            let (name, free) = (format!("struck-{call}").to_lowercase(), format!("free-{call}").to_lowercase());
+        for call in [
+            "ExecSync",
+            "StopContainer",
+            "StopPodSandbox",
+            "RemoveContainer",
+            "RemovePodSandbox",
+        ] {
+            let (name, free) = (
+                format!("struck-{call}").to_lowercase(),
+                format!("free-{call}").to_lowercase(),
+            );
             node.desire(&[pod(&struck(&name)), pod(&struck(&free))]);
             node.until(&free, phase("Running")).await;
             node.until(&name, all_ready).await;
@@ -112,7 +137,10 @@ fn a_call_that_hangs_at_the_end_of_a_pod_hangs_that_pod_alone() {
             node.desire(&[]);
             node.until_gone(&free).await;
             let took = kernel::now() - begun;
-            assert!(took < Duration::from_secs(10), "{call}: its neighbour took {took:?}");
+            assert!(
+                took < Duration::from_secs(10),
+                "{call}: its neighbour took {took:?}"
+            );
             node.until_gone(&name).await;
         }
     });

@@ -23,9 +23,13 @@ spec:
     command: [sleep, infinity]
     lifecycle: {postStart: {sleep: {seconds: 7}}}
 ")]);
-        node.until("web", waits_for("app", "ContainerCreating")).await;
+        node.until("web", waits_for("app", "ContainerCreating"))
+            .await;
         let runs = |status: &PodStatus| {
-            container(status, "app").state.as_ref().is_some_and(|state| state.running.is_some())
+            container(status, "app")
+                .state
+                .as_ref()
+                .is_some_and(|state| state.running.is_some())
         };
         node.until("web", runs).await;
         assert!(kernel::now() - begun >= Duration::from_secs(7));
@@ -46,13 +50,23 @@ spec:
     command: [sleep, infinity]
     lifecycle: {postStart: {exec: {command: ['false']}}}
 ")]);
-        node.until("web", waits_for("app", "CrashLoopBackOff")).await;
+        node.until("web", waits_for("app", "CrashLoopBackOff"))
+            .await;
         let events = node.events().await;
         let told = "Exec lifecycle hook ([false]) for Container \"app\" in Pod \"web_default(web)\" failed";
-        assert!(events.iter().any(|event| event.message.contains(told)), "{events:#?}");
+        assert!(
+            events.iter().any(|event| event.message.contains(told)),
+            "{events:#?}"
+        );
         let reasons = node.reasons().await;
-        assert!(reasons.iter().any(|reason| reason == "FailedPostStartHook"), "{reasons:?}");
-        assert!(reasons.iter().any(|reason| reason == "Killing"), "{reasons:?}");
+        assert!(
+            reasons.iter().any(|reason| reason == "FailedPostStartHook"),
+            "{reasons:?}"
+        );
+        assert!(
+            reasons.iter().any(|reason| reason == "Killing"),
+            "{reasons:?}"
+        );
     });
 }
 
@@ -82,7 +96,8 @@ fn the_pre_stop_hook_runs_inside_the_grace() {
         let mut polite = (*deaf).clone();
         polite.metadata.uid = Some("polite".into());
         polite.metadata.name = Some("polite".into());
-        polite.spec.as_mut().unwrap().containers[0].command = Some(vec!["sleep".into(), "infinity".into()]);
+        polite.spec.as_mut().unwrap().containers[0].command =
+            Some(vec!["sleep".into(), "infinity".into()]);
         node.desire(&[deaf, polite.into()]);
         node.until("web", phase("Running")).await;
         node.until("polite", phase("Running")).await;

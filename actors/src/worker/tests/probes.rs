@@ -70,14 +70,23 @@ spec:
     livenessProbe: {exec: {command: ['false']}, periodSeconds: 2, failureThreshold: 2, terminationGracePeriodSeconds: 4}
 ")]);
         let begun = kernel::now();
-        node.until("web", |status| container(status, "app").restart_count == 1).await;
+        node.until("web", |status| container(status, "app").restart_count == 1)
+            .await;
         let took = kernel::now() - begun;
         assert!(took < Duration::from_secs(60), "{took:?}");
         let events = node.events().await;
         let told = |reason: &str, text: &str| {
-            events.iter().any(|event| event.reason == reason && event.message.contains(text))
+            events
+                .iter()
+                .any(|event| event.reason == reason && event.message.contains(text))
         };
         assert!(told("Unhealthy", "Liveness probe failed"), "{events:#?}");
-        assert!(told("Killing", "Container app failed liveness probe, will be restarted"), "{events:#?}");
+        assert!(
+            told(
+                "Killing",
+                "Container app failed liveness probe, will be restarted"
+            ),
+            "{events:#?}"
+        );
     });
 }

@@ -48,7 +48,10 @@ fn a_resize_is_carried_out_without_a_restart() {
             .await;
         assert_eq!(container(&status, "app").restart_count, 0);
         let enforced = |status: &PodStatus| {
-            let resources = container(status, "app").resources.clone().unwrap_or_default();
+            let resources = container(status, "app")
+                .resources
+                .clone()
+                .unwrap_or_default();
             let limits = resources.limits.unwrap_or_default();
             limits.get("cpu").is_some_and(|cpu| cpu.0 == "1")
         };
@@ -73,7 +76,9 @@ fn a_resize_waits_for_room_or_is_refused_for_good() {
             node.until(name, phase("Running")).await;
         }
         let pending = |reason: &'static str| {
-            move |status: &PodStatus| condition(status, "PodResizePending").as_deref() == Some(reason)
+            move |status: &PodStatus| {
+                condition(status, "PodResizePending").as_deref() == Some(reason)
+            }
         };
         node.desire(&[web("9", 2), other.clone()]);
         node.until("web", pending("Infeasible")).await;

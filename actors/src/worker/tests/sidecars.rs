@@ -44,13 +44,19 @@ fn a_sidecar_is_waited_for_when_it_starts_and_ends_after_the_app() {
             Some(_) => up,
             None => {
                 let runs = |status: &PodStatus| {
-                    container(status, "app").state.as_ref().is_some_and(|s| s.running.is_some())
+                    container(status, "app")
+                        .state
+                        .as_ref()
+                        .is_some_and(|s| s.running.is_some())
                 };
                 node.until("mesh", runs).await
             }
         };
         let waited = started(&up, "second").duration_since(started(&up, "first"));
-        assert!(waited.as_secs() >= 4, "the startup probe was not waited for: {waited}");
+        assert!(
+            waited.as_secs() >= 4,
+            "the startup probe was not waited for: {waited}"
+        );
         assert!(started(&up, "app") >= ended(&up, "init"));
         let over = |status: &PodStatus| {
             let state = container(status, "first").state.clone();

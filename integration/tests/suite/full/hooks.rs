@@ -43,7 +43,7 @@ async fn hooks_run_before_ready_and_within_the_grace(on: On) {
         .until(
             "hooked",
             "is ready, but not before its hook is through",
-            |pod| is_ready(pod),
+            is_ready,
         )
         .await;
     let words = world.exec(&hooked, "app", &["cat", "/tmp/started"]).await;

@@ -1,3 +1,5 @@
+//! Who goes when a critical pod comes.
+
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use proptest::prelude::*;
 

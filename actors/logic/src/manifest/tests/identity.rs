@@ -35,7 +35,7 @@ fn uid_is_the_one_that_upstreams_types_and_dump_give() {
             let pod = static_pod(
                 only(text).unwrap(),
                 &source,
-                "node-1",
+                &"node-1".into(),
                 Timestamp::UNIX_EPOCH,
             )
             .unwrap();
@@ -52,7 +52,7 @@ fn uid_is_the_one_that_upstreams_types_and_dump_give() {
 fn uid_depends_on_node_path_and_content_and_on_nothing_else() {
     let uid = |pod: &Value, source: &Source, node: &str, seen| {
         let pod = only(&pod.to_string()).unwrap();
-        static_pod(pod, source, node, seen)
+        static_pod(pod, source, &node.into(), seen)
             .unwrap()
             .metadata
             .uid
@@ -101,7 +101,7 @@ fn static_pod_is_named_placed_and_marked_as_upstream_does() {
     let pod = static_pod(
         only(LEAST).unwrap(),
         &url(),
-        "node-1",
+        &"node-1".into(),
         Timestamp::UNIX_EPOCH,
     )
     .unwrap();
@@ -130,7 +130,7 @@ fn static_pod_name_generate() {
         static_pod(
             only(LEAST).unwrap(),
             &file("m"),
-            node,
+            &node.into(),
             Timestamp::UNIX_EPOCH,
         )
     };
@@ -152,4 +152,28 @@ fn decode_single_pod_termination_grace_period_seconds() {
         run(only(&with("/spec/terminationGracePeriodSeconds", json!(-1)).to_string()).unwrap())
             .unwrap();
     assert_eq!(pod.spec.unwrap().termination_grace_period_seconds, Some(1));
+}
+
+#[test]
+fn with_its_gate_off_a_static_pod_may_refer_to_objects_that_the_node_has() {
+    let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - {name: c, image: i, envFrom: [{configMapRef: {name: m}}]}";
+    let made = |references| {
+        let ground = Ground {
+            references,
+            ..Ground::from("node-1")
+        };
+        static_pod(
+            only(text).unwrap(),
+            &file("m"),
+            &ground,
+            Timestamp::UNIX_EPOCH,
+        )
+    };
+    assert!(matches!(
+        made(References::Refused),
+        Err(ManifestError::ApiReference {
+            resource: "configmaps"
+        })
+    ));
+    assert!(made(References::Allowed).is_ok());
 }

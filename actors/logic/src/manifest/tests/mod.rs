@@ -35,7 +35,7 @@ fn url() -> Source {
 }
 
 fn run(pod: Pod) -> Result<Pod, ManifestError> {
-    static_pod(pod, &file("m"), "node-1", Timestamp::UNIX_EPOCH)
+    static_pod(pod, &file("m"), &"node-1".into(), Timestamp::UNIX_EPOCH)
 }
 
 fn base() -> Value {

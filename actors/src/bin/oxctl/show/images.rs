@@ -10,7 +10,14 @@ use crate::table::Table;
 pub(crate) fn table(answer: &[u8], now: Timestamp) -> Result<String, Trouble> {
     let images: Snapshot = serde_json::from_slice(answer)?;
     let mut table = Table::new(&[
-        "IMAGE", "STATE", "POD", "FOR", "SINCE", "ATTEMPT", "AGAIN IN", "LAST ERROR",
+        "IMAGE",
+        "STATE",
+        "POD",
+        "FOR",
+        "SINCE",
+        "ATTEMPT",
+        "AGAIN IN",
+        "LAST ERROR",
     ]);
     for row in images.rows {
         let state = match (row.state, row.position) {
@@ -57,9 +64,17 @@ mod tests {
         let text = table(&serde_json::to_vec(&answer).unwrap(), at(100)).unwrap();
         let rows: Vec<Vec<&str>> = text
             .lines()
-            .map(|line| line.split("   ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
+            .map(|line| {
+                line.split("   ")
+                    .map(str::trim)
+                    .filter(|cell| !cell.is_empty())
+                    .collect()
+            })
             .collect();
-        assert_eq!(rows[1], ["a:1", "pulling", "default/web", "c", "100s", "2", "-", "-"]);
+        assert_eq!(
+            rows[1],
+            ["a:1", "pulling", "default/web", "c", "100s", "2", "-", "-"]
+        );
         assert_eq!(rows[2][1], "waiting, number 3");
         assert_eq!(rows[3][6..], ["30s", "no route"]);
     }
