@@ -182,9 +182,9 @@ impl Directory {
             pods.into_iter().map(|pod| (uid_of(&pod), pod)).collect();
         let old = self.sets.insert(source, new.clone()).unwrap_or_default();
         for uid in old.keys().filter(|uid| !new.contains_key(uid)) {
-            self.undesire(uid);
+            self.undesire(uid, ctx);
         }
-        self.end_undesired();
+        self.end_undesired(ctx);
         for (uid, pod) in new {
             self.desire(uid, pod, ctx);
         }
@@ -194,7 +194,7 @@ impl Directory {
     /// relist nobody knows who holds what.
     fn desire(&mut self, uid: PodUid, pod: Arc<Pod>, ctx: &Context<Msg>) {
         if pod.metadata.deletion_timestamp.is_some() {
-            return self.delete(&uid, pod);
+            return self.delete(&uid, pod, ctx);
         }
         match self.workers.desired(&uid) {
             Some(desired) if desired.is_end() => return self.claims.wait(uid, pod),
@@ -211,22 +211,36 @@ impl Directory {
     }
 
     /// Ends a pod whose object is being deleted; deleted again, it may end sooner.
-    fn delete(&mut self, uid: &PodUid, pod: Arc<Pod>) {
-        let exists = |strangers: &BTreeMap<_, _>| strangers.contains_key(uid);
+    fn delete(&mut self, uid: &PodUid, pod: Arc<Pod>, ctx: &Context<Msg>) {
+        self.stop_waiting(uid, ctx);
         if self.workers.desired(uid).is_some() {
-            self.workers.desire(uid, Desired::end(pod));
-        } else if self.strangers.as_ref().is_some_and(exists) && self.claims.claim(uid, &pod) {
-            self.workers.spawn(uid, Desired::end(pod));
+            return self.workers.desire(uid, Desired::end(pod));
+        }
+        match &self.strangers {
+            // Nobody knows yet whether anything of it exists.
+            None => self.claims.wait(uid.clone(), pod),
+            Some(strangers) if strangers.contains_key(uid) && self.claims.claim(uid, &pod) => {
+                self.workers.spawn(uid, Desired::end(pod));
+            }
+            Some(_) => {}
         }
     }
 
-    fn undesire(&mut self, uid: &PodUid) {
-        self.claims.stop_waiting(uid);
-        if let Some(deferred) = self.deferred.remove(uid) {
-            self.claims.release(uid, &full_name(&deferred.pod));
-        }
+    fn undesire(&mut self, uid: &PodUid, ctx: &Context<Msg>) {
+        self.stop_waiting(uid, ctx);
         if let Some(desired) = self.workers.desired(uid) {
             self.workers.desire(uid, Desired::end(desired.spec));
+        }
+    }
+
+    /// Whoever waited to begin does so no longer, and leaves its name to the next one.
+    fn stop_waiting(&mut self, uid: &PodUid, ctx: &Context<Msg>) {
+        self.claims.stop_waiting(uid);
+        let Some(deferred) = self.deferred.remove(uid) else {
+            return;
+        };
+        for (uid, pod) in self.claims.release(uid, &full_name(&deferred.pod)) {
+            self.desire(uid, pod, ctx);
         }
     }
 
@@ -252,7 +266,7 @@ impl Directory {
             .iter()
             .filter(|(uid, _)| self.workers.desired(uid).is_none());
         self.strangers = Some(unknown.map(stranger).collect());
-        self.end_undesired();
+        self.end_undesired(ctx);
         if first {
             for (uid, pod) in self.claims.take_waiting() {
                 self.desire(uid, pod, ctx);
@@ -261,7 +275,7 @@ impl Directory {
     }
 
     /// Ends the pods that exist and that nobody desires, once everybody has been asked.
-    fn end_undesired(&mut self) {
+    fn end_undesired(&mut self, ctx: &Context<Msg>) {
         if !self.missing_sources().is_empty() {
             return;
         }
@@ -270,7 +284,7 @@ impl Directory {
         };
         for uid in self.workers.running() {
             if !self.is_desired(&uid) {
-                self.undesire(&uid);
+                self.undesire(&uid, ctx);
             }
         }
         let desired = self.sets.values().flat_map(BTreeMap::keys);

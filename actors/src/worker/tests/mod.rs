@@ -3,6 +3,7 @@
 mod admission;
 mod faults;
 mod hooks;
+mod model;
 mod probes;
 mod resize;
 mod sidecars;

@@ -9,6 +9,7 @@ use super::*;
 on_each_runtime! {
     variables_come_in_order_from_every_source_there_is,
     a_static_pod_may_not_ask_the_api_for_its_variables,
+    config_maps_and_secrets_come_from_the_folder_of_objects,
 }
 
 /// A folder of objects: what pods refer to.
@@ -19,8 +20,13 @@ fn objects(folder: &Path) -> String {
     });
     let settings = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "settings", "namespace": "default" },
-        "data": { "color": "blue" },
+        "data": { "color": "blue", "shape": "round" },
     });
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "hidden", "namespace": "default" },
+        "stringData": { "word": "sesame" },
+    });
+    fs::write(folder.join("hidden.json"), secret.to_string()).unwrap();
     fs::write(folder.join("service.json"), service.to_string()).unwrap();
     fs::write(folder.join("settings.json"), settings.to_string()).unwrap();
     format!("--object-manifests={}", folder.display())
@@ -128,4 +134,43 @@ async fn a_static_pod_may_not_ask_the_api_for_its_variables(on: On) {
     world
         .until_event("InvalidManifest", &["asks.json", "configmaps"])
         .await;
+}
+
+async fn config_maps_and_secrets_come_from_the_folder_of_objects(on: On) {
+    let folder = tempfile::tempdir().unwrap();
+    let flag = objects(folder.path());
+    let gates = json!({ "featureGates": { "PreventStaticPodAPIReferences": false } });
+    let world = on.start_with(|builder| builder.flag(flag).config(&gates));
+    let Some(world) = world.await else {
+        return;
+    };
+    let key = |kind: &str, name: &str, key: &str| json!({ "name": "KEY", "valueFrom": { kind: { "name": name, "key": key } } });
+    let tell = |words: &str| format!("echo {words}; echo done; {SERVE_ON}");
+    let all = json!({
+        "envFrom": [{ "prefix": "MY_", "configMapRef": { "name": "settings" } }, { "secretRef": { "name": "hidden" } }],
+        "env": [key("configMapKeyRef", "settings", "color"), { "name": "MY_shape", "value": "square" }],
+    });
+    let lost = json!({ "env": [key("secretKeyRef", "hidden", "nowhere")] });
+    world.drop_pod(&pod(
+        "given",
+        json!({ "containers": [
+            with(container_of("app", &tell("$MY_color $MY_shape $word $KEY")), all),
+            with(container_of("lost", SERVE_ON), lost),
+        ] }),
+    ));
+    let pod = world
+        .until("given", "runs what it can", |pod| {
+            let app = container(pod, "app").is_some_and(is_running);
+            app && waiting(pod, "lost").0 == "CreateContainerConfigError"
+        })
+        .await;
+    assert_eq!(
+        world.until_done(&pod, "app").await,
+        ["blue square sesame blue"]
+    );
+    let (_, message) = waiting(&pod, "lost");
+    assert_eq!(
+        message,
+        "couldn't find key nowhere in Secret default/hidden"
+    );
 }

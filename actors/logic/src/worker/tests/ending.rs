@@ -50,7 +50,7 @@ fn a_failed_probe_gives_its_own_grace_as_upstream() {
     }
 }
 
-/// Upstream's TestCalculateEffectiveGracePeriod and the minimum of killContainer.
+/// Upstream's calculateEffectiveGracePeriod and the minimum of killContainer.
 #[test]
 fn a_pod_that_ends_has_the_shortest_grace_asked_for_and_never_under_two_seconds() {
     let secs = Duration::from_secs;
