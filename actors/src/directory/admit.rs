@@ -44,6 +44,8 @@ impl Directory {
             Verdict::Reject(failure) => {
                 tracing::info!(pod = %full_name(&pod), "rejected: {}", failure.message);
                 self.workers.spawn(&uid, Desired::fail(pod, failure, None));
+                // It never holds anything: whoever is judged next finds all the room that there is.
+                self.workers.settle(&uid);
             }
             Verdict::Defer { why } => {
                 self.deferred.insert(uid, Deferred { pod, why });

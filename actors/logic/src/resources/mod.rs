@@ -90,11 +90,6 @@ pub fn linux_resources(pod: &Pod, container: &Container, node: &NodePolicy) -> L
     made
 }
 
-/// What a running container is to be changed to: the same as if it were made now.
-pub fn for_resize(pod: &Pod, container: &Container, node: &NodePolicy) -> LinuxResources {
-    linux_resources(pod, container, node)
-}
-
 /// The kernel's relative weight: 1024 a core, within what the kernel takes.
 pub fn cpu_shares(milli: i64) -> i64 {
     const LEAST: i64 = 2;
@@ -225,7 +220,6 @@ mod tests {
             let found = (made.cpu_shares, made.cpu_quota, made.memory_limit);
             assert_eq!(found, (shares, quota, memory), "{requests:?} {limits:?}");
             assert_eq!(made.cpu_period, 100_000);
-            assert_eq!(for_resize(&pod, &pod.app_containers()[0], &node), made);
         }
     }
 

@@ -150,11 +150,10 @@ pub enum SandboxConfigError {
 }
 
 impl SandboxConfigError {
-    /// A class may come to be; for the rest only another definition helps.
+    /// Nothing of it gets better by itself: a new definition or a new class helps.
     pub fn transient(&self) -> bool {
         match self {
-            Self::RuntimeClass(_) => true,
-            Self::HostName(_) | Self::Security(_) => false,
+            Self::RuntimeClass(_) | Self::HostName(_) | Self::Security(_) => false,
         }
     }
 }

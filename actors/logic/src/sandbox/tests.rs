@@ -180,7 +180,7 @@ fn what_cannot_be_asked_for_is_refused_in_upstreams_words() {
     };
     let classless = pod("p").spec_with(|spec| spec.runtime_class_name = Some("none".into()));
     let expected = r#"runtimeclass.node.k8s.io "none" not found"#.to_owned();
-    assert_eq!(told(&classless), (expected, true));
+    assert_eq!(told(&classless), (expected, false));
     let odd = secured(|s| s.supplemental_groups_policy = Some("Odd".into()));
     let expected = "unsupported supplementalGroupsPolicy: Odd".to_owned();
     assert_eq!(told(&odd), (expected, false));

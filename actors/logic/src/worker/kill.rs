@@ -73,11 +73,6 @@ pub fn termination_grace(
     grace.max(MINIMUM_TERMINATION)
 }
 
-/// What the pod itself says: by its deletion, or else by its definition.
-pub fn pod_grace(pod: &Pod) -> Option<Duration> {
-    deletion_grace(pod).or_else(|| defined_grace(pod))
-}
-
 fn deletion_grace(pod: &Pod) -> Option<Duration> {
     pod.metadata.deletion_grace_period_seconds.map(seconds)
 }

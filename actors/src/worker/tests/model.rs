@@ -81,16 +81,29 @@ fn event() -> impl Strategy<Value = Event> {
 /// What must hold at any time.
 fn check(now: &RuntimePod) {
     for name in ["init", "side", "app", "deaf", "short"] {
-        let alive = now.instances(name).filter(|c| c.state == ContainerState::Running).count();
+        let alive = now
+            .instances(name)
+            .filter(|c| c.state == ContainerState::Running)
+            .count();
         assert!(alive <= 1, "{alive} live instances of {name}");
     }
     // Within one sandbox, apps begin after the init container has ended well.
-    for app in now.containers.iter().filter(|c| ["app", "deaf", "short"].contains(&&*c.name)) {
-        let init = now.instances("init").filter(|init| init.sandbox == app.sandbox);
+    for app in now
+        .containers
+        .iter()
+        .filter(|c| ["app", "deaf", "short"].contains(&&*c.name))
+    {
+        let init = now
+            .instances("init")
+            .filter(|init| init.sandbox == app.sandbox);
         let mut ended: Vec<&Container> = init.filter(|init| init.succeeded()).collect();
         ended.sort_by_key(|init| init.finished_at);
         if let (Some(init), Some(begun)) = (ended.first(), app.started_at) {
-            assert!(init.finished_at.is_some_and(|end| end <= begun), "{} before init", app.name);
+            assert!(
+                init.finished_at.is_some_and(|end| end <= begun),
+                "{} before init",
+                app.name
+            );
         }
     }
 }
@@ -121,7 +134,11 @@ async fn happen(node: TestNode, life: &std::sync::Arc<Pod>, event: &Event) -> Te
         }
         Event::WorkerPanics => {
             // None is there before the first relist.
-            drop(node.node.root.inject("oxlet/pods/workers/life", kernel::Fault::Panic));
+            drop(
+                node.node
+                    .root
+                    .inject("oxlet/pods/workers/life", kernel::Fault::Panic),
+            );
         }
         Event::AgentKilled => {
             let node = node.restart().await;
@@ -164,7 +181,10 @@ async fn live(before: Vec<Event>, after: Vec<Event>) {
     let begun = kernel::now();
     while node.exists(&UID.into()).await {
         let now = instances(&node).await;
-        assert!(now.iter().all(|id| last.contains(id)), "something began after the deletion");
+        assert!(
+            now.iter().all(|id| last.contains(id)),
+            "something began after the deletion"
+        );
         let took = kernel::now() - begun;
         assert!(took < GRACE * 10, "it does not end");
         pass(Duration::from_millis(500)).await;
@@ -173,7 +193,10 @@ async fn live(before: Vec<Event>, after: Vec<Event>) {
 
 async fn instances(node: &TestNode) -> Vec<logic::types::ContainerId> {
     let now = node.runtime.pod(&UID.into()).await.unwrap();
-    now.containers.into_iter().map(|container| container.id).collect()
+    now.containers
+        .into_iter()
+        .map(|container| container.id)
+        .collect()
 }
 
 #[test]
