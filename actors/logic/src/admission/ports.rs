@@ -12,6 +12,9 @@ type Socket<'a> = (&'a str, &'a str, i32);
 const EVERY_ADDRESS: &str = "0.0.0.0";
 
 pub(super) fn conflict(pod: &Pod, others: &[&Pod]) -> bool {
+    if sockets(pod).next().is_none() {
+        return false;
+    }
     let taken: Vec<Socket<'_>> = others.iter().flat_map(|other| sockets(other)).collect();
     sockets(pod).any(|wanted| taken.iter().any(|taken| collide(wanted, *taken)))
 }
