@@ -135,14 +135,17 @@ mod tests {
         let targets = Targets::listen(1).await.unwrap();
         let second = |n| Duration::from_secs(n);
         let note = |port| targets.visits.note(port, Instant::now());
-        (note(0), note(1));
+        note(0);
+        note(1);
         assert!(targets.all_visited());
         tokio::time::advance(second(5)).await;
-        (note(0), note(1));
+        note(0);
+        note(1);
         targets.begin();
         for _ in 0..3 {
             tokio::time::advance(second(1)).await;
-            (note(0), note(1));
+            note(0);
+            note(1);
         }
         assert_eq!(targets.longest_gap(), second(1));
         tokio::time::advance(second(1)).await;
