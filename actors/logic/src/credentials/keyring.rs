@@ -100,27 +100,27 @@ mod tests {
     fn a_credential_is_found_by_the_place_it_is_for() {
         let cases = [
             ("https://hello.kubernetes.io", "hello.kubernetes.io"),
-            ("https://*.docker.io", "prefix.docker.io"),
-            ("https://prefix.*.io", "prefix.docker.io"),
-            ("https://prefix.docker.*", "prefix.docker.io"),
-            ("https://*.docker.io/path", "prefix.docker.io/path"),
-            ("https://prefix.*.io/path", "prefix.docker.io/path/subpath"),
-            ("https://prefix.docker.*/path", "prefix.docker.io/path"),
-            ("https://*.docker.io:8888", "prefix.docker.io:8888"),
-            ("https://prefix.*.io:8888", "prefix.docker.io:8888"),
-            ("https://prefix.docker.*:8888", "prefix.docker.io:8888"),
+            ("https://*.sample.io", "prefix.sample.io"),
+            ("https://prefix.*.io", "prefix.sample.io"),
+            ("https://prefix.sample.*", "prefix.sample.io"),
+            ("https://*.sample.io/path", "prefix.sample.io/path"),
+            ("https://prefix.*.io/path", "prefix.sample.io/path/subpath"),
+            ("https://prefix.sample.*/path", "prefix.sample.io/path"),
+            ("https://*.sample.io:8888", "prefix.sample.io:8888"),
+            ("https://prefix.*.io:8888", "prefix.sample.io:8888"),
+            ("https://prefix.sample.*:8888", "prefix.sample.io:8888"),
             (
-                "https://*.docker.io/path:1111",
-                "prefix.docker.io/path:1111",
+                "https://*.sample.io/path:1111",
+                "prefix.sample.io/path:1111",
             ),
-            ("https://*.docker.io/v1/", "prefix.docker.io/path:1111"),
-            ("https://*.docker.io/v2/", "prefix.docker.io/path:1111"),
+            ("https://*.sample.io/v1/", "prefix.sample.io/path:1111"),
+            ("https://*.sample.io/v2/", "prefix.sample.io/path:1111"),
             (
-                "https://prefix.docker.*/path:1111",
-                "prefix.docker.io/path:1111",
+                "https://prefix.sample.*/path:1111",
+                "prefix.sample.io/path:1111",
             ),
-            ("prefix.docker.io:1111", "prefix.docker.io:1111/path"),
-            ("*.docker.io:1111", "prefix.docker.io:1111/path"),
+            ("prefix.sample.io:1111", "prefix.sample.io:1111/path"),
+            ("*.sample.io:1111", "prefix.sample.io:1111/path"),
         ];
         for (place, target) in cases {
             let found = keyring(&[place]).lookup(&format!("{target}/foo/bar"));
@@ -133,14 +133,14 @@ mod tests {
     fn a_credential_for_another_place_is_not_found() {
         let cases = [
             ("https://hello.kubernetes.io", "world.mesos.org/foo/bar"),
-            ("https://*.docker.com", "prefix.docker.io/foo/bar"),
-            ("https://suffix.*.io", "prefix.docker.io/foo/bar"),
-            ("https://prefix.docker.c*", "prefix.docker.io/foo/bar"),
+            ("https://*.sample.com", "prefix.sample.io/foo/bar"),
+            ("https://suffix.*.io", "prefix.sample.io/foo/bar"),
+            ("https://prefix.sample.c*", "prefix.sample.io/foo/bar"),
             (
                 "https://prefix.*.io/path:1111",
-                "prefix.docker.io/path/subpath:1111/foo/bar",
+                "prefix.sample.io/path/subpath:1111/foo/bar",
             ),
-            ("suffix.*.io", "prefix.docker.io/foo/bar"),
+            ("suffix.*.io", "prefix.sample.io/foo/bar"),
             ("https://index.docker.io/v1/", "world.mesos.org/foo/bar"),
         ];
         for (place, target) in cases {

@@ -171,7 +171,7 @@ mod tests {
             ("*.*.kubernetes.io", "kubernetes.io", false),
             ("*kubernetes.io", "a.kubernetes.io", false),
             ("kubernetes.io", "kubernetes.com", false),
-            ("k*.io", "quay.io", false),
+            ("k*.io", "sample.io", false),
             (
                 "*.kubernetes.io:1234/blah",
                 "prefix.kubernetes.io:1111/blah",

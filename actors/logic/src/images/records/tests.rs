@@ -164,12 +164,12 @@ fn a_record_is_upstreams_file() {
 /// Upstream's testdata: what 1.33 and 1.34 wrote.
 #[test]
 fn records_of_an_older_version_are_read_and_known_as_such() {
-    let text = br#"{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1alpha1","lastUpdatedTime":"2024-10-22T06:27:13Z","imageRef":"testimageref","credentialMapping":{"docker.io/testing/test":{"kubernetesSecrets":[{"uid":"testsecretuid","namespace":"default","name":"pull-secret","credentialHash":"testsecrethash"}]}}}"#;
+    let text = br#"{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1alpha1","lastUpdatedTime":"2024-10-22T06:27:13Z","imageRef":"testimageref","credentialMapping":{"example.com/testing/test":{"kubernetesSecrets":[{"uid":"testsecretuid","namespace":"default","name":"pull-secret","credentialHash":"testsecrethash"}]}}}"#;
     let (record, form) = decode_pulled(text).unwrap();
     assert_eq!(form, Form::Older);
     let expected = secret("testsecretuid", "default", "pull-secret", "testsecrethash");
     assert_eq!(
-        record.credential_mapping["docker.io/testing/test"],
+        record.credential_mapping["example.com/testing/test"],
         secrets(&[expected])
     );
     assert!(

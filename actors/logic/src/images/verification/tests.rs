@@ -5,7 +5,7 @@ use super::*;
 use crate::credentials::{Auth, SecretId, Source};
 use crate::testing::at;
 
-const IMAGE: &str = "docker.io/testing/test:latest";
+const IMAGE: &str = "example.com/testing/test:latest";
 
 /// Upstream's TestNeverVerifyPreloadedPullPolicy and TestNewNeverVerifyAllowListedPullPolicy.
 #[test]
@@ -74,7 +74,7 @@ fn records_decide_where_policy_verifies() {
     let preloaded = Policy::NeverVerifyPreloadedImages;
     let always = Policy::AlwaysVerify;
     let by_secret = PullCredentials::of(Some(&credential("a", "1")));
-    let name = "docker.io/testing/test";
+    let name = "example.com/testing/test";
     let needed = Access::Depends(by_secret.kubernetes_secrets.clone());
     let cases = [
         (&preloaded, Tracked::Unknown, Access::Granted),
@@ -100,7 +100,7 @@ fn records_decide_where_policy_verifies() {
         ),
         (
             &preloaded,
-            pulled("docker.io/other/test", &PullCredentials::of(None)),
+            pulled("example.com/other/test", &PullCredentials::of(None)),
             Access::Denied,
         ),
         (&preloaded, pulled(name, &by_secret), needed),
