@@ -164,7 +164,7 @@ fn kubeadms_unit_starts_the_agent() {
     assert_eq!(
         unused,
         "valid, but not honoured yet by this version: rotateCertificates, authentication, \
-         registerWithTaints, cgroupDriver, --bootstrap-kubeconfig, --kubeconfig, --node-ip"
+         registerWithTaints, --bootstrap-kubeconfig, --kubeconfig, --node-ip"
     );
 }
 
