@@ -373,7 +373,8 @@ impl Runtime {
     ) -> Result<(), RuntimeError> {
         let request = cri::StopContainerRequest {
             container_id: id.as_str().to_owned(),
-            timeout: i64::try_from(grace.as_secs()).unwrap_or(i64::MAX),
+            // CRI counts whole seconds: what has begun counts, as upstream counts it.
+            timeout: i64::try_from(grace.as_millis().div_ceil(1000)).unwrap_or(i64::MAX),
         };
         let within = self.within + grace;
         done(

@@ -182,10 +182,7 @@ impl Carrier {
         if tokio::time::timeout(left(), turn).await.is_err() {
             tracing::debug!(container = %kill.name, "ended before its turn: its grace is over");
         }
-        let grace = match kill.grace.is_zero() {
-            true => Duration::ZERO,
-            false => left().max(MINIMUM_GRACE),
-        };
+        let grace = left().max(MINIMUM_GRACE);
         self.peers.runtime.stop_container(&kill.id, grace).await
     }
 

@@ -7,6 +7,7 @@ use super::events::Upset;
 use super::shape::Shape;
 use crate::pod::is_sidecar;
 use crate::types::{ContainerKind, Instance, SandboxId};
+use crate::worker::kill::Hooks;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
@@ -129,10 +130,15 @@ impl World {
             self.watch();
             match action {
                 Action::KillContainer {
-                    id, name, grace, ..
+                    id,
+                    name,
+                    grace,
+                    hooks,
+                    ..
                 } => {
                     self.check_grace(*grace);
-                    self.check_turn(name, ends);
+                    // Who has no time at all waits for nobody, as upstream has it.
+                    self.check_turn(name, ends && *hooks == Hooks::Run);
                     killed.insert(name.clone());
                     if outcome != Outcome::Refused {
                         self.end(id);
