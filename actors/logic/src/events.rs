@@ -3,7 +3,8 @@
 //! Mirrors client-go's tools/record/events_cache.go (EventAggregator, EventSourceObjectSpamFilter) at v1.36:
 //! its numbers, its words. What says the same as before is counted by whoever keeps events.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -39,7 +40,8 @@ pub struct Correlator {
 /// Messages of one object and reason.
 #[derive(Debug)]
 struct Group {
-    messages: BTreeSet<String>,
+    /// Fingerprints: which texts they were is of no interest.
+    messages: Vec<u64>,
     last: Timestamp,
 }
 
@@ -66,18 +68,21 @@ impl Correlator {
         let key = (object.to_owned(), reason.to_owned());
         make_room(&mut self.groups, &key, |group| group.last);
         let group = self.groups.entry(key).or_insert_with(|| Group {
-            messages: BTreeSet::new(),
+            messages: Vec::with_capacity(1),
             last: now,
         });
         if now.duration_since(group.last) > WITHIN {
             group.messages.clear();
         }
         group.last = now;
-        group.messages.insert(message.to_owned());
+        let print = fingerprint(message);
+        if !group.messages.contains(&print) {
+            group.messages.push(print);
+        }
         if group.messages.len() < SIMILAR {
             return Fate::Keep;
         }
-        group.messages.pop_first();
+        group.messages.remove(0);
         Fate::Combine(format!("{COMBINED}{message}"))
     }
 
@@ -105,6 +110,12 @@ impl Correlator {
         bucket.left -= 1;
         true
     }
+}
+
+fn fingerprint(message: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    message.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Forgets who has been silent longest, when a new one would be one too many.

@@ -41,7 +41,7 @@ pub struct Wanted {
     pub(super) policy: PullPolicy,
     pub(super) pod: Arc<Pod>,
     pub(super) purpose: Purpose,
-    pub(super) sandbox: Option<Box<SandboxConfig>>,
+    pub(super) sandbox: Option<Arc<SandboxConfig>>,
 }
 
 impl Wanted {
@@ -69,8 +69,8 @@ impl Wanted {
     }
 
     /// With the sandbox that it is for: the runtime learns of the pod and of its runtime class.
-    pub fn within(mut self, sandbox: SandboxConfig) -> Self {
-        self.sandbox = Some(Box::new(sandbox));
+    pub fn within(mut self, sandbox: Arc<SandboxConfig>) -> Self {
+        self.sandbox = Some(sandbox);
         self
     }
 

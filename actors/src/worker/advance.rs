@@ -138,6 +138,7 @@ impl Worker {
             ips: self.addresses(pod),
             running: self.running_ids(),
             sandbox: None,
+            made: None,
             problems: Vec::new(),
             started: Vec::new(),
         };

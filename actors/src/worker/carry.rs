@@ -82,6 +82,8 @@ pub(super) struct Carrier {
     pub(super) running: BTreeMap<String, ContainerId>,
 
     pub(super) sandbox: Option<SandboxId>,
+    /// What the sandbox was asked for with, if this plan made it.
+    pub(super) made: Option<Arc<SandboxConfig>>,
     pub(super) problems: Vec<(String, Problem)>,
     pub(super) started: Vec<(String, ResourceRequirements)>,
 }
@@ -238,8 +240,11 @@ impl Carrier {
     }
 
     /// What all containers of the pod share.
-    async fn surroundings(&self) -> Result<Surroundings, SandboxError> {
-        let sandbox = self.sandbox_config().await?;
+    async fn surroundings(&mut self) -> Result<Surroundings, SandboxError> {
+        let sandbox = match &self.made {
+            Some(made) => made.clone(),
+            None => Arc::new(self.sandbox_config().await?),
+        };
         let hosts = match self.ips.is_empty() {
             true => None,
             false => Some(hosts::ensure(&self.pod, &self.ips, &self.peers.rules.node).await?),
@@ -251,7 +256,7 @@ impl Carrier {
 /// What all containers of a pod share.
 #[derive(Debug)]
 pub(super) struct Surroundings {
-    pub(super) sandbox: SandboxConfig,
+    pub(super) sandbox: Arc<SandboxConfig>,
     /// The managed hosts file, once the pod has an address.
     pub(super) hosts: Option<PathBuf>,
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use kernel::Addr;
 use logic::resize::Allocated;
 use logic::types::{ContainerId, ContainerState, PodUid, RuntimePod};
@@ -69,9 +69,23 @@ impl Memory {
         }
     }
 
-    /// Remembers what is promised to the pod.
+    /// Remembers what is promised to the pod. A pod that asks for nothing can never ask for something: its
+    /// class would change. So nothing is remembered of it.
     pub(super) fn allocate(&mut self, pod: &Pod) {
-        self.record.allocated = Some(Allocated::of(pod));
+        let allocated = Allocated::of(pod);
+        let nothing = ResourceRequirements::default();
+        let asks =
+            allocated.pod.is_some() || allocated.containers.values().any(|own| *own != nothing);
+        self.record.allocated = asks.then_some(allocated);
+    }
+
+    /// Remembers what a container was started with or resized to; nothing is what is taken for true anyway.
+    pub(super) fn actuate(&mut self, name: String, resources: ResourceRequirements) {
+        if resources == ResourceRequirements::default() {
+            self.record.actuated.remove(&name);
+        } else {
+            self.record.actuated.insert(name, resources);
+        }
     }
 
     /// Forgets what was said of instances that are gone; `pod` is the whole picture.

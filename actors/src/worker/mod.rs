@@ -333,7 +333,7 @@ impl Worker {
         for (name, resources) in report.started {
             self.problems.remove(&name);
             self.problems.remove(&resize_key(&name));
-            self.memory.record.actuated.insert(name, resources);
+            self.memory.actuate(name, resources);
         }
         self.endings = report.endings;
         self.hooked.clear();

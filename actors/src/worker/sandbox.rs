@@ -2,6 +2,7 @@
 //!
 //! Upstream: kuberuntime_sandbox.go (createPodSandbox), kubelet.go (SyncPod), 1.36.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -112,7 +113,7 @@ impl Carrier {
         result
     }
 
-    async fn make_sandbox(&self, attempt: u32) -> Result<SandboxId, SandboxError> {
+    async fn make_sandbox(&mut self, attempt: u32) -> Result<SandboxId, SandboxError> {
         files::make_pod_folders(&self.pod, &self.peers.rules.node).await;
         let request = self.sandbox_request(attempt).await?;
         for why in &request.why {
@@ -121,13 +122,15 @@ impl Carrier {
         for why in &request.node_why {
             self.tell_about(self.node(), why);
         }
-        match self.peers.runtime.run_sandbox(&request.config).await {
+        let id = match self.peers.runtime.run_sandbox(&request.config).await {
             Err(error @ RuntimeError::Interrupted { .. }) => {
                 let found = self.find_sandbox(attempt).await?;
-                Ok(found.ok_or(error)?)
+                found.ok_or(error)?
             }
-            answer => Ok(answer?),
-        }
+            answer => answer?,
+        };
+        self.made = Some(Arc::new(request.config));
+        Ok(id)
     }
 
     /// What an interrupted creation left, if it is of use.
