@@ -60,6 +60,16 @@ pub struct Object {
 }
 
 impl Object {
+    /// This node; as upstream, its name stands for its UID.
+    pub fn node(name: &str) -> Self {
+        Object {
+            kind: "Node".to_owned(),
+            name: name.to_owned(),
+            uid: name.to_owned(),
+            ..Object::default()
+        }
+    }
+
     /// The object as a whole: what it may tell is counted for all its parts.
     fn key(&self) -> String {
         format!(

@@ -191,12 +191,7 @@ impl Eviction {
     }
 
     fn node(&self) -> Object {
-        Object {
-            kind: "Node".to_owned(),
-            name: self.node_name.clone(),
-            uid: self.node_name.clone(),
-            ..Object::default()
-        }
+        Object::node(&self.node_name)
     }
 }
 

@@ -74,12 +74,7 @@ pub async fn complain(recorder: &Recorder, node: &NodePolicy) {
         Err(error) => Some(error.to_string()),
     };
     let Some(message) = complaint else { return };
-    let object = Object {
-        kind: "Node".to_owned(),
-        name: node.node_name.clone(),
-        uid: node.node_name.clone(),
-        ..Object::default()
-    };
+    let object = Object::node(&node.node_name);
     let now = Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH);
     let reason = "CheckLimitsForResolvConf";
     recorder.record(now, Type::Warning, object, reason, message);

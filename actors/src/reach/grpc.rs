@@ -11,8 +11,8 @@ use hyper::client::conn::http2;
 use hyper::header::{CONTENT_TYPE, HeaderValue, TE, USER_AGENT};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use logic::backoff::go_duration;
 use logic::probes::target::{Purpose, authority};
-use logic::probes::text::duration;
 use logic::probes::verdict::Outcome;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -52,7 +52,7 @@ impl Reach {
             Err(_) => {
                 return Outcome::Failure(format!(
                     "timeout: failed to connect service {address:?} within {}: context deadline exceeded",
-                    duration(within)
+                    go_duration(within)
                 ));
             }
         };
@@ -63,7 +63,7 @@ impl Reach {
             Ok(Err(status)) => failed(&status),
             Err(_) => Outcome::Failure(format!(
                 "timeout: health rpc did not complete within {}",
-                duration(within)
+                go_duration(within)
             )),
         }
     }

@@ -30,13 +30,7 @@ pub(super) struct Complaints {
 
 impl Complaints {
     pub(super) fn new(recorder: Recorder, node_name: &str) -> Self {
-        let node = Object {
-            kind: "Node".to_owned(),
-            name: node_name.to_owned(),
-            // As upstream: the node's events carry its name for a UID.
-            uid: node_name.to_owned(),
-            ..Object::default()
-        };
+        let node = Object::node(node_name);
         Complaints {
             recorder,
             node,

@@ -203,13 +203,7 @@ impl Carrier {
     }
 
     fn node(&self) -> Object {
-        let name = &self.peers.rules.node.node_name;
-        Object {
-            kind: "Node".to_owned(),
-            name: name.clone(),
-            uid: name.clone(),
-            ..Object::default()
-        }
+        Object::node(&self.peers.rules.node.node_name)
     }
 }
 

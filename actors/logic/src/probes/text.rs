@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::ProbeKind;
 use super::verdict::Outcome;
+use crate::backoff::go_duration;
 
 /// The reason of the event about a probe that failed or could not be carried out.
 pub const UNHEALTHY: &str = "Unhealthy";
@@ -41,26 +42,8 @@ pub fn timed_out(command: &[String], within: Duration) -> String {
     let command = command.join(" ");
     format!(
         "command timed out: {command:?} timed out after {}",
-        duration(within)
+        go_duration(within)
     )
-}
-
-/// A duration of whole seconds and milliseconds as Go writes it: `1m30s`, `500ms`.
-pub fn duration(duration: Duration) -> String {
-    let (seconds, millis) = (duration.as_secs(), duration.subsec_millis());
-    if seconds == 0 && millis > 0 {
-        return format!("{millis}ms");
-    }
-    let fraction = match millis {
-        0 => String::new(),
-        millis => format!(".{millis:03}").trim_end_matches('0').to_owned(),
-    };
-    let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    match (hours, minutes) {
-        (0, 0) => format!("{rest}{fraction}s"),
-        (0, _) => format!("{minutes}m{rest}{fraction}s"),
-        (_, _) => format!("{hours}h{minutes}m{rest}{fraction}s"),
-    }
 }
 
 #[cfg(test)]
@@ -100,22 +83,6 @@ mod tests {
         let outcome = Ok(Outcome::Failure("é".repeat(MOST_TOLD)));
         let (_, message) = event(ProbeKind::Startup, &outcome).unwrap();
         assert!(message.len() <= MOST_TOLD && message.len() > MOST_TOLD - 2);
-    }
-
-    #[test]
-    fn durations_are_written_as_go_writes_them() {
-        let cases = [
-            (0, "0s"),
-            (500, "500ms"),
-            (1000, "1s"),
-            (1500, "1.5s"),
-            (60_000, "1m0s"),
-            (90_000, "1m30s"),
-            (3_600_000, "1h0m0s"),
-        ];
-        for (millis, expected) in cases {
-            assert_eq!(duration(Duration::from_millis(millis)), expected);
-        }
     }
 
     #[test]
