@@ -3,8 +3,11 @@
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let contracts = [
         "plugin/v1/base.proto",
+        "storage/v1/storage.proto",
         "cri/v1/api.proto",
         "containerd/events.proto",
+        "csi/v1/csi.proto",
+        "registration/v1/api.proto",
     ];
     for contract in contracts {
         println!("cargo:rerun-if-changed={contract}");
@@ -12,6 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files = protox::compile(contracts, ["."])?;
     tonic_prost_build::configure()
         .btree_map(".oxlet")
+        .btree_map(".csi")
         .compile_fds(files)?;
     Ok(())
 }

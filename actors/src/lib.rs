@@ -26,9 +26,11 @@ pub mod serving;
 pub mod settings;
 pub mod sources;
 pub mod status;
+pub mod storage;
 pub mod termination;
 pub mod usage;
 pub mod user_namespaces;
+pub mod volumes;
 pub mod worker;
 
 #[cfg(test)]

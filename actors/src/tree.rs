@@ -50,6 +50,7 @@ pub struct Node {
     pub root: Supervisor,
     pub directory: Addr<directory::Msg>,
     pub images: Addr<images::Msg>,
+    pub volumes: Addr<crate::volumes::Msg>,
     pub statuses: Addr<status::Msg>,
     pub events: Addr<events::Msg>,
     pub pleg: Addr<pleg::Msg>,
@@ -134,6 +135,7 @@ pub fn pods(root: &Supervisor, runtime: Runtime, sections: Sections) -> Node {
     let (users, users_port) = mailbox(user_namespaces::MAILBOX);
     let (prober, prober_port) = mailbox(prober::MAILBOX);
     let (logs, logs_port) = mailbox(logs::MAILBOX);
+    let (volumes, _) = mailbox(crate::volumes::MAILBOX);
     let recorder = Recorder::new(events.clone());
     let peers = Peers {
         runtime: runtime.clone(),
@@ -144,6 +146,7 @@ pub fn pods(root: &Supervisor, runtime: Runtime, sections: Sections) -> Node {
         prober,
         logs,
         users,
+        volumes: volumes.clone(),
         cgroups: PodCgroups::new(sections.rules.node.cgroups.clone()),
         recorder: recorder.clone(),
         objects: sections.objects,
@@ -197,6 +200,7 @@ pub fn pods(root: &Supervisor, runtime: Runtime, sections: Sections) -> Node {
         root: root.clone(),
         directory,
         images,
+        volumes,
         statuses,
         events,
         pleg,
@@ -380,6 +384,7 @@ fn serving(node: &Node, runtime: Runtime, plugins: Plugins, settings: &Settings)
         plugins,
         directory: node.directory.clone(),
         images: node.images.clone(),
+        volumes: node.volumes.clone(),
         statuses: node.statuses.clone(),
         events: node.events.clone(),
         checkpoints: Checkpoints::new(runtime, &settings.node.root_dir),

@@ -1,7 +1,7 @@
 //! For tests of actors: a neighbour that only listens, and a clock that waits for nobody.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -23,6 +23,7 @@ pub const SIMULATED_START: Duration = Duration::from_secs(1_767_225_600);
 
 thread_local! {
     static WALL: Cell<Option<(SystemTime, tokio::time::Instant)>> = const { Cell::new(None) };
+    static SPARED: RefCell<BTreeSet<u32>> = const { RefCell::new(BTreeSet::new()) };
 }
 
 /// Makes an address whose messages the test reads itself. The mailbox is as bounded as a real
@@ -133,4 +134,14 @@ pub async fn pass(duration: Duration) {
 pub(crate) fn simulated_wall() -> Option<SystemTime> {
     let (start, since) = WALL.get()?;
     Some(start + since.elapsed())
+}
+
+/// Lets no signal of a plugin's host reach this process: together with SIGSTOP, which the test sends
+/// itself, it is as one that is stuck in the kernel. To the test it stays mortal.
+pub fn spare(pid: u32) {
+    SPARED.with_borrow_mut(|spared| spared.insert(pid));
+}
+
+pub(crate) fn is_spared(pid: u32) -> bool {
+    SPARED.with_borrow(|spared| spared.contains(&pid))
 }

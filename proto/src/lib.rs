@@ -1,4 +1,5 @@
-//! The wire contracts: [`plugin`] is ours, [`cri`] and [`containerd`] are kept by others.
+//! The wire contracts: [`plugin`] and [`storage`] are ours; [`cri`], [`containerd`], [`csi`] and [`registration`] are
+//! kept by others.
 //!
 //! Generated from the `.proto` files of this crate; they are the documentation.
 
@@ -13,6 +14,19 @@ pub mod plugin {
         reason = "generated code"
     )]
     tonic::include_proto!("oxlet.plugin.v1");
+}
+
+/// `oxlet.storage.v1`: what a storage plugin serves beside that.
+pub mod storage {
+    #![allow(
+        missing_debug_implementations,
+        unreachable_pub,
+        clippy::all,
+        clippy::restriction,
+        clippy::pedantic,
+        reason = "generated code"
+    )]
+    tonic::include_proto!("oxlet.storage.v1");
 }
 
 /// `runtime.v1`: the Container Runtime Interface.
@@ -40,6 +54,32 @@ pub mod containerd {
         reason = "generated code"
     )]
     tonic::include_proto!("containerd.services.events.v1");
+}
+
+/// `pluginregistration`: how a node plugin, such as a CSI driver, introduces itself.
+pub mod registration {
+    #![allow(
+        missing_debug_implementations,
+        unreachable_pub,
+        clippy::all,
+        clippy::restriction,
+        clippy::pedantic,
+        reason = "generated code"
+    )]
+    tonic::include_proto!("pluginregistration");
+}
+
+/// `csi.v1`: the Container Storage Interface, as a CSI driver serves it.
+pub mod csi {
+    #![allow(
+        missing_debug_implementations,
+        unreachable_pub,
+        clippy::all,
+        clippy::restriction,
+        clippy::pedantic,
+        reason = "generated code"
+    )]
+    tonic::include_proto!("csi.v1");
 }
 
 /// The version of the plugin contract that this tree speaks.

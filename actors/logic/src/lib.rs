@@ -47,6 +47,7 @@ pub mod security;
 pub mod services;
 pub mod sysctls;
 pub mod user_namespaces;
+pub mod volumes;
 
 #[cfg(test)]
 mod testing;

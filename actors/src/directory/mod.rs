@@ -18,9 +18,10 @@ mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kernel::{Actor, Addr, Context, Exit, Reply};
+use kernel::{Actor, Addr, Context, Exit, Reply, TimerId};
 use logic::eviction::Eviction;
 use logic::node::NodeFacts;
 use logic::pressure::Signal;
@@ -36,6 +37,9 @@ use crate::{pleg, records, worker};
 
 /// Room for an event from each of 1,000 pods starting at once, four times: PLEG is the loudest neighbour.
 pub const MAILBOX: usize = 4096;
+
+/// Between the end of a pod and the removal of what it left, so that many ends are one.
+const TIDY_AFTER: Duration = Duration::from_millis(500);
 
 /// What the directory is told.
 #[derive(Debug, strum::IntoStaticStr)]
@@ -57,6 +61,8 @@ pub enum Msg {
     Pressed { pressures: BTreeSet<Signal> },
     /// Has the pod's worker fail it by decree.
     Evict(Box<Eviction>),
+    /// Tells who has folders on this node which pods there are.
+    Tidy,
     /// Has every worker tell its pod's status again.
     Republish,
     /// Answers with every pod on the node, in the order of their names.
@@ -100,6 +106,7 @@ pub struct Directory {
     deferred: BTreeMap<PodUid, Deferred>,
     resizes: Resizes,
     pressures: BTreeSet<Signal>,
+    tidying: Option<TimerId>,
 }
 
 impl Actor for Directory {
@@ -128,6 +135,7 @@ impl Actor for Directory {
             Msg::Settled { uid } => self.settled(&uid, ctx),
             Msg::Pressed { pressures } => self.pressures = pressures,
             Msg::Evict(eviction) => self.evict(*eviction),
+            Msg::Tidy => self.tidy(),
             Msg::Republish => self.republish(),
             Msg::Pods { reply } => reply.send(self.all()),
             Msg::Worker { pod, reply } => reply.send(self.find(&pod)),
@@ -174,6 +182,7 @@ impl Directory {
             deferred: BTreeMap::new(),
             resizes: Resizes::default(),
             pressures: BTreeSet::new(),
+            tidying: None,
         }
     }
 
@@ -253,7 +262,7 @@ impl Directory {
         &mut self,
         pods: &BTreeMap<PodUid, RuntimePod>,
         changed: &[PodUid],
-        ctx: &Context<Msg>,
+        ctx: &mut Context<Msg>,
     ) {
         for uid in changed {
             self.workers.tell(uid, worker::Msg::Recheck);
@@ -267,6 +276,7 @@ impl Directory {
             .filter(|(uid, _)| self.workers.desired(uid).is_none());
         self.strangers = Some(unknown.map(stranger).collect());
         self.end_undesired(ctx);
+        self.tidy_soon(ctx);
         if first {
             for (uid, pod) in self.claims.take_waiting() {
                 self.desire(uid, pod, ctx);
@@ -300,7 +310,7 @@ impl Directory {
         }
     }
 
-    fn finished(&mut self, uid: &PodUid, ctx: &Context<Msg>) {
+    fn finished(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
         let Some(pod) = self.workers.remove(uid) else {
             return;
         };
@@ -312,6 +322,28 @@ impl Directory {
             self.desire(uid, pod, ctx);
         }
         self.make_use_of_room(ctx);
+        self.tidy_soon(ctx);
+    }
+
+    /// Soon, and once for everybody who finishes meanwhile.
+    fn tidy_soon(&mut self, ctx: &mut Context<Msg>) {
+        if self.tidying.is_none() {
+            self.tidying = Some(ctx.after(TIDY_AFTER, Msg::Tidy));
+        }
+    }
+
+    /// What belongs to no pod is left over: said only when everybody has spoken about who is desired and who exists.
+    fn tidy(&mut self) {
+        self.tidying = None;
+        let Some(strangers) = &self.strangers else {
+            return;
+        };
+        if !self.missing_sources().is_empty() {
+            return;
+        }
+        let desired = self.sets.values().flat_map(BTreeMap::keys);
+        self.workers
+            .keep_folders_of(strangers.keys().chain(desired));
     }
 
     fn settled(&mut self, uid: &PodUid, ctx: &Context<Msg>) {

@@ -13,8 +13,8 @@ use logic::types::PodUid;
 use tokio::sync::watch;
 
 use super::desired::{Desired, full_name};
-use crate::user_namespaces;
 use crate::worker::{self, Peers};
+use crate::{user_namespaces, volumes};
 
 /// A worker hears its own pod alone: a burst of events of a pod with many containers.
 const MAILBOX: usize = 64;
@@ -143,6 +143,14 @@ impl Workers {
         pods.extend(list.keys().cloned());
         // Told again at the next occasion; nothing but ids is held until then.
         drop(self.peers.users.tell(user_namespaces::Msg::Retain { pods }));
+    }
+
+    /// Has removed what pods left on the node that nobody knows any more.
+    pub(super) fn keep_folders_of<'a>(&self, others: impl Iterator<Item = &'a PodUid>) {
+        let mut pods: BTreeSet<PodUid> = others.cloned().collect();
+        pods.extend(self.list.borrow().keys().cloned());
+        // Told again with the next relist; until then something lies about for longer.
+        drop(self.peers.volumes.tell(volumes::Msg::Pods(pods)));
     }
 
     /// What all pods but this one hold together.

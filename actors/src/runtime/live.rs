@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
+use logic::objects::Objects;
 use logic::resources::LinuxResources;
 use logic::runtime_class::HandlerFeatures;
 use logic::types::ContainerId;
@@ -104,6 +106,20 @@ impl Runtime {
             runtime(channel).checkpoint_container(request).await
         });
         answer.await.map(drop)
+    }
+
+    /// What the pod's handler can do, as far as the runtime says: nothing where it cannot be asked.
+    pub async fn features(&self, pod: &Pod, objects: &dyn Objects) -> HandlerFeatures {
+        let Ok(handler) = logic::runtime_class::handler(pod, objects) else {
+            return HandlerFeatures::default();
+        };
+        match self.handlers().await {
+            Ok(handlers) => handlers.get(&handler).copied().unwrap_or_default(),
+            Err(error) => {
+                tracing::warn!("the runtime's features are not known: {}", error.told());
+                HandlerFeatures::default()
+            }
+        }
     }
 
     /// What each handler of the runtime can do. A runtime that does not tell has the default handler alone.

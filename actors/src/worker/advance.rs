@@ -8,12 +8,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Context, Exit};
 use logic::pod::PodView;
+use logic::runtime_class::HandlerFeatures;
 use logic::types::{ContainerId, Failure};
 use logic::worker::{Action, BackoffStep, Observed, PodPlan, compute_pod_actions, kill};
 
 use super::carry::Carrier;
 use super::resize::resize_key;
-use super::{ENDING, Fetched, Msg, SANDBOX, Stage, Worker, files, remove, start, timestamp};
+use super::volumes::asks_for_recursive_read_only;
+use super::{ENDING, Fetched, Msg, SANDBOX, Stage, Worker, files, remove, timestamp};
 
 /// What is under way while a plan is carried out.
 pub(super) const CARRYING: &str = "carrying out a plan";
@@ -40,7 +42,9 @@ impl Worker {
             Stage::Terminating => self.terminate(&desired.pod, ctx),
             Stage::Terminated => {}
         }
-        if self.stage == Stage::Terminated && desired.is_end() && self.working.is_none() {
+        self.release_volumes(ctx);
+        let is_over = self.stage == Stage::Terminated && self.volumes.is_released();
+        if is_over && desired.is_end() && self.working.is_none() {
             self.remove(&desired.pod, ctx);
         }
         self.tell_watchers(ctx);
@@ -53,13 +57,8 @@ impl Worker {
             self.terminate(pod, ctx);
             return;
         }
+        self.want_volumes(pod, ctx);
         let Some(seen) = &self.seen else { return };
-        if let Some(waiting) = start::blocked_by_volumes(pod) {
-            self.whys
-                .tell(pod, &waiting.why, timestamp(ctx), &self.peers.recorder);
-            self.publish(pod, &waiting.containers, ctx);
-            return;
-        }
         let observed = Observed {
             runtime: seen.pod(),
             exits: &self.memory.record.exits,
@@ -137,6 +136,7 @@ impl Worker {
             actuated: self.memory.record.actuated.clone(),
             ips: self.addresses(pod),
             running: self.running_ids(),
+            volumes: self.volumes.mounted().cloned().unwrap_or_default(),
             sandbox: None,
             made: None,
             problems: Vec::new(),
@@ -174,12 +174,18 @@ impl Worker {
         self.working = Some("looking at what exists");
         let (runtime, uid, pod) = (self.peers.runtime.clone(), self.uid.clone(), pod.clone());
         let logs = self.peers.rules.node.pod_logs_dir.clone();
+        let objects = self.peers.objects.clone();
         ctx.run(async move {
-            let log_counts = files::log_counts(logs, pod).await;
+            let log_counts = files::log_counts(logs, pod.clone()).await;
+            let features = match asks_for_recursive_read_only(&pod) {
+                true => runtime.features(&pod, &*objects).await,
+                false => HandlerFeatures::default(),
+            };
             let answer = runtime.pod(&uid).await;
             Msg::Fetched(Box::new(answer.map(|runtime| Fetched {
                 runtime,
                 log_counts,
+                features,
             })))
         });
     }
@@ -195,14 +201,16 @@ impl Worker {
     /// everything at all until what must end may be tried again.
     fn without_held(&mut self, mut plan: PodPlan, now: Instant) -> PodPlan {
         self.held.retain(|_, until| *until > now);
-        let held = &self.held;
+        let (held, mounted) = (&self.held, self.volumes.mounted().is_some());
         if held.contains_key(ENDING) {
             plan.actions.clear();
         }
         let sandbox_held = held.contains_key(SANDBOX);
         plan.actions.retain(|action| match action {
-            Action::CreateSandbox { .. } => !sandbox_held,
-            Action::StartContainer { name, .. } => !sandbox_held && !held.contains_key(name),
+            Action::CreateSandbox { .. } => !sandbox_held && mounted,
+            Action::StartContainer { name, .. } => {
+                !sandbox_held && mounted && !held.contains_key(name)
+            }
             Action::ResizeContainer { name, .. } => !held.contains_key(&resize_key(name)),
             Action::KillContainer { .. }
             | Action::StopSandbox { .. }

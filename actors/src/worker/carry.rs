@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use logic::pod::PodView;
 use logic::sandbox::SandboxConfig;
 use logic::types::{ContainerId, PodUid, RuntimePod, SandboxId, Waiting};
+use logic::volumes::Mounted;
 use logic::worker::{Action, Log, PodPlan};
 use tokio::sync::watch;
 
@@ -80,6 +81,8 @@ pub(super) struct Carrier {
     pub(super) actuated: Resources,
     /// The containers that run, by name.
     pub(super) running: BTreeMap<String, ContainerId>,
+    /// What the pod's containers find; empty until everything is mounted, and then nothing is started.
+    pub(super) volumes: Arc<Mounted>,
 
     pub(super) sandbox: Option<SandboxId>,
     /// What the sandbox was asked for with, if this plan made it.

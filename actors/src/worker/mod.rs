@@ -26,6 +26,7 @@ mod start;
 mod tell;
 #[cfg(test)]
 mod tests;
+mod volumes;
 mod why;
 mod words;
 
@@ -36,10 +37,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PodStatus;
-use kernel::{Actor, Addr, Context, Exit, Reply, TimerId};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kernel::{Actor, Addr, AskError, Context, Exit, Reply, TimerId};
 use logic::objects::Objects;
 use logic::resize::ResizeState;
+use logic::runtime_class::HandlerFeatures;
 use logic::seen::Seen;
 use logic::types::{ContainerId, Failure, PodUid, RuntimePod, Waiting, Weight, Why};
 use serde::Serialize;
@@ -57,6 +59,7 @@ use crate::directory::{Course, Desired};
 use crate::events::Recorder;
 use crate::pod_cgroups::PodCgroups;
 use crate::runtime::{Runtime, RuntimeError};
+use crate::volumes::{self as keeper_of_volumes, NotReleased};
 use crate::{directory, images, logs, pleg, prober, records, status as keeper, user_namespaces};
 
 /// Between attempts at what failed for a passing reason: a plugin that restarts, a runtime that is busy.
@@ -81,6 +84,10 @@ pub enum Msg {
     Probed(Box<prober::Probed>),
     /// Takes in the last words of containers that ended.
     Heard(BTreeMap<ContainerId, String>),
+    /// Takes in what came of a wish for the pod's volumes.
+    Mounted(Arc<Pod>, Box<volumes::Answer>),
+    /// Takes in whether the pod's volumes are gone.
+    Released(Result<Result<(), NotReleased>, AskError>),
     /// Takes in what came of removing everything.
     Removed(Result<(), RuntimeError>),
     /// Computes again: a back-off or deadline has passed.
@@ -102,6 +109,7 @@ pub struct Peers {
     pub prober: Addr<prober::Msg>,
     pub logs: Addr<logs::Msg>,
     pub users: Addr<user_namespaces::Msg>,
+    pub volumes: Addr<keeper_of_volumes::Msg>,
     pub cgroups: PodCgroups,
     pub recorder: Recorder,
     pub objects: Arc<dyn Objects>,
@@ -122,6 +130,7 @@ pub struct Rules {
 pub struct Fetched {
     runtime: RuntimePod,
     log_counts: BTreeMap<String, u32>,
+    features: HandlerFeatures,
 }
 
 /// Where in its life the pod is.
@@ -181,6 +190,9 @@ pub struct Worker {
     grace: Option<Duration>,
     status: Option<Arc<PodStatus>>,
     resize: ResizeState,
+    volumes: volumes::Volumes,
+    /// What the runtime can do with the pod, where that shows in its status.
+    features: HandlerFeatures,
     /// Containers that are being started and whose postStart hook must end before they show as running.
     hooked: BTreeSet<String>,
     /// Endings of containers under way.
@@ -215,6 +227,14 @@ impl Actor for Worker {
             Msg::Carried(report) => self.carried(*report, ctx),
             Msg::Heard(words) => self.heard(words, ctx),
             Msg::Probed(probed) => self.probed(*probed, ctx),
+            Msg::Mounted(pod, answer) => {
+                self.take_volumes(&pod, *answer, ctx);
+                self.advance(ctx)
+            }
+            Msg::Released(answer) => {
+                self.take_release(answer, ctx);
+                self.advance(ctx)
+            }
             Msg::Removed(result) => self.removed(result, ctx),
             Msg::Retry => self.advance(ctx),
             Msg::Publish => self.publish_again(ctx),
@@ -255,6 +275,8 @@ impl Worker {
             grace: None,
             status: None,
             resize: ResizeState::default(),
+            volumes: volumes::Volumes::default(),
+            features: HandlerFeatures::default(),
             hooked: BTreeSet::new(),
             endings: Endings::new(),
             hearing: BTreeSet::new(),
@@ -309,6 +331,7 @@ impl Worker {
         match answer {
             Ok(fetched) => {
                 self.log_counts = fetched.log_counts;
+                self.features = fetched.features;
                 self.take_in(fetched.runtime, ctx);
                 self.advance(ctx)
             }
@@ -431,8 +454,8 @@ impl Worker {
     fn publish_again(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.publish_now();
         self.forget_told();
-        self.tell_watchers(ctx);
-        Ok(())
+        self.volumes.doubt();
+        self.advance(ctx)
     }
 
     async fn explain(&self, reply: Reply<Explanation>) -> Result<(), Exit> {

@@ -56,7 +56,7 @@ impl Worker {
             pod,
             runtime: &self.shown(seen.pod()),
             runtime_name: &self.peers.runtime.name(),
-            handler: logic::runtime_class::HandlerFeatures::default(),
+            handler: self.features,
             waiting,
             previous: self.status.as_deref(),
             host_ips: &self.peers.rules.node.host_ips,

@@ -7,15 +7,17 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use k8s_openapi::api::core::v1::{Container, Pod};
-use logic::container::{ContainerConfig, ContainerConfigError, ContainerInput, container_config};
-use logic::env_file::EnvFiles;
-use logic::honoured::{failed_mount, unmountable_volumes};
+use k8s_openapi::api::core::v1::Container;
+use logic::container::{
+    ContainerConfig, ContainerConfigError, ContainerInput, Prepared, container_config, subpaths,
+};
 use logic::images::volumes;
 use logic::pod::PodView;
-use logic::types::{ContainerId, ContainerKind, ContainerState, SandboxId, Waiting, Weight, Why};
+use logic::runtime_class::HandlerFeatures;
+use logic::types::{ContainerId, ContainerKind, ContainerState, SandboxId, Waiting};
 
 use super::carry::{Carrier, Problem, Surroundings};
+use super::volumes::{Unprepared, asks_for_recursive_read_only};
 use super::{LATER, SOON, files, why};
 use crate::events::Type;
 use crate::hooks::{self, Hook, Kind};
@@ -168,29 +170,7 @@ impl Start<'_> {
     ) -> Result<(), Failed> {
         let (pod, peers) = (&self.carrier.pod, &self.carrier.peers);
         let node = &peers.rules.node;
-        let config = container_config(&ContainerInput {
-            pod,
-            container,
-            kind,
-            restart_count: self.restart_count,
-            image: &images.own.reference,
-            image_user: &images.own.user,
-            pod_ips: &self.carrier.ips,
-            node,
-            objects: &*peers.objects,
-            // Volumes are not mounted yet: a pod that takes variables from one waits for it.
-            env_files: &EnvFiles::default(),
-            image_volumes: &images.volumes,
-            hosts_file: self.surroundings.hosts.as_deref(),
-            namespaces: &self.surroundings.sandbox.namespaces,
-            target: self.target(),
-        });
-        let config = config.map_err(|error| Failed {
-            reason: ContainerConfigError::REASON,
-            message: error.message(),
-            again_after: LATER,
-            kill: None,
-        })?;
+        let config = self.config(kind, container, images).await?;
         files::make_container_files(pod, &config, node).await;
 
         let id = self
@@ -204,6 +184,48 @@ impl Start<'_> {
         self.event(Type::Normal, "Started", "Container started".to_owned());
         files::link_legacy_log(pod, &config, &id, node).await;
         self.post_start(container, &id).await
+    }
+
+    /// What the runtime is asked for, after everything that it names has been made ready.
+    async fn config(
+        &self,
+        kind: ContainerKind,
+        container: &Container,
+        images: &Images,
+    ) -> Result<ContainerConfig, Failed> {
+        let (carrier, peers) = (self.carrier, &self.carrier.peers);
+        let env_files = carrier.env_files(container).await.map_err(unprepared)?;
+        let features = match asks_for_recursive_read_only(&carrier.pod) {
+            true => peers.runtime.features(&carrier.pod, &*peers.objects).await,
+            false => HandlerFeatures::default(),
+        };
+        let nothing = Prepared::new();
+        let input = ContainerInput {
+            pod: &carrier.pod,
+            container,
+            kind,
+            restart_count: self.restart_count,
+            image: &images.own.reference,
+            image_user: &images.own.user,
+            pod_ips: &carrier.ips,
+            node: &peers.rules.node,
+            objects: &*peers.objects,
+            env_files: &env_files,
+            image_volumes: &images.volumes,
+            volumes: &carrier.volumes,
+            subpaths: &nothing,
+            features,
+            hosts_file: self.surroundings.hosts.as_deref(),
+            namespaces: &self.surroundings.sandbox.namespaces,
+            target: self.target(),
+        };
+        let prepared = carrier.subpaths(container, || subpaths(&input)).await;
+        let prepared = prepared.map_err(misconfigured)?.map_err(unprepared)?;
+        let input = ContainerInput {
+            subpaths: &prepared,
+            ..input
+        };
+        container_config(&input).map_err(misconfigured)
     }
 
     /// The instance whose processes an ephemeral container is to see.
@@ -299,6 +321,24 @@ impl Start<'_> {
     }
 }
 
+fn misconfigured(error: ContainerConfigError) -> Failed {
+    Failed {
+        reason: ContainerConfigError::REASON,
+        message: error.message(),
+        again_after: LATER,
+        kill: None,
+    }
+}
+
+fn unprepared(error: Unprepared) -> Failed {
+    Failed {
+        reason: ContainerConfigError::REASON,
+        message: error.message,
+        again_after: error.again_after,
+        kill: None,
+    }
+}
+
 fn failed(reason: &'static str, error: &RuntimeError) -> Failed {
     Failed {
         reason,
@@ -306,36 +346,4 @@ fn failed(reason: &'static str, error: &RuntimeError) -> Failed {
         again_after: Problem::of(error).again_after,
         kill: None,
     }
-}
-
-/// A pod that waits for volumes.
-pub(super) struct Blocked {
-    pub(super) containers: BTreeMap<String, Waiting>,
-    pub(super) why: Vec<Why>,
-}
-
-/// No storage plugin serves this node yet: a pod whose containers mount volumes waits, and says so, as
-/// it would while upstream's volume manager cannot mount them.
-pub(super) fn blocked_by_volumes(pod: &Pod) -> Option<Blocked> {
-    let volumes = unmountable_volumes(pod);
-    if volumes.is_empty() {
-        return None;
-    }
-    let waiting = Waiting {
-        reason: "ContainerCreating".to_owned(),
-        message: String::new(),
-    };
-    let containers = pod
-        .app_containers()
-        .iter()
-        .map(|container| (container.name.clone(), waiting.clone()));
-    Some(Blocked {
-        containers: containers.collect(),
-        why: vec![Why {
-            object: None,
-            weight: Weight::Warning,
-            reason: "FailedMount".to_owned(),
-            message: failed_mount(&volumes),
-        }],
-    })
 }

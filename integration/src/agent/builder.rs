@@ -42,6 +42,8 @@ pub struct Builder {
     flags: Vec<String>,
     environment: Vec<(String, String)>,
     manifests: Vec<(String, String)>,
+    /// None: the agent is not given a folder of objects.
+    objects: Option<Vec<(String, String)>>,
     group: Group,
 }
 
@@ -61,6 +63,7 @@ impl Default for Builder {
             flags: Vec::new(),
             environment: Vec::new(),
             manifests: Vec::new(),
+            objects: None,
             group: Group::default(),
         }
     }
@@ -106,6 +109,25 @@ impl Builder {
     #[must_use]
     pub fn with_patience(self) -> Self {
         self.plugin(&json!({ "restarts": 1_000_000, "restartsWithin": "1ms" }))
+    }
+
+    /// Feeds the agent with objects from a folder, [`Node::objects`], and lets static pods refer to them.
+    #[must_use]
+    pub fn with_objects(mut self) -> Self {
+        self.objects = Some(Vec::new());
+        self.config(&json!({ "featureGates": { "PreventStaticPodAPIReferences": false } }))
+    }
+
+    /// Puts an object's manifest into the folder before the agent starts; as [`with_objects`](Self::with_objects).
+    #[must_use]
+    pub fn object(self, name: &str, text: &str) -> Self {
+        let mut this = match self.objects {
+            Some(_) => self,
+            None => self.with_objects(),
+        };
+        let objects = this.objects.get_or_insert_default();
+        objects.push((name.to_owned(), text.to_owned()));
+        this
     }
 
     /// Adds a flag to the agent's command line.
@@ -178,6 +200,11 @@ impl Builder {
             fs::write(&file, format!("{plugins:#}"))?;
             command.push(format!("--plugins={}", file.display()));
         }
+        if self.objects.is_some() {
+            fs::create_dir_all(dir.join("objects"))?;
+            let folder = dir.join("objects");
+            command.push(format!("--object-manifests={}", folder.display()));
+        }
         command.extend(self.flags);
         let node = Node {
             dir,
@@ -189,6 +216,9 @@ impl Builder {
             group: self.group,
             agent: None,
         };
+        for (name, text) in self.objects.iter().flatten() {
+            node.drop_object(name, text)?;
+        }
         for (name, text) in &self.manifests {
             node.drop_manifest(name, text)?;
         }

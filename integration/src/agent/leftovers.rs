@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use logic::pod_cgroups::Hierarchy;
+use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -51,6 +52,19 @@ pub(super) fn remove_cgroups(dir: &Path) {
     }
 }
 
+/// Unmounts what is still mounted below this folder, the last mount first: the folder's removal must not walk into it.
+pub(super) fn unmount(dir: &Path) {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+    let below = points.filter(|point| Path::new(point).starts_with(dir));
+    for point in below.collect::<Vec<_>>().into_iter().rev() {
+        let flags = MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW;
+        if let Err(error) = umount2(Path::new(point), flags) {
+            eprintln!("agent rig: {point} stays mounted: {error}");
+        }
+    }
+}
+
 fn remove_group(group: &Path) {
     let inner = fs::read_dir(group).into_iter().flatten().flatten();
     for entry in inner.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
@@ -86,13 +100,27 @@ fn processes() -> Vec<i32> {
 
 /// The plugin processes of the agent with this root folder, by what their environment says: a killed agent's, too.
 pub(super) fn plugins(root: &Path) -> Vec<Pid> {
+    of(root, None)
+}
+
+/// Those of one plugin, by the name of its host.
+pub(super) fn plugin(root: &Path, name: &str) -> Vec<Pid> {
+    of(root, Some(name))
+}
+
+fn of(root: &Path, name: Option<&str>) -> Vec<Pid> {
     let mut wanted = b"OXLET_PLUGIN_DIR=".to_vec();
     wanted.extend_from_slice(root.as_os_str().as_bytes());
     wanted.push(b'/');
+    let named = name.map(|name| format!("OXLET_PLUGIN_NAME={name}"));
     let ours = |pid: &i32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let mut variables = environment.split(|byte| *byte == 0);
-        variables.any(|variable| variable.starts_with(&wanted))
+        let variables: Vec<_> = environment.split(|byte| *byte == 0).collect();
+        let has_name = |named: &String| variables.contains(&named.as_bytes());
+        named.as_ref().is_none_or(has_name)
+            && variables
+                .iter()
+                .any(|variable| variable.starts_with(&wanted))
     };
     let ours = processes().into_iter().filter(ours);
     ours.map(Pid::from_raw).collect()

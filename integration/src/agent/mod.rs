@@ -71,6 +71,19 @@ impl Node {
         self.dir.join("logs")
     }
 
+    /// Returns the folder of the objects that pods refer to (`--object-manifests`, of [`Builder::with_objects`]).
+    pub fn objects(&self) -> PathBuf {
+        self.dir.join("objects")
+    }
+
+    /// Puts an object's manifest into its folder, or replaces it, whole from the first moment on.
+    pub fn drop_object(&self, name: &str, text: &str) -> Result<()> {
+        let draft = self.dir.join(format!("draft-{name}"));
+        fs::write(&draft, text)?;
+        fs::rename(&draft, self.objects().join(name))?;
+        Ok(())
+    }
+
     /// Returns the agent's own folder (`--root-dir`).
     pub fn root(&self) -> PathBuf {
         self.dir.join("root")
@@ -166,6 +179,7 @@ impl Node {
         };
         leftovers::remove(&dir.join("root"), &dir.join("logs"));
         leftovers::remove_cgroups(&dir);
+        leftovers::unmount(&dir);
         fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))
     }
 
@@ -306,8 +320,17 @@ impl Node {
 
     /// Returns the runtime plugin as the agent shows it: `state`, `pid`, `socket`, `generation`, `restarts`.
     pub async fn plugin(&self) -> Result<Value> {
+        self.plugin_named("runtime").await
+    }
+
+    /// Returns a plugin as the agent shows it, by the name of its host: `runtime`, `storage-local`, `storage-csi`.
+    pub async fn plugin_named(&self, name: &str) -> Result<Value> {
         let plugins = self.admin("/plugins").await?;
-        plugins.get(0).cloned().context("the agent has no plugin")
+        let mut plugins = plugins.as_array().into_iter().flatten();
+        let found = plugins.find(|plugin| plugin["name"] == name);
+        found
+            .cloned()
+            .with_context(|| format!("the agent has no plugin {name}"))
     }
 
     /// Returns the process id of the runtime plugin, if one runs.
@@ -318,7 +341,12 @@ impl Node {
 
     /// Kills the runtime plugin's process, whichever it is now; returns whether there was one.
     pub fn kill_plugin(&self) -> bool {
-        let pids = leftovers::plugins(&self.root());
+        self.kill_plugin_named("runtime")
+    }
+
+    /// Kills a plugin's process, whichever it is now, by the name of its host; returns whether there was one.
+    pub fn kill_plugin_named(&self, name: &str) -> bool {
+        let pids = leftovers::plugin(&self.root(), name);
         // Gone meanwhile is as good.
         pids.into_iter()
             .filter(|pid| kill(*pid, Signal::SIGKILL).is_ok())
@@ -377,6 +405,7 @@ impl Drop for Node {
         }
         leftovers::remove(&self.root(), &self.pod_logs());
         leftovers::remove_cgroups(&self.dir);
+        leftovers::unmount(&self.dir);
         if let Some(dir) = self.temporary.take()
             && let Err(error) = dir.close()
         {

@@ -13,7 +13,8 @@ use tokio::time::{sleep, timeout};
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
-use super::connection::{Route, follow};
+use super::abandoned::Abandoned;
+use super::connection::{Route, Wire};
 use super::error::{CallError, Loss, chain};
 use super::estate::Estate;
 
@@ -72,14 +73,15 @@ pub struct View {
 /// Made inside the runtime, before the [`Host`](super::Host) that serves it.
 #[derive(Clone)]
 pub struct Line {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
-struct Shared {
+pub(super) struct Shared {
     plugin: String,
     view: watch::Sender<View>,
     route: watch::Sender<Option<Route>>,
-    channel: watch::Sender<Channel>,
+    wire: watch::Sender<Wire>,
+    pub(super) abandoned: watch::Sender<Vec<Abandoned>>,
     estate: Mutex<Estate>,
     spawning: Arc<tokio::sync::Mutex<()>>,
 }
@@ -88,34 +90,34 @@ impl Line {
     /// Makes the line of a plugin that has yet to be started. Calls wait for it.
     pub fn new(plugin: impl Into<String>) -> Self {
         let route = watch::Sender::new(None);
-        let channel = follow(route.subscribe());
-        Self::with(plugin.into(), State::Starting, route, channel)
+        let wire = Wire::follow(route.subscribe());
+        Self::with(plugin.into(), State::Starting, route, wire)
     }
 
     /// Makes a line to something that needs no host, such as a server in the test's own process.
     pub fn fixed(plugin: impl Into<String>, channel: Channel) -> Self {
         let route = watch::Sender::new(Some(Route::Kept(PathBuf::new())));
-        Self::with(plugin.into(), State::Ready, route, channel)
+        Self::with(plugin.into(), State::Ready, route, Wire::new(channel))
     }
 
     fn with(
         plugin: String,
         state: State,
         route: watch::Sender<Option<Route>>,
-        channel: Channel,
+        wire: Wire,
     ) -> Self {
         let view = watch::Sender::new(View {
             state,
             generation: 0,
             reason: String::new(),
         });
-        let channel = watch::Sender::new(channel);
         Self {
             shared: Arc::new(Shared {
                 plugin,
                 view,
                 route,
-                channel,
+                wire: watch::Sender::new(wire),
+                abandoned: watch::Sender::default(),
                 estate: Mutex::default(),
                 spawning: Arc::default(),
             }),
@@ -123,7 +125,8 @@ impl Line {
     }
 
     /// Makes a call that may be repeated. A connection that breaks is not seen: the call is made
-    /// again until its time is over.
+    /// again until its time is over. Only a call under which the plugin was abandoned ends as
+    /// [`CallError::Interrupted`]: it may be the very one that the process is stuck in.
     pub async fn idempotent<T, F, Fut>(&self, within: Duration, call: F) -> Result<T, CallError>
     where
         F: Fn(Channel) -> Fut,
@@ -133,7 +136,13 @@ impl Line {
         let attempts = async {
             let mut pause = SHORTEST_PAUSE;
             loop {
-                match call(self.open().await?).await {
+                let wire = self.open().await?;
+                let answer = tokio::select! {
+                    biased;
+                    () = wire.cut_later() => return Err(self.interrupted()),
+                    answer = call(wire.channel.clone()) => answer,
+                };
+                match answer {
                     Ok(answer) => return Ok(answer.into_inner()),
                     Err(status) if Loss::of(&status).is_none() => {
                         return Err(CallError::Refused(status));
@@ -166,18 +175,21 @@ impl Line {
     {
         let mut begun = false;
         let attempt = async {
-            let channel = self.reach().await?;
+            let wire = self.reach().await?;
             begun = true;
-            let status = match call(channel).await {
+            let answer = tokio::select! {
+                biased;
+                () = wire.cut_later() => return Err(self.interrupted()),
+                answer = call(wire.channel.clone()) => answer,
+            };
+            let status = match answer {
                 Ok(answer) => return Ok(answer.into_inner()),
                 Err(status) => status,
             };
             Err(match Loss::of(&status) {
                 None => CallError::Refused(status),
                 Some(Loss::NotBegun) => self.unavailable(chain(&status)),
-                Some(Loss::Unknown) => CallError::Interrupted {
-                    plugin: self.name(),
-                },
+                Some(Loss::Unknown) => self.interrupted(),
             })
         };
         match timeout(within, attempt).await {
@@ -193,7 +205,11 @@ impl Line {
     /// Returns the connection of this moment, for streams. One that breaks is opened again on the
     /// next connection that this returns.
     pub fn channel(&self) -> Channel {
-        self.shared.channel.borrow().clone()
+        self.wire().channel
+    }
+
+    pub(super) fn wire(&self) -> Wire {
+        self.shared.wire.borrow().clone()
     }
 
     /// Returns where the plugin stands.
@@ -230,8 +246,8 @@ impl Line {
         // The first connection waits for the route that it now has.
         if before.is_some() {
             self.shared
-                .channel
-                .send_replace(follow(self.shared.route.subscribe()));
+                .wire
+                .send_replace(Wire::follow(self.shared.route.subscribe()));
         }
     }
 
@@ -248,7 +264,7 @@ impl Line {
     }
 
     /// Waits while the plugin makes room for its successor; refuses when there will be none soon.
-    async fn open(&self) -> Result<Channel, CallError> {
+    async fn open(&self) -> Result<Wire, CallError> {
         let mut views = self.states();
         let view = views.wait_for(|view| view.state != State::Draining).await;
         // The sender lives in `self`: waiting cannot fail.
@@ -257,7 +273,7 @@ impl Line {
             .filter(|view| matches!(view.state, State::Failed | State::Stopped))
             .map(|view| view.clone());
         match refused {
-            None => Ok(self.channel()),
+            None => Ok(self.wire()),
             Some(View { state, reason, .. }) if reason.is_empty() => {
                 Err(self.unavailable(state.to_string()))
             }
@@ -266,7 +282,7 @@ impl Line {
     }
 
     /// As `open`, but waits until there is somebody to connect to. A socket of ours always has that.
-    async fn reach(&self) -> Result<Channel, CallError> {
+    async fn reach(&self) -> Result<Wire, CallError> {
         let mut pause = SHORTEST_PAUSE;
         loop {
             // The sender lives in `self`: waiting cannot fail.
@@ -277,14 +293,20 @@ impl Line {
                     .wait_for(Option::is_some)
                     .await,
             );
-            let channel = self.open().await?;
+            let wire = self.open().await?;
             let route = self.shared.route.borrow().clone();
             match route {
                 Some(Route::Foreign(path)) if UnixStream::connect(&path).await.is_err() => {}
-                Some(Route::Foreign(_) | Route::Kept(_)) | None => return Ok(channel),
+                Some(Route::Foreign(_) | Route::Kept(_)) | None => return Ok(wire),
             }
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn interrupted(&self) -> CallError {
+        CallError::Interrupted {
+            plugin: self.name(),
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::abandoned::Patience;
 use crate::supervisor::Intensity;
 
 /// A plugin as it was declared.
@@ -30,6 +31,17 @@ pub struct Declaration {
     pub drain_within: Duration,
     /// From SIGTERM to SIGKILL.
     pub term_within: Duration,
+    /// From SIGKILL to the moment at which a process that is still there counts as ended; none means
+    /// never.
+    ///
+    /// A thread may be stuck in the kernel (a dead mount), and then even SIGKILL ends its process only
+    /// when that call returns. To go on without it is safe, because a process with SIGKILL pending
+    /// never returns to user space: it sends nothing, accepts nothing, begins nothing. All that may
+    /// still come of it is the end of the call that it is stuck in; see [`Line::ended`] for who must
+    /// wait for that.
+    ///
+    /// [`Line::ended`]: super::Line::ended
+    pub abandon_within: Option<Duration>,
     /// How many restarts are taken before it counts as failed.
     pub intensity: Intensity,
 }
@@ -78,6 +90,7 @@ impl Declaration {
             start_within: Duration::from_secs(10),
             drain_within: Duration::from_secs(5),
             term_within: Duration::from_secs(2),
+            abandon_within: None,
             intensity: Intensity {
                 restarts: 5,
                 within: Duration::from_secs(60),
@@ -110,6 +123,14 @@ impl Declaration {
             });
         }
         Ok(())
+    }
+
+    /// How long the end of its process is waited for.
+    pub(super) fn patience(&self) -> Patience {
+        Patience {
+            term: self.term_within,
+            abandon: self.abandon_within,
+        }
     }
 
     pub(super) fn configuration_json(&self) -> Vec<u8> {

@@ -15,8 +15,8 @@ pub enum CallError {
     /// The plugin answered, and it said no.
     #[error("the plugin refused the call")]
     Refused(#[source] Status),
-    /// The connection broke under a call that creates something: look at what exists before acting
-    /// again.
+    /// The connection broke under a call that creates something, or the plugin was abandoned under the
+    /// call: look at what exists before acting again.
     #[error("plugin {plugin} went away during the call: whether it was carried out is unknown")]
     Interrupted {
         /// The plugin's name.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::connection::Wire;
 use super::declaration::Declaration;
 use super::process::Process;
 use super::socket::Socket;
@@ -20,19 +21,35 @@ pub(super) struct Estate {
     pub(super) current: Option<u64>,
     /// Processes that were started and have not been seen to end.
     pub(super) processes: BTreeMap<u64, Process>,
+    /// What leads to those of them that callers reach, or reached.
+    pub(super) wires: BTreeMap<u64, Wire>,
     pub(super) restarts: u64,
     pub(super) last_exit: Option<String>,
 }
 
 impl Estate {
-    /// Takes the processes of every generation but the current one.
-    pub(super) fn take_others(&mut self) -> Vec<Process> {
-        let current = self.current;
-        let (kept, others) = std::mem::take(&mut self.processes)
-            .into_iter()
-            .partition(|(generation, _)| Some(*generation) == current);
-        self.processes = kept;
-        BTreeMap::into_values(others).collect()
+    /// Returns the processes of every generation but the current one.
+    pub(super) fn others(&self) -> Vec<(u64, Process)> {
+        let mut others = self.all();
+        others.retain(|(generation, _)| Some(*generation) != self.current);
+        others
+    }
+
+    /// Returns the processes of every generation.
+    pub(super) fn all(&self) -> Vec<(u64, Process)> {
+        let all = self.processes.iter();
+        all.map(|(generation, process)| (*generation, process.clone()))
+            .collect()
+    }
+
+    /// Notes what leads to a generation.
+    pub(super) fn wire(&mut self, generation: u64, wire: Wire) {
+        // A generation that never had a process has nobody to be forgotten with.
+        let Self {
+            wires, processes, ..
+        } = self;
+        wires.retain(|other, _| processes.contains_key(other));
+        wires.insert(generation, wire);
     }
 
     /// Returns the process of the current generation, if it lives.

@@ -8,8 +8,10 @@
 //!
 //! **Invariants.** The listening socket is bound here and outlives every process that serves it,
 //! so a plugin that is down delays a connection but never refuses it. A generation is proven dead
-//! before the next one gets its socket. Nothing is made twice: a call that creates is sent once.
+//! before the next one gets its socket; or, where its declaration says so, killed and stuck in the
+//! kernel, from where it cannot come back. Nothing is made twice: a call that creates is sent once.
 
+mod abandoned;
 mod channel;
 mod connection;
 mod declaration;
@@ -23,6 +25,7 @@ mod predecessor;
 mod process;
 mod socket;
 
+pub use abandoned::Abandoned;
 pub use channel::{Line, MESSAGE_LIMIT, State, View};
 pub use declaration::{Declaration, DeclarationError, Kind, Start};
 pub use error::CallError;

@@ -1,4 +1,4 @@
-//! The process that an agent which was killed left behind.
+//! The processes that an agent which was killed left behind.
 //!
 //! A plugin ends by itself some time after its agent, but its successor must not wait for that, nor
 //! run beside it. So each process started is written down, and the next agent proves it dead first.
@@ -6,14 +6,13 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// Where the processes of one plugin are written down.
+use super::process::Process;
+
+/// Where the processes of one plugin are written down, a line each.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     path: PathBuf,
@@ -24,60 +23,47 @@ impl Record {
         Self { path }
     }
 
-    /// Writes down a process that lives, or is not yet reaped. Without it the next agent waits for
-    /// nobody, so a failure is worth a line but not the plugin.
+    /// Writes down a process that lives, or is not yet reaped, beside those that still do. Without it
+    /// the next agent waits for nobody, so a failure is worth a line but not the plugin.
     pub(super) fn write(&self, pid: u32) {
-        let written = identity(pid).and_then(|identity| fs::write(&self.path, identity));
+        let kept = self.lines().filter(|(pid, line)| is_still(*pid, line));
+        let kept: String = kept.map(|(_, line)| line).collect();
+        let written =
+            identity(pid).and_then(|identity| fs::write(&self.path, format!("{kept}{identity}")));
         if let Err(error) = written {
             tracing::warn!(pid, path = %self.path.display(), %error, "cannot write a plugin's process down");
         }
     }
 
-    /// Ends the process that was written down, if it is still that process, and waits until it is
-    /// dead.
-    pub(super) async fn end(&self, grace: Duration) -> io::Result<()> {
-        let Some((pid, pidfd)) = self.living() else {
-            return Ok(());
-        };
-        tracing::warn!(pid, "ending the plugin process of an earlier agent");
-        // A thread that waits: it is no child of ours, so nothing else tells of its end.
-        let ended = tokio::task::spawn_blocking(move || {
-            signal(&pidfd, Signal::TERM);
-            if !dead(&pidfd, Some(grace))? {
-                signal(&pidfd, Signal::KILL);
-                dead(&pidfd, None)?;
-            }
-            Ok(())
+    /// Returns the processes that were written down and are still those processes.
+    pub(super) fn living(&self) -> io::Result<Vec<Process>> {
+        let living = self.lines().filter_map(|(pid, line)| {
+            let pidfd = pidfd_open(
+                Pid::from_raw(i32::try_from(pid).ok()?)?,
+                PidfdFlags::empty(),
+            )
+            .ok()?;
+            // Compared after the descriptor was opened: it is the process that was looked at.
+            is_still(pid, &line).then(|| Process::adopt(pid, pidfd))
         });
-        ended.await.map_err(io::Error::other)?
+        living.collect()
     }
 
-    fn living(&self) -> Option<(u32, OwnedFd)> {
-        let written = fs::read_to_string(&self.path).ok()?;
-        let pid: u32 = written.split_whitespace().next()?.parse().ok()?;
-        let pidfd = pidfd_open(
-            Pid::from_raw(i32::try_from(pid).ok()?)?,
-            PidfdFlags::empty(),
-        )
-        .ok()?;
-        // Compared after the descriptor was opened: it is the process that was looked at.
-        (identity(pid).ok()? == written).then_some((pid, pidfd))
-    }
-}
-
-fn signal(pidfd: &OwnedFd, signal: Signal) {
-    // It may have ended by itself meanwhile, which is seen next.
-    if let Err(error) = pidfd_send_signal(pidfd, signal) {
-        tracing::debug!(%error, "cannot signal an earlier plugin");
+    fn lines(&self) -> impl Iterator<Item = (u32, String)> {
+        let written = fs::read_to_string(&self.path).unwrap_or_default();
+        let lines: Vec<_> = written
+            .split_inclusive('\n')
+            .filter_map(|line| {
+                let pid = line.split_whitespace().next()?.parse().ok()?;
+                Some((pid, line.to_owned()))
+            })
+            .collect();
+        lines.into_iter()
     }
 }
 
-/// Waits for the end of a process; returns whether it came in time.
-fn dead(pidfd: &OwnedFd, within: Option<Duration>) -> io::Result<bool> {
-    let within = within.and_then(|within| Timespec::try_from(within).ok());
-    // A pidfd is readable from the process's end on.
-    let mut polled = [PollFd::new(pidfd, PollFlags::IN)];
-    Ok(poll(&mut polled, within.as_ref())? > 0)
+fn is_still(pid: u32, line: &str) -> bool {
+    identity(pid).is_ok_and(|identity| identity == line)
 }
 
 /// What tells this process from any other that had or will have its number.
@@ -86,31 +72,59 @@ fn identity(pid: u32) -> io::Result<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     // The program's name stands in brackets and may hold anything, brackets too.
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let mut fields = after_name.split_whitespace();
-    let dead = fields
-        .next()
-        .is_none_or(|state| state == "Z" || state == "X");
-    // The 22nd field of the file is the 20th after the name; the state was the first.
-    match fields.nth(18) {
-        Some(start) if !dead => Ok(format!("{pid} {start} {}\n", boot.trim())),
-        Some(_) | None => Err(io::Error::from(io::ErrorKind::NotFound)),
+    let fields: Vec<&str> = after_name.split_whitespace().collect();
+    // The 22nd field of the file is the 20th after the name, the number of threads the 18th.
+    let [Some(&state), Some(&threads), Some(&start)] = [0, 17, 19].map(|at| fields.get(at)) else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    // The first thread may have ended while another one is stuck: then there is more than the zombie.
+    if state == "X" || (state == "Z" && threads == "1") {
+        return Err(io::ErrorKind::NotFound.into());
     }
+    Ok(format!("{pid} {start} {}\n", boot.trim()))
 }
 
 #[cfg(test)]
 mod tests {
     use std::process::Command;
+    use std::time::Duration;
 
     use super::*;
 
+    const LONG: Duration = Duration::from_secs(5);
+
     #[tokio::test]
-    async fn process_of_an_earlier_agent_is_ended() {
+    async fn processes_of_an_earlier_agent_are_found_and_ended() {
         let folder = tempfile::tempdir().unwrap();
         let record = Record::new(folder.path().join("a.pid"));
-        let mut child = Command::new("sleep").arg("3600").spawn().unwrap();
-        record.write(child.id());
-        record.end(Duration::from_secs(5)).await.unwrap();
-        assert_eq!(child.wait().unwrap().to_string(), "signal: 15 (SIGTERM)");
+        let sleep = || Command::new("sleep").arg("3600").spawn().unwrap();
+        let mut children = [sleep(), sleep()];
+        for child in &children {
+            record.write(child.id());
+        }
+        let living = record.living().unwrap();
+        assert_eq!(living.len(), 2);
+        // They are this process's children: their end is seen although they are not yet reaped.
+        for process in living {
+            assert_eq!(process.asked(LONG).await.as_deref(), Some("unknown"));
+        }
+        assert!(record.living().unwrap().is_empty(), "what ended was found");
+        for child in &mut children {
+            assert_eq!(child.wait().unwrap().to_string(), "signal: 15 (SIGTERM)");
+        }
+    }
+
+    #[tokio::test]
+    async fn process_that_has_ended_is_not_written_down_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = Record::new(folder.path().join("a.pid"));
+        let mut first = Command::new("sleep").arg("3600").spawn().unwrap();
+        record.write(first.id());
+        first.kill().unwrap();
+        first.wait().unwrap();
+        record.write(std::process::id());
+        let written = fs::read_to_string(&record.path).unwrap();
+        assert_eq!(written, identity(std::process::id()).unwrap());
     }
 
     #[tokio::test]
@@ -125,8 +139,7 @@ mod tests {
             "4294967295 1 x\n",
         ] {
             fs::write(&record.path, written).unwrap();
-            record.end(Duration::from_millis(1)).await.unwrap();
-            assert!(child.try_wait().unwrap().is_none(), "{written}");
+            assert!(record.living().unwrap().is_empty(), "{written}");
         }
         child.kill().unwrap();
         child.wait().unwrap();

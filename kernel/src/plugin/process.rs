@@ -7,12 +7,16 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{self, Stdio};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use command_fds::{CommandFdExt, FdMapping};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::unix::process::CommandExt;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::declaration::{Declaration, Start};
 use super::log;
@@ -20,8 +24,8 @@ use super::socket::Socket;
 
 /// Where a plugin finds its socket: systemd's first descriptor.
 const SOCKET_DESCRIPTOR: i32 = 3;
-/// A process that SIGKILL does not end within this time is stuck in the kernel; worth a line.
-const DEAD_WITHIN: Duration = Duration::from_secs(10);
+/// For a thread that only waits.
+const SMALL_STACK: usize = 64 << 10;
 
 /// A process that was started, alive or not. Clones are the same process.
 ///
@@ -73,6 +77,30 @@ impl Process {
         })
     }
 
+    /// Takes over a process that an earlier agent has started.
+    pub(super) fn adopt(pid: u32, pidfd: OwnedFd) -> io::Result<Self> {
+        let pidfd = Arc::new(pidfd);
+        let (exited, exit) = watch::channel(None);
+        let polled = Arc::clone(&pidfd);
+        // It is no child of ours, so only its descriptor tells. A thread that no runtime waits for:
+        // the process may be stuck, and the agent ends nevertheless.
+        thread::Builder::new()
+            .name("predecessor".to_owned())
+            .stack_size(SMALL_STACK)
+            .spawn(move || {
+                let mut end = [PollFd::new(&polled, PollFlags::IN)];
+                let words = loop {
+                    match poll(&mut end, None) {
+                        Ok(_) => break "unknown".to_owned(),
+                        Err(Errno::INTR) => {}
+                        Err(error) => break error.to_string(),
+                    }
+                };
+                exited.send_replace(Some(words));
+            })?;
+        Ok(Self { pid, pidfd, exit })
+    }
+
     pub(super) fn pid(&self) -> u32 {
         self.pid
     }
@@ -92,32 +120,25 @@ impl Process {
             .unwrap_or_else(|| "unknown".to_owned())
     }
 
-    /// Ends the process: asks, waits for `grace`, kills, and waits until it is dead.
-    pub(super) async fn terminate(&self, grace: Duration) -> String {
+    /// Asks the process to end; returns how it did, if it does within `grace`.
+    pub(super) async fn asked(&self, grace: Duration) -> Option<String> {
         self.signal(Signal::TERM);
-        if let Ok(exit) = tokio::time::timeout(grace, self.dead()).await {
-            return exit;
-        }
-        self.kill().await
+        timeout(grace, self.dead()).await.ok()
     }
 
-    /// Kills the process and waits until it is dead.
-    pub(super) async fn kill(&self) -> String {
+    /// Kills the process; returns how it ended, if it does within the time.
+    pub(super) async fn killed(&self, within: Duration) -> Option<String> {
         self.signal(Signal::KILL);
-        loop {
-            match tokio::time::timeout(DEAD_WITHIN, self.dead()).await {
-                Ok(exit) => return exit,
-                Err(_) => tracing::error!(
-                    pid = self.pid,
-                    "killed process does not die; its successor waits for it"
-                ),
-            }
-        }
+        timeout(within, self.dead()).await.ok()
     }
 
     fn signal(&self, signal: Signal) {
+        #[cfg(feature = "testing")]
+        if crate::testing::is_spared(self.pid) {
+            return;
+        }
         match pidfd_send_signal(&*self.pidfd, signal) {
-            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Ok(()) | Err(Errno::SRCH) => {}
             Err(error) => tracing::error!(pid = self.pid, %error, "cannot signal a plugin"),
         }
     }

@@ -3,6 +3,7 @@
 //! The plugins are this very binary: see [`process`].
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod abandoned;
 mod calls;
 mod external;
 mod handshake;

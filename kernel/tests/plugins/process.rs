@@ -36,6 +36,8 @@ pub(crate) enum Manner {
     Well,
     /// Well, but its folder bears one process at a time.
     Alone,
+    /// Well, but it does not end when it is done.
+    Lingers,
     /// Ends at once.
     Crash,
     /// Answers with bytes that are no HTTP/2.
@@ -74,6 +76,12 @@ fn runs_as_a_plugin() {
     match manner.unwrap().as_str() {
         "Well" => exit(sdk::serve(info(vec![]), build)),
         "Alone" => exit(sdk::serve(info(vec!["alone"]), build)),
+        "Lingers" => {
+            sdk::serve(info(vec![]), build);
+            loop {
+                std::thread::park();
+            }
+        }
         "Crash" => std::process::exit(3),
         "Garbage" => talk_garbage(),
         "Contract" => serve_rudely(Rude { contract: 2 }),
@@ -97,7 +105,7 @@ fn info(capabilities: Vec<&'static str>) -> sdk::Info {
 
 async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
     let word = |field: &str| setup.configuration[field].as_str().map(str::to_owned);
-    if let Some(why) = word("refuse") {
+    if let Some(why) = word("refuse").or_else(|| refuses_once(&setup.dir)) {
         return Err(sdk::Refusal::new(why));
     }
     note_overlap(&setup.dir);
@@ -111,6 +119,14 @@ async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
         label: word("label").unwrap_or_default(),
         dir: setup.dir,
     }))
+}
+
+/// Why this process refuses; the next one will not.
+fn refuses_once(dir: &Path) -> Option<String> {
+    let path = dir.join("refuse");
+    let why = fs::read_to_string(&path).ok()?;
+    fs::remove_file(path).ok()?;
+    Some(why)
 }
 
 /// Leaves a note if another process that used this folder still lives.

@@ -31,7 +31,11 @@ pub(crate) fn run<F: Future<Output = ()>>(test: F) {
 impl Rig {
     /// Starts the host of a plugin.
     pub(crate) fn start(declaration: &Declaration) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::start_in(tempfile::tempdir().unwrap(), declaration)
+    }
+
+    /// As `start`, in a folder that an earlier agent has left.
+    pub(crate) fn start_in(folder: TempDir, declaration: &Declaration) -> Self {
         let supervisor = Supervisor::root(
             "root",
             Intensity {

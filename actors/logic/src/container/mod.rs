@@ -19,13 +19,18 @@ use crate::labels;
 use crate::objects::Objects;
 use crate::pod::PodView;
 use crate::resources::{LinuxResources, linux_resources};
+use crate::runtime_class::HandlerFeatures;
 use crate::sandbox::{Namespaces, NodePolicy};
 use crate::security::{
     ImageUser, Security, SecurityError, SecurityInput, container_security, verify_non_root,
 };
 use crate::types::{ContainerId, ContainerKind};
+use crate::volumes::{Mounted, Subpath};
 
-pub use mounts::{Access, Mount, MountError, Origin};
+pub use mounts::{
+    Access, Device, Mount, MountError, Origin, Prepared, Propagation, has_subpaths,
+    recursive_read_only,
+};
 
 /// CRI's `ContainerConfig`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +46,7 @@ pub struct ContainerConfig {
     pub working_dir: String,
     pub envs: Vec<(String, String)>,
     pub mounts: Vec<Mount>,
+    pub devices: Vec<Device>,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
     /// Within the sandbox's log folder.
@@ -112,6 +118,12 @@ pub struct ContainerInput<'a> {
     pub env_files: &'a EnvFiles,
     /// What the runtime resolved the images of the pod's volumes to, by volume.
     pub image_volumes: &'a BTreeMap<String, String>,
+    /// The pod's volumes as they are mounted.
+    pub volumes: &'a Mounted,
+    /// The paths within volumes that [`subpaths`] asked for.
+    pub subpaths: &'a Prepared,
+    /// What the runtime's handler for the pod can do.
+    pub features: HandlerFeatures,
     /// The pod's managed hosts file, if it has one.
     pub hosts_file: Option<&'a Path>,
     /// Those of the pod's sandbox.
@@ -132,22 +144,14 @@ pub fn container_config(
         ..
     } = *input;
     let name = || container.name.clone();
-    let envs = environment::variables(&EnvironmentInput {
-        pod,
-        container,
-        pod_ips: input.pod_ips,
-        node,
-        objects: input.objects,
-        env_files: input.env_files,
-    });
-    let envs = envs.map_err(|source| ContainerConfigError::Environment {
+    let envs = variables(input)?;
+    let unmountable = |source| ContainerConfigError::Mounts {
         container: name(),
         source,
-    })?;
-    let mounts = mounts::mounts(input, &envs).map_err(|source| ContainerConfigError::Mounts {
-        container: name(),
-        source,
-    })?;
+    };
+    // Devices first, as upstream: what is wrong with them is told first.
+    let devices = mounts::devices(input).map_err(unmountable)?;
+    let mounts = mounts::mounts(input, &envs).map_err(unmountable)?;
     let security = security(input).map_err(|source| ContainerConfigError::Security {
         container: name(),
         source,
@@ -165,6 +169,7 @@ pub fn container_config(
         args: expand(&container.args),
         working_dir: container.working_dir.clone().unwrap_or_default(),
         mounts,
+        devices,
         labels: labels::container_labels(pod, container),
         annotations: labels::container_annotations(pod, container, restart_count),
         log_path: labels::container_log_path(&container.name, restart_count),
@@ -178,6 +183,30 @@ pub fn container_config(
             .as_ref()
             .and_then(|l| l.stop_signal.clone()),
         envs,
+    })
+}
+
+/// The paths within the pod's volumes that must be prepared before the configuration can be made.
+pub fn subpaths(input: &ContainerInput<'_>) -> Result<Vec<Subpath>, ContainerConfigError> {
+    let envs = variables(input)?;
+    mounts::subpaths(input, &envs).map_err(|source| ContainerConfigError::Mounts {
+        container: input.container.name.clone(),
+        source,
+    })
+}
+
+fn variables(input: &ContainerInput<'_>) -> Result<environment::Variables, ContainerConfigError> {
+    let envs = environment::variables(&EnvironmentInput {
+        pod: input.pod,
+        container: input.container,
+        pod_ips: input.pod_ips,
+        node: input.node,
+        objects: input.objects,
+        env_files: input.env_files,
+    });
+    envs.map_err(|source| ContainerConfigError::Environment {
+        container: input.container.name.clone(),
+        source,
     })
 }
 

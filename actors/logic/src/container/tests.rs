@@ -6,6 +6,7 @@ use super::*;
 use crate::objects::StaticObjects;
 use crate::sandbox::namespaces;
 use crate::testing::*;
+use crate::volumes::{Mode, MountedVolume, Relabel};
 
 /// What the caller adds to the pod's first container.
 #[derive(Clone, Copy)]
@@ -13,16 +14,29 @@ struct Given<'a> {
     user: &'a ImageUser,
     hosts: Option<&'a str>,
     images: &'a [(&'a str, &'a str)],
+    volumes: Option<&'a Mounted>,
+    subpaths: Option<&'a Prepared>,
+    features: HandlerFeatures,
 }
 
 const NOTHING: Given<'_> = Given {
     user: &ImageUser::Unset,
     hosts: None,
     images: &[],
+    volumes: None,
+    subpaths: None,
+    features: HandlerFeatures {
+        recursive_read_only_mounts: false,
+        user_namespaces: false,
+    },
 };
 
 fn made_with(pod: &Pod, given: Given<'_>) -> Result<ContainerConfig, ContainerConfigError> {
-    container_config(&ContainerInput {
+    with_input(pod, given, container_config)
+}
+
+fn with_input<T>(pod: &Pod, given: Given<'_>, make: impl Fn(&ContainerInput<'_>) -> T) -> T {
+    make(&ContainerInput {
         pod,
         container: &pod.app_containers()[0],
         kind: ContainerKind::App,
@@ -34,6 +48,9 @@ fn made_with(pod: &Pod, given: Given<'_>) -> Result<ContainerConfig, ContainerCo
         objects: &StaticObjects::default(),
         env_files: &EnvFiles::default(),
         image_volumes: &words(given.images),
+        volumes: &given.volumes.cloned().unwrap_or_default(),
+        subpaths: &given.subpaths.cloned().unwrap_or_default(),
+        features: given.features,
         hosts_file: given.hosts.map(Path::new),
         namespaces: &namespaces(pod),
         target: None,
@@ -167,6 +184,8 @@ fn the_hosts_file_is_mounted_unless_the_container_mounts_one() {
         host_path: file.into(),
         container_path: "/etc/hosts".into(),
         access: Access::ReadWrite,
+        propagation: Propagation::Private,
+        relabel: Relabel::No,
         origin: Origin::Hosts,
     };
     assert_eq!(config.mounts, [expected]);
@@ -244,4 +263,213 @@ fn a_mount_that_cannot_be_says_why() {
         let error = made_with(&mounting(vec![mount]), Given { images, ..NOTHING }).unwrap_err();
         assert_eq!(error.message(), expected);
     }
+}
+
+fn mounted(name: &str, access: crate::volumes::Access, mode: Mode) -> Mounted {
+    let volume = MountedVolume {
+        path: format!("/pods/u/volumes/{name}").into(),
+        mode,
+        access,
+        relabel: Relabel::Yes,
+    };
+    Mounted {
+        volumes: [(name.to_owned(), volume)].into(),
+    }
+}
+
+/// Upstream's TestMakeMounts, TestResolveRecursiveReadOnly and TestMakeMounts' propagation cases.
+#[test]
+fn a_volume_is_mounted_as_the_container_asks_and_as_the_volume_allows() {
+    use crate::volumes::Access::{ReadOnly, ReadWrite};
+    let asked = |read_only: bool, recursive: Option<&str>, propagation: Option<&str>| VolumeMount {
+        read_only: Some(read_only),
+        recursive_read_only: recursive.map(str::to_owned),
+        mount_propagation: propagation.map(str::to_owned),
+        ..mount("data", "data")
+    };
+    let both = Some("Bidirectional");
+    let ok = |access, propagation| Ok((access, propagation));
+    let no = |text: &str| {
+        Err(format!(
+            "failed to resolve recursive read-only mode: {text}"
+        ))
+    };
+    let cases = [
+        (
+            asked(false, None, None),
+            ReadWrite,
+            true,
+            ok(Access::ReadWrite, Propagation::Private),
+        ),
+        (
+            asked(false, None, Some("None")),
+            ReadOnly,
+            true,
+            ok(Access::ReadOnly, Propagation::Private),
+        ),
+        (
+            asked(true, None, both),
+            ReadWrite,
+            true,
+            ok(Access::ReadOnly, Propagation::Bidirectional),
+        ),
+        (
+            asked(false, None, Some("HostToContainer")),
+            ReadWrite,
+            true,
+            ok(Access::ReadWrite, Propagation::HostToContainer),
+        ),
+        (
+            asked(true, Some("Disabled"), None),
+            ReadWrite,
+            true,
+            ok(Access::ReadOnly, Propagation::Private),
+        ),
+        (
+            asked(true, Some("IfPossible"), None),
+            ReadWrite,
+            false,
+            ok(Access::ReadOnly, Propagation::Private),
+        ),
+        (
+            asked(true, Some("Enabled"), None),
+            ReadWrite,
+            true,
+            ok(Access::RecursiveReadOnly, Propagation::Private),
+        ),
+        (
+            asked(true, Some("Enabled"), None),
+            ReadWrite,
+            false,
+            no(
+                "volume \"data\" requested recursive read-only mode, but it is not supported by the runtime",
+            ),
+        ),
+        (
+            asked(false, Some("Enabled"), None),
+            ReadOnly,
+            true,
+            no("volume \"data\" requested recursive read-only mode, but it is not read-only"),
+        ),
+        (
+            asked(true, Some("Enabled"), both),
+            ReadWrite,
+            true,
+            no(
+                "volume \"data\" requested recursive read-only mode, but it is not compatible with propagation \"Bidirectional\"",
+            ),
+        ),
+        (
+            asked(true, Some("Perhaps"), None),
+            ReadWrite,
+            true,
+            no("unknown recursive read-only mode \"Perhaps\""),
+        ),
+        (
+            asked(true, None, Some("Up")),
+            ReadWrite,
+            true,
+            Err("invalid MountPropagation mode: \"Up\"".to_owned()),
+        ),
+    ];
+    for (asked, access, recursive, expected) in cases {
+        let volumes = mounted("data", access, Mode::FileSystem);
+        let given = Given {
+            volumes: Some(&volumes),
+            features: HandlerFeatures {
+                recursive_read_only_mounts: recursive,
+                user_namespaces: false,
+            },
+            ..NOTHING
+        };
+        let made = made_with(&mounting(vec![asked]), given);
+        let made = made.map(|config| (config.mounts[0].access, config.mounts[0].propagation));
+        assert_eq!(made.map_err(|error| error.message()), expected);
+    }
+}
+
+/// Upstream's TestMakeMounts and TestExpandVolumeMountsWithSubpath.
+#[test]
+fn a_path_within_a_volume_is_prepared_before_it_is_mounted() {
+    let within = VolumeMount {
+        sub_path_expr: Some("$(WHO)/logs".into()),
+        ..mount("data", "/logs")
+    };
+    let mut pod = mounting(vec![mount("data", "/all"), within]);
+    pod.spec.as_mut().unwrap().containers[0].env = Some(vec![EnvVar {
+        name: "WHO".into(),
+        value: Some("me".into()),
+        value_from: None,
+    }]);
+    let volumes = mounted("data", crate::volumes::Access::ReadOnly, Mode::FileSystem);
+    let given = Given {
+        volumes: Some(&volumes),
+        ..NOTHING
+    };
+    let asked = with_input(&pod, given, subpaths).unwrap();
+    let expected = Subpath {
+        volume: "data".into(),
+        index: 1,
+        path: "me/logs".into(),
+        access: crate::volumes::Access::ReadOnly,
+    };
+    assert_eq!(asked, [expected]);
+    let error = made_with(&pod, given).unwrap_err();
+    assert_eq!(
+        error.message(),
+        "failed to prepare subPath for volumeMount \"data\" of container \"main\""
+    );
+    let prepared = [(1, "/pods/u/volume-subpaths/data/main/1".into())].into();
+    let config = made_with(
+        &pod,
+        Given {
+            subpaths: Some(&prepared),
+            ..given
+        },
+    )
+    .unwrap();
+    let paths: Vec<_> = config
+        .mounts
+        .iter()
+        .map(|mount| mount.host_path.to_str().unwrap())
+        .collect();
+    assert_eq!(
+        paths,
+        [
+            "/pods/u/volumes/data",
+            "/pods/u/volume-subpaths/data/main/1"
+        ]
+    );
+}
+
+/// Upstream's TestMakeBlockVolumes.
+#[test]
+fn a_raw_device_is_passed_with_the_rights_that_its_volume_allows() {
+    use crate::volumes::Access::{ReadOnly, ReadWrite};
+    let device = |path: &str| {
+        pod("web").app_with("main", |c| {
+            c.volume_devices = Some(vec![k8s_openapi::api::core::v1::VolumeDevice {
+                name: "disk".into(),
+                device_path: path.into(),
+            }]);
+        })
+    };
+    let of = |pod: &Pod, volumes: &Mounted| {
+        let given = Given {
+            volumes: Some(volumes),
+            ..NOTHING
+        };
+        let made = made_with(pod, given).map(|config| config.devices);
+        made.map_err(|error| error.message())
+    };
+    for (access, permissions) in [(ReadWrite, "mrw"), (ReadOnly, "r")] {
+        let made = of(&device("/dev/sda"), &mounted("disk", access, Mode::Block)).unwrap();
+        assert_eq!(made[0].permissions, permissions);
+        assert_eq!(made[0].container_path, "/dev/sda");
+    }
+    let missing = "cannot find volume \"disk\" to pass into container \"main\"";
+    let plain = mounted("disk", ReadWrite, Mode::FileSystem);
+    assert_eq!(of(&device("/dev/sda"), &plain), Err(missing.to_owned()));
+    let relative = "error DevicePath `sda` must be an absolute path";
+    assert_eq!(of(&device("sda"), &plain), Err(relative.to_owned()));
 }

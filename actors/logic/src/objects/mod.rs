@@ -1,17 +1,29 @@
 //! Objects of the API that pods refer to, as far as they are at hand.
 //!
-//! A decision asks [`Objects`], whoever fills it: today a folder of manifests, later the API server.
+//! A decision asks [`Objects`], whoever fills it: today a folder of manifests ([`StaticObjects`]), later the API
+//! server.
 
+mod change;
+mod credentials;
+mod fixed;
 mod parse;
+pub(crate) mod pem;
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret, Service,
+};
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass, VolumeAttachment};
 
+pub use change::Succession;
+pub use credentials::{
+    Credentials, PodCertificate, PodCertificateWanted, ServiceAccountToken, TokenWanted,
+};
+pub use fixed::{BoundPod, StaticObjects, StaticToken};
 pub use parse::{MAX_FILE_BYTES, MAX_OBJECT_BYTES, ObjectError, Parsed, parse};
 
 /// What can be looked up. None means: there is no such object.
@@ -21,81 +33,28 @@ pub trait Objects: fmt::Debug + Send + Sync {
     fn runtime_class(&self, name: &str) -> Option<Arc<RuntimeClass>>;
     /// Every service of every namespace, in the order of namespace and name.
     fn services(&self) -> Vec<Arc<Service>>;
-}
 
-/// Namespace and name.
-type Key = (String, String);
+    fn claim(&self, namespace: &str, name: &str) -> Option<Arc<PersistentVolumeClaim>>;
+    fn persistent_volume(&self, name: &str) -> Option<Arc<PersistentVolume>>;
+    fn storage_class(&self, name: &str) -> Option<Arc<StorageClass>>;
+    fn csi_driver(&self, name: &str) -> Option<Arc<CSIDriver>>;
+    /// By the attachment's own name, which upstream derives from volume, driver and node.
+    fn volume_attachment(&self, name: &str) -> Option<Arc<VolumeAttachment>>;
+    /// Every bundle, in the order of their names.
+    fn trust_bundles(&self) -> Vec<Arc<ClusterTrustBundle>>;
+    /// The token of a pod's service account that lasts longest, if there is one at all. Whoever fills this sees to it
+    /// that one comes in time, and tells of a change then; who asks sees whether it has expired.
+    fn token(&self, wanted: &TokenWanted) -> Option<ServiceAccountToken>;
 
-/// Objects that do not change.
-#[derive(Clone, Debug, Default)]
-pub struct StaticObjects {
-    pub config_maps: BTreeMap<Key, Arc<ConfigMap>>,
-    pub secrets: BTreeMap<Key, Arc<Secret>>,
-    pub services: BTreeMap<Key, Arc<Service>>,
-    pub runtime_classes: BTreeMap<String, Arc<RuntimeClass>>,
-}
-
-impl StaticObjects {
-    /// Takes over what is not known yet; answers with the names of what was.
-    pub fn merge(&mut self, other: Self) -> Vec<String> {
-        let Self {
-            config_maps,
-            secrets,
-            services,
-            runtime_classes,
-        } = other;
-        let mut known = take_over("ConfigMap", &mut self.config_maps, config_maps, name_of);
-        known.extend(take_over("Secret", &mut self.secrets, secrets, name_of));
-        known.extend(take_over("Service", &mut self.services, services, name_of));
-        let classes = &mut self.runtime_classes;
-        known.extend(take_over(
-            "RuntimeClass",
-            classes,
-            runtime_classes,
-            String::clone,
-        ));
-        known
-    }
-}
-
-fn name_of((namespace, name): &Key) -> String {
-    format!("{namespace}/{name}")
-}
-
-fn take_over<K: Ord, V>(
-    kind: &str,
-    own: &mut BTreeMap<K, V>,
-    other: BTreeMap<K, V>,
-    name_of: fn(&K) -> String,
-) -> Vec<String> {
-    let mut known = Vec::new();
-    for (key, value) in other {
-        match own.entry(key) {
-            Entry::Occupied(held) => known.push(format!("{kind} {}", name_of(held.key()))),
-            Entry::Vacant(free) => drop(free.insert(value)),
-        }
-    }
-    known
-}
-
-impl Objects for StaticObjects {
-    fn config_map(&self, namespace: &str, name: &str) -> Option<Arc<ConfigMap>> {
-        self.config_maps.get(&key(namespace, name)).cloned()
+    /// A pod's own certificate, in the same way.
+    fn pod_certificate(&self, wanted: &PodCertificateWanted) -> PodCertificate {
+        PodCertificate::missing(wanted)
     }
 
-    fn secret(&self, namespace: &str, name: &str) -> Option<Arc<Secret>> {
-        self.secrets.get(&key(namespace, name)).cloned()
+    /// Why what should be this object is not taken as one, for whoever waits for it. The namespace is empty for what
+    /// has none.
+    fn refused(&self, kind: &str, namespace: &str, name: &str) -> Option<String> {
+        let _ = (kind, namespace, name);
+        None
     }
-
-    fn runtime_class(&self, name: &str) -> Option<Arc<RuntimeClass>> {
-        self.runtime_classes.get(name).cloned()
-    }
-
-    fn services(&self) -> Vec<Arc<Service>> {
-        self.services.values().cloned().collect()
-    }
-}
-
-fn key(namespace: &str, name: &str) -> Key {
-    (namespace.to_owned(), name.to_owned())
 }

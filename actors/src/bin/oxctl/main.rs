@@ -51,6 +51,8 @@ enum Command {
     Pods,
     /// Shows the images that are pulled, wait, or back off
     Images,
+    /// Shows the volumes of this node's pods, and what hangs
+    Volumes,
     /// Shows what happened
     Events {
         /// And what happens from now on
@@ -131,6 +133,7 @@ async fn run(arguments: &Arguments) -> Result<(), Trouble> {
         Command::Plugins => (Method::GET, "/plugins".to_owned()),
         Command::Pods => (Method::GET, "/pods".to_owned()),
         Command::Images => (Method::GET, "/images".to_owned()),
+        Command::Volumes => (Method::GET, "/volumes".to_owned()),
         Command::Version => (Method::GET, "/version".to_owned()),
         Command::Why { pod } => (Method::GET, format!("/why/{}", agent::encoded(pod))),
         Command::Plugin(PluginCommand::Restart { name }) => (
@@ -185,6 +188,7 @@ fn shown(command: &Command, answer: &[u8]) -> Result<String, Trouble> {
         Command::Checkpoint { .. } => show::archives(answer),
         Command::Pods => show::pods(answer, now),
         Command::Images => show::images::table(answer, now),
+        Command::Volumes => show::volumes::table(answer),
         Command::Events { .. } => show::events(answer, now),
         Command::Why { .. } => show::why(answer, now),
         Command::Fault { .. } => Ok("done\n".to_owned()),

@@ -1,10 +1,11 @@
 //! What a container is asked for.
 
 use logic::app_armor::AppArmor;
-use logic::container::{Access, ContainerConfig, Mount, Origin};
+use logic::container::{Access, ContainerConfig, Device, Mount, Origin, Propagation};
 use logic::resources::LinuxResources;
 use logic::security::Security;
 use logic::user_namespaces::UserNamespace;
+use logic::volumes::Relabel;
 use proto::cri;
 
 use super::{groups_policy, image_spec, mappings, namespaces, number, se_linux, seccomp, words};
@@ -33,6 +34,7 @@ pub(in crate::runtime) fn container_config(config: &ContainerConfig) -> cri::Con
             .iter()
             .map(|each| mount(each, config.security.namespaces.users))
             .collect(),
+        devices: config.devices.iter().map(device).collect(),
         labels: words(&config.labels),
         annotations: words(&config.annotations),
         log_path: config.log_path.to_string_lossy().into_owned(),
@@ -137,9 +139,27 @@ fn mount(mount: &Mount, owners: UserNamespace) -> cri::Mount {
         recursive_read_only: mount.access == Access::RecursiveReadOnly,
         uid_mappings: owners.clone(),
         gid_mappings: owners,
+        propagation: propagation(mount.propagation).into(),
+        selinux_relabel: mount.relabel == Relabel::Yes,
         image,
         image_sub_path,
         ..Default::default()
+    }
+}
+
+fn propagation(propagation: Propagation) -> cri::MountPropagation {
+    match propagation {
+        Propagation::Private => cri::MountPropagation::PropagationPrivate,
+        Propagation::HostToContainer => cri::MountPropagation::PropagationHostToContainer,
+        Propagation::Bidirectional => cri::MountPropagation::PropagationBidirectional,
+    }
+}
+
+fn device(device: &Device) -> cri::Device {
+    cri::Device {
+        container_path: device.container_path.clone(),
+        host_path: device.host_path.to_string_lossy().into_owned(),
+        permissions: device.permissions.clone(),
     }
 }
 

@@ -14,6 +14,7 @@ mod route;
 #[cfg(test)]
 mod tests;
 mod views;
+mod volumes;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -78,6 +79,7 @@ pub struct AdminPeers {
     pub plugins: Plugins,
     pub directory: Addr<directory::Msg>,
     pub images: Addr<keeper::Msg>,
+    pub volumes: Addr<crate::volumes::Msg>,
     pub statuses: Addr<status::Msg>,
     pub events: Addr<events::Msg>,
     pub checkpoints: Checkpoints,
@@ -166,6 +168,7 @@ impl Server {
             Route::Plugins => Ok(json(StatusCode::OK, &views::plugins(&peers.plugins).await)),
             Route::Pods => Ok(json(StatusCode::OK, &views::pods(peers).await?)),
             Route::Images => Ok(json(StatusCode::OK, &images::list(&peers.images).await?)),
+            Route::Volumes => Ok(json(StatusCode::OK, &volumes::view(&peers.volumes).await?)),
             Route::Events => Ok(json(StatusCode::OK, &views::events(&peers.events).await?)),
             Route::EventsToCome => views::events_to_come(&peers.events).await,
             Route::Why { pod } => Ok(json(

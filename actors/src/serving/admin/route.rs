@@ -23,6 +23,8 @@ pub(super) enum Route {
     Pods,
     /// `GET /images`
     Images,
+    /// `GET /volumes`
+    Volumes,
     /// `GET /events`
     Events,
     /// `GET /events?follow=true`: a JSON line each, until the asker leaves
@@ -51,7 +53,7 @@ pub(super) struct ToCheckpoint {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
     #[error(
-        "there is nothing at {path}, expected one of /tree, /plugins, /pods, /images, /events, /why/POD, /checkpoint/POD/CONTAINER, /faults, /version"
+        "there is nothing at {path}, expected one of /tree, /plugins, /pods, /images, /volumes, /events, /why/POD, /checkpoint/POD/CONTAINER, /faults, /version"
     )]
     Path { path: String },
     #[error("expected {expected} for this path")]
@@ -110,6 +112,7 @@ impl Route {
             ["plugins"] => Route::Plugins,
             ["pods"] => Route::Pods,
             ["images"] => Route::Images,
+            ["volumes"] => Route::Volumes,
             ["events"] => match follows(request)? {
                 true => Route::EventsToCome,
                 false => Route::Events,
@@ -166,6 +169,7 @@ impl Route {
             | Route::Plugins
             | Route::Pods
             | Route::Images
+            | Route::Volumes
             | Route::Events
             | Route::EventsToCome
             | Route::Why { .. } => &Method::GET,

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::transport::Channel;
 
+use super::abandoned::EARLIER;
 use super::channel::Line;
 use super::connection::direct;
 use super::declaration::{Declaration, Start};
@@ -114,14 +115,14 @@ impl Life {
             exit = process.dead() => {
                 End::Failed { why: format!("plugin {} ended: {exit}", self.declaration.name), exit: Some(exit) }
             }
-            () = self.ordered() => End::Finished { exit: Some(finish(&process, &control, &self.declaration).await) },
+            () = self.ordered() => End::Finished { exit: Some(self.finish(&process, &control).await) },
             trouble = self.attend(&control) => {
                 tracing::warn!(plugin = self.declaration.name, pid = process.pid(), "{trouble}; ending it");
-                let exit = process.terminate(self.declaration.term_within).await;
+                let exit = self.terminate(&process).await;
                 End::Failed { why: trouble.to_string(), exit: Some(exit) }
             }
         };
-        self.line.estate().processes.remove(&self.generation);
+        self.line.forget(self.generation);
         end
     }
 
@@ -135,7 +136,7 @@ impl Life {
         let record = Record::new(self.folder.join(format!("{name}.pid")));
         // While a swap runs, the process written down is the one that still serves.
         if self.line.estate().processes.is_empty() {
-            let ended = record.end(self.declaration.term_within).await;
+            let ended = self.end_predecessors(&record).await;
             ended
                 .map_err(|error| format!("cannot end the predecessor of plugin {name}: {error}"))?;
         }
@@ -163,6 +164,50 @@ impl Life {
             .map_err(|error| format!("cannot start plugin {name}: {}: {error}", program.display()))
     }
 
+    /// Ends the processes of earlier agents. Those of this agent that are abandoned were ended before.
+    async fn end_predecessors(&self, record: &Record) -> std::io::Result<()> {
+        let mut living = record.living()?;
+        let known = self.line.abandonments();
+        living.retain(|process| !known.borrow().iter().any(|other| other.pid == process.pid()));
+        let ends = living.iter().map(|process| {
+            tracing::warn!(pid = process.pid(), "ending the plugin process of an earlier agent");
+            let patience = self.declaration.patience();
+            self.line.terminate(EARLIER, process, patience)
+        });
+        futures_util::future::join_all(ends).await;
+        Ok(())
+    }
+
+    /// Lets a process finish what it has begun, then ends it; returns how it ended.
+    async fn finish(&self, process: &Process, control: &Channel) -> String {
+        let declaration = &self.declaration;
+        let within = declaration.drain_within;
+        let deadline_ms = u32::try_from(within.as_millis()).unwrap_or(u32::MAX);
+        let mut client = PluginClient::new(control.clone());
+        let drain = timeout(
+            within + DRAIN_SLACK,
+            client.drain(DrainRequest { deadline_ms }),
+        );
+        tokio::select! {
+            exit = process.dead() => return exit,
+            drained = drain => match drained {
+                Ok(Ok(answer)) if answer.get_ref().abandoned == 0 => {}
+                Ok(Ok(answer)) => {
+                    let abandoned = answer.get_ref().abandoned;
+                    tracing::warn!(plugin = declaration.name, abandoned, "calls were still in flight at the deadline");
+                }
+                Ok(Err(status)) => tracing::warn!(plugin = declaration.name, %status, "cannot drain"),
+                Err(_) => tracing::warn!(plugin = declaration.name, "no answer to Drain"),
+            }
+        }
+        self.terminate(process).await
+    }
+
+    async fn terminate(&self, process: &Process) -> String {
+        let patience = self.declaration.patience();
+        self.line.terminate(self.generation, process, patience).await
+    }
+
     async fn ordered(&self) {
         let mut orders = self.orders.clone();
         // A host that is gone gives no orders; this task ends with it.
@@ -188,28 +233,4 @@ fn failed(why: impl Into<String>) -> End {
         why: why.into(),
         exit: None,
     }
-}
-
-/// Lets a process finish what it has begun, then ends it; returns how it ended.
-async fn finish(process: &Process, control: &Channel, declaration: &Declaration) -> String {
-    let within = declaration.drain_within;
-    let deadline_ms = u32::try_from(within.as_millis()).unwrap_or(u32::MAX);
-    let mut client = PluginClient::new(control.clone());
-    let drain = timeout(
-        within + DRAIN_SLACK,
-        client.drain(DrainRequest { deadline_ms }),
-    );
-    tokio::select! {
-        exit = process.dead() => return exit,
-        drained = drain => match drained {
-            Ok(Ok(answer)) if answer.get_ref().abandoned == 0 => {}
-            Ok(Ok(answer)) => {
-                let abandoned = answer.get_ref().abandoned;
-                tracing::warn!(plugin = declaration.name, abandoned, "calls were still in flight at the deadline");
-            }
-            Ok(Err(status)) => tracing::warn!(plugin = declaration.name, %status, "cannot drain"),
-            Err(_) => tracing::warn!(plugin = declaration.name, "no answer to Drain"),
-        }
-    }
-    process.terminate(declaration.term_within).await
 }

@@ -40,8 +40,12 @@ impl Host {
                 asker.send(Err(self.not_ready(&why)));
                 self.failed(&ended, why, ctx);
             }
-            // Stop was seen to above.
-            Some(Errand::Stop(_)) | None => self.failed(&ended, why, ctx),
+            // Stop was seen to above; a replacement lasts until the old generation has ended.
+            errand @ (Some(Errand::Stop(_) | Errand::Replace) | None) => {
+                self.errand = errand;
+                self.failed(&ended, why, ctx);
+            }
+            Some(Errand::ReplaceAlone) => self.failed(&ended, why, ctx),
         }
     }
 
@@ -61,6 +65,11 @@ impl Host {
                 tracing::warn!(plugin = self.declaration.name, why, "swap came to nothing");
                 asker.send(Err(self.not_ready(&why)));
             }
+            Some(Errand::Replace) => {
+                tracing::warn!(plugin = self.declaration.name, why, "replacement came to nothing");
+                // Tried again when it is told again.
+                self.stuck = None;
+            }
             other => self.errand = other,
         }
         if self.current.is_none() && self.due.is_none() {
@@ -75,9 +84,14 @@ impl Host {
         self.retired = None;
         match self.errand {
             Some(Errand::Stop(_)) => self.stopped(ctx),
-            Some(Errand::Restart(_) | Errand::Swap(_) | Errand::SwapAlone { .. }) | None => {
-                self.swapped();
-            }
+            Some(
+                Errand::Restart(_)
+                | Errand::Swap(_)
+                | Errand::SwapAlone { .. }
+                | Errand::Replace
+                | Errand::ReplaceAlone,
+            )
+            | None => self.swapped(ctx),
         }
     }
 
@@ -104,7 +118,7 @@ impl Host {
             Some(retired) => {
                 retired.orders.send_replace(Order::Finish);
             }
-            None => self.swapped(),
+            None => self.swapped(ctx),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What an operator asks of a plugin: restart, swap, stop; one at a time.
+//! What an operator asks of a plugin: restart, swap, stop; one at a time, and none while a stuck
+//! generation is replaced.
 
 use std::sync::Arc;
 
@@ -47,7 +48,7 @@ pub enum HostError {
 /// it starts the new one, and calls wait meanwhile.
 const ALONE: &str = "alone";
 
-/// What the operator waits for.
+/// What is under way, and who waits for it.
 #[derive(Debug)]
 pub(super) enum Errand {
     Restart(Asker),
@@ -59,6 +60,10 @@ pub(super) enum Errand {
         way_back: Arc<Declaration>,
     },
     Stop(Reply<()>),
+    /// As a swap, for a successor of the same declaration; nobody waits.
+    Replace,
+    /// As a restart; nobody waits.
+    ReplaceAlone,
 }
 
 impl Host {
@@ -93,12 +98,17 @@ impl Host {
         tracing::info!(plugin = declaration.name, "swap asked for");
         let declaration = Arc::new(declaration);
         self.cancel_due(ctx);
-        if self.current.as_ref().is_some_and(Alive::alone) {
+        if self.is_alone() {
             let way_back = std::mem::replace(&mut self.declaration, declaration);
             self.errand = Some(Errand::SwapAlone { asker, way_back });
             return self.end_current_or(ctx, |host, ctx| host.launch(None, ctx));
         }
         self.errand = Some(Errand::Swap(asker));
+        self.begin_beside(declaration, ctx);
+    }
+
+    /// Starts a generation on a socket of its own beside the current one.
+    pub(super) fn begin_beside(&mut self, declaration: Arc<Declaration>, ctx: &mut Context<Msg>) {
         let path = self.folder.join(format!("{}.next.sock", declaration.name));
         let socket = self.bind(&declaration, &path);
         self.next = Some(self.begin(declaration, socket, None, ctx));
@@ -113,7 +123,7 @@ impl Host {
                 asker.send(Err(self.not_ready("it was stopped meanwhile")));
             }
             Some(Errand::Stop(asker)) => asker.send(()),
-            None => {}
+            Some(Errand::Replace | Errand::ReplaceAlone) | None => {}
         }
         for alive in [&self.next, &self.retired].into_iter().flatten() {
             alive.orders.send_replace(Order::Finish);
@@ -122,7 +132,7 @@ impl Host {
     }
 
     /// Orders the current generation to end; what follows comes with its end, or at once.
-    fn end_current_or(
+    pub(super) fn end_current_or(
         &mut self,
         ctx: &mut Context<Msg>,
         otherwise: fn(&mut Self, &mut Context<Msg>),
@@ -147,16 +157,18 @@ impl Host {
         }
     }
 
-    /// Answers the operator who wanted it swapped.
-    pub(super) fn swapped(&mut self) {
-        let generation = self.current.as_ref().map(|alive| alive.generation);
-        if let Some(generation) = generation
-            && let Some(Errand::Swap(reply)) = self
-                .errand
-                .take_if(|errand| matches!(errand, Errand::Swap(_)))
-        {
-            reply.send(Ok(generation));
+    /// The new generation serves and the old one is no more: answers the operator who wanted that.
+    pub(super) fn swapped(&mut self, ctx: &mut Context<Msg>) {
+        let Some(generation) = self.current.as_ref().map(|alive| alive.generation) else {
+            return;
+        };
+        match self.errand.take() {
+            Some(Errand::Swap(asker)) => asker.send(Ok(generation)),
+            Some(Errand::Replace) => {}
+            other => return self.errand = other,
         }
+        // What was told of the new one meanwhile.
+        self.replace_stuck(ctx);
     }
 
     fn busy(&self) -> HostError {
@@ -171,13 +183,10 @@ impl Host {
             why: why.to_owned(),
         }
     }
-}
 
-impl Alive {
-    fn alone(&self) -> bool {
-        self.introduction
-            .capabilities
-            .iter()
-            .any(|need| need == ALONE)
+    /// Whether the current generation must have its folder for itself.
+    pub(super) fn is_alone(&self) -> bool {
+        let needs = |alive: &Alive| alive.introduction.capabilities.iter().any(|need| need == ALONE);
+        self.current.as_ref().is_some_and(needs)
     }
 }

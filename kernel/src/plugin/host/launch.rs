@@ -126,6 +126,10 @@ impl Host {
         if let Some(route) = route.filter(|_| !same_socket) {
             self.line.lead(route);
         }
+        if alive.socket.is_some() {
+            let wire = self.line.wire();
+            self.line.estate().wire(alive.generation, wire);
+        }
     }
 
     /// Gives a swap's new socket the plugin's own name.

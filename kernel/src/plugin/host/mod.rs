@@ -5,12 +5,13 @@
 //! goes on with it.
 //! **Hears** news of its generations, and the operator's restart, swap and stop.
 //! **Tells** whoever follows the [`Line`] where the plugin stands.
-//! **Never** starts a generation on a socket whose last generation is not proven dead, and never
+//! **Never** starts a generation on a socket whose last generation is not proven dead or abandoned, and never
 //! leads callers of a swapped plugin to one that has not said that it is ready.
 
 mod ends;
 mod errand;
 mod launch;
+mod replace;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,13 +23,14 @@ use tokio::sync::watch;
 
 pub use self::errand::HostError;
 use self::errand::{Asker, Errand};
+use super::abandoned::Abandoned;
 use super::channel::{Line, State, View};
 use super::declaration::{Declaration, Kind, Start};
 use super::generation::{End, Event, Introduction, News, Order};
 use super::health::Report;
 use super::socket::Socket;
 use crate::actor::{Actor, Exit};
-use crate::context::{Context, TimerId, wall};
+use crate::context::{Context, TaskId, TimerId, wall};
 use crate::mailbox::Reply;
 use crate::restart::History;
 
@@ -52,6 +54,13 @@ pub enum Msg {
         declaration: Box<Declaration>,
         /// The new generation, or why there is none.
         reply: Asker,
+    },
+    /// Takes note that a generation has a thread that is stuck in the kernel. If it is the one that
+    /// callers reach, starts another one of the same declaration beside it, which takes over when it is
+    /// ready; then the old one is drained and ended, or abandoned. To be told again changes nothing.
+    Replace {
+        /// Which one.
+        generation: u64,
     },
     /// Drains and ends the plugin for good; answers when it is dead.
     Stop {
@@ -85,6 +94,12 @@ pub struct Snapshot {
     pub restarts: u64,
     /// How the last generation ended.
     pub last_exit: Option<String>,
+    /// Processes that were killed, do not end, and were given up.
+    #[serde(default)]
+    pub abandoned: Vec<Abandoned>,
+    /// What the operator should know although it is ready. Empty when there is nothing.
+    #[serde(default)]
+    pub warning: String,
     /// What it says of itself.
     pub attributes: BTreeMap<String, String>,
 }
@@ -104,6 +119,10 @@ pub struct Host {
     /// A swap's old generation, until it is dead.
     retired: Option<Alive>,
     errand: Option<Errand>,
+    /// The generation that is said to have a stuck thread, until it is replaced.
+    stuck: Option<u64>,
+    /// Waits until a stuck generation may be replaced.
+    room: Option<TaskId>,
     due: Option<TimerId>,
     since: SystemTime,
 }
@@ -146,6 +165,8 @@ impl Host {
             next: None,
             retired: None,
             errand: None,
+            stuck: None,
+            room: None,
             due: None,
             since: wall(),
         }
@@ -163,10 +184,12 @@ impl Actor for Host {
             return Ok(());
         }
         let spawning = self.line.spawning().await;
-        let others = self.line.estate().take_others();
-        for process in others {
-            process.kill().await;
-        }
+        let others = self.line.estate().others();
+        let patience = self.declaration.patience();
+        let ends = others
+            .iter()
+            .map(|(generation, process)| self.line.kill(*generation, process, patience));
+        futures_util::future::join_all(ends).await;
         drop(spawning);
         let heir = self.line.estate().heir();
         self.launch(heir, ctx);
@@ -179,6 +202,7 @@ impl Actor for Host {
             Msg::Due => self.due(ctx),
             Msg::Restart { reply } => self.restart(reply, ctx),
             Msg::Swap { declaration, reply } => self.swap(*declaration, reply, ctx),
+            Msg::Replace { generation } => self.note_stuck(generation, ctx),
             Msg::Stop { reply } => self.stop_plugin(reply, ctx),
         }
         Ok(())
@@ -186,10 +210,11 @@ impl Actor for Host {
 
     async fn stop(&mut self, ctx: &mut Context<Msg>) {
         self.show(State::Stopped, "the agent is ending".to_owned(), ctx);
-        let processes = std::mem::take(&mut self.line.estate().processes);
+        let processes = self.line.estate().all();
+        let patience = self.declaration.patience();
         let ends = processes
-            .values()
-            .map(|process| process.terminate(self.declaration.term_within));
+            .iter()
+            .map(|(generation, process)| self.line.terminate(*generation, process, patience));
         futures_util::future::join_all(ends).await;
     }
 
@@ -219,6 +244,8 @@ impl Actor for Host {
                 .unwrap_or_default(),
             restarts: estate.restarts,
             last_exit: estate.last_exit.clone(),
+            abandoned: self.line.abandonments().borrow().clone(),
+            warning: self.warning(),
             attributes: report
                 .map(|report| report.attributes.clone())
                 .unwrap_or_default(),
@@ -299,6 +326,7 @@ impl Host {
             Some(Errand::Restart(asker) | Errand::SwapAlone { asker, .. }) => {
                 asker.send(Ok(generation))
             }
+            Some(Errand::ReplaceAlone) => {}
             other => self.errand = other,
         }
     }

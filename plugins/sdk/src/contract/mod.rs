@@ -4,6 +4,7 @@
 //! and leaves nothing behind.
 
 pub mod runtime;
+pub mod storage;
 
 use std::fmt;
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! Answers of the agent, as people and programs want them.
 
 pub(crate) mod images;
+pub(crate) mod volumes;
 
 use std::io::{self, Write};
 

@@ -1,0 +1,218 @@
+//! Manifests of objects: YAML or JSON, several documents a file, each one of the kinds that pods refer to.
+//!
+//! One bad document does not hide the others. What the API server would refuse is refused here as well, as far
+//! as pods could tell: unknown fields, keys that are no keys, names that are paths, too much data.
+
+mod kinds;
+#[cfg(test)]
+mod tests;
+
+use k8s_openapi::Metadata;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use thiserror::Error;
+
+use super::fixed::{Key, StaticObjects, key};
+
+/// The greatest file: as much as a pod's manifest may be.
+pub const MAX_FILE_BYTES: usize = 10 << 20;
+/// The most data of one ConfigMap or Secret: upstream's `MaxSecretSize`.
+pub const MAX_OBJECT_BYTES: usize = 1 << 20;
+
+/// What a file holds.
+#[derive(Debug, Default)]
+pub struct Parsed {
+    pub objects: StaticObjects,
+    pub problems: Vec<ObjectError>,
+}
+
+/// Why a file, or a document of it, is not taken.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ObjectError {
+    #[error("the file has more than {MAX_FILE_BYTES} bytes")]
+    TooLong,
+    #[error("the file is not text: byte {offset} is not utf-8")]
+    NotText { offset: usize },
+    #[error("the file is not YAML or JSON: {0}")]
+    Syntax(String),
+    #[error("document {document}: found {found}, expected {}", kinds::EXPECTED)]
+    Kind { document: usize, found: String },
+    #[error("document {document}: {field}: {problem}")]
+    Field {
+        document: usize,
+        field: String,
+        problem: String,
+    },
+    #[error("document {document}: {object} stands in this file already")]
+    Twice { document: usize, object: String },
+}
+
+/// Reads all documents of a file; the documents are counted from one.
+pub fn parse(data: &[u8]) -> Parsed {
+    let mut parsed = Parsed::default();
+    match documents(data) {
+        Err(error) => parsed.problems.push(error),
+        Ok(documents) => {
+            for (index, document) in documents.into_iter().enumerate() {
+                parsed.take(At(index + 1), document);
+            }
+        }
+    }
+    parsed
+}
+
+fn documents(data: &[u8]) -> Result<Vec<Value>, ObjectError> {
+    if data.len() > MAX_FILE_BYTES {
+        return Err(ObjectError::TooLong);
+    }
+    let text = std::str::from_utf8(data).map_err(|error| ObjectError::NotText {
+        offset: error.valid_up_to(),
+    })?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
+    serde_saphyr::from_multiple_with_options(text, options)
+        .map_err(|error| ObjectError::Syntax(error.to_string()))
+}
+
+/// A document's number, for what is said of it.
+#[derive(Clone, Copy)]
+struct At(usize);
+
+impl At {
+    fn field(self, field: &str, problem: impl Into<String>) -> ObjectError {
+        ObjectError::Field {
+            document: self.0,
+            field: field.to_owned(),
+            problem: problem.into(),
+        }
+    }
+
+    fn kind(self, found: String) -> ObjectError {
+        ObjectError::Kind {
+            document: self.0,
+            found,
+        }
+    }
+}
+
+impl Parsed {
+    fn take(&mut self, at: At, document: Value) {
+        // Between two separators there may be nothing.
+        if document.is_null() {
+            return;
+        }
+        let of = |place: &str| document.pointer(place).and_then(Value::as_str);
+        let version = of("/apiVersion").unwrap_or("nothing").to_owned();
+        let kind = of("/kind").unwrap_or("nothing").to_owned();
+        if version == "v1" && kind.ends_with("List") {
+            return self.take_items(at, document);
+        }
+        let namespace = of("/metadata/namespace").unwrap_or("default");
+        let object = of("/metadata/name").map(|name| key(namespace, name));
+        match kinds::read(at, &version, &kind, document) {
+            Ok(objects) => {
+                let twice = self.objects.merge(objects).into_iter();
+                self.problems.extend(twice.map(|object| ObjectError::Twice {
+                    document: at.0,
+                    object,
+                }));
+            }
+            Err(error) => self.refuse(kind, object, error),
+        }
+    }
+
+    /// Whoever waits for the object is told what is wrong with it.
+    fn refuse(&mut self, kind: String, object: Option<Key>, error: ObjectError) {
+        if let Some((namespace, name)) = object.filter(|_| kinds::is_known(&kind)) {
+            let namespace = if kinds::is_namespaced(&kind) {
+                namespace
+            } else {
+                String::new()
+            };
+            let why = error.to_string();
+            self.objects.refused.insert((kind, namespace, name), why);
+        }
+        self.problems.push(error);
+    }
+
+    /// A list of lists is refused, so that nobody nests them without end.
+    fn take_items(&mut self, at: At, mut document: Value) {
+        let items = document.get_mut("items").map(Value::take);
+        let Some(Value::Array(items)) = items else {
+            let refused = at.field("items", "expected a list");
+            return self.problems.push(refused);
+        };
+        for item in items {
+            match item.get("kind").and_then(Value::as_str) {
+                Some(kind) if kind.ends_with("List") => {
+                    self.problems.push(at.kind(format!("{kind} within a list")));
+                }
+                _ => self.take(at, item),
+            }
+        }
+    }
+}
+
+/// Into the type; a field that the type does not have is refused.
+fn typed<T: DeserializeOwned>(at: At, document: Value) -> Result<T, ObjectError> {
+    let mut unknown = Vec::new();
+    let mut track = serde_path_to_error::Track::new();
+    let tracked = serde_path_to_error::Deserializer::new(document, &mut track);
+    let mut note = |path: serde_ignored::Path<'_>| unknown.push(path.to_string());
+    let read = T::deserialize(serde_ignored::Deserializer::new(tracked, &mut note));
+    let object = read.map_err(|error| at.field(&track.path().to_string(), error.to_string()))?;
+    match unknown.first() {
+        None => Ok(object),
+        Some(field) => Err(at.field(field.trim_start_matches("?."), "unknown field")),
+    }
+}
+
+/// As [`typed`], for what nobody may see: what was found is not told.
+fn secretly<T: DeserializeOwned>(at: At, document: Value) -> Result<T, ObjectError> {
+    typed(at, document).map_err(|error| match error {
+        ObjectError::Field { field, problem, .. } if problem != "unknown field" => {
+            at.field(&field, "found something of another type or encoding")
+        }
+        error => error,
+    })
+}
+
+/// The name that an object must have; the namespace is `default` where it has none.
+fn name<T: Metadata<Ty = ObjectMeta>>(at: At, object: &mut T) -> Result<Key, ObjectError> {
+    let name = own_name(at, object)?;
+    let namespace = object.metadata_mut().namespace.get_or_insert_default();
+    if namespace.is_empty() {
+        "default".clone_into(namespace);
+    }
+    check_segment(at, "metadata.namespace", namespace)?;
+    Ok(key(namespace, &name))
+}
+
+/// The same for what belongs to no namespace.
+fn own_name<T: Metadata<Ty = ObjectMeta>>(at: At, object: &T) -> Result<String, ObjectError> {
+    let name = object.metadata().name.as_deref().unwrap_or_default();
+    if name.is_empty() {
+        return Err(at.field("metadata.name", "expected a name"));
+    }
+    check_segment(at, "metadata.name", name)?;
+    Ok(name.to_owned())
+}
+
+/// Upstream's `IsValidPathSegmentName`: folders are named after objects.
+fn check_segment(at: At, field: &str, name: &str) -> Result<(), ObjectError> {
+    const LONGEST: usize = 253;
+    if name == "." || name == ".." {
+        return Err(at.field(field, format!("may not be '{name}'")));
+    }
+    for banned in ['/', '%', '\0'] {
+        if name.contains(banned) {
+            let banned = banned.escape_default();
+            return Err(at.field(field, format!("may not contain '{banned}'")));
+        }
+    }
+    match name.len() > LONGEST {
+        true => Err(at.field(field, format!("must be no more than {LONGEST} bytes"))),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,1 @@
+//! Desired and actual mounts, and what is done next.

@@ -1,0 +1,246 @@
+//! The pod's volumes: wanted before its containers start, given back when nothing of it runs any more.
+//!
+//! Upstream: kubelet.go (SyncPod, SyncTerminatedPod) and volume_manager.go (WaitForAttachAndMount), 1.36.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use kernel::{AskError, Context};
+use logic::container::{Prepared, has_subpaths};
+use logic::env_file::{self, EnvFiles};
+use logic::pod::PodView;
+use logic::types::{Weight, Why};
+use logic::volumes::{self, Mounted, Subpath};
+
+use super::carry::Carrier;
+use super::{LATER, Msg, SOON, Stage, Worker, timestamp};
+use crate::volumes::{BindError, Msg as Keeper, NotMounted, NotReleased, Retry};
+
+/// Upstream's `podAttachAndMountTimeout`: how long one wish for a pod's volumes lasts.
+const MOUNT_WITHIN: Duration = Duration::from_secs(123);
+/// How long the keeper works on giving them back before it says what hinders it; it goes on then.
+const RELEASE_WITHIN: Duration = Duration::from_secs(60);
+/// Binding a path and reading a small file: a plugin that takes longer is stuck.
+const PREPARE_WITHIN: Duration = Duration::from_secs(60);
+/// The keeper answers in time; this is for one that has died.
+const ON_THE_WAY: Duration = Duration::from_secs(5);
+
+/// What came of a wish for volumes.
+pub(super) type Answer = Result<Result<Mounted, NotMounted>, AskError>;
+
+/// Where the worker stands with the pod's volumes.
+#[derive(Debug, Default)]
+pub(super) struct Volumes {
+    /// The definition that they were last wanted for.
+    wanted: Option<Arc<Pod>>,
+    mounted: Option<Arc<Mounted>>,
+    released: Released,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Released {
+    #[default]
+    No,
+    Asked,
+    Yes,
+}
+
+impl Volumes {
+    /// They may have changed, or the keeper may not know of them any more.
+    pub(super) fn doubt(&mut self) {
+        self.wanted = None;
+    }
+
+    /// What the pod's containers find; none while something is still missing.
+    pub(super) fn mounted(&self) -> Option<&Arc<Mounted>> {
+        self.mounted.as_ref()
+    }
+
+    pub(super) fn is_released(&self) -> bool {
+        self.released == Released::Yes
+    }
+}
+
+impl Worker {
+    /// Wants the pod's volumes as its definition has them now. Running pods want theirs too: so the keeper knows
+    /// whose they are, and keeps their content fresh.
+    pub(super) fn want_volumes(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+        if volumes::wanted(pod).is_empty() {
+            self.volumes.mounted.get_or_insert_default();
+            return;
+        }
+        let is_same = |wanted: &Arc<Pod>| Arc::ptr_eq(wanted, pod);
+        if self.volumes.wanted.as_ref().is_some_and(is_same) {
+            return;
+        }
+        self.volumes.wanted = Some(pod.clone());
+        self.volumes.mounted = None;
+        let (keeper, pod) = (self.peers.volumes.clone(), pod.clone());
+        ctx.run(async move {
+            let wish = |reply| Keeper::Mount {
+                pod: pod.clone(),
+                within: MOUNT_WITHIN,
+                reply,
+            };
+            let answer = keeper.ask(MOUNT_WITHIN + ON_THE_WAY, wish).await;
+            Msg::Mounted(pod, Box::new(answer))
+        });
+    }
+
+    /// Takes in what came of a wish; one that was replaced meanwhile says nothing.
+    pub(super) fn take_volumes(&mut self, pod: &Arc<Pod>, answer: Answer, ctx: &mut Context<Msg>) {
+        let is_same = |wanted: &Arc<Pod>| Arc::ptr_eq(wanted, pod);
+        if !self.volumes.wanted.as_ref().is_some_and(is_same) {
+            return;
+        }
+        match answer {
+            Ok(Ok(mounted)) => self.volumes.mounted = Some(Arc::new(mounted)),
+            Ok(Err(error @ NotMounted::Late(_))) => {
+                self.volumes.doubt();
+                self.tell_of_volumes(pod, error.to_string(), ctx);
+            }
+            Ok(Err(NotMounted::Superseded | NotMounted::Released)) => self.volumes.doubt(),
+            Err(error) => {
+                tracing::warn!(pod = %self.pod_name(), "the keeper of volumes does not answer: {error}");
+                self.volumes.doubt();
+                self.retry_after(SOON, ctx);
+            }
+        }
+    }
+
+    fn tell_of_volumes(&mut self, pod: &Arc<Pod>, message: String, ctx: &Context<Msg>) {
+        let why = Why {
+            object: None,
+            weight: Weight::Warning,
+            reason: "FailedMount".to_owned(),
+            message,
+        };
+        self.whys
+            .tell(pod, &[why], timestamp(ctx), &self.peers.recorder);
+    }
+
+    /// Nothing of the pod runs any more: its volumes go, whether the pod itself stays for its status or not.
+    pub(super) fn release_volumes(&mut self, ctx: &mut Context<Msg>) {
+        if self.stage != Stage::Terminated || self.volumes.released != Released::No {
+            return;
+        }
+        if volumes::wanted(&self.wish.desired.borrow().pod).is_empty() {
+            self.volumes.released = Released::Yes;
+            return;
+        }
+        self.volumes.released = Released::Asked;
+        let (keeper, uid) = (self.peers.volumes.clone(), self.uid.clone());
+        ctx.run(async move {
+            let wish = |reply| Keeper::Release {
+                uid,
+                within: RELEASE_WITHIN,
+                reply,
+            };
+            Msg::Released(keeper.ask(RELEASE_WITHIN + ON_THE_WAY, wish).await)
+        });
+    }
+
+    pub(super) fn take_release(
+        &mut self,
+        answer: Result<Result<(), NotReleased>, AskError>,
+        ctx: &mut Context<Msg>,
+    ) {
+        self.volumes.released = match answer {
+            Ok(Ok(())) => Released::Yes,
+            Ok(Err(hindered)) => {
+                let why = Why {
+                    object: None,
+                    weight: Weight::Warning,
+                    reason: "FailedUnmount".to_owned(),
+                    message: hindered.to_string(),
+                };
+                self.whys.note(&why, timestamp(ctx));
+                Released::No
+            }
+            Err(error) => {
+                tracing::warn!(pod = %self.pod_name(), "the keeper of volumes does not answer: {error}");
+                self.retry_after(SOON, ctx);
+                Released::No
+            }
+        };
+    }
+}
+
+/// Why what a container needs of the pod's volumes could not be made ready.
+#[derive(Debug)]
+pub(super) struct Unprepared {
+    pub(super) message: String,
+    pub(super) again_after: Duration,
+}
+
+impl Unprepared {
+    fn silent(error: &AskError) -> Self {
+        Unprepared {
+            message: format!("the keeper of volumes does not answer: {error}"),
+            again_after: SOON,
+        }
+    }
+}
+
+impl From<BindError> for Unprepared {
+    fn from(error: BindError) -> Self {
+        Unprepared {
+            message: error.message,
+            again_after: match error.transient {
+                Retry::Soon => SOON,
+                Retry::Later => LATER,
+            },
+        }
+    }
+}
+
+impl Carrier {
+    /// The files of mounted volumes that the container takes variables from.
+    pub(super) async fn env_files(&self, container: &Container) -> Result<EnvFiles, Unprepared> {
+        let files = env_file::wanted(container);
+        if files.is_empty() {
+            return Ok(EnvFiles::default());
+        }
+        let uid = self.uid.clone();
+        let read = |reply| Keeper::Read { uid, files, reply };
+        let answer = self.peers.volumes.ask(PREPARE_WITHIN, read).await;
+        answer.map_err(|error| Unprepared::silent(&error))
+    }
+
+    /// Has paths within volumes made ready for a container; `subpaths` is asked only where there are some.
+    pub(super) async fn subpaths<E>(
+        &self,
+        container: &Container,
+        subpaths: impl FnOnce() -> Result<Vec<Subpath>, E>,
+    ) -> Result<Result<Prepared, Unprepared>, E> {
+        if !has_subpaths(container) {
+            return Ok(Ok(BTreeMap::new()));
+        }
+        let subpaths = subpaths()?;
+        if subpaths.is_empty() {
+            return Ok(Ok(BTreeMap::new()));
+        }
+        let (uid, name) = (self.uid.clone(), container.name.clone());
+        let bind = |reply| Keeper::Bind {
+            uid,
+            container: name,
+            subpaths,
+            reply,
+        };
+        let answer = self.peers.volumes.ask(PREPARE_WITHIN, bind).await;
+        Ok(match answer {
+            Ok(bound) => bound.map_err(Unprepared::from),
+            Err(error) => Err(Unprepared::silent(&error)),
+        })
+    }
+}
+
+/// Whether the pod's status or mounts depend on what its runtime can do with mounts.
+pub(super) fn asks_for_recursive_read_only(pod: &Pod) -> bool {
+    pod.all_containers().any(|(_, container)| {
+        let mut mounts = container.volume_mounts.iter().flatten();
+        mounts.any(|mount| mount.recursive_read_only.is_some())
+    })
+}

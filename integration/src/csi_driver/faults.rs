@@ -1,0 +1,160 @@
+//! Faults on demand: a file in the driver's folder that is read at every call.
+//!
+//! What was used up is written down before it acts, so that a driver that crashes once does so once.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+const ORDERED: &str = "faults.json";
+const USED: &str = "faults.used.json";
+
+/// One fault, for the calls that it fits.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Fault {
+    /// Unique; given by [`order`].
+    #[serde(default)]
+    pub id: String,
+    /// The call's name, such as `NodeStageVolume`.
+    pub call: String,
+    /// Only calls about this volume.
+    pub volume: Option<String>,
+    /// How many calls that fit go well before.
+    pub after_calls: u32,
+    /// How many calls it strikes; none is all.
+    pub times: Option<u32>,
+    pub when: When,
+    pub act: Act,
+}
+
+/// At which step of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum When {
+    /// Nothing was done yet.
+    Before,
+    /// What was asked is done, but not written down: crashes only.
+    Between,
+    /// All is done, but not answered.
+    After,
+}
+
+/// What happens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Act {
+    /// The process is gone.
+    Crash,
+    /// No answer, ever.
+    Hang,
+    /// Milliseconds.
+    Delay(u64),
+    /// One of gRPC's codes by its number.
+    Error { code: i32, message: String },
+    /// A message that is none.
+    Garbage,
+    /// Bytes that are not even a frame.
+    Noise,
+}
+
+impl Fault {
+    /// Strikes every call of this name.
+    pub fn at(call: &str, when: When, act: Act) -> Self {
+        Self {
+            id: String::new(),
+            call: call.to_owned(),
+            volume: None,
+            after_calls: 0,
+            times: None,
+            when,
+            act,
+        }
+    }
+
+    /// Strikes so often only.
+    #[must_use]
+    pub fn times(mut self, times: u32) -> Self {
+        self.times = Some(times);
+        self
+    }
+
+    /// Lets so many calls go well before.
+    #[must_use]
+    pub fn after_calls(mut self, calls: u32) -> Self {
+        self.after_calls = calls;
+        self
+    }
+
+    /// Strikes calls about this volume only.
+    #[must_use]
+    pub fn of(mut self, volume: &str) -> Self {
+        self.volume = Some(volume.to_owned());
+        self
+    }
+
+    fn fits(&self, call: &str, volume: &str) -> bool {
+        self.call == call && self.volume.as_deref().is_none_or(|of| of == volume)
+    }
+}
+
+/// Orders these faults, and no others, from a driver that keeps itself in this folder.
+pub(super) fn order(dir: &Path, turn: u64, faults: &[Fault]) -> Result<()> {
+    let numbered = faults.iter().cloned().enumerate().map(|(index, fault)| {
+        let id = format!("{turn}-{index}");
+        Fault { id, ..fault }
+    });
+    let numbered: Vec<Fault> = numbered.collect();
+    replace(&dir.join(ORDERED), &serde_json::to_vec_pretty(&numbered)?)
+}
+
+/// Takes the fault that strikes this call, if one does.
+pub(super) fn take(dir: &Path, call: &str, volume: &str) -> Result<Option<Fault>> {
+    let Ok(text) = fs::read(dir.join(ORDERED)) else {
+        return Ok(None);
+    };
+    let ordered: Vec<Fault> = serde_json::from_slice(&text).context("faults.json")?;
+    let mut fitting = ordered.into_iter().filter(|fault| fault.fits(call, volume));
+    let used = dir.join(USED);
+    let mut counts: BTreeMap<String, u32> = match fs::read(&used) {
+        Ok(text) => serde_json::from_slice(&text).context("faults.used.json")?,
+        Err(_) => BTreeMap::new(),
+    };
+    let strikes = fitting.find(|fault| {
+        let count = counts.entry(fault.id.clone()).or_default();
+        *count += 1;
+        let last = fault.times.map(|times| fault.after_calls + times);
+        *count > fault.after_calls && last.is_none_or(|last| *count <= last)
+    });
+    replace(&used, &serde_json::to_vec(&counts)?)?;
+    Ok(strikes)
+}
+
+/// Writes a file that is whole at every moment, as far as processes are concerned.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let draft = PathBuf::from(format!("{}.new", path.display()));
+    fs::write(&draft, bytes).with_context(|| draft.display().to_string())?;
+    fs::rename(&draft, path).with_context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_strikes_as_often_as_ordered_whoever_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let fault = Fault::at("NodeStageVolume", When::Before, Act::Crash);
+        let fault = fault.of("a").after_calls(1).times(2);
+        order(dir.path(), 7, &[fault]).unwrap();
+        let struck = |volume| {
+            let taken = take(dir.path(), "NodeStageVolume", volume).unwrap();
+            taken.is_some()
+        };
+        assert!(!struck("b"));
+        let calls: Vec<bool> = (0..4).map(|_| struck("a")).collect();
+        assert_eq!(calls, [false, true, true, false]);
+        let other = take(dir.path(), "NodeUnstageVolume", "a").unwrap();
+        assert!(other.is_none());
+    }
+}

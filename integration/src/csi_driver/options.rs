@@ -1,0 +1,118 @@
+//! What a driver is started with: the flags of its process.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+
+/// A small CSI driver whose volumes are folders, and whose faults are on demand.
+#[derive(Clone, Debug, Parser)]
+pub struct Options {
+    /// The name under which it registers.
+    #[arg(long)]
+    pub name: String,
+    /// Its own folder: what it keeps, and what the volumes hold.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// The agent's root folder: the sockets go below `plugins` and `plugins_registry`.
+    #[arg(long)]
+    pub root: PathBuf,
+    #[arg(long, default_value = "node-of-the-driver")]
+    pub node_id: String,
+    #[arg(long, default_value = "1.0.0")]
+    pub vendor_version: String,
+    /// What it can do.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "stage,stats,expand,condition,multi-writer"
+    )]
+    pub abilities: Vec<Ability>,
+    /// How many volumes it bears on this node; 0 says nothing.
+    #[arg(long, default_value_t = 0)]
+    pub max_volumes: i64,
+    /// Where the node is: KEY=VALUE.
+    #[arg(long, value_parser = pair)]
+    pub topology: Vec<(String, String)>,
+    /// What must come along with NodeStageVolume: KEY=VALUE.
+    #[arg(long, value_parser = pair)]
+    pub stage_secret: Vec<(String, String)>,
+    /// What must come along with NodePublishVolume: KEY=VALUE.
+    #[arg(long, value_parser = pair)]
+    pub publish_secret: Vec<(String, String)>,
+    /// What must come along with NodeExpandVolume: KEY=VALUE.
+    #[arg(long, value_parser = pair)]
+    pub expand_secret: Vec<(String, String)>,
+    /// A key that every NodePublishVolume must have in its context.
+    #[arg(long)]
+    pub context_key: Vec<String>,
+    /// How it introduces itself.
+    #[arg(long, value_enum, default_value_t = Registration::Normal)]
+    pub registration: Registration,
+    /// The versions that it offers for registration.
+    #[arg(long = "offer", default_value = "1.0.0")]
+    pub offers: Vec<String>,
+    /// Volumes may grow only while they are published nowhere.
+    #[arg(long)]
+    pub offline_expansion: bool,
+}
+
+/// What the node service can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Ability {
+    Stage,
+    Stats,
+    Expand,
+    Condition,
+    MultiWriter,
+    MountGroup,
+    /// None of these.
+    Nothing,
+}
+
+/// How the driver introduces itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Registration {
+    Normal,
+    /// A second socket says the same of a second endpoint.
+    Twice,
+    /// GetInfo tells another name than GetPluginInfo.
+    OtherName,
+    /// It is a plugin of a type that nobody knows.
+    OtherType,
+    /// Its only version is not the agent's.
+    WrongVersion,
+    /// GetInfo is never answered.
+    Silent,
+    /// Where the socket should be, there is a file.
+    PlainFile,
+    /// There is nothing.
+    Nothing,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+impl Options {
+    /// Whether the node service can do this.
+    pub fn can(&self, ability: Ability) -> bool {
+        self.abilities.contains(&ability)
+    }
+
+    /// The socket of its services.
+    pub fn endpoint(&self) -> PathBuf {
+        self.root.join("plugins").join(&self.name).join("csi.sock")
+    }
+
+    /// The socket by which it registers.
+    pub fn registration_socket(&self) -> PathBuf {
+        let name = format!("{}-reg.sock", self.name);
+        self.root.join("plugins_registry").join(name)
+    }
+
+    pub(super) fn topology(&self) -> BTreeMap<String, String> {
+        self.topology.iter().cloned().collect()
+    }
+}

@@ -1,0 +1,247 @@
+//! What the protocol asks of the caller. Whoever breaks it is refused, and complained of.
+
+use std::path::{Path, PathBuf};
+
+use proto::csi::volume_capability::{AccessType, access_mode::Mode};
+use proto::csi::{
+    NodeExpandVolumeRequest, NodePublishVolumeRequest, NodeStageVolumeRequest,
+    NodeUnstageVolumeRequest, VolumeCapability,
+};
+use serde_json::{Value, json};
+use tonic::Code;
+
+use super::desk::Wrong;
+use super::record::{Record, Step};
+use super::said;
+use crate::csi_driver::{Ability, Options};
+
+type Checked = Result<(), Wrong>;
+
+/// Says what is wrong unless it holds.
+fn ensure(holds: bool, code: Code, text: impl FnOnce() -> String) -> Checked {
+    match holds {
+        true => Ok(()),
+        false => Err(Wrong::new(code, text())),
+    }
+}
+
+fn argument(holds: bool, text: &str) -> Checked {
+    ensure(holds, Code::InvalidArgument, || text.to_owned())
+}
+
+pub(super) fn stage(
+    options: &Options,
+    record: &Record,
+    request: &NodeStageVolumeRequest,
+) -> Checked {
+    ensure(options.can(Ability::Stage), Code::Unimplemented, || {
+        "NodeStageVolume of a driver that does not stage".to_owned()
+    })?;
+    argument(!request.volume_id.is_empty(), "no volume_id")?;
+    capability(options, request.volume_capability.as_ref())?;
+    secrets(&options.stage_secret, &request.secrets)?;
+    let path = absolute("staging_target_path", &request.staging_target_path)?;
+    ensure(path.is_dir(), Code::FailedPrecondition, || {
+        format!("the caller has not made the folder {}", path.display())
+    })?;
+    let Some(staged) = record
+        .staged
+        .as_ref()
+        .filter(|staged| staged.step == Step::Done)
+    else {
+        return Ok(());
+    };
+    ensure(staged.path == path, Code::AlreadyExists, || {
+        format!(
+            "staged at {} and again at {}",
+            staged.path.display(),
+            path.display()
+        )
+    })?;
+    let arguments = stage_arguments(request);
+    ensure(staged.arguments == arguments, Code::AlreadyExists, || {
+        format!(
+            "staged with {} and again with {arguments}",
+            staged.arguments
+        )
+    })
+}
+
+/// What must be the same when a volume is staged again. Its group may be another pod's.
+pub(super) fn stage_arguments(request: &NodeStageVolumeRequest) -> Value {
+    let mut capability = said::capability(request.volume_capability.as_ref());
+    if let Some(mount) = capability.get_mut("mount").and_then(Value::as_object_mut) {
+        mount.remove("volume_mount_group");
+    }
+    json!({ "capability": capability, "context": request.volume_context })
+}
+
+pub(super) fn publish(
+    options: &Options,
+    record: &Record,
+    request: &NodePublishVolumeRequest,
+) -> Checked {
+    argument(!request.volume_id.is_empty(), "no volume_id")?;
+    capability(options, request.volume_capability.as_ref())?;
+    secrets(&options.publish_secret, &request.secrets)?;
+    for key in &options.context_key {
+        ensure(
+            request.volume_context.contains_key(key),
+            Code::InvalidArgument,
+            || format!("the context has no {key}"),
+        )?;
+    }
+    let target = absolute("target_path", &request.target_path)?;
+    let parent = target.parent().is_some_and(Path::is_dir);
+    ensure(parent, Code::FailedPrecondition, || {
+        format!(
+            "the caller has not made the folder above {}",
+            target.display()
+        )
+    })?;
+    if options.can(Ability::Stage) && !is_ephemeral(request) {
+        staged_before(record, request)?;
+    }
+    let arguments = publish_arguments(request);
+    let before = record.published.get(&target);
+    let before = before.filter(|published| published.step == Step::Done);
+    if let Some(before) = before {
+        ensure(before.arguments == arguments, Code::AlreadyExists, || {
+            format!(
+                "published at {} with {} and again with {arguments}",
+                target.display(),
+                before.arguments
+            )
+        })?;
+    }
+    alone(record, request, &target)
+}
+
+fn staged_before(record: &Record, request: &NodePublishVolumeRequest) -> Checked {
+    let path = absolute("staging_target_path", &request.staging_target_path)?;
+    let staged = record.staged.as_ref();
+    let staged = staged.filter(|staged| staged.step == Step::Done);
+    ensure(
+        staged.is_some_and(|staged| staged.path == path),
+        Code::FailedPrecondition,
+        || format!("published before it was staged at {}", path.display()),
+    )
+}
+
+/// A volume for a single writer has one target.
+fn alone(record: &Record, request: &NodePublishVolumeRequest, target: &Path) -> Checked {
+    let capability = request.volume_capability.as_ref();
+    let mode = capability.and_then(|capability| capability.access_mode.as_ref());
+    if mode.is_none_or(|mode| mode.mode() != Mode::SingleNodeSingleWriter) {
+        return Ok(());
+    }
+    let other = record.published.keys().find(|path| *path != target);
+    ensure(other.is_none(), Code::FailedPrecondition, || {
+        format!("for a single writer, but published at {other:?} too")
+    })
+}
+
+/// The volume is the pod's own.
+pub(super) fn is_ephemeral(request: &NodePublishVolumeRequest) -> bool {
+    let word = request.volume_context.get("csi.storage.k8s.io/ephemeral");
+    word.is_some_and(|word| word == "true")
+}
+
+/// What must be the same when a volume is published again: tokens and secrets grow old.
+pub(super) fn publish_arguments(request: &NodePublishVolumeRequest) -> Value {
+    let mut context = request.volume_context.clone();
+    context.remove("csi.storage.k8s.io/serviceAccount.tokens");
+    json!({
+        "capability": said::capability(request.volume_capability.as_ref()),
+        "readonly": request.readonly,
+        "staging": request.staging_target_path,
+        "context": context,
+    })
+}
+
+pub(super) fn unstage(record: &Record, request: &NodeUnstageVolumeRequest) -> Checked {
+    argument(!request.volume_id.is_empty(), "no volume_id")?;
+    let path = absolute("staging_target_path", &request.staging_target_path)?;
+    let targets: Vec<&PathBuf> = record.published.keys().collect();
+    ensure(targets.is_empty(), Code::FailedPrecondition, || {
+        format!("unstaged while it is published at {targets:?}")
+    })?;
+    let staged = record.staged.as_ref();
+    ensure(
+        staged.is_none_or(|staged| staged.path == path),
+        Code::InvalidArgument,
+        || format!("unstaged from {}, but staged at {staged:?}", path.display()),
+    )
+}
+
+pub(super) fn expand(
+    options: &Options,
+    record: &Record,
+    request: &NodeExpandVolumeRequest,
+) -> Checked {
+    ensure(options.can(Ability::Expand), Code::Unimplemented, || {
+        "NodeExpandVolume of a driver that does not expand".to_owned()
+    })?;
+    argument(!request.volume_id.is_empty(), "no volume_id")?;
+    secrets(&options.expand_secret, &request.secrets)?;
+    let path = absolute("volume_path", &request.volume_path)?;
+    let staged = record.staged.as_ref();
+    let known = record.published.contains_key(&path)
+        || staged.is_some_and(|staged| staged.path == path);
+    ensure(known, Code::NotFound, || {
+        format!("the volume is not at {}", path.display())
+    })?;
+    let offline = options.offline_expansion && !record.published.is_empty();
+    ensure(!offline, Code::FailedPrecondition, || {
+        "expanded while it is published, which the driver does not bear".to_owned()
+    })
+}
+
+fn capability(options: &Options, capability: Option<&VolumeCapability>) -> Checked {
+    let capability =
+        capability.ok_or_else(|| Wrong::new(Code::InvalidArgument, "no volume_capability"))?;
+    argument(capability.access_type.is_some(), "no access_type")?;
+    let mode = capability.access_mode.as_ref().map(|mode| mode.mode());
+    let mode = mode.unwrap_or(Mode::Unknown);
+    argument(mode != Mode::Unknown, "no access_mode")?;
+    let finer = matches!(
+        mode,
+        Mode::SingleNodeSingleWriter | Mode::SingleNodeMultiWriter
+    );
+    let wrong_word = match options.can(Ability::MultiWriter) {
+        true => mode == Mode::SingleNodeWriter,
+        false => finer,
+    };
+    ensure(!wrong_word, Code::InvalidArgument, || {
+        format!("access mode {} to this driver", mode.as_str_name())
+    })?;
+    let group = match &capability.access_type {
+        Some(AccessType::Mount(mount)) => mount.volume_mount_group.as_str(),
+        Some(AccessType::Block(_)) | None => "",
+    };
+    argument(
+        group.is_empty() || options.can(Ability::MountGroup),
+        "a group for a driver that sets none",
+    )
+}
+
+fn secrets(
+    wanted: &[(String, String)],
+    given: &std::collections::BTreeMap<String, String>,
+) -> Checked {
+    let missing = wanted
+        .iter()
+        .find(|(key, value)| given.get(key) != Some(value));
+    ensure(missing.is_none(), Code::Unauthenticated, || {
+        let key = missing.map(|(key, _)| key.as_str()).unwrap_or_default();
+        format!("the secret {key} is missing, or not the right one")
+    })
+}
+
+fn absolute(field: &str, path: &str) -> Result<PathBuf, Wrong> {
+    let path = PathBuf::from(path);
+    ensure(path.is_absolute(), Code::InvalidArgument, || {
+        format!("{field} is {path:?}, expected an absolute path")
+    })?;
+    Ok(path)
+}

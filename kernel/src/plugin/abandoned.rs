@@ -1,0 +1,168 @@
+//! The end of processes, and those that do not come to theirs: killed, stuck in the kernel, given up.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::channel::Line;
+use super::process::Process;
+
+/// So many abandoned processes of one plugin are borne; the next one is waited for. What a stuck
+/// process holds, memory above all, it holds until it ends.
+pub(super) const MOST: usize = 8;
+
+/// How long a killed process is waited for until that is worth a line.
+const DEAD_WITHIN: Duration = Duration::from_secs(10);
+
+/// How a process ended that was abandoned.
+const STUCK: &str = "killed, but stuck in the kernel";
+
+/// The generation that stands for the processes of an earlier agent.
+pub(super) const EARLIER: u64 = 0;
+
+/// A process that was killed and given up, because it is stuck in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Abandoned {
+    /// Which generation it was; 0 for a process of an earlier agent.
+    pub generation: u64,
+    /// The process, for as long as it is listed.
+    pub pid: u32,
+}
+
+impl Line {
+    /// Returns the generations that were given up and whose process still exists; 0 stands for those
+    /// of an earlier agent.
+    pub fn abandoned(&self) -> BTreeSet<u64> {
+        let list = self.shared.abandoned.borrow();
+        list.iter().map(|abandoned| abandoned.generation).collect()
+    }
+
+    /// Follows which processes are abandoned.
+    pub fn abandonments(&self) -> watch::Receiver<Vec<Abandoned>> {
+        self.shared.abandoned.subscribe()
+    }
+
+    /// Waits until nothing of a generation is left: its process has ended, not just been given up.
+    ///
+    /// Until then a call that it is stuck in may still come to its end in the kernel, and whatever
+    /// repeats that call is likely to get stuck as well.
+    pub async fn ended(&self, generation: u64) {
+        let mut ends = self.abandonments();
+        let is = |abandoned: &Abandoned| abandoned.generation == generation;
+        while self.estate().processes.contains_key(&generation)
+            || ends.borrow_and_update().iter().any(is)
+        {
+            // The sender lives in `self`: waiting cannot fail.
+            drop(ends.changed().await);
+        }
+    }
+
+    /// Waits until one more process may be abandoned.
+    pub(super) async fn room(&self) {
+        let mut ends = self.abandonments();
+        // The sender lives in `self`: waiting cannot fail.
+        drop(ends.wait_for(|list| list.len() < MOST).await);
+    }
+
+    /// Asks the process of a generation to end, then kills it; returns how it ended.
+    pub(super) async fn terminate(
+        &self,
+        generation: u64,
+        process: &Process,
+        patience: Patience,
+    ) -> String {
+        match process.asked(patience.term).await {
+            Some(exit) => {
+                self.forget(generation);
+                exit
+            }
+            None => self.kill(generation, process, patience).await,
+        }
+    }
+
+    /// Kills the process of a generation and waits until it is dead, or may be abandoned; returns how
+    /// it ended.
+    pub(super) async fn kill(
+        &self,
+        generation: u64,
+        process: &Process,
+        patience: Patience,
+    ) -> String {
+        let mut within = patience.abandon.unwrap_or(DEAD_WITHIN);
+        loop {
+            if let Some(exit) = process.killed(within).await {
+                self.forget(generation);
+                return exit;
+            }
+            if patience.abandon.is_some() && self.abandon(generation, process) {
+                return STUCK.to_owned();
+            }
+            tracing::error!(
+                plugin = self.name(),
+                pid = process.pid(),
+                "killed process does not die; its successor waits for it"
+            );
+            within = DEAD_WITHIN;
+        }
+    }
+
+    /// Takes note that a generation has no process any more.
+    pub(super) fn forget(&self, generation: u64) {
+        let mut estate = self.estate();
+        estate.processes.remove(&generation);
+        estate.wires.remove(&generation);
+        drop(estate);
+        // Who waits in `ended` looks again.
+        self.shared.abandoned.send_modify(|_| {});
+    }
+
+    /// Gives a killed process up, unless too many are already; returns whether it did.
+    fn abandon(&self, generation: u64, process: &Process) -> bool {
+        let abandoned = Abandoned {
+            generation,
+            pid: process.pid(),
+        };
+        let noted = self.shared.abandoned.send_if_modified(|list| {
+            let room = list.len() < MOST;
+            if room {
+                list.push(abandoned);
+            }
+            room
+        });
+        if !noted {
+            return false;
+        }
+        let (plugin, pid) = (self.name(), process.pid());
+        tracing::error!(
+            plugin,
+            generation,
+            pid,
+            "killed process is stuck in the kernel; going on without it"
+        );
+        let wire = self.estate().wires.remove(&generation);
+        self.forget(generation);
+        if let Some(wire) = wire {
+            wire.cut();
+        }
+        let (line, process) = (self.clone(), process.clone());
+        tokio::spawn(async move {
+            process.dead().await;
+            tracing::info!(plugin, generation, pid, "abandoned process has ended");
+            line.shared
+                .abandoned
+                .send_modify(|list| list.retain(|other| *other != abandoned));
+        });
+        true
+    }
+}
+
+/// How long the end of a process is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// From SIGTERM to SIGKILL.
+    pub(super) term: Duration,
+    /// From SIGKILL to giving it up; none means never.
+    pub(super) abandon: Option<Duration>,
+}

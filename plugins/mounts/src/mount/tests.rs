@@ -1,0 +1,1 @@
+//! Real mounts, in folders of the tests.

@@ -1,0 +1,116 @@
+//! What comes over the wire is checked here before anything is done with it: paths, names, deadlines.
+
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use proto::storage::{Pod, Volume};
+use tonic::Status;
+
+/// What a call without a deadline gets.
+pub const WITHIN_DEFAULT: Duration = Duration::from_secs(120);
+/// What a call gets at most.
+pub const WITHIN_MOST: Duration = Duration::from_secs(600);
+
+/// The longest name that a file system takes.
+const NAME_MOST: usize = 255;
+const PATH_MOST: usize = 4095;
+
+/// Returns the time that a call has.
+pub fn within(ms: u32) -> Duration {
+    match ms {
+        0 => WITHIN_DEFAULT,
+        ms => Duration::from_millis(ms.into()).min(WITHIN_MOST),
+    }
+}
+
+/// Checks that a path is absolute and plain, and lies below `root`.
+pub fn target(field: &str, root: &Path, path: &str) -> Result<PathBuf, Status> {
+    let path = absolute(field, path)?;
+    if path == root || !path.starts_with(root) {
+        return Err(invalid(format!(
+            "{field} {path:?} is not below {}",
+            root.display()
+        )));
+    }
+    Ok(path)
+}
+
+/// Checks that a path is absolute and plain: no "..", no ".", no empty parts, no NUL.
+pub fn absolute(field: &str, path: &str) -> Result<PathBuf, Status> {
+    let given = present(field, path)?;
+    if !given.starts_with('/') {
+        return Err(invalid(format!("{field} {path:?} is not an absolute path")));
+    }
+    // The lexical form of a plain path is the path itself.
+    let plain: PathBuf = Path::new(given).components().collect();
+    let dots = given.split('/').any(|part| part == "..");
+    if dots || plain.as_os_str() != given || given.contains('\0') || given.len() > PATH_MOST {
+        return Err(invalid(format!("{field} {path:?} is not a plain path")));
+    }
+    Ok(plain)
+}
+
+/// Checks that a path is relative and does not lead upwards; "" is the folder itself.
+pub fn relative(field: &str, path: &str) -> Result<PathBuf, Status> {
+    let given = Path::new(path);
+    if given.is_absolute() {
+        return Err(invalid(format!("{field} {path:?} must be a relative path")));
+    }
+    let upwards = given.components().any(|part| part == Component::ParentDir);
+    if upwards {
+        return Err(invalid(format!("{field} {path:?} must not contain '..'")));
+    }
+    if path.contains('\0') || path.len() > PATH_MOST {
+        return Err(invalid(format!("{field} {path:?} is not a path")));
+    }
+    Ok(given.components().filter(|part| *part != Component::CurDir).collect())
+}
+
+/// Checks that a word can be the name of one file.
+pub fn name<'a>(field: &str, name: &'a str) -> Result<&'a str, Status> {
+    let name = present(field, name)?;
+    let plain = name != "." && name != ".." && !name.contains(['/', '\0']);
+    if !plain || name.len() > NAME_MOST {
+        return Err(invalid(format!("{field} {name:?} is not a plain name")));
+    }
+    Ok(name)
+}
+
+/// Checks that a field is set.
+pub fn present<'a>(field: &str, value: &'a str) -> Result<&'a str, Status> {
+    if value.is_empty() {
+        return Err(missing(field));
+    }
+    Ok(value)
+}
+
+/// Checks that a request names its volume: id, kind and name.
+pub fn volume(volume: Option<&Volume>) -> Result<&Volume, Status> {
+    let volume = volume.ok_or_else(|| missing("volume"))?;
+    present("volume.id", &volume.id)?;
+    present("volume.kind", &volume.kind)?;
+    name("volume.name", &volume.name)?;
+    Ok(volume)
+}
+
+/// Checks that a request names its pod.
+pub fn pod(pod: Option<&Pod>) -> Result<&Pod, Status> {
+    let pod = pod.ok_or_else(|| missing("pod"))?;
+    name("pod.uid", &pod.uid)?;
+    Ok(pod)
+}
+
+/// Refuses a kind that the plugin does not serve.
+pub fn unknown_kind(plugin: &str, kind: &str) -> Status {
+    invalid(format!("{plugin} does not serve volumes of kind {kind:?}"))
+}
+
+/// Refuses a request for want of a field.
+pub fn missing(field: &str) -> Status {
+    invalid(format!("{field} is missing"))
+}
+
+/// Refuses a request.
+pub fn invalid(why: impl Into<String>) -> Status {
+    Status::invalid_argument(why)
+}

@@ -1,0 +1,217 @@
+//! What is mounted, as the kernel tells it in `/proc/self/mountinfo`. No path is ever looked at for this.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+const MOUNT_INFO: &str = "/proc/self/mountinfo";
+
+/// All mounts of this process's namespace, in the order in which they were made.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    entries: Vec<Entry>,
+}
+
+/// One mount.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// The mount's number, unique at any one time.
+    pub id: u64,
+    /// The number of the mount it lies on.
+    pub parent: u64,
+    /// The device, as "8:1".
+    pub device: String,
+    /// What of the file system is mounted: "/" or a path within it.
+    pub root: PathBuf,
+    /// Where.
+    pub mount_point: PathBuf,
+    /// Of this mount: "rw", "nosuid", ...
+    pub options: Vec<String>,
+    /// Propagation: "shared:1", "master:2", ...
+    pub propagation: Vec<String>,
+    /// "ext4", "fuse.sshfs", ...
+    pub fs_type: String,
+    /// The device or server, as it was named.
+    pub source: OsString,
+    /// Of the file system.
+    pub super_options: Vec<String>,
+}
+
+impl Entry {
+    /// Tells whether nothing can be written through this mount.
+    pub fn read_only(&self) -> bool {
+        let says = |options: &[String]| options.iter().any(|option| option == "ro");
+        says(&self.options) || says(&self.super_options)
+    }
+}
+
+impl Table {
+    /// Reads it.
+    pub fn read() -> io::Result<Self> {
+        let bytes = fs::read(MOUNT_INFO)?;
+        Self::parse(&bytes)
+    }
+
+    /// Reads it from the kernel's text.
+    pub fn parse(text: &[u8]) -> io::Result<Self> {
+        let lines = text.split(|&byte| byte == b'\n');
+        let entries = lines
+            .filter(|line| !line.is_empty())
+            .map(|line| {
+                entry(line).ok_or_else(|| {
+                    let line = String::from_utf8_lossy(line);
+                    let why = format!("{MOUNT_INFO} has a line of an unknown form: {line}");
+                    io::Error::new(io::ErrorKind::InvalidData, why)
+                })
+            })
+            .collect::<io::Result<_>>()?;
+        Ok(Self { entries })
+    }
+
+    /// Returns the topmost mount at exactly this path, which is absolute, without links and dots.
+    pub fn at(&self, path: &Path) -> Option<&Entry> {
+        self.layers(path).last().copied()
+    }
+
+    /// Returns all mounts at exactly this path, the topmost last.
+    pub fn layers(&self, path: &Path) -> Vec<&Entry> {
+        let here = self.entries.iter().filter(|entry| entry.mount_point == path);
+        let mut here: Vec<_> = here.collect();
+        // A layer is the parent of the one above it; the order of the table alone is no promise.
+        let mut depths = BTreeMap::new();
+        for entry in &here {
+            depths.insert(entry.id, self.depth(entry));
+        }
+        here.sort_by_key(|entry| depths[&entry.id]);
+        here
+    }
+
+    /// Returns all mounts below this path, itself not among them, in the order in which they were made.
+    pub fn below(&self, path: &Path) -> Vec<&Entry> {
+        let entries = self.entries.iter();
+        entries
+            .filter(|entry| entry.mount_point != path && entry.mount_point.starts_with(path))
+            .collect()
+    }
+
+    /// Returns the mount that a path lies on: the topmost at the path or at the nearest folder above it.
+    pub fn holding(&self, path: &Path) -> Option<&Entry> {
+        path.ancestors().find_map(|folder| self.at(folder))
+    }
+
+    /// Returns all of them.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Tells whether something is mounted at exactly this path.
+    pub fn is_mount_point(&self, path: &Path) -> bool {
+        self.entries.iter().any(|entry| entry.mount_point == path)
+    }
+
+    fn depth(&self, entry: &Entry) -> usize {
+        let mut seen = HashSet::new();
+        let mut at = entry;
+        while seen.insert(at.id) {
+            match self.entries.iter().find(|other| other.id == at.parent) {
+                Some(parent) => at = parent,
+                None => break,
+            }
+        }
+        seen.len()
+    }
+}
+
+/// Tells whether something is mounted at this path, whose folders are looked at, but not itself.
+pub fn is_mount_point(path: &Path) -> io::Result<bool> {
+    Ok(Table::read()?.is_mount_point(&real(path)?))
+}
+
+/// Returns the path as the table has it: links in the folders above it are followed, its last name is not looked at.
+///
+/// So a volume that hangs does not hang this.
+pub fn real(path: &Path) -> io::Result<PathBuf> {
+    match (path.parent(), path.file_name()) {
+        (Some(folder), Some(name)) => Ok(fs::canonicalize(folder)?.join(name)),
+        (Some(_) | None, _) => Ok(path.to_owned()),
+    }
+}
+
+// 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
+fn entry(line: &[u8]) -> Option<Entry> {
+    let mut words = line.split(|&byte| byte == b' ');
+    let mut next = || words.next();
+    let (id, parent, device) = (number(next()?)?, number(next()?)?, text(next()?));
+    let (root, mount_point) = (path(next()?), path(next()?));
+    let options = list(next()?);
+    let mut propagation = Vec::new();
+    loop {
+        match next()? {
+            b"-" => break,
+            word => propagation.push(text(word)),
+        }
+    }
+    let fs_type = text(next()?);
+    // A source may be empty: then two spaces follow each other, and nothing needs to be done.
+    let source = OsString::from_vec(unescaped(next()?));
+    let super_options = next().map(list).unwrap_or_default();
+    Some(Entry {
+        id,
+        parent,
+        device,
+        root,
+        mount_point,
+        options,
+        propagation,
+        fs_type,
+        source,
+        super_options,
+    })
+}
+
+fn number(word: &[u8]) -> Option<u64> {
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+fn text(word: &[u8]) -> String {
+    String::from_utf8_lossy(&unescaped(word)).into_owned()
+}
+
+fn path(word: &[u8]) -> PathBuf {
+    PathBuf::from(OsString::from_vec(unescaped(word)))
+}
+
+fn list(word: &[u8]) -> Vec<String> {
+    word.split(|&byte| byte == b',').map(text).collect()
+}
+
+/// `\040` is a space; the kernel escapes space, tab, newline, backslash and sometimes `#` so.
+fn unescaped(word: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((&first, after)) = rest.split_first() {
+        let octal = (first == b'\\').then(|| octal(after)).flatten();
+        match octal {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    bytes
+}
+
+fn octal(digits: &[u8]) -> Option<u8> {
+    let digits = digits.get(..3)?;
+    digits.iter().try_fold(0_u8, |value, &digit| {
+        let digit = digit.checked_sub(b'0').filter(|&digit| digit < 8)?;
+        value.checked_mul(8)?.checked_add(digit)
+    })
+}
