@@ -13,6 +13,7 @@ use logic::node::{Machine, NodeFacts, PodLimit};
 use logic::objects::StaticObjects;
 use logic::sandbox::NodePolicy;
 use logic::types::PodUid;
+use logic::volumes::resolve::SeLinux;
 use runtime_fake::{Clock, Fake, Settings};
 use tempfile::TempDir;
 use tokio::net::{UnixListener, UnixStream};
@@ -21,11 +22,13 @@ use tonic::transport::{Channel, Endpoint, Server, Uri};
 
 use crate::directory::{self, Source};
 use crate::events::{self, Event};
+use crate::objects::Shelf;
 use crate::runtime::Runtime;
 use crate::settings::Pulls;
-use crate::tree::{self, Node, Sections};
+use crate::storage::testing::Double;
+use crate::tree::{self, Backends, Node, Sections};
 use crate::worker::Rules;
-use crate::{credentials, images};
+use crate::{credentials, images, volumes};
 
 /// Longer than any answer takes on a clock that only runs when everybody waits.
 const SOON: Duration = Duration::from_secs(10);
@@ -33,6 +36,7 @@ const SOON: Duration = Duration::from_secs(10);
 /// The node, its runtime, and their folder.
 pub(crate) struct TestNode {
     pub(crate) fake: Fake,
+    pub(crate) storage: Double,
     pub(crate) node: Node,
     pub(crate) runtime: Runtime,
     folder: TempDir,
@@ -99,11 +103,23 @@ impl TestNode {
             },
             logs: logic::logs::Policy::default(),
             sources: [Source::File].into(),
-            objects: Arc::new(StaticObjects::default()),
+            objects: Shelf::fixed(StaticObjects::default()),
+            volumes: volumes::Policy {
+                resync: Duration::from_secs(60),
+                stats: None,
+                selinux: SeLinux::Off,
+            },
         };
-        let node = tree::pods(&root, runtime.clone(), sections);
+        let storage = Double::start(folder.path());
+        let backends = Backends {
+            runtime: runtime.clone(),
+            storage: storage.storage(),
+            storage_hosts: BTreeMap::new(),
+        };
+        let node = tree::pods(&root, backends, sections);
         TestNode {
             fake,
+            storage,
             node,
             runtime,
             folder,

@@ -3,14 +3,13 @@
 //! Mailboxes come first, so that anyone may tell anyone. Then the actors, in an order that is law: **an
 //! actor asks only those spawned above it**; everyone else it tells. So the asks form no cycle.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::plugin::{Host, Line};
+use kernel::plugin::{self, Declaration, Host, Line};
 use kernel::{Addr, ChildSpec, Intensity, Port, Strategy, Supervisor, mailbox};
-use logic::objects::Objects;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::credentials::{self, Credentials};
@@ -20,6 +19,7 @@ use crate::eviction::{self, Eviction};
 use crate::hosts;
 use crate::images::{self, Images};
 use crate::logs::{self, Logs};
+use crate::objects::{self, Folder, Shelf};
 use crate::pleg::{self, Pleg};
 use crate::pod_cgroups::PodCgroups;
 use crate::prober::{self, Prober};
@@ -34,8 +34,10 @@ use crate::settings::{Pulls, RUNTIME, Settings};
 use crate::sources::file::{self, Files};
 use crate::sources::http::{self, Url};
 use crate::status::{self, Statuses};
+use crate::storage::{Plugin, Storage};
 use crate::usage::Sampler;
 use crate::user_namespaces::{self, UserNamespaces};
+use crate::volumes::{self, Volumes};
 use crate::worker::{Peers, Rules};
 
 /// A manager that fails more often than this is degraded: shown, and tried again at leisure.
@@ -50,7 +52,7 @@ pub struct Node {
     pub root: Supervisor,
     pub directory: Addr<directory::Msg>,
     pub images: Addr<images::Msg>,
-    pub volumes: Addr<crate::volumes::Msg>,
+    pub volumes: Addr<volumes::Msg>,
     pub statuses: Addr<status::Msg>,
     pub events: Addr<events::Msg>,
     pub pleg: Addr<pleg::Msg>,
@@ -63,9 +65,15 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     let root = Supervisor::root("oxlet", PATIENCE);
-    let (line, hosts) = plugins(&root, &settings);
-    let runtime = Runtime::new(line, settings.runtime_within);
-    let node = pods(&root, runtime.clone(), settings.sections());
+    let (lines, hosts) = plugins(&root, &settings);
+    let runtime = Runtime::new(lines.runtime, settings.runtime_within);
+    let shelf = objects(&root, &settings);
+    let backends = Backends {
+        runtime: runtime.clone(),
+        storage: Storage::new(lines.local, lines.csi),
+        storage_hosts: hosts.hosts.clone(),
+    };
+    let node = pods(&root, backends, settings.sections(shelf));
     hosts::complain(&node.recorder, &settings.node).await;
     sources(&node, &settings);
     resources(&node, runtime.clone(), &settings);
@@ -84,30 +92,65 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One host a plugin. Callers hold the line, which follows restart and swap.
-fn plugins(root: &Supervisor, settings: &Settings) -> (Line, Plugins) {
+/// How the plugins are called; a line follows restart and swap.
+struct Lines {
+    runtime: Line,
+    local: Line,
+    csi: Line,
+}
+
+/// One host a plugin.
+fn plugins(root: &Supervisor, settings: &Settings) -> (Lines, Plugins) {
     let group = root.supervisor("plugins", Strategy::OneForOne, PATIENCE);
-    let line = Line::new(RUNTIME);
-    // Its own tasks' news, and an operator's orders, one at a time.
-    let (host, port) = mailbox(64);
-    let (declaration, folder) = (
-        settings.runtimes[&settings.runtime].clone(),
-        settings.folder.join("plugins"),
-    );
-    let hosted = line.clone();
-    group.spawn(ChildSpec::permanent(RUNTIME), port, move || {
-        Host::new(declaration.clone(), folder.clone(), hosted.clone())
-    });
-    let hosts = [(RUNTIME.to_owned(), host)].into();
+    let folder = settings.folder.join("plugins");
+    let mut hosts = BTreeMap::new();
+    let mut host = |name: &str, declaration: Declaration| {
+        let line = Line::new(name);
+        // Its own tasks' news, and an operator's orders, one at a time.
+        let (host, port) = mailbox(64);
+        let (folder, hosted) = (folder.clone(), line.clone());
+        group.spawn(ChildSpec::permanent(name), port, move || {
+            Host::new(declaration.clone(), folder.clone(), hosted.clone())
+        });
+        hosts.insert(name.to_owned(), host);
+        line
+    };
+    let declared = |plugin: Plugin| settings.storage[plugin.name()].clone();
+    let lines = Lines {
+        runtime: host(RUNTIME, settings.runtimes[&settings.runtime].clone()),
+        local: host(Plugin::Local.name(), declared(Plugin::Local)),
+        csi: host(Plugin::Csi.name(), declared(Plugin::Csi)),
+    };
     let choices = settings.runtimes.clone();
-    (
-        line,
-        Plugins {
-            group,
-            hosts,
-            choices,
-        },
-    )
+    let plugins = Plugins {
+        group,
+        hosts,
+        choices,
+    };
+    (lines, plugins)
+}
+
+/// Objects of the API, from a folder that is watched.
+fn objects(root: &Supervisor, settings: &Settings) -> Shelf {
+    let group = root.supervisor("objects", Strategy::OneForOne, PATIENCE);
+    let folder = PathBuf::from(&settings.config.flags.object_manifests);
+    let (supply, shelf) = Shelf::new(objects::load(&settings.config.flags.object_manifests));
+    if !folder.as_os_str().is_empty() {
+        let (_, port) = mailbox(objects::MAILBOX);
+        group.spawn(ChildSpec::permanent("folder"), port, move || {
+            Folder::new(folder.clone(), supply.clone())
+        });
+    }
+    shelf
+}
+
+/// Who does the work outside this process.
+#[derive(Debug)]
+pub struct Backends {
+    pub runtime: Runtime,
+    pub storage: Storage,
+    /// By the plugin's name; who is told that a process is worn.
+    pub storage_hosts: BTreeMap<String, Addr<plugin::Msg>>,
 }
 
 /// The pods' sections of the configuration.
@@ -120,11 +163,13 @@ pub struct Sections {
     pub users: user_namespaces::Policy,
     pub logs: logic::logs::Policy,
     pub sources: BTreeSet<Source>,
-    pub objects: Arc<dyn Objects>,
+    pub objects: Shelf,
+    pub volumes: volumes::Policy,
 }
 
 /// The keepers of what is known, and the pods' own area.
-pub fn pods(root: &Supervisor, runtime: Runtime, sections: Sections) -> Node {
+pub fn pods(root: &Supervisor, backends: Backends, sections: Sections) -> Node {
+    let runtime = backends.runtime.clone();
     let (events, events_port) = mailbox(events::MAILBOX);
     let (records, records_port) = mailbox(records::MAILBOX);
     let (statuses, statuses_port) = mailbox(status::MAILBOX);
@@ -135,7 +180,7 @@ pub fn pods(root: &Supervisor, runtime: Runtime, sections: Sections) -> Node {
     let (users, users_port) = mailbox(user_namespaces::MAILBOX);
     let (prober, prober_port) = mailbox(prober::MAILBOX);
     let (logs, logs_port) = mailbox(logs::MAILBOX);
-    let (volumes, _) = mailbox(crate::volumes::MAILBOX);
+    let (volumes, volumes_port) = mailbox(volumes::MAILBOX);
     let recorder = Recorder::new(events.clone());
     let peers = Peers {
         runtime: runtime.clone(),
@@ -149,7 +194,7 @@ pub fn pods(root: &Supervisor, runtime: Runtime, sections: Sections) -> Node {
         volumes: volumes.clone(),
         cgroups: PodCgroups::new(sections.rules.node.cgroups.clone()),
         recorder: recorder.clone(),
-        objects: sections.objects,
+        objects: Arc::new(sections.objects.clone()),
         rules: sections.rules.clone(),
     };
 
@@ -161,6 +206,19 @@ pub fn pods(root: &Supervisor, runtime: Runtime, sections: Sections) -> Node {
     };
     let file = sections.folder.join("pods.checkpoint");
     keepers(root, ports, &file, sections.users, &directory);
+    let keeping = volumes::Peers {
+        storage: backends.storage,
+        hosts: backends.storage_hosts,
+        objects: sections.objects,
+        directory: directory.clone(),
+        recorder: recorder.clone(),
+        rules: sections.rules.clone(),
+    };
+    let policy = sections.volumes;
+    let group = root.supervisor("volumes", Strategy::OneForOne, PATIENCE);
+    group.spawn(ChildSpec::permanent("volumes"), volumes_port, move || {
+        Volumes::new(policy.clone(), keeping.clone())
+    });
 
     let pods = root.supervisor("pods", Strategy::OneForOne, PATIENCE);
     let ports = ServantPorts {

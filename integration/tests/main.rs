@@ -10,6 +10,7 @@ mod suite {
     mod bench_smoke;
     mod cgroups;
     mod containerd_proofs;
+    mod csi_driver;
     mod fake_proofs;
     mod full;
     mod images_real;
@@ -18,6 +19,8 @@ mod suite {
     mod runtime_events;
     mod runtime_rig;
     mod try_oxlet;
+    mod volumes_kills;
+    mod volumes_hostage;
     mod world;
 }
 

@@ -2,6 +2,7 @@
 
 mod enforcement;
 mod node;
+mod plugins;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -9,9 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::{NodeConfig, PluginStart};
-use kernel::Intensity;
-use kernel::plugin::{Declaration, Kind, Start};
+use config::NodeConfig;
+use kernel::plugin::Declaration;
 use logic::backoff::BackoffPolicy;
 use logic::credentials::docker::Folders;
 use logic::images::rate::Rate;
@@ -21,11 +21,13 @@ use logic::node::NodeFacts;
 use logic::pressure::{Limit, Signal, Threshold};
 use logic::quantity::Quantity;
 use logic::sandbox::NodePolicy;
+use logic::volumes::resolve::SeLinux;
 
 use crate::directory::Source;
+use crate::objects::Shelf;
 use crate::tree::Sections;
 use crate::worker::Rules;
-use crate::{credentials, images, objects, user_namespaces};
+use crate::{credentials, images, user_namespaces, volumes};
 
 /// The runtime's host: whichever runtime is declared active, it is reached under this name.
 pub const RUNTIME: &str = "runtime";
@@ -41,6 +43,8 @@ pub struct Settings {
     /// Which of them is active at start.
     pub runtime: String,
     pub runtime_within: Duration,
+    /// The declared storage plugins by name, under which each is hosted.
+    pub storage: BTreeMap<String, Declaration>,
     pub pulls: Pulls,
     pub sources: BTreeSet<Source>,
     pub eviction: logic::eviction::Policy,
@@ -63,11 +67,6 @@ impl Settings {
     pub fn new(config: Box<NodeConfig>) -> Self {
         let kubelet = &config.kubelet;
         let folder = PathBuf::from(&config.flags.root_dir).join("oxlet");
-        let runtimes = config
-            .plugins
-            .plugins
-            .iter()
-            .map(|plugin| (plugin.name.clone(), declaration(plugin, &config)));
         let mut sources = BTreeSet::new();
         if !kubelet.static_pod_path.is_empty() {
             sources.insert(Source::File);
@@ -87,9 +86,10 @@ impl Settings {
             policy: logic::worker::Policy {
                 backoff: backoff(max),
             },
-            runtimes: runtimes.collect(),
+            runtimes: plugins::runtimes(&config),
             runtime: config.plugins.runtime.clone(),
             runtime_within: kubelet.runtime_request_timeout.into(),
+            storage: plugins::storage(&config),
             pulls: pulls(&config),
             sources,
             eviction: eviction(kubelet),
@@ -113,7 +113,7 @@ impl Settings {
     }
 
     /// The pods' sections.
-    pub fn sections(&self) -> Sections {
+    pub fn sections(&self, objects: Shelf) -> Sections {
         let kubelet = &self.config.kubelet;
         Sections {
             rules: Arc::new(Rules {
@@ -135,8 +135,26 @@ impl Settings {
                 kubelet.container_log_monitor_interval.into(),
             ),
             sources: self.sources.clone(),
-            objects: Arc::new(objects::load(&self.config.flags.object_manifests)),
+            objects,
+            volumes: volumes::Policy {
+                resync: kubelet.sync_frequency.into(),
+                stats: period(kubelet.volume_stats_agg_period),
+                selinux: selinux(),
+            },
         }
+    }
+}
+
+/// Nought or less switches it off.
+fn period(given: config::GoDuration) -> Option<Duration> {
+    (given > config::GoDuration::ZERO).then(|| given.into())
+}
+
+/// As upstream finds out: the kernel has SELinux if its file system is mounted with something in it.
+fn selinux() -> SeLinux {
+    match Path::new("/sys/fs/selinux/enforce").exists() {
+        true => SeLinux::On,
+        false => SeLinux::Off,
     }
 }
 
@@ -146,29 +164,6 @@ fn ids_per_pod(kubelet: &config::KubeletConfiguration) -> u32 {
     let section = kubelet.user_namespaces.as_ref();
     let ids = section.and_then(|section| section.ids_per_pod);
     ids.map_or(DEFAULT, |ids| u32::try_from(ids).unwrap_or(DEFAULT))
-}
-
-fn declaration(plugin: &config::Plugin, config: &NodeConfig) -> Declaration {
-    let start = match &plugin.start {
-        PluginStart::Managed { command, args } => Start::Managed {
-            command: command.clone(),
-            args: args.clone(),
-        },
-        PluginStart::External { endpoint } => Start::External {
-            endpoint: endpoint.clone(),
-        },
-    };
-    Declaration {
-        configuration: plugin.configuration.clone(),
-        health_interval: plugin.health_interval,
-        start_within: plugin.start_within,
-        intensity: Intensity {
-            restarts: plugin.restarts,
-            within: plugin.restarts_within,
-        },
-        log: log_level(config.kubelet.logging.verbosity).to_owned(),
-        ..Declaration::new(RUNTIME, Kind::Runtime, start)
-    }
 }
 
 /// klog's verbosity as a level: 0 to 1 is info, 2 to 4 is what an operator wants to see, above is for developers.

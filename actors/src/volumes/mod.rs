@@ -9,20 +9,42 @@
 //!
 //! Upstream: pkg/kubelet/volumemanager and pkg/volume/util/operationexecutor (1.36). Decisions: `logic::volumes`.
 
+mod backends;
+mod guests;
+mod measuring;
+mod tasks;
+mod view;
+mod wishes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kernel::Reply;
+use kernel::plugin as host;
+use kernel::{Actor, Addr, Context, Exit, Reply, TimerId};
 use logic::env_file::{EnvFiles, Place};
 use logic::types::PodUid;
-use logic::volumes::{Figures, Mounted, Subpath};
+use logic::volumes::resolve::SeLinux;
+use logic::volumes::world::{self, World};
+use logic::volumes::{Backend, Figures, Found, Mounted, Subpath, VolumeId};
 use serde::{Deserialize, Serialize};
+
+use self::tasks::Ended;
+use self::wishes::{Releaser, Wanting};
+use crate::directory;
+use crate::events::Recorder;
+use crate::objects::Shelf;
+use crate::storage::{Abilities, BackendNews, Plugin, Storage, StorageError};
+use crate::worker::Rules;
 
 /// Every pod at once may come with what it wants, and every operation with its end.
 pub const MAILBOX: usize = 4096;
+
+/// While something hangs: between two looks whether its process is gone by now.
+const LOOK_FOR_THE_DEAD: Duration = Duration::from_secs(1);
 
 /// What the keeper of volumes is told.
 #[derive(Debug, strum::IntoStaticStr)]
@@ -62,6 +84,226 @@ pub enum Msg {
     Stats {
         reply: Reply<BTreeMap<PodUid, BTreeMap<String, Figures>>>,
     },
+    /// Resolves what is wanted again: an object changed.
+    ObjectsChanged,
+    /// Resolves a pod's volumes again: a token grows old, or it is time to look.
+    Again { uid: PodUid },
+    /// Takes in what a plugin can do and what it found.
+    Listed(Plugin, Box<Result<Listing, StorageError>>),
+    /// Takes in which pods have folders on the node.
+    Folders(Vec<PodUid>),
+    /// Takes in news of a plugin's drivers; none: the stream ended.
+    Backends(Plugin, Option<BackendNews>),
+    /// Takes in how an operation ended.
+    Ended(Box<Ended>),
+    /// Somebody who worked within a pod's volumes is done.
+    Left { uid: PodUid },
+    /// Plans again: something's time has come.
+    Wake,
+    /// Answers a wish that has waited for too long.
+    Late { uid: PodUid, turn: u64 },
+    /// Measures the next volumes.
+    Measure,
+    /// Takes in a volume's figures.
+    Measured(Box<measuring::Measured>),
+}
+
+/// What a plugin says when it is asked first.
+#[derive(Debug)]
+pub struct Listing {
+    abilities: Vec<(String, Abilities)>,
+    found: Vec<Found>,
+}
+
+/// The keeper's section of the configuration.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// Between two looks at what nobody tells of; upstream's sync period.
+    pub resync: Duration,
+    /// Between two measurements of one volume; none: nothing is measured (`volumeStatsAggPeriod`).
+    pub stats: Option<Duration>,
+    pub selinux: SeLinux,
+}
+
+/// Whom the keeper of volumes works with.
+#[derive(Debug, Clone)]
+pub struct Peers {
+    pub storage: Storage,
+    /// The storage plugins' hosts, by the plugin's name.
+    pub hosts: BTreeMap<String, Addr<host::Msg>>,
+    pub objects: Shelf,
+    pub directory: Addr<directory::Msg>,
+    pub recorder: Recorder,
+    pub rules: Arc<Rules>,
+}
+
+/// How much there is.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub pods: usize,
+    pub running: usize,
+    pub backends: Vec<String>,
+    pub stuck: Vec<String>,
+    pub in_use: usize,
+}
+
+/// The keeper of volumes.
+#[derive(Debug)]
+pub struct Volumes {
+    policy: Policy,
+    peers: Peers,
+
+    world: World,
+    pods: BTreeMap<PodUid, Wanting>,
+    releasing: BTreeMap<PodUid, Vec<Releaser>>,
+    backends: BTreeMap<String, Backend>,
+    /// Sockets of drivers that were refused, and why.
+    refused: BTreeMap<String, String>,
+    figures: BTreeMap<world::Place, Figures>,
+    measuring: BTreeSet<world::Place>,
+    reported: BTreeSet<VolumeId>,
+    turn: u64,
+    wake: Option<TimerId>,
+}
+
+impl Actor for Volumes {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    /// A successor begins with nothing: the plugins tell what is there, and the workers what they want.
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        for plugin in Plugin::ALL {
+            self.ask_plugin(plugin, Duration::ZERO, ctx);
+        }
+        self.follow(Duration::ZERO, ctx);
+        self.look_for_folders(ctx);
+        self.await_objects(ctx);
+        self.measure_later(ctx);
+        if let Err(full) = self.peers.directory.tell(directory::Msg::Republish) {
+            tracing::warn!("the workers are not asked to tell again: {full}");
+        }
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Mount { pod, within, reply } => self.wanted(pod, within, reply, ctx),
+            Msg::Release { uid, within, reply } => self.released(uid, within, reply, ctx),
+            Msg::Bind {
+                uid,
+                container,
+                subpaths,
+                reply,
+            } => self.bind(uid, container, subpaths, reply, ctx),
+            Msg::Read { uid, files, reply } => self.read(uid, files, reply, ctx),
+            Msg::Pods(known) => self.world.pods(known),
+            Msg::View { reply } => reply.send(self.view()),
+            Msg::Stats { reply } => reply.send(self.stats()),
+            Msg::ObjectsChanged => self.objects_changed(ctx),
+            Msg::Again { uid } => self.again(&uid, ctx),
+            Msg::Listed(plugin, answer) => self.listed(plugin, *answer, ctx),
+            Msg::Folders(uids) => self.world.folders(uids),
+            Msg::Backends(plugin, news) => self.backend_news(plugin, news, ctx),
+            Msg::Ended(ended) => self.ended(*ended, ctx),
+            Msg::Left { uid } => self.world.leave(&uid),
+            Msg::Wake => self.woken(),
+            Msg::Late { uid, turn } => self.late(&uid, turn),
+            Msg::Measure => self.measure(ctx),
+            Msg::Measured(measured) => self.measured(*measured, ctx),
+        }
+        self.settle(ctx);
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            pods: self.pods.len(),
+            running: self.world.running(),
+            backends: self.backends.keys().cloned().collect(),
+            stuck: self.world.stuck(),
+            in_use: self.reported.len(),
+        }
+    }
+}
+
+impl Volumes {
+    pub fn new(policy: Policy, peers: Peers) -> Self {
+        Volumes {
+            world: World::new(&peers.rules.node.node_name),
+            policy,
+            peers,
+            pods: BTreeMap::new(),
+            releasing: BTreeMap::new(),
+            backends: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            figures: BTreeMap::new(),
+            measuring: BTreeSet::new(),
+            reported: BTreeSet::new(),
+            turn: 0,
+            wake: None,
+        }
+    }
+
+    /// Begins what is to be begun, tells what is to be told, answers whom there is an answer for.
+    fn settle(&mut self, ctx: &mut Context<Msg>) {
+        self.report_in_use();
+        let plan = self.world.plan(ctx.now());
+        for task in plan.tasks {
+            self.begin(task, ctx);
+        }
+        if let Some(timer) = self.wake.take() {
+            ctx.cancel(timer);
+        }
+        let wait = plan.wake.map(|at| at.saturating_duration_since(ctx.now()));
+        let look = self.world.is_stuck().then_some(LOOK_FOR_THE_DEAD);
+        if let Some(wait) = wait.into_iter().chain(look).min() {
+            self.wake = Some(ctx.after(wait, Msg::Wake));
+        }
+        self.tell_news(ctx);
+        for uid in self.world.touched() {
+            self.answer(&uid);
+        }
+        for uid in self.world.freed() {
+            self.resolve(&uid, world::Cause::Again, ctx);
+        }
+    }
+
+    /// A node that no controller attaches volumes to reports to itself; the node's status takes this over when there is
+    /// an API server to report to.
+    fn report_in_use(&mut self) {
+        let in_use = self.world.in_use();
+        if in_use != self.reported {
+            self.reported.clone_from(&in_use);
+            self.world.report(in_use);
+        }
+    }
+
+    fn tell_news(&mut self, ctx: &Context<Msg>) {
+        for news in self.world.news() {
+            let Some(wanting) = self.pods.get(&news.uid) else {
+                tracing::info!(pod = %news.uid, reason = news.reason, "{}", news.message);
+                continue;
+            };
+            let object = crate::worker::object(&wanting.pod, None);
+            let r#type = crate::worker::event_type(news.weight);
+            let recorder = &self.peers.recorder;
+            recorder.record(timestamp(ctx), r#type, object, news.reason, news.message);
+        }
+    }
+
+    fn woken(&mut self) {
+        self.wake = None;
+        let storage = &self.peers.storage;
+        self.world.buried(|kind, generation| {
+            let line = storage.line(Plugin::of(kind));
+            line.state().generation != generation && !line.exists(generation)
+        });
+    }
+}
+
+/// The context's wall clock, as the API writes time.
+fn timestamp(ctx: &Context<Msg>) -> Timestamp {
+    Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
 /// Why a pod's volumes are not all mounted; upstream's text in full.

@@ -186,7 +186,7 @@ pub(super) fn containers(status: &PodStatus) -> Vec<(String, String)> {
 }
 
 /// A note that becomes an event after all is a normal one.
-pub(super) fn event_type(weight: Weight) -> Type {
+pub(crate) fn event_type(weight: Weight) -> Type {
     match weight {
         Weight::Note | Weight::Normal => Type::Normal,
         Weight::Warning => Type::Warning,

@@ -1,5 +1,8 @@
 //! The plugin file: which plugins there are, how each is reached, which is the active runtime. It is
-//! ours, not upstream's; without one, the kubelet's own `containerRuntimeEndpoint` decides.
+//! ours, not upstream's; without one, the kubelet's own `containerRuntimeEndpoint` decides. The storage
+//! plugins are there whether the file names them or not.
+
+mod storage;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,7 +22,8 @@ const START_WITHIN: GoDuration = GoDuration::from_secs(10);
 const RESTARTS: u32 = 5;
 const RESTARTS_WITHIN: GoDuration = GoDuration::from_secs(60);
 
-/// The declared plugins, checked: at least one, names unique, `runtime` one of them.
+/// The declared plugins, checked: names unique, `runtime` a runtime among them, each storage plugin
+/// there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PluginFile {
     /// The name of the active runtime.
@@ -48,6 +52,23 @@ pub struct Plugin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PluginKind {
     Runtime,
+    Storage,
+}
+
+impl Plugin {
+    /// Declares a plugin of which the file says no more.
+    fn new(name: impl Into<String>, kind: PluginKind, start: PluginStart) -> Plugin {
+        Plugin {
+            name: name.into(),
+            kind,
+            start,
+            configuration: Value::Null,
+            health_interval: HEALTH_INTERVAL.as_std(),
+            start_within: START_WITHIN.as_std(),
+            restarts: RESTARTS,
+            restarts_within: RESTARTS_WITHIN.as_std(),
+        }
+    }
 }
 
 /// How a plugin comes to be there.
@@ -143,18 +164,25 @@ pub(crate) fn parse(text: &str, folders: Folders<'_>) -> Result<PluginFile, Plug
             ));
         }
     }
-    if !names.contains(&raw.runtime) {
-        let declared = names.into_iter().cloned().collect::<Vec<_>>().join(", ");
-        let why = format!(
-            "no plugin is named {:?}; declared are: {declared}",
-            raw.runtime
-        );
-        return Err(PluginError::field("runtime", why));
-    }
+    check_runtime(&raw.runtime, &plugins)?;
     Ok(PluginFile {
         runtime: raw.runtime,
-        plugins,
+        plugins: storage::with_defaults(plugins, folders.program),
     })
+}
+
+fn check_runtime(runtime: &str, plugins: &[Plugin]) -> Result<(), PluginError> {
+    let runtimes = plugins
+        .iter()
+        .filter(|plugin| plugin.kind == PluginKind::Runtime)
+        .map(|plugin| plugin.name.as_str());
+    let declared: Vec<_> = runtimes.collect();
+    if declared.contains(&runtime) {
+        return Ok(());
+    }
+    let declared = declared.join(", ");
+    let why = format!("no runtime plugin is named {runtime:?}; declared are: {declared}");
+    Err(PluginError::field("runtime", why))
 }
 
 fn check(raw: RawPlugin, at: &str, folders: Folders<'_>) -> Result<Plugin, PluginError> {
@@ -166,11 +194,16 @@ fn check(raw: RawPlugin, at: &str, folders: Folders<'_>) -> Result<Plugin, Plugi
         );
         return refuse("name", why);
     }
-    if raw.kind != "runtime" {
-        return refuse(
-            "kind",
-            format!("{:?} is unknown; expected \"runtime\"", raw.kind),
-        );
+    let kind = match raw.kind.as_str() {
+        "runtime" => PluginKind::Runtime,
+        "storage" => PluginKind::Storage,
+        other => {
+            let why = format!("{other:?} is unknown; expected \"runtime\" or \"storage\"");
+            return refuse("kind", why);
+        }
+    };
+    if let Err(why) = storage::check_name(kind, &raw.name) {
+        return refuse("name", why);
     }
     let start = match (raw.command, raw.endpoint) {
         (Some(command), None) if !command.is_empty() => PluginStart::Managed {
@@ -208,7 +241,7 @@ fn check(raw: RawPlugin, at: &str, folders: Folders<'_>) -> Result<Plugin, Plugi
     }
     Ok(Plugin {
         name: raw.name,
-        kind: PluginKind::Runtime,
+        kind,
         start,
         configuration: raw.configuration,
         health_interval: health_interval.as_std(),
@@ -269,18 +302,12 @@ pub fn from_endpoint(endpoint: &str, program: &Path) -> Result<PluginFile, Plugi
     };
     let name = name.unwrap_or("cri").to_owned();
     let plugin = Plugin {
-        name: name.clone(),
-        kind: PluginKind::Runtime,
-        start,
         configuration,
-        health_interval: HEALTH_INTERVAL.as_std(),
-        start_within: START_WITHIN.as_std(),
-        restarts: RESTARTS,
-        restarts_within: RESTARTS_WITHIN.as_std(),
+        ..Plugin::new(name.clone(), PluginKind::Runtime, start)
     };
     Ok(PluginFile {
         runtime: name,
-        plugins: vec![plugin],
+        plugins: storage::with_defaults(vec![plugin], program),
     })
 }
 

@@ -33,8 +33,8 @@ fn a_plugin_file_is_read_with_its_defaults() {
     )
     .unwrap();
     assert_eq!(file.runtime, "b");
-    let [a, b, c] = file.plugins.as_slice() else {
-        panic!("three plugins")
+    let [a, b, c, local, csi] = file.plugins.as_slice() else {
+        panic!("three plugins and the two for storage")
     };
     let managed = |command: &str, args: &[&str]| PluginStart::Managed {
         command: command.into(),
@@ -62,6 +62,39 @@ fn a_plugin_file_is_read_with_its_defaults() {
     );
     assert_eq!((b.restarts, b.restarts_within), (9, Duration::from_secs(1)));
     assert_eq!(c.start, managed("/etc/oxlet/./c", &[]));
+    for (plugin, name) in [(local, "storage-local"), (csi, "storage-csi")] {
+        assert_eq!(
+            (plugin.name.as_str(), plugin.kind),
+            (name, PluginKind::Storage)
+        );
+        assert_eq!(plugin.start, managed(&format!("/opt/oxlet/{name}"), &[]));
+        assert_eq!(plugin.configuration, Value::Null);
+    }
+}
+
+#[test]
+fn a_storage_plugin_is_as_the_file_declares_it() {
+    let file = read(
+        "runtime: a\n\
+         plugins:\n\
+         - {name: storage-csi, kind: storage, command: ./csi, healthInterval: 1s, configuration: {registrationDir: /run/csi}}\n\
+         - {name: a, kind: runtime, command: a}\n",
+    )
+    .unwrap();
+    let names: Vec<_> = file
+        .plugins
+        .iter()
+        .map(|plugin| plugin.name.as_str())
+        .collect();
+    assert_eq!(names, ["storage-csi", "a", "storage-local"]);
+    let csi = &file.plugins[0];
+    let start = PluginStart::Managed {
+        command: "/etc/oxlet/./csi".into(),
+        args: Vec::new(),
+    };
+    assert_eq!((csi.kind, &csi.start), (PluginKind::Storage, &start));
+    assert_eq!(csi.health_interval, Duration::from_secs(1));
+    assert_eq!(csi.configuration, json!({"registrationDir": "/run/csi"}));
 }
 
 #[test]
@@ -69,7 +102,7 @@ fn each_mistake_is_named_with_its_field() {
     for (body, message) in [
         (
             "runtime: a\nplugins: []\n",
-            "field runtime: no plugin is named \"a\"",
+            "field runtime: no runtime plugin is named \"a\"; declared are: ",
         ),
         (
             "runtime: a\nplugins:\n- {name: A, kind: runtime, command: a}\n",
@@ -139,6 +172,29 @@ fn each_mistake_is_named_with_its_field() {
 }
 
 #[test]
+fn mistakes_about_storage_plugins_are_named() {
+    for (body, message) in [
+        (
+            "runtime: storage-csi\nplugins:\n- {name: a, kind: runtime, command: a}\n- {name: storage-csi, kind: storage, command: a}\n",
+            "field runtime: no runtime plugin is named \"storage-csi\"; declared are: a",
+        ),
+        (
+            "runtime: a\nplugins:\n- {name: a, kind: runtime, command: a}\n- {name: ceph, kind: storage, command: a}\n",
+            "field plugins[1].name: \"ceph\" is no storage plugin that this version knows; \
+             expected storage-local or storage-csi",
+        ),
+        (
+            "runtime: storage-local\nplugins:\n- {name: storage-local, kind: runtime, command: a}\n",
+            "field plugins[0].name: \"storage-local\" is the name of a storage plugin; \
+             expected another one, or kind \"storage\"",
+        ),
+    ] {
+        let error = chain(&read(body).unwrap_err());
+        assert!(error.contains(message), "{body}: {error}");
+    }
+}
+
+#[test]
 fn another_kind_of_document_is_refused() {
     for text in [
         "{}",
@@ -174,7 +230,7 @@ fn a_kubelets_endpoint_tells_the_plugin() {
         ),
     ] {
         let file = from_endpoint(endpoint, program).unwrap();
-        assert_eq!((file.runtime.as_str(), file.plugins.len()), (name, 1));
+        assert_eq!((file.runtime.as_str(), file.plugins.len()), (name, 3));
         assert_eq!(
             file.plugins[0].start,
             PluginStart::Managed {
@@ -206,7 +262,10 @@ fn the_shipped_plugin_file_is_sound() {
         .collect();
     assert_eq!(
         (file.runtime.as_str(), names),
-        ("containerd", vec!["containerd", "crio", "fake"])
+        (
+            "containerd",
+            vec!["containerd", "crio", "fake", "storage-local", "storage-csi"]
+        )
     );
 }
 

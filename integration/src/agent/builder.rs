@@ -255,11 +255,22 @@ impl Builder {
             merge(&mut plugin, &self.plugin);
             plugin
         };
+        let storage = |name: &str| {
+            let mut plugin = json!({ "name": name, "kind": "storage", "command": name });
+            merge(&mut plugin, &self.plugin);
+            plugin
+        };
+        let plugins = [
+            declared(active),
+            declared("other"),
+            storage("storage-local"),
+            storage("storage-csi"),
+        ];
         Some(json!({
             "apiVersion": "oxlet.dev/v1alpha1",
             "kind": "PluginConfiguration",
             "runtime": active,
-            "plugins": [declared(active), declared("other")],
+            "plugins": plugins,
         }))
     }
 }

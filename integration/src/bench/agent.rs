@@ -81,6 +81,22 @@ impl Agent {
         Ok(before)
     }
 
+    /// Removes a manifest from its folder.
+    pub(super) fn remove_manifest(&self, name: &str) -> Result<()> {
+        let folder = match self {
+            Agent::Oxlet(node) => node.manifests(),
+            Agent::Kubelet(kubelet) => kubelet.manifests(),
+        };
+        Ok(fs::remove_file(folder.join(format!("{name}.yaml")))?)
+    }
+
+    /// The processes of our storage plugins.
+    pub(super) fn storage(&self) -> Result<Vec<u32>> {
+        let children = process::children(self.pid()?)?.into_iter();
+        let storage = children.filter(|(_, name)| name.starts_with("storage-"));
+        Ok(storage.map(|(pid, _)| pid).collect())
+    }
+
     /// Puts many manifests into its folder at once; returns the wall's time just before the first.
     pub(super) fn drop_manifests(&self, manifests: &[(String, String)]) -> Result<i64> {
         let (drafts, folder) = match self {

@@ -8,6 +8,8 @@ pub const MEMORY: &str = "memory";
 pub const LATENCY: &str = "latency";
 /// Probes, second after second.
 pub const PROBES: &str = "probes";
+/// Volumes of many pods.
+pub const VOLUMES: &str = "volumes";
 /// Everything happens at once.
 pub const BURST: &str = "burst";
 /// The kernel alone.
@@ -16,7 +18,7 @@ pub const KERNEL: &str = "kernel";
 pub const CONTAINERD: &str = "containerd";
 
 /// The sections, in the order in which they are measured.
-pub const SECTIONS: [&str; 6] = [MEMORY, LATENCY, PROBES, BURST, KERNEL, CONTAINERD];
+pub const SECTIONS: [&str; 7] = [MEMORY, LATENCY, PROBES, VOLUMES, BURST, KERNEL, CONTAINERD];
 
 /// What a figure should be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -244,6 +246,62 @@ pub const FIGURES: &[Figure] = &[
         "agent's memory, for each probe",
         "KiB",
         Aim::AtMost(8.0),
+    ),
+    figure(
+        "volumes-share-median",
+        VOLUMES,
+        "four volumes' share of a pod's start, median",
+        "ms",
+        Aim::None,
+    ),
+    figure(
+        "volumes-share-p99",
+        VOLUMES,
+        "four volumes' share of a pod's start, p99",
+        "ms",
+        Aim::AtMost(30.0),
+    ),
+    figure(
+        "volumes-change",
+        VOLUMES,
+        "changed configMap -> seen in {many} pods",
+        "ms",
+        Aim::AtMost(1_000.0),
+    ),
+    figure(
+        "volumes-pss",
+        VOLUMES,
+        "agent's memory, {many} pods with four volumes each",
+        "MiB",
+        Aim::AtMost(35.0),
+    ),
+    figure(
+        "volumes-plugins",
+        VOLUMES,
+        "of it the two storage plugins'",
+        "MiB",
+        Aim::None,
+    ),
+    figure(
+        "volumes-cpu",
+        VOLUMES,
+        "agent's processor time, {many} idle pods with four volumes each",
+        "% of a core",
+        Aim::AtMost(0.5),
+    ),
+    figure(
+        "volumes-reconstruct",
+        VOLUMES,
+        "agent started again -> all volumes of {many} pods known",
+        "ms",
+        Aim::AtMost(1_000.0),
+    ),
+    figure(
+        "volumes-rewritten",
+        VOLUMES,
+        "agent started again: volumes written again",
+        "volumes",
+        Aim::AtMost(0.0),
     ),
     figure(
         "burst-started",

@@ -18,6 +18,7 @@ mod process;
 mod report;
 mod samples;
 mod targets;
+mod volumes;
 mod watch;
 
 use std::path::PathBuf;
@@ -139,6 +140,7 @@ pub async fn run(plan: &Plan) -> Result<Report> {
                 let plain = probes::without(plan, &oxlet().await?, &mut report).await?;
                 probes::with(plan, &oxlet().await?, plain, &mut report).await?;
             }
+            figures::VOLUMES => volumes::measure(plan, &mut report).await?,
             figures::BURST => burst::measure(plan, &mut report).await?,
             figures::KERNEL => kernel::measure(&mut report).await?,
             figures::CONTAINERD => containerd::measure(plan, &mut report).await?,

@@ -36,6 +36,17 @@ pub(super) fn probed(name: &str, ports: Ports) -> String {
     whole(name, "", &containers)
 }
 
+/// A manifest of one pod with a configMap, a secret, an emptyDir and a projected token.
+pub(super) fn with_volumes(name: &str) -> String {
+    let names = ["config", "secret", "scratch", "token"];
+    let mounts = names.map(|name| format!("{{name: {name}, mountPath: /{name}}}"));
+    let container = format!("    volumeMounts: [{}]\n", mounts.join(", "));
+    let volumes = "  volumes:\n  - {name: config, configMap: {name: config}}\n  \
+        - {name: secret, secret: {secretName: secret}}\n  - {name: scratch, emptyDir: {}}\n  \
+        - {name: token, projected: {sources: [{serviceAccountToken: {audience: bench, path: token}}]}}\n";
+    whole(name, "", &[container]) + volumes
+}
+
 /// A pod with these further lines in its metadata, and a container for each further lines of one.
 fn whole(name: &str, metadata: &str, containers: &[String]) -> String {
     let mut text = format!(

@@ -76,6 +76,16 @@ impl Watch {
         found.with_context(|| format!("not within {within:?}: {what}"))?
     }
 
+    /// Waits for the end of a pod's container.
+    pub(super) async fn ended(&mut self, within: Duration, manifest: &str) -> Result<Happened> {
+        let what = format!("a container of {manifest} ends");
+        let is_end = |happened: &Happened| {
+            let ended = ContainerEventType::ContainerStoppedEvent;
+            happened.kind == ended && happened.pod.starts_with(&format!("{manifest}-"))
+        };
+        self.until(within, &what, is_end).await
+    }
+
     /// Waits for a container's first start in each of so many pods; returns the last one.
     pub(super) async fn started(&mut self, pods: usize, within: Duration) -> Result<Happened> {
         let deadline = tokio::time::Instant::now() + within;

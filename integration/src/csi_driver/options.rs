@@ -74,7 +74,7 @@ pub enum Ability {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Registration {
     Normal,
-    /// A second socket says the same of a second endpoint.
+    /// A second socket says the same.
     Twice,
     /// GetInfo tells another name than GetPluginInfo.
     OtherName,

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::checkpoint::{self, Schema, Store};
 use logic::backoff::{BackoffPolicy, Backoffs};
-use logic::container::{ContainerInput, container_config};
+use logic::container::{ContainerInput, Prepared, container_config};
 use logic::dns::Dns;
 use logic::env_file::EnvFiles;
 use logic::manifest::{Source, UnknownFields, parse, static_pod};
@@ -27,6 +27,7 @@ use logic::security::ImageUser;
 use logic::status::{Stage, StatusInput, pod_status};
 use logic::types::{ContainerId, PodUid, RuntimePod};
 use logic::user_namespaces::UserNamespace;
+use logic::volumes::Mounted;
 use logic::worker::{Observed, Policy, compute_pod_actions};
 use serde_json::Value;
 
@@ -160,6 +161,9 @@ fn lived(pod: &Pod) {
             objects: &objects,
             env_files: &EnvFiles::default(),
             image_volumes: &BTreeMap::new(),
+            volumes: &Mounted::default(),
+            subpaths: &Prepared::new(),
+            features: HandlerFeatures::default(),
             hosts_file: None,
             namespaces: &namespaces(pod),
             target: None,

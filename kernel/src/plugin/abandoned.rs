@@ -39,21 +39,25 @@ impl Line {
         list.iter().map(|abandoned| abandoned.generation).collect()
     }
 
-    /// Follows which processes are abandoned.
+    /// Follows which processes are abandoned. It changes at every end of a process, too, so that whoever
+    /// waits for one may look again.
     pub fn abandonments(&self) -> watch::Receiver<Vec<Abandoned>> {
         self.shared.abandoned.subscribe()
     }
 
-    /// Waits until nothing of a generation is left: its process has ended, not just been given up.
+    /// Whether anything of a generation is left: its process runs, is being ended, or was given up and
+    /// has not ended yet.
+    pub fn exists(&self, generation: u64) -> bool {
+        self.estate().processes.contains_key(&generation) || self.abandoned().contains(&generation)
+    }
+
+    /// Waits until nothing of a generation is left.
     ///
     /// Until then a call that it is stuck in may still come to its end in the kernel, and whatever
     /// repeats that call is likely to get stuck as well.
     pub async fn ended(&self, generation: u64) {
         let mut ends = self.abandonments();
-        let is = |abandoned: &Abandoned| abandoned.generation == generation;
-        while self.estate().processes.contains_key(&generation)
-            || ends.borrow_and_update().iter().any(is)
-        {
+        while self.exists(generation) {
             // The sender lives in `self`: waiting cannot fail.
             drop(ends.changed().await);
         }

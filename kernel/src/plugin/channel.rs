@@ -100,12 +100,7 @@ impl Line {
         Self::with(plugin.into(), State::Ready, route, Wire::new(channel))
     }
 
-    fn with(
-        plugin: String,
-        state: State,
-        route: watch::Sender<Option<Route>>,
-        wire: Wire,
-    ) -> Self {
+    fn with(plugin: String, state: State, route: watch::Sender<Option<Route>>, wire: Wire) -> Self {
         let view = watch::Sender::new(View {
             state,
             generation: 0,

@@ -14,6 +14,8 @@ use kernel::plugin::{Abandoned, CallError, Declaration, Msg, State};
 use kernel::testing::spare;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use proto::plugin::HealthRequest;
+use proto::plugin::plugin_client::PluginClient;
 use tokio::time::timeout;
 
 use crate::process::{Manner, plugin};
@@ -53,7 +55,10 @@ impl Rig {
         let wanted: BTreeSet<u64> = generations.iter().copied().collect();
         let mut changes = self.line.abandonments();
         let is = |list: &Vec<Abandoned>| {
-            list.iter().map(|one| one.generation).collect::<BTreeSet<_>>() == wanted
+            list.iter()
+                .map(|one| one.generation)
+                .collect::<BTreeSet<_>>()
+                == wanted
         };
         let list = timeout(LONG, changes.wait_for(is)).await;
         let list = list.expect("abandoned in time").unwrap().clone();
@@ -95,6 +100,8 @@ fn hung_process_that_cannot_be_killed_is_abandoned_and_its_successor_serves() {
             Some("killed, but stuck in the kernel")
         );
 
+        assert!(rig.line.exists(1) && rig.line.exists(2) && !rig.line.exists(3));
+
         // It is remembered when the host panics, and forgotten when it has really ended.
         rig.supervisor.inject("root/test", Fault::Panic).unwrap();
         rig.reach(State::Starting).await;
@@ -104,7 +111,25 @@ fn hung_process_that_cannot_be_killed_is_abandoned_and_its_successor_serves() {
         let released = async { release(pid) };
         let (ended, ()) = tokio::join!(timeout(LONG, ended), released);
         ended.unwrap();
-        assert!(rig.line.abandoned().is_empty() && !exists(pid));
+        assert!(rig.line.abandoned().is_empty() && !rig.line.exists(1) && !exists(pid));
+        rig.end().await;
+    });
+}
+
+#[test]
+fn stream_from_an_abandoned_process_ends() {
+    run(async {
+        let rig = Rig::ready(&given_up(Manner::Well)).await;
+        let request = HealthRequest {
+            interval_ms: 60_000,
+        };
+        let mut client = PluginClient::new(rig.line.channel());
+        let mut stream = client.health(request).await.unwrap().into_inner();
+        stream.message().await.unwrap().unwrap();
+        let pid = rig.stuck().await;
+        let end = timeout(LONG, stream.message()).await.unwrap();
+        assert!(matches!(end, Ok(None) | Err(_)), "{end:?}");
+        release(pid);
         rig.end().await;
     });
 }
@@ -318,7 +343,10 @@ fn process_of_an_earlier_agent_that_cannot_be_ended_is_abandoned() {
         assert_eq!(rig.restart().await, Ok(2));
         rig.abandoned(&[0]).await;
         let record = fs::read_to_string(rig.folder.path().join("test.pid")).unwrap();
-        assert!(record.starts_with(&format!("{} ", earlier.id())), "{record}");
+        assert!(
+            record.starts_with(&format!("{} ", earlier.id())),
+            "{record}"
+        );
         earlier.kill().unwrap();
         earlier.wait().unwrap();
         rig.abandoned(&[]).await;

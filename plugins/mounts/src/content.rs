@@ -28,3 +28,46 @@ fn read(root: &Path, path: &Path, most: u32) -> Result<Vec<u8>, Status> {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     Ok(Root::open(root)?.read_file(path, most)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ground::Ground;
+
+    fn request(ground: &Ground, path: &str) -> ReadFileRequest {
+        ReadFileRequest {
+            root: ground.path("volume").display().to_string(),
+            path: path.to_owned(),
+            max_bytes: 8,
+            ..ReadFileRequest::default()
+        }
+    }
+
+    #[test]
+    fn one_small_file_is_read_and_nothing_beside_the_volume() {
+        let ground = Ground::new();
+        ground.file("volume/..data/token", "t");
+        ground.file("volume/large", "123456789");
+        ground.file("secret", "s");
+        std::os::unix::fs::symlink("../secret", ground.path("volume/out")).unwrap();
+        assert_eq!(read_file(&request(&ground, "..data/token")).unwrap(), b"t");
+        for (path, code) in [
+            ("large", tonic::Code::ResourceExhausted),
+            ("out", tonic::Code::InvalidArgument),
+            ("../secret", tonic::Code::InvalidArgument),
+            ("/etc/passwd", tonic::Code::InvalidArgument),
+            ("", tonic::Code::InvalidArgument),
+            ("nothing", tonic::Code::NotFound),
+            ("..data", tonic::Code::FailedPrecondition),
+        ] {
+            let refusal = read_file(&request(&ground, path)).unwrap_err();
+            assert_eq!(refusal.code(), code, "{path}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn a_request_without_a_root_is_refused() {
+        let refusal = read_file(&ReadFileRequest::default()).unwrap_err();
+        assert_eq!(refusal.message(), "root is missing");
+    }
+}

@@ -11,6 +11,8 @@
 pub mod answer;
 pub mod bench;
 pub mod content;
+#[cfg(test)]
+mod ground;
 pub mod measure;
 pub mod mount;
 pub mod ownership;
@@ -20,5 +22,6 @@ pub mod safe;
 pub mod subpath;
 pub mod table;
 pub mod turns;
+mod walk;
 
 pub use content::read_file;

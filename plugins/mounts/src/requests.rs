@@ -63,7 +63,10 @@ pub fn relative(field: &str, path: &str) -> Result<PathBuf, Status> {
     if path.contains('\0') || path.len() > PATH_MOST {
         return Err(invalid(format!("{field} {path:?} is not a path")));
     }
-    Ok(given.components().filter(|part| *part != Component::CurDir).collect())
+    Ok(given
+        .components()
+        .filter(|part| *part != Component::CurDir)
+        .collect())
 }
 
 /// Checks that a word can be the name of one file.
@@ -113,4 +116,113 @@ pub fn missing(field: &str) -> Status {
 /// Refuses a request.
 pub fn invalid(why: impl Into<String>) -> Status {
     Status::invalid_argument(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_absolute_and_plain_and_below_the_root() {
+        let root = Path::new("/var/lib/kubelet");
+        let at = |path: &str| target("target", root, path);
+        assert!(at("/var/lib/kubelet/pods/u/volumes/k/n").is_ok());
+        for (path, why) in [
+            ("", "target is missing"),
+            ("pods/u", "target \"pods/u\" is not an absolute path"),
+            (
+                "/var/lib/kubelet",
+                "target \"/var/lib/kubelet\" is not below /var/lib/kubelet",
+            ),
+            (
+                "/var/lib/kubelets/x",
+                "target \"/var/lib/kubelets/x\" is not below /var/lib/kubelet",
+            ),
+            ("/etc", "target \"/etc\" is not below /var/lib/kubelet"),
+        ] {
+            let refusal = at(path).unwrap_err();
+            assert_eq!(refusal.code(), tonic::Code::InvalidArgument);
+            assert_eq!(refusal.message(), why);
+        }
+        for path in [
+            "/var/lib/kubelet/../x",
+            "/var/lib/kubelet/pods/..",
+            "/var/lib/kubelet/./x",
+            "/var/lib/kubelet//x",
+            "/var/lib/kubelet/x/",
+            "/var/lib/kubelet/x\0y",
+            &format!("/var/lib/kubelet/{}", "x".repeat(5000)),
+        ] {
+            let refusal = at(path).unwrap_err();
+            assert!(
+                refusal.message().ends_with("is not a plain path"),
+                "{refusal}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_relative_path_does_not_lead_upwards() {
+        for (path, expected) in [
+            ("", ""),
+            ("a/b", "a/b"),
+            ("./a//b/", "a/b"),
+            ("..a/b..", "..a/b.."),
+        ] {
+            assert_eq!(relative("subpath", path).unwrap(), Path::new(expected));
+        }
+        for (path, why) in [
+            ("/a", "subpath \"/a\" must be a relative path"),
+            ("..", "subpath \"..\" must not contain '..'"),
+            ("a/../b", "subpath \"a/../b\" must not contain '..'"),
+            ("a/..", "subpath \"a/..\" must not contain '..'"),
+            ("a\0", "subpath \"a\\0\" is not a path"),
+        ] {
+            assert_eq!(relative("subpath", path).unwrap_err().message(), why);
+        }
+    }
+
+    #[test]
+    fn a_name_is_the_name_of_one_file() {
+        for good in ["a", "kubernetes.io~csi", "..a", "a b", "pvc-1"] {
+            assert_eq!(name("name", good).unwrap(), good);
+        }
+        for bad in [".", "..", "a/b", "/", "a\0b", &"x".repeat(256)] {
+            let refusal = name("volume.name", bad).unwrap_err();
+            let why = format!("volume.name {bad:?} is not a plain name");
+            assert_eq!(refusal.message(), why);
+        }
+        assert_eq!(
+            name("volume.name", "").unwrap_err().message(),
+            "volume.name is missing"
+        );
+    }
+
+    #[test]
+    fn a_deadline_is_never_endless() {
+        assert_eq!(within(0), Duration::from_secs(120));
+        assert_eq!(within(1), Duration::from_millis(1));
+        assert_eq!(within(u32::MAX), Duration::from_secs(600));
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        assert_eq!(volume(None).unwrap_err().message(), "volume is missing");
+        assert_eq!(pod(None).unwrap_err().message(), "pod is missing");
+        let mut half = Volume {
+            id: "kubernetes.io/nfs/x".to_owned(),
+            ..Volume::default()
+        };
+        assert_eq!(
+            volume(Some(&half)).unwrap_err().message(),
+            "volume.kind is missing"
+        );
+        half.kind = "nfs".to_owned();
+        assert_eq!(
+            volume(Some(&half)).unwrap_err().message(),
+            "volume.name is missing"
+        );
+        half.name = "x".to_owned();
+        assert!(volume(Some(&half)).is_ok());
+    }
 }

@@ -78,8 +78,14 @@ impl Table {
 
     /// Returns all mounts at exactly this path, the topmost last.
     pub fn layers(&self, path: &Path) -> Vec<&Entry> {
-        let here = self.entries.iter().filter(|entry| entry.mount_point == path);
+        let here = self
+            .entries
+            .iter()
+            .filter(|entry| entry.mount_point == path);
         let mut here: Vec<_> = here.collect();
+        if here.len() < 2 {
+            return here;
+        }
         // A layer is the parent of the one above it; the order of the table alone is no promise.
         let mut depths = BTreeMap::new();
         for entry in &here {
@@ -214,4 +220,141 @@ fn octal(digits: &[u8]) -> Option<u8> {
         let digit = digit.checked_sub(b'0').filter(|&digit| digit < 8)?;
         value.checked_mul(8)?.checked_add(digit)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USUAL: &str = "\
+        21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
+        30 21 0:25 / /run rw,nosuid shared:2 master:7 propagate_from:3 - tmpfs tmpfs rw,size=10k\n\
+        40 21 0:30 /sub/folder /var/with\\040space ro,noatime - nfs4 host:/a\\040b rw,addr=1.2.3.4\n\
+        41 40 0:31 / /var/with\\040space rw - tmpfs none rw\n\
+        50 41 0:32 / /var/with\\040space/in rw unbindable - fuse.sshfs  rw\n\
+        60 21 0:33 / /var/with\\040spaces rw - tmpfs none\n";
+
+    fn usual() -> Table {
+        Table::parse(USUAL.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn each_field_is_read_whatever_optional_fields_there_are() {
+        let table = usual();
+        let nfs = &table.entries()[2];
+        assert_eq!((nfs.id, nfs.parent, nfs.device.as_str()), (40, 21, "0:30"));
+        assert_eq!(nfs.root, Path::new("/sub/folder"));
+        assert_eq!(nfs.mount_point, Path::new("/var/with space"));
+        assert_eq!(nfs.options, ["ro", "noatime"]);
+        assert_eq!(
+            (nfs.fs_type.as_str(), nfs.source.to_str()),
+            ("nfs4", Some("host:/a b"))
+        );
+        assert_eq!(nfs.super_options, ["rw", "addr=1.2.3.4"]);
+        assert!(nfs.read_only() && !table.entries()[1].read_only());
+        assert_eq!(
+            table.entries()[1].propagation,
+            ["shared:2", "master:7", "propagate_from:3"]
+        );
+        assert_eq!(table.entries()[4].source, "");
+        assert_eq!(table.entries()[4].super_options, ["rw"]);
+        assert!(table.entries()[5].super_options.is_empty());
+    }
+
+    #[test]
+    fn the_topmost_of_a_stack_is_the_one_that_is_seen() {
+        let table = usual();
+        let at = |path: &str| table.at(Path::new(path)).map(|entry| entry.id);
+        assert_eq!(at("/var/with space"), Some(41));
+        assert_eq!(at("/var/with"), None);
+        let layers = table.layers(Path::new("/var/with space"));
+        assert_eq!(
+            layers.iter().map(|entry| entry.id).collect::<Vec<_>>(),
+            [40, 41]
+        );
+        // The order of lines is no promise.
+        let backwards = USUAL.lines().rev().collect::<Vec<_>>().join("\n");
+        let backwards = Table::parse(backwards.as_bytes()).unwrap();
+        assert_eq!(backwards.at(Path::new("/var/with space")).unwrap().id, 41);
+    }
+
+    #[test]
+    fn below_means_by_whole_names() {
+        let table = usual();
+        let below = table.below(Path::new("/var/with space"));
+        assert_eq!(below.iter().map(|entry| entry.id).collect::<Vec<_>>(), [50]);
+        assert_eq!(table.below(Path::new("/")).len(), 5);
+        let holding = |path: &str| table.holding(Path::new(path)).map(|entry| entry.id);
+        assert_eq!(holding("/var/with space/in/a/b"), Some(50));
+        assert_eq!(holding("/var/with space/other"), Some(41));
+        assert_eq!(holding("/var/withal"), Some(21));
+    }
+
+    #[test]
+    fn a_ring_of_parents_ends() {
+        let text = "1 2 0:1 / /a rw - x y\n2 1 0:1 / /a rw - x y\n3 3 0:1 / /a rw - x y";
+        assert_eq!(
+            Table::parse(text.as_bytes())
+                .unwrap()
+                .layers(Path::new("/a"))
+                .len(),
+            3
+        );
+    }
+
+    #[test]
+    fn a_line_of_another_form_is_named() {
+        for line in [
+            "21 1 8:1 / / rw,relatime shared:1 ext4 /dev/sda1 rw",
+            "x 1 8:1 / / rw - ext4 /dev/sda1 rw",
+            "21",
+            " ",
+            "21 1 8:1 / / rw -",
+        ] {
+            let error = Table::parse(format!("{line}\n").as_bytes()).unwrap_err();
+            assert!(error.to_string().ends_with(line), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_three_octal_digits_are_an_escape() {
+        for (word, expected) in [
+            ("a\\040b", &b"a b"[..]),
+            ("\\134\\012\\011", b"\\\n\t"),
+            ("\\04", b"\\04"),
+            ("\\0", b"\\0"),
+            ("\\", b"\\"),
+            ("\\089", b"\\089"),
+            ("\\777", b"\\777"),
+            ("\\377", b"\xff"),
+        ] {
+            assert_eq!(unescaped(word.as_bytes()), expected, "{word}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_s_own_table_is_read() {
+        let table = Table::read().unwrap();
+        assert!(table.is_mount_point(Path::new("/")));
+        assert_eq!(table.at(Path::new("/proc")).unwrap().fs_type, "proc");
+        assert!(is_mount_point(Path::new("/proc")).unwrap());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
+            drop(Table::parse(&bytes));
+        }
+
+        #[test]
+        fn any_path_survives_the_kernel_s_escapes(path in "/[ -~\n\t\\\\#]{0,40}") {
+            let escaped: String = path.chars().map(|letter| match letter {
+                ' ' | '\t' | '\n' | '\\' | '#' => format!("\\{:03o}", u32::from(letter)),
+                letter => letter.to_string(),
+            }).collect();
+            let line = format!("1 1 0:1 / {escaped} rw - x y rw\n");
+            let table = Table::parse(line.as_bytes()).unwrap();
+            proptest::prop_assert_eq!(&table.entries()[0].mount_point, Path::new(&path));
+        }
+    }
 }

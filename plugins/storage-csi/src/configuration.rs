@@ -95,10 +95,22 @@ mod tests {
         for (json, field) in [
             (serde_json::json!({"rootDir": "/r"}), "nodeName"),
             (serde_json::json!({"nodeName": "n"}), "rootDir"),
-            (serde_json::json!({"rootDir": "/r", "nodeName": ""}), "nodeName"),
-            (serde_json::json!({"rootDir": "r", "nodeName": "n"}), "rootDir"),
-            (serde_json::json!({"rootDir": "/", "nodeName": "n"}), "rootDir"),
-            (serde_json::json!({"rootDir": "/a/../b", "nodeName": "n"}), "rootDir"),
+            (
+                serde_json::json!({"rootDir": "/r", "nodeName": ""}),
+                "nodeName",
+            ),
+            (
+                serde_json::json!({"rootDir": "r", "nodeName": "n"}),
+                "rootDir",
+            ),
+            (
+                serde_json::json!({"rootDir": "/", "nodeName": "n"}),
+                "rootDir",
+            ),
+            (
+                serde_json::json!({"rootDir": "/a/../b", "nodeName": "n"}),
+                "rootDir",
+            ),
             (
                 serde_json::json!({"rootDir": "/r", "nodeName": "n", "registrationDir": ""}),
                 "registrationDir",

@@ -35,7 +35,9 @@ pub(crate) struct VolumeData(BTreeMap<String, String>);
 /// Why a file is of no use.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DataError {
-    #[error("kubernetes.io/csi: failed to open volume data file [{path}]: open {path}: no such file or directory")]
+    #[error(
+        "kubernetes.io/csi: failed to open volume data file [{path}]: open {path}: no such file or directory"
+    )]
     Missing { path: PathBuf },
     #[error("kubernetes.io/csi: failed to open volume data file [{path}]: {words}")]
     Unreadable { path: PathBuf, words: String },
@@ -129,7 +131,9 @@ impl VolumeData {
                 return Err(DataError::Damaged { path, words });
             }
         };
-        let missing = [DRIVER_NAME, VOLUME_HANDLE].into_iter().find(|key| data.get(key).is_empty());
+        let missing = [DRIVER_NAME, VOLUME_HANDLE]
+            .into_iter()
+            .find(|key| data.get(key).is_empty());
         match missing {
             Some(key) => Err(DataError::Damaged {
                 path,
@@ -177,9 +181,13 @@ pub(crate) fn remove(folder: &Path) -> io::Result<()> {
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    File::open(path)?
+        .take(LARGEST + 1)
+        .read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LARGEST {
-        return Err(io::Error::other(format!("it is larger than {LARGEST} bytes")));
+        return Err(io::Error::other(format!(
+            "it is larger than {LARGEST} bytes"
+        )));
     }
     Ok(bytes)
 }
@@ -246,11 +254,20 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(DATA_FILE);
         let large = format!("{{\"driverName\":\"{}\"}}", "x".repeat(70_000));
-        for text in ["", "[]", "{\"driverName\":1}", "{\"driverName\":\"d\"}", &large] {
+        for text in [
+            "",
+            "[]",
+            "{\"driverName\":1}",
+            "{\"driverName\":\"d\"}",
+            &large,
+        ] {
             fs::write(&path, text).unwrap();
             let error = VolumeData::load(folder.path()).unwrap_err();
             assert!(!matches!(error, DataError::Missing { .. }), "{error}");
-            assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+            assert!(
+                error.to_string().contains(path.to_str().unwrap()),
+                "{error}"
+            );
         }
     }
 }

@@ -1,17 +1,49 @@
-//! The storage plugin for CSI drivers.
+//! The storage plugin for CSI drivers: `oxlet.storage.v1` in front, `csi.v1` behind.
+//!
+//! Read in this order: [`registration`] knows which drivers there are, [`driver`] calls one, [`volumes`] does what the
+//! agent asks with its help, [`layout`] and [`data`] are upstream's folders and files on the node.
 
-/// Who this plugin is.
-pub fn info(version: &'static str) -> sdk::Info {
-    sdk::Info {
+mod configuration;
+mod data;
+mod driver;
+mod layout;
+mod registration;
+mod service;
+mod volumes;
+
+use mounts::bench::Bench;
+use proto::storage::storage_server::StorageServer;
+use sdk::{Info, Kind, Refusal, Routes, Setup};
+
+use configuration::Configuration;
+use registration::Registry;
+use service::Service;
+use volumes::Volumes;
+
+/// The one kind of volumes that this plugin serves.
+const KIND: &str = "csi";
+/// Enough for every volume of a busy start; what is stuck is counted apart.
+const PLACES: usize = 32;
+
+/// Returns who this plugin is.
+pub fn info(version: &'static str) -> Info {
+    Info {
         name: "storage-csi",
         version,
-        kind: sdk::Kind::Storage,
+        kind: Kind::Storage,
         capabilities: vec![],
     }
 }
 
-/// Makes the service.
-pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
-    setup.health.healthy();
-    Ok(sdk::Routes::default())
+/// Builds the plugin's services: called by the sdk once the plugin is configured.
+pub async fn build(setup: Setup) -> Result<Routes, Refusal> {
+    let configuration = Configuration::read(setup.parse()?)?;
+    let bench = Bench::new(setup.health.clone(), PLACES);
+    let folder = configuration.registration.clone();
+    let registry = Registry::start(folder, bench.clone(), setup.health);
+    let volumes = Volumes::new(&configuration, bench, registry);
+    let service = StorageServer::new(Service::new(volumes))
+        .max_decoding_message_size(sdk::MESSAGE_LIMIT)
+        .max_encoding_message_size(sdk::MESSAGE_LIMIT);
+    Ok(Routes::new(service))
 }

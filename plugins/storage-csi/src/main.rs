@@ -3,5 +3,8 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    sdk::serve(storage_csi::info(env!("CARGO_PKG_VERSION")), storage_csi::build)
+    sdk::serve(
+        storage_csi::info(env!("CARGO_PKG_VERSION")),
+        storage_csi::build,
+    )
 }

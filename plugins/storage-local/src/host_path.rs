@@ -175,7 +175,10 @@ mod tests {
         let refused = checked(Path::new("/etc"), "Cupboard").unwrap_err();
         assert_eq!(
             (refused.code(), refused.message()),
-            (tonic::Code::InvalidArgument, "Cupboard is an invalid volume type")
+            (
+                tonic::Code::InvalidArgument,
+                "Cupboard is an invalid volume type"
+            )
         );
     }
 
@@ -208,13 +211,24 @@ mod tests {
         checked(&file, "FileOrCreate").unwrap();
         fs::write(&file, "kept").unwrap();
         checked(&file, "FileOrCreate").unwrap();
-        assert_eq!((mode(&file), fs::read(&file).unwrap()), (0o644, b"kept".to_vec()));
+        assert_eq!(
+            (mode(&file), fs::read(&file).unwrap()),
+            (0o644, b"kept".to_vec())
+        );
         // The folders above a file are not made.
         let refused = checked(&home.path().join("x/file"), "FileOrCreate").unwrap_err();
         assert_eq!(refused.code(), tonic::Code::NotFound);
-        assert!(refused.message().ends_with("x/file: no such file or directory"));
+        assert!(
+            refused
+                .message()
+                .ends_with("x/file: no such file or directory")
+        );
         let refused = checked(&file.join("below"), "DirectoryOrCreate").unwrap_err();
-        assert!(refused.message().ends_with("not a directory"), "{}", refused.message());
+        assert!(
+            refused.message().ends_with("not a directory"),
+            "{}",
+            refused.message()
+        );
         assert!(!home.path().join("x").exists());
     }
 }

@@ -1,9 +1,52 @@
-//! The storage plugin for what is on the node itself.
+//! The storage plugin for what is on the node itself: emptyDir, hostPath, local volumes, NFS, and the files of
+//! configMap, secret, projected and downwardAPI.
+//!
+//! Read in this order: [`service`] answers the calls, [`work`] runs them on threads that can be given up, [`request`]
+//! and [`place`] say what is asked for and where it lies. Then one file a kind: [`empty_dir`], [`files`] with
+//! [`payload`] and [`writer`], [`host_path`], [`local`] with [`disk`] and [`block`], [`nfs`]; and what concerns all
+//! of them: [`list`], [`stats`].
+//!
+//! Its configuration: `{"rootDir": "/var/lib/kubelet"}`, the folder in which the kubelet keeps its pods; with
+//! `"rootPropagation": "shared"` that folder is made a shared mount as a kubelet makes it.
+
+mod block;
+mod command;
+mod disk;
+mod empty_dir;
+mod files;
+mod host_path;
+mod kind;
+mod list;
+mod local;
+mod marker;
+mod nfs;
+mod payload;
+mod place;
+mod propagation;
+mod request;
+mod selinux;
+mod service;
+mod settings;
+mod stamp;
+mod stats;
+#[cfg(test)]
+mod testing;
+mod tree;
+mod work;
+mod writer;
+
+use proto::storage::storage_server::StorageServer;
+
+use crate::service::Service;
+use crate::settings::Settings;
+use crate::work::Shop;
+
+const NAME: &str = "storage-local";
 
 /// Who this plugin is.
 pub fn info(version: &'static str) -> sdk::Info {
     sdk::Info {
-        name: "storage-local",
+        name: NAME,
         version,
         kind: sdk::Kind::Storage,
         capabilities: vec![],
@@ -12,6 +55,19 @@ pub fn info(version: &'static str) -> sdk::Info {
 
 /// Makes the service.
 pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
+    let settings: Settings = setup.parse()?;
+    settings.check().map_err(refused)?;
+    let shop = Shop::new(setup.health.clone(), settings.root_dir.clone());
+    shop.prepare(settings.root_propagation)
+        .await
+        .map_err(refused)?;
     setup.health.healthy();
-    Ok(sdk::Routes::default())
+    let server = StorageServer::new(Service::new(shop))
+        .max_decoding_message_size(sdk::MESSAGE_LIMIT)
+        .max_encoding_message_size(sdk::MESSAGE_LIMIT);
+    Ok(sdk::Routes::new(server))
+}
+
+fn refused(status: tonic::Status) -> sdk::Refusal {
+    sdk::Refusal::new(status.message())
 }

@@ -128,7 +128,9 @@ mod tests {
             uid: "u".to_owned(),
             name: "n".to_owned(),
         };
-        let folder = root.path().join("p/plugins/kubernetes.io~empty-dir/n/ready");
+        let folder = root
+            .path()
+            .join("p/plugins/kubernetes.io~empty-dir/n/ready");
         fs::create_dir_all(&folder).unwrap();
         assert_eq!(Marker::own(&place).read(), Mark::Missing);
     }

@@ -52,7 +52,9 @@ impl Payload {
     }
 
     pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &Entry)> {
-        self.files.iter().map(|(path, entry)| (path.as_str(), entry))
+        self.files
+            .iter()
+            .map(|(path, entry)| (path.as_str(), entry))
     }
 
     pub(crate) fn file(&self, path: &str) -> Option<&Entry> {
@@ -128,7 +130,9 @@ fn check_cleaned(path: &str) -> Result<(), String> {
         return Err(format!("invalid path: must not start with '..': {path}"));
     }
     if cleaned.contains('\0') {
-        return Err(format!("invalid path: must not contain a null byte: {path:?}"));
+        return Err(format!(
+            "invalid path: must not contain a null byte: {path:?}"
+        ));
     }
     Ok(())
 }
@@ -165,19 +169,40 @@ mod tests {
         let (long, wide) = ("a/".repeat(2049), "a".repeat(256));
         for (bad, why) in [
             ("", "invalid path: must not be empty: \"\""),
-            ("/dev/null", "invalid path: must be relative path: /dev/null"),
-            ("..sneaky.txt", "invalid path: must not start with '..': ..sneaky.txt"),
-            ("./..sneaky.txt", "invalid path: must not start with '..': ./..sneaky.txt"),
+            (
+                "/dev/null",
+                "invalid path: must be relative path: /dev/null",
+            ),
+            (
+                "..sneaky.txt",
+                "invalid path: must not start with '..': ..sneaky.txt",
+            ),
+            (
+                "./..sneaky.txt",
+                "invalid path: must not start with '..': ./..sneaky.txt",
+            ),
             (
                 "hello/there/../../../../../../etc/passwd",
                 "invalid path: must not contain '..': hello/there/../../../../../../etc/passwd",
             ),
-            ("hello/../etc/bad", "invalid path: must not contain '..': hello/../etc/bad"),
+            (
+                "hello/../etc/bad",
+                "invalid path: must not contain '..': hello/../etc/bad",
+            ),
             ("..", "invalid path: must not contain '..': .."),
             (".", "invalid path: must name a file: ."),
-            ("a\0b", "invalid path: must not contain a null byte: \"a\\0b\""),
-            (&long, "invalid path: must be less than or equal to 4096 characters"),
-            (&wide, "invalid path: filenames must be less than or equal to 255 characters"),
+            (
+                "a\0b",
+                "invalid path: must not contain a null byte: \"a\\0b\"",
+            ),
+            (
+                &long,
+                "invalid path: must be less than or equal to 4096 characters",
+            ),
+            (
+                &wide,
+                "invalid path: filenames must be less than or equal to 255 characters",
+            ),
         ] {
             let refused = payload(&["fine", bad]).unwrap_err();
             assert_eq!(refused.code(), tonic::Code::InvalidArgument);

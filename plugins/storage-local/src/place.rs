@@ -11,6 +11,8 @@ use tonic::Status;
 
 use mounts::answer::failed;
 
+use crate::kind::Kind;
+
 pub(crate) const VOLUMES: &str = "volumes";
 pub(crate) const DEVICES: &str = "volumeDevices";
 
@@ -54,6 +56,21 @@ impl Place {
                 })
             }
             Some(_) | None => Err(wrong()),
+        }
+    }
+
+    /// What concerns this is done by one call at a time.
+    pub(crate) fn subject(&self, kind: Kind) -> String {
+        match kind {
+            // Pods share it, and its disk is mounted once.
+            Kind::Local => format!("{} {}", kind.word(), self.name),
+            Kind::EmptyDir
+            | Kind::HostPath
+            | Kind::ConfigMap
+            | Kind::Secret
+            | Kind::Projected
+            | Kind::DownwardApi
+            | Kind::Nfs => self.target.display().to_string(),
         }
     }
 

@@ -61,7 +61,14 @@ mod tests {
             assert_eq!(utc(seconds), text);
         }
         let name = version();
-        assert!(name.starts_with("..20") && name.rsplit('.').next().is_some_and(|number| number.parse::<u32>().is_ok()), "{name}");
+        assert!(
+            name.starts_with("..20")
+                && name
+                    .rsplit('.')
+                    .next()
+                    .is_some_and(|number| number.parse::<u32>().is_ok()),
+            "{name}"
+        );
         assert_ne!(name, version());
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Pod};
+use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod};
 
 use crate::pod::PodView;
 
@@ -27,10 +27,13 @@ pub(super) fn matches(pod: &Pod, node_name: &str, labels: &Labels) -> bool {
         a.required_during_scheduling_ignored_during_execution
             .as_ref()
     });
-    required.is_none_or(|required| {
-        let mut terms = required.node_selector_terms.iter();
-        terms.any(|term| term_matches(term, node_name, labels))
-    })
+    required.is_none_or(|required| selects(required, node_name, labels))
+}
+
+/// Whether one of the terms is the node's.
+pub(crate) fn selects(required: &NodeSelector, node_name: &str, labels: &Labels) -> bool {
+    let mut terms = required.node_selector_terms.iter();
+    terms.any(|term| term_matches(term, node_name, labels))
 }
 
 fn term_matches(term: &NodeSelectorTerm, node_name: &str, labels: &Labels) -> bool {
@@ -93,7 +96,7 @@ fn field_matches(requirement: &NodeSelectorRequirement, node_name: &str) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::{Affinity, NodeAffinity, NodeSelector};
+    use k8s_openapi::api::core::v1::{Affinity, NodeAffinity};
 
     use super::*;
     use crate::testing::*;

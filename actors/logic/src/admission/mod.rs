@@ -24,6 +24,7 @@ use crate::requests::{self, Amounts, Basis, Overhead};
 use crate::sysctls::Forbidden;
 use crate::types::{Failure, PodUid};
 
+pub(crate) use affinity::selects;
 pub use fit::Insufficient;
 pub use preemption::{is_preemptable, preempted};
 

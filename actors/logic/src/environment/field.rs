@@ -56,7 +56,7 @@ pub(super) fn value(
 }
 
 /// Splits `metadata.labels['key']`.
-fn subscript(path: &str) -> Option<(&str, &str)> {
+pub(crate) fn subscript(path: &str) -> Option<(&str, &str)> {
     let (field, key) = path.strip_suffix("']")?.split_once("['")?;
     (!field.is_empty()).then_some((field, key))
 }
@@ -79,7 +79,7 @@ fn pod_ips(input: &EnvironmentInput<'_>) -> Vec<String> {
 }
 
 /// `key="value"`, one a line, quoted as Go quotes.
-fn lines(words: &BTreeMap<String, String>) -> String {
+pub(crate) fn lines(words: &BTreeMap<String, String>) -> String {
     let mut out = String::new();
     for (key, value) in words {
         if !out.is_empty() {

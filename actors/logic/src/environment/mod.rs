@@ -27,6 +27,7 @@ use crate::sandbox::NodePolicy;
 use crate::services;
 
 pub use expansion::{expand, expand_fully};
+pub(crate) use field::{lines, subscript};
 
 /// Name and value.
 pub type Variables = Vec<(String, String)>;

@@ -48,6 +48,33 @@ impl StaticObjects {
     }
 }
 
+impl StaticObjects {
+    /// What is here and not there.
+    pub fn missing_in(&self, other: &Self) -> Self {
+        Self {
+            config_maps: less(&self.config_maps, &other.config_maps),
+            secrets: less(&self.secrets, &other.secrets),
+            services: less(&self.services, &other.services),
+            runtime_classes: less(&self.runtime_classes, &other.runtime_classes),
+            claims: less(&self.claims, &other.claims),
+            persistent_volumes: less(&self.persistent_volumes, &other.persistent_volumes),
+            storage_classes: less(&self.storage_classes, &other.storage_classes),
+            csi_drivers: less(&self.csi_drivers, &other.csi_drivers),
+            volume_attachments: less(&self.volume_attachments, &other.volume_attachments),
+            trust_bundles: less(&self.trust_bundles, &other.trust_bundles),
+            pod_certificates: less(&self.pod_certificates, &other.pod_certificates),
+            tokens: less(&self.tokens, &other.tokens),
+            refused: BTreeMap::new(),
+        }
+    }
+}
+
+fn less<K: Ord + Clone, V: Clone>(own: &BTreeMap<K, V>, other: &BTreeMap<K, V>) -> BTreeMap<K, V> {
+    let own = own.iter().filter(|(key, _)| !other.contains_key(key));
+    own.map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}
+
 /// Puts the old object in the place of an equal one; whether the maps differ after that.
 fn hold<K: Ord, V: PartialEq>(before: &BTreeMap<K, Arc<V>>, now: &mut BTreeMap<K, Arc<V>>) -> bool {
     let mut differs = before.len() != now.len();
@@ -150,7 +177,7 @@ mod tests {
     fn secret(immutable: &str, value: &str) -> String {
         map(immutable, value)
             .replace("ConfigMap", "Secret")
-            .replace("data:", "stringData:")
+            .replace(" data:", " stringData:")
     }
 
     #[test]
@@ -183,6 +210,14 @@ mod tests {
         let bad = ("Secret".into(), "default".into(), "b".into());
         refusing.refused.insert(bad, "why".into());
         assert!(refusing.succeed(&before).differs);
+    }
+
+    #[test]
+    fn what_is_missing_is_found_kind_by_kind() {
+        let before = objects(&(map("", "one") + &secret("", "one")));
+        let missing = before.missing_in(&objects(&map("", "two")));
+        assert_eq!((missing.len(), missing.secrets.len()), (1, 1));
+        assert!(before.missing_in(&before).is_empty());
     }
 
     /// Upstream's TestImmutableSecretStopsTheReflector.

@@ -8,6 +8,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::certificates::v1beta1::{
@@ -27,7 +28,7 @@ use super::{
 pub(super) type Key = (String, String);
 
 /// Objects that do not change.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct StaticObjects {
     pub config_maps: BTreeMap<Key, Arc<ConfigMap>>,
     pub secrets: BTreeMap<Key, Arc<Secret>>,
@@ -44,6 +45,13 @@ pub struct StaticObjects {
     pub tokens: BTreeMap<Key, Vec<StaticToken>>,
     /// Why something is no object, by kind, namespace and name.
     pub refused: BTreeMap<(String, String, String), String>,
+}
+
+// Some are secret.
+impl fmt::Debug for StaticObjects {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "StaticObjects({})", self.len())
+    }
 }
 
 /// A token from a manifest: a `TokenRequest` with its status filled in, whose name is the service account's.
@@ -74,6 +82,27 @@ impl StaticToken {
 }
 
 impl StaticObjects {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        let tokens: usize = self.tokens.values().map(Vec::len).sum();
+        self.config_maps.len()
+            + self.secrets.len()
+            + self.services.len()
+            + self.runtime_classes.len()
+            + self.claims.len()
+            + self.persistent_volumes.len()
+            + self.storage_classes.len()
+            + self.csi_drivers.len()
+            + self.volume_attachments.len()
+            + self.trust_bundles.len()
+            + self.pod_certificates.len()
+            + tokens
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Takes over what is not known yet; answers with the names of what was.
     pub fn merge(&mut self, other: Self) -> Vec<String> {
         let Self {

@@ -4,6 +4,7 @@
 //! [`resolve`] turns one entry of `spec.volumes` into one [`Volume`]; [`world`] decides what is mounted and
 //! unmounted next; [`paths`] knows upstream's folder layout.
 
+pub mod csi_node;
 pub mod files;
 pub mod paths;
 pub mod resolve;
@@ -255,7 +256,7 @@ pub enum Access {
     ReadOnly,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Mode {
     FileSystem,
     /// A raw device.
@@ -313,6 +314,8 @@ pub enum Step {
     /// It is one of the `failed to process volumes`; the message is the cause at the end of the pod's `Unable to attach
     /// or mount volumes`, told at once.
     Processing,
+    /// It is one of the `unattached volumes`; the message is an event of its own, and complete.
+    Attaching,
     /// The message is an event of its own, and complete.
     Mounting,
 }

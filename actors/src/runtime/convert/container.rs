@@ -223,6 +223,8 @@ mod tests {
             host_path: "/h".into(),
             container_path: "/c".into(),
             access,
+            propagation: Propagation::default(),
+            relabel: Relabel::No,
             origin,
         }
     }

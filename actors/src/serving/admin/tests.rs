@@ -61,6 +61,7 @@ impl Rig {
             plugins,
             directory,
             images: inbox(4).0,
+            volumes: inbox(4).0,
             statuses,
             events,
             checkpoints,

@@ -99,6 +99,16 @@ impl Data {
     }
 }
 
+/// Every path at which a volume is staged or published, or may be.
+pub(in crate::csi_driver) fn places_in_use(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut places = Vec::new();
+    for record in Record::all(dir)? {
+        places.extend(record.staged.map(|staged| staged.path));
+        places.extend(record.published.into_keys());
+    }
+    Ok(places)
+}
+
 fn file_of(dir: &Path, volume: &str) -> PathBuf {
     dir.join("volumes").join(format!("{}.json", plain(volume)))
 }
@@ -116,7 +126,9 @@ pub(in crate::csi_driver) fn block_file(dir: &Path, volume: &str) -> PathBuf {
 /// A handle may be anything: here it is a name of one file, its own.
 fn plain(volume: &str) -> String {
     let plain = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => char::from(byte).to_string(),
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
+            char::from(byte).to_string()
+        }
         other => format!("~{other:02x}"),
     };
     format!("v-{}", volume.bytes().map(plain).collect::<String>())

@@ -99,8 +99,12 @@ pub(super) fn publish(
             target.display()
         )
     })?;
-    if options.can(Ability::Stage) && !is_ephemeral(request) {
-        staged_before(record, request)?;
+    match options.can(Ability::Stage) && !is_ephemeral(request) {
+        true => staged_before(record, request)?,
+        false => argument(
+            request.staging_target_path.is_empty(),
+            "a staging_target_path of a volume that is not staged",
+        )?,
     }
     let arguments = publish_arguments(request);
     let before = record.published.get(&target);
@@ -186,8 +190,8 @@ pub(super) fn expand(
     secrets(&options.expand_secret, &request.secrets)?;
     let path = absolute("volume_path", &request.volume_path)?;
     let staged = record.staged.as_ref();
-    let known = record.published.contains_key(&path)
-        || staged.is_some_and(|staged| staged.path == path);
+    let known =
+        record.published.contains_key(&path) || staged.is_some_and(|staged| staged.path == path);
     ensure(known, Code::NotFound, || {
         format!("the volume is not at {}", path.display())
     })?;

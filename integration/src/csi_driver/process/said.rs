@@ -30,7 +30,10 @@ fn fields(all: Value) -> Value {
         Value::Number(number) => number.as_i64() != Some(0),
         Value::Bool(true) => true,
     };
-    let said: Map<String, Value> = fields.into_iter().filter(|(_, value)| says(value)).collect();
+    let said: Map<String, Value> = fields
+        .into_iter()
+        .filter(|(_, value)| says(value))
+        .collect();
     Value::Object(said)
 }
 

@@ -168,9 +168,17 @@ impl Life {
     async fn end_predecessors(&self, record: &Record) -> std::io::Result<()> {
         let mut living = record.living()?;
         let known = self.line.abandonments();
-        living.retain(|process| !known.borrow().iter().any(|other| other.pid == process.pid()));
+        living.retain(|process| {
+            !known
+                .borrow()
+                .iter()
+                .any(|other| other.pid == process.pid())
+        });
         let ends = living.iter().map(|process| {
-            tracing::warn!(pid = process.pid(), "ending the plugin process of an earlier agent");
+            tracing::warn!(
+                pid = process.pid(),
+                "ending the plugin process of an earlier agent"
+            );
             let patience = self.declaration.patience();
             self.line.terminate(EARLIER, process, patience)
         });
@@ -205,7 +213,9 @@ impl Life {
 
     async fn terminate(&self, process: &Process) -> String {
         let patience = self.declaration.patience();
-        self.line.terminate(self.generation, process, patience).await
+        self.line
+            .terminate(self.generation, process, patience)
+            .await
     }
 
     async fn ordered(&self) {

@@ -66,7 +66,11 @@ impl Host {
                 asker.send(Err(self.not_ready(&why)));
             }
             Some(Errand::Replace) => {
-                tracing::warn!(plugin = self.declaration.name, why, "replacement came to nothing");
+                tracing::warn!(
+                    plugin = self.declaration.name,
+                    why,
+                    "replacement came to nothing"
+                );
                 // Tried again when it is told again.
                 self.stuck = None;
             }

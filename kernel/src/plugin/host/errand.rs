@@ -186,7 +186,13 @@ impl Host {
 
     /// Whether the current generation must have its folder for itself.
     pub(super) fn is_alone(&self) -> bool {
-        let needs = |alive: &Alive| alive.introduction.capabilities.iter().any(|need| need == ALONE);
+        let needs = |alive: &Alive| {
+            alive
+                .introduction
+                .capabilities
+                .iter()
+                .any(|need| need == ALONE)
+        };
         self.current.as_ref().is_some_and(needs)
     }
 }

@@ -18,15 +18,19 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
-use tonic::Status;
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Status};
 
 pub use self::cancel::Cancel;
 use self::threads::Threads;
 
 /// Beyond so many abandoned threads no more work is begun: the process is to be replaced.
 const ABANDONED_MOST: usize = 64;
-/// How long before its deadline work is asked to end by itself, at most; a tenth of its time if that is less.
+/// How long before its deadline work is asked to end by itself, at most; a quarter of its time if that is less.
 const ASKED_BEFORE: Duration = Duration::from_secs(1);
+
+/// What the contract has an answer carry that a thread was given up for.
+const GIVEN_UP: &str = "oxlet-abandoned";
 
 /// Threads for work that may hang. Clones share them.
 #[derive(Clone, Debug)]
@@ -71,14 +75,22 @@ impl Bench {
         }
         let task = Arc::new(Task::default());
         let (answer, answered) = oneshot::channel();
-        self.threads.start(task.job(what, work, answer, &self.threads))?;
+        self.threads
+            .start(task.job(what, work, answer, &self.threads))?;
         let threads = self.threads.clone();
-        let asked = end - ASKED_BEFORE.min(within / 10);
+        let asked = end - ASKED_BEFORE.min(within / 4);
         // A task of its own, so that the place is given back at the deadline even if the caller is gone by then.
         let watch = tokio::spawn(async move {
             let result = task.watch(asked, end, answered, &threads).await;
             drop(place);
-            result.unwrap_or_else(|| Err(Status::deadline_exceeded(late)))
+            match result {
+                None => Err(abandoned(late)),
+                // Work that listened says the same in fewer words.
+                Some(Err(status)) if task.cancel.is_set() && is_late(&status) => {
+                    Err(Status::deadline_exceeded(late))
+                }
+                Some(result) => result,
+            }
         });
         match watch.await {
             Ok(result) => result,
@@ -147,6 +159,18 @@ impl Task {
         threads.give_up(|| self.state.swap(ABANDONED, Ordering::AcqRel) == RUNNING);
         answered.try_recv().ok()
     }
+}
+
+fn is_late(status: &Status) -> bool {
+    status.code() == Code::DeadlineExceeded
+}
+
+fn abandoned(late: String) -> Status {
+    let mut status = Status::deadline_exceeded(late);
+    status
+        .metadata_mut()
+        .insert(GIVEN_UP, MetadataValue::from_static("1"));
+    status
 }
 
 /// What a panic said.

@@ -118,7 +118,10 @@ impl Threads {
     }
 
     pub(super) fn abandoned(&self) -> usize {
-        *self.abandoned.lock().unwrap_or_else(PoisonError::into_inner)
+        *self
+            .abandoned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn count(&self, change: impl FnOnce(usize) -> usize) {

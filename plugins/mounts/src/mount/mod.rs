@@ -229,7 +229,8 @@ fn limit(target: &Path, access: Access, depth: Depth) -> Result<(), Status> {
         Depth::Single => Vec::new(),
         Depth::Recursive => table.below(&real),
     };
-    for entry in own.chain(below) {
+    let writable = |entry: &&Entry| entry.options.iter().all(|option| option != "ro");
+    for entry in own.chain(below).filter(writable) {
         make_read_only(entry).map_err(|error| failed(error.into()))?;
     }
     Ok(())

@@ -134,13 +134,37 @@ mod tests {
         let cases: &[(&[&str], MountFlags, &str)] = &[
             (&[], MountFlags::empty(), ""),
             (&["defaults"], MountFlags::empty(), ""),
-            (&["ro", "nosuid,nodev"], MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV, ""),
+            (
+                &["ro", "nosuid,nodev"],
+                MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV,
+                "",
+            ),
             (&["ro", "rw"], MountFlags::empty(), ""),
-            (&["noexec", "exec", "size=1m"], MountFlags::empty(), "size=1m"),
-            (&["noatime,data=ordered", "sync"], MountFlags::NOATIME | MountFlags::SYNCHRONOUS, "data=ordered"),
-            (&["user"], MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, ""),
-            (&["user", "exec"], MountFlags::NOSUID | MountFlags::NODEV, ""),
-            (&["x-systemd.automount,_netdev,nofail,comment=x,barrier=0"], MountFlags::empty(), "barrier=0"),
+            (
+                &["noexec", "exec", "size=1m"],
+                MountFlags::empty(),
+                "size=1m",
+            ),
+            (
+                &["noatime,data=ordered", "sync"],
+                MountFlags::NOATIME | MountFlags::SYNCHRONOUS,
+                "data=ordered",
+            ),
+            (
+                &["user"],
+                MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC,
+                "",
+            ),
+            (
+                &["user", "exec"],
+                MountFlags::NOSUID | MountFlags::NODEV,
+                "",
+            ),
+            (
+                &["x-systemd.automount,_netdev,nofail,comment=x,barrier=0"],
+                MountFlags::empty(),
+                "barrier=0",
+            ),
             (&["relatime", "", ",,"], MountFlags::RELATIME, ""),
         ];
         for (words, flags, data) in cases {
@@ -153,7 +177,10 @@ mod tests {
         let word = "context=\"system_u:object_r:container_file_t:s0:c1,c2\",ro";
         let (flags, data) = read_all(&[word]);
         assert_eq!(flags, MountFlags::RDONLY);
-        assert_eq!(data, "context=\"system_u:object_r:container_file_t:s0:c1,c2\"");
+        assert_eq!(
+            data,
+            "context=\"system_u:object_r:container_file_t:s0:c1,c2\""
+        );
     }
 
     #[test]

@@ -199,7 +199,10 @@ impl<'a> Writer<'a> {
     }
 
     fn take_back(&self, version: &str) {
-        for (name, kind) in [(DATA_NEW, FileType::Symlink), (version, FileType::Directory)] {
+        for (name, kind) in [
+            (DATA_NEW, FileType::Symlink),
+            (version, FileType::Directory),
+        ] {
             let node = Node {
                 path: name.to_owned(),
                 kind,
@@ -324,8 +327,7 @@ fn make_folder(version: &OwnedFd, path: &str) -> io::Result<()> {
 }
 
 fn write_file(version: &OwnedFd, path: &str, entry: &Entry) -> io::Result<()> {
-    let flags =
-        OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut file = File::from(openat(version, path, flags, Mode::RUSR | Mode::WUSR)?);
     file.write_all(&entry.data)?;
     fchown(&file, Some(Uid::from_raw(entry.owner)), None::<Gid>)?;

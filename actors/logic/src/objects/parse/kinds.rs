@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::SignedDuration;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest};
 use k8s_openapi::api::certificates::v1beta1::{ClusterTrustBundle, PodCertificateRequest};
@@ -247,7 +248,11 @@ fn token(at: At, document: Value) -> Read {
     let mut audiences = spec.audiences.unwrap_or_default();
     audiences.sort();
     audiences.dedup();
-    let issued = request.metadata.creation_timestamp.map(|time| time.0);
+    let life = spec.expiration_seconds.map(SignedDuration::from_secs);
+    let issued = match request.metadata.creation_timestamp {
+        Some(time) => Some(time.0),
+        None => life.and_then(|life| expires.checked_sub(life).ok()),
+    };
     let token = StaticToken {
         audiences,
         bound_to: spec.bound_object_ref.and_then(bound_pod),

@@ -154,6 +154,9 @@ impl Parsed {
     }
 }
 
+/// What is said of a field that a type does not have.
+const UNKNOWN: &str = "unknown field";
+
 /// Into the type; a field that the type does not have is refused.
 fn typed<T: DeserializeOwned>(at: At, document: Value) -> Result<T, ObjectError> {
     let mut unknown = Vec::new();
@@ -164,17 +167,19 @@ fn typed<T: DeserializeOwned>(at: At, document: Value) -> Result<T, ObjectError>
     let object = read.map_err(|error| at.field(&track.path().to_string(), error.to_string()))?;
     match unknown.first() {
         None => Ok(object),
-        Some(field) => Err(at.field(field.trim_start_matches("?."), "unknown field")),
+        Some(field) => Err(at.field(field.trim_start_matches("?."), UNKNOWN)),
     }
 }
 
 /// As [`typed`], for what nobody may see: what was found is not told.
 fn secretly<T: DeserializeOwned>(at: At, document: Value) -> Result<T, ObjectError> {
-    typed(at, document).map_err(|error| match error {
-        ObjectError::Field { field, problem, .. } if problem != "unknown field" => {
-            at.field(&field, "found something of another type or encoding")
+    typed(at, document).map_err(|error| {
+        if let ObjectError::Field { field, problem, .. } = &error
+            && problem != UNKNOWN
+        {
+            return at.field(field, "found something of another type or encoding");
         }
-        error => error,
+        error
     })
 }
 

@@ -1,13 +1,38 @@
 //! The files of configMap, secret, projected and downwardAPI volumes.
+//!
+//! Mirrors upstream's pkg/volume/{configmap,secret,projected,downwardapi}, pkg/kubelet/{token,clustertrustbundle,
+//! podcertificate} and the rules of pkg/volume/util/atomic_writer.go (1.36). Deliberately not as upstream: no
+//! `defaultMode` means 0644 instead of being an error, and what upstream leaves to chance (the order of trust anchors,
+//! jitter) follows from the pod's uid or from the bytes.
 
-use std::collections::BTreeSet;
+mod certificates;
+mod facts;
+mod keys;
+mod paths;
+mod problem;
+mod projected;
+pub(super) mod refresh;
+mod selector;
+#[cfg(test)]
+mod tests;
+mod tokens;
+mod trust;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{self as core, Pod};
+use thiserror::Error;
 
-use super::{FileSet, Until, Uses};
+use super::{File, FileSet, Medium, Until, Uses};
 use crate::objects::Objects;
 use crate::sandbox::NodePolicy;
+use problem::Problem;
+
+/// Of files that say nothing else.
+const DEFAULT_MODE: i32 = 0o644;
+/// All files of one volume: what a storage plugin takes at once.
+pub const MAX_VOLUME_BYTES: usize = 32 << 20;
 
 /// What files are made of, beside the pod.
 #[derive(Clone, Copy, Debug)]
@@ -23,24 +48,107 @@ pub struct Files {
     pub set: FileSet,
     /// When they have to be made again though no object changed: a token or certificate grows old.
     pub refresh_at: Option<Timestamp>,
+    /// What they were made of, and what is not there and could be.
     pub uses: BTreeSet<Uses>,
 }
 
-/// Why there are none; as upstream words it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why there are none; the text is upstream's.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct FilesError {
     pub message: String,
     pub until: Until,
-    /// What is missing or wrong, as far as that is an object.
+    /// What is missing or wrong, and what else they would be made of.
     pub uses: BTreeSet<Uses>,
 }
 
 /// Makes the files of a volume of one of the four kinds.
-pub fn files(
-    _pod: &Pod,
-    _volume: &core::Volume,
-    _ground: &Ground<'_>,
-) -> Result<Files, FilesError> {
-    Ok(Files::default())
+pub fn files(pod: &Pod, volume: &core::Volume, ground: &Ground<'_>) -> Result<Files, FilesError> {
+    let mut draft = Draft {
+        pod,
+        volume,
+        ground,
+        files: BTreeMap::new(),
+        uses: BTreeSet::new(),
+        refresh_at: None,
+        problems: Vec::new(),
+    };
+    let medium = if let Some(source) = &volume.config_map {
+        keys::config_map(&mut draft, &source.into());
+        Medium::Disk
+    } else if let Some(source) = &volume.secret {
+        keys::secret(&mut draft, &source.into());
+        Medium::Memory
+    } else if let Some(source) = &volume.downward_api {
+        let items = source.items.as_deref().unwrap_or_default();
+        facts::collect(&mut draft, items, bits(source.default_mode));
+        Medium::Memory
+    } else if let Some(source) = &volume.projected {
+        projected::collect(&mut draft, source);
+        Medium::Memory
+    } else {
+        draft.problems.push(Problem::Kind);
+        Medium::Disk
+    };
+    draft.close(medium)
+}
+
+/// Permission bits; what is none is the default.
+fn bits(mode: Option<i32>) -> u32 {
+    let mode = u32::try_from(mode.unwrap_or(DEFAULT_MODE)).unwrap_or_default();
+    mode & 0o777
+}
+
+/// Files in the making.
+struct Draft<'a> {
+    pod: &'a Pod,
+    volume: &'a core::Volume,
+    ground: &'a Ground<'a>,
+
+    /// By path as written; of two with one path the later stands.
+    files: BTreeMap<String, File>,
+    uses: BTreeSet<Uses>,
+    refresh_at: Option<Timestamp>,
+    problems: Vec<Problem>,
+}
+
+impl Draft<'_> {
+    fn put(&mut self, path: &str, file: File) {
+        self.files.insert(path.to_owned(), file);
+    }
+
+    fn uses(&mut self, kind: &'static str, namespace: &str, name: &str) {
+        self.uses.insert(Uses {
+            kind,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        });
+    }
+
+    /// The soonest counts.
+    fn refresh(&mut self, at: Timestamp) {
+        self.refresh_at = Some(self.refresh_at.map_or(at, |other| other.min(at)));
+    }
+
+    fn close(mut self, medium: Medium) -> Result<Files, FilesError> {
+        let files = std::mem::take(&mut self.files);
+        // As upstream: paths are looked at when there is something to be written.
+        if self.problems.is_empty() {
+            match paths::checked(files) {
+                Ok(files) => {
+                    return Ok(Files {
+                        set: FileSet { medium, files },
+                        refresh_at: self.refresh_at,
+                        uses: self.uses,
+                    });
+                }
+                Err(problem) => self.problems.push(problem),
+            }
+        }
+        Err(FilesError {
+            message: problem::told(&self.problems),
+            until: problem::until(&self.problems),
+            uses: self.uses,
+        })
+    }
 }

@@ -159,14 +159,18 @@ mod tests {
         }
     }
 
-    /// Upstream's TestGetPageSizeMountOption and TestGetPageSizeMountOptionFromPod.
+    /// Upstream's TestGetHugePagesMountOptions and TestSetupHugepages.
     #[test]
     fn huge_pages_are_of_the_one_size_that_containers_ask_for() {
         const NONE: &str =
             "hugePages storage requested, but there is no resource request for huge pages";
         let two = ("hugepages-2Mi", "100Mi");
         let one = ("hugepages-1Gi", "2Gi");
-        type Case = (&'static str, Vec<(&'static str, &'static str)>, Result<u64, String>);
+        type Case = (
+            &'static str,
+            Vec<(&'static str, &'static str)>,
+            Result<u64, String>,
+        );
         let cases: [Case; 9] = [
             ("HugePages", vec![two], Ok(2 * MIB)),
             ("HugePages", vec![], Err(format!("medium HugePages: {NONE}"))),
@@ -194,10 +198,16 @@ mod tests {
             ),
         ];
         for (medium, asked, expected) in cases {
-            let made = empty_dir(&source(medium, None), &limited(&asked), &NodePolicy::default());
-            let size = made.map(|made| match made.medium {
-                Medium::HugePages(Some(size)) => size,
-                other => panic!("{other:?}"),
+            let made = empty_dir(
+                &source(medium, None),
+                &limited(&asked),
+                &NodePolicy::default(),
+            );
+            let size = made.map(|made| {
+                let Medium::HugePages(Some(size)) = made.medium else {
+                    panic!("{made:?}");
+                };
+                size
             });
             assert_eq!(size, expected, "{medium} {asked:?}");
         }

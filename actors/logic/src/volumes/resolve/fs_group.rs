@@ -90,7 +90,7 @@ mod tests {
         })
     }
 
-    /// Upstream's TestMounterSetUpWithFSGroup.
+    /// Upstream's TestMounterSetUpWithFSGroup, Test_csiMountMgr_supportsFSGroup and TestMounterGetFSGroupPolicy.
     #[test]
     fn a_driver_says_which_volumes_get_the_pods_group() {
         const ONE: &[&str] = &["ReadWriteOnce"];
@@ -98,7 +98,13 @@ mod tests {
         const MANY: &[&str] = &["ReadWriteMany", "ReadOnlyMany"];
         const BOTH: &[&str] = &["ReadOnlyMany", "ReadWriteOnce"];
         use Access::{ReadOnly, ReadWrite};
-        type Case = (Option<&'static str>, &'static str, &'static [&'static str], Access, bool);
+        type Case = (
+            Option<&'static str>,
+            &'static str,
+            &'static [&'static str],
+            Access,
+            bool,
+        );
         let cases: [Case; 15] = [
             (None, "ext4", ONE, ReadWrite, true),
             (None, "ext4", POD, ReadWrite, true),
@@ -107,9 +113,21 @@ mod tests {
             (None, "ext4", ONE, ReadOnly, false),
             (None, "ext4", MANY, ReadWrite, false),
             (None, "ext4", &[], ReadWrite, false),
-            (Some("ReadWriteOnceWithFSType"), "ext4", ONE, ReadWrite, true),
+            (
+                Some("ReadWriteOnceWithFSType"),
+                "ext4",
+                ONE,
+                ReadWrite,
+                true,
+            ),
             (Some("ReadWriteOnceWithFSType"), "", ONE, ReadWrite, false),
-            (Some("ReadWriteOnceWithFSType"), "ext4", MANY, ReadWrite, false),
+            (
+                Some("ReadWriteOnceWithFSType"),
+                "ext4",
+                MANY,
+                ReadWrite,
+                false,
+            ),
             (Some("None"), "ext4", ONE, ReadWrite, false),
             (Some("File"), "ext4", MANY, ReadWrite, true),
             (Some("File"), "", MANY, ReadWrite, true),
@@ -146,7 +164,11 @@ mod tests {
     /// Upstream's TestSkipPermissionChange, as far as the pod says it.
     #[test]
     fn the_pod_says_when_its_group_is_enforced() {
-        let policy = |word| as_asked(&grouped(1, word), Access::ReadWrite).unwrap().policy;
+        let policy = |word| {
+            as_asked(&grouped(1, word), Access::ReadWrite)
+                .unwrap()
+                .policy
+        };
         assert_eq!(policy(None), ChangePolicy::Always);
         assert_eq!(policy(Some("Always")), ChangePolicy::Always);
         assert_eq!(policy(Some("OnRootMismatch")), ChangePolicy::OnRootMismatch);

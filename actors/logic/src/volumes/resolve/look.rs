@@ -16,14 +16,17 @@ use crate::volumes::{Mode, Secrets, Step, Unresolved, Until, Uses};
 #[derive(Debug)]
 pub(super) struct Look<'a> {
     pub(super) pod: &'a Pod,
+    /// The pod's name of the volume.
+    pub(super) name: &'a str,
     pub(super) ground: &'a Ground<'a>,
     pub(super) uses: BTreeSet<Uses>,
 }
 
 impl<'a> Look<'a> {
-    pub(super) fn new(pod: &'a Pod, ground: &'a Ground<'a>) -> Self {
+    pub(super) fn new(pod: &'a Pod, name: &'a str, ground: &'a Ground<'a>) -> Self {
         Self {
             pod,
+            name,
             ground,
             uses: BTreeSet::new(),
         }
@@ -63,12 +66,27 @@ impl<'a> Look<'a> {
         self.ground.objects.token(wanted)
     }
 
+    /// What upstream hears of an object that is not there, and why a manifest of that name gives none.
+    pub(super) fn missing(
+        &self,
+        (kind, resource): (&'static str, &'static str),
+        namespace: &str,
+        name: &str,
+    ) -> String {
+        let missing = format!("{resource} {name:?} not found");
+        match self.ground.objects.refused(kind, namespace, name) {
+            Some(why) => format!("{missing}: {why}"),
+            None => missing,
+        }
+    }
+
     /// A secret's data as CSI takes it; the error is the cause as upstream words it.
     pub(super) fn secret(&mut self, namespace: &str, name: &str) -> Result<Secrets, String> {
         self.note("Secret", namespace, name);
         let Some(secret) = self.ground.objects.secret(namespace, name) else {
+            let missing = self.missing(("Secret", "secrets"), namespace, name);
             return Err(format!(
-                "kubernetes.io/csi: failed to find the secret {name} in the namespace {namespace} with error: secrets {name:?} not found"
+                "kubernetes.io/csi: failed to find the secret {name} in the namespace {namespace} with error: {missing}"
             ));
         };
         let mut values = BTreeMap::new();
@@ -124,9 +142,16 @@ impl Refusal {
         }
     }
 
-    pub(super) fn with_reason(mut self, reason: &'static str) -> Self {
-        self.reason = reason;
-        self
+    /// The controller is not done.
+    pub(super) fn attaching(at: At<'_>, cause: &str) -> Self {
+        Self {
+            step: Step::Attaching,
+            ..Self::failed(at, cause, Until::Changed)
+        }
+    }
+
+    pub(super) fn with_reason(self, reason: &'static str) -> Self {
+        Self { reason, ..self }
     }
 
     pub(super) fn told(self, uses: BTreeSet<Uses>) -> Unresolved {

@@ -6,7 +6,7 @@ use crate::volumes::Mode;
 
 pub const FAILED_MOUNT: &str = "FailedMount";
 pub const FAILED_MAP: &str = "FailedMapVolume";
-/// A controller's word upstream: only it attaches.
+/// A controller's word upstream: only it attaches, and a node that waits says [`FAILED_MOUNT`].
 pub const FAILED_ATTACH: &str = "FailedAttachVolume";
 pub const ALREADY_MOUNTED: &str = "AlreadyMountedVolume";
 pub const MOUNTED: &str = "SuccessfulMountVolume";
@@ -188,22 +188,21 @@ mod tests {
         }
     }
 
-    /// Upstream's TestGetExtraSupplementalGroupsForPod has its own test; this is TestWaitForAttachAndMountError.
+    /// Upstream's TestWaitForAttachAndMountError.
     #[test]
     fn what_a_pod_misses_is_listed_in_order() {
         let names = |list: &[&str]| list.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
-        let (all, some) = (names(&["vol3", "vol1", "vol02"]), names(&["vol2", "vol02"]));
         let missing = Missing {
-            unmounted: &all,
-            unattached: &some,
-            unprocessed: &[],
+            unmounted: &names(&["vol3", "vol2", "vol03", "vol02"]),
+            unattached: &names(&["vol2", "vol02"]),
+            unprocessed: &names(&["vol3", "vol03"]),
         };
         assert_eq!(
             not_mounted(missing, TIMED_OUT),
-            "Unable to attach or mount volumes: unmounted volumes=[vol02 vol1 vol3], unattached volumes=[vol02 vol2], failed to process volumes=[]: context deadline exceeded"
+            "Unable to attach or mount volumes: unmounted volumes=[vol02 vol03 vol2 vol3], unattached volumes=[vol02 vol2], failed to process volumes=[vol03 vol3]: context deadline exceeded"
         );
         assert_eq!(
-            not_unmounted(&some),
+            not_unmounted(missing.unattached),
             "mounted volumes=[vol02 vol2]: context deadline exceeded"
         );
     }

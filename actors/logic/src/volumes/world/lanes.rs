@@ -134,10 +134,6 @@ impl Lanes {
     pub(super) fn len(&self) -> usize {
         self.running.len()
     }
-
-    pub(super) fn of_pod(&self, uid: &PodUid) -> usize {
-        self.pods.get(uid).copied().unwrap_or_default()
-    }
 }
 
 fn leave<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {

@@ -50,7 +50,10 @@ impl Names {
     /// Returns where the pod finds a volume of a kind: `ROOT/pods/UID/volumes/kubernetes.io~KIND/NAME`, and
     /// `.../mount` below that for CSI.
     pub fn target(&self, kind: &str) -> String {
-        let target = self.folder().join("volumes").join(format!("kubernetes.io~{kind}"));
+        let target = self
+            .folder()
+            .join("volumes")
+            .join(format!("kubernetes.io~{kind}"));
         let target = target.join(&self.volume);
         text(&match kind {
             "csi" => target.join("mount"),
@@ -61,7 +64,11 @@ impl Names {
     /// Returns where the pod finds the link to a raw device: `ROOT/pods/UID/volumeDevices/kubernetes.io~KIND/NAME`.
     pub fn device(&self, kind: &str) -> String {
         let target = self.folder().join("volumeDevices");
-        text(&target.join(format!("kubernetes.io~{kind}")).join(&self.volume))
+        text(
+            &target
+                .join(format!("kubernetes.io~{kind}"))
+                .join(&self.volume),
+        )
     }
 
     /// Returns the pod's own folder.

@@ -1,0 +1,167 @@
+//! Entries of a ConfigMap or Secret as files: all, or those that are named.
+
+use k8s_openapi::api::core::v1::{
+    ConfigMap, ConfigMapProjection, ConfigMapVolumeSource, KeyToPath, Secret, SecretProjection,
+    SecretVolumeSource,
+};
+
+use super::super::File;
+use super::problem::Problem;
+use super::{Draft, bits};
+use crate::objects::MAX_OBJECT_BYTES;
+use crate::pod::PodView;
+
+/// What of an object is wanted.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) name: &'a str,
+    /// None or empty is all.
+    items: Option<&'a [KeyToPath]>,
+    mode: u32,
+    /// Neither the object nor any key need be there.
+    optional: bool,
+}
+
+impl<'a> From<&'a ConfigMapVolumeSource> for Wanted<'a> {
+    fn from(source: &'a ConfigMapVolumeSource) -> Self {
+        Self {
+            name: &source.name,
+            items: source.items.as_deref(),
+            mode: bits(source.default_mode),
+            optional: source.optional == Some(true),
+        }
+    }
+}
+
+impl<'a> From<&'a SecretVolumeSource> for Wanted<'a> {
+    fn from(source: &'a SecretVolumeSource) -> Self {
+        Self {
+            name: source.secret_name.as_deref().unwrap_or_default(),
+            items: source.items.as_deref(),
+            mode: bits(source.default_mode),
+            optional: source.optional == Some(true),
+        }
+    }
+}
+
+impl<'a> Wanted<'a> {
+    pub(super) fn of_map(source: &'a ConfigMapProjection, mode: u32) -> Self {
+        Self {
+            name: &source.name,
+            items: source.items.as_deref(),
+            mode,
+            optional: source.optional == Some(true),
+        }
+    }
+
+    pub(super) fn of_secret(source: &'a SecretProjection, mode: u32) -> Self {
+        Self {
+            name: &source.name,
+            items: source.items.as_deref(),
+            mode,
+            optional: source.optional == Some(true),
+        }
+    }
+}
+
+/// Name and content; of two with one name the later stands.
+type Entries<'a> = Vec<(&'a str, &'a [u8])>;
+
+pub(super) fn config_map(draft: &mut Draft<'_>, wanted: &Wanted<'_>) {
+    let namespace = draft.pod.namespace();
+    draft.uses("ConfigMap", namespace, wanted.name);
+    match draft.ground.objects.config_map(namespace, wanted.name) {
+        Some(map) => {
+            let taken = taken("configmap", &of_map(&map), wanted, Problem::ConfigKey);
+            draft.take(taken);
+        }
+        None => draft.miss("ConfigMap", "configmap", wanted),
+    }
+}
+
+pub(super) fn secret(draft: &mut Draft<'_>, wanted: &Wanted<'_>) {
+    let namespace = draft.pod.namespace();
+    draft.uses("Secret", namespace, wanted.name);
+    match draft.ground.objects.secret(namespace, wanted.name) {
+        Some(secret) => {
+            let taken = taken("secret", &of_secret(&secret), wanted, Problem::SecretKey);
+            draft.take(taken);
+        }
+        None => draft.miss("Secret", "secret", wanted),
+    }
+}
+
+/// The binary entries last: as files they go over those of text, by name the text is found first.
+fn of_map(map: &ConfigMap) -> Entries<'_> {
+    let text = map.data.iter().flatten();
+    let text = text.map(|(key, value)| (key.as_str(), value.as_bytes()));
+    let binary = map.binary_data.iter().flatten();
+    text.chain(binary.map(|(key, value)| (key.as_str(), value.0.as_slice())))
+        .collect()
+}
+
+fn of_secret(secret: &Secret) -> Entries<'_> {
+    let data = secret.data.iter().flatten();
+    data.map(|(key, value)| (key.as_str(), value.0.as_slice()))
+        .collect()
+}
+
+fn taken(
+    kind: &'static str,
+    entries: &Entries<'_>,
+    wanted: &Wanted<'_>,
+    no_key: fn(String) -> Problem,
+) -> Result<Vec<(String, File)>, Problem> {
+    let bytes = entries.iter().map(|(_, data)| data.len()).sum();
+    if bytes > MAX_OBJECT_BYTES {
+        return Err(Problem::ObjectSize {
+            kind,
+            name: wanted.name.to_owned(),
+            bytes,
+        });
+    }
+    let file = |data: &[u8], mode| File {
+        data: data.to_vec(),
+        mode,
+        owner: None,
+    };
+    let Some(items) = wanted.items.filter(|items| !items.is_empty()) else {
+        let all = entries.iter();
+        return Ok(all
+            .map(|(key, data)| ((*key).to_owned(), file(data, wanted.mode)))
+            .collect());
+    };
+    let mut files = Vec::new();
+    for item in items {
+        match entries.iter().find(|(key, _)| *key == item.key) {
+            Some((_, data)) => {
+                let mode = item.mode.map_or(wanted.mode, |mode| bits(Some(mode)));
+                files.push((item.path.clone(), file(data, mode)));
+            }
+            None if wanted.optional => {}
+            None => return Err(no_key(item.key.clone())),
+        }
+    }
+    Ok(files)
+}
+
+impl Draft<'_> {
+    fn take(&mut self, taken: Result<Vec<(String, File)>, Problem>) {
+        match taken {
+            Ok(files) => self.files.extend(files),
+            Err(problem) => self.problems.push(problem),
+        }
+    }
+
+    fn miss(&mut self, kind: &str, resource: &'static str, wanted: &Wanted<'_>) {
+        if wanted.optional {
+            return;
+        }
+        let objects = self.ground.objects;
+        self.problems.push(Problem::Missing {
+            kind: resource,
+            name: wanted.name.to_owned(),
+            refused: objects.refused(kind, self.pod.namespace(), wanted.name),
+        });
+    }
+}

@@ -1,0 +1,78 @@
+//! Where files may lie within a volume: never above it, never where the writer keeps its own.
+//!
+//! Mirrors `validatePayload` of upstream's atomic writer.
+
+use std::collections::BTreeMap;
+
+use super::super::File;
+use super::MAX_VOLUME_BYTES;
+use super::problem::Problem;
+
+const LONGEST_PATH: usize = 4096;
+const LONGEST_NAME: usize = 255;
+
+/// The files by their clean paths.
+pub(super) fn checked(files: BTreeMap<String, File>) -> Result<BTreeMap<String, File>, Problem> {
+    let mut clean = BTreeMap::new();
+    let mut bytes = 0_usize;
+    for (path, file) in files {
+        bytes = bytes.saturating_add(file.data.len());
+        clean.insert(cleaned(&path)?, file);
+    }
+    if bytes > MAX_VOLUME_BYTES {
+        return Err(Problem::VolumeSize(bytes));
+    }
+    // Upstream's writer fails half way at such a pair, and at which file is left to chance.
+    for path in clean.keys() {
+        if let Some(file) = above(path).find(|folder| clean.contains_key(*folder)) {
+            return Err(Problem::Path(format!("{path} lies below the file {file}")));
+        }
+    }
+    Ok(clean)
+}
+
+/// The folders that a file lies in.
+fn above(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').map(|(end, _)| &path[..end])
+}
+
+fn cleaned(path: &str) -> Result<String, Problem> {
+    let wrong = |text: String| Err(Problem::Path(text));
+    if path.is_empty() {
+        return wrong("must not be empty: \"\"".to_owned());
+    }
+    if path.starts_with('/') {
+        return wrong(format!("must be relative path: {path}"));
+    }
+    if path.len() > LONGEST_PATH {
+        return wrong(format!(
+            "must be less than or equal to {LONGEST_PATH} characters"
+        ));
+    }
+    for name in path.split('/') {
+        if name == ".." {
+            return wrong(format!("must not contain '..': {path}"));
+        }
+        if name.len() > LONGEST_NAME {
+            return wrong(format!(
+                "filenames must be less than or equal to {LONGEST_NAME} characters"
+            ));
+        }
+    }
+    if path.starts_with("..") {
+        return wrong(format!("must not start with '..': {path}"));
+    }
+    if path.contains('\0') {
+        return wrong(format!("must not contain a zero byte: {path:?}"));
+    }
+    let names: Vec<&str> = path
+        .split('/')
+        .filter(|name| !["", "."].contains(name))
+        .collect();
+    match names.first() {
+        None => wrong(format!("must name a file: {path}")),
+        // What the writer keeps for itself, behind a detour.
+        Some(name) if name.starts_with("..") => wrong(format!("must not start with '..': {path}")),
+        Some(_) => Ok(names.join("/")),
+    }
+}

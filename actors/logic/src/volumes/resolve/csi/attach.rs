@@ -1,0 +1,87 @@
+//! Whether a controller has attached a volume to this node.
+//!
+//! Upstream: `WaitForAttach` of pkg/volume/csi/csi_attacher.go, `VerifyExhaustedResource` of csi_plugin.go (1.36).
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::CSIPersistentVolumeSource;
+use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment, VolumeError};
+use sha2::{Digest, Sha256};
+
+use super::super::look::{Look, Refusal};
+use super::super::persistent::Persistent;
+use super::super::words::{ATTACH_LIMIT, Operation};
+use crate::credentials::hex;
+use crate::volumes::Attachment;
+
+/// gRPC's `RESOURCE_EXHAUSTED`.
+const EXHAUSTED: i32 = 8;
+
+/// What the controller said.
+#[derive(Debug)]
+pub(super) struct Attached {
+    pub(super) attachment: Attachment,
+    pub(super) context: BTreeMap<String, String>,
+}
+
+/// The name of a `VolumeAttachment`.
+pub fn attachment_name(volume_handle: &str, driver: &str, node_name: &str) -> String {
+    let digest = Sha256::digest(format!("{volume_handle}{driver}{node_name}").as_bytes());
+    format!("csi-{}", hex(&digest))
+}
+
+pub(super) fn attached(
+    look: &mut Look<'_>,
+    volume: &Persistent,
+    source: &CSIPersistentVolumeSource,
+    driver: Option<&CSIDriver>,
+) -> Result<Attached, Refusal> {
+    if driver.is_some_and(|driver| driver.spec.attach_required == Some(false)) {
+        return Ok(Attached {
+            attachment: Attachment::NotNeeded,
+            context: BTreeMap::new(),
+        });
+    }
+    let handle = &source.volume_handle;
+    let name = attachment_name(handle, &source.driver, &look.ground.node.node_name);
+    let waits = |cause: &str| Refusal::attaching(volume.at(Operation::WaitForAttach), cause);
+    let Some(found) = look.attachment(&name) else {
+        let kind = ("VolumeAttachment", "volumeattachments.storage.k8s.io");
+        let missing = look.missing(kind, "", &name);
+        return Err(waits(&format!(
+            "volume {handle} has GET error for volume attachment {name}: {missing}"
+        )));
+    };
+    if found.metadata.deletion_timestamp.is_some() {
+        return Err(waits("volume attachment is being deleted"));
+    }
+    let status = found.status.as_ref();
+    if let Some(status) = status.filter(|status| status.attached) {
+        return Ok(Attached {
+            attachment: Attachment::Attached,
+            context: status.attachment_metadata.clone().unwrap_or_default(),
+        });
+    }
+    match error(&found) {
+        None => Err(waits(&format!(
+            "volume {handle} is not attached for volume attachment {name}"
+        ))),
+        Some(error) => {
+            let refusal = waits(error.message.as_deref().unwrap_or_default());
+            Err(match is_full(error, driver) {
+                true => refusal.with_reason(ATTACH_LIMIT),
+                false => refusal,
+            })
+        }
+    }
+}
+
+fn error(attachment: &VolumeAttachment) -> Option<&VolumeError> {
+    attachment.status.as_ref()?.attach_error.as_ref()
+}
+
+/// The node has no room for another, and its driver tells of its room.
+fn is_full(error: &VolumeError, driver: Option<&CSIDriver>) -> bool {
+    let period = driver.and_then(|d| d.spec.node_allocatable_update_period_seconds);
+    error.error_code == Some(EXHAUSTED) && period.is_some_and(|period| period != 0)
+}

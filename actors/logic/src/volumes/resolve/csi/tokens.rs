@@ -1,0 +1,97 @@
+//! Tokens of the pod's service account, for a driver that acts in the pod's name.
+//!
+//! Upstream: `podServiceAccountTokenAttrs` of pkg/volume/csi/csi_mounter.go, pkg/kubelet/token (1.36).
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::storage::v1::{CSIDriver, TokenRequest};
+
+use super::super::look::Look;
+use crate::objects::TokenWanted;
+use crate::pod::PodView;
+use crate::volumes::Token;
+use crate::volumes::files::refresh::{look_at, renew_at};
+
+/// The API's default.
+const LIFE: i64 = 60 * 60;
+/// As often as upstream looks at every pod again.
+const REPUBLISH: SignedDuration = SignedDuration::from_secs(60);
+
+#[derive(Debug, Default)]
+pub(super) struct Tokens {
+    pub(super) tokens: Vec<Token>,
+    /// When the first of them grows old.
+    pub(super) look_at: Option<Timestamp>,
+}
+
+/// The error is the cause as upstream words it.
+pub(super) fn of(look: &mut Look<'_>, driver: Option<&CSIDriver>) -> Result<Tokens, String> {
+    let requests = driver.and_then(|driver| driver.spec.token_requests.as_deref());
+    let mut made = Tokens::default();
+    for request in requests.unwrap_or_default() {
+        let wanted = wanted(look, request);
+        let now = look.ground.now;
+        let token = look.token(&wanted).filter(|token| token.expires > now);
+        let token = token.ok_or_else(|| {
+            let why = missing(look, &wanted);
+            format!(
+                "kubernetes.io/csi: mounter.SetUpAt failed to get service accoount token attributes: failed to fetch token: {why}"
+            )
+        })?;
+        let renew_at = renew_at(&token, wanted.expiration_seconds, SignedDuration::ZERO);
+        let at = look_at(now, renew_at, token.expires);
+        made.look_at = Some(made.look_at.map_or(at, |first| first.min(at)));
+        made.tokens.push(Token {
+            audience: request.audience.clone(),
+            token: token.token,
+            expires: token.expires,
+        });
+    }
+    Ok(made)
+}
+
+fn wanted(look: &Look<'_>, request: &TokenRequest) -> TokenWanted {
+    let account = look
+        .pod
+        .spec()
+        .and_then(|spec| spec.service_account_name.clone());
+    // The API server's own audience is asked for by none.
+    let audiences = Some(request.audience.clone()).filter(|audience| !audience.is_empty());
+    TokenWanted {
+        namespace: look.pod.namespace().to_owned(),
+        service_account: account.unwrap_or_default(),
+        audiences: audiences.into_iter().collect(),
+        expiration_seconds: request.expiration_seconds.unwrap_or(LIFE),
+        pod_name: look.pod.name().to_owned(),
+        pod_uid: look.pod.uid().to_string(),
+    }
+}
+
+fn missing(look: &Look<'_>, wanted: &TokenWanted) -> String {
+    let TokenWanted {
+        namespace,
+        service_account: account,
+        audiences,
+        ..
+    } = wanted;
+    let refused = look
+        .ground
+        .objects
+        .refused("TokenRequest", namespace, account);
+    refused.unwrap_or_else(|| {
+        let audience = audiences.first().map_or("", String::as_str);
+        format!(
+            "there is no token of service account {namespace}/{account} for audience {audience:?} that lasts"
+        )
+    })
+}
+
+/// A driver that wants it is told again and again, and when its tokens grow old.
+pub(super) fn refresh_at(
+    now: Timestamp,
+    driver: Option<&CSIDriver>,
+    look_at: Option<Timestamp>,
+) -> Option<Timestamp> {
+    driver?.spec.requires_republish.filter(|wants| *wants)?;
+    let next = now.checked_add(REPUBLISH).unwrap_or(now);
+    Some(look_at.map_or(next, |at| at.min(next)))
+}

@@ -1,0 +1,258 @@
+//! Volumes that outlive pods: local, nfs and hostPath here, CSI beside.
+//!
+//! Upstream: `GenerateMountVolumeFunc` of pkg/volume/util/operationexecutor, pkg/volume/{local,nfs,hostpath},
+//! component-helpers/storage/volume (1.36).
+
+use k8s_openapi::api::core::v1::{
+    HostPathVolumeSource, LocalVolumeSource, NFSVolumeSource, PersistentVolume,
+    PersistentVolumeSpec,
+};
+
+use super::look::{At, Look, Refusal};
+use super::words::Operation;
+use super::{Found, csi, fs_group, local};
+use crate::admission::selects;
+use crate::pod::PodView;
+use crate::resources::bytes;
+use crate::volumes::{Access, AccessMode, Attachment, Kind, Mode, Source, Until, Volume, VolumeId};
+
+const OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
+const GROUP: &str = "pv.beta.kubernetes.io/gid";
+
+/// A persistent volume as one pod has it.
+#[derive(Debug)]
+pub(super) struct Persistent {
+    /// Translated, where its plugin became a CSI driver.
+    pub(super) object: PersistentVolume,
+    pub(super) access: Access,
+    pub(super) mode: Mode,
+    /// The in-tree plugin; empty for none.
+    pub(super) migrated_from: &'static str,
+}
+
+impl Persistent {
+    pub(super) fn name(&self) -> &str {
+        self.object.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    fn annotation(&self, key: &str) -> Option<&str> {
+        let annotations = self.object.metadata.annotations.as_ref()?;
+        annotations.get(key).map(String::as_str)
+    }
+
+    pub(super) fn spec(&self) -> Option<&PersistentVolumeSpec> {
+        self.object.spec.as_ref()
+    }
+
+    pub(super) fn access_modes(&self) -> &[String] {
+        let modes = self.spec().and_then(|spec| spec.access_modes.as_deref());
+        modes.unwrap_or_default()
+    }
+
+    /// What a driver is told: the first.
+    pub(super) fn access_mode(&self) -> Option<AccessMode> {
+        match self.access_modes().first().map(String::as_str) {
+            None | Some("ReadWriteOnce") => Some(AccessMode::ReadWriteOnce),
+            Some("ReadOnlyMany") => Some(AccessMode::ReadOnlyMany),
+            Some("ReadWriteMany") => Some(AccessMode::ReadWriteMany),
+            Some("ReadWriteOncePod") => Some(AccessMode::ReadWriteOncePod),
+            Some(_) => None,
+        }
+    }
+
+    /// With several modes nobody knows which one a pod means.
+    pub(super) fn is_for_one_pod(&self) -> bool {
+        matches!(self.access_modes(), [only] if only == "ReadWriteOncePod")
+    }
+
+    /// Bytes; nought where it is not known.
+    pub(super) fn size(&self) -> u64 {
+        let capacity = self.spec().and_then(|spec| spec.capacity.as_ref());
+        let size = bytes(capacity.and_then(|list| list.get("storage")));
+        size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0)
+    }
+
+    pub(super) fn options_of_spec(&self) -> Vec<String> {
+        let options = self.spec().and_then(|spec| spec.mount_options.clone());
+        options.unwrap_or_default()
+    }
+
+    /// The annotation's go before the definition's; each once, in order.
+    fn options(&self) -> Vec<String> {
+        let mut options = match self.annotation(OPTIONS) {
+            Some(list) => list.split(',').map(str::to_owned).collect(),
+            None => self.options_of_spec(),
+        };
+        options.retain(|option| !option.is_empty());
+        options.sort();
+        options.dedup();
+        options
+    }
+
+    pub(super) fn at(&self, operation: Operation) -> At<'_> {
+        At {
+            operation,
+            mode: self.mode,
+            volume: self.name(),
+        }
+    }
+
+    pub(super) fn failed(&self, operation: Operation, cause: &str, until: Until) -> Refusal {
+        Refusal::failed(self.at(operation), cause, until)
+    }
+
+    /// The group that the volume's files have, where the pod's processes do not have it already.
+    fn group(&self, look: &Look<'_>) -> Option<i64> {
+        let group: i64 = self.annotation(GROUP)?.parse().ok()?;
+        let groups = look
+            .pod
+            .security()
+            .and_then(|s| s.supplemental_groups.as_deref());
+        (!groups.unwrap_or_default().contains(&group)).then_some(group)
+    }
+}
+
+pub(super) fn resolve(look: &mut Look<'_>, volume: &Persistent) -> Result<Found, Refusal> {
+    super::named(volume.name())?;
+    let mut found = by_source(look, volume)?;
+    found.group = volume.group(look);
+    Ok(found)
+}
+
+fn by_source(look: &mut Look<'_>, volume: &Persistent) -> Result<Found, Refusal> {
+    let Some(spec) = volume.spec() else {
+        return Err(super::no_plugin(volume.name()));
+    };
+    if let Some(source) = &spec.csi {
+        csi::persistent(look, volume, source)
+    } else if let Some(source) = &spec.local {
+        local_volume(look, volume, source)
+    } else if let Some(source) = &spec.nfs {
+        nfs(look, volume, source)
+    } else if let Some(source) = &spec.host_path {
+        host_path(look, volume, source)
+    } else {
+        Err(super::no_plugin(volume.name()))
+    }
+}
+
+fn local_volume(
+    look: &Look<'_>,
+    volume: &Persistent,
+    source: &LocalVolumeSource,
+) -> Result<Found, Refusal> {
+    let id = VolumeId(format!("kubernetes.io/local-volume/{}", volume.name()));
+    check(look, volume, &id)?;
+    if source.path.is_empty() {
+        let cause = "local volume source is nil or local path is not set";
+        return Err(volume.failed(Operation::Initialization, cause, Until::Changed));
+    }
+    if let Err(cause) = local::no_backsteps(&source.path) {
+        let cause = format!("invalid path: {} {cause}", source.path);
+        return Err(volume.failed(Operation::Publish, &cause, Until::Changed));
+    }
+    let ownership = match volume.mode {
+        Mode::FileSystem => fs_group::as_asked(look.pod, volume.access),
+        Mode::Block => None,
+    };
+    let source = Source::Local {
+        path: source.path.clone(),
+        fs_type: source.fs_type.clone().unwrap_or_default(),
+    };
+    let mount_options = volume.options();
+    Ok(Found::from(Volume {
+        ownership,
+        mount_options,
+        ..made(volume, id, Kind::Local, source)
+    }))
+}
+
+fn nfs(look: &Look<'_>, volume: &Persistent, source: &NFSVolumeSource) -> Result<Found, Refusal> {
+    let id = local::id(look.pod, Kind::Nfs, volume.name());
+    check(look, volume, &id)?;
+    no_device(volume)?;
+    let mount_options = volume.options();
+    Ok(Found::from(Volume {
+        mount_options,
+        ..made(volume, id, Kind::Nfs, local::nfs_source(source))
+    }))
+}
+
+fn host_path(
+    look: &Look<'_>,
+    volume: &Persistent,
+    source: &HostPathVolumeSource,
+) -> Result<Found, Refusal> {
+    let id = local::id(look.pod, Kind::HostPath, volume.name());
+    check(look, volume, &id)?;
+    no_device(volume)?;
+    if !volume.options().is_empty() {
+        let cause = "mount options are not supported for this volume type";
+        return Err(volume.failed(Operation::MountOptions, cause, Until::Changed));
+    }
+    let source = local::host_path_source(source)
+        .map_err(|cause| volume.failed(Operation::Publish, &cause, Until::Changed))?;
+    Ok(Found::from(made(volume, id, Kind::HostPath, source)))
+}
+
+pub(super) fn made(volume: &Persistent, id: VolumeId, kind: Kind, source: Source) -> Volume {
+    Volume {
+        id,
+        kind,
+        // The pod's name of it is put in at the end.
+        name: String::new(),
+        folder: super::folder(volume.name()),
+        source,
+        access: volume.access,
+        mode: volume.mode,
+        mount_options: Vec::new(),
+        ownership: None,
+        selinux_label: String::new(),
+        attachment: Attachment::NotNeeded,
+    }
+}
+
+/// What holds of every persistent volume: it may be on this node, and no other pod has it for itself.
+pub(super) fn check(look: &Look<'_>, volume: &Persistent, id: &VolumeId) -> Result<(), Refusal> {
+    if !is_for_node(look, volume) {
+        let cause = "no matching NodeSelectorTerms";
+        return Err(volume.failed(Operation::NodeAffinity, cause, Until::Changed));
+    }
+    let own = look.pod.uid();
+    let holders = look.ground.taken.get(id);
+    let is_taken = holders.is_some_and(|pods| pods.iter().any(|pod| *pod != own));
+    if is_taken && volume.is_for_one_pod() {
+        let operation = match volume.mode {
+            Mode::FileSystem => Operation::Publish,
+            Mode::Block => Operation::Stage,
+        };
+        let cause =
+            "volume uses the ReadWriteOncePod access mode and is already in use by another pod";
+        return Err(volume.failed(operation, cause, Until::Changed));
+    }
+    Ok(())
+}
+
+fn is_for_node(look: &Look<'_>, volume: &Persistent) -> bool {
+    let affinity = volume.spec().and_then(|spec| spec.node_affinity.as_ref());
+    let Some(required) = affinity.and_then(|affinity| affinity.required.as_ref()) else {
+        return true;
+    };
+    let mut labels = look.ground.labels.clone();
+    if labels.is_empty() {
+        return true;
+    }
+    let topologies = look.ground.backends.values();
+    labels.extend(topologies.flat_map(|backend| backend.topology.clone()));
+    selects(required, "", &labels)
+}
+
+fn no_device(volume: &Persistent) -> Result<(), Refusal> {
+    match volume.mode {
+        Mode::FileSystem => Ok(()),
+        Mode::Block => {
+            let cause = "MapVolume.FindMapperPluginBySpec failed to find BlockVolumeMapper plugin. Volume plugin is nil.";
+            Err(volume.failed(Operation::Initialization, cause, Until::Changed))
+        }
+    }
+}

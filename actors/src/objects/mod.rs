@@ -1,0 +1,319 @@
+//! Objects of the API from a folder of manifests: what pods refer to while no API server is asked.
+//!
+//! - **Owns** what was last read of each file, and the end of the [`Shelf`] that objects are put in at.
+//! - **Hears** that something changed (inotify), that the period has passed, and what was read.
+//! - **Tells** nobody: whoever holds the shelf sees the change, or waits for it.
+//! - **Never** waits for a file: reading is blocking work beside it, one reading at a time. Never lets one bad file
+//!   hide another, nor takes away what a file held while it was good: that goes when the file is good again without
+//!   it, or is gone.
+//!
+//! The folder's `*.yaml`, `*.yml` and `*.json` are read in the order of their names; of two objects of the same name
+//! the first one stays. What is immutable stays as it is until it is taken away (`logic::objects`).
+
+mod held;
+mod reading;
+mod shelf;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kernel::{Actor, Context, Exit, TaskId};
+use logic::objects::StaticObjects;
+use serde::Serialize;
+
+use self::held::{Held, sentence};
+pub use self::reading::Place;
+use self::reading::{Reader, Reading, SETTLED_AFTER};
+pub use self::shelf::{Changes, Shelf, Supply};
+pub use self::watch::WatchEnded;
+
+/// It hears its own watch, timers and readings: a handful at a time.
+pub const MAILBOX: usize = 64;
+/// What inotify does not see, such as a change on another machine, is seen after this time.
+const PERIOD: Duration = Duration::from_secs(60);
+/// Between attempts to watch.
+const WATCH_AGAIN: Duration = Duration::from_secs(1);
+/// The same when they go on failing.
+const WATCH_AGAIN_AT_MOST: Duration = Duration::from_secs(60);
+/// A reading that takes longer is worth a line: a disk or network file system does not answer.
+const SLOW: Duration = Duration::from_secs(30);
+
+/// Reads the folder once, before anybody watches it: what is wrong is left for the [`Folder`] to tell. No folder (an
+/// empty path) holds nothing.
+pub fn load(folder: &str) -> StaticObjects {
+    let mut objects = StaticObjects::default();
+    if folder.is_empty() {
+        return objects;
+    }
+    let reader = Reader {
+        folder: Path::new(folder).into(),
+        known: BTreeMap::new(),
+        now: kernel::wall(),
+    };
+    if let Reading::Found { looks, .. } = reader.read() {
+        for look in looks.into_values() {
+            drop(objects.merge(Held::default().after(look).objects));
+        }
+    }
+    objects
+}
+
+/// What the folder's keeper is told.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Reads the folder: the period has passed.
+    Tick,
+    /// Reads what has changed.
+    Changed,
+    /// Takes in what was read, and puts it on the shelf if it differs.
+    Read(Box<Findings>),
+    /// Begins to watch.
+    Watch,
+    /// Reads what changed before the watch stood.
+    Watching(Place),
+    /// Relies on the period, and tries to watch again.
+    Unwatched(WatchEnded),
+}
+
+/// What came of a reading.
+#[derive(Debug)]
+pub struct Findings(Reading);
+
+/// What stands where.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub path: String,
+    pub watching: bool,
+    pub files: usize,
+    pub objects: usize,
+    /// What is wrong.
+    pub refused: Vec<String>,
+    pub readings: u64,
+    pub changes: u64,
+}
+
+/// The keeper of the folder.
+#[derive(Debug)]
+pub struct Folder {
+    path: Arc<Path>,
+
+    supply: Supply,
+
+    files: BTreeMap<PathBuf, Held>,
+    /// What lay on the shelf at the start and is in no file, while one of them is bad: it may have held that.
+    orphans: StaticObjects,
+    told: BTreeSet<String>,
+    reading_since: Option<Instant>,
+    read_again: bool,
+    settling: bool,
+    watching: Option<Place>,
+    watch: Option<TaskId>,
+    watch_pause: Duration,
+    readings: u64,
+    changes: u64,
+}
+
+impl Actor for Folder {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        tracing::info!(path = %self.path.display(), "objects are read from here");
+        self.begin_watch(ctx);
+        self.tick(ctx);
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Tick => self.tick(ctx),
+            Msg::Changed => self.read(ctx),
+            Msg::Read(findings) => self.take(findings.0, ctx),
+            Msg::Watch => self.begin_watch(ctx),
+            Msg::Watching(place) => self.watch_stands(place, ctx),
+            Msg::Unwatched(ended) => self.unwatched(ended, ctx),
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            path: self.path.display().to_string(),
+            watching: self.watching.is_some(),
+            files: self.files.len(),
+            objects: self.supply.borrow().len(),
+            refused: self.told.iter().cloned().collect(),
+            readings: self.readings,
+            changes: self.changes,
+        }
+    }
+}
+
+impl Folder {
+    /// The supply's shelf holds what [`load`] found, or what this actor put there before it restarted.
+    pub fn new(path: PathBuf, supply: Supply) -> Self {
+        Folder {
+            path: path.into(),
+            supply,
+            files: BTreeMap::new(),
+            orphans: StaticObjects::default(),
+            told: BTreeSet::new(),
+            reading_since: None,
+            read_again: false,
+            settling: false,
+            watching: None,
+            watch: None,
+            watch_pause: WATCH_AGAIN,
+            readings: 0,
+            changes: 0,
+        }
+    }
+
+    fn tick(&mut self, ctx: &mut Context<Msg>) {
+        let since = self
+            .reading_since
+            .map(|since| ctx.now().duration_since(since));
+        if let Some(since) = since.filter(|since| *since > SLOW) {
+            let seconds = since.as_secs();
+            tracing::error!("reading {} takes {seconds} s already", self.path.display());
+        }
+        self.read(ctx);
+        ctx.after(PERIOD, Msg::Tick);
+    }
+
+    fn read(&mut self, ctx: &mut Context<Msg>) {
+        if self.reading_since.is_some() {
+            self.read_again = true;
+            return;
+        }
+        self.reading_since = Some(ctx.now());
+        self.settling = false;
+        let stamps = self.files.iter();
+        let reader = Reader {
+            folder: self.path.clone(),
+            known: stamps
+                .filter_map(|(path, held)| Some((path.clone(), held.stamp?)))
+                .collect(),
+            now: ctx.wall(),
+        };
+        ctx.run(async move {
+            let read = tokio::task::spawn_blocking(move || reader.read()).await;
+            let broke = |panicked| Reading::Unreadable(std::io::Error::other(panicked));
+            Msg::Read(Box::new(Findings(read.unwrap_or_else(broke))))
+        });
+    }
+
+    fn take(&mut self, reading: Reading, ctx: &mut Context<Msg>) {
+        self.reading_since = None;
+        match reading {
+            Reading::Missing => {
+                self.files.clear();
+                self.put(vec![format!("{} does not exist", self.path.display())]);
+            }
+            // What was read before stands.
+            Reading::Unreadable(error) => {
+                let mut all: Vec<String> = self.told.iter().cloned().collect();
+                all.push(format!("{}: {}", self.path.display(), sentence(error)));
+                self.complain(all);
+            }
+            Reading::Found { place, looks } => {
+                let mut before = std::mem::take(&mut self.files);
+                for (path, look) in looks {
+                    let held = before.remove(&path).unwrap_or_default();
+                    self.files.insert(path, held.after(look));
+                }
+                self.put(Vec::new());
+                if self.watching.is_some_and(|watched| watched != place) {
+                    self.begin_watch(ctx);
+                }
+            }
+        }
+        let unsettled = self.files.values().any(|held| !held.settled);
+        if unsettled && !std::mem::replace(&mut self.settling, true) {
+            ctx.after(SETTLED_AFTER, Msg::Changed);
+        }
+        if std::mem::take(&mut self.read_again) {
+            self.read(ctx);
+        }
+    }
+
+    /// Puts on the shelf what the files hold, if that is not what lies there.
+    fn put(&mut self, mut complaints: Vec<String>) {
+        let before = self.supply.borrow().clone();
+        let mut objects = self.gathered(&mut complaints);
+        let is_bad = self.files.values().any(|held| !held.problems.is_empty());
+        if is_bad && self.readings == 0 {
+            self.orphans = before.missing_in(&objects);
+        } else if !is_bad {
+            self.orphans = StaticObjects::default();
+        }
+        drop(objects.merge(self.orphans.clone()));
+        let came = objects.succeed(&before);
+        complaints.extend(came.refused);
+        if came.differs {
+            self.changes += 1;
+            self.supply.send_replace(Arc::new(objects));
+        }
+        self.readings += 1;
+        self.complain(complaints);
+    }
+
+    fn gathered(&self, complaints: &mut Vec<String>) -> StaticObjects {
+        let mut objects = StaticObjects::default();
+        for (path, held) in &self.files {
+            let path = path.display();
+            let twice = objects.merge(held.objects.clone()).into_iter();
+            if held.settled {
+                let wrong = held.problems.iter();
+                complaints.extend(wrong.map(|problem| format!("{path}: {problem}")));
+                complaints.extend(
+                    twice.map(|object| {
+                        format!("{path}: {object} stands in a file before it already")
+                    }),
+                );
+            }
+        }
+        objects
+    }
+
+    /// Says once what is wrong, until it is right again.
+    fn complain(&mut self, complaints: Vec<String>) {
+        let all: BTreeSet<String> = complaints.into_iter().collect();
+        for text in all.difference(&self.told) {
+            tracing::warn!("objects: {text}");
+        }
+        self.told = all;
+    }
+
+    fn begin_watch(&mut self, ctx: &mut Context<Msg>) {
+        if let Some(task) = self.watch.take() {
+            ctx.abort(task);
+        }
+        self.watching = None;
+        let (path, addr) = (self.path.clone(), ctx.addr().clone());
+        let watch = ctx.run(async move { Msg::Unwatched(watch::watch(path, addr).await) });
+        self.watch = Some(watch);
+    }
+
+    fn watch_stands(&mut self, place: Place, ctx: &mut Context<Msg>) {
+        self.watching = Some(place);
+        self.watch_pause = WATCH_AGAIN;
+        self.read(ctx);
+    }
+
+    fn unwatched(&mut self, ended: WatchEnded, ctx: &mut Context<Msg>) {
+        if self.watching.take().is_some() {
+            tracing::warn!("{}", sentence(ended));
+            self.read(ctx);
+        } else {
+            tracing::debug!("{}", sentence(ended));
+            self.watch_pause = (self.watch_pause * 2).min(WATCH_AGAIN_AT_MOST);
+        }
+        ctx.after(self.watch_pause, Msg::Watch);
+    }
+}

@@ -1,0 +1,166 @@
+//! The declared plugins, as they are hosted.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use config::{NodeConfig, PluginKind, PluginStart};
+use kernel::Intensity;
+use kernel::plugin::{Declaration, Kind, Start};
+use serde_json::{Map, Value};
+
+use super::{RUNTIME, log_level};
+
+/// The storage plugin of CSI drivers; it is told more than the other one.
+const CSI: &str = "storage-csi";
+
+/// The runtimes by name, each hosted under the name of its kind: there is one at a time.
+pub(super) fn runtimes(config: &NodeConfig) -> BTreeMap<String, Declaration> {
+    let runtimes = of(config, PluginKind::Runtime);
+    runtimes
+        .map(|plugin| {
+            let hosted = declaration(plugin, RUNTIME, Kind::Runtime, config);
+            (plugin.name.clone(), hosted)
+        })
+        .collect()
+}
+
+/// The storage plugins by name.
+///
+/// A thread of theirs may be stuck in the kernel, and then their process is, too: it is given up soon, so that
+/// the others' volumes do not wait for it.
+pub(super) fn storage(config: &NodeConfig) -> BTreeMap<String, Declaration> {
+    of(config, PluginKind::Storage)
+        .map(|plugin| {
+            let name = &plugin.name;
+            let hosted = Declaration {
+                configuration: told(plugin, config),
+                drain_within: Duration::from_secs(2),
+                term_within: Duration::from_millis(500),
+                abandon_within: Some(Duration::from_secs(1)),
+                ..declaration(plugin, name, Kind::Storage, config)
+            };
+            (name.clone(), hosted)
+        })
+        .collect()
+}
+
+fn of(config: &NodeConfig, kind: PluginKind) -> impl Iterator<Item = &config::Plugin> {
+    let plugins = config.plugins.plugins.iter();
+    plugins.filter(move |plugin| plugin.kind == kind)
+}
+
+/// A storage plugin's section of the plugin file, with what it does not say itself.
+fn told(plugin: &config::Plugin, config: &NodeConfig) -> Value {
+    let root = &config.flags.root_dir;
+    let mut fields = Map::from_iter([("rootDir".to_owned(), root.as_str().into())]);
+    if plugin.name == CSI {
+        let registration = Path::new(root).join("plugins_registry");
+        let registration = registration.to_string_lossy().into_owned();
+        fields.insert("nodeName".to_owned(), config.node_name.as_str().into());
+        fields.insert("registrationDir".to_owned(), registration.into());
+    }
+    let said = plugin.configuration.as_object().cloned();
+    fields.extend(said.unwrap_or_default());
+    Value::Object(fields)
+}
+
+fn declaration(
+    plugin: &config::Plugin,
+    name: &str,
+    kind: Kind,
+    config: &NodeConfig,
+) -> Declaration {
+    let start = match &plugin.start {
+        PluginStart::Managed { command, args } => Start::Managed {
+            command: command.clone(),
+            args: args.clone(),
+        },
+        PluginStart::External { endpoint } => Start::External {
+            endpoint: endpoint.clone(),
+        },
+    };
+    Declaration {
+        configuration: plugin.configuration.clone(),
+        health_interval: plugin.health_interval,
+        start_within: plugin.start_within,
+        intensity: Intensity {
+            restarts: plugin.restarts,
+            within: plugin.restarts_within,
+        },
+        log: log_level(config.kubelet.logging.verbosity).to_owned(),
+        ..Declaration::new(name, kind, start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::fs;
+
+    use config::{CgroupVersion, Host, Outcome};
+    use serde_json::json;
+
+    use super::*;
+
+    fn load(line: &str) -> NodeConfig {
+        let host = Host {
+            hostname: "node".to_owned(),
+            cgroup: CgroupVersion::V2,
+            program_folder: "/opt/oxlet".into(),
+        };
+        match config::load(line.split_whitespace().map(OsString::from), &host).unwrap() {
+            Outcome::Run(config) => *config,
+            Outcome::Print(text) => panic!("{text}"),
+        }
+    }
+
+    #[test]
+    fn storage_plugins_are_there_undeclared_and_told_where_they_work() {
+        let config = load("--root-dir=/srv/node");
+        let storage = storage(&config);
+        let names: Vec<_> = storage.keys().map(String::as_str).collect();
+        assert_eq!(names, ["storage-csi", "storage-local"]);
+        for (name, declared) in &storage {
+            let start = Start::Managed {
+                command: Path::new("/opt/oxlet").join(name),
+                args: vec![],
+            };
+            let identity = (declared.name.as_str(), declared.kind, &declared.start);
+            assert_eq!(identity, (name.as_str(), Kind::Storage, &start));
+            assert_eq!(declared.abandon_within, Some(Duration::from_secs(1)));
+            assert_eq!(declared.check(), Ok(()));
+        }
+        assert_eq!(
+            storage["storage-local"].configuration,
+            json!({ "rootDir": "/srv/node" })
+        );
+        assert_eq!(
+            storage["storage-csi"].configuration,
+            json!({
+                "rootDir": "/srv/node",
+                "nodeName": "node",
+                "registrationDir": "/srv/node/plugins_registry",
+            })
+        );
+        let runtimes = runtimes(&config);
+        assert_eq!(runtimes.keys().collect::<Vec<_>>(), ["containerd"]);
+        assert_eq!(runtimes["containerd"].abandon_within, None);
+    }
+
+    #[test]
+    fn what_the_plugin_file_says_of_a_storage_plugin_wins() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("plugins.yaml");
+        let text = "apiVersion: oxlet.dev/v1alpha1\nkind: PluginConfiguration\nruntime: fake\nplugins:\n\
+            - {name: fake, kind: runtime, command: runtime-fake}\n\
+            - {name: storage-csi, kind: storage, command: /csi, restarts: 1, configuration: {registrationDir: /run/csi}}\n";
+        fs::write(&file, text).unwrap();
+        let config = load(&format!("--plugins={}", file.display()));
+        let csi = &storage(&config)["storage-csi"];
+        assert_eq!(csi.configuration["registrationDir"], "/run/csi");
+        assert_eq!(csi.configuration["nodeName"], "node");
+        assert_eq!(csi.intensity.restarts, 1);
+        assert_eq!(runtimes(&config).len(), 1);
+    }
+}

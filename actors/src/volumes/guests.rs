@@ -1,0 +1,148 @@
+//! Work within mounted volumes: paths for containers, files with variables.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kernel::{Context, Reply};
+use logic::env_file::{self, EnvFile, EnvFiles, Place};
+use logic::types::PodUid;
+use logic::volumes::world::Measurable;
+use logic::volumes::{Subpath, paths};
+
+use super::{BindError, Msg, Retry, Volumes};
+use crate::storage::{Plugin, Storage, StorageError, SubpathWish, VolumeFile};
+
+/// Opening and binding a path: longer than any disk takes.
+const WITHIN: Duration = Duration::from_secs(30);
+
+impl Volumes {
+    pub(super) fn bind(
+        &mut self,
+        uid: PodUid,
+        container: String,
+        subpaths: Vec<Subpath>,
+        reply: Reply<Result<BTreeMap<u32, PathBuf>, BindError>>,
+        ctx: &mut Context<Msg>,
+    ) {
+        let wishes: Option<Vec<SubpathWish>> = subpaths
+            .into_iter()
+            .map(|subpath| {
+                let volume = self.world.volume(&uid, &subpath.volume)?;
+                Some(self.subpath_wish(&uid, &container, subpath, &volume))
+            })
+            .collect();
+        let (Some(wishes), true) = (wishes, self.world.enter(&uid)) else {
+            return reply.send(Err(BindError {
+                message: "the pod's volumes are not mounted".to_owned(),
+                transient: Retry::Soon,
+            }));
+        };
+        let storage = self.peers.storage.clone();
+        ctx.run(async move {
+            reply.send(bound(&storage, wishes, &container).await);
+            Msg::Left { uid }
+        });
+    }
+
+    fn subpath_wish(
+        &self,
+        uid: &PodUid,
+        container: &str,
+        subpath: Subpath,
+        volume: &Measurable,
+    ) -> SubpathWish {
+        let root = &self.peers.rules.node.root_dir;
+        let folder = &volume.place.folder;
+        SubpathWish {
+            plugin: Plugin::of(volume.place.kind),
+            id: volume.volume.id.clone(),
+            kind: volume.place.kind.as_str().to_owned(),
+            uid: uid.clone(),
+            root: volume.path.clone(),
+            container: container.to_owned(),
+            target: paths::subpath(root, uid, folder, container, subpath.index),
+            subpath,
+        }
+    }
+
+    pub(super) fn read(
+        &mut self,
+        uid: PodUid,
+        files: Vec<Place>,
+        reply: Reply<EnvFiles>,
+        ctx: &mut Context<Msg>,
+    ) {
+        let found = files.into_iter().filter_map(|place| {
+            let volume = self.world.volume(&uid, &place.0)?;
+            Some((place, volume))
+        });
+        let found: Vec<(Place, Measurable)> = found.collect();
+        if found.is_empty() || !self.world.enter(&uid) {
+            return reply.send(EnvFiles::default());
+        }
+        let storage = self.peers.storage.clone();
+        ctx.run(async move {
+            let mut files = EnvFiles::default();
+            for (place, volume) in found {
+                let file = read(&storage, &place.1, &volume).await;
+                files.files.insert(place, file);
+            }
+            reply.send(files);
+            Msg::Left { uid }
+        });
+    }
+}
+
+/// Upstream tells the pod's owner no more than that: the cause may speak of the node's own files.
+async fn bound(
+    storage: &Storage,
+    wishes: Vec<SubpathWish>,
+    container: &str,
+) -> Result<BTreeMap<u32, PathBuf>, BindError> {
+    let mut paths = BTreeMap::new();
+    for wish in wishes {
+        let volume = wish.subpath.volume.clone();
+        let bound = storage.bind_subpath(&wish, WITHIN).await;
+        let path = bound.map_err(|error| {
+            tracing::warn!(pod = %wish.uid, container, volume, "no sub-path: {error}");
+            bind_error(&volume, container, &error)
+        })?;
+        paths.insert(wish.subpath.index, path);
+    }
+    Ok(paths)
+}
+
+fn bind_error(volume: &str, container: &str, error: &StorageError) -> BindError {
+    let transient = match error {
+        StorageError::Unanswered { .. } => Retry::Soon,
+        StorageError::Refused { .. } | StorageError::Stuck { .. } => Retry::Later,
+    };
+    BindError {
+        message: format!(
+            "failed to prepare subPath for volumeMount {volume:?} of container {container:?}"
+        ),
+        transient,
+    }
+}
+
+async fn read(storage: &Storage, path: &str, volume: &Measurable) -> EnvFile {
+    let most = u32::try_from(env_file::MAX_BYTES).unwrap_or(u32::MAX);
+    let file = VolumeFile {
+        id: &volume.volume.id,
+        kind: volume.place.kind.as_str(),
+        root: &volume.path,
+        path,
+        max_bytes: most,
+    };
+    let plugin = Plugin::of(volume.place.kind);
+    let data = storage.read_file(plugin, &file, WITHIN).await;
+    let text = data.map(String::from_utf8);
+    if let Err(error) = &text {
+        tracing::warn!(path, "a file of variables is not read: {error}");
+    }
+    EnvFile {
+        host_path: volume.path.join(path),
+        text: text.ok().and_then(Result::ok),
+    }
+}

@@ -1,0 +1,269 @@
+//! Operations on volumes, carried out by the storage plugins.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kernel::Context;
+use kernel::plugin as host;
+use logic::pod::PodView;
+use logic::volumes::world::{Ending, Place, Task, Trace, Unstage};
+use logic::volumes::{Mode, VolumeId, paths};
+
+use super::{Msg, Volumes};
+use crate::events::Type;
+use crate::storage::{self, Class, MountWish, Plugin, PodRef, Storage, StorageError};
+
+/// What came of an operation.
+#[derive(Debug)]
+pub struct Ended {
+    task: Task,
+    ending: Ending,
+    /// What a person should know although it worked.
+    warnings: Vec<String>,
+}
+
+/// Everything that carrying out a task needs.
+struct Errand {
+    storage: Storage,
+    root: std::path::PathBuf,
+    pod: PodRef,
+}
+
+impl Volumes {
+    pub(super) fn begin(&self, task: Task, ctx: &mut Context<Msg>) {
+        let errand = Errand {
+            storage: self.peers.storage.clone(),
+            root: self.peers.rules.node.root_dir.clone(),
+            pod: self.pod_of(&task),
+        };
+        ctx.run(async move {
+            let within = task.within();
+            let mut warnings = Vec::new();
+            let ending = match errand.carry_out(&task, within, &mut warnings).await {
+                Ok(ending) => ending,
+                Err(error) => failed(error),
+            };
+            Msg::Ended(Box::new(Ended {
+                task,
+                ending,
+                warnings,
+            }))
+        });
+    }
+
+    fn pod_of(&self, task: &Task) -> PodRef {
+        let Task::Mount { place, .. } = task else {
+            return PodRef::default();
+        };
+        let Some(wanting) = self.pods.get(&place.uid) else {
+            return PodRef {
+                uid: place.uid.clone(),
+                ..PodRef::default()
+            };
+        };
+        let spec = wanting.pod.spec();
+        let account = spec.and_then(|spec| spec.service_account_name.clone());
+        PodRef {
+            uid: place.uid.clone(),
+            namespace: wanting.pod.namespace().to_owned(),
+            name: wanting.pod.name().to_owned(),
+            service_account: account.unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn ended(&mut self, ended: Ended, ctx: &mut Context<Msg>) {
+        let Ended {
+            task,
+            ending,
+            warnings,
+        } = ended;
+        if let Ending::Stuck {
+            generation,
+            message,
+        } = &ending
+        {
+            self.replace(&task, *generation, message, ctx);
+        }
+        if let Task::Mount { place, .. } = &task
+            && let Some(wanting) = self.pods.get(&place.uid)
+        {
+            for warning in warnings {
+                let object = crate::worker::object(&wanting.pod, None);
+                let now = super::timestamp(ctx);
+                let recorder = &self.peers.recorder;
+                recorder.record(now, Type::Warning, object, "VolumeWarning", warning);
+            }
+        }
+        if let Task::Unmount { place, .. } = &task {
+            self.figures.remove(place);
+        }
+        self.world.ended(&task, ending, ctx.now());
+    }
+
+    /// A process with a stuck thread is worn: another one takes its place.
+    fn replace(&self, task: &Task, generation: u64, message: &str, ctx: &Context<Msg>) {
+        let plugin = plugin_of(task);
+        let node = crate::events::Object::node(&self.peers.rules.node.node_name);
+        let now: Timestamp = super::timestamp(ctx);
+        let text = format!("{message}; plugin {} is replaced", plugin.name());
+        let recorder = &self.peers.recorder;
+        recorder.record(now, Type::Warning, node, "VolumeStuck", text);
+        let Some(host) = self.peers.hosts.get(plugin.name()) else {
+            return;
+        };
+        if let Err(full) = host.tell(host::Msg::Replace { generation }) {
+            tracing::warn!(plugin = plugin.name(), "the worn process stays: {full}");
+        }
+    }
+}
+
+fn plugin_of(task: &Task) -> Plugin {
+    match task {
+        Task::Stage { volume } => Plugin::of(volume.kind),
+        Task::Unstage(staged) => Plugin::of(staged.kind),
+        Task::Mount { place, .. } | Task::Unmount { place, .. } | Task::Grow { place, .. } => {
+            Plugin::of(place.kind)
+        }
+        Task::Remove { .. } => Plugin::Local,
+    }
+}
+
+fn failed(error: StorageError) -> Ending {
+    match error {
+        StorageError::Stuck {
+            generation,
+            message,
+        } => Ending::Stuck {
+            generation,
+            message,
+        },
+        StorageError::Refused { class, message } => Ending::Failed {
+            message,
+            trace: match class {
+                Class::Invalid | Class::Unimplemented => Trace::Refusal,
+                Class::Missing => Trace::Nothing,
+                Class::Late | Class::Failed => Trace::Something,
+            },
+        },
+        error @ StorageError::Unanswered { .. } => Ending::Failed {
+            message: error.to_string(),
+            trace: Trace::Something,
+        },
+    }
+}
+
+impl Errand {
+    async fn carry_out(
+        &self,
+        task: &Task,
+        within: Duration,
+        warnings: &mut Vec<String>,
+    ) -> Result<Ending, StorageError> {
+        match task {
+            Task::Stage { volume } => {
+                self.storage.stage(volume, within).await?;
+            }
+            Task::Unstage(staged) => self.storage.unstage(&as_staged(staged), within).await?,
+            Task::Mount { place, volume } => {
+                let wish = MountWish {
+                    volume: (**volume).clone(),
+                    pod: self.pod.clone(),
+                    target: self.target(place),
+                };
+                return self.mount(place.mode, &wish, within, warnings).await;
+            }
+            Task::Unmount { place, id } => self.unmount(place, id, within).await?,
+            Task::Grow {
+                volume, path, size, ..
+            } => {
+                let growth = storage::Growth {
+                    volume: (**volume).clone(),
+                    path: Some(path.clone()),
+                    size: *size,
+                };
+                self.storage.expand(&growth, within).await?;
+            }
+            Task::Remove { uid } => {
+                let folder = paths::pod(&self.root, uid);
+                let kept = self.storage.remove_pod(&folder, within).await?;
+                if !kept.is_empty() {
+                    return Ok(Ending::Failed {
+                        message: kept.join("; "),
+                        trace: Trace::Something,
+                    });
+                }
+            }
+        }
+        Ok(Ending::Done)
+    }
+
+    async fn mount(
+        &self,
+        mode: Mode,
+        wish: &MountWish,
+        within: Duration,
+        warnings: &mut Vec<String>,
+    ) -> Result<Ending, StorageError> {
+        match mode {
+            Mode::FileSystem => {
+                let answer = self.storage.mount(wish, within).await?;
+                warnings.extend(answer.warnings);
+                Ok(Ending::Mounted {
+                    path: answer.path,
+                    relabel: answer.relabel,
+                })
+            }
+            Mode::Block => Ok(Ending::Mounted {
+                path: self.storage.map_block(wish, within).await?,
+                relabel: logic::volumes::Relabel::No,
+            }),
+        }
+    }
+
+    /// What is bound from within a volume goes before the volume.
+    async fn unmount(
+        &self,
+        place: &Place,
+        id: &VolumeId,
+        within: Duration,
+    ) -> Result<(), StorageError> {
+        let folder = paths::subpaths(&self.root, &place.uid);
+        let storage = &self.storage;
+        storage
+            .release_subpaths(&place.uid, None, &folder, within)
+            .await?;
+        let at = storage::Place {
+            plugin: Plugin::of(place.kind),
+            id: id.clone(),
+            kind: place.kind.as_str().to_owned(),
+            folder: place.folder.clone(),
+            uid: place.uid.clone(),
+            target: self.target(place),
+        };
+        match place.mode {
+            Mode::FileSystem => storage.unmount(&at, within).await,
+            Mode::Block => storage.unmap_block(&at, within).await,
+        }
+    }
+
+    fn target(&self, place: &Place) -> std::path::PathBuf {
+        paths::target(
+            &self.root,
+            &place.uid,
+            place.kind,
+            &place.folder,
+            place.mode,
+        )
+    }
+}
+
+fn as_staged(staged: &Unstage) -> storage::Staged {
+    storage::Staged {
+        plugin: Plugin::of(staged.kind),
+        id: staged.id.clone(),
+        kind: staged.kind.as_str().to_owned(),
+        path: staged.path.clone(),
+        mode: staged.mode,
+        volume: staged.volume.as_ref().map(|volume| (**volume).clone()),
+    }
+}

@@ -1,0 +1,46 @@
+//! What an operator sees of volumes.
+
+use logic::pod::PodView;
+use logic::volumes::csi_node;
+use logic::volumes::world;
+
+use super::{Row, View, Volumes};
+
+impl Volumes {
+    pub(super) fn view(&self) -> View {
+        let node_name = &self.peers.rules.node.node_name;
+        let csi_node = csi_node::csi_node(node_name, None, &self.backends);
+        View {
+            volumes: self
+                .world
+                .rows()
+                .into_iter()
+                .map(|row| self.row(row))
+                .collect(),
+            csi_node: serde_json::to_value(csi_node).unwrap_or_default(),
+            in_use: csi_node::volumes_in_use(&self.reported),
+            stuck: self.world.stuck(),
+        }
+    }
+
+    fn row(&self, row: world::Row) -> Row {
+        let pod = self.pods.get(&row.uid).map(|wanting| {
+            let pod = &wanting.pod;
+            format!("{}/{}", pod.namespace(), pod.name())
+        });
+        let place = row.place.as_ref();
+        let figures = place.and_then(|place| self.figures.get(place)).cloned();
+        Row {
+            pod: pod.unwrap_or_else(|| row.uid.to_string()),
+            volume: row.name,
+            kind: place
+                .map(|place| place.kind.as_str().to_owned())
+                .unwrap_or_default(),
+            id: row.id.to_string(),
+            state: row.state.to_owned(),
+            why: row.why,
+            path: row.path.display().to_string(),
+            figures: figures.unwrap_or_default(),
+        }
+    }
+}

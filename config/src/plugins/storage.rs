@@ -1,0 +1,39 @@
+//! The storage plugins: there are these two, declared or not.
+
+use std::path::Path;
+
+use super::{Plugin, PluginKind, PluginStart};
+
+/// Each is named as its program.
+const NAMES: [&str; 2] = ["storage-local", "storage-csi"];
+
+/// Who serves which kind of volume is known by these names, so they are the storage plugins' alone.
+pub(super) fn check_name(kind: PluginKind, name: &str) -> Result<(), String> {
+    match (kind, NAMES.contains(&name)) {
+        (PluginKind::Storage, true) | (PluginKind::Runtime, false) => Ok(()),
+        (PluginKind::Storage, false) => {
+            let names = NAMES.join(" or ");
+            Err(format!(
+                "{name:?} is no storage plugin that this version knows; expected {names}"
+            ))
+        }
+        (PluginKind::Runtime, true) => Err(format!(
+            "{name:?} is the name of a storage plugin; expected another one, or kind \"storage\""
+        )),
+    }
+}
+
+/// Adds those that were not declared, from the folder of the agent's own program.
+pub(super) fn with_defaults(mut plugins: Vec<Plugin>, program: &Path) -> Vec<Plugin> {
+    for name in NAMES {
+        if plugins.iter().any(|plugin| plugin.name == name) {
+            continue;
+        }
+        let start = PluginStart::Managed {
+            command: program.join(name),
+            args: Vec::new(),
+        };
+        plugins.push(Plugin::new(name, PluginKind::Storage, start));
+    }
+    plugins
+}

@@ -1,0 +1,17 @@
+//! `csi-driver`: a small CSI driver for tests.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use integration::csi_driver::{self, Options};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    match csi_driver::run(Options::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("csi-driver: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Volumes made and removed over the wire, as a provisioner would.
+
+use std::fs::{self, File};
+
+use anyhow::Context;
+use proto::csi::controller_service_capability::{Rpc, Type, rpc::Type as Word};
+use proto::csi::volume_capability::AccessType;
+use proto::csi::{
+    ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse,
+    ControllerServiceCapability, CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest,
+    DeleteVolumeResponse, Volume,
+};
+use tonic::Status;
+
+use super::desk::{Bench, failed};
+use super::record::{self, Data, Record};
+use crate::csi_driver::{Ability, Options};
+
+pub(super) fn capabilities(
+    bench: &Bench,
+    _: ControllerGetCapabilitiesRequest,
+) -> Result<ControllerGetCapabilitiesResponse, Status> {
+    let mut words = vec![Word::CreateDeleteVolume];
+    if bench.options.can(Ability::MultiWriter) {
+        words.push(Word::SingleNodeMultiWriter);
+    }
+    let capability = |word: Word| ControllerServiceCapability {
+        r#type: Some(Type::Rpc(Rpc {
+            r#type: word.into(),
+        })),
+    };
+    Ok(ControllerGetCapabilitiesResponse {
+        capabilities: words.into_iter().map(capability).collect(),
+    })
+}
+
+pub(super) fn create(
+    bench: &Bench,
+    request: CreateVolumeRequest,
+) -> Result<CreateVolumeResponse, Status> {
+    let size = request.capacity_range.unwrap_or_default().required_bytes;
+    let mut types = request
+        .volume_capabilities
+        .iter()
+        .map(|capability| capability.access_type.as_ref());
+    let block = types.any(|wanted| matches!(wanted, Some(AccessType::Block(_))));
+    make(&bench.options, &request.name, block, size).map_err(failed)?;
+    Ok(CreateVolumeResponse {
+        volume: Some(Volume {
+            capacity_bytes: size,
+            volume_id: request.name,
+            ..Default::default()
+        }),
+    })
+}
+
+fn make(options: &Options, volume: &str, block: bool, size: i64) -> anyhow::Result<()> {
+    match block {
+        false => fs::create_dir_all(record::folder(&options.dir, volume))?,
+        true => {
+            let file = record::block_file(&options.dir, volume);
+            let opened = File::options()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .open(file)?;
+            opened.set_len(u64::try_from(size)?)?;
+        }
+    }
+    let mut record = Record::load(&options.dir, volume)?;
+    record.size = record.size.max(size);
+    record.save(&options.dir, volume)
+}
+
+pub(super) fn delete(
+    bench: &Bench,
+    request: DeleteVolumeRequest,
+) -> Result<DeleteVolumeResponse, Status> {
+    let volume = &request.volume_id;
+    let record = bench.load(volume)?;
+    if record.staged.is_some() || !record.published.is_empty() {
+        let text = format!("volume {volume} is in use: {record:?}");
+        return Err(Status::failed_precondition(text));
+    }
+    let removed = match Data::find(&bench.options.dir, volume) {
+        Some(Data::Folder(folder)) => fs::remove_dir_all(folder),
+        Some(Data::File(file)) => fs::remove_file(file),
+        None => Ok(()),
+    };
+    removed.context("delete").map_err(failed)?;
+    Ok(DeleteVolumeResponse {})
+}

@@ -1,0 +1,146 @@
+//! How much of a volume is used, how it is, and how it grows.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proto::csi::volume_usage::Unit;
+use proto::csi::{
+    NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetVolumeStatsRequest,
+    NodeGetVolumeStatsResponse, VolumeCondition, VolumeUsage,
+};
+use serde::{Deserialize, Serialize};
+use tonic::Status;
+
+use super::desk::{Bench, failed};
+use super::record::{Data, Record};
+use super::rules;
+use crate::csi_driver::{Ability, places};
+
+/// What a volume has whose size was never said.
+const DEFAULT_SIZE: i64 = 64 << 20;
+/// How many files a volume bears.
+const INODES: i64 = 10_000;
+
+/// What the driver is told to say of a volume's health.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::csi_driver) struct Health {
+    pub(in crate::csi_driver) abnormal: bool,
+    pub(in crate::csi_driver) message: String,
+}
+
+/// The file with what to say, by volume.
+pub(in crate::csi_driver) fn health_file(dir: &Path) -> PathBuf {
+    dir.join("health.json")
+}
+
+pub(in crate::csi_driver) fn read_health(dir: &Path) -> BTreeMap<String, Health> {
+    let text = fs::read(health_file(dir)).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
+pub(super) fn stats(
+    bench: &Bench,
+    request: NodeGetVolumeStatsRequest,
+) -> Result<NodeGetVolumeStatsResponse, Status> {
+    if !bench.options.can(Ability::Stats) {
+        return Err(Status::unimplemented("the driver tells no figures"));
+    }
+    let record = bench.load(&request.volume_id)?;
+    let path = PathBuf::from(&request.volume_path);
+    let staged = record.staged.as_ref();
+    if !record.published.contains_key(&path) && staged.is_none_or(|staged| staged.path != path) {
+        let text = format!("the volume is not at {}", path.display());
+        return Err(Status::not_found(text));
+    }
+    let data = Data::find(&bench.options.dir, &request.volume_id);
+    let (bytes, files) = used(data.as_ref());
+    let health = read_health(&bench.options.dir).remove(&request.volume_id);
+    let condition = health.unwrap_or(Health {
+        abnormal: false,
+        message: "all is well".to_owned(),
+    });
+    let says = bench.options.can(Ability::Condition);
+    Ok(NodeGetVolumeStatsResponse {
+        usage: vec![
+            usage(Unit::Bytes, size(&record, data.as_ref()), bytes),
+            usage(Unit::Inodes, INODES, files),
+        ],
+        volume_condition: says.then_some(VolumeCondition {
+            abnormal: condition.abnormal,
+            message: condition.message,
+        }),
+    })
+}
+
+fn usage(unit: Unit, total: i64, used: i64) -> VolumeUsage {
+    VolumeUsage {
+        available: (total - used).max(0),
+        total,
+        used,
+        unit: unit.into(),
+    }
+}
+
+fn size(record: &Record, data: Option<&Data>) -> i64 {
+    match (record.size, data) {
+        (0, Some(Data::File(file))) => length(file),
+        (0, Some(Data::Folder(_)) | None) => DEFAULT_SIZE,
+        (size, _) => size,
+    }
+}
+
+/// Bytes and files.
+fn used(data: Option<&Data>) -> (i64, i64) {
+    match data {
+        Some(Data::Folder(folder)) => walk(folder),
+        Some(Data::File(file)) => (length(file), 1),
+        None => (0, 0),
+    }
+}
+
+fn walk(folder: &Path) -> (i64, i64) {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.fold((0, 1), |(bytes, files), entry| {
+        let path = entry.path();
+        let (more, others) = match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            true => walk(&path),
+            false => (length(&path), 1),
+        };
+        (bytes + more, files + others)
+    })
+}
+
+fn length(file: &Path) -> i64 {
+    let length = fs::symlink_metadata(file).map_or(0, |metadata| metadata.len());
+    i64::try_from(length).unwrap_or(i64::MAX)
+}
+
+pub(super) fn expand(
+    bench: &Bench,
+    request: NodeExpandVolumeRequest,
+) -> Result<NodeExpandVolumeResponse, Status> {
+    let volume = &request.volume_id;
+    let mut record = bench.load(volume)?;
+    rules::expand(&bench.options, &record, &request).map_err(|wrong| bench.refuse(wrong))?;
+    let wanted = request.capacity_range.unwrap_or_default().required_bytes;
+    let data = Data::find(&bench.options.dir, volume);
+    record.size = size(&record, data.as_ref()).max(wanted);
+    if let Some(Data::File(file)) = data {
+        grow(&file, record.size).map_err(failed)?;
+    }
+    bench.between();
+    bench.save(volume, &record)?;
+    Ok(NodeExpandVolumeResponse {
+        capacity_bytes: record.size,
+    })
+}
+
+fn grow(file: &Path, size: i64) -> anyhow::Result<()> {
+    let size = u64::try_from(size)?;
+    let opened = fs::File::options().write(true).open(file)?;
+    if opened.metadata()?.len() < size {
+        opened.set_len(size)?;
+    }
+    places::resize_loops(file)
+}

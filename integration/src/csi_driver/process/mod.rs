@@ -1,0 +1,114 @@
+//! The driver's own process.
+
+mod broken;
+mod controller;
+mod desk;
+pub(super) mod figures;
+mod group;
+pub(super) mod record;
+mod rules;
+mod said;
+mod services;
+mod volumes;
+
+use std::fs;
+use std::os::unix::process::parent_id;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use proto::csi::controller_server::ControllerServer;
+use proto::csi::identity_server::IdentityServer;
+use proto::csi::node_server::NodeServer;
+use proto::registration::registration_server::RegistrationServer;
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::service::Routes;
+use tonic::transport::Server;
+use tower::util::MapResponseLayer;
+
+use self::desk::Desk;
+use self::services::Services;
+use super::{Options, Registration};
+
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Serves until the process is told to end; then the driver takes itself off the node's list.
+pub async fn run(options: Options) -> Result<()> {
+    for folder in ["backing", "blocks", "volumes"] {
+        fs::create_dir_all(options.dir.join(folder))?;
+    }
+    let mut terminate = signal(SignalKind::terminate())?;
+    let services = Services {
+        desk: Arc::new(Desk::new(options.clone())),
+    };
+    let routes = Routes::new(NodeServer::new(services.clone()))
+        .add_service(IdentityServer::new(services.clone()))
+        .add_service(ControllerServer::new(services.clone()))
+        .add_service(RegistrationServer::new(services));
+    let mut serving = tokio::task::JoinSet::new();
+    serving.spawn(serve(listen(&options.endpoint())?, routes.clone()));
+    let introduced = introductions(&options);
+    for socket in &introduced {
+        match options.registration == Registration::PlainFile {
+            true => fs::write(socket, "this is no socket\n")?,
+            false => drop(serving.spawn(serve(listen(socket)?, routes.clone()))),
+        }
+    }
+    tokio::select! {
+        _ = terminate.recv() => {}
+        () = orphaned() => {}
+        ended = serving.join_next() => ended.context("nothing is served")???,
+    }
+    for socket in introduced {
+        fs::remove_file(&socket).ok();
+    }
+    Ok(())
+}
+
+/// Resolves when whoever started this process is gone: a test that was killed leaves no driver.
+async fn orphaned() {
+    let parent = parent_id();
+    while parent_id() == parent {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// The sockets by which it registers.
+fn introductions(options: &Options) -> Vec<PathBuf> {
+    let socket = options.registration_socket();
+    match options.registration {
+        Registration::Nothing => Vec::new(),
+        Registration::Twice => {
+            let second = socket.with_file_name(format!("{}-second-reg.sock", options.name));
+            vec![socket, second]
+        }
+        Registration::Normal
+        | Registration::OtherName
+        | Registration::OtherType
+        | Registration::WrongVersion
+        | Registration::Silent
+        | Registration::PlainFile => vec![socket],
+    }
+}
+
+/// What a driver before this one left there is replaced.
+fn listen(socket: &Path) -> Result<UnixListener> {
+    let folder = socket.parent().context("a socket without a folder")?;
+    fs::create_dir_all(folder)?;
+    if socket.exists() {
+        fs::remove_file(socket)?;
+    }
+    UnixListener::bind(socket).with_context(|| socket.display().to_string())
+}
+
+async fn serve(listener: UnixListener, routes: Routes) -> Result<()> {
+    Server::builder()
+        .layer(MapResponseLayer::new(broken::break_marked))
+        .add_routes(routes)
+        .serve_with_incoming(UnixListenerStream::new(listener))
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,4 @@
+//! A mount that holds whoever looks at it, for good: one volume hangs, everything else goes on.
+
+mod node;
+mod plugin;

@@ -1,0 +1,177 @@
+//! A whole node, one of whose pods wants a folder on a mount that answers nobody.
+
+use std::cell::Cell;
+use std::path::Path;
+use std::time::Duration;
+
+use integration::hostage::Hostage;
+use integration::wait_until;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+use super::super::world::*;
+
+/// The agent takes a look at a path for stuck after half a minute.
+const LONG: Duration = Duration::from_secs(120);
+const PLUGIN: &str = "storage-local";
+
+const OBJECT: &str = "apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, namespace: default}
+data: {key: value}
+";
+
+/// A pod with volumes on the node's own disk.
+fn beside(name: &str) -> String {
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec:
+  terminationGracePeriodSeconds: 1
+  volumes:
+  - {{name: scratch, emptyDir: {{}}}}
+  - {{name: settings, configMap: {{name: settings}}}}
+  containers:
+  - name: app
+    image: localhost/oxlet/busybox:1
+    command: [sh, -c, \"{SERVE}\"]
+    volumeMounts:
+    - {{name: scratch, mountPath: /scratch}}
+    - {{name: settings, mountPath: /settings}}
+"
+    )
+}
+
+/// A pod with a folder of the node, which is looked at before it is mounted.
+fn with_folder(name: &str, path: &Path) -> String {
+    let path = path.display();
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec:
+  terminationGracePeriodSeconds: 1
+  volumes:
+  - {{name: held, hostPath: {{path: {path}, type: Directory}}}}
+  containers:
+  - name: app
+    image: localhost/oxlet/busybox:1
+    command: [sh, -c, \"{SERVE}\"]
+    volumeMounts:
+    - {{name: held, mountPath: /held}}
+"
+    )
+}
+
+/// Starts a pod, waits until it is ready, takes it away; returns how long it took to be ready.
+async fn life(world: &World, name: &str) -> Duration {
+    let file = format!("{name}.yaml");
+    let began = Instant::now();
+    world.node.drop_manifest(&file, &beside(name)).unwrap();
+    world.until_running(name).await;
+    let took = began.elapsed();
+    world.node.remove_manifest(&file).unwrap();
+    world.until_gone(name).await;
+    took
+}
+
+async fn plugin(world: &World) -> Value {
+    world.node.plugin_named(PLUGIN).await.unwrap()
+}
+
+/// Waits until the node says which volume hangs, whose it is, and that its plugin was replaced.
+async fn until_shown(world: &World, path: &Path, pid: &Value) {
+    let path = path.display().to_string();
+    let words = [
+        "MountVolume.SetUp failed for volume \"held\"",
+        path.as_str(),
+    ];
+    let message = world.until_event("FailedMount", &words).await;
+    println!("{message}");
+    let mut seen = Value::Null;
+    let shown = wait_until(LONG, "the volume is shown as stuck", async || {
+        seen = world.node.admin("/volumes").await.unwrap();
+        let stuck = seen["stuck"].as_array().unwrap().iter();
+        let named = stuck
+            .filter_map(Value::as_str)
+            .any(|name| name.contains(&path));
+        let mut rows = seen["volumes"].as_array().unwrap().iter();
+        named && rows.any(|row| row["volume"] == "held" && row["state"] == "Stuck")
+    });
+    shown
+        .await
+        .unwrap_or_else(|error| panic!("{error}: {seen:#}"));
+    let text = world.node.oxctl(&["volumes"]).await.unwrap();
+    assert!(text.contains("stuck: ") && text.contains(&path), "{text}");
+    wait_until(
+        LONG,
+        "the plugin is replaced, its process given up",
+        async || {
+            seen = plugin(world).await;
+            let given_up = seen["abandoned"].as_array().unwrap().iter();
+            seen["pid"] != *pid && given_up.clone().any(|one| one["pid"] == *pid)
+        },
+    )
+    .await
+    .unwrap_or_else(|error| panic!("{error}: {seen:#}"));
+    assert_eq!(seen["state"], "ready", "{seen:#}");
+}
+
+#[tokio::test]
+async fn volume_on_a_held_mount_delays_its_own_pod_alone() {
+    let with_object =
+        |builder: integration::agent::Builder| builder.object("settings.yaml", OBJECT);
+    let Some(mut world) = On::Fake.start_with(with_object).await else {
+        return;
+    };
+    let mut usual = Duration::ZERO;
+    for turn in 0..5 {
+        usual = usual.max(life(&world, &format!("before-{turn}")).await);
+    }
+    let dir = TempDir::new().unwrap();
+    let hostage = Hostage::mount(dir.path()).unwrap();
+    hostage.hold();
+    let pid = plugin(&world).await["pid"].clone();
+    let manifest = with_folder("stuck", &hostage.folder());
+    world.node.drop_manifest("stuck.yaml", &manifest).unwrap();
+
+    let done = Cell::new(false);
+    let others = async {
+        let mut waits = Vec::new();
+        while !done.get() {
+            waits.push(life(&world, &format!("during-{}", waits.len())).await);
+        }
+        waits
+    };
+    let watch = async {
+        until_shown(&world, &hostage.folder(), &pid).await;
+        done.set(true);
+    };
+    let (waits, ()) = tokio::join!(others, watch);
+    let slowest = waits.iter().max().unwrap();
+    println!(
+        "{} others: {slowest:?} at most, {usual:?} before",
+        waits.len()
+    );
+    assert!(waits.len() >= 10, "{waits:?}");
+    assert!(*slowest <= usual * 3 + Duration::from_secs(2), "{waits:?}");
+
+    // Neither its end nor its start waits for the mount.
+    world.node.restart().await.unwrap();
+    life(&world, "after-restart").await;
+    assert!(!is_ready(&world.node.pod("stuck").await.unwrap().unwrap()));
+
+    hostage.release();
+    world.until_running("stuck").await;
+    wait_until(LONG, "no process is given up any more", async || {
+        plugin(&world).await["abandoned"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    })
+    .await
+    .unwrap();
+    assert!(!world.node.log().contains("panicked"));
+}

@@ -1,0 +1,132 @@
+//! Five hundred runs in which a storage plugin or a CSI driver is killed at its work, at every step of stage, publish,
+//! unpublish and unstage, and at moments that nobody has chosen. Whoever calls goes on as the agent does. Nothing may
+//! leak, be lost, or be there twice.
+//!
+//! A run that fails names its number; `OXLET_KILLS=FIRST-LAST` repeats those runs alone.
+
+mod lane;
+mod lives;
+mod plugin;
+
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+
+use integration::chaos::Chaos;
+use integration::csi_driver::{Act, Fault, When};
+use proto::storage::Medium;
+
+use self::lane::{Lane, Victim};
+
+const RUNS: u64 = 500;
+const LANES: u64 = 4;
+/// Block volumes take loop devices, of which a node has few.
+const BLOCK_EVERY: u64 = 5;
+const CALLS: [&str; 4] = [
+    "NodeStageVolume",
+    "NodePublishVolume",
+    "NodeUnpublishVolume",
+    "NodeUnstageVolume",
+];
+const STEPS: [When; 3] = [When::Before, When::Between, When::After];
+
+#[tokio::test]
+async fn five_hundred_kills_leak_lose_and_double_nothing() {
+    let runs = wanted();
+    let began = tokio::time::Instant::now();
+    let local = tokio::task::LocalSet::new();
+    let lanes = (0..LANES).map(|number| {
+        let runs = runs.clone();
+        local.spawn_local(async move {
+            let lane = Rc::new(Lane::start().await);
+            for run in runs.filter(|run| run % LANES == number) {
+                watched(&lane, run).await;
+            }
+        })
+    });
+    let lanes: Vec<_> = lanes.collect();
+    local.await;
+    for lane in lanes {
+        if let Err(error) = lane.await {
+            std::panic::resume_unwind(error.into_panic());
+        }
+    }
+    println!("runs {runs:?} in {:?}", began.elapsed());
+}
+
+fn wanted() -> RangeInclusive<u64> {
+    let Ok(text) = std::env::var("OXLET_KILLS") else {
+        return 0..=RUNS - 1;
+    };
+    let (first, last) = text.split_once('-').unwrap_or((&text, &text));
+    first.parse().unwrap()..=last.parse().unwrap()
+}
+
+/// One run; if it fails, everything that was seen is shown.
+async fn watched(lane: &Rc<Lane>, run: u64) {
+    lane.told.borrow_mut().clear();
+    let began = tokio::time::Instant::now();
+    let ended = tokio::task::spawn_local(once(lane.clone(), run)).await;
+    println!("run {run}: {:?}, {} told", began.elapsed(), lane.told.borrow().len());
+    if let Err(error) = ended {
+        eprintln!("run {run}\n{}", lane.describe().await);
+        std::panic::resume_unwind(error.into_panic());
+    }
+}
+
+async fn once(lane: Rc<Lane>, run: u64) {
+    let lane = &*lane;
+    let mut chaos = Chaos::new(run.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut next = || Chaos::new(chaos.below(u64::MAX));
+    let (victims, kills) = ordered(lane, run).await;
+    let with_block = run % BLOCK_EVERY == 0;
+    let block = with_block.then(|| lives::block(lane, run, next()));
+    let block = async {
+        if let Some(block) = block {
+            block.await;
+        }
+    };
+    let lives = (
+        lives::claimed(lane, run, 0, next()),
+        lives::claimed(lane, run, 1, next()),
+        lives::inline(lane, run, next()),
+        lives::empty_dir(lane, run, Medium::Default, next()),
+        lives::empty_dir(lane, run, Medium::Memory, next()),
+        lives::files(lane, run, "configmap", next()),
+        lives::files(lane, run, "secret", next()),
+        lives::local(lane, run, next()),
+    );
+    let kills = lane.kill(victims, kills, next());
+    let killed = async {
+        tokio::join!(
+            kills, block, lives.0, lives.1, lives.2, lives.3, lives.4, lives.5, lives.6, lives.7
+        );
+    };
+    tokio::select! {
+        () = killed => {}
+        never = lane.revive() => never,
+    }
+    lane.with_driver(|driver| driver.set_faults(&[]).unwrap())
+        .await;
+    lane.assert_clean().await;
+}
+
+/// Orders what is to happen in this run: a crash at a step of a call, or kills at random moments, or both.
+async fn ordered(lane: &Lane, run: u64) -> (&'static [Victim], u64) {
+    let steps = CALLS.len() * STEPS.len();
+    let step = usize::try_from(run).unwrap() % (steps * 2);
+    let fault = (step < steps).then(|| {
+        let call = CALLS[step % CALLS.len()];
+        Fault::at(call, STEPS[step / CALLS.len()], Act::Crash).times(2)
+    });
+    let faults: Vec<Fault> = fault.into_iter().collect();
+    lane.with_driver(|driver| driver.set_faults(&faults).unwrap())
+        .await;
+    match (faults.is_empty(), run % 5) {
+        (false, 0) => (&[Victim::Csi, Victim::Local], 1),
+        (false, _) => (&[Victim::Local], 1),
+        (true, 0) => (&[Victim::Driver], 2),
+        (true, 1) => (&[Victim::Csi], 2),
+        (true, 2) => (&[Victim::Csi, Victim::Driver], 3),
+        (true, _) => (&[Victim::Csi, Victim::Driver, Victim::Local], 3),
+    }
+}

@@ -1,0 +1,290 @@
+//! Going through all that is below a folder, from open folder to open folder, never following a link.
+//!
+//! Whatever others rename, replace or remove meanwhile, what is visited was below the folder when it was. Memory is
+//! bounded by the longest path: of a deep tree only the innermost folders are held open, the others are opened again
+//! on the way back, and checked to be what they were.
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::{CStr, CString, OsStr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat, fstat, openat, openat2,
+    statat,
+};
+use rustix::io::Errno;
+use tonic::Status;
+
+use crate::answer;
+use crate::bench::Cancel;
+
+/// So many folders are open at once.
+const OPEN_MOST: usize = 24;
+/// How often a walk looks whether it should end.
+const CHECK_EACH: u32 = 64;
+
+const FOLDER: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// Whether a walk goes on where something else is mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Crossing {
+    Allowed,
+    /// The visitor is told of a mount point as of a failure, XDEV.
+    Refused,
+}
+
+/// Whether a walk goes into a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Go {
+    In,
+    Past,
+}
+
+/// Where a walk is.
+#[derive(Debug)]
+pub(crate) struct Spot<'a> {
+    /// The folder that it is in.
+    pub(crate) folder: BorrowedFd<'a>,
+    /// Its name there.
+    pub(crate) name: &'a CStr,
+    pub(crate) stat: &'a Stat,
+    /// For messages only.
+    pub(crate) path: &'a Path,
+}
+
+/// What is done on the way. An error ends the walk.
+pub(crate) trait Visitor {
+    /// Something that is no folder.
+    fn thing(&mut self, spot: &Spot<'_>) -> Result<(), Status>;
+    /// A folder, before what is in it.
+    fn enter(&mut self, spot: &Spot<'_>) -> Result<Go, Status> {
+        let _ = spot;
+        Ok(Go::In)
+    }
+    /// A folder, after what is in it.
+    fn leave(&mut self, spot: &Spot<'_>) -> Result<(), Status>;
+    /// A path could not be looked at, opened, or read to its end.
+    fn failed(&mut self, path: &Path, error: Errno) -> Result<(), Status>;
+}
+
+struct Frame {
+    /// Closed while the walk is far below.
+    open: Option<Dir>,
+    /// Where reading goes on.
+    offset: u64,
+    name: CString,
+    stat: Stat,
+}
+
+/// Goes through all below an open folder, itself not among it.
+pub(crate) fn walk(
+    folder: OwnedFd,
+    path: &Path,
+    crossing: Crossing,
+    visitor: &mut impl Visitor,
+) -> Result<(), Status> {
+    let failed = |error| answer::failed(format!("cannot read {}", path.display()), error);
+    let stat = fstat(&folder).map_err(failed)?;
+    let frame = Frame::new(folder, c"", stat).map_err(failed)?;
+    let mut walk = Walk {
+        frames: vec![frame],
+        path: path.to_owned(),
+        crossing,
+        visitor,
+    };
+    walk.run()
+}
+
+struct Walk<'v, V> {
+    frames: Vec<Frame>,
+    path: PathBuf,
+    crossing: Crossing,
+    visitor: &'v mut V,
+}
+
+impl Frame {
+    fn new(folder: OwnedFd, name: &CStr, stat: Stat) -> Result<Self, Errno> {
+        Ok(Self {
+            open: Some(Dir::new(folder)?),
+            offset: 0,
+            name: name.to_owned(),
+            stat,
+        })
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        let open = self.open.as_ref().expect("the innermost frame is open");
+        open.fd().expect("it always has one")
+    }
+
+    /// The next name, with what the folder says of its type.
+    fn next(&mut self) -> Option<Result<(CString, FileType), Errno>> {
+        let open = self.open.as_mut().expect("the innermost frame is open");
+        loop {
+            let entry = match open.read()? {
+                Ok(entry) => entry,
+                Err(error) => return Some(Err(error)),
+            };
+            self.offset = entry.offset().cast_unsigned();
+            let name = entry.file_name();
+            if name != c"." && name != c".." {
+                return Some(Ok((name.to_owned(), entry.file_type())));
+            }
+        }
+    }
+
+    /// Opens it again from a folder in it.
+    fn reopen(&mut self, child: BorrowedFd<'_>) -> Result<(), Errno> {
+        if self.open.is_some() {
+            return Ok(());
+        }
+        let folder = openat(child, c"..", FOLDER, Mode::empty())?;
+        let stat = fstat(&folder)?;
+        if (stat.st_dev, stat.st_ino) != (self.stat.st_dev, self.stat.st_ino) {
+            // The child was moved elsewhere: nothing there is ours to visit.
+            return Err(Errno::STALE);
+        }
+        rustix::fs::seek(&folder, SeekFrom::Start(self.offset))?;
+        self.open = Some(Dir::new(folder)?);
+        Ok(())
+    }
+}
+
+impl<V: Visitor> Walk<'_, V> {
+    fn run(&mut self) -> Result<(), Status> {
+        let cancel = Cancel::here();
+        let mut count = 0_u32;
+        while let Some(top) = self.frames.last_mut() {
+            if count.is_multiple_of(CHECK_EACH) {
+                cancel.check()?;
+            }
+            count = count.wrapping_add(1);
+            match top.next() {
+                Some(Ok((name, kind))) => {
+                    self.path.push(OsStr::from_bytes(name.to_bytes()));
+                    if self.visit(&name, kind)? == Go::Past {
+                        self.path.pop();
+                    }
+                }
+                Some(Err(error)) => {
+                    self.visitor.failed(&self.path, error)?;
+                    self.up()?;
+                }
+                None => self.up()?,
+            }
+        }
+        Ok(())
+    }
+
+    fn visit(&mut self, name: &CStr, kind: FileType) -> Result<Go, Status> {
+        let folder = self.frames.last().expect("the one that was read").fd();
+        let opened = match kind {
+            FileType::Directory | FileType::Unknown => self.open(folder, name),
+            _ => Err(Errno::NOTDIR),
+        };
+        match opened {
+            Ok((opened, stat)) => {
+                let spot = Spot {
+                    folder,
+                    name,
+                    stat: &stat,
+                    path: &self.path,
+                };
+                if self.visitor.enter(&spot)? == Go::Past {
+                    return Ok(Go::Past);
+                }
+                match Frame::new(opened, name, stat) {
+                    Ok(frame) => self.down(frame),
+                    Err(error) => {
+                        self.visitor.failed(&self.path, error)?;
+                        return Ok(Go::Past);
+                    }
+                }
+                Ok(Go::In)
+            }
+            Err(Errno::NOTDIR | Errno::LOOP) => self.thing(name).map(|()| Go::Past),
+            // Gone meanwhile.
+            Err(Errno::NOENT) => Ok(Go::Past),
+            Err(error) => self.visitor.failed(&self.path, error).map(|()| Go::Past),
+        }
+    }
+
+    fn open(&self, folder: BorrowedFd<'_>, name: &CStr) -> Result<(OwnedFd, Stat), Errno> {
+        let opened = match self.crossing {
+            Crossing::Allowed => openat(folder, name, FOLDER, Mode::empty())?,
+            Crossing::Refused => open_here(folder, name)?,
+        };
+        let stat = fstat(&opened)?;
+        Ok((opened, stat))
+    }
+
+    fn thing(&mut self, name: &CStr) -> Result<(), Status> {
+        let folder = self.frames.last().expect("the one that was read").fd();
+        match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => self.visitor.thing(&Spot {
+                folder,
+                name,
+                stat: &stat,
+                path: &self.path,
+            }),
+            Err(Errno::NOENT) => Ok(()),
+            Err(error) => self.visitor.failed(&self.path, error),
+        }
+    }
+
+    fn down(&mut self, frame: Frame) {
+        self.frames.push(frame);
+        let innermost = self.frames.len().checked_sub(OPEN_MOST + 1);
+        if let Some(far) = innermost.and_then(|index| self.frames.get_mut(index)) {
+            far.open = None;
+        }
+    }
+
+    /// Leaves the innermost folder.
+    fn up(&mut self) -> Result<(), Status> {
+        let done = self.frames.pop().expect("the one that was read");
+        let Some(parent) = self.frames.last_mut() else {
+            return Ok(());
+        };
+        if let Err(error) = parent.reopen(done.fd()) {
+            let path = self.path.display();
+            return Err(answer::failed(format!("cannot go back from {path}"), error));
+        }
+        self.visitor.leave(&Spot {
+            folder: parent.fd(),
+            name: &done.name,
+            stat: &done.stat,
+            path: &self.path,
+        })?;
+        self.path.pop();
+        Ok(())
+    }
+}
+
+/// Opens a folder in another one, unless something is mounted on it: then XDEV.
+pub(crate) fn open_here(folder: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
+    let folder = folder.as_fd();
+    let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
+    match openat2(folder, name, FOLDER, Mode::empty(), resolve) {
+        Err(Errno::NOSYS | Errno::PERM) => {}
+        result => return result,
+    }
+    // An old kernel: a bind of the same device is not seen here. Callers look into the table of mounts, too.
+    let opened = openat(folder, name, FOLDER, Mode::empty())?;
+    if fstat(&opened)?.st_dev != fstat(folder)?.st_dev {
+        return Err(Errno::XDEV);
+    }
+    Ok(opened)
+}
+
+/// Opens a folder by its path to walk through it; a link at its end is not followed.
+pub(crate) fn open(path: &Path) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(path, FOLDER, Mode::empty())
+}

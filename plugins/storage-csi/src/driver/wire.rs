@@ -1,0 +1,83 @@
+//! One connection for each call, as upstream has it: a driver that comes back is simply there again.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tokio::time::{sleep, timeout};
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Request, Response, Status};
+use tower::service_fn;
+
+use super::failure::Failure;
+
+/// Between tries while the server's line is full, or, for one that is just starting, while it does not listen yet.
+const PAUSE_FIRST: Duration = Duration::from_millis(10);
+const PAUSE_MOST: Duration = Duration::from_secs(1);
+
+/// Whether somebody may come to the socket soon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Nobody there is an answer.
+    None,
+    /// The socket has only just appeared: its server may not listen yet.
+    Starting,
+}
+
+/// Connects to what serves gRPC at a socket; its caller has the deadline.
+pub(crate) async fn connect(socket: &Path, patience: Patience) -> Result<Channel, Failure> {
+    let stream = open(socket, patience).await.map_err(|error| {
+        let (socket, words) = (socket.display(), mounts::answer::words(&error));
+        Failure::unreachable(format!(
+            "Error while dialing: dial unix {socket}: connect: {words}"
+        ))
+    })?;
+    let mut stream = Some(TokioIo::new(stream));
+    // Servers in Go refuse the socket's path as authority: any valid name will do.
+    Endpoint::from_static("http://localhost")
+        .connect_with_connector(service_fn(move |_: Uri| {
+            let stream = stream.take();
+            async move { stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
+        }))
+        .await
+        .map_err(Failure::unreachable)
+}
+
+async fn open(socket: &Path, patience: Patience) -> io::Result<UnixStream> {
+    let mut pause = PAUSE_FIRST;
+    loop {
+        let error = match UnixStream::connect(socket).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => error,
+        };
+        // A full line is the server's load, not its absence.
+        let again = error.kind() == io::ErrorKind::WouldBlock
+            || patience == Patience::Starting && error.kind() == io::ErrorKind::ConnectionRefused;
+        if !again {
+            return Err(error);
+        }
+        sleep(pause).await;
+        pause = (2 * pause).min(PAUSE_MOST);
+    }
+}
+
+/// Makes a request that tells the server how long it is waited for.
+pub(crate) fn request<T>(message: T, within: Duration) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(within);
+    request
+}
+
+/// Waits for a call.
+pub(crate) async fn finish<T>(
+    within: Duration,
+    call: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<T, Failure> {
+    match timeout(within, call).await {
+        Ok(Ok(response)) => Ok(response.into_inner()),
+        Ok(Err(status)) => Err(status.into()),
+        Err(_) => Err(Failure::late()),
+    }
+}

@@ -1,0 +1,200 @@
+//! `oxlet.storage.v1` for volumes of CSI drivers: each call is one of [`Volumes`], or of the ground that storage
+//! plugins share.
+//!
+//! A call is carried out to its end though its caller goes away: it is not left between a driver and its folders.
+
+use std::pin::Pin;
+
+use futures_util::Stream;
+use mounts::{remove, requests, subpath};
+use proto::storage::storage_server::Storage;
+use proto::storage::{
+    BindSubpathRequest, BindSubpathResponse, CapabilitiesRequest, CapabilitiesResponse, Event,
+    ExpandRequest, ExpandResponse, KindCapability, ListRequest, ListResponse, MapBlockRequest,
+    MapBlockResponse, MountRequest, MountResponse, ReadFileRequest, ReadFileResponse,
+    ReleaseSubpathsRequest, ReleaseSubpathsResponse, RemovePodRequest, RemovePodResponse,
+    StageRequest, StageResponse, StatsRequest, StatsResponse, UnmapBlockRequest,
+    UnmapBlockResponse, UnmountRequest, UnmountResponse, UnstageRequest, UnstageResponse,
+    WatchRequest,
+};
+use tonic::{Request, Response, Status};
+
+use crate::KIND;
+use crate::volumes::{Volumes, check_kind};
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// The service.
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    volumes: Volumes,
+}
+
+impl Service {
+    pub(crate) fn new(volumes: Volumes) -> Self {
+        Self { volumes }
+    }
+
+    /// Carries a call out in a task of its own.
+    async fn finish<T, F>(&self, call: impl FnOnce(Volumes) -> F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Status>> + Send + 'static,
+    {
+        match tokio::spawn(call(self.volumes.clone())).await {
+            Ok(answer) => answer.map(Response::new),
+            Err(error) => Err(Status::internal(format!(
+                "the call was not finished: {error}"
+            ))),
+        }
+    }
+
+    /// Does what blocks, for the calls that the ground carries out by itself.
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        what: String,
+        within_ms: u32,
+        work: impl FnOnce() -> Result<T, Status> + Send + 'static,
+    ) -> Result<T, Status> {
+        let within = requests::within(within_ms);
+        self.volumes.bench.run(&what, within, work).await
+    }
+}
+
+#[tonic::async_trait]
+impl Storage for Service {
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<Event, Status>> + Send>>;
+
+    async fn capabilities(&self, _: Request<CapabilitiesRequest>) -> Answer<CapabilitiesResponse> {
+        let kind = KindCapability {
+            kind: KIND.to_owned(),
+            staged: true,
+            block: true,
+            expand: true,
+            updates: true,
+            expand_offline_only: false,
+        };
+        Ok(Response::new(CapabilitiesResponse { kinds: vec![kind] }))
+    }
+
+    async fn stage(&self, request: Request<StageRequest>) -> Answer<StageResponse> {
+        let request = request.into_inner();
+        self.finish(|volumes| async move { volumes.stage(request).await })
+            .await
+    }
+
+    async fn unstage(&self, request: Request<UnstageRequest>) -> Answer<UnstageResponse> {
+        let request = request.into_inner();
+        self.finish(|volumes| async move {
+            volumes.unstage(request).await?;
+            Ok(UnstageResponse {})
+        })
+        .await
+    }
+
+    async fn mount(&self, request: Request<MountRequest>) -> Answer<MountResponse> {
+        let request = request.into_inner();
+        self.finish(|volumes| async move { volumes.mount(request).await })
+            .await
+    }
+
+    async fn unmount(&self, request: Request<UnmountRequest>) -> Answer<UnmountResponse> {
+        let request = request.into_inner();
+        self.finish(|volumes| async move {
+            volumes.unmount(request).await?;
+            Ok(UnmountResponse {})
+        })
+        .await
+    }
+
+    async fn map_block(&self, request: Request<MapBlockRequest>) -> Answer<MapBlockResponse> {
+        let request = request.into_inner();
+        self.finish(|volumes| async move { volumes.map_block(request).await })
+            .await
+    }
+
+    async fn unmap_block(&self, request: Request<UnmapBlockRequest>) -> Answer<UnmapBlockResponse> {
+        let request = request.into_inner();
+        self.finish(|volumes| async move {
+            volumes.unmap_block(request).await?;
+            Ok(UnmapBlockResponse {})
+        })
+        .await
+    }
+
+    async fn list(&self, request: Request<ListRequest>) -> Answer<ListResponse> {
+        self.volumes
+            .list(request.into_inner())
+            .await
+            .map(Response::new)
+    }
+
+    async fn stats(&self, request: Request<StatsRequest>) -> Answer<StatsResponse> {
+        self.volumes
+            .stats(request.into_inner())
+            .await
+            .map(Response::new)
+    }
+
+    async fn expand(&self, request: Request<ExpandRequest>) -> Answer<ExpandResponse> {
+        let request = request.into_inner();
+        self.finish(|volumes| async move { volumes.expand(request).await })
+            .await
+    }
+
+    async fn bind_subpath(
+        &self,
+        request: Request<BindSubpathRequest>,
+    ) -> Answer<BindSubpathResponse> {
+        let request = request.into_inner();
+        check_kind(&request.kind)?;
+        let what = format!(
+            "binding {:?} of volume {}",
+            request.subpath, request.volume_name
+        );
+        let within_ms = request.within_ms;
+        let path = self
+            .on_disk(what, within_ms, move || subpath::bind(&request))
+            .await?;
+        Ok(Response::new(BindSubpathResponse {
+            path: path.display().to_string(),
+        }))
+    }
+
+    async fn release_subpaths(
+        &self,
+        request: Request<ReleaseSubpathsRequest>,
+    ) -> Answer<ReleaseSubpathsResponse> {
+        let request = request.into_inner();
+        let what = format!("releasing {}", request.folder);
+        let within_ms = request.within_ms;
+        self.on_disk(what, within_ms, move || subpath::release(&request))
+            .await?;
+        Ok(Response::new(ReleaseSubpathsResponse {}))
+    }
+
+    async fn read_file(&self, request: Request<ReadFileRequest>) -> Answer<ReadFileResponse> {
+        let request = request.into_inner();
+        check_kind(&request.kind)?;
+        let what = format!("reading {:?} of {}", request.path, request.root);
+        let within_ms = request.within_ms;
+        let data = self
+            .on_disk(what, within_ms, move || mounts::read_file(&request))
+            .await?;
+        Ok(Response::new(ReadFileResponse { data }))
+    }
+
+    async fn remove_pod(&self, request: Request<RemovePodRequest>) -> Answer<RemovePodResponse> {
+        let request = request.into_inner();
+        let folder = requests::target("folder", &self.volumes.layout.pods(), &request.folder)?;
+        let what = format!("removing {}", folder.display());
+        let kept = self
+            .on_disk(what, request.within_ms, move || remove::pod(&folder))
+            .await?;
+        Ok(Response::new(RemovePodResponse { kept }))
+    }
+
+    async fn watch(&self, _: Request<WatchRequest>) -> Answer<Self::WatchStream> {
+        Ok(Response::new(Box::pin(self.volumes.registry.watch())))
+    }
+}

@@ -1,0 +1,15 @@
+//! The plugin over real gRPC, before a small CSI driver in the test's own process that mounts for real, below the
+//! test's own folder.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "what fails in a shorthand fails the test that uses it"
+)]
+
+mod block;
+mod double;
+mod faults;
+mod files;
+mod interrupted;
+mod registration;
+mod rig;

@@ -1,0 +1,91 @@
+//! The kinds of volumes that this plugin serves.
+
+use proto::storage::KindCapability;
+use tonic::Status;
+
+/// One kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    EmptyDir,
+    HostPath,
+    ConfigMap,
+    Secret,
+    Projected,
+    DownwardApi,
+    Local,
+    Nfs,
+}
+
+const ALL: [Kind; 8] = [
+    Kind::EmptyDir,
+    Kind::HostPath,
+    Kind::ConfigMap,
+    Kind::Secret,
+    Kind::Projected,
+    Kind::DownwardApi,
+    Kind::Local,
+    Kind::Nfs,
+];
+
+/// Whether a path can hang: the node's own disk, or anything that a pod or a volume names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ground {
+    Own,
+    Foreign,
+}
+
+impl Kind {
+    /// Upstream's plugin name without "kubernetes.io/".
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::EmptyDir => "empty-dir",
+            Self::HostPath => "host-path",
+            Self::ConfigMap => "configmap",
+            Self::Secret => "secret",
+            Self::Projected => "projected",
+            Self::DownwardApi => "downward-api",
+            Self::Local => "local-volume",
+            Self::Nfs => "nfs",
+        }
+    }
+
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        ALL.into_iter().find(|kind| kind.word() == word)
+    }
+
+    /// As [`Kind::from_word`]; another word is refused.
+    pub(crate) fn read(word: &str) -> Result<Self, Status> {
+        let refused = || mounts::requests::unknown_kind(super::NAME, word);
+        Self::from_word(word).ok_or_else(refused)
+    }
+
+    pub(crate) fn ground(self) -> Ground {
+        match self {
+            Self::EmptyDir
+            | Self::ConfigMap
+            | Self::Secret
+            | Self::Projected
+            | Self::DownwardApi => Ground::Own,
+            Self::HostPath | Self::Local | Self::Nfs => Ground::Foreign,
+        }
+    }
+
+    /// Whether it consists of files that the agent gives.
+    pub(crate) fn is_files(self) -> bool {
+        match self {
+            Self::ConfigMap | Self::Secret | Self::Projected | Self::DownwardApi => true,
+            Self::EmptyDir | Self::HostPath | Self::Local | Self::Nfs => false,
+        }
+    }
+}
+
+/// What the plugin answers to Capabilities.
+pub(crate) fn capabilities() -> Vec<KindCapability> {
+    let capability = |kind: Kind| KindCapability {
+        kind: kind.word().to_owned(),
+        block: kind == Kind::Local,
+        updates: kind.is_files(),
+        ..KindCapability::default()
+    };
+    ALL.into_iter().map(capability).collect()
+}

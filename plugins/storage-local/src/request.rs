@@ -1,0 +1,109 @@
+//! What a Mount asks for, taken from the wire: every path and kind checked, every field where it belongs.
+
+use std::path::Path;
+
+use mounts::requests;
+use proto::storage::volume::Source;
+use proto::storage::{
+    Access, ChangePolicy, EmptyDir, HostPath, Local, MountRequest, Nfs, Ownership,
+};
+use tonic::Status;
+
+use crate::files::Files;
+use crate::kind::{Ground, Kind};
+use crate::place::{Place, VOLUMES};
+
+/// One volume of one pod.
+#[derive(Debug)]
+pub(crate) struct Order {
+    /// The agent's name of the volume.
+    pub(crate) id: String,
+    pub(crate) what: What,
+    pub(crate) wish: Wish,
+}
+
+/// What is to be mounted, and where.
+#[derive(Debug)]
+pub(crate) enum What {
+    EmptyDir(Place, EmptyDir),
+    Files(Place, Files),
+    HostPath(HostPath),
+    Local(Place, Local),
+    Nfs(Place, Nfs),
+}
+
+/// How it is to be mounted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Wish {
+    pub(crate) access: Access,
+    pub(crate) options: Vec<String>,
+    pub(crate) ownership: Option<Ownership>,
+    /// Empty is none.
+    pub(crate) label: String,
+}
+
+impl Order {
+    /// Reads a request; `root` is where the kubelet's folders lie.
+    pub(crate) fn read(root: &Path, request: MountRequest) -> Result<Self, Status> {
+        requests::volume(request.volume.as_ref())?;
+        requests::pod(request.pod.as_ref())?;
+        let wish = Wish {
+            access: request.access(),
+            options: request.mount_options,
+            ownership: request.ownership,
+            label: request.selinux_label,
+        };
+        let volume = request.volume.unwrap_or_default();
+        let kind = Kind::read(&volume.kind)?;
+        let place = || Place::new(root, VOLUMES, kind.word(), &request.target);
+        let what = match (kind, volume.source) {
+            (Kind::EmptyDir, Some(Source::EmptyDir(source))) => What::EmptyDir(place()?, source),
+            (Kind::HostPath, Some(Source::HostPath(source))) => What::HostPath(source),
+            (Kind::Local, Some(Source::Local(source))) => What::Local(place()?, source),
+            (Kind::Nfs, Some(Source::Nfs(source))) => What::Nfs(place()?, source),
+            (kind, Some(Source::Files(source))) if kind.is_files() => {
+                What::Files(place()?, Files::read(source)?)
+            }
+            (_, _) => {
+                return Err(requests::invalid(format!(
+                    "volume.source is not that of a volume of kind {:?}",
+                    volume.kind
+                )));
+            }
+        };
+        Ok(Self {
+            id: volume.id,
+            what,
+            wish,
+        })
+    }
+
+    pub(crate) fn ground(&self) -> Ground {
+        match &self.what {
+            What::EmptyDir(..) | What::Files(..) => Ground::Own,
+            What::HostPath(_) | What::Local(..) | What::Nfs(..) => Ground::Foreign,
+        }
+    }
+
+    /// What is worked on by one call at a time.
+    pub(crate) fn subject(&self) -> String {
+        match &self.what {
+            What::EmptyDir(place, _) => place.subject(Kind::EmptyDir),
+            What::Files(place, _) => place.subject(Kind::ConfigMap),
+            What::Nfs(place, _) => place.subject(Kind::Nfs),
+            What::Local(place, _) => place.subject(Kind::Local),
+            What::HostPath(_) => self.id.clone(),
+        }
+    }
+}
+
+impl Wish {
+    /// For what the node writes itself: upstream goes through all of it, whatever the pod's policy.
+    pub(crate) fn group_always(&self) -> Option<Ownership> {
+        let always = |ownership: &Ownership| Ownership {
+            fs_group: ownership.fs_group,
+            policy: ChangePolicy::ChangeAlways.into(),
+        };
+        self.ownership.as_ref().map(always)
+    }
+}

@@ -1,0 +1,319 @@
+//! The calls of `oxlet.storage.v1`: read, done on the bench, answered.
+
+use std::pin::Pin;
+
+use futures_util::Stream;
+use mounts::requests::{self, within};
+use proto::storage::storage_server::Storage;
+use proto::storage::volume::Source;
+use proto::storage::{
+    BindSubpathRequest, BindSubpathResponse, CapabilitiesRequest, CapabilitiesResponse, Event,
+    ExpandRequest, ExpandResponse, ListRequest, ListResponse, MapBlockRequest, MapBlockResponse,
+    MountRequest, MountResponse, ReadFileRequest, ReadFileResponse, ReleaseSubpathsRequest,
+    ReleaseSubpathsResponse, RemovePodRequest, RemovePodResponse, StageRequest, StageResponse,
+    StatsRequest, StatsResponse, UnmapBlockRequest, UnmapBlockResponse, UnmountRequest,
+    UnmountResponse, UnstageRequest, UnstageResponse, WatchRequest,
+};
+use tonic::{Request, Response, Status};
+
+use crate::kind::{self, Ground, Kind};
+use crate::marker::Marker;
+use crate::place::{DEVICES, Place, VOLUMES};
+use crate::request::{Order, What};
+use crate::stats::{self, Figures};
+use crate::work::{Shop, Task};
+use crate::{block, empty_dir, files, host_path, list, local, selinux};
+
+/// Serves the calls.
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    shop: Shop,
+}
+
+impl Service {
+    pub(crate) fn new(shop: Shop) -> Self {
+        Self { shop }
+    }
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+#[tonic::async_trait]
+impl Storage for Service {
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<Event, Status>> + Send>>;
+
+    async fn capabilities(&self, _: Request<CapabilitiesRequest>) -> Answer<CapabilitiesResponse> {
+        let kinds = kind::capabilities();
+        Ok(Response::new(CapabilitiesResponse { kinds }))
+    }
+
+    async fn stage(&self, request: Request<StageRequest>) -> Answer<StageResponse> {
+        let volume = request.into_inner().volume.unwrap_or_default();
+        Err(never_staged(&volume.kind))
+    }
+
+    async fn unstage(&self, request: Request<UnstageRequest>) -> Answer<UnstageResponse> {
+        Err(never_staged(&request.into_inner().kind))
+    }
+
+    async fn mount(&self, request: Request<MountRequest>) -> Answer<MountResponse> {
+        let request = request.into_inner();
+        let within = within(request.within_ms);
+        let target = request.target.clone();
+        let order = Order::read(&self.shop.root, request)?;
+        let task = Task {
+            what: format!("mounting volume {} at {target}", order.id),
+            subject: Some(order.subject()),
+            ground: order.ground(),
+            within,
+        };
+        let response = self.shop.run(task, move |shop| mount(shop, order)).await?;
+        Ok(Response::new(response))
+    }
+
+    async fn unmount(&self, request: Request<UnmountRequest>) -> Answer<UnmountResponse> {
+        let request = request.into_inner();
+        let kind = Kind::read(&request.kind)?;
+        if kind == Kind::HostPath {
+            return Ok(Response::new(UnmountResponse {}));
+        }
+        let place = Place::new(&self.shop.root, VOLUMES, kind.word(), &request.target)?;
+        let within = within(request.within_ms);
+        let task = Task {
+            what: format!("unmounting {}", request.target),
+            subject: Some(place.subject(kind)),
+            ground: kind.ground(),
+            within,
+        };
+        let work = move |shop: &Shop| match kind {
+            Kind::EmptyDir => empty_dir::tear_down(&place, &Marker::own(&place)),
+            Kind::ConfigMap | Kind::Secret | Kind::Projected | Kind::DownwardApi => {
+                files::tear_down(&place)
+            }
+            Kind::Local => local::tear_down(&shop.root, &place),
+            Kind::Nfs => shop.programs.tear_down(&place, within),
+            Kind::HostPath => Ok(()),
+        };
+        self.shop.run(task, work).await?;
+        Ok(Response::new(UnmountResponse {}))
+    }
+
+    async fn map_block(&self, request: Request<MapBlockRequest>) -> Answer<MapBlockResponse> {
+        let request = request.into_inner();
+        let volume = requests::volume(request.volume.as_ref())?;
+        let kind = block_kind(&volume.kind)?;
+        let place = Place::new(&self.shop.root, DEVICES, kind.word(), &request.target)?;
+        let Some(Source::Local(source)) = volume.source.clone() else {
+            return Err(requests::missing("volume.local"));
+        };
+        let task = Task {
+            what: format!("mapping volume {} to {}", volume.id, request.target),
+            subject: Some(place.subject(kind)),
+            ground: Ground::Foreign,
+            within: within(request.within_ms),
+        };
+        let work = move |shop: &Shop| block::map(&shop.root, &place, &source, &shop.held);
+        let device = self.shop.run(task, work).await?;
+        Ok(Response::new(MapBlockResponse {
+            device: device.to_string_lossy().into_owned(),
+        }))
+    }
+
+    async fn unmap_block(&self, request: Request<UnmapBlockRequest>) -> Answer<UnmapBlockResponse> {
+        let request = request.into_inner();
+        let kind = block_kind(&request.kind)?;
+        let place = Place::new(&self.shop.root, DEVICES, kind.word(), &request.target)?;
+        let task = Task {
+            what: format!("unmapping {}", request.target),
+            subject: Some(place.subject(kind)),
+            ground: Ground::Foreign,
+            within: within(request.within_ms),
+        };
+        let work = move |shop: &Shop| block::unmap(&shop.root, &place, &shop.held);
+        self.shop.run(task, work).await?;
+        Ok(Response::new(UnmapBlockResponse {}))
+    }
+
+    async fn list(&self, request: Request<ListRequest>) -> Answer<ListResponse> {
+        let task = Task {
+            what: "listing the volumes".to_owned(),
+            subject: None,
+            ground: Ground::Own,
+            within: within(request.into_inner().within_ms),
+        };
+        let found = self.shop.run(task, |shop| list::list(&shop.root)).await?;
+        Ok(Response::new(ListResponse { found }))
+    }
+
+    async fn stats(&self, request: Request<StatsRequest>) -> Answer<StatsResponse> {
+        let request = request.into_inner();
+        let kind = Kind::read(&request.kind)?;
+        let path = stats::path(&request.path)?;
+        let within = within(request.within_ms);
+        let task = Task {
+            what: format!("measuring {}", path.display()),
+            subject: None,
+            ground: kind.ground(),
+            within,
+        };
+        let end = tokio::time::Instant::now() + within;
+        let there = path.clone();
+        let figures = self
+            .shop
+            .run(task, move |_| stats::figures(kind, &there))
+            .await?;
+        let response = match figures {
+            Figures::Known(response) => response,
+            Figures::Walk => {
+                let left = end.saturating_duration_since(tokio::time::Instant::now());
+                self.shop
+                    .walks
+                    .folder(&self.shop.bench, &path, left)
+                    .await?
+            }
+        };
+        Ok(Response::new(response))
+    }
+
+    async fn expand(&self, request: Request<ExpandRequest>) -> Answer<ExpandResponse> {
+        let volume = request.into_inner().volume.unwrap_or_default();
+        Err(Status::unimplemented(format!(
+            "{} does not expand volumes of kind {:?}",
+            crate::NAME,
+            volume.kind
+        )))
+    }
+
+    async fn bind_subpath(
+        &self,
+        request: Request<BindSubpathRequest>,
+    ) -> Answer<BindSubpathResponse> {
+        let request = request.into_inner();
+        requests::target("target", &self.shop.root, &request.target)?;
+        let task = Task {
+            what: format!("binding {} of {}", request.subpath, request.root),
+            subject: Some(request.target.clone()),
+            ground: Ground::Foreign,
+            within: within(request.within_ms),
+        };
+        let work = move |_: &Shop| mounts::subpath::bind(&request);
+        let path = self.shop.run(task, work).await?;
+        Ok(Response::new(BindSubpathResponse {
+            path: path.to_string_lossy().into_owned(),
+        }))
+    }
+
+    async fn release_subpaths(
+        &self,
+        request: Request<ReleaseSubpathsRequest>,
+    ) -> Answer<ReleaseSubpathsResponse> {
+        let request = request.into_inner();
+        requests::target("folder", &self.shop.root, &request.folder)?;
+        let task = Task {
+            what: format!("releasing {}", request.folder),
+            subject: Some(request.folder.clone()),
+            ground: Ground::Foreign,
+            within: within(request.within_ms),
+        };
+        let work = move |_: &Shop| mounts::subpath::release(&request);
+        self.shop.run(task, work).await?;
+        Ok(Response::new(ReleaseSubpathsResponse {}))
+    }
+
+    async fn read_file(&self, request: Request<ReadFileRequest>) -> Answer<ReadFileResponse> {
+        let request = request.into_inner();
+        let kind = Kind::read(&request.kind)?;
+        let task = Task {
+            what: format!("reading {} of {}", request.path, request.root),
+            subject: None,
+            ground: kind.ground(),
+            within: within(request.within_ms),
+        };
+        let work = move |_: &Shop| mounts::read_file(&request);
+        let data = self.shop.run(task, work).await?;
+        Ok(Response::new(ReadFileResponse { data }))
+    }
+
+    async fn remove_pod(&self, request: Request<RemovePodRequest>) -> Answer<RemovePodResponse> {
+        let request = request.into_inner();
+        let folder = pod_folder(&self.shop.root, &request.folder)?;
+        let task = Task {
+            what: format!("removing {}", request.folder),
+            subject: Some(request.folder),
+            ground: Ground::Foreign,
+            within: within(request.within_ms),
+        };
+        let work = move |_: &Shop| mounts::remove::pod(&folder);
+        let kept = self.shop.run(task, work).await?;
+        Ok(Response::new(RemovePodResponse { kept }))
+    }
+
+    async fn watch(&self, _: Request<WatchRequest>) -> Answer<Self::WatchStream> {
+        // There are no backends to tell of.
+        Ok(Response::new(Box::pin(futures_util::stream::pending())))
+    }
+}
+
+fn mount(shop: &Shop, order: Order) -> Result<MountResponse, Status> {
+    let Order { what, mut wish, .. } = order;
+    wish.label = selinux::label(&wish.label);
+    let mut response = MountResponse::default();
+    let path = match what {
+        What::EmptyDir(place, volume) => {
+            let marker = Marker::own(&place);
+            let group = wish.group_always();
+            empty_dir::set_up(&place, &marker, &volume, group.as_ref(), &wish.label)?;
+            response.selinux_mounted = empty_dir::labelled(volume.medium(), &wish.label);
+            place.target
+        }
+        What::Files(place, files) => {
+            files::set_up(&place, &files, &wish)?;
+            response.selinux_mounted = empty_dir::labelled(files.medium, &wish.label);
+            place.target
+        }
+        What::Local(place, source) => {
+            response.warnings = local::set_up(&shop.root, &place, &source, &wish)?;
+            place.target
+        }
+        What::Nfs(place, source) => {
+            shop.programs.set_up(&place, &source, &wish)?;
+            place.target
+        }
+        What::HostPath(source) => {
+            host_path::check(&source)?;
+            source.path.into()
+        }
+    };
+    response.path = path.to_string_lossy().into_owned();
+    Ok(response)
+}
+
+/// `ROOT/pods/UID` and nothing else.
+fn pod_folder(root: &std::path::Path, folder: &str) -> Result<std::path::PathBuf, Status> {
+    let path = requests::absolute("folder", folder)?;
+    match path.parent() == Some(&root.join("pods")) {
+        true => Ok(path),
+        false => Err(requests::invalid(format!(
+            "folder {folder:?} is not {}/pods/UID",
+            root.display()
+        ))),
+    }
+}
+
+fn block_kind(word: &str) -> Result<Kind, Status> {
+    let kind = Kind::read(word)?;
+    if kind == Kind::Local {
+        return Ok(kind);
+    }
+    Err(Status::unimplemented(format!(
+        "{} has no raw block volumes of kind {word:?}",
+        crate::NAME
+    )))
+}
+
+fn never_staged(kind: &str) -> Status {
+    Status::unimplemented(format!(
+        "{} does not stage volumes of kind {kind:?}",
+        crate::NAME
+    ))
+}

@@ -1,0 +1,35 @@
+//! What the agent configures.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use tonic::Status;
+
+/// The plugin's section of the plugin file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Settings {
+    /// The kubelet's folder: that of `pods` and `plugins`.
+    pub(crate) root_dir: PathBuf,
+    #[serde(default)]
+    pub(crate) root_propagation: Propagation,
+}
+
+/// Whether mounts below the folder are seen in containers that want to see them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Propagation {
+    /// As the node has it.
+    #[default]
+    AsItIs,
+    /// They are: the folder is made a shared mount unless it lies on one.
+    Shared,
+}
+
+impl Settings {
+    /// Checks what has a form.
+    pub(crate) fn check(&self) -> Result<(), Status> {
+        let root = self.root_dir.to_string_lossy();
+        mounts::requests::absolute("rootDir", &root).map(drop)
+    }
+}

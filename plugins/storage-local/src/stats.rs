@@ -1,0 +1,131 @@
+//! How full a volume is: upstream's way for each kind (pkg/volume/metrics_*.go, 1.36).
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::path::Path;
+
+use mounts::answer::failed;
+use mounts::{measure, requests};
+use proto::storage::{Measure, StatsResponse};
+use tonic::Status;
+
+use crate::empty_dir;
+use crate::host_path::{self, Found};
+use crate::kind::Kind;
+
+/// How a volume is measured.
+#[derive(Debug)]
+pub(crate) enum Figures {
+    /// At once.
+    Known(StatsResponse),
+    /// By a walk through its files.
+    Walk,
+}
+
+/// Measures what can be measured without a walk.
+pub(crate) fn figures(kind: Kind, path: &Path) -> Result<Figures, Status> {
+    match kind {
+        Kind::HostPath => Err(Status::unimplemented(
+            "metrics are not supported for MetricsNil Volumes",
+        )),
+        Kind::EmptyDir | Kind::ConfigMap | Kind::Secret | Kind::Projected | Kind::DownwardApi => {
+            match empty_dir::own_file_system(path)? {
+                true => measure::file_system(path).map(Figures::Known),
+                false => Ok(Figures::Walk),
+            }
+        }
+        Kind::Nfs => measure::file_system(path).map(Figures::Known),
+        Kind::Local => match host_path::look(path) {
+            Ok(Found::BlockDevice) => device(path).map(Figures::Known),
+            Ok(_) | Err(_) => measure::file_system(path).map(Figures::Known),
+        },
+    }
+}
+
+/// Checks what a Stats names.
+pub(crate) fn path(path: &str) -> Result<std::path::PathBuf, Status> {
+    requests::absolute("path", path)
+}
+
+/// Of a raw device only its size is known.
+fn device(path: &Path) -> Result<StatsResponse, Status> {
+    let size = || -> io::Result<u64> { File::open(path)?.seek(SeekFrom::End(0)) };
+    let size =
+        size().map_err(|error| failed(format!("cannot measure {}", path.display()), error))?;
+    Ok(StatsResponse {
+        capacity: Some(size),
+        measure: Measure::Backend.into(),
+        ..StatsResponse::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use mounts::mount::{self, TmpfsOptions};
+
+    use super::*;
+    use crate::testing::Node;
+
+    const OWN: [Kind; 5] = [
+        Kind::EmptyDir,
+        Kind::ConfigMap,
+        Kind::Secret,
+        Kind::Projected,
+        Kind::DownwardApi,
+    ];
+
+    #[test]
+    fn a_file_system_of_its_own_is_asked_and_a_folder_is_walked() {
+        let node = Node::new();
+        let (folder, memory) = (node.folder("folder"), node.folder("memory"));
+        let options = TmpfsOptions {
+            size: 1 << 20,
+            ..TmpfsOptions::default()
+        };
+        mount::tmpfs(&memory, &options).unwrap();
+        std::fs::write(memory.join("x"), vec![1; 100_000]).unwrap();
+        for kind in OWN {
+            assert!(matches!(figures(kind, &folder).unwrap(), Figures::Walk));
+            let Figures::Known(known) = figures(kind, &memory).unwrap() else {
+                panic!("{kind:?} in memory is walked through");
+            };
+            assert_eq!(
+                (known.capacity, known.used),
+                (Some(1 << 20), Some(25 * 4096))
+            );
+        }
+        for kind in [Kind::Local, Kind::Nfs] {
+            assert!(matches!(figures(kind, &memory).unwrap(), Figures::Known(_)));
+        }
+    }
+
+    #[test]
+    fn a_path_of_the_node_has_no_figures() {
+        let refused = figures(Kind::HostPath, Path::new("/")).unwrap_err();
+        assert_eq!(
+            (refused.code(), refused.message()),
+            (
+                tonic::Code::Unimplemented,
+                "metrics are not supported for MetricsNil Volumes"
+            )
+        );
+    }
+
+    #[test]
+    fn of_a_raw_disk_the_size_is_known() {
+        let mut node = Node::new();
+        let device = node.disk("image");
+        let Figures::Known(known) = figures(Kind::Local, &device).unwrap() else {
+            panic!("a disk is walked through");
+        };
+        assert_eq!((known.capacity, known.used), (Some(16 << 20), None));
+    }
+
+    #[test]
+    fn a_volume_that_is_not_there_is_not_found() {
+        for kind in [Kind::Local, Kind::Nfs] {
+            let refused = figures(kind, Path::new("/no/such/volume")).unwrap_err();
+            assert_eq!(refused.code(), tonic::Code::NotFound);
+        }
+    }
+}
