@@ -150,7 +150,11 @@ pub(super) async fn remove_pod_folders(pod: &Pod, node: &NodePolicy) {
             absent(fs::remove_file(root.join(file)))?;
         }
         for folder in [root.join("plugins"), root.join("volumes"), root.clone()] {
-            absent(fs::remove_dir(folder))?;
+            match absent(fs::remove_dir(folder)) {
+                // What volumes left is for the storage plugins to remove.
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => return Ok(()),
+                result => result?,
+            }
         }
         Ok(())
     });

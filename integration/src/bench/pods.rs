@@ -43,7 +43,8 @@ pub(super) fn with_volumes(name: &str) -> String {
     let container = format!("    volumeMounts: [{}]\n", mounts.join(", "));
     let volumes = "  volumes:\n  - {name: config, configMap: {name: config}}\n  \
         - {name: secret, secret: {secretName: secret}}\n  - {name: scratch, emptyDir: {}}\n  \
-        - {name: token, projected: {sources: [{serviceAccountToken: {audience: bench, path: token}}]}}\n";
+        - {name: token, projected: {sources: [{serviceAccountToken: {audience: bench, path: token}}]}}\n  \
+        serviceAccountName: default\n";
     whole(name, "", &[container]) + volumes
 }
 

@@ -1,5 +1,10 @@
 //! The contract that every storage plugin keeps.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "what fails in a shorthand fails the test that uses it"
+)]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;

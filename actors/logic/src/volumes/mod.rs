@@ -2,8 +2,9 @@
 //!
 //! This page holds the words. [`files`] makes the files of configMap, secret, projected and downwardAPI;
 //! [`resolve`] turns one entry of `spec.volumes` into one [`Volume`]; [`world`] decides what is mounted and
-//! unmounted next; [`paths`] knows upstream's folder layout.
+//! unmounted next; [`csi_node`] tells what drivers there are; [`paths`] knows upstream's folder layout.
 
+pub mod changed;
 pub mod csi_node;
 pub mod files;
 pub mod paths;

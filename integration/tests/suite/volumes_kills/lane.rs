@@ -1,6 +1,6 @@
 //! A node without an agent: both storage plugins and a CSI driver, and who kills them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,15 +25,22 @@ pub(super) const CALL_MS: u32 = 5_000;
 const CONVERGES_WITHIN: Duration = Duration::from_secs(40);
 /// How many things go on at once.
 const LIVES: usize = 10;
-const AGAIN_AFTER: Duration = Duration::from_millis(5);
+/// About as many calls has a run.
+const CALLS: u64 = 40;
+/// About as long is one under way.
+const A_CALL: Duration = Duration::from_millis(6);
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+const AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// Dropped in this order: who mounts ends before what is mounted is taken away.
 pub(super) struct Lane {
     csi: Mutex<Plugin>,
     local: Mutex<Plugin>,
     driver: Mutex<CsiDriver>,
-    /// What lives of the run under way have seen.
-    pub(super) told: RefCell<Vec<String>>,
+    /// What was seen in the run under way.
+    told: RefCell<Vec<String>>,
+    /// How many calls of the run under way were answered; none when it is over.
+    answered: Cell<Option<u64>>,
     pub(super) to_csi: StorageClient<Channel>,
     pub(super) to_local: StorageClient<Channel>,
     pub(super) root: PathBuf,
@@ -70,6 +77,7 @@ impl Lane {
             local: Mutex::new(local),
             driver: Mutex::new(driver),
             told: RefCell::default(),
+            answered: Cell::new(None),
             root,
             _dir: dir,
         }
@@ -79,10 +87,29 @@ impl Lane {
         ask(&*self.driver.lock().await)
     }
 
+    /// Begins a run.
+    pub(super) fn begin(&self) {
+        self.told.borrow_mut().clear();
+        self.answered.set(Some(0));
+    }
+
+    /// The lives of the run have ended: nobody needs to be killed any more.
+    pub(super) fn end(&self) {
+        self.answered.set(None);
+    }
+
     /// Kills one of these now and then; each is back before the next is hit.
     pub(super) async fn kill(&self, victims: &[Victim], kills: u64, mut chaos: Chaos) {
-        for _ in 0..kills {
-            chaos.moment(Duration::from_millis(60)).await;
+        let mut moments: Vec<u64> = (0..kills).map(|_| chaos.below(CALLS)).collect();
+        moments.sort_unstable();
+        for calls in moments {
+            while self.answered.get().is_some_and(|answered| answered < calls) {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            chaos.moment(A_CALL).await;
+            if self.answered.get().is_none() {
+                return;
+            }
             let choice = chaos.below(victims.len() as u64);
             let victim = victims[usize::try_from(choice).unwrap()];
             self.tell(format!("{victim:?} is killed"));
@@ -145,6 +172,8 @@ impl Lane {
         let within = Duration::from_millis(u64::from(CALL_MS)) + Duration::from_secs(2);
         let answer = tokio::time::timeout(within, call()).await;
         let answer = answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
+        self.answered
+            .set(self.answered.get().map(|answered| answered + 1));
         match &answer {
             Ok(_) => self.tell(format!("{what}: OK")),
             Err(status) => {
@@ -196,9 +225,14 @@ impl Lane {
         }
     }
 
+    /// Returns what was seen in the run.
+    pub(super) fn told(&self) -> String {
+        self.told.borrow().join("\n  ")
+    }
+
     /// What a person needs who looks for the reason of a failure.
     pub(super) async fn describe(&self) -> String {
-        let told = self.told.borrow().join("\n");
+        let told = self.told();
         let driver = self.driver.lock().await;
         let journal = driver.journal().unwrap_or_default();
         let last: Vec<String> = journal

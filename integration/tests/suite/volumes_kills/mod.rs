@@ -2,7 +2,8 @@
 //! unpublish and unstage, and at moments that nobody has chosen. Whoever calls goes on as the agent does. Nothing may
 //! leak, be lost, or be there twice.
 //!
-//! A run that fails names its number; `OXLET_KILLS=FIRST-LAST` repeats those runs alone.
+//! A run that fails names its number; `OXLET_KILLS=FIRST-LAST` repeats those runs alone, and tells
+//! of each what happened.
 
 mod lane;
 mod lives;
@@ -18,6 +19,7 @@ use proto::storage::Medium;
 use self::lane::{Lane, Victim};
 
 const RUNS: u64 = 500;
+const RUNS_WANTED: &str = "OXLET_KILLS";
 const LANES: u64 = 4;
 /// Block volumes take loop devices, of which a node has few.
 const BLOCK_EVERY: u64 = 5;
@@ -54,7 +56,7 @@ async fn five_hundred_kills_leak_lose_and_double_nothing() {
 }
 
 fn wanted() -> RangeInclusive<u64> {
-    let Ok(text) = std::env::var("OXLET_KILLS") else {
+    let Ok(text) = std::env::var(RUNS_WANTED) else {
         return 0..=RUNS - 1;
     };
     let (first, last) = text.split_once('-').unwrap_or((&text, &text));
@@ -63,10 +65,11 @@ fn wanted() -> RangeInclusive<u64> {
 
 /// One run; if it fails, everything that was seen is shown.
 async fn watched(lane: &Rc<Lane>, run: u64) {
-    lane.told.borrow_mut().clear();
-    let began = tokio::time::Instant::now();
+    lane.begin();
     let ended = tokio::task::spawn_local(once(lane.clone(), run)).await;
-    println!("run {run}: {:?}, {} told", began.elapsed(), lane.told.borrow().len());
+    if std::env::var_os(RUNS_WANTED).is_some() {
+        println!("run {run}\n  {}", lane.told());
+    }
     if let Err(error) = ended {
         eprintln!("run {run}\n{}", lane.describe().await);
         std::panic::resume_unwind(error.into_panic());
@@ -96,13 +99,15 @@ async fn once(lane: Rc<Lane>, run: u64) {
         lives::local(lane, run, next()),
     );
     let kills = lane.kill(victims, kills, next());
-    let killed = async {
+    let lives = async {
         tokio::join!(
-            kills, block, lives.0, lives.1, lives.2, lives.3, lives.4, lives.5, lives.6, lives.7
+            block, lives.0, lives.1, lives.2, lives.3, lives.4, lives.5, lives.6, lives.7
         );
+        lane.end();
     };
+    let killed = async { tokio::join!(lives, kills) };
     tokio::select! {
-        () = killed => {}
+        _ = killed => {}
         never = lane.revive() => never,
     }
     lane.with_driver(|driver| driver.set_faults(&[]).unwrap())

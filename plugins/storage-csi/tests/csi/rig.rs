@@ -38,7 +38,11 @@ impl Home {
     pub(crate) fn mounts(&self) -> Vec<PathBuf> {
         let home = fs::canonicalize(self.path()).unwrap();
         let table = Table::read().unwrap();
-        table.below(&home).into_iter().map(|entry| entry.mount_point.clone()).collect()
+        table
+            .below(&home)
+            .into_iter()
+            .map(|entry| entry.mount_point.clone())
+            .collect()
     }
 }
 
@@ -57,7 +61,7 @@ pub(crate) struct Rig {
     pub(crate) double: Double,
     pub(crate) root: PathBuf,
     pub(crate) registry: PathBuf,
-    plugin: sdk::testing::Plugin,
+    plugin: Option<sdk::testing::Plugin>,
     serving: Vec<Serving>,
     // The last to go.
     pub(crate) home: Home,
@@ -86,7 +90,7 @@ pub(crate) async fn alone(manner: Manner) -> Rig {
         double,
         registry: root.join("plugins_registry"),
         root,
-        plugin,
+        plugin: Some(plugin),
         serving: Vec::new(),
         home,
     }
@@ -105,7 +109,8 @@ impl Rig {
         let endpoint = self.home.path().join("d.sock");
         let registrar = self.registry.join("d-reg.sock");
         self.serving.push(self.double.serve(endpoint.clone()));
-        self.serving.push(self.double.register(registrar, &endpoint));
+        self.serving
+            .push(self.double.register(registrar, &endpoint));
     }
 
     /// Ends the driver.
@@ -119,26 +124,34 @@ impl Rig {
 
     /// Another process of the plugin takes over.
     pub(crate) async fn restart(&mut self) {
-        self.plugin = {
-            let socket = self.plugin.socket.clone();
-            let old = std::mem::replace(&mut self.plugin, placeholder(&socket));
-            drop(old);
-            drop(fs::remove_file(&socket));
-            start(self.home.path(), &self.root).await
-        };
-        self.storage = StorageClient::new(self.plugin.channel.clone());
+        let old = self.plugin.take().unwrap();
+        let socket = old.socket.clone();
+        drop(old);
+        drop(fs::remove_file(&socket));
+        let plugin = start(self.home.path(), &self.root).await;
+        self.storage = StorageClient::new(plugin.channel.clone());
+        self.plugin = Some(plugin);
     }
 
     pub(crate) fn base(&self) -> proto::plugin::plugin_client::PluginClient<Channel> {
-        self.plugin.base()
+        self.plugin.as_ref().unwrap().base()
     }
 
     pub(crate) async fn watch(&mut self) -> Events {
-        Events(self.storage.watch(WatchRequest {}).await.unwrap().into_inner())
+        Events(
+            self.storage
+                .watch(WatchRequest {})
+                .await
+                .unwrap()
+                .into_inner(),
+        )
     }
 
     pub(crate) fn target(&self, pod: &str) -> PathBuf {
-        self.root.join("pods").join(pod).join("volumes/kubernetes.io~csi/pv-1/mount")
+        self.root
+            .join("pods")
+            .join(pod)
+            .join("volumes/kubernetes.io~csi/pv-1/mount")
     }
 
     pub(crate) fn mount_request(&self, pod: &str) -> MountRequest {
@@ -191,9 +204,15 @@ impl Rig {
 
     /// What is listed: state, id, and pod.
     pub(crate) async fn list(&mut self) -> Vec<(State, String, String)> {
-        let found = self.storage.list(ListRequest { within_ms: 20_000 }).await.unwrap();
+        let found = self
+            .storage
+            .list(ListRequest { within_ms: 20_000 })
+            .await
+            .unwrap();
         let found = found.into_inner().found.into_iter();
-        found.map(|found| (found.state(), found.volume_id, found.pod_uid)).collect()
+        found
+            .map(|found| (found.state(), found.volume_id, found.pod_uid))
+            .collect()
     }
 
     /// The folder of the one volume.
@@ -211,14 +230,6 @@ impl Rig {
             assert_eq!(left, Vec::<PathBuf>::new());
         }
     }
-}
-
-// Two servers at one socket would be refused: the first one has to be gone before.
-fn placeholder(socket: &Path) -> sdk::testing::Plugin {
-    let folder = socket.with_extension("none");
-    fs::create_dir_all(&folder).unwrap();
-    let info = storage_csi::info("0");
-    sdk::testing::unconfigured(&folder, info, storage_csi::build).unwrap()
 }
 
 /// Everything below a folder that is no folder, and every folder named as a driver's.
@@ -283,7 +294,11 @@ pub(crate) struct Events(Streaming<Event>);
 impl Events {
     pub(crate) async fn next(&mut self) -> Told {
         let next = tokio::time::timeout(Duration::from_secs(20), self.0.message()).await;
-        next.expect("an event in time").unwrap().unwrap().event.unwrap()
+        next.expect("an event in time")
+            .unwrap()
+            .unwrap()
+            .event
+            .unwrap()
     }
 
     /// As words: `backend NAME`, `gone NAME`, `refused FILE NAME: WHY`, `synced`.
@@ -292,7 +307,11 @@ impl Events {
             Told::Backend(backend) => format!("backend {}", backend.name),
             Told::Gone(gone) => format!("gone {}", gone.name),
             Told::Refused(refused) => {
-                let file = Path::new(&refused.endpoint).file_name().unwrap().display().to_string();
+                let file = Path::new(&refused.endpoint)
+                    .file_name()
+                    .unwrap()
+                    .display()
+                    .to_string();
                 format!("refused {file} {}: {}", refused.name, refused.why)
             }
             Told::Synced(_) => "synced".to_owned(),

@@ -211,7 +211,7 @@ fn quantity(bytes: u64) -> String {
     let units = [(40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")];
     let unit = units
         .iter()
-        .find(|(shift, _)| bytes > 0 && bytes % (1 << shift) == 0);
+        .find(|(shift, _)| bytes > 0 && bytes.is_multiple_of(1 << shift));
     match unit {
         Some((shift, unit)) => format!("{}{unit}", bytes >> shift),
         None => bytes.to_string(),

@@ -116,13 +116,21 @@ impl World {
             self.queue.push(Subject::Pod(uid));
         }
         self.look_at_found();
+        self.look_at_folders();
     }
 
     /// Folders of these pods lie on the node.
     pub fn folders(&mut self, uids: impl IntoIterator<Item = PodUid>) {
+        self.folders.extend(uids);
+        self.look_at_folders();
+    }
+
+    /// Of pods that nobody knows they go, as soon as it is known who that is.
+    fn look_at_folders(&mut self) {
         let Some(known) = &self.known else { return };
         let strange = |uid: &PodUid| !known.contains(uid) && !self.pods.contains_key(uid);
-        let strange: Vec<PodUid> = uids.into_iter().filter(strange).collect();
+        let folders = std::mem::take(&mut self.folders);
+        let strange: Vec<PodUid> = folders.into_iter().filter(strange).collect();
         strange.iter().for_each(|uid| self.let_go(uid));
     }
 

@@ -52,6 +52,8 @@ pub struct World {
     listed: BTreeSet<Kind>,
     /// The pods that there are, as far as that was told.
     known: Option<BTreeSet<PodUid>>,
+    /// Pods whose folders lie on the node, until it is known which pods there are.
+    folders: BTreeSet<PodUid>,
     /// What the node's status says to be in use.
     reported: BTreeSet<VolumeId>,
 

@@ -105,6 +105,16 @@ impl World {
         words::not_mounted(missing, cause)
     }
 
+    /// Why some of a pod's volumes are not even processed; empty where all are.
+    pub fn causes(&self, uid: &PodUid) -> String {
+        let names = self.pods.get(uid).into_iter().flat_map(|pod| pod.names.values());
+        let causes = names.filter_map(|name| match name {
+            Name::Not(why) if why.step == Step::Processing => Some(why.message.as_str()),
+            Name::Not(_) | Name::At { .. } => None,
+        });
+        causes.collect::<Vec<_>>().join("; ")
+    }
+
     fn is_unattached(&self, pod: &Pod, name: &Name) -> bool {
         match name {
             Name::Not(why) => why.step == Step::Attaching,

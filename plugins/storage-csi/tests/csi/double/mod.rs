@@ -142,7 +142,10 @@ impl Double {
     /// Serves CSI at `socket`.
     pub(crate) fn serve(&self, socket: PathBuf) -> Serving {
         let routes = Routes::new(NodeServer::new(self.clone()));
-        serve(socket, routes.add_service(IdentityServer::new(self.clone())))
+        serve(
+            socket,
+            routes.add_service(IdentityServer::new(self.clone())),
+        )
     }
 
     /// Introduces itself at `socket`; its driver is at `endpoint`.
@@ -162,7 +165,11 @@ impl Double {
     /// What it was asked since this was last asked, as words.
     pub(crate) fn words(&self) -> Vec<&'static str> {
         let calls = self.calls();
-        calls.iter().map(Call::word).filter(|&word| word != "info").collect()
+        calls
+            .iter()
+            .map(Call::word)
+            .filter(|&word| word != "info")
+            .collect()
     }
 
     /// What it was asked since this was last asked.
@@ -178,7 +185,8 @@ impl Double {
 
     /// Waits until a call of that word has arrived.
     pub(crate) async fn asked(&self, word: &str) {
-        self.until(|inner| inner.calls.iter().any(|call| call.word() == word)).await;
+        self.until(|inner| inner.calls.iter().any(|call| call.word() == word))
+            .await;
     }
 
     async fn until(&self, holds: impl Fn(&Inner) -> bool) {
@@ -205,7 +213,9 @@ impl Double {
         let fault = {
             let mut inner = self.inner();
             let faults = inner.faults.get_mut(call.word());
-            let fault = faults.filter(|faults| !faults.is_empty()).map(|faults| faults.remove(0));
+            let fault = faults
+                .filter(|faults| !faults.is_empty())
+                .map(|faults| faults.remove(0));
             inner.calls.push(call);
             fault
         };
@@ -222,7 +232,9 @@ fn serve(socket: PathBuf, routes: Routes) -> Serving {
         let accepted = listener.accept().await.map(|(stream, _)| stream);
         Some((accepted, listener))
     });
-    let serving = Server::builder().add_routes(routes).serve_with_incoming(incoming);
+    let serving = Server::builder()
+        .add_routes(routes)
+        .serve_with_incoming(incoming);
     let task = tokio::spawn(async move { drop(serving.await) });
     Serving {
         socket,

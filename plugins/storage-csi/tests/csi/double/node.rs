@@ -43,7 +43,11 @@ impl Double {
         let (kept, target) = (self.kept(volume), Path::new(target));
         if raw {
             fs::write(&kept, vec![0; 64 << 10])?;
-            fs::OpenOptions::new().write(true).create(true).truncate(false).open(target)?;
+            fs::OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(target)?;
         } else {
             fs::create_dir_all(&kept)?;
             fs::create_dir_all(target)?;
@@ -94,7 +98,10 @@ impl Node for Double {
         request: Request<NodeUnstageVolumeRequest>,
     ) -> Answer<NodeUnstageVolumeResponse> {
         let asked = request.into_inner();
-        self.does(Call::Unstage(asked.clone()), || take(&asked.staging_target_path)).await
+        self.does(Call::Unstage(asked.clone()), || {
+            take(&asked.staging_target_path)
+        })
+        .await
     }
 
     async fn node_publish_volume(
@@ -102,7 +109,11 @@ impl Node for Double {
         request: Request<NodePublishVolumeRequest>,
     ) -> Answer<NodePublishVolumeResponse> {
         let asked = request.into_inner();
-        let faults = self.inner().faults.get("publish").and_then(|faults| faults.first().copied());
+        let faults = self
+            .inner()
+            .faults
+            .get("publish")
+            .and_then(|faults| faults.first().copied());
         if matches!(faults, Some(Fault::Link)) {
             std::os::unix::fs::symlink("/", &asked.target_path)?;
             return self.does(Call::Publish(asked), || Ok(())).await;
@@ -119,7 +130,8 @@ impl Node for Double {
         request: Request<NodeUnpublishVolumeRequest>,
     ) -> Answer<NodeUnpublishVolumeResponse> {
         let asked = request.into_inner();
-        self.does(Call::Unpublish(asked.clone()), || take(&asked.target_path)).await
+        self.does(Call::Unpublish(asked.clone()), || take(&asked.target_path))
+            .await
     }
 
     async fn node_get_volume_stats(
@@ -146,7 +158,10 @@ impl Node for Double {
         request: Request<NodeExpandVolumeRequest>,
     ) -> Answer<NodeExpandVolumeResponse> {
         let asked = request.into_inner();
-        let size = asked.capacity_range.as_ref().map_or(0, |range| range.required_bytes);
+        let size = asked
+            .capacity_range
+            .as_ref()
+            .map_or(0, |range| range.required_bytes);
         let mut answer: Response<NodeExpandVolumeResponse> =
             self.does(Call::Expand(asked), || Ok(())).await?;
         answer.get_mut().capacity_bytes = size;
@@ -157,20 +172,21 @@ impl Node for Double {
         &self,
         _: Request<NodeGetCapabilitiesRequest>,
     ) -> Answer<NodeGetCapabilitiesResponse> {
-        let capabilities = self.manner.abilities.iter().map(|&ability| NodeServiceCapability {
-            r#type: Some(Type::Rpc(Rpc {
-                r#type: ability.into(),
-            })),
-        });
+        let capabilities = self
+            .manner
+            .abilities
+            .iter()
+            .map(|&ability| NodeServiceCapability {
+                r#type: Some(Type::Rpc(Rpc {
+                    r#type: ability.into(),
+                })),
+            });
         Ok(Response::new(NodeGetCapabilitiesResponse {
             capabilities: capabilities.collect(),
         }))
     }
 
-    async fn node_get_info(
-        &self,
-        _: Request<NodeGetInfoRequest>,
-    ) -> Answer<NodeGetInfoResponse> {
+    async fn node_get_info(&self, _: Request<NodeGetInfoRequest>) -> Answer<NodeGetInfoResponse> {
         let mut answer: Response<NodeGetInfoResponse> = self.does(Call::Info, || Ok(())).await?;
         answer.get_mut().node_id = self.manner.node_id.to_owned();
         answer.get_mut().max_volumes_per_node = 7;
@@ -198,10 +214,10 @@ impl Identity for Double {
         &self,
         _: Request<GetPluginCapabilitiesRequest>,
     ) -> Answer<GetPluginCapabilitiesResponse> {
-        Ok(Response::default())
+        Ok(Response::new(Default::default()))
     }
 
     async fn probe(&self, _: Request<ProbeRequest>) -> Answer<ProbeResponse> {
-        Ok(Response::default())
+        Ok(Response::new(Default::default()))
     }
 }

@@ -25,7 +25,11 @@ impl Registration for Registrar {
             r#type: manner.kind.to_owned(),
             name: manner.name.to_owned(),
             endpoint: self.endpoint.clone(),
-            supported_versions: manner.versions.iter().map(|&text| text.to_owned()).collect(),
+            supported_versions: manner
+                .versions
+                .iter()
+                .map(|&text| text.to_owned())
+                .collect(),
         }))
     }
 
@@ -34,7 +38,10 @@ impl Registration for Registrar {
         request: Request<RegistrationStatus>,
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
         let status = request.into_inner();
-        self.double.inner().told.push((status.plugin_registered, status.error));
+        self.double
+            .inner()
+            .told
+            .push((status.plugin_registered, status.error));
         self.double.changes.send_modify(|change| *change += 1);
         Ok(Response::new(RegistrationStatusResponse {}))
     }

@@ -105,7 +105,6 @@ fn a_folder_is_removed_only_of_a_pod_that_nobody_knows() {
         "before anybody said which pods there are"
     );
     rig.pods(&["a"]);
-    rig.world.folders(["a".into(), "b".into()]);
     assert_eq!(rig.settle(), NONE, "before it is known what is mounted");
     rig.list([]);
     assert_eq!(rig.settle(), ["remove b"]);

@@ -35,7 +35,7 @@ fn events() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 20000, failure_persistence: None, max_shrink_iters: 20000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, max_shrink_iters: 20000, ..ProptestConfig::default() })]
 
     #[test]
     fn the_world_keeps_every_law_and_comes_to_rest(life in prop::collection::vec(events(), 1..80)) {
