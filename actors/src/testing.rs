@@ -33,7 +33,10 @@ use crate::{credentials, images, volumes};
 /// Longer than any answer takes on a clock that only runs when everybody waits.
 const SOON: Duration = Duration::from_secs(10);
 
-/// The node, its runtime, and their folder.
+/// Of a node that is not said to have others.
+const CPUS: u32 = 4;
+
+/// The node, its runtime, its storage, and their folder.
 pub(crate) struct TestNode {
     pub(crate) fake: Fake,
     pub(crate) storage: Double,
@@ -52,26 +55,23 @@ impl TestNode {
             Clock::start(),
         )
         .unwrap();
-        TestNode::over(fake, folder).await
+        let storage = Double::start(folder.path());
+        TestNode::on(fake, storage, folder, CPUS).await
     }
 
     /// The agent dies without a word, and a new one starts over the same runtime and folder.
     pub(crate) async fn restart(self) -> TestNode {
         self.node.root.shutdown().await;
-        TestNode::over(self.fake, self.folder).await
+        TestNode::on(self.fake, self.storage, self.folder, CPUS).await
     }
 
     /// The same, and the new agent finds a machine of so many CPUs.
     pub(crate) async fn restart_with(self, cpus: u32) -> TestNode {
         self.node.root.shutdown().await;
-        TestNode::on(self.fake, self.folder, cpus).await
+        TestNode::on(self.fake, self.storage, self.folder, cpus).await
     }
 
-    async fn over(fake: Fake, folder: TempDir) -> TestNode {
-        TestNode::on(fake, folder, 4).await
-    }
-
-    async fn on(fake: Fake, folder: TempDir, cpus: u32) -> TestNode {
+    async fn on(fake: Fake, storage: Double, folder: TempDir, cpus: u32) -> TestNode {
         let line = Line::fixed("runtime", serve(&fake, folder.path()));
         let runtime = Runtime::new(line, Duration::from_secs(120));
         let root = Supervisor::root(
@@ -110,7 +110,6 @@ impl TestNode {
                 selinux: SeLinux::Off,
             },
         };
-        let storage = Double::start(folder.path());
         let backends = Backends {
             runtime: runtime.clone(),
             storage: storage.storage(),

@@ -19,8 +19,10 @@ mod suite {
     mod runtime_events;
     mod runtime_rig;
     mod try_oxlet;
-    mod volumes_kills;
+    mod volumes_csi;
     mod volumes_hostage;
+    mod volumes_kills;
+    mod volumes_local;
     mod world;
 }
 

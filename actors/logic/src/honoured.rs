@@ -3,8 +3,6 @@
 //! A field that is silently passed over is the worst kind of bug: the list becomes one event a pod,
 //! and part of `oxctl why`.
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::api::core::v1::{Pod, Volume};
 
 use crate::pod::PodView;
@@ -49,48 +47,11 @@ fn unknown_kind(volume: &Volume) -> Option<&'static str> {
     found.map(|(kind, _)| kind)
 }
 
-/// Images are the volumes that the node can provide: the runtime mounts them.
-fn is_image(volume: &Volume) -> bool {
-    volume.image.is_some()
-}
-
-/// The volumes that containers mount and that cannot be provided: the pod waits in ContainerCreating.
-pub fn unmountable_volumes(pod: &Pod) -> Vec<String> {
-    let volumes = pod
-        .spec()
-        .and_then(|spec| spec.volumes.as_deref())
-        .unwrap_or_default();
-    let images: BTreeSet<&str> = volumes
-        .iter()
-        .filter(|volume| is_image(volume))
-        .map(|volume| volume.name.as_str())
-        .collect();
-    let mounted: BTreeSet<&str> = pod
-        .all_containers()
-        .flat_map(|(_, c)| {
-            let mounts = c.volume_mounts.iter().flatten().map(|m| m.name.as_str());
-            mounts.chain(c.volume_devices.iter().flatten().map(|d| d.name.as_str()))
-        })
-        .collect();
-    mounted
-        .difference(&images)
-        .map(|name| (*name).to_owned())
-        .collect()
-}
-
-/// The message of the `FailedMount` event, as upstream words it.
-pub fn failed_mount(unmountable: &[String]) -> String {
-    let list = unmountable.join(" ");
-    format!(
-        "Unable to attach or mount volumes: unmounted volumes=[{list}], unattached volumes=[], failed to process volumes=[{list}]: volumes are not supported yet"
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::{
         EmptyDirVolumeSource, EnvVar, EnvVarSource, ImageVolumeSource, PodResourceClaim, Probe,
-        SecretKeySelector, VolumeDevice, VolumeMount,
+        SecretKeySelector, VolumeDevice,
     };
 
     use super::*;
@@ -170,25 +131,5 @@ mod tests {
         let mut expected = vec!["spec.resourceClaims".to_owned()];
         expected.extend(kinds.map(|kind| format!("spec.volumes[v].{kind}")));
         assert_eq!(not_honoured(&pod), expected);
-    }
-
-    #[test]
-    fn mounted_volumes_hold_the_pod_back_unless_they_are_images() {
-        let mount = |name: &str| VolumeMount {
-            name: name.into(),
-            ..VolumeMount::default()
-        };
-        let pod = pod("p")
-            .spec_with(|spec| spec.volumes = Some(vec![image("programs"), other("data")]))
-            .app_with("b", |c| {
-                c.volume_mounts = Some(vec![mount("data"), mount("cache"), mount("programs")])
-            })
-            .app_with("a", |c| c.volume_mounts = Some(vec![mount("data")]));
-        let volumes = unmountable_volumes(&pod);
-        assert_eq!(volumes, ["cache", "data"]);
-        assert!(
-            failed_mount(&volumes)
-                .starts_with("Unable to attach or mount volumes: unmounted volumes=[cache data]")
-        );
     }
 }

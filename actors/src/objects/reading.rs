@@ -153,7 +153,8 @@ impl Reader {
         Ok(Reading::Found { place, looks })
     }
 
-    fn look(&self, path: &Path, left: &mut u64) -> Result<Look, Refused> {
+    /// `left` is how many bytes the folder's files may still have.
+    pub(super) fn look(&self, path: &Path, left: &mut u64) -> Result<Look, Refused> {
         let stamp = regular(&fs::metadata(path)?)?;
         if self.known.get(path) == Some(&stamp) {
             *left = left.saturating_sub(stamp.bytes);

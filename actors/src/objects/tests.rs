@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::time::SystemTime;
 
 use kernel::testing::{pass, run_paused};
 use kernel::{ChildSpec, Fault, Intensity, Supervisor, mailbox, system};
 use logic::objects::{MAX_FILE_BYTES, Objects};
 use tempfile::TempDir;
 
-use super::reading::{MOST_BYTES, MOST_FILES};
+use super::reading::{Look, MOST_FILES, Refused};
 use super::*;
 
 /// For what inotify brings.
@@ -172,15 +173,24 @@ fn files_beyond_the_bound_are_left_out_and_that_is_told() {
     assert_eq!(value(&objects, &format!("m{MOST_FILES:04}")), None);
     assert!(value(&objects, "m0000").is_some());
 
-    let folder = tempfile::tempdir().unwrap();
-    let filler = format!("# {}\n{}", "x".repeat(9 << 20), map("big", "x"));
-    let files = MOST_BYTES / (9 << 20) + 1;
-    for number in 0..files {
-        let text = filler.replace("name: big", &format!("name: big{number}"));
-        fs::write(folder.path().join(format!("{number}.yaml")), text).unwrap();
+    let (path, mut left) = (folder.path().join("0000.yaml"), 100);
+    let reader = reader(folder.path(), kernel::wall());
+    assert!(matches!(
+        reader.look(&path, &mut left),
+        Ok(Look::Read { .. })
+    ));
+    assert!(matches!(
+        reader.look(&path, &mut left),
+        Err(Refused::TooMuch)
+    ));
+}
+
+fn reader(folder: &Path, now: SystemTime) -> Reader {
+    Reader {
+        folder: folder.into(),
+        known: BTreeMap::new(),
+        now,
     }
-    let objects = load(folder.path().to_str().unwrap());
-    assert_eq!(objects.len() as u64, files - 1);
 }
 
 #[test]
@@ -208,23 +218,31 @@ fn a_change_is_seen_at_once_and_what_did_not_change_is_the_same_object() {
     });
 }
 
-/// Another process that writes in place: what it has not written yet is not missed.
+/// Somebody who writes in place: what is not written yet is not missed.
 #[test]
 fn a_file_that_is_being_written_takes_nothing_away() {
-    let fill = |folder: &Path| {
-        let both = format!("{}---\n{}", map("one", "a"), map("two", "a"));
-        fs::write(folder.join("a.yaml"), both).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.yaml");
+    let look = |text: &str, age: Duration| {
+        fs::write(&path, text).unwrap();
+        let changed = fs::metadata(&path).unwrap().modified().unwrap();
+        let reader = reader(folder.path(), changed + age);
+        reader.look(&path, &mut 1000).unwrap()
     };
-    with_folder(fill, async |mut rig| {
-        fs::write(rig.path("a.yaml"), "").unwrap();
-        rig.put("b.yaml", &map("three", "b"));
-        rig.until(is("three", "b")).await;
-        assert_eq!(value(&rig.shelf, "one").as_deref(), Some("a"));
-        fs::write(rig.path("a.yaml"), map("one", "b")).unwrap();
-        rig.until(is("one", "b")).await;
-        // Settled without it: now it is gone.
-        rig.until(is_gone("two")).await;
-    });
+    let (young, old) = (Duration::from_millis(100), Duration::from_secs(1));
+    let both = format!("{}---\n{}", map("one", "a"), map("two", "a"));
+    let held = Held::default().after(look(&both, old));
+    assert!(held.settled && held.stamp.is_some());
+
+    let held = held.after(look("", young));
+    assert!(!held.settled && held.stamp.is_none());
+    assert_eq!(held.objects.len(), 2);
+    let held = held.after(look(&map("one", "b"), young));
+    assert_eq!(value(&held.objects, "one").as_deref(), Some("b"));
+    assert_eq!(value(&held.objects, "two").as_deref(), Some("a"));
+
+    let held = held.after(look(&map("one", "b"), old));
+    assert_eq!(held.objects.len(), 1);
 }
 
 #[test]

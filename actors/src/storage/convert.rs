@@ -91,7 +91,7 @@ fn files(set: &FileSet) -> wire::FileSet {
     wire::FileSet {
         files: set.files.iter().map(file).collect(),
         medium: medium(set.medium).into(),
-        mount_points: Vec::new(),
+        mount_points: set.mount_points.iter().cloned().collect(),
     }
 }
 

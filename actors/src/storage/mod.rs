@@ -128,8 +128,9 @@ impl StorageError {
 fn class(code: Code) -> Class {
     match code {
         Code::InvalidArgument | Code::OutOfRange => Class::Invalid,
-        Code::NotFound | Code::FailedPrecondition | Code::Unavailable => Class::Missing,
-        Code::DeadlineExceeded | Code::Cancelled => Class::Late,
+        Code::NotFound | Code::FailedPrecondition => Class::Missing,
+        // A driver that went away in the middle of a call may have done half of it.
+        Code::DeadlineExceeded | Code::Cancelled | Code::Unavailable => Class::Late,
         Code::Unimplemented => Class::Unimplemented,
         Code::Ok
         | Code::Unknown

@@ -1,13 +1,16 @@
 //! The storage plugins: what they can do, what they found, and which drivers stand behind them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::Duration;
 
 use kernel::Context;
 use logic::types::PodUid;
-use logic::volumes::Kind;
-use logic::volumes::world::Ability;
+use logic::volumes::csi_node::{Admitted, admit};
+use logic::volumes::world::{Ability, World};
+use logic::volumes::{Backend, Kind};
 
+use super::tasks::Worn;
 use super::{Listing, Msg, Volumes};
 use crate::storage::{Abilities, BackendNews, Plugin, StorageError};
 
@@ -18,6 +21,78 @@ const WATCH_WITHIN: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_secs(1);
 /// More folders of pods than this are not looked at at once; the next start sees the rest.
 const MOST_FOLDERS: usize = 10_000;
+/// More drivers than this are not meant for one node, nor more sockets that are none.
+const MOST_DRIVERS: usize = 256;
+
+/// The drivers that registered.
+#[derive(Debug, Default)]
+pub(super) struct Drivers {
+    all: BTreeMap<String, Backend>,
+    admitted: Admitted,
+    /// Sockets of drivers that were refused, and why.
+    refused: BTreeMap<String, String>,
+    /// Who was told of since the stream of news began; none when all have been.
+    told: Option<BTreeSet<String>>,
+}
+
+impl Drivers {
+    pub(super) fn names(&self) -> Vec<String> {
+        self.admitted.backends.keys().cloned().collect()
+    }
+
+    pub(super) fn admitted(&self) -> &BTreeMap<String, Backend> {
+        &self.admitted.backends
+    }
+
+    pub(super) fn refused(&self) -> Vec<String> {
+        let refused = self.refused.iter().chain(&self.admitted.refused);
+        refused.map(|(who, why)| format!("{who}: {why}")).collect()
+    }
+
+    /// A stream of news begins, with everything that there is.
+    fn begin(&mut self) {
+        self.told = Some(BTreeSet::new());
+    }
+
+    fn come(&mut self, backend: Backend) {
+        if let Some(told) = &mut self.told {
+            told.insert(backend.name.clone());
+        }
+        self.refused.remove(&backend.endpoint);
+        let room = self.all.len() < MOST_DRIVERS || self.all.contains_key(&backend.name);
+        if room {
+            self.all.insert(backend.name.clone(), backend);
+        }
+        self.judge();
+    }
+
+    fn go(&mut self, name: &str) {
+        self.all.remove(name);
+        self.judge();
+    }
+
+    fn refuse(&mut self, endpoint: String, why: String) {
+        if self.refused.len() < MOST_DRIVERS || self.refused.contains_key(&endpoint) {
+            self.refused.insert(endpoint, why);
+        }
+    }
+
+    /// Whoever was not told of is gone.
+    fn synced(&mut self) {
+        if let Some(told) = self.told.take() {
+            self.all.retain(|name, _| told.contains(name));
+            self.judge();
+        }
+    }
+
+    fn judge(&mut self) {
+        // The node's own labels come with the API server.
+        self.admitted = admit(&self.all, &BTreeMap::new());
+        for (name, why) in &self.admitted.refused {
+            tracing::warn!(driver = name, "a driver is not taken: {why}");
+        }
+    }
+}
 
 impl Volumes {
     /// Asks a plugin what it can do and what it found, until it answers.
@@ -46,19 +121,17 @@ impl Volumes {
                 let known = |(kind, abilities): (String, Abilities)| {
                     Some((Kind::from_name(&kind)?, ability(abilities)))
                 };
-                let abilities: Vec<(Kind, Ability)> =
-                    listing.abilities.into_iter().filter_map(known).collect();
-                let kinds: Vec<Kind> = abilities.iter().map(|(kind, _)| *kind).collect();
-                self.world.introduce(abilities);
+                let abilities = listing.abilities.into_iter().filter_map(known);
+                let own = |(kind, _): &(Kind, Ability)| Plugin::of(*kind) == plugin;
+                self.world.introduce(abilities.filter(own));
+                // A kind that it does not serve is not mounted either.
+                let kinds = World::kinds().filter(|kind| Plugin::of(*kind) == plugin);
                 self.world.listed(kinds, listing.found);
             }
             Err(error) => {
                 tracing::warn!(plugin = plugin.name(), "cannot be listed: {error}");
-                if let StorageError::Stuck { generation, .. } = error
-                    && let Some(host) = self.peers.hosts.get(plugin.name())
-                {
-                    let worn = kernel::plugin::Msg::Replace { generation };
-                    drop(host.tell(worn));
+                if let Some(worn) = Worn::of(plugin, &error) {
+                    self.replace(worn, ctx);
                 }
                 self.ask_plugin(plugin, AGAIN, ctx);
             }
@@ -66,7 +139,8 @@ impl Volumes {
     }
 
     /// Follows the drivers behind the CSI plugin.
-    pub(super) fn follow(&self, after: Duration, ctx: &mut Context<Msg>) {
+    pub(super) fn follow(&mut self, after: Duration, ctx: &mut Context<Msg>) {
+        self.drivers.begin();
         let (storage, own) = (self.peers.storage.clone(), ctx.addr().clone());
         let plugin = Plugin::Csi;
         ctx.run(async move {
@@ -83,29 +157,19 @@ impl Volumes {
         });
     }
 
-    pub(super) fn backend_news(
-        &mut self,
-        _plugin: Plugin,
-        news: Option<BackendNews>,
-        ctx: &mut Context<Msg>,
-    ) {
+    pub(super) fn backend_news(&mut self, news: Option<BackendNews>, ctx: &mut Context<Msg>) {
+        let before = self.drivers.names();
         match news {
             Some(BackendNews::There(backend)) => {
-                let name = backend.name.clone();
-                tracing::info!(
-                    driver = name,
-                    endpoint = backend.endpoint,
-                    "a driver is there"
-                );
-                self.refused.remove(&backend.endpoint);
-                self.backends.insert(name.clone(), backend);
+                let (name, endpoint) = (backend.name.clone(), backend.endpoint.clone());
+                tracing::info!(driver = name, endpoint, "a driver is there");
+                self.drivers.come(backend);
                 self.world.encourage(&name);
-                self.resolve_all(ctx);
+                return self.resolve_everybody(ctx);
             }
             Some(BackendNews::Gone(name)) => {
                 tracing::info!(driver = name, "a driver is gone");
-                self.backends.remove(&name);
-                self.resolve_all(ctx);
+                self.drivers.go(&name);
             }
             Some(BackendNews::Refused {
                 endpoint,
@@ -113,10 +177,13 @@ impl Volumes {
                 why,
             }) => {
                 tracing::warn!(driver = name, endpoint, "a driver is refused: {why}");
-                self.refused.insert(endpoint, why);
+                self.drivers.refuse(endpoint, why);
             }
-            Some(BackendNews::Synced) => {}
+            Some(BackendNews::Synced) => self.drivers.synced(),
             None => self.follow(AGAIN, ctx),
+        }
+        if before != self.drivers.names() {
+            self.resolve_everybody(ctx);
         }
     }
 

@@ -10,6 +10,7 @@ use logic::types::PodUid;
 use logic::volumes::world::Measurable;
 use logic::volumes::{Subpath, paths};
 
+use super::tasks::Worn;
 use super::{BindError, Msg, Retry, Volumes};
 use crate::storage::{Plugin, Storage, StorageError, SubpathWish, VolumeFile};
 
@@ -32,7 +33,7 @@ impl Volumes {
                 Some(self.subpath_wish(&uid, &container, subpath, &volume))
             })
             .collect();
-        let (Some(wishes), true) = (wishes, self.world.enter(&uid)) else {
+        let Some(wishes) = wishes.filter(|_| self.world.enter(&uid)) else {
             return reply.send(Err(BindError {
                 message: "the pod's volumes are not mounted".to_owned(),
                 transient: Retry::Soon,
@@ -40,9 +41,15 @@ impl Volumes {
         };
         let storage = self.peers.storage.clone();
         ctx.run(async move {
-            reply.send(bound(&storage, wishes, &container).await);
-            Msg::Left { uid }
+            let mut worn = Vec::new();
+            reply.send(bound(&storage, wishes, &container, &mut worn).await);
+            Msg::Left { uid, worn }
         });
+    }
+
+    pub(super) fn left(&mut self, uid: &PodUid, worn: Vec<Worn>, ctx: &mut Context<Msg>) {
+        self.world.leave(uid);
+        worn.into_iter().for_each(|worn| self.replace(worn, ctx));
     }
 
     fn subpath_wish(
@@ -83,13 +90,13 @@ impl Volumes {
         }
         let storage = self.peers.storage.clone();
         ctx.run(async move {
-            let mut files = EnvFiles::default();
+            let (mut files, mut worn) = (EnvFiles::default(), Vec::new());
             for (place, volume) in found {
-                let file = read(&storage, &place.1, &volume).await;
+                let file = read(&storage, &place.1, &volume, &mut worn).await;
                 files.files.insert(place, file);
             }
             reply.send(files);
-            Msg::Left { uid }
+            Msg::Left { uid, worn }
         });
     }
 }
@@ -99,6 +106,7 @@ async fn bound(
     storage: &Storage,
     wishes: Vec<SubpathWish>,
     container: &str,
+    worn: &mut Vec<Worn>,
 ) -> Result<BTreeMap<u32, PathBuf>, BindError> {
     let mut paths = BTreeMap::new();
     for wish in wishes {
@@ -106,6 +114,7 @@ async fn bound(
         let bound = storage.bind_subpath(&wish, WITHIN).await;
         let path = bound.map_err(|error| {
             tracing::warn!(pod = %wish.uid, container, volume, "no sub-path: {error}");
+            worn.extend(Worn::of(wish.plugin, &error));
             bind_error(&volume, container, &error)
         })?;
         paths.insert(wish.subpath.index, path);
@@ -126,7 +135,7 @@ fn bind_error(volume: &str, container: &str, error: &StorageError) -> BindError 
     }
 }
 
-async fn read(storage: &Storage, path: &str, volume: &Measurable) -> EnvFile {
+async fn read(storage: &Storage, path: &str, volume: &Measurable, worn: &mut Vec<Worn>) -> EnvFile {
     let most = u32::try_from(env_file::MAX_BYTES).unwrap_or(u32::MAX);
     let file = VolumeFile {
         id: &volume.volume.id,
@@ -140,6 +149,7 @@ async fn read(storage: &Storage, path: &str, volume: &Measurable) -> EnvFile {
     let text = data.map(String::from_utf8);
     if let Err(error) = &text {
         tracing::warn!(path, "a file of variables is not read: {error}");
+        worn.extend(Worn::of(plugin, error));
     }
     EnvFile {
         host_path: volume.path.join(path),

@@ -1,21 +1,48 @@
 //! How full volumes are: each one now and then, few at a time.
+//!
+//! Upstream: pkg/kubelet/server/stats/volume_stat_calculator.go (1.36).
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
 
 use kernel::Context;
 use logic::types::PodUid;
 use logic::volumes::world::{Measurable, Place};
-use logic::volumes::{Condition, Figures, Source};
+use logic::volumes::{Condition, Figures, Kind, Source, VolumeId};
 
+use super::tasks::Worn;
 use super::{Msg, Volumes, timestamp};
 use crate::events::Type;
 use crate::storage::{self, Plugin, StorageError};
 
-/// Volumes that are measured at the same time.
+/// Volumes that are measured at the same time, and no two of one driver or server.
 const AT_ONCE: usize = 2;
 /// A walk through a large volume is made slowly.
 const WITHIN: Duration = Duration::from_secs(5 * 60);
+/// A volume that cannot be measured is asked for more and more seldom: after so many periods at most.
+const MOST_PERIODS: u32 = 16;
+/// How often in a period it is looked which volumes are due.
+const LOOKS: u32 = 12;
+
+/// What is known of how full volumes are.
+#[derive(Debug, Default)]
+pub(super) struct Measures {
+    known: BTreeMap<Place, Measure>,
+    /// Whose turn has come.
+    due: VecDeque<Measurable>,
+    running: BTreeMap<Place, Lane>,
+}
+
+#[derive(Debug)]
+struct Measure {
+    figures: Figures,
+    next: Instant,
+    /// In a row.
+    failures: u32,
+}
+
+/// Who answers slowly together.
+type Lane = (Kind, String);
 
 /// What a measurement brought.
 #[derive(Debug)]
@@ -24,118 +51,187 @@ pub struct Measured {
     figures: Result<Figures, StorageError>,
 }
 
-impl Volumes {
-    pub(super) fn measure_later(&self, ctx: &mut Context<Msg>) {
-        let Some(period) = self.policy.stats else {
-            return;
-        };
-        // Many steps a period, so that each volume's turn comes about once in it.
-        let volumes = u32::try_from(self.world.measurable().count()).unwrap_or(u32::MAX);
-        let wait = period / volumes.clamp(10, 600);
-        ctx.after(wait.max(Duration::from_millis(100)), Msg::Measure);
+impl Measures {
+    pub(super) fn of(&self, place: &Place) -> Option<&Figures> {
+        Some(&self.known.get(place)?.figures)
     }
 
-    /// Begins with the volume that has waited for longest.
+    pub(super) fn forget(&mut self, place: &Place) {
+        self.known.remove(place);
+    }
+
+    /// The next one that nothing hinders, if there is a place.
+    fn next(&mut self, busy: impl Fn(&VolumeId) -> bool) -> Option<(Measurable, Lane)> {
+        if self.running.len() >= AT_ONCE {
+            return None;
+        }
+        let taken: BTreeSet<&Lane> = self.running.values().collect();
+        let free = |volume: &Measurable| !taken.contains(&lane(volume)) && !busy(&volume.volume.id);
+        let at = self.due.iter().position(free)?;
+        let volume = self.due.remove(at)?;
+        let lane = lane(&volume);
+        Some((volume, lane))
+    }
+}
+
+/// Upstream measures nothing of a path of the node's own.
+fn is_measured(volume: &Measurable) -> bool {
+    volume.place.kind != Kind::HostPath
+}
+
+fn lane(volume: &Measurable) -> Lane {
+    let backend = match &volume.volume.source {
+        Source::Csi(csi) => csi.driver.clone(),
+        Source::Nfs { server, .. } => server.clone(),
+        // Each a lane of its own: the node's disk bears two at once.
+        Source::EmptyDir(_)
+        | Source::HostPath { .. }
+        | Source::Files(_)
+        | Source::Local { .. }
+        | Source::Image => volume.volume.id.0.clone(),
+    };
+    (volume.place.kind, backend)
+}
+
+/// Spread by where it is, so that not all are measured at once.
+fn spread(place: &Place, period: Duration) -> Duration {
+    let bytes = place.uid.as_str().bytes().chain(place.folder.bytes());
+    let sum = bytes.fold(0_u32, |sum, byte| {
+        sum.wrapping_mul(31).wrapping_add(u32::from(byte))
+    });
+    period.mul_f64(f64::from(sum % 1024) / 1024.0)
+}
+
+impl Volumes {
+    pub(super) fn measure_later(&self, ctx: &mut Context<Msg>) {
+        if let Some(period) = self.policy.stats {
+            ctx.after(period / LOOKS, Msg::Measure);
+        }
+    }
+
+    /// Looks who is due. What was due and has not had its turn keeps it.
     pub(super) fn measure(&mut self, ctx: &mut Context<Msg>) {
         self.measure_later(ctx);
         let Some(period) = self.policy.stats else {
             return;
         };
-        if self.measuring.len() >= AT_ONCE {
-            return;
+        let now = ctx.now();
+        let mut old = std::mem::take(&mut self.measures.due);
+        old.retain(|volume| self.world.is_mounted(&volume.place));
+        let waiting: BTreeSet<Place> = old.iter().map(|volume| volume.place.clone()).collect();
+        for volume in self.world.measurable().filter(is_measured) {
+            let place = &volume.place;
+            let measure = self.measures.known.entry(place.clone());
+            // A new one comes at once, the old ones spread.
+            let measure = measure.or_insert_with(|| Measure {
+                figures: Figures::default(),
+                next: now,
+                failures: 0,
+            });
+            let running = self.measures.running.contains_key(place);
+            if measure.next <= now && !running && !waiting.contains(place) {
+                measure.next = now + period + spread(place, period);
+                old.push_back(volume);
+            }
         }
-        let now = timestamp(ctx);
-        let due = |volume: &Measurable| {
-            let at = self.figures.get(&volume.place).and_then(|last| last.at);
-            at.is_none_or(|at| now.duration_since(at).unsigned_abs() >= period)
-                && !self.measuring.contains(&volume.place)
-        };
-        let next = self.world.measurable().filter(due).min_by_key(|volume| {
-            let last = self.figures.get(&volume.place);
-            last.and_then(|last| last.at)
-        });
-        if let Some(volume) = next {
-            self.measuring.insert(volume.place.clone());
-            self.begin_measuring(volume, ctx);
+        self.measures.due = old;
+        self.measure_next(ctx);
+    }
+
+    fn measure_next(&mut self, ctx: &mut Context<Msg>) {
+        let hangs = |id: &VolumeId| self.world.hangs(id);
+        while let Some((volume, lane)) = self.measures.next(hangs) {
+            self.measures.running.insert(volume.place.clone(), lane);
+            let storage = self.peers.storage.clone();
+            let (place, measured) = asked(volume);
+            ctx.run(async move {
+                let figures = storage.stats(&measured, WITHIN).await;
+                Msg::Measured(Box::new(Measured { place, figures }))
+            });
         }
     }
 
-    fn begin_measuring(&self, volume: Measurable, ctx: &mut Context<Msg>) {
-        let storage = self.peers.storage.clone();
-        let (driver, volume_handle) = match &volume.volume.source {
-            Source::Csi(csi) => (csi.driver.clone(), csi.volume_handle.clone()),
-            Source::EmptyDir(_)
-            | Source::HostPath { .. }
-            | Source::Files(_)
-            | Source::Local { .. }
-            | Source::Nfs { .. }
-            | Source::Image => (String::new(), String::new()),
-        };
-        let measured = storage::Measured {
-            plugin: Plugin::of(volume.place.kind),
-            id: volume.volume.id.clone(),
-            kind: volume.place.kind.as_str().to_owned(),
-            folder: volume.place.folder.clone(),
-            path: volume.path,
-            driver,
-            volume_handle,
-        };
-        let place = volume.place;
-        ctx.run(async move {
-            let figures = storage.stats(&measured, WITHIN).await;
-            Msg::Measured(Box::new(Measured { place, figures }))
-        });
-    }
-
-    pub(super) fn measured(&mut self, measured: Measured, ctx: &Context<Msg>) {
+    pub(super) fn measured(&mut self, measured: Measured, ctx: &mut Context<Msg>) {
         let Measured { place, figures } = measured;
-        self.measuring.remove(&place);
-        let now = timestamp(ctx);
-        let mut figures = figures.unwrap_or_else(|error| {
-            tracing::debug!(pod = %place.uid, volume = place.folder, "not measured: {error}");
-            self.figures.get(&place).cloned().unwrap_or_default()
-        });
-        // When it was asked for decides whose turn is next, even if the answer came from a walk before.
-        figures.at = Some(now);
-        self.tell_of_health(&place, &figures, ctx);
-        if self.world.measurable().any(|volume| volume.place == place) {
-            self.figures.insert(place, figures);
+        self.measures.running.remove(&place);
+        match figures {
+            Ok(figures) => self.take_figures(&place, figures, ctx),
+            Err(error) => {
+                tracing::debug!(pod = %place.uid, volume = place.folder, "not measured: {error}");
+                if let Some(worn) = Worn::of(Plugin::of(place.kind), &error) {
+                    self.replace(worn, ctx);
+                }
+                self.measure_seldom(&place);
+            }
+        }
+        self.measure_next(ctx);
+    }
+
+    fn take_figures(&mut self, place: &Place, mut figures: Figures, ctx: &Context<Msg>) {
+        figures.at.get_or_insert_with(|| timestamp(ctx));
+        let Some(measure) = self.measures.known.get_mut(place) else {
+            return;
+        };
+        measure.failures = 0;
+        let before = std::mem::replace(&mut measure.figures, figures.clone());
+        let Some(health) = figures.abnormal else {
+            return;
+        };
+        // Told when it begins, and when it changes.
+        if health.state == Condition::Normal || before.abnormal.as_ref() == Some(&health) {
+            return;
+        }
+        for name in self.world.names(place) {
+            let text = format!("Volume {name}: {}", health.message);
+            let told = ("VolumeConditionAbnormal", text);
+            self.tell_pod(&place.uid, Type::Warning, told, ctx);
         }
     }
 
-    /// Upstream's `VolumeConditionAbnormal`, told when it begins.
-    fn tell_of_health(&self, place: &Place, figures: &Figures, ctx: &Context<Msg>) {
-        let Some(health) = &figures.abnormal else {
+    fn measure_seldom(&mut self, place: &Place) {
+        let Some(period) = self.policy.stats else {
             return;
         };
-        let before = self
-            .figures
-            .get(place)
-            .and_then(|last| last.abnormal.as_ref());
-        if health.state == Condition::Normal || before == Some(health) {
-            return;
+        if let Some(measure) = self.measures.known.get_mut(place) {
+            measure.failures = measure.failures.saturating_add(1);
+            let periods = 2_u32.saturating_pow(measure.failures).min(MOST_PERIODS);
+            measure.next += period * periods;
         }
-        let Some(wanting) = self.pods.get(&place.uid) else {
-            return;
-        };
-        let object = crate::worker::object(&wanting.pod, None);
-        let text = format!("Volume {}: {}", place.folder, health.message);
-        let recorder = &self.peers.recorder;
-        let reason = "VolumeConditionAbnormal";
-        recorder.record(timestamp(ctx), Type::Warning, object, reason, text);
     }
 
     pub(super) fn stats(&self) -> BTreeMap<PodUid, BTreeMap<String, Figures>> {
         let mut stats: BTreeMap<PodUid, BTreeMap<String, Figures>> = BTreeMap::new();
-        for volume in self.world.measurable() {
-            let Some(figures) = self.figures.get(&volume.place) else {
+        for (place, measure) in &self.measures.known {
+            if measure.figures.at.is_none() {
                 continue;
-            };
-            let pod = stats.entry(volume.place.uid.clone()).or_default();
-            for name in volume.names {
-                pod.insert(name, figures.clone());
+            }
+            for name in self.world.names(place) {
+                let pod = stats.entry(place.uid.clone()).or_default();
+                pod.insert(name, measure.figures.clone());
             }
         }
         stats
     }
+}
+
+fn asked(volume: Measurable) -> (Place, storage::Measured) {
+    let (driver, volume_handle) = match &volume.volume.source {
+        Source::Csi(csi) => (csi.driver.clone(), csi.volume_handle.clone()),
+        Source::EmptyDir(_)
+        | Source::HostPath { .. }
+        | Source::Files(_)
+        | Source::Local { .. }
+        | Source::Nfs { .. }
+        | Source::Image => (String::new(), String::new()),
+    };
+    let measured = storage::Measured {
+        plugin: Plugin::of(volume.place.kind),
+        id: volume.volume.id.clone(),
+        kind: volume.place.kind.as_str().to_owned(),
+        folder: volume.place.folder.clone(),
+        path: volume.path,
+        driver,
+        volume_handle,
+    };
+    (volume.place, measured)
 }

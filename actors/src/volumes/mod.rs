@@ -12,39 +12,42 @@
 mod backends;
 mod guests;
 mod measuring;
+mod resolving;
 mod tasks;
+#[cfg(test)]
+mod tests;
 mod view;
 mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::plugin as host;
 use kernel::{Actor, Addr, Context, Exit, Reply, TimerId};
 use logic::env_file::{EnvFiles, Place};
+use logic::objects::StaticObjects;
 use logic::types::PodUid;
 use logic::volumes::resolve::SeLinux;
-use logic::volumes::world::{self, World};
-use logic::volumes::{Backend, Figures, Found, Mounted, Subpath, VolumeId};
+use logic::volumes::world::{Cause, World};
+use logic::volumes::{Figures, Found, Mounted, Subpath, VolumeId};
 use serde::{Deserialize, Serialize};
 
-use self::tasks::Ended;
+use self::backends::Drivers;
+use self::measuring::Measures;
+use self::tasks::{Ended, Worn};
 use self::wishes::{Releaser, Wanting};
 use crate::directory;
-use crate::events::Recorder;
+use crate::events::{Recorder, Type};
 use crate::objects::Shelf;
 use crate::storage::{Abilities, BackendNews, Plugin, Storage, StorageError};
 use crate::worker::Rules;
 
 /// Every pod at once may come with what it wants, and every operation with its end.
 pub const MAILBOX: usize = 4096;
-
-/// While something hangs: between two looks whether its process is gone by now.
-const LOOK_FOR_THE_DEAD: Duration = Duration::from_secs(1);
 
 /// What the keeper of volumes is told.
 #[derive(Debug, strum::IntoStaticStr)]
@@ -84,8 +87,10 @@ pub enum Msg {
     Stats {
         reply: Reply<BTreeMap<PodUid, BTreeMap<String, Figures>>>,
     },
-    /// Resolves what is wanted again: an object changed.
+    /// Finds out whose volumes are to be resolved again: an object changed.
     ObjectsChanged,
+    /// Resolves the next of those pods.
+    Resolve,
     /// Resolves a pod's volumes again: a token grows old, or it is time to look.
     Again { uid: PodUid },
     /// Takes in what a plugin can do and what it found.
@@ -96,8 +101,10 @@ pub enum Msg {
     Backends(Plugin, Option<BackendNews>),
     /// Takes in how an operation ended.
     Ended(Box<Ended>),
-    /// Somebody who worked within a pod's volumes is done.
-    Left { uid: PodUid },
+    /// Somebody who worked within a pod's volumes is done; has plugins' processes replaced that got stuck over it.
+    Left { uid: PodUid, worn: Vec<Worn> },
+    /// Tries again what hung in a plugin's process that is gone by now.
+    Buried(Plugin, u64),
     /// Plans again: something's time has come.
     Wake,
     /// Answers a wish that has waited for too long.
@@ -155,15 +162,18 @@ pub struct Volumes {
 
     world: World,
     pods: BTreeMap<PodUid, Wanting>,
-    releasing: BTreeMap<PodUid, Vec<Releaser>>,
-    backends: BTreeMap<String, Backend>,
-    /// Sockets of drivers that were refused, and why.
-    refused: BTreeMap<String, String>,
-    figures: BTreeMap<world::Place, Figures>,
-    measuring: BTreeSet<world::Place>,
+    releasing: BTreeMap<PodUid, Releaser>,
+    drivers: Drivers,
+    /// As they were when pods were resolved last.
+    objects: Arc<StaticObjects>,
+    /// Pods that are to be resolved again.
+    stale: BTreeSet<PodUid>,
+    /// Processes of plugins that have a stuck thread, and whose end is waited for.
+    worn: BTreeSet<(Plugin, u64)>,
+    measures: Measures,
     reported: BTreeSet<VolumeId>,
     turn: u64,
-    wake: Option<TimerId>,
+    wake: Option<(Instant, TimerId)>,
 }
 
 impl Actor for Volumes {
@@ -196,17 +206,19 @@ impl Actor for Volumes {
                 reply,
             } => self.bind(uid, container, subpaths, reply, ctx),
             Msg::Read { uid, files, reply } => self.read(uid, files, reply, ctx),
-            Msg::Pods(known) => self.world.pods(known),
+            Msg::Pods(known) => self.known(known, ctx),
             Msg::View { reply } => reply.send(self.view()),
             Msg::Stats { reply } => reply.send(self.stats()),
-            Msg::ObjectsChanged => self.objects_changed(ctx),
+            Msg::ObjectsChanged => self.await_objects(ctx),
+            Msg::Resolve => self.resolve_some(ctx),
             Msg::Again { uid } => self.again(&uid, ctx),
             Msg::Listed(plugin, answer) => self.listed(plugin, *answer, ctx),
             Msg::Folders(uids) => self.world.folders(uids),
-            Msg::Backends(plugin, news) => self.backend_news(plugin, news, ctx),
+            Msg::Backends(_, news) => self.backend_news(news, ctx),
             Msg::Ended(ended) => self.ended(*ended, ctx),
-            Msg::Left { uid } => self.world.leave(&uid),
-            Msg::Wake => self.woken(),
+            Msg::Left { uid, worn } => self.left(&uid, worn, ctx),
+            Msg::Buried(plugin, generation) => self.buried(plugin, generation),
+            Msg::Wake => self.wake = None,
             Msg::Late { uid, turn } => self.late(&uid, turn),
             Msg::Measure => self.measure(ctx),
             Msg::Measured(measured) => self.measured(*measured, ctx),
@@ -219,7 +231,7 @@ impl Actor for Volumes {
         Snapshot {
             pods: self.pods.len(),
             running: self.world.running(),
-            backends: self.backends.keys().cloned().collect(),
+            backends: self.drivers.names(),
             stuck: self.world.stuck(),
             in_use: self.reported.len(),
         }
@@ -230,14 +242,15 @@ impl Volumes {
     pub fn new(policy: Policy, peers: Peers) -> Self {
         Volumes {
             world: World::new(&peers.rules.node.node_name),
+            objects: peers.objects.snapshot(),
             policy,
             peers,
             pods: BTreeMap::new(),
             releasing: BTreeMap::new(),
-            backends: BTreeMap::new(),
-            refused: BTreeMap::new(),
-            figures: BTreeMap::new(),
-            measuring: BTreeSet::new(),
+            drivers: Drivers::default(),
+            stale: BTreeSet::new(),
+            worn: BTreeSet::new(),
+            measures: Measures::default(),
             reported: BTreeSet::new(),
             turn: 0,
             wake: None,
@@ -246,26 +259,31 @@ impl Volumes {
 
     /// Begins what is to be begun, tells what is to be told, answers whom there is an answer for.
     fn settle(&mut self, ctx: &mut Context<Msg>) {
+        let freed: Vec<PodUid> = self.world.freed().into_iter().collect();
+        self.resolve_all(&freed, Cause::Again, ctx);
         self.report_in_use();
         let plan = self.world.plan(ctx.now());
         for task in plan.tasks {
             self.begin(task, ctx);
         }
-        if let Some(timer) = self.wake.take() {
-            ctx.cancel(timer);
-        }
-        let wait = plan.wake.map(|at| at.saturating_duration_since(ctx.now()));
-        let look = self.world.is_stuck().then_some(LOOK_FOR_THE_DEAD);
-        if let Some(wait) = wait.into_iter().chain(look).min() {
-            self.wake = Some(ctx.after(wait, Msg::Wake));
-        }
+        self.wake_at(plan.wake, ctx);
         self.tell_news(ctx);
         for uid in self.world.touched() {
-            self.answer(&uid);
+            self.answer(&uid, ctx);
         }
-        for uid in self.world.freed() {
-            self.resolve(&uid, world::Cause::Again, ctx);
+    }
+
+    fn wake_at(&mut self, at: Option<Instant>, ctx: &mut Context<Msg>) {
+        if at == self.wake.map(|(at, _)| at) {
+            return;
         }
+        if let Some((_, timer)) = self.wake.take() {
+            ctx.cancel(timer);
+        }
+        self.wake = at.map(|at| {
+            let wait = at.saturating_duration_since(ctx.now());
+            (at, ctx.after(wait, Msg::Wake))
+        });
     }
 
     /// A node that no controller attaches volumes to reports to itself; the node's status takes this over when there is
@@ -280,24 +298,25 @@ impl Volumes {
 
     fn tell_news(&mut self, ctx: &Context<Msg>) {
         for news in self.world.news() {
-            let Some(wanting) = self.pods.get(&news.uid) else {
-                tracing::info!(pod = %news.uid, reason = news.reason, "{}", news.message);
-                continue;
-            };
-            let object = crate::worker::object(&wanting.pod, None);
             let r#type = crate::worker::event_type(news.weight);
-            let recorder = &self.peers.recorder;
-            recorder.record(timestamp(ctx), r#type, object, news.reason, news.message);
+            self.tell_pod(&news.uid, r#type, (news.reason, news.message), ctx);
         }
     }
 
-    fn woken(&mut self) {
-        self.wake = None;
-        let storage = &self.peers.storage;
-        self.world.buried(|kind, generation| {
-            let line = storage.line(Plugin::of(kind));
-            line.state().generation != generation && !line.exists(generation)
-        });
+    fn tell_pod(
+        &self,
+        uid: &PodUid,
+        r#type: Type,
+        (reason, message): (&str, String),
+        ctx: &Context<Msg>,
+    ) {
+        let Some(wanting) = self.pods.get(uid) else {
+            tracing::info!(pod = %uid, reason, "{message}");
+            return;
+        };
+        let object = crate::worker::object(&wanting.pod, None);
+        let recorder = &self.peers.recorder;
+        recorder.record(timestamp(ctx), r#type, object, reason, message);
     }
 }
 
@@ -344,6 +363,9 @@ pub struct View {
     pub volumes: Vec<Row>,
     /// The drivers that registered: the `CSINode` object's `spec.drivers`, as JSON.
     pub csi_node: serde_json::Value,
+    /// Sockets of drivers that are not taken, each with the reason after a colon and a space.
+    #[serde(default)]
+    pub refused: Vec<String>,
     /// Upstream's `status.volumesInUse`.
     pub in_use: Vec<String>,
     /// What hangs, by name: the node condition `VolumesStuck`.

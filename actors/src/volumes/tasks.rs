@@ -1,16 +1,17 @@
 //! Operations on volumes, carried out by the storage plugins.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kernel::Context;
 use kernel::plugin as host;
 use logic::pod::PodView;
+use logic::volumes::resolve::words;
 use logic::volumes::world::{Ending, Place, Task, Trace, Unstage};
-use logic::volumes::{Mode, VolumeId, paths};
+use logic::volumes::{Kind, Mode, Relabel, VolumeId, paths};
 
 use super::{Msg, Volumes};
-use crate::events::Type;
+use crate::events::{Object, Type};
 use crate::storage::{self, Class, MountWish, Plugin, PodRef, Storage, StorageError};
 
 /// What came of an operation.
@@ -25,7 +26,7 @@ pub struct Ended {
 /// Everything that carrying out a task needs.
 struct Errand {
     storage: Storage,
-    root: std::path::PathBuf,
+    root: PathBuf,
     pod: PodRef,
 }
 
@@ -82,38 +83,127 @@ impl Volumes {
             message,
         } = &ending
         {
-            self.replace(&task, *generation, message, ctx);
+            let worn = Worn {
+                plugin: plugin_of(&task),
+                generation: *generation,
+                message: message.clone(),
+            };
+            self.replace(worn, ctx);
         }
-        if let Task::Mount { place, .. } = &task
-            && let Some(wanting) = self.pods.get(&place.uid)
-        {
-            for warning in warnings {
-                let object = crate::worker::object(&wanting.pod, None);
-                let now = super::timestamp(ctx);
-                let recorder = &self.peers.recorder;
-                recorder.record(now, Type::Warning, object, "VolumeWarning", warning);
-            }
+        if let (Task::Mount { place, .. }, Ending::Mounted { .. }) = (&task, &ending) {
+            self.tell_of_mount(place, warnings, ctx);
         }
-        if let Task::Unmount { place, .. } = &task {
-            self.figures.remove(place);
+        if let (Task::Unmount { place, .. }, Ending::Done) = (&task, &ending) {
+            self.measures.forget(place);
         }
         self.world.ended(&task, ending, ctx.now());
     }
 
+    /// Upstream tells of a raw volume that is mapped, and of any other only what is odd about it.
+    fn tell_of_mount(&self, place: &Place, warnings: Vec<String>, ctx: &Context<Msg>) {
+        for warning in warnings {
+            let reason = reason_of(&warning);
+            self.tell_pod(&place.uid, Type::Warning, (reason, warning), ctx);
+        }
+        if place.mode == Mode::Block {
+            for text in mapped(&self.peers.rules.node.root_dir, place) {
+                self.tell_pod(&place.uid, Type::Normal, (words::MOUNTED, text), ctx);
+            }
+        }
+    }
+
     /// A process with a stuck thread is worn: another one takes its place.
-    fn replace(&self, task: &Task, generation: u64, message: &str, ctx: &Context<Msg>) {
-        let plugin = plugin_of(task);
-        let node = crate::events::Object::node(&self.peers.rules.node.node_name);
-        let now: Timestamp = super::timestamp(ctx);
+    pub(super) fn replace(&mut self, worn: Worn, ctx: &mut Context<Msg>) {
+        let Worn {
+            plugin,
+            generation,
+            message,
+        } = worn;
+        let node = Object::node(&self.peers.rules.node.node_name);
         let text = format!("{message}; plugin {} is replaced", plugin.name());
         let recorder = &self.peers.recorder;
-        recorder.record(now, Type::Warning, node, "VolumeStuck", text);
-        let Some(host) = self.peers.hosts.get(plugin.name()) else {
-            return;
-        };
-        if let Err(full) = host.tell(host::Msg::Replace { generation }) {
+        recorder.record(
+            super::timestamp(ctx),
+            Type::Warning,
+            node,
+            "VolumeStuck",
+            text,
+        );
+        if let Some(host) = self.peers.hosts.get(plugin.name())
+            && let Err(full) = host.tell(host::Msg::Replace { generation })
+        {
             tracing::warn!(plugin = plugin.name(), "the worn process stays: {full}");
         }
+        if self.worn.insert((plugin, generation)) {
+            let line = self.peers.storage.line(plugin).clone();
+            ctx.run(async move {
+                line.ended(generation).await;
+                Msg::Buried(plugin, generation)
+            });
+        }
+    }
+
+    pub(super) fn buried(&mut self, plugin: Plugin, generation: u64) {
+        self.worn.remove(&(plugin, generation));
+        let storage = &self.peers.storage;
+        self.world
+            .buried(|kind, generation| !storage.line(Plugin::of(kind)).exists(generation));
+    }
+}
+
+/// A plugin's process that gave up a thread.
+#[derive(Debug)]
+pub struct Worn {
+    plugin: Plugin,
+    generation: u64,
+    /// Over what.
+    message: String,
+}
+
+impl Worn {
+    pub(super) fn of(plugin: Plugin, error: &StorageError) -> Option<Self> {
+        match error {
+            StorageError::Stuck {
+                generation,
+                message,
+            } => Some(Worn {
+                plugin,
+                generation: *generation,
+                message: message.clone(),
+            }),
+            StorageError::Refused { .. } | StorageError::Unanswered { .. } => None,
+        }
+    }
+}
+
+/// Upstream's two messages of a raw volume that is mapped, with its folders of it.
+fn mapped(root: &Path, place: &Place) -> [String; 2] {
+    let plugins = root.join("plugins");
+    let global = match place.kind {
+        Kind::Csi => plugins
+            .join("kubernetes.io/csi/volumeDevices")
+            .join(&place.folder)
+            .join("dev"),
+        kind => plugins
+            .join(paths::escaped(kind))
+            .join("volumeDevices")
+            .join(&place.folder),
+    };
+    let own = paths::pod(root, &place.uid)
+        .join("volumeDevices")
+        .join(paths::escaped(place.kind));
+    [("globalMapPath", global), ("volumeMapPath", own)].map(|(word, path)| {
+        let (volume, path) = (&place.folder, path.display().to_string());
+        format!("MapVolume.MapPodDevice succeeded for volume {volume:?} {word} {path:?}")
+    })
+}
+
+/// Upstream's reasons for what is odd about a volume that is mounted nevertheless.
+fn reason_of(warning: &str) -> &'static str {
+    match warning {
+        text if text.starts_with("The requested fsGroup") => words::ALREADY_MOUNTED,
+        text if text.starts_with("Setting volume ownership") => "VolumePermissionChangeInProgress",
+        _ => "VolumeWarning",
     }
 }
 
@@ -215,7 +305,7 @@ impl Errand {
             }
             Mode::Block => Ok(Ending::Mounted {
                 path: self.storage.map_block(wish, within).await?,
-                relabel: logic::volumes::Relabel::No,
+                relabel: Relabel::No,
             }),
         }
     }
@@ -246,7 +336,7 @@ impl Errand {
         }
     }
 
-    fn target(&self, place: &Place) -> std::path::PathBuf {
+    fn target(&self, place: &Place) -> PathBuf {
         paths::target(
             &self.root,
             &place.uid,

@@ -9,7 +9,7 @@ use super::{Row, View, Volumes};
 impl Volumes {
     pub(super) fn view(&self) -> View {
         let node_name = &self.peers.rules.node.node_name;
-        let csi_node = csi_node::csi_node(node_name, None, &self.backends);
+        let csi_node = csi_node::csi_node(node_name, None, self.drivers.admitted());
         View {
             volumes: self
                 .world
@@ -18,6 +18,7 @@ impl Volumes {
                 .map(|row| self.row(row))
                 .collect(),
             csi_node: serde_json::to_value(csi_node).unwrap_or_default(),
+            refused: self.drivers.refused(),
             in_use: csi_node::volumes_in_use(&self.reported),
             stuck: self.world.stuck(),
         }
@@ -29,7 +30,7 @@ impl Volumes {
             format!("{}/{}", pod.namespace(), pod.name())
         });
         let place = row.place.as_ref();
-        let figures = place.and_then(|place| self.figures.get(place)).cloned();
+        let figures = place.and_then(|place| self.measures.of(place)).cloned();
         Row {
             pod: pod.unwrap_or_else(|| row.uid.to_string()),
             volume: row.name,

@@ -49,15 +49,20 @@ impl Service {
         }
     }
 
-    /// Does what blocks, for the calls that the ground carries out by itself.
+    /// Does what blocks, for the calls that the ground carries out by itself: alone about its subject.
     async fn on_disk<T: Send + 'static>(
         &self,
         what: String,
-        within_ms: u32,
+        (subject, within_ms): (&str, u32),
         work: impl FnOnce() -> Result<T, Status> + Send + 'static,
     ) -> Result<T, Status> {
-        let within = requests::within(within_ms);
-        self.volumes.bench.run(&what, within, work).await
+        let job = self.volumes.job(subject, within_ms).await?;
+        job.on_disk(&what, work).await
+    }
+
+    /// Refuses a path that is not below the agent's root.
+    fn below_root(&self, field: &str, path: &str) -> Result<(), Status> {
+        requests::target(field, self.volumes.layout.root(), path).map(drop)
     }
 }
 
@@ -71,7 +76,8 @@ impl Storage for Service {
             staged: true,
             block: true,
             expand: true,
-            updates: true,
+            // A driver refreshes what it shows by itself, or says that it wants to be asked (requiresRepublish).
+            updates: false,
             expand_offline_only: false,
         };
         Ok(Response::new(CapabilitiesResponse { kinds: vec![kind] }))
@@ -148,14 +154,12 @@ impl Storage for Service {
     ) -> Answer<BindSubpathResponse> {
         let request = request.into_inner();
         check_kind(&request.kind)?;
-        let what = format!(
-            "binding {:?} of volume {}",
-            request.subpath, request.volume_name
-        );
-        let within_ms = request.within_ms;
-        let path = self
-            .on_disk(what, within_ms, move || subpath::bind(&request))
-            .await?;
+        self.below_root("root", &request.root)?;
+        self.below_root("target", &request.target)?;
+        let what = format!("binding {:?} of {}", request.subpath, request.root);
+        let subject = (request.target.clone(), request.within_ms);
+        let work = move || subpath::bind(&request);
+        let path = self.on_disk(what, (&subject.0, subject.1), work).await?;
         Ok(Response::new(BindSubpathResponse {
             path: path.display().to_string(),
         }))
@@ -166,30 +170,40 @@ impl Storage for Service {
         request: Request<ReleaseSubpathsRequest>,
     ) -> Answer<ReleaseSubpathsResponse> {
         let request = request.into_inner();
+        self.below_root("folder", &request.folder)?;
         let what = format!("releasing {}", request.folder);
-        let within_ms = request.within_ms;
-        self.on_disk(what, within_ms, move || subpath::release(&request))
-            .await?;
+        let subject = (request.folder.clone(), request.within_ms);
+        let work = move || subpath::release(&request);
+        self.on_disk(what, (&subject.0, subject.1), work).await?;
         Ok(Response::new(ReleaseSubpathsResponse {}))
     }
 
     async fn read_file(&self, request: Request<ReadFileRequest>) -> Answer<ReadFileResponse> {
         let request = request.into_inner();
         check_kind(&request.kind)?;
+        self.below_root("root", &request.root)?;
         let what = format!("reading {:?} of {}", request.path, request.root);
-        let within_ms = request.within_ms;
-        let data = self
-            .on_disk(what, within_ms, move || mounts::read_file(&request))
-            .await?;
+        // Readers hinder nobody.
+        let within = requests::within(request.within_ms);
+        let work = move || mounts::read_file(&request);
+        let data = self.volumes.bench.run(&what, within, work).await?;
         Ok(Response::new(ReadFileResponse { data }))
     }
 
     async fn remove_pod(&self, request: Request<RemovePodRequest>) -> Answer<RemovePodResponse> {
         let request = request.into_inner();
-        let folder = requests::target("folder", &self.volumes.layout.pods(), &request.folder)?;
-        let what = format!("removing {}", folder.display());
+        let pods = self.volumes.layout.pods();
+        let folder = requests::target("folder", &pods, &request.folder)?;
+        if folder.parent() != Some(&pods) {
+            let (folder, pods) = (folder.display(), pods.display());
+            return Err(requests::invalid(format!(
+                "folder {folder} is not a pod's in {pods}"
+            )));
+        }
+        let what = format!("removing {}", request.folder);
+        let subject = (request.folder.as_str(), request.within_ms);
         let kept = self
-            .on_disk(what, request.within_ms, move || remove::pod(&folder))
+            .on_disk(what, subject, move || remove::pod(&folder))
             .await?;
         Ok(Response::new(RemovePodResponse { kept }))
     }

@@ -85,6 +85,19 @@ impl Order {
         }
     }
 
+    /// What is done, for a person.
+    pub(crate) fn words(&self) -> String {
+        match &self.what {
+            What::EmptyDir(place, _)
+            | What::Files(place, _)
+            | What::Local(place, _)
+            | What::Nfs(place, _) => {
+                format!("mounting volume {} at {}", self.id, place.target.display())
+            }
+            What::HostPath(source) => format!("looking at {}", source.path),
+        }
+    }
+
     /// What is worked on by one call at a time.
     pub(crate) fn subject(&self) -> String {
         match &self.what {

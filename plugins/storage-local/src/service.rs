@@ -59,10 +59,9 @@ impl Storage for Service {
     async fn mount(&self, request: Request<MountRequest>) -> Answer<MountResponse> {
         let request = request.into_inner();
         let within = within(request.within_ms);
-        let target = request.target.clone();
         let order = Order::read(&self.shop.root, request)?;
         let task = Task {
-            what: format!("mounting volume {} at {target}", order.id),
+            what: order.words(),
             subject: Some(order.subject()),
             ground: order.ground(),
             within,

@@ -64,7 +64,9 @@ mod tests {
     #[test]
     fn only_what_is_used_counts() {
         let object = |kind: &str, name: &str, value: &str| {
-            format!("{{apiVersion: v1, kind: {kind}, metadata: {{name: {name}}}, data: {{k: {value}}}}}\n---\n")
+            format!(
+                "{{apiVersion: v1, kind: {kind}, metadata: {{name: {name}}}, data: {{k: {value}}}}}\n---\n"
+            )
         };
         let before = objects(&(object("ConfigMap", "a", "b25l") + &object("Secret", "a", "b25l")));
         let mut now = objects(&(object("ConfigMap", "a", "dHdv") + &object("Secret", "a", "b25l")));
@@ -90,6 +92,10 @@ mod tests {
         let mut refusing = before.clone();
         let refusal = ("Secret".to_owned(), "default".to_owned(), "b".to_owned());
         refusing.refused.insert(refusal, "why".to_owned());
-        assert!(is_changed(&uses("Secret", "default", "b"), &before, &refusing));
+        assert!(is_changed(
+            &uses("Secret", "default", "b"),
+            &before,
+            &refusing
+        ));
     }
 }

@@ -157,6 +157,8 @@ pub struct FileSet {
     pub medium: Medium,
     /// By path within the volume.
     pub files: BTreeMap<String, File>,
+    /// Folders within the volume at which a container has another volume.
+    pub mount_points: BTreeSet<String>,
 }
 
 #[derive(Clone, Default, PartialEq, Eq)]

@@ -7,6 +7,7 @@ mod model;
 mod probes;
 mod resize;
 mod sidecars;
+mod volumes;
 
 use std::time::Duration;
 
@@ -323,24 +324,5 @@ spec:
             node.files("links") + node.files("logs") + node.files("root/pods"),
             0
         );
-    });
-}
-
-#[test]
-fn a_pod_whose_volumes_nobody_mounts_waits_and_says_so() {
-    run_paused(|| async {
-        let node = TestNode::start().await;
-        node.desire(&[pod("
-metadata: {name: volume}
-spec:
-  containers:
-  - name: app
-    image: localhost/busybox
-    volumeMounts: [{name: data, mountPath: /data}]
-  volumes: [{name: data, emptyDir: {}}]
-")]);
-        node.until("volume", waits_for("app", "ContainerCreating"))
-            .await;
-        assert!(node.reasons().await.contains(&"FailedMount".to_owned()));
     });
 }

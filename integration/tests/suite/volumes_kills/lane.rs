@@ -44,7 +44,19 @@ pub(super) struct Lane {
     pub(super) to_csi: StorageClient<Channel>,
     pub(super) to_local: StorageClient<Channel>,
     pub(super) root: PathBuf,
+    _mounts: Mounts,
     _dir: TempDir,
+}
+
+/// What is mounted below this folder is taken away at the end, whatever a test left.
+struct Mounts(PathBuf);
+
+impl Drop for Mounts {
+    fn drop(&mut self) {
+        for failed in places::unmount_all(|mount| mount.point.starts_with(&self.0)) {
+            eprintln!("kills: {failed}");
+        }
+    }
 }
 
 /// Whom a kill hits.
@@ -78,6 +90,7 @@ impl Lane {
             driver: Mutex::new(driver),
             told: RefCell::default(),
             answered: Cell::new(None),
+            _mounts: Mounts(root.clone()),
             root,
             _dir: dir,
         }
@@ -252,19 +265,5 @@ impl Lane {
             tail(csi),
             tail(local)
         )
-    }
-
-    /// No mount but this lane's own: one that is dropped in a panic takes them away.
-    fn unmount_all(&self) -> Vec<String> {
-        let root = self.root.clone();
-        places::unmount_all(move |mount| mount.point.starts_with(&root))
-    }
-}
-
-impl Drop for Lane {
-    fn drop(&mut self) {
-        for failed in self.unmount_all() {
-            eprintln!("kills: {failed}");
-        }
     }
 }

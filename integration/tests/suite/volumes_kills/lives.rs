@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use integration::chaos::Chaos;
 use integration::csi_driver::places;
@@ -153,7 +154,8 @@ async fn unstage(lane: &Lane, volume: &Volume, mode: Mode) {
 }
 
 /// A persistent volume with two pods, one after the other: what the first writes, the second reads.
-pub(super) async fn claimed(lane: &Lane, run: u64, number: u64, mut chaos: Chaos) {
+pub(super) async fn claimed(lane: Rc<Lane>, run: u64, number: u64, mut chaos: Chaos) {
+    let lane = &*lane;
     let handle = format!("h-{run}-{number}");
     let data = lane.with_driver(|driver| driver.create_volume(&handle).unwrap());
     let data = data.await;
@@ -182,7 +184,8 @@ pub(super) async fn claimed(lane: &Lane, run: u64, number: u64, mut chaos: Chaos
 }
 
 /// A volume of the pod's own: it ends with its pod, and not before.
-pub(super) async fn inline(lane: &Lane, run: u64, mut chaos: Chaos) {
+pub(super) async fn inline(lane: Rc<Lane>, run: u64, mut chaos: Chaos) {
+    let lane = &*lane;
     let uid = format!("inline-{run}");
     let handle = format!("csi-{run}");
     let mut volume = claim(&handle);
@@ -209,7 +212,8 @@ pub(super) async fn inline(lane: &Lane, run: u64, mut chaos: Chaos) {
 }
 
 /// A raw device.
-pub(super) async fn block(lane: &Lane, run: u64, mut chaos: Chaos) {
+pub(super) async fn block(lane: Rc<Lane>, run: u64, mut chaos: Chaos) {
+    let lane = &*lane;
     use std::io::{Read, Write};
     let handle = format!("b-{run}");
     let file = lane.with_driver(|driver| driver.create_block(&handle, 1 << 16).unwrap());
@@ -270,7 +274,8 @@ pub(super) async fn block(lane: &Lane, run: u64, mut chaos: Chaos) {
 }
 
 /// An emptyDir: what is in it outlives everything but its pod.
-pub(super) async fn empty_dir(lane: &Lane, run: u64, medium: Medium, mut chaos: Chaos) {
+pub(super) async fn empty_dir(lane: Rc<Lane>, run: u64, medium: Medium, mut chaos: Chaos) {
+    let lane = &*lane;
     let uid = format!("empty-{}-{run}", medium.as_str_name().to_lowercase());
     let volume = Volume {
         id: format!("kubernetes.io/empty-dir/{uid}-scratch"),
@@ -303,7 +308,8 @@ pub(super) async fn empty_dir(lane: &Lane, run: u64, medium: Medium, mut chaos: 
 }
 
 /// The files of a configMap or a secret: always of one version.
-pub(super) async fn files(lane: &Lane, run: u64, kind: &str, mut chaos: Chaos) {
+pub(super) async fn files(lane: Rc<Lane>, run: u64, kind: &str, mut chaos: Chaos) {
+    let lane = &*lane;
     let uid = format!("{kind}-{run}");
     let medium = match kind {
         "configmap" => Medium::Default,
@@ -346,7 +352,8 @@ pub(super) async fn files(lane: &Lane, run: u64, kind: &str, mut chaos: Chaos) {
 }
 
 /// A folder of the node as a persistent volume.
-pub(super) async fn local(lane: &Lane, run: u64, mut chaos: Chaos) {
+pub(super) async fn local(lane: Rc<Lane>, run: u64, mut chaos: Chaos) {
+    let lane = &*lane;
     let folder = lane.root.join(format!("disk-{run}"));
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("precious"), "data").unwrap();

@@ -10,6 +10,7 @@ mod lives;
 mod plugin;
 
 use std::ops::RangeInclusive;
+use std::pin::Pin;
 use std::rc::Rc;
 
 use integration::chaos::Chaos;
@@ -77,35 +78,33 @@ async fn watched(lane: &Rc<Lane>, run: u64) {
 }
 
 async fn once(lane: Rc<Lane>, run: u64) {
-    let lane = &*lane;
     let mut chaos = Chaos::new(run.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut next = || Chaos::new(chaos.below(u64::MAX));
-    let (victims, kills) = ordered(lane, run).await;
-    let with_block = run % BLOCK_EVERY == 0;
-    let block = with_block.then(|| lives::block(lane, run, next()));
-    let block = async {
-        if let Some(block) = block {
-            block.await;
+    let (victims, kills) = ordered(&lane, run).await;
+    // Boxed: together they are too large for the stack of a test.
+    let mut lives: Vec<Pin<Box<dyn Future<Output = ()>>>> = vec![
+        Box::pin(lives::claimed(lane.clone(), run, 0, next())),
+        Box::pin(lives::claimed(lane.clone(), run, 1, next())),
+        Box::pin(lives::inline(lane.clone(), run, next())),
+        Box::pin(lives::empty_dir(lane.clone(), run, Medium::Default, next())),
+        Box::pin(lives::empty_dir(lane.clone(), run, Medium::Memory, next())),
+        Box::pin(lives::files(lane.clone(), run, "configmap", next())),
+        Box::pin(lives::files(lane.clone(), run, "secret", next())),
+        Box::pin(lives::local(lane.clone(), run, next())),
+    ];
+    if run.is_multiple_of(BLOCK_EVERY) {
+        lives.push(Box::pin(lives::block(lane.clone(), run, next())));
+    }
+    let lived = async {
+        let mut living = tokio::task::JoinSet::new();
+        for life in lives {
+            living.spawn_local(life);
         }
-    };
-    let lives = (
-        lives::claimed(lane, run, 0, next()),
-        lives::claimed(lane, run, 1, next()),
-        lives::inline(lane, run, next()),
-        lives::empty_dir(lane, run, Medium::Default, next()),
-        lives::empty_dir(lane, run, Medium::Memory, next()),
-        lives::files(lane, run, "configmap", next()),
-        lives::files(lane, run, "secret", next()),
-        lives::local(lane, run, next()),
-    );
-    let kills = lane.kill(victims, kills, next());
-    let lives = async {
-        tokio::join!(
-            block, lives.0, lives.1, lives.2, lives.3, lives.4, lives.5, lives.6, lives.7
-        );
+        living.join_all().await;
         lane.end();
     };
-    let killed = async { tokio::join!(lives, kills) };
+    let kills = lane.kill(victims, kills, next());
+    let killed = async { tokio::join!(lived, kills) };
     tokio::select! {
         _ = killed => {}
         never = lane.revive() => never,

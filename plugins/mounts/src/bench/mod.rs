@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
@@ -26,6 +26,8 @@ use self::threads::Threads;
 
 /// Beyond so many abandoned threads no more work is begun: the process is to be replaced.
 const ABANDONED_MOST: usize = 64;
+/// No call has more time than this, whatever it asks for.
+const WITHIN_MOST: Duration = Duration::from_secs(24 * 3600);
 /// How long before its deadline work is asked to end by itself, at most; a quarter of its time if that is less.
 const ASKED_BEFORE: Duration = Duration::from_secs(1);
 
@@ -59,20 +61,10 @@ impl Bench {
         within: Duration,
         work: impl FnOnce() -> Result<T, Status> + Send + 'static,
     ) -> Result<T, Status> {
+        let within = within.min(WITHIN_MOST);
         let end = Instant::now() + within;
         let late = format!("{what} did not end within {}", in_words(within));
-        let places = self.places.clone().acquire_owned();
-        let Ok(place) = timeout_at(end, places).await else {
-            return Err(Status::deadline_exceeded(format!(
-                "{late}: all threads are busy"
-            )));
-        };
-        let place = place.expect("the semaphore is never closed");
-        if self.abandoned() >= ABANDONED_MOST {
-            return Err(Status::unavailable(format!(
-                "{what} was not begun: {ABANDONED_MOST} threads are stuck"
-            )));
-        }
+        let place = self.place(what, end, &late).await?;
         let task = Arc::new(Task::default());
         let (answer, answered) = oneshot::channel();
         self.threads
@@ -96,6 +88,26 @@ impl Bench {
             Ok(result) => result,
             Err(gone) => Err(Status::internal(format!("{what} was not watched: {gone}"))),
         }
+    }
+
+    async fn place(
+        &self,
+        what: &str,
+        end: Instant,
+        late: &str,
+    ) -> Result<OwnedSemaphorePermit, Status> {
+        let places = self.places.clone().acquire_owned();
+        let Ok(place) = timeout_at(end, places).await else {
+            return Err(Status::deadline_exceeded(format!(
+                "{late}: all threads are busy"
+            )));
+        };
+        if self.abandoned() >= ABANDONED_MOST {
+            return Err(Status::unavailable(format!(
+                "{what} was not begun: {ABANDONED_MOST} threads are stuck"
+            )));
+        }
+        Ok(place.expect("the semaphore is never closed"))
     }
 
     /// Returns how many threads are still in work whose deadline has passed.
@@ -182,8 +194,14 @@ fn reason(panic: &(dyn Any + Send)) -> &str {
     }
 }
 
-/// "30s", "2m", "250ms": as Go writes durations of one unit.
+/// "30s", "2m", "250ms": as Go writes durations of one unit. From a second on in tenths, so that two waits of one kind
+/// read the same.
 pub(crate) fn in_words(span: Duration) -> String {
+    const TENTH: Duration = Duration::from_millis(100);
+    let span = match u32::try_from((span + TENTH / 2).as_millis() / TENTH.as_millis()) {
+        Ok(tenths) if tenths >= 10 => TENTH * tenths,
+        Ok(_) | Err(_) => span,
+    };
     let seconds = span.as_secs();
     match (span.subsec_millis(), seconds % 60, seconds / 60) {
         (0, 0, minutes) if minutes > 0 => format!("{minutes}m0s"),

@@ -42,6 +42,10 @@ async fn work_is_done_on_another_thread_and_answered() {
     let here = thread::current().id();
     let there = bench.run("a look", LATE, move || Ok(thread::current().id()));
     assert_ne!(there.await.unwrap(), here);
+    assert_eq!(
+        bench.run("endless", Duration::MAX, || Ok(7)).await.unwrap(),
+        7
+    );
     let refused: Result<(), _> = bench
         .run("a look", LATE, || Err(Status::not_found("nobody")))
         .await;
@@ -130,14 +134,16 @@ async fn a_panic_is_an_answer_and_the_thread_works_on() {
     for _ in 0..3 {
         let answer: Result<(), _> = bench
             .run("counting", LATE, || {
-                let none: Option<()> = None;
-                none.expect("there is something");
+                assert_eq!(thread::current().name(), None, "it has a name");
                 Ok(())
             })
             .await;
         let answer = answer.unwrap_err();
         assert_eq!(answer.code(), Code::Internal);
-        assert_eq!(answer.message(), "counting panicked: there is something");
+        assert!(
+            answer.message().starts_with("counting panicked: assertion"),
+            "{answer}"
+        );
         assert_eq!(bench.run("other work", LATE, || Ok(7)).await.unwrap(), 7);
     }
 }
@@ -165,7 +171,8 @@ async fn a_caller_that_goes_away_leaves_work_that_is_watched_on() {
     let bench = bench(1).await;
     let (reader, writer) = hangs();
     let call = bench.run("hanging", SOON, move || hang(reader));
-    drop(tokio::time::timeout(SOON / 20, call).await.unwrap_err());
+    let waited = tokio::time::timeout(SOON / 20, call).await;
+    assert!(waited.is_err());
     assert_eq!(bench.abandoned(), 0, "its time is not over");
     // The one place is free again when the deadline is over, and not before.
     let next = bench.run("next", LATE, || Ok(())).await;
@@ -265,6 +272,7 @@ fn spans_are_written_as_upstream_does() {
         (0, "0s"),
         (250, "250ms"),
         (1500, "1.5s"),
+        (29_999, "30s"),
         (30_000, "30s"),
         (120_000, "2m0s"),
         (90_000, "1m30s"),

@@ -87,6 +87,7 @@ impl Count {
 
     fn add(&mut self, stat: &Stat) {
         let bytes = u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK;
+        #[allow(clippy::useless_conversion, reason = "narrower on other machines")]
         let names = u64::from(stat.st_nlink);
         let folder = FileType::from_raw_mode(stat.st_mode).is_dir();
         if folder || names < 2 {

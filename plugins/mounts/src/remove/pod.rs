@@ -12,6 +12,7 @@ use tonic::Status;
 
 use super::tree::{self, Kept};
 use super::{MOUNT_POINT, NOT_EMPTY, failed, is_remains, mount_points};
+use crate::requests;
 
 /// Volumes whose files come from the API: the next Mount makes them again.
 const MADE_OF_OBJECTS: &[&str] = &[
@@ -21,6 +22,7 @@ const MADE_OF_OBJECTS: &[&str] = &[
     "kubernetes.io~downward-api",
 ];
 
+const PODS: &str = "pods";
 const VOLUMES: &str = "volumes";
 const SUBPATHS: &str = "volume-subpaths";
 
@@ -28,6 +30,13 @@ const SUBPATHS: &str = "volume-subpaths";
 ///
 /// Where anything is mounted below it, nothing is removed at all.
 pub fn pod(folder: &Path) -> Result<Vec<String>, Status> {
+    let in_pods = folder.parent().is_some_and(|parent| parent.ends_with(PODS));
+    if !in_pods || folder.file_name().is_none() {
+        // What is data and what is not is told by where it lies: elsewhere nothing would be safe.
+        return Err(requests::invalid(format!(
+            "folder {folder:?} is not ROOT/{PODS}/UID"
+        )));
+    }
     match fs::symlink_metadata(folder) {
         Ok(found) if found.is_dir() => {}
         Ok(_) => {

@@ -186,6 +186,22 @@ fn a_pod_s_folder_must_be_a_folder() {
 }
 
 #[test]
+fn a_folder_that_is_no_pod_s_is_refused() {
+    let ground = Ground::new();
+    usual(&ground);
+    for folder in [
+        "pods",
+        "pods/uid-1/volumes",
+        "pods/uid-1/volumes/kubernetes.io~secret",
+        "",
+    ] {
+        let refusal = pod(&ground.root().join(folder)).unwrap_err();
+        assert_eq!(refusal.code(), Code::InvalidArgument, "{folder}");
+    }
+    assert!(at(&ground, "volumes/kubernetes.io~secret/password/value").exists());
+}
+
+#[test]
 fn many_things_kept_are_counted() {
     let ground = Ground::new();
     for number in 0..50 {

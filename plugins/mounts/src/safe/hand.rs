@@ -48,7 +48,7 @@ pub(super) fn open(
     }
     let here = walk.here();
     if flags.contains(OFlags::PATH) && !flags.contains(OFlags::DIRECTORY) {
-        return Ok(here.try_clone_to_owned().map_err(|_| Errno::MFILE)?);
+        return here.try_clone_to_owned().map_err(|_| Errno::MFILE);
     }
     // The same file again, with what is wanted of it; the number leads to it and nowhere else.
     rustix::fs::open(by_number(here), flags.difference(OFlags::NOFOLLOW), mode)

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 use tower::service_fn;
 
 use super::failure::Failure;
@@ -75,8 +75,13 @@ pub(crate) async fn finish<T>(
     within: Duration,
     call: impl Future<Output = Result<Response<T>, Status>>,
 ) -> Result<T, Failure> {
-    match timeout(within, call).await {
+    let end = Instant::now() + within;
+    match timeout_at(end, call).await {
         Ok(Ok(response)) => Ok(response.into_inner()),
+        // The server watches the same deadline, and may be the first to say so.
+        Ok(Err(status)) if status.code() == Code::Cancelled && Instant::now() >= end => {
+            Err(Failure::late())
+        }
         Ok(Err(status)) => Err(status.into()),
         Err(_) => Err(Failure::late()),
     }

@@ -85,3 +85,61 @@ fn backend(event: &Event) -> Option<&str> {
         Some(Told::Gone(_) | Told::Refused(_) | Told::Synced(_)) | None => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proto::storage::Synced;
+
+    use super::*;
+    use crate::registration::table::tests::with;
+
+    fn words(event: &Event) -> String {
+        match event.event.as_ref().unwrap() {
+            Told::Backend(backend) => format!("backend {}", backend.name),
+            Told::Gone(gone) => format!("gone {}", gone.name),
+            Told::Refused(refused) => format!("refused {}", refused.endpoint),
+            Told::Synced(_) => "synced".to_owned(),
+        }
+    }
+
+    /// Only a plugin has one.
+    async fn health() -> (sdk::Health, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+        let build = move |setup: sdk::Setup| {
+            sender.send(setup.health).unwrap();
+            async { Ok(sdk::Routes::default()) }
+        };
+        let configuration = serde_json::Value::Null;
+        let started = sdk::testing::start(folder.path(), crate::info("0"), configuration, build);
+        drop(started.await.unwrap());
+        (receiver.recv().await.unwrap(), folder)
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_falls_behind_is_told_everything_anew() {
+        let (health, _folder) = health().await;
+        let board = Arc::new(Board::new(health));
+        board.change(|table| {
+            *table = with("a");
+            ((), Vec::new())
+        });
+        let mut feed = Feed::new(board.clone());
+        assert_eq!(words(&feed.next().await.unwrap()), "backend a");
+        assert_eq!(words(&feed.next().await.unwrap()), "synced");
+        board.change(|table| {
+            *table = with("b");
+            ((), Vec::new())
+        });
+        // More than a reader may have waiting, and none of it says what became of the drivers.
+        let filler = Event {
+            event: Some(Told::Synced(Synced {})),
+        };
+        for _ in 0..=super::super::BEHIND_MOST {
+            board.change(|_| ((), vec![filler.clone()]));
+        }
+        assert_eq!(words(&feed.next().await.unwrap()), "gone a");
+        assert_eq!(words(&feed.next().await.unwrap()), "backend b");
+        assert_eq!(words(&feed.next().await.unwrap()), "synced");
+    }
+}

@@ -6,6 +6,7 @@
 
 mod feed;
 mod introduction;
+mod lookout;
 mod sockets;
 mod table;
 mod version;
@@ -14,31 +15,22 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::{FutureExt, Stream, StreamExt};
-use inotify::{EventStream, Inotify, Watches};
+use futures_util::Stream;
 use mounts::bench::Bench;
 use proto::storage::Event;
 use proto::storage::event::Event as Told;
-use tokio::sync::{broadcast, watch};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::sync::{Notify, broadcast, watch};
+use tokio::time::{Instant, timeout};
 use tonic::Status;
 
 use crate::driver::Driver;
 use feed::Feed;
 use introduction::{Greeting, Introduction};
+use lookout::Lookout;
 use table::{Ask, Table};
 
-/// What inotify should have reported is found after that long; without inotify it is the only way.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
-const LOOK_EVERY_ALONE: Duration = Duration::from_secs(1);
-/// Between two looks: a folder that changes all the time costs a look so often.
-const LOOK_PAUSE: Duration = Duration::from_millis(20);
-const LOOK_WITHIN: Duration = Duration::from_secs(10);
-/// How long those found first are waited for before it is said that all is told.
-const SETTLE_WITHIN: Duration = Duration::from_secs(2);
 /// Events for a reader that is slow: one that falls further behind is told everything anew.
 const BEHIND_MOST: usize = 256;
-const INOTIFY_BUFFER: usize = 16 * 1024;
 
 /// The drivers of this node. Clones share it; the work ends when all are gone.
 #[derive(Clone, Debug)]
@@ -54,26 +46,18 @@ struct Board {
     table: Mutex<Table>,
     events: broadcast::Sender<Event>,
     changes: watch::Sender<u64>,
+    /// Somebody is to be asked again, and it has to be worked out when.
+    again: Notify,
     health: sdk::Health,
 }
 
 impl Registry {
     /// Begins to look below `folder`.
     pub(crate) fn start(folder: PathBuf, bench: Bench, health: sdk::Health) -> Self {
-        let board = Arc::new(Board {
-            table: Mutex::default(),
-            events: broadcast::Sender::new(BEHIND_MOST),
-            changes: watch::Sender::new(0),
-            health,
-        });
+        let board = Arc::new(Board::new(health));
         board.health.attribute("drivers", "");
         let (alive, end) = watch::channel(());
-        let lookout = Lookout {
-            folder,
-            bench,
-            board: board.clone(),
-            watches: None,
-        };
+        let lookout = Lookout::new(folder, bench, board.clone());
         tokio::spawn(async move { lookout.run(end).await });
         Self {
             board,
@@ -111,6 +95,16 @@ impl Registry {
 }
 
 impl Board {
+    fn new(health: sdk::Health) -> Self {
+        Self {
+            table: Mutex::default(),
+            events: broadcast::Sender::new(BEHIND_MOST),
+            changes: watch::Sender::new(0),
+            again: Notify::new(),
+            health,
+        }
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -134,116 +128,6 @@ impl Board {
     }
 }
 
-/// Who looks.
-struct Lookout {
-    folder: PathBuf,
-    bench: Bench,
-    board: Arc<Board>,
-    watches: Option<Watches>,
-}
-
-impl Lookout {
-    async fn run(mut self, mut end: watch::Receiver<()>) {
-        let mut reports = self.reports();
-        let settle = Instant::now() + SETTLE_WITHIN;
-        loop {
-            self.look().await;
-            let now = Instant::now();
-            if now >= settle {
-                self.board.change(|table| ((), table.settle()));
-            }
-            let every = if reports.is_some() {
-                LOOK_EVERY
-            } else {
-                LOOK_EVERY_ALONE
-            };
-            let (again, settled) = {
-                let table = self.board.table();
-                (table.next(), table.is_settled())
-            };
-            let unsettled = (!settled).then_some(settle);
-            let next = [again, unsettled]
-                .into_iter()
-                .flatten()
-                .fold(now + every, Instant::min);
-            // Nothing is lost when another arm wins: a look finds everything, whoever asked for it.
-            tokio::select! {
-                _ = end.changed() => return,
-                () = sleep_until(next) => {}
-                () = reported(&mut reports) => {}
-            }
-            sleep(LOOK_PAUSE).await;
-        }
-    }
-
-    fn reports(&mut self) -> Option<EventStream<Vec<u8>>> {
-        let begun = Inotify::init().and_then(|inotify| {
-            let watches = inotify.watches();
-            Ok((inotify.into_event_stream(vec![0; INOTIFY_BUFFER])?, watches))
-        });
-        match begun {
-            Ok((reports, watches)) => {
-                self.watches = Some(watches);
-                Some(reports)
-            }
-            Err(error) => {
-                tracing::warn!(
-                    "{} is looked at every so often: {error}",
-                    self.folder.display()
-                );
-                None
-            }
-        }
-    }
-
-    async fn look(&mut self) {
-        let (folder, mut watches) = (self.folder.clone(), self.watches.clone());
-        let what = format!("looking for drivers below {}", folder.display());
-        let looked = self.bench.run(&what, LOOK_WITHIN, move || {
-            sockets::look(&folder, watches.as_mut()).map_err(|error| {
-                mounts::answer::failed(format!("cannot look below {}", folder.display()), error)
-            })
-        });
-        let looked = match looked.await {
-            Ok(looked) => looked,
-            Err(status) => {
-                tracing::warn!("{}", status.message());
-                return;
-            }
-        };
-        if looked.more {
-            tracing::warn!("{} holds more than is looked at", self.folder.display());
-        }
-        for ask in self
-            .board
-            .change(|table| table.found(Instant::now(), looked))
-        {
-            tokio::spawn(introduce(self.board.clone(), ask));
-        }
-    }
-}
-
-/// Waits until something is reported, and takes all that is.
-async fn reported(reports: &mut Option<EventStream<Vec<u8>>>) {
-    let Some(stream) = reports else {
-        return std::future::pending().await;
-    };
-    let mut next = Some(stream.next().await);
-    while let Some(report) = next {
-        if let Some(Ok(_)) = report {
-            next = stream.next().now_or_never();
-            continue;
-        }
-        let error = report.and_then(Result::err).map(|error| error.to_string());
-        tracing::warn!(
-            "inotify does not report any more: {}",
-            error.unwrap_or_default()
-        );
-        *reports = None;
-        return;
-    }
-}
-
 /// Asks a socket who it is, and takes it or refuses it.
 async fn introduce(board: Arc<Board>, ask: Ask) {
     let introduction = match Introduction::begin(&ask.socket).await {
@@ -257,17 +141,21 @@ async fn introduce(board: Arc<Board>, ask: Ask) {
             return board.change(|table| ((), table.foreign(Instant::now(), &ask)));
         }
         Err(why) => {
-            return board.change(|table| ((), table.refused(Instant::now(), &ask, "", &why)));
+            return refuse(&board, &ask, "", &why);
         }
     };
     match register(&board, &ask, &introduction).await {
         Ok(()) => introduction.notify(None).await,
         Err(why) => {
-            let name = introduction.name();
-            board.change(|table| ((), table.refused(Instant::now(), &ask, name, &why)));
+            refuse(&board, &ask, introduction.name(), &why);
             introduction.notify(Some(&why)).await;
         }
     }
+}
+
+fn refuse(board: &Board, ask: &Ask, name: &str, why: &str) {
+    board.change(|table| ((), table.refused(Instant::now(), ask, name, why)));
+    board.again.notify_one();
 }
 
 async fn register(board: &Board, ask: &Ask, introduction: &Introduction) -> Result<(), String> {

@@ -72,21 +72,23 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Refuses a link where a driver was to bring a volume: whoever opened it would be somewhere else.
-pub(super) fn refuse_link(target: &Path) -> Result<(), Status> {
-    // What is mounted is no link, and is better not looked at.
+/// Refuses what no driver should leave where it was to bring a volume: a link, for whoever opened it would be somewhere
+/// else, and nothing, for a runtime would make a folder there and let the pod write into it.
+pub(super) fn check_published(target: &Path) -> Result<(), Status> {
+    // What is mounted is better not looked at.
     if is_mounted(target)? {
         return Ok(());
     }
-    match fs::symlink_metadata(target) {
-        Ok(metadata) if metadata.is_symlink() => Err(Status::failed_precondition(format!(
-            "{} is a link, expected a folder made by the driver",
-            target.display()
-        ))),
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(answer::failed(format!("lstat {}", target.display()), error)),
-    }
+    let found = match fs::symlink_metadata(target) {
+        Ok(metadata) if metadata.is_symlink() => "a link",
+        Ok(_) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => "missing",
+        Err(error) => return Err(answer::failed(format!("lstat {}", target.display()), error)),
+    };
+    Err(Status::failed_precondition(format!(
+        "kubernetes.io/csi: {} is {found} after NodePublishVolume, expected a folder made by the driver",
+        target.display()
+    )))
 }
 
 /// Where else a staged volume is mounted, as upstream counts it: outside the folder of its staging path.

@@ -43,17 +43,26 @@ pub(super) fn hold(path: &Path) -> Result<(), Status> {
     finished(output).map_err(|why| failed(format!("losetup -f {} failed: {why}", path.display())))
 }
 
+/// Whether something was let go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Released {
+    /// It was: the kernel closes what was held a moment later.
+    JustNow,
+    /// It was not held.
+    Nothing,
+}
+
 /// Lets go of it.
-pub(super) fn release(path: &Path) -> Result<(), Status> {
+pub(super) fn release(path: &Path) -> Result<Released, Status> {
     let Some(device) = over(path)? else {
-        return Ok(());
+        return Ok(Released::Nothing);
     };
     let shown = device.display();
     let why = match losetup() {
         Some(losetup) => finished(Command::new(losetup).arg("-d").arg(&device).output()),
         None => Err("there is no losetup".to_owned()),
     };
-    why.map_err(|why| {
+    why.map(|()| Released::JustNow).map_err(|why| {
         Status::internal(format!(
             "removeLoopDevice failed for path {}: losetup -d {shown} failed: {why}",
             path.display()

@@ -49,7 +49,7 @@ pub(crate) struct Volumes {
 ///
 /// Work that is stuck on the bench keeps the turn: nobody else works on that volume beside it.
 #[derive(Clone, Debug)]
-struct Job {
+pub(crate) struct Job {
     turn: Arc<Turn>,
     bench: Bench,
     end: Instant,
@@ -66,7 +66,7 @@ impl Volumes {
         }
     }
 
-    async fn job(&self, id: &str, within_ms: u32) -> Result<Job, Status> {
+    pub(crate) async fn job(&self, id: &str, within_ms: u32) -> Result<Job, Status> {
         let within = requests::within(within_ms);
         let end = Instant::now() + within;
         Ok(Job {
@@ -94,7 +94,7 @@ impl Job {
     }
 
     /// Does what may block; `what` begins the sentence that is answered when it is not done in time.
-    async fn on_disk<T: Send + 'static>(
+    pub(crate) async fn on_disk<T: Send + 'static>(
         &self,
         what: &str,
         work: impl FnOnce() -> Result<T, Status> + Send + 'static,

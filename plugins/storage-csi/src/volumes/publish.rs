@@ -221,7 +221,7 @@ async fn settle(
     let what = format!("giving {} to the pod", target.display());
     let (target, handle) = (target.to_owned(), handle.to_owned());
     let work = move || {
-        folder::refuse_link(&target)?;
+        folder::check_published(&target)?;
         let Some(group) = group else { return Ok(()) };
         let applied = ownership::apply(&target, &group, false);
         applied.map(drop).map_err(|status| {

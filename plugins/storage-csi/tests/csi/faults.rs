@@ -290,17 +290,18 @@ async fn a_driver_that_answers_garbage_is_unreachable() {
 }
 
 #[tokio::test]
-async fn a_link_in_the_place_of_a_volume_is_refused() {
+async fn a_driver_that_brings_something_else_is_not_believed() {
     let mut rig = rig().await;
     rig.stage().await.unwrap();
-    rig.double.fail("publish", Fault::Link);
-    let (code, message) = said(rig.mount("u1").await);
-    assert_eq!(code, Code::FailedPrecondition);
-    assert!(
-        message.ends_with("is a link, expected a folder made by the driver"),
-        "{message}"
-    );
-    rig.unmount("u1").await.unwrap();
+    for (fault, found) in [(Fault::Link, "a link"), (Fault::Nothing, "missing")] {
+        rig.double.fail("publish", fault);
+        let (code, message) = said(rig.mount("u1").await);
+        assert_eq!(code, Code::FailedPrecondition);
+        let expected =
+            format!("is {found} after NodePublishVolume, expected a folder made by the driver");
+        assert!(message.ends_with(&expected), "{message}");
+        rig.unmount("u1").await.unwrap();
+    }
     rig.unstage().await.unwrap();
     rig.assert_clean();
 }

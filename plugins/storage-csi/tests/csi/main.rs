@@ -7,6 +7,7 @@
 )]
 
 mod block;
+mod contract;
 mod double;
 mod faults;
 mod files;

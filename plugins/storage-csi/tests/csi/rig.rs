@@ -49,7 +49,7 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         for path in self.mounts().iter().rev() {
-            drop(unmount(path, UnmountFlags::DETACH));
+            let _ = unmount(path, UnmountFlags::DETACH);
         }
     }
 }
@@ -135,6 +135,10 @@ impl Rig {
 
     pub(crate) fn base(&self) -> proto::plugin::plugin_client::PluginClient<Channel> {
         self.plugin.as_ref().unwrap().base()
+    }
+
+    pub(crate) fn storage_channel(&self) -> Channel {
+        self.plugin.as_ref().unwrap().channel.clone()
     }
 
     pub(crate) async fn watch(&mut self) -> Events {

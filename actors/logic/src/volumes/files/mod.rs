@@ -8,6 +8,7 @@
 mod certificates;
 mod facts;
 mod keys;
+mod nested;
 mod paths;
 mod problem;
 mod projected;
@@ -137,7 +138,11 @@ impl Draft<'_> {
             match paths::checked(files) {
                 Ok(files) => {
                     return Ok(Files {
-                        set: FileSet { medium, files },
+                        set: FileSet {
+                            medium,
+                            files,
+                            mount_points: nested::mount_points(self.pod, &self.volume.name),
+                        },
                         refresh_at: self.refresh_at,
                         uses: self.uses,
                     });

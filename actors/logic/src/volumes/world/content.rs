@@ -30,6 +30,7 @@ impl Content {
         let files = FileSet {
             medium: set.medium,
             files: std::mem::take(&mut set.files),
+            mount_points: set.mount_points.clone(),
         };
         let lean = Arc::new(volume.clone());
         volume.source = Source::Files(files);

@@ -306,7 +306,7 @@ impl World {
     }
 
     /// Every kind that a plugin mounts.
-    pub(super) fn kinds() -> impl Iterator<Item = Kind> {
+    pub fn kinds() -> impl Iterator<Item = Kind> {
         use strum::IntoEnumIterator;
         Kind::iter().filter(|kind| *kind != Kind::Image)
     }

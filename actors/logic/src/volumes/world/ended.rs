@@ -38,7 +38,7 @@ impl World {
                 message,
             } => {
                 self.backoffs.failed(&subject, task.verb(), now);
-                self.hangs(task, generation, &message);
+                self.note_stuck(task, generation, &message);
                 self.failed(task, &message, Trace::Something);
             }
         }
@@ -300,7 +300,7 @@ impl World {
     }
 
     /// A thread was given up over a volume: it is left alone until that thread is gone.
-    fn hangs(&mut self, task: &Task, generation: u64, message: &str) {
+    fn note_stuck(&mut self, task: &Task, generation: u64, message: &str) {
         let kind = match task {
             Task::Stage { volume } => volume.kind,
             Task::Unstage(staged) => staged.kind,

@@ -107,7 +107,11 @@ impl World {
 
     /// Why some of a pod's volumes are not even processed; empty where all are.
     pub fn causes(&self, uid: &PodUid) -> String {
-        let names = self.pods.get(uid).into_iter().flat_map(|pod| pod.names.values());
+        let names = self
+            .pods
+            .get(uid)
+            .into_iter()
+            .flat_map(|pod| pod.names.values());
         let causes = names.filter_map(|name| match name {
             Name::Not(why) if why.step == Step::Processing => Some(why.message.as_str()),
             Name::Not(_) | Name::At { .. } => None,
@@ -157,9 +161,23 @@ impl World {
         stuck.collect()
     }
 
-    /// Whether a thread of some plugin's process hangs over a volume.
-    pub fn is_stuck(&self) -> bool {
-        self.shared.values().any(|shared| shared.stuck.is_some())
+    /// Whether a thread of some plugin's process hangs over this volume.
+    pub fn hangs(&self, id: &VolumeId) -> bool {
+        self.shared
+            .get(id)
+            .is_some_and(|shared| shared.stuck.is_some())
+    }
+
+    pub fn is_mounted(&self, place: &Place) -> bool {
+        self.mount(place)
+            .is_some_and(|mount| mount.done().is_some())
+    }
+
+    /// The pod's own names of the volume at a place.
+    pub fn names(&self, place: &Place) -> BTreeSet<String> {
+        self.mount(place)
+            .map(|mount| mount.names.clone())
+            .unwrap_or_default()
     }
 
     /// Every mounted volume.

@@ -3,14 +3,32 @@
 //! It looks at real folders and at the kernel's table of mounts: run it where mounting is possible, with a root
 //! folder of its own.
 
+mod backends;
+mod case;
+mod devices;
+mod kinds;
+mod mounts;
+mod paths;
+mod pods;
+mod refusals;
+mod stages;
+mod stats;
+mod table;
+#[cfg(test)]
+mod tests;
+mod together;
+mod updates;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use proto::storage::{Mode, MountRequest};
 use tonic::transport::Channel;
 
-use super::Report;
+use self::case::Case;
+use super::{Checked, Report, check};
 
 /// The storage plugin under test, and what it can be asked for.
 #[derive(Clone, Debug)]
@@ -87,8 +105,28 @@ impl fmt::Debug for Sample {
     }
 }
 
+type Check = for<'a> fn(&'a mut Case) -> BoxFuture<'a, Checked>;
+
 /// Checks every law against `target`, one after the other.
 pub async fn run(target: Target) -> Report {
-    drop(target);
-    Report { laws: Vec::new() }
+    let groups = [
+        kinds::LAWS,
+        mounts::LAWS,
+        refusals::LAWS,
+        stages::LAWS,
+        devices::LAWS,
+        updates::LAWS,
+        paths::LAWS,
+        stats::LAWS,
+        pods::LAWS,
+        together::LAWS,
+        backends::LAWS,
+    ];
+    let mut laws = Vec::new();
+    for (words, body) in groups.into_iter().flatten() {
+        let mut case = Case::new(target.clone());
+        laws.push(check(words, body(&mut case)).await);
+        case.clean_up().await;
+    }
+    Report { laws }
 }

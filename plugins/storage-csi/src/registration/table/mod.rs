@@ -4,25 +4,22 @@
 //! higher version of the interface (upstream's csi_plugin.go, 1.36). What a socket says counts only if it is still
 //! the same socket when it has said it.
 
+mod socket;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use proto::storage::event::Event as Told;
 use proto::storage::{Backend, BackendGone, Event, Refused, Synced};
 use tokio::time::Instant;
 
+use self::socket::{Phase, Refusal, Socket, pause};
 use super::sockets::{Identity, Looked};
 use super::version::Version;
 use crate::driver::Driver;
-
-/// Upstream's back-off: goroutinemap's.
-const AGAIN_FIRST: Duration = Duration::from_millis(500);
-const AGAIN_MOST: Duration = Duration::from_secs(122);
 
 const REPLACED: &str =
     "Another driver with the same name registered with a higher supported version";
@@ -38,36 +35,6 @@ pub(super) struct Table {
     /// Those found first that have not said who they are yet; `None` before the first look.
     unsettled: Option<BTreeSet<PathBuf>>,
     settled: bool,
-}
-
-#[derive(Debug)]
-struct Socket {
-    identity: Identity,
-    /// Which introduction counts.
-    ticket: u64,
-    phase: Phase,
-    /// What was told of it last, until it is taken.
-    refusal: Option<Refusal>,
-    failures: u32,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Phase {
-    /// It is being asked.
-    Asked,
-    /// It stands for a driver.
-    Registered,
-    /// It was refused, and is asked again then; `None` is when its name is free again.
-    Refused(Option<Instant>),
-    /// It stands for something that is not ours.
-    Foreign,
-}
-
-/// Why a socket was refused, and which name it gave.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Refusal {
-    name: String,
-    why: String,
 }
 
 /// A driver that has registered.
@@ -360,11 +327,6 @@ impl Table {
             Some(_) | None => Vec::new(),
         }
     }
-}
-
-fn pause(failures: u32) -> Duration {
-    let doubled = 1_u32 << failures.saturating_sub(1).min(8);
-    (AGAIN_FIRST * doubled).min(AGAIN_MOST)
 }
 
 fn told(event: Told) -> Event {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::socket::{AGAIN_FIRST, AGAIN_MOST};
 use super::*;
 
 const REGISTRY: &str = "/r/plugins_registry";
@@ -51,6 +52,18 @@ fn words(events: &[Event]) -> Vec<String> {
             Told::Synced(_) => "synced".to_owned(),
         });
     words.collect()
+}
+
+/// A table with one driver, all told.
+pub(in crate::registration) fn with(name: &str) -> Table {
+    let now = Instant::now();
+    let mut table = Table::default();
+    let (asks, _) = table.found(now, looked(&[("a", 1)]));
+    table
+        .registered(now, &asks[0], held("a", name, "1.0"))
+        .unwrap()
+        .unwrap();
+    table
 }
 
 /// A table whose first look found nothing.

@@ -138,8 +138,12 @@ impl Node for Double {
         &self,
         request: Request<NodeGetVolumeStatsRequest>,
     ) -> Answer<NodeGetVolumeStatsResponse> {
-        let asked = Call::Stats(request.into_inner());
-        let mut answer: Response<NodeGetVolumeStatsResponse> = self.does(asked, || Ok(())).await?;
+        let asked = request.into_inner();
+        let mut answer: Response<NodeGetVolumeStatsResponse> = self
+            .does(Call::Stats(asked.clone()), || {
+                fs::metadata(&asked.volume_path).map(drop)
+            })
+            .await?;
         answer.get_mut().usage = vec![VolumeUsage {
             available: 60,
             total: 100,

@@ -56,6 +56,7 @@ fn files(id: &str, data: &str) -> Volume {
     let set = FileSet {
         medium: Medium::Disk,
         files: [("key".to_owned(), file)].into(),
+        ..FileSet::default()
     };
     volume(id, Kind::ConfigMap, Source::Files(set))
 }

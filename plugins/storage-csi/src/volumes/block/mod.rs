@@ -1,23 +1,21 @@
 //! Raw block volumes (upstream's csi_block.go and MapBlockVolume, 1.36): the driver puts the device at a path for each
 //! pod; it is bound below the volume's own folder, held open there, and the pod's link leads to it.
 
-use std::fs::{self, OpenOptions};
-use std::io;
-use std::os::unix::fs::{OpenOptionsExt, symlink};
+mod device;
+
 use std::path::{Path, PathBuf};
 
-use mounts::mount::{self, Depth};
 use mounts::{answer, requests};
 use proto::storage::{
-    Access, Csi, MapBlockRequest, MapBlockResponse, UnmapBlockRequest, UnstageRequest, Volume,
+    Csi, MapBlockRequest, MapBlockResponse, UnmapBlockRequest, UnstageRequest, Volume,
 };
 use tonic::Status;
 
 use super::publish::unpublish;
 use super::request::{self, Publish};
 use super::stage::{still_mounted, unstage};
-use super::{Job, Volumes, check_driver, check_kind, folder, loops, source};
-use crate::data::{self, DataError, VolumeData};
+use super::{Job, Volumes, check_driver, check_kind, folder, source};
+use crate::data::{self, VolumeData};
 use crate::driver::failure::Asked;
 use crate::driver::{Ability, Driver, capability};
 use crate::layout::Block;
@@ -84,7 +82,7 @@ impl Volumes {
         let what = format!("looking at {}", block.own.display());
         let found = job.on_disk(&what, {
             let block = block.clone();
-            move || staged(&block)
+            move || device::staged(&block)
         });
         if let Some(data) = found.await? {
             check_driver(data.driver())?;
@@ -113,19 +111,19 @@ impl Volumes {
         let block = self.layout.block(&volume.name);
         let data = VolumeData::block(&self.subject(volume, csi));
         write_down(&job, &block, data, vec![block.publish.clone()]).await?;
-        let device = block.publish.join(&pod.uid);
+        let place = block.publish.join(&pod.uid);
         let publish = Publish {
             volume: csi,
             pod,
             access: request.access(),
-            target: &device,
+            target: &place,
             staging: Some(&block.staging),
         };
         publish_device(&job, &driver, &publish).await?;
         let what = format!("mapping {}", link.display());
         let bound = block.map.join(&pod.uid);
         let path = link.clone();
-        job.on_disk(&what, move || map(&device, &bound, &path))
+        job.on_disk(&what, move || device::map(&place, &bound, &path))
             .await?;
         Ok(MapBlockResponse {
             device: request::text(&link),
@@ -145,13 +143,13 @@ impl Volumes {
         };
         let job = self.job(id, request.within_ms).await?;
         let block = self.layout.block(name);
-        let (device, bound) = (block.publish.join(pod), block.map.join(pod));
+        let (place, bound) = (block.publish.join(pod), block.map.join(pod));
         let what = format!("unmapping {}", link.display());
         let found = job.on_disk(&what, {
-            let (device, block) = (device.clone(), block.clone());
+            let (place, block) = (place.clone(), block.clone());
             move || {
-                unmap(&bound, &link)?;
-                published(&block, &device)
+                device::unmap(&bound, &link)?;
+                device::published(&block, &place)
             }
         });
         let Some(data) = found.await? else {
@@ -161,13 +159,13 @@ impl Volumes {
         let before = format!("{PLUGIN} blockMapper.UnmapPodDevice failed to get CSI client: ");
         let driver = self.driver(data.driver(), &job, &before).await?;
         let before = format!("{PLUGIN} blockMapper.unpublishVolumeForBlock failed: ");
-        unpublish(&job, &driver, data.handle(), &device, &before).await?;
-        let what = format!("removing {}", device.display());
+        unpublish(&job, &driver, data.handle(), &place, &before).await?;
+        let what = format!("removing {}", place.display());
         job.on_disk(&what, move || {
-            if folder::is_mounted(&device)? {
-                return Err(still_mounted(&device, "NodeUnpublishVolume"));
+            if folder::is_mounted(&place)? {
+                return Err(still_mounted(&place, "NodeUnpublishVolume"));
             }
-            remove_trace(&device)
+            device::remove_trace(&place)
         })
         .await
     }
@@ -210,124 +208,6 @@ async fn write_down(
     job.on_disk(&what, work).await
 }
 
-/// Binds the device below the volume's own folder, links the pod to it and has it held open.
-fn map(device: &Path, bound: &Path, link: &Path) -> Result<(), Status> {
-    let failed = |what: &str, path: &Path, error| {
-        answer::failed(
-            format!("blkUtil.MapDevice failed. cannot {what} {}", path.display()),
-            error,
-        )
-    };
-    match fs::metadata(device) {
-        Ok(metadata) if metadata.is_dir() => {
-            return Err(Status::failed_precondition(format!(
-                "{} is a folder, expected a device put there by the driver",
-                device.display()
-            )));
-        }
-        Ok(_) => {}
-        Err(error) => return Err(failed("look at", device, error)),
-    }
-    if let Some(folder) = bound.parent() {
-        folder::make(folder).map_err(|error| failed("make", folder, error))?;
-    }
-    if !folder::is_mounted(bound)? {
-        let mut file = OpenOptions::new();
-        let made = file
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o750)
-            .open(bound);
-        made.map(drop)
-            .map_err(|error| failed("make", bound, error))?;
-        mount::bind(device, bound, Access::ReadWrite, Depth::Single)?;
-    }
-    if let Some(folder) = link.parent() {
-        folder::make(folder).map_err(|error| failed("make", folder, error))?;
-    }
-    if fs::read_link(link).is_ok_and(|leads| leads == device) {
-        return loops::hold(bound);
-    }
-    folder::remove(link).map_err(|error| failed("remove", link, error))?;
-    symlink(device, link).map_err(|error| failed("link", link, error))?;
-    loops::hold(bound)
-}
-
-/// Undoes it, in upstream's order.
-fn unmap(bound: &Path, link: &Path) -> Result<(), Status> {
-    let failed = |path: &Path, error| {
-        answer::failed(
-            format!(
-                "blkUtil.UnmapDevice failed. cannot remove {}",
-                path.display()
-            ),
-            error,
-        )
-    };
-    loops::release(bound)?;
-    match fs::symlink_metadata(link) {
-        Ok(metadata) if metadata.is_symlink() => {
-            fs::remove_file(link).map_err(|error| failed(link, error))?;
-        }
-        // Nothing, or nothing of ours.
-        Ok(_) | Err(_) => {}
-    }
-    if folder::is_mounted(bound)? {
-        mount::unmount(bound)?;
-    }
-    remove_trace(bound)
-}
-
-/// Whose device is published for a pod; `None` if none is.
-fn published(block: &Block, device: &Path) -> Result<Option<VolumeData>, Status> {
-    let damaged = match VolumeData::load(&block.data) {
-        Ok(data) => return Ok(Some(data)),
-        Err(damaged) => damaged,
-    };
-    let nothing = matches!(damaged, DataError::Missing { .. })
-        && !folder::is_mounted(device)?
-        && fs::symlink_metadata(device).is_err();
-    match nothing {
-        true => Ok(None),
-        false => Err(unknown(block, &damaged)),
-    }
-}
-
-/// Whose device is staged; `None` if none is.
-fn staged(block: &Block) -> Result<Option<VolumeData>, Status> {
-    let pods: Vec<String> = match fs::read_dir(&block.publish) {
-        Ok(entries) => entries
-            .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
-            .collect(),
-        Err(_) => Vec::new(),
-    };
-    if !pods.is_empty() {
-        return Err(Status::failed_precondition(format!(
-            "the block volume {} is still published for the pods [{}]",
-            block.own.display(),
-            pods.join(" ")
-        )));
-    }
-    let mounted = folder::is_mounted(&block.staging)?;
-    // Upstream's: what has been unstaged is not unstaged again.
-    if !mounted && fs::symlink_metadata(&block.staging).is_err() {
-        return Ok(None);
-    }
-    match VolumeData::load(&block.data) {
-        Ok(data) => Ok(Some(data)),
-        Err(DataError::Missing { .. }) if !mounted => Ok(None),
-        Err(damaged) => Err(unknown(block, &damaged)),
-    }
-}
-
-fn unknown(block: &Block, damaged: &DataError) -> Status {
-    let data = block.data.display();
-    Status::failed_precondition(format!(
-        "{PLUGIN} unmapper failed to load volume data file [{data}]: {damaged}"
-    ))
-}
-
 /// Removes a volume's folders when the driver is done with them, what is written down last.
 async fn clean_up(job: &Job, block: &Block) -> Result<(), Status> {
     let what = format!("removing {}", block.own.display());
@@ -342,7 +222,7 @@ async fn clean_up(job: &Job, block: &Block) -> Result<(), Status> {
         if folder::is_mounted(&block.staging)? {
             return Err(still_mounted(&block.staging, "NodeUnstageVolume"));
         }
-        empty(&block.staging)?;
+        device::empty(&block.staging)?;
         for path in [&block.publish, &block.staging, &block.map] {
             folder::remove(path).map_err(|error| failed(path, error))?;
         }
@@ -353,39 +233,4 @@ async fn clean_up(job: &Job, block: &Block) -> Result<(), Status> {
         Ok(())
     };
     job.on_disk(&what, work).await
-}
-
-/// Removes what a driver left in its staging folder, as far as it holds nothing.
-fn empty(staging: &Path) -> Result<(), Status> {
-    let failed = |error| answer::failed(format!("cannot read {}", staging.display()), error);
-    let entries = match fs::read_dir(staging) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed(error)),
-    };
-    for entry in entries {
-        let path = entry.map_err(failed)?.path();
-        if folder::is_mounted(&path)? {
-            return Err(still_mounted(&path, "NodeUnstageVolume"));
-        }
-        remove_trace(&path)?;
-    }
-    Ok(())
-}
-
-/// Removes a place where a device was: an empty file or folder, a link, a device's file. Nothing there is fine.
-fn remove_trace(path: &Path) -> Result<(), Status> {
-    let failed = |error| answer::failed(format!("cannot remove {}", path.display()), error);
-    match fs::symlink_metadata(path) {
-        Ok(metadata) if metadata.is_file() && metadata.len() > 0 => {
-            Err(Status::failed_precondition(format!(
-                "{} is a file of {} bytes, expected what a device leaves",
-                path.display(),
-                metadata.len()
-            )))
-        }
-        Ok(_) => folder::remove(path).map_err(failed),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(failed(error)),
-    }
 }

@@ -1,0 +1,249 @@
+//! What pods want, as the objects and drivers have it now.
+//!
+//! A pod is resolved when its worker asks, when an object changes that one of its volumes is made from, when a driver
+//! comes or goes, when another pod leaves a volume that only one may have, when a token grows old, and now and then.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, Volume};
+use kernel::{Context, TimerId};
+use logic::objects::StaticObjects;
+use logic::pod::PodView;
+use logic::types::PodUid;
+use logic::volumes::changed::is_changed;
+use logic::volumes::resolve::expansion::{Expansion, expansion};
+use logic::volumes::resolve::{self, Ground, words};
+use logic::volumes::world::{Cause, Wish};
+use logic::volumes::{Resolved, Unresolved, Uses, VolumeId};
+
+use super::{Msg, Volumes, timestamp};
+use crate::events::Type;
+
+/// Pods that are resolved before others have their turn: a few milliseconds.
+const AT_ONCE: usize = 64;
+/// A token that is old already is not asked for more often than this.
+const SOONEST: Duration = Duration::from_secs(10);
+
+/// What one pod's volumes were made from, and when they are looked at again.
+#[derive(Debug, Default)]
+pub(super) struct Resolving {
+    uses: BTreeSet<Uses>,
+    again: Option<TimerId>,
+    /// Volumes of which it was told that they do not grow for a reader.
+    readers: BTreeSet<String>,
+}
+
+impl Resolving {
+    pub(super) fn end(self, ctx: &mut Context<Msg>) {
+        if let Some(timer) = self.again {
+            ctx.cancel(timer);
+        }
+    }
+}
+
+/// What a pod wants, and what that depends on.
+struct Wishes {
+    by_name: BTreeMap<String, Result<Wish, Unresolved>>,
+    uses: BTreeSet<Uses>,
+    refresh_at: Option<Timestamp>,
+    readers: BTreeMap<String, String>,
+}
+
+impl Volumes {
+    pub(super) fn await_objects(&mut self, ctx: &mut Context<Msg>) {
+        let mut changes = self.peers.objects.changes();
+        ctx.run(async move {
+            changes.next().await;
+            Msg::ObjectsChanged
+        });
+        self.look_at_objects(ctx);
+    }
+
+    /// Finds out whose volumes are made from an object that is another one now.
+    fn look_at_objects(&mut self, ctx: &mut Context<Msg>) {
+        let now = self.peers.objects.snapshot();
+        if Arc::ptr_eq(&now, &self.objects) {
+            return;
+        }
+        let before = std::mem::replace(&mut self.objects, now.clone());
+        let touched = self.pods.iter().filter(|(_, wanting)| {
+            let mut uses = wanting.resolving.uses.iter();
+            uses.any(|uses| is_changed(uses, &before, &now))
+        });
+        let touched: Vec<PodUid> = touched.map(|(uid, _)| uid.clone()).collect();
+        self.stale.extend(touched);
+        self.resolve_soon(ctx);
+    }
+
+    pub(super) fn resolve_everybody(&mut self, ctx: &mut Context<Msg>) {
+        self.stale.extend(self.pods.keys().cloned());
+        self.resolve_soon(ctx);
+    }
+
+    fn resolve_soon(&self, ctx: &mut Context<Msg>) {
+        if !self.stale.is_empty() {
+            ctx.run(async { Msg::Resolve });
+        }
+    }
+
+    /// Resolves some of those that need it; others of this actor's messages come in between.
+    pub(super) fn resolve_some(&mut self, ctx: &mut Context<Msg>) {
+        let some: Vec<PodUid> = self.stale.iter().take(AT_ONCE).cloned().collect();
+        for uid in &some {
+            self.stale.remove(uid);
+        }
+        self.resolve_all(&some, Cause::Again, ctx);
+        self.resolve_soon(ctx);
+    }
+
+    pub(super) fn again(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
+        if let Some(wanting) = self.pods.get_mut(uid) {
+            wanting.resolving.again = None;
+            self.world.refresh(uid);
+            self.resolve_all(std::slice::from_ref(uid), Cause::Again, ctx);
+        }
+    }
+
+    /// Says to the world what these pods want.
+    pub(super) fn resolve_all(&mut self, uids: &[PodUid], cause: Cause, ctx: &mut Context<Msg>) {
+        if uids.is_empty() {
+            return;
+        }
+        self.look_at_objects(ctx);
+        let objects = self.objects.clone();
+        for uid in uids {
+            let Some(pod) = self.pods.get(uid).map(|wanting| wanting.pod.clone()) else {
+                continue;
+            };
+            let wishes = self.wishes_of(&pod, &objects, ctx);
+            self.tell_readers(uid, &wishes.readers, ctx);
+            self.world.wish(uid, wishes.by_name, cause);
+            let again = self.again_at(uid, wishes.refresh_at, ctx);
+            if let Some(wanting) = self.pods.get_mut(uid) {
+                let resolving = &mut wanting.resolving;
+                resolving.uses = wishes.uses;
+                resolving.readers = wishes.readers.into_keys().collect();
+                if let Some(timer) = resolving.again.replace(again) {
+                    ctx.cancel(timer);
+                }
+            }
+        }
+    }
+
+    fn wishes_of(&self, pod: &Pod, objects: &StaticObjects, ctx: &Context<Msg>) -> Wishes {
+        let (labels, taken) = (BTreeMap::new(), self.taken_for(pod));
+        let ground = Ground {
+            objects,
+            node: &self.peers.rules.node,
+            labels: &labels,
+            backends: self.drivers.admitted(),
+            selinux: self.policy.selinux,
+            now: timestamp(ctx),
+            taken: &taken,
+        };
+        let mut wishes = Wishes {
+            by_name: BTreeMap::new(),
+            uses: BTreeSet::new(),
+            refresh_at: None,
+            readers: BTreeMap::new(),
+        };
+        for (name, resolved) in resolve::all(pod, &ground) {
+            let wish = match resolved {
+                Ok(resolved) => {
+                    wishes.uses.extend(resolved.uses.iter().cloned());
+                    let refresh = wishes.refresh_at.into_iter().chain(resolved.refresh_at);
+                    wishes.refresh_at = refresh.min();
+                    Ok(self.wish(pod, &name, resolved, (&ground, &mut wishes.readers)))
+                }
+                Err(unresolved) => {
+                    wishes.uses.extend(unresolved.uses.iter().cloned());
+                    Err(unresolved)
+                }
+            };
+            wishes.by_name.insert(name, wish);
+        }
+        wishes
+    }
+
+    /// Who has which volume: asked only for a pod that may have to share one.
+    fn taken_for(&self, pod: &Pod) -> BTreeMap<VolumeId, BTreeSet<PodUid>> {
+        let volumes = pod.spec().and_then(|spec| spec.volumes.as_deref());
+        let mut volumes = volumes.unwrap_or_default().iter();
+        // In-tree kinds of disks may be drivers' by now.
+        let own = |volume: &Volume| {
+            volume.config_map.is_some()
+                || volume.secret.is_some()
+                || volume.projected.is_some()
+                || volume.empty_dir.is_some()
+                || volume.downward_api.is_some()
+                || volume.host_path.is_some()
+        };
+        match volumes.all(own) {
+            true => BTreeMap::new(),
+            false => self.world.taken(),
+        }
+    }
+
+    fn wish(
+        &self,
+        pod: &Pod,
+        name: &str,
+        resolved: Resolved,
+        (ground, readers): (&Ground<'_>, &mut BTreeMap<String, String>),
+    ) -> Wish {
+        let grown = self.world.grown_to(&resolved.volume.id);
+        let volumes = pod.spec().and_then(|spec| spec.volumes.as_deref());
+        let mut volumes = volumes.unwrap_or_default().iter();
+        let entry = volumes.find(|volume| volume.name == name);
+        let expansion = entry.and_then(|entry| expansion(pod, entry, ground, grown));
+        let grow = match expansion {
+            Some(Expansion::Grow(grow)) => Some(grow.size),
+            Some(Expansion::ReadOnly) => {
+                readers.insert(name.to_owned(), resolved.volume.folder.clone());
+                None
+            }
+            None => None,
+        };
+        Wish {
+            volume: resolved.volume,
+            grow,
+        }
+    }
+
+    /// Told once: a volume does not grow for a pod that may only read it.
+    fn tell_readers(&self, uid: &PodUid, readers: &BTreeMap<String, String>, ctx: &Context<Msg>) {
+        let Some(wanting) = self.pods.get(uid) else {
+            return;
+        };
+        for (name, folder) in readers {
+            if !wanting.resolving.readers.contains(name) {
+                let told = words::read_only_not_expanded(folder);
+                self.tell_pod(uid, Type::Warning, (told.reason, told.message), ctx);
+            }
+        }
+    }
+
+    /// At the latest after the period, spread by the pod's UID so that not all come at once.
+    fn again_at(
+        &self,
+        uid: &PodUid,
+        refresh: Option<Timestamp>,
+        ctx: &mut Context<Msg>,
+    ) -> TimerId {
+        let spread = uid.as_str().bytes().fold(0_u64, |sum, byte| {
+            sum.wrapping_mul(31).wrapping_add(u64::from(byte))
+        });
+        let period = self.policy.resync;
+        let half = u64::try_from(period.as_millis()).unwrap_or(u64::MAX) / 2;
+        let mut wait = period + Duration::from_millis(spread % half.max(1));
+        if let Some(refresh) = refresh {
+            let left = refresh.duration_since(timestamp(ctx));
+            wait = wait.min(Duration::try_from(left).unwrap_or_default().max(SOONEST));
+        }
+        let uid = uid.clone();
+        ctx.after(wait, Msg::Again { uid })
+    }
+}

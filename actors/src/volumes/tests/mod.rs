@@ -1,0 +1,208 @@
+//! Laws of the keeper of volumes: storage plugins in the test's own process that only remember, on a paused clock.
+
+mod drivers;
+mod lives;
+mod within;
+
+use kernel::testing::{Inbox, inbox, pass, run_paused};
+use kernel::{AskError, ChildSpec, Fault as Upset, Intensity, Supervisor, mailbox};
+use logic::sandbox::NodePolicy;
+use tempfile::TempDir;
+use tonic::Status;
+
+use super::*;
+use crate::events;
+use crate::objects::{Shelf, Supply};
+use crate::storage::testing::{Double, Fault};
+use crate::testing::pod;
+
+const MOMENT: Duration = Duration::from_millis(10);
+const SECOND: Duration = Duration::from_secs(1);
+const WITHIN: Duration = Duration::from_secs(123);
+const NONE: [&str; 0] = [];
+
+/// The keeper, the plugins, and all other neighbours as inboxes.
+struct Rig {
+    root: Supervisor,
+    keeper: Addr<Msg>,
+    plugins: Double,
+    supply: Supply,
+    events: Inbox<events::Msg>,
+    directory: Inbox<directory::Msg>,
+    host: Inbox<host::Msg>,
+    folder: TempDir,
+}
+
+impl Rig {
+    async fn start(objects: &str) -> Rig {
+        Rig::with(objects, None, |_| {}).await
+    }
+
+    /// `before` prepares the plugins.
+    async fn with(objects: &str, stats: Option<Duration>, before: impl FnOnce(&Double)) -> Rig {
+        let folder = tempfile::tempdir().unwrap();
+        let plugins = Double::start(folder.path());
+        before(&plugins);
+        let (supply, objects) = Shelf::new(parsed(objects));
+        let (events, recorded) = inbox(4096);
+        let (directory, asked) = inbox(16);
+        let (hosted, host) = inbox(16);
+        let rules = Rules {
+            policy: logic::worker::Policy::default(),
+            facts: Arc::default(),
+            node: NodePolicy {
+                node_name: "edge".to_owned(),
+                root_dir: folder.path().join("root"),
+                ..NodePolicy::default()
+            },
+        };
+        let peers = Peers {
+            storage: plugins.storage(),
+            hosts: Plugin::ALL
+                .map(|plugin| (plugin.name().to_owned(), hosted.clone()))
+                .into(),
+            objects,
+            directory,
+            recorder: Recorder::new(events),
+            rules: Arc::new(rules),
+        };
+        let policy = Policy {
+            resync: Duration::from_secs(60),
+            stats,
+            selinux: SeLinux::Off,
+        };
+        let root = Supervisor::root("test", Intensity::UNLIMITED);
+        let (keeper, port) = mailbox(MAILBOX);
+        root.spawn(ChildSpec::permanent("volumes"), port, move || {
+            Volumes::new(policy.clone(), peers.clone())
+        });
+        pass(MOMENT).await;
+        Rig {
+            root,
+            keeper,
+            plugins,
+            supply,
+            events: recorded,
+            directory: asked,
+            host,
+            folder,
+        }
+    }
+
+    /// Wants a pod's volumes; the answer comes by itself.
+    fn want(&self, pod: &Arc<Pod>) -> tokio::task::JoinHandle<Answer> {
+        let (keeper, pod) = (self.keeper.clone(), pod.clone());
+        tokio::task::spawn_local(async move {
+            let wish = |reply| Msg::Mount {
+                pod,
+                within: WITHIN,
+                reply,
+            };
+            keeper.ask(WITHIN * 2, wish).await
+        })
+    }
+
+    async fn mounted(&self, pod: &Arc<Pod>) -> Mounted {
+        self.want(pod).await.unwrap().unwrap().unwrap()
+    }
+
+    fn release(
+        &self,
+        uid: &str,
+    ) -> tokio::task::JoinHandle<Result<Result<(), NotReleased>, AskError>> {
+        let (keeper, uid) = (self.keeper.clone(), PodUid::from(uid));
+        tokio::task::spawn_local(async move {
+            let wish = |reply| Msg::Release {
+                uid,
+                within: WITHIN,
+                reply,
+            };
+            keeper.ask(WITHIN * 2, wish).await
+        })
+    }
+
+    fn pods(&self, uids: &[&str]) {
+        let uids = uids.iter().map(|uid| PodUid::from(*uid)).collect();
+        self.keeper.tell(Msg::Pods(uids)).unwrap();
+    }
+
+    /// These are the objects from now on; what did not change is the same object.
+    fn supply(&self, text: &str) {
+        let mut objects = parsed(text);
+        objects.succeed(&self.supply.borrow());
+        self.supply.send_replace(Arc::new(objects));
+    }
+
+    async fn view(&self) -> View {
+        self.keeper
+            .ask(SECOND, |reply| Msg::View { reply })
+            .await
+            .unwrap()
+    }
+
+    async fn rows(&self) -> Vec<String> {
+        let rows = self.view().await.volumes.into_iter();
+        rows.map(|row| format!("{} {} {}", row.pod, row.volume, row.state))
+            .collect()
+    }
+
+    /// What the plugins were asked, without what only looks.
+    fn calls(&self) -> Vec<String> {
+        let looks = ["list", "release-subpaths", "stats"];
+        let mut calls = self.plugins.calls();
+        calls.retain(|call| !looks.iter().any(|look| call.starts_with(look)));
+        calls
+    }
+
+    /// Reasons and messages since the last look.
+    fn texts(&mut self) -> Vec<String> {
+        let text = |msg| {
+            let events::Msg::Record(event) = msg else {
+                panic!("{msg:?}");
+            };
+            format!("{} {}: {}", event.object.name, event.reason, event.message)
+        };
+        self.events.drain().into_iter().map(text).collect()
+    }
+
+    fn assert_serial(&self) {
+        assert_eq!(self.plugins.overlaps(), NONE);
+    }
+}
+
+type Answer = Result<Result<Mounted, NotMounted>, AskError>;
+
+fn parsed(text: &str) -> StaticObjects {
+    let parsed = logic::objects::parse(text.as_bytes());
+    assert!(parsed.problems.is_empty(), "{:?}", parsed.problems);
+    parsed.objects
+}
+
+fn config_map(name: &str, value: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}}}, data: {{k: {value}}}}}\n---\n"
+    )
+}
+
+/// A pod whose one container mounts each of these volumes.
+fn pod_with(name: &str, volumes: &[(&str, &str)]) -> Arc<Pod> {
+    let mounts = volumes
+        .iter()
+        .map(|(name, _)| format!("{{name: {name}, mountPath: /{name}}}"));
+    let volumes = volumes
+        .iter()
+        .map(|(name, source)| format!("{{name: {name}, {source}}}"));
+    pod(&format!(
+        "
+metadata: {{name: {name}}}
+spec:
+  containers: [{{name: app, image: localhost/busybox, volumeMounts: [{}]}}]
+  volumes: [{}]
+",
+        mounts.collect::<Vec<_>>().join(", "),
+        volumes.collect::<Vec<_>>().join(", ")
+    ))
+}
+
+const EMPTY_DIR: (&str, &str) = ("e", "emptyDir: {}");
+const CONFIG_MAP: (&str, &str) = ("c", "configMap: {name: cfg}");

@@ -1,0 +1,231 @@
+//! What a driver is asked for, as its `CSIDriver` and the volume's objects say.
+
+use std::os::unix::fs::MetadataExt;
+
+use super::*;
+
+on_each_runtime! {
+    files_get_the_pods_group_as_the_driver_wants_it,
+    a_driver_that_sets_groups_itself_is_told_the_group,
+    a_driver_is_given_tokens_and_again_when_they_change,
+    secrets_go_with_the_calls_that_they_are_for,
+    a_volume_waits_until_it_is_attached,
+    a_driver_that_does_not_stage_publishes_alone,
+}
+
+/// A pod whose files belong to group 4321.
+fn grouped(name: &str, claim: &str) -> Value {
+    let spec = json!({ "securityContext": { "fsGroup": 4321 } });
+    merged(pod(name, claimed(claim)), json!({ "spec": spec }))
+}
+
+fn group_of(path: &Path) -> (u32, bool) {
+    let file = fs::metadata(path).unwrap();
+    (file.gid(), file.mode() & 0o2070 == 0o2070)
+}
+
+async fn files_get_the_pods_group_as_the_driver_wants_it(on: On) {
+    let file_policy = json!({ "fsGroupPolicy": "File" });
+    let Some(bed) = Bed::start(on, &[], file_policy).await else {
+        return;
+    };
+    let none = json!({ "fsGroupPolicy": "None" });
+    let other = bed.another("none.example.com", &[], none).await;
+    let data = bed.claim("file", json!({}));
+    let untouched = other.create_volume(&handle("none")).unwrap();
+    bed.drop_claim("none", "none.example.com", json!({}));
+    for folder in [&data, &untouched] {
+        fs::create_dir(folder.join("inner")).unwrap();
+        fs::write(folder.join("inner/file"), "").unwrap();
+    }
+    bed.drop_pod(&grouped("with", "file"));
+    bed.drop_pod(&grouped("without", "none"));
+    bed.world.until_running("with").await;
+    bed.world.until_running("without").await;
+    for path in ["", "inner"] {
+        assert_eq!(group_of(&data.join(path)), (4321, true), "{path}");
+    }
+    assert_eq!(group_of(&data.join("inner/file")).0, 4321);
+    for path in ["", "inner", "inner/file"] {
+        assert_eq!(group_of(&untouched.join(path)), (0, false), "{path}");
+    }
+    bed.remove_pod("with").await;
+    bed.remove_pod("without").await;
+    bed.until_unused().await;
+    until_unused(&other).await;
+}
+
+async fn a_driver_that_sets_groups_itself_is_told_the_group(on: On) {
+    let flags = ["--abilities=stage,stats,mount-group"];
+    let Some(bed) = Bed::start(on, &flags, json!({ "fsGroupPolicy": "File" })).await else {
+        return;
+    };
+    let data = bed.claim("web", json!({}));
+    bed.drop_pod(&grouped("with", "web"));
+    bed.world.until_running("with").await;
+    for call in ["NodeStageVolume", "NodePublishVolume"] {
+        let asked = bed.until_done(call, 1).await;
+        let capability = &asked[0]["volume_capability"];
+        assert_eq!(capability["mount"]["volume_mount_group"], "4321");
+        // It knows no finer word.
+        assert_eq!(capability["access_mode"], "SINGLE_NODE_WRITER");
+    }
+    assert_eq!(group_of(&data), (4321, true));
+    bed.remove_pod("with").await;
+    bed.until_unused().await;
+}
+
+/// A token that `kubectl create token` would show.
+fn token(word: &str) -> Value {
+    json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+        "metadata": { "name": "robot", "namespace": "default" },
+        "spec": { "audiences": ["vault"] },
+        "status": { "token": word, "expirationTimestamp": "2100-01-01T00:00:00Z" },
+    })
+}
+
+fn given(request: &Value) -> Value {
+    let key = "csi.storage.k8s.io/serviceAccount.tokens";
+    let text = request["volume_context"][key].as_str().unwrap_or_default();
+    let tokens: Value = serde_json::from_str(text).unwrap_or_default();
+    tokens["vault"]["token"].clone()
+}
+
+async fn a_driver_is_given_tokens_and_again_when_they_change(on: On) {
+    let spec = json!({ "tokenRequests": [{ "audience": "vault" }], "requiresRepublish": true });
+    let Some(bed) = Bed::start(on, &[], spec).await else {
+        return;
+    };
+    bed.claim("web", json!({}));
+    let account = json!({ "spec": { "serviceAccountName": "robot" } });
+    bed.drop_pod(&merged(pod("robot", claimed("web")), account));
+    let missing = ["failed to fetch token", "default/robot", "vault"];
+    bed.world.until_event("FailedMount", &missing).await;
+    bed.drop_object("token", &token("first"));
+    let pod = bed.world.until_running("robot").await;
+    let published = bed.until_done("NodePublishVolume", 1).await;
+    assert_eq!(given(&published[0]), "first", "{published:#?}");
+
+    bed.drop_object("token", &token("second"));
+    let published = bed.until_done("NodePublishVolume", 2).await;
+    assert_eq!(given(published.last().unwrap()), "second", "{published:#?}");
+    assert_mounted_once(&bed.target(&pod, "pv-web"));
+    assert_eq!(bed.until_done("NodeStageVolume", 1).await.len(), 1);
+    bed.remove_pod("robot").await;
+    bed.until_unused().await;
+}
+
+async fn secrets_go_with_the_calls_that_they_are_for(on: On) {
+    let flags = [
+        "--stage-secret=word=stage",
+        "--publish-secret=word=publish",
+        "--expand-secret=word=expand",
+    ];
+    let Some(bed) = Bed::start(on, &flags, json!({})).await else {
+        return;
+    };
+    let secret = |name: &str, word: &str| {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": "vault" },
+            "stringData": { "word": word },
+        });
+        bed.drop_object(&format!("secret-{name}"), &secret);
+    };
+    let reference = |name: &str| json!({ "namespace": "vault", "name": name });
+    bed.claim(
+        "web",
+        json!({ "csi": {
+            "nodeStageSecretRef": reference("stage"), "nodePublishSecretRef": reference("publish"),
+            "nodeExpandSecretRef": reference("expand"),
+        } }),
+    );
+    bed.drop_pod(&pod("web", claimed("web")));
+    let missing = ["fetching NodeStageSecretRef vault/stage failed"];
+    bed.world.until_event("FailedMount", &missing).await;
+    secret("stage", "stage");
+    let missing = ["fetching NodePublishSecretRef vault/publish failed"];
+    bed.world.until_event("FailedMount", &missing).await;
+    secret("publish", "publish");
+    secret("expand", "expand");
+    bed.world.until_running("web").await;
+    bed.drop_claim(
+        "web",
+        DRIVER,
+        json!({ "capacity": { "storage": "128Mi" }, "csi": {
+            "nodeStageSecretRef": reference("stage"), "nodePublishSecretRef": reference("publish"),
+            "nodeExpandSecretRef": reference("expand"),
+        } }),
+    );
+    let expanded = bed.until_done("NodeExpandVolume", 1).await;
+    assert_eq!(expanded[0]["secrets"]["word"], "expand");
+    let log = bed.world.node.log();
+    for word in ["publish", "expand"] {
+        let shown = format!("\"word\":\"{word}\"");
+        assert!(!log.contains(&shown), "a secret is in the log");
+    }
+    bed.remove_pod("web").await;
+    bed.until_unused().await;
+}
+
+async fn a_volume_waits_until_it_is_attached(on: On) {
+    let Some(bed) = Bed::start(on, &[], json!({ "attachRequired": true })).await else {
+        return;
+    };
+    bed.claim("web", json!({}));
+    bed.drop_pod(&pod("web", claimed("web")));
+    let words = ["MountVolume.WaitForAttach failed for volume \"pv-web\" : "];
+    let message = bed.world.until_event("FailedMount", &words).await;
+    let name = message
+        .split(' ')
+        .find(|word| word.starts_with("csi-"))
+        .unwrap_or_else(|| panic!("{message}"));
+    let attachment = |attached: bool| {
+        json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
+            "metadata": { "name": name.trim_end_matches(':') },
+            "spec": { "attacher": DRIVER, "nodeName": "node", "source": { "persistentVolumeName": "pv-web" } },
+            "status": { "attached": attached, "attachmentMetadata": { "device": "sdx" } },
+        })
+    };
+    bed.drop_object("attachment", &attachment(false));
+    let words = ["is not attached for volume attachment"];
+    bed.world.until_event("FailedMount", &words).await;
+    assert_eq!(
+        bed.driver.done("NodeStageVolume").unwrap(),
+        Vec::<Value>::new()
+    );
+    bed.drop_object("attachment", &attachment(true));
+    bed.world.until_running("web").await;
+    for call in ["NodeStageVolume", "NodePublishVolume"] {
+        let asked = bed.until_done(call, 1).await;
+        assert_eq!(asked[0]["publish_context"]["device"], "sdx", "{call}");
+    }
+    let shown = bed.shown().await;
+    let in_use = json!([format!("kubernetes.io/csi/{DRIVER}^h-web")]);
+    assert_eq!(shown["in_use"], in_use, "{shown:#}");
+    bed.remove_pod("web").await;
+    bed.until_unused().await;
+    bed.until_shown("nothing is in use", |shown| shown["in_use"] == json!([]))
+        .await;
+}
+
+async fn a_driver_that_does_not_stage_publishes_alone(on: On) {
+    let Some(bed) = Bed::start(on, &["--abilities=nothing"], json!({})).await else {
+        return;
+    };
+    let data = bed.claim(
+        "web",
+        json!({ "csi": { "volumeAttributes": { "color": "blue" } } }),
+    );
+    let pod = bed.run("web", "web").await;
+    fs::write(bed.target(&pod, "pv-web").join("file"), "kept").unwrap();
+    let calls = bed.driver.journal().unwrap();
+    let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).collect();
+    assert!(!names.contains(&"NodeStageVolume"), "{names:?}");
+    let published = bed.until_done("NodePublishVolume", 1).await;
+    assert_eq!(published[0]["volume_context"]["color"], "blue");
+    bed.remove_pod("web").await;
+    bed.until_unused().await;
+    assert_eq!(read(&data.join("file")), "kept");
+}

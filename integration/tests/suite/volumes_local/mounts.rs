@@ -1,0 +1,106 @@
+//! How a container's mount behaves: read-only, recursively so, and what is mounted below it later.
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+use super::*;
+
+on_containerd! {
+    mounts_spread_as_the_container_asks,
+    recursive_read_only_is_refused_where_the_runtime_cannot_do_it,
+}
+
+/// A shared mount in a folder of one test.
+struct Shared(tempfile::TempDir);
+
+impl Shared {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        tmpfs(folder.path());
+        let none = None::<&str>;
+        mount(none, folder.path(), none, MsFlags::MS_SHARED, none).unwrap();
+        fs::create_dir(folder.path().join("inner")).unwrap();
+        fs::create_dir(folder.path().join("theirs")).unwrap();
+        Self(folder)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        for point in mounted(self.0.path()).iter().rev() {
+            umount2(point.as_str(), MntFlags::MNT_DETACH).unwrap();
+        }
+    }
+}
+
+fn tmpfs(path: &Path) {
+    mount(Some("tmpfs"), path, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+}
+
+async fn mounts_spread_as_the_container_asks() {
+    let Some(world) = node(|builder| builder).await else {
+        return;
+    };
+    let shared = Shared::new();
+    let mounting = |name: &str, propagation: &str| {
+        let container = container_of(name, "true", &[("shared", "/shared")]);
+        with_mount(container, 0, json!({ "mountPropagation": propagation }))
+    };
+    let mut mighty = mounting("both-ways", "Bidirectional");
+    mighty["securityContext"] = json!({ "privileged": true });
+    let spec = json!({
+        "volumes": [{ "name": "shared", "hostPath": { "path": shared.0.path(), "type": "Directory" } }],
+        "containers": [mounting("none", "None"), mounting("host", "HostToContainer"), mighty],
+    });
+    world.begin(&pod("spread", &spec));
+    let pod = world.until_running("spread").await;
+    tmpfs(&shared.at("inner"));
+    fs::write(shared.at("inner/seen"), "seen").unwrap();
+    let look = "cat /shared/inner/seen 2> /dev/null; true";
+    world.until_says(&pod, "host", look, "seen").await;
+    world.until_says(&pod, "both-ways", look, "seen").await;
+    assert_eq!(world.in_container(&pod, "none", look).await, "");
+
+    let theirs = "mount -t tmpfs x /shared/theirs && echo -n theirs > /shared/theirs/seen && echo -n ok";
+    assert_eq!(world.in_container(&pod, "both-ways", theirs).await, "ok");
+    assert_eq!(fs::read_to_string(shared.at("theirs/seen")).unwrap(), "theirs");
+    let look = "cat /shared/theirs/seen 2> /dev/null; true";
+    world.until_says(&pod, "host", look, "theirs").await;
+    assert_eq!(world.in_container(&pod, "none", look).await, "");
+    world.end(&pod, "spread").await;
+    assert_eq!(fs::read_to_string(shared.at("theirs/seen")).unwrap(), "theirs");
+}
+
+async fn recursive_read_only_is_refused_where_the_runtime_cannot_do_it() {
+    let Some(world) = node(|builder| builder).await else {
+        return;
+    };
+    let mounting = |name: &str, mode: &str| {
+        let says = "touch /scratch/x || echo refused";
+        let container = container_of(name, says, &[("scratch", "/scratch")]);
+        with_mount(container, 0, json!({ "readOnly": true, "recursiveReadOnly": mode }))
+    };
+    let spec = json!({
+        "volumes": [{ "name": "scratch", "emptyDir": {} }],
+        "containers": [mounting("wish", "IfPossible"), mounting("must", "Enabled")],
+    });
+    world.begin(&pod("deep", &spec));
+    let holds = |pod: &Pod| {
+        let wish = container(pod, "wish").is_some_and(is_running);
+        wish && waiting(pod, "must").0 == "CreateContainerConfigError"
+    };
+    let pod = world.until("deep", "half of it runs", holds).await;
+    let (_, message) = waiting(&pod, "must");
+    assert_eq!(
+        message,
+        "failed to resolve recursive read-only mode: volume \"scratch\" requested recursive read-only mode, but it is not supported by the runtime"
+    );
+    let heard = world.heard(&pod, "wish").await;
+    assert_eq!(heard.last().map(String::as_str), Some("refused"), "{heard:?}");
+    let mounts = container(&pod, "wish").unwrap().volume_mounts.clone().unwrap();
+    assert_eq!(mounts[0].recursive_read_only.as_deref(), Some("Disabled"));
+    world.end(&pod, "deep").await;
+}

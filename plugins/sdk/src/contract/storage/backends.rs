@@ -1,0 +1,59 @@
+//! Laws of what a plugin tells of the backends behind it.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use proto::storage::WatchRequest;
+use proto::storage::event::Event;
+use tokio::time::timeout;
+
+use super::super::{Checked, Stop, holds};
+use super::Check;
+use super::case::Case;
+
+pub(super) const LAWS: &[(&str, Check)] = &[(
+    "Watch tells what is known and then Synced, to each watcher, or is silent",
+    |case| watched(case).boxed(),
+)];
+
+/// A plugin that has nothing to tell by then has no backends.
+const SILENT_FOR: Duration = Duration::from_secs(1);
+const SYNCED_WITHIN: Duration = Duration::from_secs(20);
+
+async fn watched(case: &mut Case) -> Checked {
+    for _ in 0..3 {
+        let mut events = case.storage.watch(WatchRequest {}).await?.into_inner();
+        let first = match timeout(SILENT_FOR, events.message()).await {
+            Err(_) => continue,
+            Ok(first) => first?,
+        };
+        let mut next = first;
+        loop {
+            let event = next.ok_or_else(|| Stop::Broken("the stream ended".to_owned()))?;
+            match event.event {
+                Some(Event::Synced(_)) => break,
+                Some(Event::Backend(backend)) => {
+                    holds(!backend.name.is_empty(), || {
+                        format!("{backend:?} has no name")
+                    })?;
+                }
+                Some(Event::Refused(refused)) => {
+                    holds(!refused.why.is_empty(), || {
+                        format!("{refused:?} has no reason")
+                    })?;
+                }
+                Some(Event::Gone(gone)) => {
+                    holds(false, || format!("{gone:?} came before Synced"))?;
+                }
+                None => holds(false, || "an event is empty".to_owned())?,
+            }
+            next = timeout(SYNCED_WITHIN, events.message())
+                .await
+                .map_err(|_| Stop::Broken("Synced did not come".to_owned()))??;
+        }
+        let after = timeout(SILENT_FOR / 10, events.message()).await;
+        let ended = matches!(after, Ok(Ok(None)));
+        holds(!ended, || "the stream ended after Synced".to_owned())?;
+    }
+    Ok(())
+}
