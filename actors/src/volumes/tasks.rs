@@ -179,15 +179,12 @@ impl Worn {
 /// Upstream's two messages of a raw volume that is mapped, with its folders of it.
 fn mapped(root: &Path, place: &Place) -> [String; 2] {
     let plugins = root.join("plugins");
-    let global = match place.kind {
-        Kind::Csi => plugins
-            .join("kubernetes.io/csi/volumeDevices")
-            .join(&place.folder)
-            .join("dev"),
-        kind => plugins
-            .join(paths::escaped(kind))
-            .join("volumeDevices")
-            .join(&place.folder),
+    let global = if place.kind == Kind::Csi {
+        let devices = plugins.join("kubernetes.io/csi/volumeDevices");
+        devices.join(&place.folder).join("dev")
+    } else {
+        let devices = plugins.join(paths::escaped(place.kind));
+        devices.join("volumeDevices").join(&place.folder)
     };
     let own = paths::pod(root, &place.uid)
         .join("volumeDevices")

@@ -170,3 +170,13 @@ pub(super) struct Patience {
     /// From SIGKILL to giving it up; none means never.
     pub(super) abandon: Option<Duration>,
 }
+
+impl Patience {
+    /// With a process that is known to be stuck: nothing is to be waited for.
+    pub(super) fn none(self) -> Self {
+        Self {
+            term: Duration::ZERO,
+            abandon: self.abandon.map(|_| Duration::ZERO),
+        }
+    }
+}

@@ -66,10 +66,32 @@ fn is_still(pid: u32, line: &str) -> bool {
     identity(pid).is_ok_and(|identity| identity == line)
 }
 
+/// Whether the first thread of a process has ended and another one has not: the process was killed, and
+/// that thread is stuck.
+pub(super) fn is_stuck(pid: u32) -> bool {
+    stat(pid).is_ok_and(|stat| stat.is_zombie && stat.threads > 1)
+}
+
 /// What tells this process from any other that had or will have its number.
 fn identity(pid: u32) -> io::Result<String> {
-    let stat = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"))?;
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let stat = stat(pid)?;
+    if stat.is_zombie && stat.threads <= 1 {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    Ok(format!("{pid} {} {}\n", stat.start, boot.trim()))
+}
+
+/// What the kernel says of a process.
+struct Stat {
+    is_zombie: bool,
+    threads: u32,
+    /// In the kernel's ticks since the boot.
+    start: u64,
+}
+
+fn stat(pid: u32) -> io::Result<Stat> {
+    let stat = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"))?;
     // The program's name stands in brackets and may hold anything, brackets too.
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let fields: Vec<&str> = after_name.split_whitespace().collect();
@@ -77,11 +99,12 @@ fn identity(pid: u32) -> io::Result<String> {
     let [Some(&state), Some(&threads), Some(&start)] = [0, 17, 19].map(|at| fields.get(at)) else {
         return Err(io::ErrorKind::InvalidData.into());
     };
-    // The first thread may have ended while another one is stuck: then there is more than the zombie.
-    if state == "X" || (state == "Z" && threads == "1") {
-        return Err(io::ErrorKind::NotFound.into());
-    }
-    Ok(format!("{pid} {start} {}\n", boot.trim()))
+    let number = |_| io::Error::from(io::ErrorKind::InvalidData);
+    Ok(Stat {
+        is_zombie: matches!(state, "Z" | "X"),
+        threads: threads.parse().map_err(number)?,
+        start: start.parse().map_err(number)?,
+    })
 }
 
 #[cfg(test)]

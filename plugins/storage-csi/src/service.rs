@@ -76,8 +76,7 @@ impl Storage for Service {
             staged: true,
             block: true,
             expand: true,
-            // A driver refreshes what it shows by itself, or says that it wants to be asked (requiresRepublish).
-            updates: false,
+            updates: true,
             expand_offline_only: false,
         };
         Ok(Response::new(CapabilitiesResponse { kinds: vec![kind] }))

@@ -25,7 +25,7 @@ use crate::security::{
     ImageUser, Security, SecurityError, SecurityInput, container_security, verify_non_root,
 };
 use crate::types::{ContainerId, ContainerKind};
-use crate::volumes::{Mounted, Subpath};
+use crate::volumes::{self, Mounted, Subpath};
 
 pub use mounts::{
     Access, Device, Mount, MountError, Origin, Prepared, Propagation, has_subpaths,
@@ -221,14 +221,17 @@ fn security(input: &ContainerInput<'_>) -> Result<Security, SecurityError> {
         ..
     } = *input;
     verify_non_root(pod, container, image_user)?;
-    container_security(&SecurityInput {
+    let mut security = container_security(&SecurityInput {
         pod,
         container,
         node,
         image_user,
         namespaces,
         target,
-    })
+    })?;
+    let groups = volumes::groups::groups(pod, input.objects);
+    security.supplemental_groups.extend(groups);
+    Ok(security)
 }
 
 /// `ROOT/pods/UID/containers/NAME`.

@@ -27,6 +27,7 @@ use crate::security::{GroupsPolicy, SecurityError};
 use crate::sysctls;
 use crate::types::{PodUid, Weight, Why};
 use crate::user_namespaces::UserNamespace;
+use crate::volumes;
 
 pub use words::{NamespaceMode, Namespaces, PortMapping, Protocol, SeLinux, Seccomp};
 
@@ -202,7 +203,7 @@ pub fn sandbox_config(input: &SandboxInput<'_>) -> Result<SandboxRequest, Sandbo
             .map(se_linux),
         run_as_user: security.and_then(|s| s.run_as_user),
         run_as_group: security.and_then(|s| s.run_as_group),
-        supplemental_groups: supplemental_groups(pod),
+        supplemental_groups: all_groups(pod, input.objects),
         groups_policy: GroupsPolicy::of(pod)?,
         overhead: resources::overhead(pod, node),
         resources: resources::of_containers(pod, node),
@@ -261,6 +262,13 @@ fn sysctls(pod: &Pod) -> BTreeMap<String, String> {
         .flatten()
         .map(|sysctl| (sysctls::dotted(&sysctl.name), sysctl.value.clone()))
         .collect()
+}
+
+/// The pod's own, then those of its volumes.
+fn all_groups(pod: &Pod, objects: &dyn Objects) -> Vec<i64> {
+    let mut groups = supplemental_groups(pod);
+    groups.extend(volumes::groups::groups(pod, objects));
+    groups
 }
 
 /// fsGroup first, then the pod's list.

@@ -7,6 +7,7 @@
 pub mod changed;
 pub mod csi_node;
 pub mod files;
+pub mod groups;
 pub mod paths;
 pub mod resolve;
 pub mod world;
@@ -293,8 +294,6 @@ pub struct Resolved {
     pub volume: Volume,
     /// When it has to be resolved again though no object changed: a token grows old.
     pub refresh_at: Option<Timestamp>,
-    /// The persistent volume's own group (`pv.beta.kubernetes.io/gid`), which the pod's processes have beside theirs.
-    pub group: Option<i64>,
     pub uses: BTreeSet<Uses>,
 }
 

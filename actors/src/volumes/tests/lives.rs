@@ -363,3 +363,30 @@ fn a_hundred_pods_get_their_volumes_and_a_change_reaches_all_of_them() {
         rig.assert_serial();
     });
 }
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "temporary")]
+fn zz_temporary() {
+    run_paused(|| async {
+        let rig = Rig::start(&(config_map("cfg", "one") + &config_map("other", "x"))).await;
+        let pods: Vec<Arc<Pod>> = (0..110)
+            .map(|n| pod_with(&format!("p{n}"), &[EMPTY_DIR, CONFIG_MAP, ("f", "configMap: {name: cfg}"), ("g", "projected: {sources: [{configMap: {name: cfg}}]}")]))
+            .collect();
+        let answers: Vec<_> = pods.iter().map(|pod| rig.want(pod)).collect();
+        for answer in answers {
+            assert_eq!(answer.await.unwrap().unwrap().unwrap().volumes.len(), 4);
+        }
+        let begun = std::time::Instant::now();
+        rig.plugins.backend("x");
+        pass(MOMENT).await;
+        eprintln!("RESOLVED ALL IN {:?}", begun.elapsed());
+        let begun = std::time::Instant::now();
+        rig.supply(&(config_map("cfg", "one") + &config_map("other", "y")));
+        pass(MOMENT).await;
+        eprintln!("UNRELATED IN {:?}", begun.elapsed());
+        let begun = std::time::Instant::now();
+        rig.supply(&(config_map("cfg", "two") + &config_map("other", "y")));
+        pass(SECOND).await;
+        eprintln!("REMOUNTED {:?}", begun.elapsed());
+    });
+}

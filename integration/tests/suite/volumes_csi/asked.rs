@@ -1,6 +1,7 @@
 //! What a driver is asked for, as its `CSIDriver` and the volume's objects say.
 
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 use super::*;
 
@@ -75,13 +76,15 @@ async fn a_driver_that_sets_groups_itself_is_told_the_group(on: On) {
     bed.until_unused().await;
 }
 
-/// A token that `kubectl create token` would show.
-fn token(word: &str) -> Value {
+/// A token that `kubectl create token` would show, which lasts for so many seconds.
+fn token(word: &str, seconds: u64) -> Value {
+    let end = kernel::wall() + Duration::from_secs(seconds);
+    let end = jiff::Timestamp::try_from(end).unwrap();
     json!({
         "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
         "metadata": { "name": "robot", "namespace": "default" },
         "spec": { "audiences": ["vault"] },
-        "status": { "token": word, "expirationTimestamp": "2100-01-01T00:00:00Z" },
+        "status": { "token": word, "expirationTimestamp": end.to_string() },
     })
 }
 
@@ -102,12 +105,13 @@ async fn a_driver_is_given_tokens_and_again_when_they_change(on: On) {
     bed.drop_pod(&merged(pod("robot", claimed("web")), account));
     let missing = ["failed to fetch token", "default/robot", "vault"];
     bed.world.until_event("FailedMount", &missing).await;
-    bed.drop_object("token", &token("first"));
-    let pod = bed.world.until_running("robot").await;
+    bed.drop_object("token", &token("first", 15));
     let published = bed.until_done("NodePublishVolume", 1).await;
     assert_eq!(given(&published[0]), "first", "{published:#?}");
 
-    bed.drop_object("token", &token("second"));
+    // It grows old, and there is another then.
+    bed.drop_object("token", &token("second", 3600));
+    let pod = bed.world.until_running("robot").await;
     let published = bed.until_done("NodePublishVolume", 2).await;
     assert_eq!(given(published.last().unwrap()), "second", "{published:#?}");
     assert_mounted_once(&bed.target(&pod, "pv-web"));

@@ -36,6 +36,11 @@ struct Rig {
 impl Rig {
     /// As the agent declares it.
     async fn start(dir: &Path) -> Self {
+        Self::start_with(dir, Duration::from_secs(1)).await
+    }
+
+    /// With another time from SIGKILL to giving a process up.
+    async fn start_with(dir: &Path, abandon_within: Duration) -> Self {
         let root = dir.join("root");
         fs::create_dir_all(&root).unwrap();
         let command = program("storage-local").unwrap();
@@ -51,7 +56,7 @@ impl Rig {
         declaration.health_interval = Duration::from_millis(500);
         declaration.drain_within = Duration::from_secs(2);
         declaration.term_within = Duration::from_millis(500);
-        declaration.abandon_within = Some(Duration::from_secs(1));
+        declaration.abandon_within = Some(abandon_within);
         let intensity = Intensity {
             restarts: 3,
             within: LONG,
@@ -212,9 +217,9 @@ fn stuck_process_is_replaced_and_given_up_until_the_mount_answers() {
         assert_ne!(rig.pid().await, pid);
         rig.mount_own("without-it").await;
 
-        // The agent can end, and its successor finds what was left and starts beside it.
+        // The agent can end, and its successor sees that what was left is stuck, and starts beside it at once.
         rig.end().await;
-        let rig = Rig::start(dir.path()).await;
+        let rig = Rig::start_with(dir.path(), LONG * 2).await;
         rig.mount_own("in-another-life").await;
         assert_eq!(rig.abandoned(&[0]).await, [pid]);
 

@@ -14,7 +14,11 @@ struct Disk(PathBuf);
 impl Disk {
     fn new(image: &Path) -> Self {
         fs::File::create(image).unwrap().set_len(8 << 20).unwrap();
-        let made = Command::new("losetup").args(["--find", "--show"]).arg(image).output().unwrap();
+        let made = Command::new("losetup")
+            .args(["--find", "--show"])
+            .arg(image)
+            .output()
+            .unwrap();
         assert!(made.status.success(), "{made:?}");
         Self(String::from_utf8(made.stdout).unwrap().trim().into())
     }
@@ -36,7 +40,9 @@ fn claimed(builder: Builder, name: &str, path: &Path, mode: &str) -> Builder {
     });
     let with = |more: Value| {
         let mut spec = common.clone();
-        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        spec.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         spec
     };
     let volume = json!({
@@ -65,7 +71,10 @@ async fn a_claim_brings_a_folder_and_a_raw_disk_of_the_node() {
     let folder = home.path().join("folder");
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("data"), "data").unwrap();
-    let (raw, disk) = (Disk::new(&home.path().join("raw")), Disk::new(&home.path().join("disk")));
+    let (raw, disk) = (
+        Disk::new(&home.path().join("raw")),
+        Disk::new(&home.path().join("disk")),
+    );
     let claims = |builder: Builder| {
         let builder = claimed(builder, "folder", &folder, "Filesystem");
         let builder = claimed(builder, "disk", &disk.0, "Filesystem");
@@ -74,7 +83,8 @@ async fn a_claim_brings_a_folder_and_a_raw_disk_of_the_node() {
     let Some(world) = node(claims).await else {
         return;
     };
-    let claim = |name: &str| json!({ "name": name, "persistentVolumeClaim": { "claimName": name } });
+    let claim =
+        |name: &str| json!({ "name": name, "persistentVolumeClaim": { "claimName": name } });
     let says = "look /folder/data; grep ' /disk ' /proc/mounts | cut -d' ' -f3; echo -n disk > /disk/file; \
                 blockdev --getsize64 /dev/raw; at /folder /disk";
     let mut app = container_of("app", says, &[("folder", "/folder"), ("disk", "/disk")]);

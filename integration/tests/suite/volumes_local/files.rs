@@ -6,6 +6,7 @@ on_containerd! {
     files_are_what_the_objects_say_and_belong_to_whom_the_pod_says,
     files_without_anything_said_are_for_everybody_to_read,
     an_object_that_is_missing_holds_the_pod_up_unless_it_is_optional,
+    another_volume_is_mounted_within_files_that_nobody_may_write,
 }
 
 fn settings() -> String {
@@ -16,7 +17,11 @@ fn settings() -> String {
 }
 
 fn hidden() -> String {
-    object("Secret", "hidden", json!({ "data": { "password": "c2VzYW1l" } }))
+    object(
+        "Secret",
+        "hidden",
+        json!({ "data": { "password": "c2VzYW1l" } }),
+    )
 }
 
 /// As `kubectl create token` shows it.
@@ -31,7 +36,8 @@ fn token() -> String {
 }
 
 fn volumes() -> Value {
-    let field = |path: &str, field: &str| json!({ "path": path, "fieldRef": { "fieldPath": field } });
+    let field =
+        |path: &str, field: &str| json!({ "path": path, "fieldRef": { "fieldPath": field } });
     let memory = json!({ "containerName": "app", "resource": "limits.memory", "divisor": "1Mi" });
     json!([
         { "name": "config", "configMap": { "name": "settings", "defaultMode": 0o400 } },
@@ -74,7 +80,9 @@ fn spec(says: &str, security: &Value) -> Value {
 async fn files_are_what_the_objects_say_and_belong_to_whom_the_pod_says() {
     let objects = |builder: Builder| {
         let builder = builder.object("settings.json", &settings());
-        builder.object("hidden.json", &hidden()).object("token.json", &token())
+        builder
+            .object("hidden.json", &hidden())
+            .object("token.json", &token())
     };
     let Some(world) = node(objects).await else {
         return;
@@ -109,19 +117,33 @@ async fn files_are_what_the_objects_say_and_belong_to_whom_the_pod_says() {
     ];
     assert_eq!(heard[..expected.len()], expected);
     let rest = &heard[expected.len()..];
-    let media: Vec<_> = rest[..4].iter().map(|line| line.split_once(' ').unwrap()).collect();
-    let kinds: Vec<_> = media.iter().map(|(path, fs)| (*path, *fs == "tmpfs")).collect();
-    assert_eq!(kinds, [("/about", true), ("/all", true), ("/config", false), ("/hidden", true)]);
-    let refused = rest.iter().any(|line| line == "refused");
-    assert!(refused, "{rest:?}");
-    assert_eq!(rest[rest.len() - 2..], ["..data/plain", "..20"]);
+    let media: Vec<_> = rest[..4]
+        .iter()
+        .map(|line| line.split_once(' ').unwrap())
+        .collect();
+    let kinds: Vec<_> = media
+        .iter()
+        .map(|(path, fs)| (*path, *fs == "tmpfs"))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            ("/about", true),
+            ("/all", true),
+            ("/config", false),
+            ("/hidden", true)
+        ]
+    );
+    assert_eq!(rest[4..], ["refused", "..data/plain", "..20"]);
     world.end(&pod, "owned").await;
 }
 
 async fn files_without_anything_said_are_for_everybody_to_read() {
     let objects = |builder: Builder| {
         let builder = builder.object("settings.json", &settings());
-        builder.object("hidden.json", &hidden()).object("token.json", &token())
+        builder
+            .object("hidden.json", &hidden())
+            .object("token.json", &token())
     };
     let Some(world) = node(objects).await else {
         return;
@@ -155,12 +177,53 @@ async fn an_object_that_is_missing_holds_the_pod_up_unless_it_is_optional() {
         "containers": [container_of("app", "look /config/plain; ls /hidden", &[("config", "/config"), ("hidden", "/hidden")])],
     });
     world.begin(&pod("late", &spec));
-    let words = ["MountVolume.SetUp failed for volume \"config\" : configmap \"settings\" not found"];
+    let words =
+        ["MountVolume.SetUp failed for volume \"config\" : configmap \"settings\" not found"];
     world.until_event("FailedMount", &words).await;
-    world.node.drop_object("settings.json", &settings()).unwrap();
+    world
+        .node
+        .drop_object("settings.json", &settings())
+        .unwrap();
     let pod = world.until_running("late").await;
-    assert_eq!(world.heard(&pod, "app").await, ["/config/plain 644 0:0 text"]);
+    assert_eq!(
+        world.heard(&pod, "app").await,
+        ["/config/plain 644 0:0 text"]
+    );
     world.node.drop_object("hidden.json", &hidden()).unwrap();
-    world.until_says(&pod, "app", "cat /hidden/password 2>&1", "sesame").await;
+    world
+        .until_says(&pod, "app", "cat /hidden/password 2>&1", "sesame")
+        .await;
     world.end(&pod, "late").await;
+}
+
+async fn another_volume_is_mounted_within_files_that_nobody_may_write() {
+    let objects = |builder: Builder| {
+        let builder = builder.object("settings.json", &settings());
+        builder.object("hidden.json", &hidden())
+    };
+    let Some(world) = node(objects).await else {
+        return;
+    };
+    let mounts = [
+        ("config", "/etc/app"),
+        ("cache", "/etc/app/cache"),
+        ("hidden", "/etc/app/keys/secret"),
+    ];
+    let says =
+        "cd /etc/app; cat plain keys/secret/password; echo; echo x > cache/x && ls cache; ls";
+    let spec = json!({
+        "volumes": [
+            { "name": "config", "configMap": { "name": "settings" } },
+            { "name": "hidden", "secret": { "secretName": "hidden" } },
+            { "name": "cache", "emptyDir": {} },
+        ],
+        "containers": [container_of("app", says, &mounts)],
+    });
+    world.begin(&pod("nested", &spec));
+    let pod = world.until_running("nested").await;
+    assert_eq!(
+        world.heard(&pod, "app").await,
+        ["textsesame", "x", "bin", "cache", "keys", "other", "plain"]
+    );
+    world.end(&pod, "nested").await;
 }

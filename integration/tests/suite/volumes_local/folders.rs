@@ -32,7 +32,9 @@ async fn an_empty_folder_is_shared_by_the_pod_and_lives_as_long() {
         ["/scratch 777 0:0", "/ram 1777 0:0", "tmpfs 1024", "full"]
     );
     assert_eq!(world.heard(&pod, "second").await, ["kept", "kept"]);
-    let folder = world.folder_of(&pod).join("volumes/kubernetes.io~empty-dir");
+    let folder = world
+        .folder_of(&pod)
+        .join("volumes/kubernetes.io~empty-dir");
     assert_eq!(mounted(&folder), [folder.join("ram").display().to_string()]);
 
     // Another instance of the container finds what the first one left.
@@ -45,7 +47,9 @@ async fn an_empty_folder_is_shared_by_the_pod_and_lives_as_long() {
         })
         .await;
     let both = "cat /scratch/kept /ram/kept | tr '\\n' ' '";
-    world.until_says(&pod, "first", both, "kept kept kept kept ").await;
+    world
+        .until_says(&pod, "first", both, "kept kept kept kept ")
+        .await;
     world.end(&pod, "folders").await;
 }
 

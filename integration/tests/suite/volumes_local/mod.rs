@@ -44,10 +44,13 @@ fn pod(name: &str, spec: &Value) -> Value {
 /// A busybox container that says something and then serves, with mounts of volumes: name and path.
 fn container_of(name: &str, says: &str, mounts: &[(&str, &str)]) -> Value {
     let mounts = mounts.iter();
-    let mounts: Vec<_> = mounts.map(|(name, path)| json!({ "name": name, "mountPath": path })).collect();
+    let mounts: Vec<_> = mounts
+        .map(|(name, path)| json!({ "name": name, "mountPath": path }))
+        .collect();
     json!({
         "name": name, "image": "localhost/oxlet/busybox:1", "volumeMounts": mounts,
-        "command": ["sh", "-c", format!("{LOOK} {says}; echo done; {SERVE_ON}")],
+        // What a script complains of would come in between, now here, now there.
+        "command": ["sh", "-c", format!("exec 2> /dev/null; {LOOK} {says}; echo done; {SERVE_ON}")],
     })
 }
 
@@ -65,19 +68,26 @@ fn config_map(name: &str, fields: Value) -> String {
 fn object(kind: &str, name: &str, fields: Value) -> String {
     let metadata = json!({ "name": name, "namespace": "default" });
     let mut object = json!({ "apiVersion": "v1", "kind": kind, "metadata": metadata });
-    object.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    object
+        .as_object_mut()
+        .unwrap()
+        .extend(fields.as_object().unwrap().clone());
     object.to_string()
 }
 
 /// A node on containerd, fed with objects; none where there is no containerd.
 async fn node(more: impl FnOnce(Builder) -> Builder) -> Option<World> {
-    On::Containerd.start_with(|builder| more(builder.with_objects())).await
+    On::Containerd
+        .start_with(|builder| more(builder.with_objects()))
+        .await
 }
 
 impl World {
     fn begin(&self, pod: &Value) {
         let name = pod["metadata"]["name"].as_str().unwrap();
-        self.node.drop_manifest(&format!("{name}.json"), &pod.to_string()).unwrap();
+        self.node
+            .drop_manifest(&format!("{name}.json"), &pod.to_string())
+            .unwrap();
     }
 
     /// What a container has written before the line `done`.
@@ -99,7 +109,11 @@ impl World {
     /// Runs a script in a container of a pod; returns what it wrote.
     async fn in_container(&self, pod: &Pod, name: &str, script: &str) -> String {
         let id = id_of(container(pod, name).unwrap());
-        self.cri().await.exec(&id, &["sh", "-c", script]).await.unwrap()
+        self.cri()
+            .await
+            .exec(&id, &["sh", "-c", script])
+            .await
+            .unwrap()
     }
 
     /// Waits until a script in a container writes this.
@@ -110,7 +124,10 @@ impl World {
             last == expected
         });
         let waited = waited.await;
-        assert!(waited.is_ok(), "{waited:?}: {script:?} says {last:?}, expected {expected:?}");
+        assert!(
+            waited.is_ok(),
+            "{waited:?}: {script:?} says {last:?}, expected {expected:?}"
+        );
     }
 
     fn folder_of(&self, pod: &Pod) -> PathBuf {
@@ -122,8 +139,11 @@ impl World {
         let folder = self.folder_of(pod);
         self.node.remove_manifest(&format!("{name}.json")).unwrap();
         self.until_gone(name).await;
-        let gone = wait_until(WITHIN, "the pod's folder is gone", async || !folder.exists());
-        gone.await.unwrap_or_else(|error| panic!("{error}: {}", tree(&folder)));
+        let gone = wait_until(WITHIN, "the pod's folder is gone", async || {
+            !folder.exists()
+        });
+        gone.await
+            .unwrap_or_else(|error| panic!("{error}: {}", tree(&folder)));
         assert_eq!(mounted(&folder), Vec::<String>::new());
     }
 }
@@ -132,10 +152,16 @@ impl World {
 fn mounted(path: &Path) -> Vec<String> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let points = table.lines().filter_map(|line| line.split(' ').nth(4));
-    points.filter(|point| Path::new(point).starts_with(path)).map(str::to_owned).collect()
+    points
+        .filter(|point| Path::new(point).starts_with(path))
+        .map(str::to_owned)
+        .collect()
 }
 
 fn tree(path: &Path) -> String {
-    let listed = std::process::Command::new("find").arg(path).arg("-ls").output();
+    let listed = std::process::Command::new("find")
+        .arg(path)
+        .arg("-ls")
+        .output();
     String::from_utf8_lossy(&listed.unwrap().stdout).into_owned()
 }

@@ -16,28 +16,45 @@ async fn a_mount_shows_a_path_within_the_volume_and_nothing_above_it() {
         { "name": "scratch", "emptyDir": {} },
         { "name": "config", "configMap": { "name": "settings" } },
     ]);
-    let mounts = [("scratch", "/deep"), ("scratch", "/own"), ("config", "/etc/one.conf"), ("scratch", "/all")];
+    let mounts = [
+        ("scratch", "/deep"),
+        ("scratch", "/own"),
+        ("config", "/etc/one.conf"),
+        ("scratch", "/all"),
+    ];
     let says = "echo x > /deep/file; echo y > /own/file; cat /etc/one.conf; echo; cd /all; find . -type f | sort";
     let mut app = container_of("app", says, &mounts);
-    app["env"] = json!([{ "name": "POD", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } }]);
+    app["env"] =
+        json!([{ "name": "POD", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } }]);
     let app = with_mount(app, 0, json!({ "subPath": "a/b" }));
     let app = with_mount(app, 1, json!({ "subPathExpr": "logs/$(POD)" }));
     let app = with_mount(app, 2, json!({ "subPath": "a" }));
-    world.begin(&pod("paths", &json!({ "volumes": volumes, "containers": [app] })));
+    world.begin(&pod(
+        "paths",
+        &json!({ "volumes": volumes, "containers": [app] }),
+    ));
     let pod = world.until_running("paths").await;
     assert_eq!(
         world.heard(&pod, "app").await,
         ["one", "./a/b/file", "./logs/paths-node/file"]
     );
     // A path that is bound stays what it was, whatever becomes of the volume.
-    let later = config_map("settings", json!({ "data": { "a": "changed", "b": "two" } }));
+    let later = config_map(
+        "settings",
+        json!({ "data": { "a": "changed", "b": "two" } }),
+    );
     world.node.drop_object("settings.json", &later).unwrap();
-    let seen = world.folder_of(&pod).join("volumes/kubernetes.io~configmap/config/a");
+    let seen = world
+        .folder_of(&pod)
+        .join("volumes/kubernetes.io~configmap/config/a");
     let changed = wait_until(WITHIN, "the volume changes", async || {
         fs::read_to_string(&seen).is_ok_and(|text| text == "changed")
     });
     changed.await.unwrap();
-    assert_eq!(world.in_container(&pod, "app", "cat /etc/one.conf").await, "one");
+    assert_eq!(
+        world.in_container(&pod, "app", "cat /etc/one.conf").await,
+        "one"
+    );
     world.end(&pod, "paths").await;
 }
 
@@ -47,7 +64,10 @@ async fn a_path_that_leads_out_of_the_volume_is_refused() {
     };
     let secret = tempfile::tempdir().unwrap();
     fs::write(secret.path().join("secret"), "secret").unwrap();
-    let first = format!("ln -s {} /scratch/out; ln -s /scratch/in /scratch/inner", secret.path().display());
+    let first = format!(
+        "ln -s {} /scratch/out; ln -s /scratch/in /scratch/inner",
+        secret.path().display()
+    );
     let init = json!({
         "name": "init", "image": "localhost/oxlet/busybox:1", "command": ["sh", "-c", first],
         "volumeMounts": [{ "name": "scratch", "mountPath": "/scratch" }],
@@ -63,7 +83,9 @@ async fn a_path_that_leads_out_of_the_volume_is_refused() {
     });
     world.begin(&pod("escape", &spec));
     let pod = world
-        .until("escape", "is refused", |pod| waiting(pod, "app").0 == "CreateContainerConfigError")
+        .until("escape", "is refused", |pod| {
+            waiting(pod, "app").0 == "CreateContainerConfigError"
+        })
         .await;
     let (_, message) = waiting(&pod, "app");
     let words = "failed to prepare subPath for volumeMount \"scratch\" of container \"app\"";

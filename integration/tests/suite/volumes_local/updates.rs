@@ -31,14 +31,21 @@ async fn a_running_container_sees_each_change_as_a_whole() {
     let pod = world.until_running("changing").await;
     assert_eq!(world.heard(&pod, "app").await, Vec::<String>::new());
     for number in 1..=5 {
-        world.node.drop_object("settings.json", &version(number)).unwrap();
+        world
+            .node
+            .drop_object("settings.json", &version(number))
+            .unwrap();
         let text = format!("{number} ");
-        world.until_says(&pod, "app", "head -c 2 /config/b", &text).await;
+        world
+            .until_says(&pod, "app", "head -c 2 /config/b", &text)
+            .await;
     }
     // Names come and go with the keys.
     let other = config_map("settings", json!({ "data": { "c": "only" } }));
     world.node.drop_object("settings.json", &other).unwrap();
-    world.until_says(&pod, "app", "ls /config | tr '\\n' ' '", "c ").await;
+    world
+        .until_says(&pod, "app", "ls /config | tr '\\n' ' '", "c ")
+        .await;
     let log = fs::read_to_string(world.logs_of(&pod).join("app/0.log")).unwrap();
     assert!(!log.contains("torn"), "{log}");
     world.end(&pod, "changing").await;
@@ -46,7 +53,10 @@ async fn a_running_container_sees_each_change_as_a_whole() {
 
 async fn what_was_said_never_to_change_does_not() {
     let fixed = |text: &str| {
-        config_map("settings", json!({ "immutable": true, "data": { "a": text } }))
+        config_map(
+            "settings",
+            json!({ "immutable": true, "data": { "a": text } }),
+        )
     };
     let changing = |text: &str| config_map("changing", json!({ "data": { "a": text } }));
     let objects = |builder: Builder| {
@@ -59,14 +69,27 @@ async fn what_was_said_never_to_change_does_not() {
     let mut spec = spec("true");
     let volumes = spec["volumes"].as_array_mut().unwrap();
     volumes.push(json!({ "name": "changing", "configMap": { "name": "changing" } }));
-    let mounts = spec["containers"][0]["volumeMounts"].as_array_mut().unwrap();
+    let mounts = spec["containers"][0]["volumeMounts"]
+        .as_array_mut()
+        .unwrap();
     mounts.push(json!({ "name": "changing", "mountPath": "/changing" }));
     world.begin(&pod("fixed", &spec));
     let pod = world.until_running("fixed").await;
-    world.node.drop_object("settings.json", &fixed("second")).unwrap();
-    world.node.drop_object("changing.json", &changing("second")).unwrap();
-    world.until_says(&pod, "app", "cat /changing/a", "second").await;
-    assert_eq!(world.in_container(&pod, "app", "cat /config/a").await, "first");
+    world
+        .node
+        .drop_object("settings.json", &fixed("second"))
+        .unwrap();
+    world
+        .node
+        .drop_object("changing.json", &changing("second"))
+        .unwrap();
+    world
+        .until_says(&pod, "app", "cat /changing/a", "second")
+        .await;
+    assert_eq!(
+        world.in_container(&pod, "app", "cat /config/a").await,
+        "first"
+    );
     world.end(&pod, "fixed").await;
 }
 
@@ -78,7 +101,9 @@ async fn a_killed_plugin_and_a_restarted_agent_leave_volumes_as_they_are_and_go_
     let mut spec = spec("echo -n kept > /ram/kept");
     let volumes = spec["volumes"].as_array_mut().unwrap();
     volumes.push(json!({ "name": "ram", "emptyDir": { "medium": "Memory" } }));
-    let mounts = spec["containers"][0]["volumeMounts"].as_array_mut().unwrap();
+    let mounts = spec["containers"][0]["volumeMounts"]
+        .as_array_mut()
+        .unwrap();
     mounts.push(json!({ "name": "ram", "mountPath": "/ram" }));
     world.begin(&pod("lasting", &spec));
     let pod = world.until_running("lasting").await;
@@ -86,16 +111,29 @@ async fn a_killed_plugin_and_a_restarted_agent_leave_volumes_as_they_are_and_go_
     let table = mounted(&world.folder_of(&pod));
 
     assert!(world.node.kill_plugin_named("storage-local"));
-    world.node.drop_object("settings.json", &version(1)).unwrap();
-    world.until_says(&pod, "app", "head -c 2 /config/a", "1 ").await;
+    world
+        .node
+        .drop_object("settings.json", &version(1))
+        .unwrap();
+    world
+        .until_says(&pod, "app", "head -c 2 /config/a", "1 ")
+        .await;
 
     world.node.kill9().unwrap();
-    world.node.drop_object("settings.json", &version(2)).unwrap();
+    world
+        .node
+        .drop_object("settings.json", &version(2))
+        .unwrap();
     world.node.begin().await.unwrap();
-    world.until_says(&pod, "app", "head -c 2 /config/a", "2 ").await;
+    world
+        .until_says(&pod, "app", "head -c 2 /config/a", "2 ")
+        .await;
     let again = world.until_running("lasting").await;
     assert_eq!(identities(&[again]), identities(&[pod.clone()]));
     assert_eq!(mounted(&world.folder_of(&pod)), table);
-    assert_eq!(world.in_container(&pod, "app", "cat /ram/kept").await, "kept");
+    assert_eq!(
+        world.in_container(&pod, "app", "cat /ram/kept").await,
+        "kept"
+    );
     world.end(&pod, "lasting").await;
 }

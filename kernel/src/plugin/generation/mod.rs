@@ -19,7 +19,7 @@ use super::connection::direct;
 use super::declaration::{Declaration, Start};
 use super::health::Report;
 use super::host::Msg;
-use super::predecessor::Record;
+use super::predecessor::{Record, is_stuck};
 use super::process::{Birth, Process};
 use super::socket::{Socket, private_folder};
 use crate::mailbox::Addr;
@@ -180,6 +180,10 @@ impl Life {
                 "ending the plugin process of an earlier agent"
             );
             let patience = self.declaration.patience();
+            let patience = match is_stuck(process.pid()) {
+                true => patience.none(),
+                false => patience,
+            };
             self.line.terminate(EARLIER, process, patience)
         });
         futures_util::future::join_all(ends).await;

@@ -40,7 +40,7 @@ pub(super) struct Introduction {
 #[derive(Debug)]
 pub(super) enum Greeting {
     /// It is a CSI driver's.
-    Driver(Introduction),
+    Driver(Box<Introduction>),
     /// It is something else's, of this type.
     Foreign(String),
 }
@@ -63,11 +63,11 @@ impl Introduction {
         if info.endpoint.is_empty() {
             info.endpoint = socket.display().to_string();
         }
-        Ok(Greeting::Driver(Self {
+        Ok(Greeting::Driver(Box::new(Self {
             socket: socket.to_owned(),
             client,
             info,
-        }))
+        })))
     }
 
     /// The name that it gives.

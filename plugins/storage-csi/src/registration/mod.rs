@@ -165,7 +165,7 @@ async fn register(board: &Board, ask: &Ask, introduction: &Introduction) -> Resu
     let version = check().map_err(|why| introduction::invalid(&why))?;
     let held = introduction.examine(version).await;
     let held = held.map_err(|why| introduction::failed(&why))?;
-    let taken = board.change(|table| match table.registered(Instant::now(), ask, held) {
+    board.change(|table| match table.registered(Instant::now(), ask, held) {
         Some(Ok(events)) => (Ok(()), events),
         Some(Err(why)) => (Err(introduction::failed(&why)), Vec::new()),
         // The socket is gone, or another one is there: that one is asked by somebody else.
@@ -173,8 +173,7 @@ async fn register(board: &Board, ask: &Ask, introduction: &Introduction) -> Resu
             Err("the socket was replaced meanwhile".to_owned()),
             Vec::new(),
         ),
-    });
-    taken
+    })
 }
 
 fn log(event: &Event) {

@@ -88,15 +88,10 @@ impl Volumes {
 
 /// Upstream words it differently when the driver says that it never will.
 fn refused(failure: &Failure) -> Status {
-    let status = failure.answer(
-        Asked::Growth,
-        "Expander.NodeExpand failed to expand the volume ",
-    );
-    match status.code() {
-        Code::InvalidArgument => status,
-        _ => failure.answer(
-            Asked::Growth,
-            "Expander.NodeExpand failed to expand the volume : ",
-        ),
+    const BEFORE: &str = "Expander.NodeExpand failed to expand the volume ";
+    let status = failure.answer(Asked::Growth, BEFORE);
+    if status.code() == Code::InvalidArgument {
+        return status;
     }
+    failure.answer(Asked::Growth, &format!("{BEFORE}: "))
 }

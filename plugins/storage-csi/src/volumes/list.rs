@@ -221,12 +221,8 @@ fn exists(path: &Path) -> bool {
 fn names(folder: &Path) -> Read<Vec<String>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
-        Err(error) => {
-            return match error.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Ok(Vec::new()),
-                _ => Err((folder.to_owned(), error)),
-            };
-        }
+        Err(error) if is_missing(&error) => return Ok(Vec::new()),
+        Err(error) => return Err((folder.to_owned(), error)),
     };
     let mut names = Vec::new();
     for entry in entries {
@@ -235,6 +231,10 @@ fn names(folder: &Path) -> Read<Vec<String>> {
     }
     names.sort_unstable();
     Ok(names)
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.kind() == io::ErrorKind::NotADirectory
 }
 
 #[cfg(test)]

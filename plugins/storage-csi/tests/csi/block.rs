@@ -161,7 +161,13 @@ async fn a_driver_hears_that_a_volume_is_raw() {
         let (capability, path) = match call {
             Call::Stage(asked) => (&asked.volume_capability, &asked.staging_target_path),
             Call::Publish(asked) => (&asked.volume_capability, &asked.staging_target_path),
-            other => panic!("{other:?}"),
+            Call::Unstage(_)
+            | Call::Unpublish(_)
+            | Call::Stats(_)
+            | Call::Expand(_)
+            | Call::Info => {
+                panic!("{call:?}")
+            }
         };
         let access = &capability.as_ref().unwrap().access_type;
         assert!(matches!(access, Some(AccessType::Block(_))), "{access:?}");

@@ -18,7 +18,7 @@ async fn half_staged(rig: &mut Rig, step: usize) {
         rig.unstage().await.unwrap();
         fs::create_dir_all(&folder).unwrap();
     }
-    if step >= 1 && step < 3 {
+    if (1..3).contains(&step) {
         fs::create_dir_all(&staging).unwrap();
         fs::write(folder.join(".vol_data.json.new"), "{\"dri").unwrap();
     }

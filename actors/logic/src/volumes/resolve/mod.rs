@@ -66,7 +66,6 @@ type Words = BTreeMap<String, String>;
 struct Found {
     volume: Volume,
     refresh_at: Option<Timestamp>,
-    group: Option<i64>,
 }
 
 impl From<Volume> for Found {
@@ -74,7 +73,6 @@ impl From<Volume> for Found {
         Self {
             volume,
             refresh_at: None,
-            group: None,
         }
     }
 }
@@ -93,7 +91,6 @@ pub fn resolve(
                 ..found.volume
             },
             refresh_at: found.refresh_at,
-            group: found.group,
             uses: look.uses,
         }),
         Err(refusal) => Err(refusal.told(look.uses)),

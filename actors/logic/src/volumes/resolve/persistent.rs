@@ -17,7 +17,6 @@ use crate::resources::bytes;
 use crate::volumes::{Access, AccessMode, Attachment, Kind, Mode, Source, Until, Volume, VolumeId};
 
 const OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
-const GROUP: &str = "pv.beta.kubernetes.io/gid";
 
 /// A persistent volume as one pod has it.
 #[derive(Debug)]
@@ -100,23 +99,11 @@ impl Persistent {
     pub(super) fn failed(&self, operation: Operation, cause: &str, until: Until) -> Refusal {
         Refusal::failed(self.at(operation), cause, until)
     }
-
-    /// The group that the volume's files have, where the pod's processes do not have it already.
-    fn group(&self, look: &Look<'_>) -> Option<i64> {
-        let group: i64 = self.annotation(GROUP)?.parse().ok()?;
-        let groups = look
-            .pod
-            .security()
-            .and_then(|s| s.supplemental_groups.as_deref());
-        (!groups.unwrap_or_default().contains(&group)).then_some(group)
-    }
 }
 
 pub(super) fn resolve(look: &mut Look<'_>, volume: &Persistent) -> Result<Found, Refusal> {
     super::named(volume.name())?;
-    let mut found = by_source(look, volume)?;
-    found.group = volume.group(look);
-    Ok(found)
+    by_source(look, volume)
 }
 
 fn by_source(look: &mut Look<'_>, volume: &Persistent) -> Result<Found, Refusal> {

@@ -218,7 +218,12 @@ impl World {
         match (shared.stage, shared.label()) {
             // Staged for somebody else's label: it goes when nobody has it any more.
             (Stage::Staged, label) if label != Some(mount_label(&volume)) => {
-                self.unstage(id, shared, now)
+                let held = label.unwrap_or_default().to_owned();
+                let begun = |place: &Place| self.mount(place).is_some_and(Mount::is_begun);
+                match shared.users.iter().any(begun) {
+                    true => self.refuse_label(&place.clone(), &volume, &held, now),
+                    false => self.unstage(id, shared, now),
+                }
             }
             (Stage::Staged, _) => Decision::Rest,
             (Stage::Absent | Stage::Uncertain | Stage::Found, _) => {
@@ -229,6 +234,35 @@ impl World {
                 self.unless_backing_off(Task::Stage { volume }, claim, now)
             }
         }
+    }
+
+    /// Another pod has it under another label: says so, as often as upstream tries.
+    fn refuse_label(
+        &mut self,
+        place: &Place,
+        volume: &Volume,
+        held: &str,
+        now: Instant,
+    ) -> Decision {
+        let subject = Subject::Shared(volume.id.clone());
+        if let Some(until) = self.backoffs.until(&subject, Verb::Stage, now) {
+            return Decision::Wait(until);
+        }
+        let wanted = mount_label(volume);
+        let cause = words::conflicting_labels(&place.folder, held, wanted);
+        let message = self.not_mounted(&place.uid, &cause);
+        self.news.push(News {
+            uid: place.uid.clone(),
+            weight: Weight::Warning,
+            reason: words::FAILED_MOUNT,
+            message,
+        });
+        if let Some(mount) = self.mount_mut(place) {
+            mount.why = cause;
+        }
+        self.backoffs.failed(&subject, Verb::Stage, now);
+        let until = self.backoffs.until(&subject, Verb::Stage, now);
+        until.map_or(Decision::Rest, Decision::Wait)
     }
 
     /// The first user that cannot be mounted until the volume is staged.

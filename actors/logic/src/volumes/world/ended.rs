@@ -89,6 +89,9 @@ impl World {
     }
 
     fn unstaged(&mut self, id: &VolumeId) {
+        // Whoever was refused for its label need not wait.
+        let subject = Subject::Shared(id.clone());
+        self.backoffs.reset(&subject, Verb::Stage);
         if let Some(shared) = self.shared.get_mut(id) {
             shared.stage = Stage::Absent;
             shared.staged = None;

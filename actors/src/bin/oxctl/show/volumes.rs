@@ -27,6 +27,9 @@ pub(crate) fn table(answer: &[u8]) -> Result<String, Trouble> {
         ]);
     }
     let mut text = table.take();
+    for socket in view.refused {
+        text.push_str(&format!("refused: {socket}\n"));
+    }
     for name in view.stuck {
         text.push_str(&format!("stuck: {name}\n"));
     }

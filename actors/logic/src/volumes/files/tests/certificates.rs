@@ -50,7 +50,6 @@ fn volume(paths: Value) -> Value {
     json!({"name": "v", "projected": {"defaultMode": 0o644, "sources": [{"podCertificate": source}]}})
 }
 
-/// Upstream's TestCollectDataWithPodCertificate.
 #[test]
 fn key_and_chain_are_written_together_or_apart() {
     let rig = issued();
@@ -74,7 +73,6 @@ fn a_certificate_is_looked_at_again_when_a_new_one_is_due() {
     assert_eq!(rig.make(wanted).unwrap().refresh_at, Some(at(10_800)));
 }
 
-/// Upstream's TestFullFlow and TestDeniedAndFailed (podcertificate): what is not issued is told.
 #[test]
 fn what_is_not_issued_is_told_with_what_is_missing() {
     let secret = || {

@@ -128,7 +128,7 @@ fn a_key_that_is_not_there_is_named() {
     );
 }
 
-/// Upstream's TestPluginOptional and TestPluginKeysOptional of configmap and secret.
+/// Upstream's TestPluginOptional of configmap and secret.
 #[test]
 fn what_is_optional_may_be_missing_and_is_looked_for_again() {
     let rig = rig(&[]);

@@ -86,7 +86,6 @@ fn without_a_token_it_is_said_which_one_is_missing() {
     assert_eq!((used.kind, used.name.as_str()), ("TokenRequest", "foo"));
 }
 
-/// Upstream's TestTokenCachingAndExpiration and TestKeyFunc: a token that has expired is given to nobody.
 #[test]
 fn an_expired_token_is_given_to_nobody() {
     let mut rig = two();
@@ -122,7 +121,7 @@ fn a_token_that_is_bound_to_a_pod_is_for_that_pod() {
     assert!(!bound("Pod", "q", "") && !bound("Pod", "p", "other"));
 }
 
-/// Upstream's TestRequiresRefresh and TestTokenCachingAndExpiration.
+/// Upstream's TestRequiresRefresh, and when TestTokenCachingAndExpiration has one renewed.
 #[test]
 fn a_token_is_renewed_after_four_fifths_of_its_life_or_a_day() {
     const MINUTE: i64 = 60;

@@ -220,12 +220,12 @@ fn a_volumes_own_group_is_told_where_the_pod_lacks_it() {
         let security = format!("{{supplementalGroups: [{own}]}}");
         let security = serde_saphyr::from_str(&security).unwrap();
         pod.spec.as_mut().unwrap().security_context = Some(security);
-        Node::of(&manifests).resolve(&pod).unwrap().group
+        crate::volumes::groups::groups(&pod, &Node::of(&manifests).objects)
     };
-    assert_eq!(of("777", ""), Some(777));
-    assert_eq!(of("777", "1, 777"), None);
-    assert_eq!(of("many", ""), None);
-    assert_eq!(of("", ""), None);
+    assert_eq!(of("777", ""), [777]);
+    assert_eq!(of("777", "1, 777"), Vec::<i64>::new());
+    assert_eq!(of("many", ""), Vec::<i64>::new());
+    assert_eq!(of("", ""), Vec::<i64>::new());
 }
 
 #[test]

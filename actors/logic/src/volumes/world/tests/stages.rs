@@ -206,6 +206,12 @@ fn a_volume_staged_with_another_label_is_staged_anew_when_nobody_has_it() {
     rig.settle();
     rig.wish("b", &[labelled("two")]);
     assert_eq!(rig.settle(), NONE);
+    assert_eq!(
+        rig.news(),
+        [
+            "b FailedMount: Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to process volumes=[]: conflicting SELinux labels of volume v: \"one\" and \"two\""
+        ]
+    );
     rig.release("a");
     assert_eq!(
         rig.settle(),
