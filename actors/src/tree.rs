@@ -214,11 +214,7 @@ pub fn pods(root: &Supervisor, backends: Backends, sections: Sections) -> Node {
         recorder: recorder.clone(),
         rules: sections.rules.clone(),
     };
-    let policy = sections.volumes;
-    let group = root.supervisor("volumes", Strategy::OneForOne, PATIENCE);
-    group.spawn(ChildSpec::permanent("volumes"), volumes_port, move || {
-        Volumes::new(policy.clone(), keeping.clone())
-    });
+    mounts(root, volumes_port, sections.volumes, keeping);
 
     let pods = root.supervisor("pods", Strategy::OneForOne, PATIENCE);
     let ports = ServantPorts {
@@ -233,22 +229,13 @@ pub fn pods(root: &Supervisor, backends: Backends, sections: Sections) -> Node {
         pods.supervisor("workers", Strategy::OneForOne, Intensity::UNLIMITED),
         peers,
     );
-    let told = pleg.clone();
-    let (asked, facts) = (records, sections.rules.facts.clone());
-    let sources = sections.sources;
-    pods.spawn(
-        ChildSpec::permanent("directory"),
-        directory_port,
-        move || {
-            Directory::new(
-                told.clone(),
-                asked.clone(),
-                workers.clone(),
-                sources.clone(),
-                facts.clone(),
-            )
-        },
-    );
+    let (told, facts) = (pleg.clone(), sections.rules.facts.clone());
+    let (asked, sources) = (records, sections.sources);
+    let begin = move || {
+        let (told, asked, sources) = (told.clone(), asked.clone(), sources.clone());
+        Directory::new(told, asked, workers.clone(), sources, facts.clone())
+    };
+    pods.spawn(ChildSpec::permanent("directory"), directory_port, begin);
     let told = directory.clone();
     pods.spawn(ChildSpec::permanent("pleg"), pleg_port, move || {
         Pleg::new(runtime.clone(), told.clone())
@@ -297,6 +284,19 @@ fn keepers(
     let told = directory.clone();
     keepers.spawn(ChildSpec::permanent("status"), ports.statuses, move || {
         Statuses::new(told.clone())
+    });
+}
+
+/// Who keeps the volumes.
+fn mounts(
+    root: &Supervisor,
+    port: Port<volumes::Msg>,
+    policy: volumes::Policy,
+    peers: volumes::Peers,
+) {
+    let group = root.supervisor("volumes", Strategy::OneForOne, PATIENCE);
+    group.spawn(ChildSpec::permanent("volumes"), port, move || {
+        Volumes::new(policy.clone(), peers.clone())
     });
 }
 

@@ -144,7 +144,7 @@ pub(crate) const FIELDS: [(&str, Honour); 129] = [
     ("mergeDefaultEvictionSettings", Honoured),
     ("kernelMemcgNotification", NotYet),
     // Volumes and logs.
-    ("volumeStatsAggPeriod", NotYet),
+    ("volumeStatsAggPeriod", Honoured),
     ("volumePluginDir", NotYet),
     ("enableControllerAttachDetach", NotYet),
     ("podLogsDir", Honoured),

@@ -277,114 +277,110 @@ fn mounted(name: &str, access: crate::volumes::Access, mode: Mode) -> Mounted {
     }
 }
 
-/// Upstream's TestMakeMounts, TestResolveRecursiveReadOnly and TestMakeMounts' propagation cases.
-#[test]
-fn a_volume_is_mounted_as_the_container_asks_and_as_the_volume_allows() {
-    use crate::volumes::Access::{ReadOnly, ReadWrite};
-    let asked = |read_only: bool, recursive: Option<&str>, propagation: Option<&str>| VolumeMount {
+type Asked<'a> = (bool, Option<&'a str>, Option<&'a str>);
+
+/// Access and propagation of a mount that asks so, on a runtime that can or cannot mount recursively read-only.
+fn shared(
+    (read_only, recursive, propagation): Asked<'_>,
+    volume: crate::volumes::Access,
+    recursive_read_only_mounts: bool,
+) -> Result<(Access, Propagation), String> {
+    let asked = VolumeMount {
         read_only: Some(read_only),
         recursive_read_only: recursive.map(str::to_owned),
         mount_propagation: propagation.map(str::to_owned),
         ..mount("data", "data")
     };
-    let both = Some("Bidirectional");
-    let ok = |access, propagation| Ok((access, propagation));
-    let no = |text: &str| {
-        Err(format!(
-            "failed to resolve recursive read-only mode: {text}"
-        ))
+    let volumes = mounted("data", volume, Mode::FileSystem);
+    let given = Given {
+        volumes: Some(&volumes),
+        features: HandlerFeatures {
+            recursive_read_only_mounts,
+            user_namespaces: false,
+        },
+        ..NOTHING
     };
-    let cases = [
+    let made = made_with(&mounting(vec![asked]), given);
+    let made = made.map(|config| (config.mounts[0].access, config.mounts[0].propagation));
+    made.map_err(|error| error.message())
+}
+
+/// Upstream's TestMakeMounts.
+#[test]
+fn a_volume_is_mounted_as_the_container_asks_and_as_the_volume_allows() {
+    use crate::volumes::Access::{ReadOnly, ReadWrite};
+    use Propagation::{Bidirectional, HostToContainer, Private};
+    let none = Some("None");
+    let cases: [(Asked<'_>, _, _); 5] = [
+        ((false, None, None), ReadWrite, (Access::ReadWrite, Private)),
+        ((false, None, none), ReadOnly, (Access::ReadOnly, Private)),
         (
-            asked(false, None, None),
+            (true, None, Some("Bidirectional")),
             ReadWrite,
-            true,
-            ok(Access::ReadWrite, Propagation::Private),
+            (Access::ReadOnly, Bidirectional),
         ),
         (
-            asked(false, None, Some("None")),
-            ReadOnly,
-            true,
-            ok(Access::ReadOnly, Propagation::Private),
-        ),
-        (
-            asked(true, None, both),
+            (false, None, Some("HostToContainer")),
             ReadWrite,
-            true,
-            ok(Access::ReadOnly, Propagation::Bidirectional),
+            (Access::ReadWrite, HostToContainer),
         ),
         (
-            asked(false, None, Some("HostToContainer")),
+            (true, Some("Disabled"), None),
             ReadWrite,
-            true,
-            ok(Access::ReadWrite, Propagation::HostToContainer),
-        ),
-        (
-            asked(true, Some("Disabled"), None),
-            ReadWrite,
-            true,
-            ok(Access::ReadOnly, Propagation::Private),
-        ),
-        (
-            asked(true, Some("IfPossible"), None),
-            ReadWrite,
-            false,
-            ok(Access::ReadOnly, Propagation::Private),
-        ),
-        (
-            asked(true, Some("Enabled"), None),
-            ReadWrite,
-            true,
-            ok(Access::RecursiveReadOnly, Propagation::Private),
-        ),
-        (
-            asked(true, Some("Enabled"), None),
-            ReadWrite,
-            false,
-            no(
-                "volume \"data\" requested recursive read-only mode, but it is not supported by the runtime",
-            ),
-        ),
-        (
-            asked(false, Some("Enabled"), None),
-            ReadOnly,
-            true,
-            no("volume \"data\" requested recursive read-only mode, but it is not read-only"),
-        ),
-        (
-            asked(true, Some("Enabled"), both),
-            ReadWrite,
-            true,
-            no(
-                "volume \"data\" requested recursive read-only mode, but it is not compatible with propagation \"Bidirectional\"",
-            ),
-        ),
-        (
-            asked(true, Some("Perhaps"), None),
-            ReadWrite,
-            true,
-            no("unknown recursive read-only mode \"Perhaps\""),
-        ),
-        (
-            asked(true, None, Some("Up")),
-            ReadWrite,
-            true,
-            Err("invalid MountPropagation mode: \"Up\"".to_owned()),
+            (Access::ReadOnly, Private),
         ),
     ];
-    for (asked, access, recursive, expected) in cases {
-        let volumes = mounted("data", access, Mode::FileSystem);
-        let given = Given {
-            volumes: Some(&volumes),
-            features: HandlerFeatures {
-                recursive_read_only_mounts: recursive,
-                user_namespaces: false,
-            },
-            ..NOTHING
-        };
-        let made = made_with(&mounting(vec![asked]), given);
-        let made = made.map(|config| (config.mounts[0].access, config.mounts[0].propagation));
-        assert_eq!(made.map_err(|error| error.message()), expected);
+    for (asked, volume, expected) in cases {
+        assert_eq!(shared(asked, volume, true), Ok(expected), "{asked:?}");
+    }
+    let unknown = "invalid MountPropagation mode: \"Up\"".to_owned();
+    assert_eq!(
+        shared((true, None, Some("Up")), ReadWrite, true),
+        Err(unknown)
+    );
+}
+
+/// Upstream's TestResolveRecursiveReadOnly.
+#[test]
+fn a_mount_is_recursively_read_only_where_asked_and_possible() {
+    use crate::volumes::Access::ReadWrite;
+    let (enabled, both) = (Some("Enabled"), Some("Bidirectional"));
+    let ok = |access| Ok((access, Propagation::Private));
+    let no = |why: &str| {
+        let asked = "volume \"data\" requested recursive read-only mode, but it is";
+        Err(format!(
+            "failed to resolve recursive read-only mode: {asked} {why}"
+        ))
+    };
+    let odd =
+        "failed to resolve recursive read-only mode: unknown recursive read-only mode \"Perhaps\"";
+    let cases: [(Asked<'_>, bool, _); 7] = [
+        (
+            (true, Some("IfPossible"), None),
+            false,
+            ok(Access::ReadOnly),
+        ),
+        (
+            (true, Some("IfPossible"), None),
+            true,
+            ok(Access::RecursiveReadOnly),
+        ),
+        ((true, enabled, None), true, ok(Access::RecursiveReadOnly)),
+        (
+            (true, enabled, None),
+            false,
+            no("not supported by the runtime"),
+        ),
+        ((false, enabled, None), true, no("not read-only")),
+        (
+            (true, enabled, both),
+            true,
+            no("not compatible with propagation \"Bidirectional\""),
+        ),
+        ((true, Some("Perhaps"), None), true, Err(odd.to_owned())),
+    ];
+    for (asked, can, expected) in cases {
+        assert_eq!(shared(asked, ReadWrite, can), expected, "{asked:?}");
     }
 }
 

@@ -250,8 +250,6 @@ fn a_new_agent_keeps_what_is_wanted_and_takes_away_what_nobody_wants() {
 #[test]
 fn folders_that_only_lie_about_are_removed_when_it_is_known_who_is_there() {
     run_paused(|| async {
-        let folder = tempfile::tempdir().unwrap();
-        drop(folder);
         let rig = Rig::start("").await;
         let pods = rig.folder.path().join("root/pods");
         for uid in ["a", "old"] {
@@ -361,32 +359,5 @@ fn a_hundred_pods_get_their_volumes_and_a_change_reaches_all_of_them() {
         pass(SECOND).await;
         assert_eq!(rig.calls().len(), before + 220);
         rig.assert_serial();
-    });
-}
-
-#[test]
-#[allow(clippy::disallowed_methods, reason = "temporary")]
-fn zz_temporary() {
-    run_paused(|| async {
-        let rig = Rig::start(&(config_map("cfg", "one") + &config_map("other", "x"))).await;
-        let pods: Vec<Arc<Pod>> = (0..110)
-            .map(|n| pod_with(&format!("p{n}"), &[EMPTY_DIR, CONFIG_MAP, ("f", "configMap: {name: cfg}"), ("g", "projected: {sources: [{configMap: {name: cfg}}]}")]))
-            .collect();
-        let answers: Vec<_> = pods.iter().map(|pod| rig.want(pod)).collect();
-        for answer in answers {
-            assert_eq!(answer.await.unwrap().unwrap().unwrap().volumes.len(), 4);
-        }
-        let begun = std::time::Instant::now();
-        rig.plugins.backend("x");
-        pass(MOMENT).await;
-        eprintln!("RESOLVED ALL IN {:?}", begun.elapsed());
-        let begun = std::time::Instant::now();
-        rig.supply(&(config_map("cfg", "one") + &config_map("other", "y")));
-        pass(MOMENT).await;
-        eprintln!("UNRELATED IN {:?}", begun.elapsed());
-        let begun = std::time::Instant::now();
-        rig.supply(&(config_map("cfg", "two") + &config_map("other", "y")));
-        pass(SECOND).await;
-        eprintln!("REMOUNTED {:?}", begun.elapsed());
     });
 }

@@ -72,7 +72,7 @@ pub(super) const OWN: [Flag; 48] = [
 
     ours("plugins", Kind::Text, "file that declares plugins; without it the runtime endpoint decides"),
     ours("admin-socket", Kind::Text, "socket that oxctl speaks to"),
-    ours("object-manifests", Kind::Text, "folder of ConfigMaps, Secrets, Services and RuntimeClasses that pods may refer to"),
+    ours("object-manifests", Kind::Text, "folder, watched, of the objects that pods may refer to: ConfigMaps, Secrets, Services, claims, volumes, CSIDrivers ..."),
 
     removed("cloud-config", Kind::Text, "1.32"),
     removed("pod-infra-container-image", Kind::Text, "1.34"),

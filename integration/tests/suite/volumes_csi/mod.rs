@@ -42,25 +42,25 @@ mod registration;
 mod seen;
 mod sizes;
 
-const DRIVER: &str = "csi.example.com";
+pub(super) const DRIVER: &str = "csi.example.com";
 /// What the driver's volumes claim to have.
 const SIZE: &str = "64Mi";
 /// Ends within a fifth of a second of being told to.
 const SERVE_ON: &str = "trap 'exit 0' TERM; while true; do sleep 0.2; done";
 
 /// A node with a CSI driver. Dropped in this order.
-struct Bed {
-    world: World,
-    driver: CsiDriver,
+pub(super) struct Bed {
+    pub(super) world: World,
+    pub(super) driver: CsiDriver,
     dir: TempDir,
 }
 
 impl Bed {
     /// Starts a node, then a driver with these flags whose `CSIDriver` has these fields. None where the runtime cannot be
     /// had.
-    async fn start(on: On, flags: &[&str], spec: Value) -> Option<Self> {
+    pub(super) async fn start(on: On, flags: &[&str], spec: Value) -> Option<Self> {
         let stats = json!({ "volumeStatsAggPeriod": "2s" });
-        let start = on.start_with(|builder| builder.with_objects().config(&stats));
+        let start = on.start_with(|builder| builder.with_objects().with_patience().config(&stats));
         let world = start.await?;
         let dir = tempfile::tempdir().unwrap();
         let driver = driver(&world, &dir, DRIVER, flags).await;
@@ -78,7 +78,7 @@ impl Bed {
         driver
     }
 
-    fn drop_object(&self, file: &str, object: &Value) {
+    pub(super) fn drop_object(&self, file: &str, object: &Value) {
         let text = object.to_string();
         self.world
             .node
@@ -96,7 +96,7 @@ impl Bed {
     }
 
     /// A volume of the driver, and a claim of the same name that is bound to it. Answers with the folder of its files.
-    fn claim(&self, name: &str, spec: Value) -> PathBuf {
+    pub(super) fn claim(&self, name: &str, spec: Value) -> PathBuf {
         let data = self.driver.create_volume(&handle(name)).unwrap();
         self.drop_claim(name, DRIVER, spec);
         data
@@ -124,7 +124,7 @@ impl Bed {
         self.drop_object(&format!("claim-{name}"), &claim);
     }
 
-    fn drop_pod(&self, pod: &Value) {
+    pub(super) fn drop_pod(&self, pod: &Value) {
         let name = pod["metadata"]["name"].as_str().unwrap();
         let text = pod.to_string();
         self.world
@@ -191,7 +191,7 @@ impl Bed {
     }
 
     /// Where a pod finds a volume of the driver.
-    fn target(&self, pod: &Pod, folder: &str) -> PathBuf {
+    pub(super) fn target(&self, pod: &Pod, folder: &str) -> PathBuf {
         let pod = self.world.node.root().join("pods").join(uid(pod));
         pod.join("volumes/kubernetes.io~csi")
             .join(folder)
@@ -239,12 +239,12 @@ fn handle(claim: &str) -> String {
     format!("h-{claim}")
 }
 
-fn claimed(claim: &str) -> Value {
+pub(super) fn claimed(claim: &str) -> Value {
     json!({ "persistentVolumeClaim": { "claimName": claim } })
 }
 
 /// A pod of one container `app` that serves on, with this volume as `data`, mounted at `/data`.
-fn pod(name: &str, source: Value) -> Value {
+pub(super) fn pod(name: &str, source: Value) -> Value {
     let volume = merged(json!({ "name": "data" }), source);
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name },

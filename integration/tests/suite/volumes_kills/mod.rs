@@ -5,6 +5,7 @@
 //! A run that fails names its number; `OXLET_KILLS=FIRST-LAST` repeats those runs alone, and tells
 //! of each what happened.
 
+mod agent;
 mod lane;
 mod lives;
 mod plugin;

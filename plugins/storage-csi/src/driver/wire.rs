@@ -17,6 +17,9 @@ use super::failure::Failure;
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_MOST: Duration = Duration::from_secs(1);
 
+/// A driver's error comes in one header, and may quote a log.
+const HEADERS_LIMIT: u32 = 256 << 10;
+
 /// Whether somebody may come to the socket soon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
@@ -37,6 +40,7 @@ pub(crate) async fn connect(socket: &Path, patience: Patience) -> Result<Channel
     let mut stream = Some(TokioIo::new(stream));
     // Servers in Go refuse the socket's path as authority: any valid name will do.
     Endpoint::from_static("http://localhost")
+        .http2_max_header_list_size(HEADERS_LIMIT)
         .connect_with_connector(service_fn(move |_: Uri| {
             let stream = stream.take();
             async move { stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }

@@ -159,7 +159,7 @@ async fn a_driver_that_hangs_is_answered_for_in_time_and_hinders_no_other() {
     other.told(1).await;
     rig.double.fail("publish", Fault::Hangs);
     let request = MountRequest {
-        within_ms: 3_000,
+        within_ms: 5_000,
         ..rig.mount_request("u1")
     };
     let mut storage = rig.storage.clone();
@@ -241,6 +241,19 @@ async fn a_driver_that_went_away_is_told_by_its_name() {
     rig.unmount("u1").await.unwrap();
     rig.unstage().await.unwrap();
     rig.assert_clean();
+}
+
+#[tokio::test]
+async fn a_driver_that_has_much_to_say_is_heard_in_part() {
+    let mut rig = rig().await;
+    rig.double.fail("stage", Fault::Rambles);
+    let (code, message) = said(rig.stage().await);
+    assert_eq!(code, Code::Internal);
+    assert!(
+        message.starts_with("rpc error: code = Internal desc = boom boom "),
+        "{message}"
+    );
+    assert!(message.len() < 2_200, "{}", message.len());
 }
 
 /// The registrar is there, its driver is not: a crash that the kubelet's watcher does not see.

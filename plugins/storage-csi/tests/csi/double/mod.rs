@@ -56,6 +56,8 @@ pub(crate) enum Fault {
     Says(Code),
     /// It does it, and says this.
     DoesAndSays(Code),
+    /// It fails with a long story.
+    Rambles,
     /// It never answers.
     Hangs,
     /// It says that all is well, and does nothing.

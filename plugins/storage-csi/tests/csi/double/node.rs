@@ -29,6 +29,7 @@ impl Double {
         match self.note(call) {
             None | Some(Fault::Link) => work()?,
             Some(Fault::Nothing) => {}
+            Some(Fault::Rambles) => return Err(Status::internal("boom ".repeat(20_000))),
             Some(Fault::Says(code)) => return Err(Status::new(code, "boom")),
             Some(Fault::DoesAndSays(code)) => {
                 work()?;
