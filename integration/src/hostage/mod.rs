@@ -145,7 +145,7 @@ impl Server {
                     // Whoever asked is gone already.
                     Some(Errno::ENOENT | Errno::EINTR | Errno::EAGAIN) => continue,
                     // Unmounted.
-                    _ => return,
+                    Some(_) | None => return,
                 },
             };
             let Some(request) = Request::parse(&buffer[..length]) else {

@@ -29,7 +29,7 @@ const CALLS: [&str; 4] = [
 #[tokio::test]
 async fn forty_storms_over_a_whole_node_leak_lose_and_double_nothing() {
     let began = Instant::now();
-    let lanes = tokio::join!(lane(0), lane(1));
+    let lanes = tokio::join!(Box::pin(lane(0)), Box::pin(lane(1)));
     println!(
         "{RUNS} runs with {} kills in {:?}",
         lanes.0 + lanes.1,
@@ -141,7 +141,8 @@ impl Stormy {
         let name = pod_name(run, claim);
         let Bed { world, driver, .. } = &mut self.bed;
         let mut found = None;
-        let waited = wait_until(CONVERGES_WITHIN, &format!("pod {name} runs"), async || {
+        let what = format!("pod {name} runs");
+        let waited = wait_until(CONVERGES_WITHIN, &what, async || {
             driver.revive().unwrap();
             let pod = world.node.pod(&name).await.ok().flatten();
             found = pod.filter(is_ready);

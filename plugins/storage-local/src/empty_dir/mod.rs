@@ -126,7 +126,8 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
 fn mounted_as(place: &Place, fs_type: &str) -> Result<Option<Entry>, Status> {
     let path = &place.target;
     let what = |error| failed(format!("stat {}", path.display()), error);
-    let real = match table::real(path) {
+    // Most are new: the table need not be read for them.
+    let real = match fs::symlink_metadata(path).and_then(|_| table::real(path)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         real => real.map_err(what)?,
     };

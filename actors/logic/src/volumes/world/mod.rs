@@ -20,18 +20,20 @@ mod found;
 mod hear;
 mod lanes;
 mod queue;
+mod staging;
 mod state;
 mod task;
 #[cfg(test)]
 mod tests;
 mod view;
+mod wish;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-pub use self::hear::{Cause, Wish};
 pub use self::task::{Ability, Ending, News, Place, Task, Trace, Unstage};
 pub use self::view::{Measurable, Row};
+pub use self::wish::{Cause, Wish};
 
 use self::backoff::Backoffs;
 use self::lanes::{Claim, Lanes, Places};

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::hear::{Cause, Wish};
 use super::*;
 use crate::types::Weight;
 use crate::volumes::{
