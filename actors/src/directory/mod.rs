@@ -136,7 +136,7 @@ impl Actor for Directory {
             Msg::Pressed { pressures } => self.pressures = pressures,
             Msg::Evict(eviction) => self.evict(*eviction),
             Msg::Tidy => self.tidy(),
-            Msg::Republish => self.republish(),
+            Msg::Republish => self.republish(ctx),
             Msg::Pods { reply } => reply.send(self.all()),
             Msg::Worker { pod, reply } => reply.send(self.find(&pod)),
         }
@@ -369,7 +369,8 @@ impl Directory {
         }
     }
 
-    fn republish(&mut self) {
+    fn republish(&mut self, ctx: &mut Context<Msg>) {
+        self.tidy_soon(ctx);
         self.workers.tell_all(|| worker::Msg::Publish);
     }
 

@@ -86,7 +86,7 @@ impl Drivers {
     }
 
     fn judge(&mut self) {
-        // The node's own labels come with the API server.
+        // Labels that only the API server has come with it: a driver's topology contradicts none of them yet.
         self.admitted = admit(&self.all, &BTreeMap::new());
         for (name, why) in &self.admitted.refused {
             tracing::warn!(driver = name, "a driver is not taken: {why}");

@@ -134,11 +134,11 @@ impl Volumes {
     }
 
     fn wishes_of(&self, pod: &Pod, objects: &StaticObjects, ctx: &Context<Msg>) -> Wishes {
-        let (labels, taken) = (BTreeMap::new(), self.taken_for(pod));
+        let taken = self.taken_for(pod);
         let ground = Ground {
             objects,
             node: &self.peers.rules.node,
-            labels: &labels,
+            labels: &self.peers.rules.facts.labels,
             backends: self.drivers.admitted(),
             selinux: self.policy.selinux,
             now: timestamp(ctx),

@@ -3,6 +3,7 @@
 //! Upstream: kubelet.go (SyncPod, SyncTerminatedPod) and volume_manager.go (WaitForAttachAndMount), 1.36.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,7 +100,7 @@ impl Worker {
             Ok(Ok(mounted)) => self.volumes.mounted = Some(Arc::new(mounted)),
             Ok(Err(error @ NotMounted::Late(_))) => {
                 self.volumes.doubt();
-                self.tell_of_volumes(pod, error.to_string(), ctx);
+                self.note_of_volumes("FailedMount", &error, ctx);
             }
             Ok(Err(NotMounted::Superseded | NotMounted::Released)) => self.volumes.doubt(),
             Err(error) => {
@@ -110,15 +111,15 @@ impl Worker {
         }
     }
 
-    fn tell_of_volumes(&mut self, pod: &Arc<Pod>, message: String, ctx: &Context<Msg>) {
+    /// For `oxctl why` alone: as upstream, the keeper's own events have said what is wrong with each volume.
+    fn note_of_volumes(&mut self, reason: &str, error: &dyn Error, ctx: &Context<Msg>) {
         let why = Why {
             object: None,
             weight: Weight::Warning,
-            reason: "FailedMount".to_owned(),
-            message,
+            reason: reason.to_owned(),
+            message: error.to_string(),
         };
-        self.whys
-            .tell(pod, &[why], timestamp(ctx), &self.peers.recorder);
+        self.whys.note(&why, timestamp(ctx));
     }
 
     /// Nothing of the pod runs any more: its volumes go, whether the pod itself stays for its status or not.
@@ -150,13 +151,7 @@ impl Worker {
         self.volumes.released = match answer {
             Ok(Ok(())) => Released::Yes,
             Ok(Err(hindered)) => {
-                let why = Why {
-                    object: None,
-                    weight: Weight::Warning,
-                    reason: "FailedUnmount".to_owned(),
-                    message: hindered.to_string(),
-                };
-                self.whys.note(&why, timestamp(ctx));
+                self.note_of_volumes("FailedUnmount", &hindered, ctx);
                 Released::No
             }
             Err(error) => {

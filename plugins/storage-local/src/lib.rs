@@ -18,6 +18,7 @@ mod host_path;
 mod kind;
 mod list;
 mod local;
+mod lock;
 mod marker;
 mod nfs;
 mod payload;

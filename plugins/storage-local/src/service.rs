@@ -22,7 +22,7 @@ use crate::place::{DEVICES, Place, VOLUMES};
 use crate::request::{Order, What};
 use crate::stats::{self, Figures};
 use crate::work::{Shop, Task};
-use crate::{block, empty_dir, files, host_path, list, local, selinux};
+use crate::{block, empty_dir, files, host_path, list, local, lock, selinux};
 
 /// Serves the calls.
 #[derive(Clone, Debug)]
@@ -85,8 +85,12 @@ impl Storage for Service {
             within,
         };
         let work = move |shop: &Shop| match kind {
-            Kind::EmptyDir => empty_dir::tear_down(&place, &Marker::own(&place)),
+            Kind::EmptyDir => {
+                let _lock = lock::take(&place)?;
+                empty_dir::tear_down(&place, &Marker::own(&place))
+            }
             Kind::ConfigMap | Kind::Secret | Kind::Projected | Kind::DownwardApi => {
+                let _lock = lock::take(&place)?;
                 files::tear_down(&place)
             }
             Kind::Local => local::tear_down(&shop.root, &place),
@@ -259,6 +263,8 @@ fn mount(shop: &Shop, order: Order) -> Result<MountResponse, Status> {
     let mut response = MountResponse::default();
     let path = match what {
         What::EmptyDir(place, volume) => {
+            place.make_parents()?;
+            let _lock = lock::take(&place)?;
             let marker = Marker::own(&place);
             let group = wish.group_always();
             empty_dir::set_up(&place, &marker, &volume, group.as_ref(), &wish.label)?;
@@ -266,6 +272,8 @@ fn mount(shop: &Shop, order: Order) -> Result<MountResponse, Status> {
             place.target
         }
         What::Files(place, files) => {
+            place.make_parents()?;
+            let _lock = lock::take(&place)?;
             files::set_up(&place, &files, &wish)?;
             response.selinux_mounted = empty_dir::labelled(files.medium, &wish.label);
             place.target

@@ -7,7 +7,11 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use tonic::Status;
 
 use super::*;
+use crate::directory;
 use crate::storage::testing::Fault;
+use crate::worker::Explanation;
+
+const SOON: Duration = Duration::from_secs(10);
 
 /// A pod with an emptyDir; its UID is its name.
 fn with_volume(name: &str) -> Arc<Pod> {
@@ -27,6 +31,17 @@ spec:
 
 fn id(pod: &str) -> String {
     format!("kubernetes.io/empty-dir/{pod}-data")
+}
+
+async fn why(node: &TestNode, pod: &str) -> Explanation {
+    let pod = pod.to_owned();
+    let asked = |reply| directory::Msg::Worker { pod, reply };
+    let found = node.node.directory.ask(SOON, asked).await.unwrap();
+    let directory::Found::Worker(worker) = found else {
+        panic!("{found:?}");
+    };
+    let asked = |reply| crate::worker::Msg::Why { reply };
+    worker.ask(SOON, asked).await.unwrap()
 }
 
 fn running(status: &PodStatus) -> bool {
@@ -67,9 +82,8 @@ fn a_volume_that_cannot_be_mounted_is_told_and_tried_again() {
     });
 }
 
-/// Upstream's TestWaitForAttachAndMountError.
 #[test]
-fn who_waits_for_too_long_is_told_which_volumes_are_missing() {
+fn who_waits_for_longer_than_a_wish_lasts_says_what_is_missing_and_wishes_again() {
     run_paused(|| async {
         let node = TestNode::start().await;
         // Tried again after half a second, then twice as long each time: that is longer than the wish lasts.
@@ -80,10 +94,10 @@ fn who_waits_for_too_long_is_told_which_volumes_are_missing() {
         node.desire(&[with_volume("web")]);
         node.until("web", waits_for("app", "ContainerCreating"))
             .await;
-        kernel::testing::pass(Duration::from_secs(124)).await;
-        let events = node.events().await;
-        let told = |text: &str| events.iter().any(|event| event.message.contains(text));
-        assert!(told("unmounted volumes=[data]"), "{events:#?}");
+        pass(Duration::from_secs(124)).await;
+        let why = why(&node, "web").await;
+        let told = |text: &str| why.lines.iter().any(|line| line.why.message.contains(text));
+        assert!(told("unmounted volumes=[data]"), "{why:#?}");
         node.until("web", running).await;
     });
 }
@@ -98,7 +112,7 @@ fn volumes_go_when_nothing_of_the_pod_runs_and_before_the_pod_is_forgotten() {
         node.desire(&[]);
         node.until("web", |status| status.phase.as_deref() != Some("Running"))
             .await;
-        kernel::testing::pass(Duration::from_secs(30)).await;
+        pass(Duration::from_secs(30)).await;
         assert!(
             node.statuses().await.contains_key(&"web".into()),
             "it waits for its volume"
@@ -130,7 +144,7 @@ spec:
 ")]);
         node.until("job", |status| status.phase.as_deref() == Some("Succeeded"))
             .await;
-        kernel::testing::pass(Duration::from_secs(5)).await;
+        pass(Duration::from_secs(5)).await;
         assert!(node.storage.mounted().is_empty());
         assert!(node.statuses().await.contains_key(&"job".into()));
     });
@@ -145,7 +159,7 @@ fn a_successor_of_the_agent_takes_the_volumes_of_running_pods_over() {
         let node = node.restart().await;
         node.desire(&[with_volume("web")]);
         node.until("web", running).await;
-        kernel::testing::pass(Duration::from_secs(30)).await;
+        pass(Duration::from_secs(30)).await;
         assert_eq!(node.storage.mounted().len(), 1);
         let calls = node.storage.calls();
         assert!(!calls.iter().any(|call| call.starts_with("unmount ")));
@@ -162,7 +176,7 @@ fn a_successor_of_the_agent_takes_away_what_belongs_to_no_pod() {
         let node = node.restart().await;
         node.desire(&[with_volume("web")]);
         node.until_gone("gone").await;
-        kernel::testing::pass(Duration::from_secs(30)).await;
+        pass(Duration::from_secs(30)).await;
         let mounted = node.storage.mounted();
         assert_eq!(mounted.len(), 1, "{mounted:?}");
         assert!(mounted[0].contains("/pods/web/"));

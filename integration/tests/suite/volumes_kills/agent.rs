@@ -31,7 +31,8 @@ async fn forty_storms_over_a_whole_node_leak_lose_and_double_nothing() {
     let began = Instant::now();
     let lanes = tokio::join!(Box::pin(lane(0)), Box::pin(lane(1)));
     println!(
-        "{RUNS} runs with {} kills in {:?}",
+        "runs {:?} with {} kills in {:?}",
+        super::wanted(RUNS),
         lanes.0 + lanes.1,
         began.elapsed()
     );
@@ -47,9 +48,10 @@ async fn lane(number: u64) -> u64 {
     let mut node = Stormy {
         bed: bed.expect("the fake runtime is always there"),
         kills: 0,
+        runs: 0,
     };
     node.drop_objects();
-    for run in (0..RUNS).filter(|run| run % LANES == number) {
+    for run in super::wanted(RUNS).filter(|run| run % LANES == number) {
         let seed = run.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         node.once(run, Chaos::new(seed)).await;
     }
@@ -59,6 +61,7 @@ async fn lane(number: u64) -> u64 {
 struct Stormy {
     bed: Bed,
     kills: u64,
+    runs: usize,
 }
 
 impl Stormy {
@@ -102,8 +105,9 @@ impl Stormy {
         for claim in 0..CLAIMS {
             let data = self.bed.driver.data(&format!("h-{}", name(claim)));
             let files = fs::read_dir(&data).unwrap().count();
-            assert_eq!(files as u64, run / LANES + 1, "run {run}: data is lost");
+            assert_eq!(files, self.runs + 1, "run {run}: data is lost");
         }
+        self.runs += 1;
     }
 
     /// Half of the runs have a driver that crashes at a step of a call.
@@ -208,14 +212,23 @@ impl Stormy {
         let volumes = node.oxctl(&["volumes"]).await.unwrap_or_default();
         let pods = node.oxctl(&["pods"]).await.unwrap_or_default();
         let in_use = self.bed.driver.in_use();
-        let left: Vec<_> = fs::read_dir(node.root().join("pods"))
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path())
-            .collect();
+        let left = tree(&node.root().join("pods"));
         panic!("run {run}: {what}\n{pods}\n{volumes}\nin use: {in_use:#?}\nleft: {left:#?}");
     }
+}
+
+/// Everything below a folder.
+fn tree(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let below = |path: PathBuf| {
+        let mut all = match path.is_symlink() {
+            true => Vec::new(),
+            false => tree(&path),
+        };
+        all.insert(0, path);
+        all
+    };
+    entries.flat_map(|entry| below(entry.path())).collect()
 }
 
 fn name(claim: u64) -> String {

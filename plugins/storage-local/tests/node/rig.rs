@@ -150,19 +150,24 @@ pub(crate) struct Process(Child);
 
 impl Process {
     pub(crate) async fn start(node: &Node) -> (Self, Client) {
+        Self::start_at(node, "plugin.sock").await
+    }
+
+    /// One of several on the same folder.
+    pub(crate) async fn start_at(node: &Node, socket: &str) -> (Self, Client) {
         std::fs::write(
             node.path("configuration.json"),
             node.configuration().to_string(),
         )
         .unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_storage-local"))
-            .args(["--socket", "plugin.sock", "--dir", "state"])
+            .args(["--socket", socket, "--dir", "state"])
             .args(["--configuration", "configuration.json"])
             .current_dir(node.path(""))
             .stderr(Stdio::null())
             .spawn();
         let process = Self(child.unwrap());
-        let mut client = client(sdk::testing::connect(&node.path("plugin.sock")));
+        let mut client = client(sdk::testing::connect(&node.path(socket)));
         let up = async {
             while client.capabilities(CapabilitiesRequest {}).await.is_err() {
                 tokio::task::yield_now().await;

@@ -106,6 +106,18 @@ fn branch(node: &Node, before: &str, beneath: &str, table: &mut Table) {
     }
 }
 
+/// Why a plugin is not ready, or what the operator should know although it is.
+fn reason(plugin: &Snapshot) -> String {
+    let given_up = match plugin.abandoned.len() {
+        0 => String::new(),
+        1 => "1 process is stuck and given up".to_owned(),
+        many => format!("{many} processes are stuck and given up"),
+    };
+    let parts = [plugin.reason.clone(), plugin.warning.clone(), given_up];
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join("; ")
+}
+
 pub(crate) fn plugins(answer: &[u8], now: Timestamp) -> Result<String, Trouble> {
     let plugins: Vec<Value> = serde_json::from_slice(answer)?;
     let mut table = Table::new(&[
@@ -130,6 +142,7 @@ pub(crate) fn plugins(answer: &[u8], now: Timestamp) -> Result<String, Trouble> 
                     plugin.restarts.to_string(),
                 ];
                 let [generation, pid, restarts] = numbers;
+                let reason = reason(&plugin);
                 let (kind, state) = (plugin.kind.to_string(), plugin.state.to_string());
                 [
                     plugin.name,
@@ -140,7 +153,7 @@ pub(crate) fn plugins(answer: &[u8], now: Timestamp) -> Result<String, Trouble> 
                     pid,
                     restarts,
                     plugin.program,
-                    plugin.reason,
+                    reason,
                 ]
             }
             // A host that did not show itself: what little is known of it.
