@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::{RUNTIME, log_level};
 
-/// The storage plugin of CSI drivers; it is told more than the other one.
+const LOCAL: &str = "storage-local";
 const CSI: &str = "storage-csi";
 
 /// The runtimes by name, each hosted under the name of its kind: there is one at a time.
@@ -54,6 +54,10 @@ fn of(config: &NodeConfig, kind: PluginKind) -> impl Iterator<Item = &config::Pl
 fn told(plugin: &config::Plugin, config: &NodeConfig) -> Value {
     let root = &config.flags.root_dir;
     let mut fields = Map::from_iter([("rootDir".to_owned(), root.as_str().into())]);
+    if plugin.name == LOCAL {
+        // As a kubelet: what is mounted below the root folder is seen by containers that ask for it.
+        fields.insert("rootPropagation".to_owned(), "shared".into());
+    }
     if plugin.name == CSI {
         let registration = Path::new(root).join("plugins_registry");
         let registration = registration.to_string_lossy().into_owned();

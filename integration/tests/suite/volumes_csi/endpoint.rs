@@ -192,10 +192,9 @@ impl Given {
         let has_controller = capabilities.is_ok();
         let capabilities =
             capabilities.map_or(Vec::new(), |answer| answer.into_inner().capabilities);
-        let words = capabilities.into_iter().filter_map(|one| match one.r#type {
-            Some(Type::Rpc(rpc)) => Some(rpc.r#type()),
-            None => None,
-        });
+        let words = capabilities
+            .into_iter()
+            .filter_map(|one| one.r#type.map(|Type::Rpc(rpc)| rpc.r#type()));
         Self {
             name: info.into_inner().name,
             node_id: node.unwrap().into_inner().node_id,

@@ -220,44 +220,45 @@ async fn a_reader_sees_the_old_files_or_the_new_ones_whatever_is_killed() {
     process.kill();
 }
 
-#[tokio::test(flavor = "multi_thread")]
+/// Looks whether the link leads to whole files, again and again; returns how often.
+fn look_on(volume: &Path, stop: &AtomicBool) -> u64 {
+    let mut looks = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let Ok(version) = fs::read_link(volume.join("..data")) else {
+            assert_eq!(looks, 0, "the link is gone");
+            continue;
+        };
+        // A version that is gone by now has been replaced by another one.
+        let whole = volume.join(&version).join("d/b").is_file();
+        let replaced = || fs::read_link(volume.join("..data")).unwrap() != version;
+        assert!(whole || replaced(), "the link leads nowhere");
+        looks += 1;
+    }
+    looks
+}
+
+#[tokio::test]
 async fn two_processes_at_the_same_volume_do_not_spoil_each_other_s_work() {
     let node = Node::new();
-    let (stop, newest) = (AtomicBool::new(false), AtomicU64::new(0));
     let (first, one) = Process::start_at(&node, "one.sock").await;
     let (second, two) = Process::start_at(&node, "two.sock").await;
     let volume = node.target("u", "secret", "v");
-    let work = |mut client: Client| {
-        let (node, newest) = (&node, &newest);
-        async move {
-            for _ in 0..60 {
-                let n = newest.fetch_add(1, Ordering::Relaxed);
-                let request = node.mount("u", "secret", "v", source(node, "secret", n));
-                client.mount(request).await.unwrap();
-            }
+    let stop = Arc::new(AtomicBool::new(false));
+    let looking = {
+        let (volume, stop) = (volume.clone(), stop.clone());
+        std::thread::spawn(move || look_on(&volume, &stop))
+    };
+    let newest = AtomicU64::new(0);
+    let work = async |mut client: Client| {
+        for _ in 0..60 {
+            let n = newest.fetch_add(1, Ordering::Relaxed);
+            let request = node.mount("u", "secret", "v", source(&node, "secret", n));
+            client.mount(request).await.unwrap();
         }
     };
-    let looks = std::thread::scope(|scope| {
-        let looks = scope.spawn(|| {
-            let mut looks = 0;
-            while !stop.load(Ordering::Relaxed) {
-                let Ok(version) = fs::read_link(volume.join("..data")) else {
-                    assert_eq!(looks, 0, "the link is gone");
-                    continue;
-                };
-                // A version that is gone by now has been replaced by another one.
-                let whole = volume.join(&version).join("d/b").is_file();
-                let replaced = || fs::read_link(volume.join("..data")).unwrap() != version;
-                assert!(whole || replaced(), "the link leads nowhere");
-                looks += 1;
-            }
-            looks
-        });
-        let both = async { tokio::join!(work(one), work(two)) };
-        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(both));
-        stop.store(true, Ordering::Relaxed);
-        looks.join().unwrap()
-    });
+    tokio::join!(work(one), work(two));
+    stop.store(true, Ordering::Relaxed);
+    let looks = looking.join().unwrap();
     assert!(looks > 100, "only {looks} looks");
     assert_eq!(node.mounted(), [volume]);
     first.kill();
