@@ -59,9 +59,10 @@ pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
     let settings: Settings = setup.parse()?;
     settings.check().map_err(refused)?;
     let shop = Shop::new(setup.health.clone(), settings.root_dir.clone());
-    shop.prepare(settings.root_propagation)
-        .await
-        .map_err(refused)?;
+    if let Err(status) = shop.prepare(settings.root_propagation).await {
+        // Only pods that ask for propagation miss it; a node without volumes would be worse.
+        tracing::warn!("{}", status.message());
+    }
     setup.health.healthy();
     let server = StorageServer::new(Service::new(shop))
         .max_decoding_message_size(sdk::MESSAGE_LIMIT)
