@@ -54,6 +54,13 @@ impl Volumes {
         self.wanted = None;
     }
 
+    /// Sources repeat themselves: what counts is what the definition says, not whose copy it is.
+    fn are_wanted_for(&self, pod: &Arc<Pod>) -> bool {
+        self.wanted.as_ref().is_some_and(|wanted| {
+            Arc::ptr_eq(wanted, pod) || (wanted.spec == pod.spec && wanted.metadata == pod.metadata)
+        })
+    }
+
     /// What the pod's containers find; none while something is still missing.
     pub(super) fn mounted(&self) -> Option<&Arc<Mounted>> {
         self.mounted.as_ref()
@@ -72,8 +79,7 @@ impl Worker {
             self.volumes.mounted.get_or_insert_default();
             return;
         }
-        let is_same = |wanted: &Arc<Pod>| Arc::ptr_eq(wanted, pod);
-        if self.volumes.wanted.as_ref().is_some_and(is_same) {
+        if self.volumes.are_wanted_for(pod) {
             return;
         }
         self.volumes.wanted = Some(pod.clone());
@@ -92,8 +98,7 @@ impl Worker {
 
     /// Takes in what came of a wish; one that was replaced meanwhile says nothing.
     pub(super) fn take_volumes(&mut self, pod: &Arc<Pod>, answer: Answer, ctx: &mut Context<Msg>) {
-        let is_same = |wanted: &Arc<Pod>| Arc::ptr_eq(wanted, pod);
-        if !self.volumes.wanted.as_ref().is_some_and(is_same) {
+        if !self.volumes.are_wanted_for(pod) {
             return;
         }
         match answer {
