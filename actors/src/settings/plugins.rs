@@ -137,7 +137,7 @@ mod tests {
         }
         assert_eq!(
             storage["storage-local"].configuration,
-            json!({ "rootDir": "/srv/node" })
+            json!({ "rootDir": "/srv/node", "rootPropagation": "shared" })
         );
         assert_eq!(
             storage["storage-csi"].configuration,

@@ -168,6 +168,7 @@ impl World {
         let places: Vec<Place> = pod.mounts.keys().cloned().collect();
         if pod.heard == Heard::Release && places.is_empty() {
             self.pods.remove(uid);
+            self.folders.remove(uid);
             self.backoffs.forget(&Subject::Pod(uid.clone()));
         }
         self.touched.insert(uid.clone());

@@ -65,10 +65,16 @@ impl World {
     /// Of pods that nobody knows they go, as soon as it is known who that is.
     fn look_at_folders(&mut self) {
         let Some(known) = &self.known else { return };
-        let strange = |uid: &PodUid| !known.contains(uid) && !self.pods.contains_key(uid);
+        // A pod that is known may end without a word here: what is known of it from the runtime names no volumes.
         let folders = std::mem::take(&mut self.folders);
-        let strange: Vec<PodUid> = folders.into_iter().filter(strange).collect();
-        strange.iter().for_each(|uid| self.let_go(uid));
+        let (known, strange): (BTreeSet<PodUid>, BTreeSet<PodUid>) =
+            folders.into_iter().partition(|uid| known.contains(uid));
+        self.folders = known;
+        for uid in strange {
+            if !self.pods.contains_key(&uid) {
+                self.let_go(&uid);
+            }
+        }
     }
 
     /// A plugin says which kinds it serves.

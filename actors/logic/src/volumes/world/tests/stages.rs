@@ -116,6 +116,19 @@ fn a_folder_is_removed_only_of_a_pod_that_nobody_knows() {
     assert_eq!(rig.settle(), ["remove a"]);
 }
 
+/// As after a restart, for a pod of which only the runtime knows.
+#[test]
+fn a_folder_is_removed_of_a_pod_that_was_known_and_ended_without_a_word() {
+    let mut rig = Rig::clean();
+    rig.world.folders(["a".into()]);
+    rig.pods(&["a"]);
+    assert_eq!(rig.settle(), NONE);
+    rig.pods(&[]);
+    assert_eq!(rig.settle(), ["remove a"]);
+    rig.pods(&[]);
+    assert_eq!(rig.settle(), NONE, "once");
+}
+
 #[test]
 fn a_folder_that_could_not_be_removed_is_tried_again_and_a_pod_that_comes_back_waits() {
     let mut rig = Rig::clean();
