@@ -111,12 +111,13 @@ pub(super) fn publish(
     let volume = &request.volume_id;
     let mut record = bench.load(volume)?;
     rules::publish(&bench.options, &record, &request).map_err(|wrong| bench.refuse(wrong))?;
-    if rules::is_ephemeral(&request) {
-        let folder = record::folder(&bench.options.dir, volume);
-        fs::create_dir_all(&folder).map_err(|error| failed(error.into()))?;
-        record.ephemeral = true;
-    }
-    let data = bench.data(volume, request.volume_capability.as_ref())?;
+    let data = match rules::is_ephemeral(&request) {
+        true => {
+            record.ephemeral = true;
+            Data::Folder(record::folder(&bench.options.dir, volume))
+        }
+        false => bench.data(volume, request.volume_capability.as_ref())?,
+    };
     let target = PathBuf::from(&request.target_path);
     let mut published = Published {
         arguments: rules::publish_arguments(&request),
@@ -124,6 +125,10 @@ pub(super) fn publish(
     };
     let before = record.published.insert(target.clone(), published.clone());
     bench.save(volume, &record)?;
+    // Only now: what is made must be known to whoever comes after a crash.
+    if let (true, Data::Folder(folder)) = (record.ephemeral, &data) {
+        fs::create_dir_all(folder).map_err(|error| failed(error.into()))?;
+    }
     make(&data, &target).map_err(failed)?;
     if bench.look(&target, before.map(|published| published.step))? == 0 {
         show(bench, &data, &target, &request)?;
