@@ -302,7 +302,8 @@ impl CsiDriver {
 
     fn detach(&self) -> Result<()> {
         let mut failed = places::unmount_all(self.recognise());
-        for file in self.block_files() {
+        // Devices that others made of the driver's own go first.
+        for file in self.devices().into_iter().chain(self.block_files()) {
             if let Err(error) = places::detach_loops(&file) {
                 failed.push(format!("{}: {error:#}", file.display()));
             }

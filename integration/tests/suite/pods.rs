@@ -164,10 +164,13 @@ async fn logs_are_where_upstream_writes_them(on: On) {
 
     for (name, id) in ["app", "first"].map(|name| (name, id_of(container(&pod, name).unwrap()))) {
         let link = format!("/var/log/containers/web-node_default_{name}-{id}.log");
-        assert_eq!(
-            fs::read_link(&link).unwrap(),
-            folder.join(name).join("0.log")
-        );
+        // Made once the container runs, as upstream does: its status may be there first.
+        let log = folder.join(name).join("0.log");
+        wait_until(WITHIN, "the log is linked", async || {
+            fs::read_link(&link).is_ok_and(|target| target == log)
+        })
+        .await
+        .unwrap();
     }
     world.node.remove_manifest("web.yaml").unwrap();
     world.until_gone("web").await;
