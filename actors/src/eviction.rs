@@ -19,8 +19,8 @@ use logic::pressure::{Memory, Observations, Signal};
 use serde::Serialize;
 
 use crate::directory;
-use crate::events::{Object, Recorder, Type};
 use crate::usage::{self, Sampler};
+use cluster::events::{Object, Recorder, Type};
 
 /// Its own ticks and samples: never more than one of each.
 pub const MAILBOX: usize = 8;

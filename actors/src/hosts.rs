@@ -16,7 +16,7 @@ use logic::pod::PodView;
 use logic::sandbox::NodePolicy;
 use thiserror::Error;
 
-use crate::events::{Object, Recorder, Type};
+use cluster::events::{Object, Recorder, Type};
 
 /// Bytes of the node's hosts file; a longer one is refused.
 const LARGEST_HOSTS: u64 = 4 << 20;

@@ -21,14 +21,14 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Channel, Endpoint, Server, Uri};
 
 use crate::directory::{self, Source};
-use crate::events::{self, Event};
-use crate::objects::Shelf;
 use crate::runtime::Runtime;
 use crate::settings::Pulls;
 use crate::storage::testing::Double;
 use crate::tree::{self, Backends, Node, Sections};
 use crate::worker::Rules;
 use crate::{credentials, images, volumes};
+use cluster::events::{self, Event};
+use cluster::objects::Shelf;
 
 /// Longer than any answer takes on a clock that only runs when everybody waits.
 const SOON: Duration = Duration::from_secs(10);
@@ -194,7 +194,7 @@ impl TestNode {
         let all = self
             .node
             .statuses
-            .ask(SOON, |reply| crate::status::Msg::All { reply });
+            .ask(SOON, |reply| cluster::status::Msg::All { reply });
         all.await.unwrap()
     }
 

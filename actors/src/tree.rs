@@ -9,17 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kernel::plugin::{self, Declaration, Host, Line};
-use kernel::{Addr, ChildSpec, Intensity, Port, Strategy, Supervisor, mailbox};
+use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::credentials::{self, Credentials};
 use crate::directory::{self, Directory, Source, Workers};
-use crate::events::{self, Events, Recorder};
 use crate::eviction::{self, Eviction};
 use crate::hosts;
 use crate::images::{self, Images};
 use crate::logs::{self, Logs};
-use crate::objects::{self, Folder, Shelf};
 use crate::pleg::{self, Pleg};
 use crate::pod_cgroups::PodCgroups;
 use crate::prober::{self, Prober};
@@ -33,12 +31,14 @@ use crate::serving::read_only::ReadOnly;
 use crate::settings::{Pulls, RUNTIME, Settings};
 use crate::sources::file::{self, Files};
 use crate::sources::http::{self, Url};
-use crate::status::{self, Statuses};
 use crate::storage::{Plugin, Storage};
 use crate::usage::Sampler;
 use crate::user_namespaces::{self, UserNamespaces};
 use crate::volumes::{self, Volumes};
 use crate::worker::{Peers, Rules};
+use cluster::events::{self, Events, Recorder};
+use cluster::objects::{self, Folder, Shelf};
+use cluster::status::{self, Republish, Statuses};
 
 /// A manager that fails more often than this is degraded: shown, and tried again at leisure.
 const PATIENCE: Intensity = Intensity {
@@ -281,7 +281,7 @@ fn keepers(
     keepers.spawn(ChildSpec::permanent("users"), ports.users, move || {
         UserNamespaces::new(ids.clone())
     });
-    let told = directory.clone();
+    let told = Recipient::new(directory.clone(), |Republish| directory::Msg::Republish);
     keepers.spawn(ChildSpec::permanent("status"), ports.statuses, move || {
         Statuses::new(told.clone())
     });

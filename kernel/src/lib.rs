@@ -35,6 +35,6 @@ pub mod testing;
 
 pub use actor::{Actor, Exit, Message};
 pub use context::{Context, TaskId, TimerId, now, wall};
-pub use mailbox::{Addr, AskError, MailboxView, Overloaded, Port, Reply, mailbox};
+pub use mailbox::{Addr, AskError, Full, MailboxView, Overloaded, Port, Recipient, Reply, mailbox};
 pub use observe::{Degraded, Node};
 pub use supervisor::{ChildSpec, Fault, Intensity, NoSuchChild, Restart, Strategy, Supervisor};

@@ -129,6 +129,43 @@ impl<M: Message> fmt::Debug for Addr<M> {
     }
 }
 
+/// Whoever hears `T`, whatever else it hears: an address for those who may not know its messages.
+pub struct Recipient<T>(Arc<dyn Fn(T) -> Result<(), Full> + Send + Sync>);
+
+impl<T> Recipient<T> {
+    /// Returns the way to tell `addr` a `T`, wrapped as the message that it hears.
+    pub fn new<M: Message>(
+        addr: Addr<M>,
+        wrap: impl Fn(T) -> M + Send + Sync + 'static,
+    ) -> Recipient<T> {
+        Recipient(Arc::new(move |told| {
+            addr.tell(wrap(told)).map_err(|Overloaded(_)| Full)
+        }))
+    }
+
+    /// Leaves what is told and goes on, as [`Addr::tell`] does.
+    pub fn tell(&self, told: T) -> Result<(), Full> {
+        (self.0)(told)
+    }
+}
+
+impl<T> Clone for Recipient<T> {
+    fn clone(&self) -> Recipient<T> {
+        Recipient(Arc::clone(&self.0))
+    }
+}
+
+impl<T> fmt::Debug for Recipient<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Recipient")
+    }
+}
+
+/// What a [`Recipient`] was told found no room, and is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the mailbox is full or closed")]
+pub struct Full;
+
 /// The receiving end, given to [`Supervisor::spawn`](crate::Supervisor::spawn) with the actor.
 pub struct Port<M: Message> {
     pub(crate) context: actix::Context<Shell<M>>,

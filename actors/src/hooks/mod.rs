@@ -20,11 +20,11 @@ use logic::probes::text;
 use logic::types::ContainerId;
 use tokio::time::timeout;
 
-use crate::events::{Recorder, Type};
 use crate::reach::http::Answer;
 use crate::reach::{Reach, exec};
 use crate::runtime::Runtime;
 use crate::worker::object;
+use cluster::events::{Recorder, Type};
 
 /// A sleep that upstream would not end either; longer than any pod's grace.
 const LONGEST_SLEEP: Duration = Duration::from_secs(u32::MAX as u64);

@@ -8,9 +8,9 @@ use tokio::net::TcpListener;
 use tokio::task::spawn_local;
 
 use super::*;
-use crate::events;
 use crate::reach::rig::Rig;
 use crate::testing::pod;
+use cluster::events;
 
 const WITHIN: Duration = Duration::from_secs(30);
 

@@ -38,9 +38,9 @@ pub use self::rows::{Row, Snapshot, State};
 pub use self::tools::Look;
 use self::tools::{Tools, Verification};
 use crate::credentials;
-use crate::events::{Recorder, Type};
 use crate::runtime::{Image, Runtime};
 use crate::worker::object;
+use cluster::events::{Recorder, Type};
 
 /// Room for one start of each container of 1,000 pods at once, twice.
 pub const MAILBOX: usize = 4096;

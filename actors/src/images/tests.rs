@@ -17,8 +17,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::credentials::Credentials;
-use crate::events::{self, Event, Events};
 use crate::testing::{pod, serve};
+use cluster::events::{self, Event, Events};
 
 const SOON: Duration = Duration::from_secs(3600);
 const PRIVATE: &str = "example.com/private:1";

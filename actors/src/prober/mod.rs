@@ -34,10 +34,10 @@ use serde::Serialize;
 use self::execs::Execs;
 use self::probe::{Probe, ProbeId, Work};
 use self::schedule::Schedule;
-use crate::events::Recorder;
 use crate::reach::Reach;
 use crate::runtime::Runtime;
 use crate::{directory, worker};
+use cluster::events::Recorder;
 
 /// Room for what each of 1,000 pods has to say when the agent starts, and for the end of an attempt of
 /// each of their three probes.

@@ -6,9 +6,9 @@ use kernel::{ChildSpec, Fault, Intensity, Supervisor, mailbox};
 use logic::probes::initial_health;
 
 use super::*;
-use crate::events::{self, Event};
 use crate::reach::rig::{self, Door};
 use crate::testing::pod;
+use cluster::events::{self, Event};
 
 const SECOND: Duration = Duration::from_secs(1);
 const GOOD: Verdict = Verdict::Success;

@@ -14,8 +14,8 @@ use super::attempt::Attempt;
 use super::execs::PATIENCE;
 use super::probe::{Probe, ProbeId, Work};
 use super::{Attempted, Instance, Msg, Probed, Prober, Watch};
-use crate::events::Type;
 use crate::worker::{self, object};
+use cluster::events::Type;
 
 /// Between attempts to tell a worker whose mailbox was full.
 const TELL_AGAIN: Duration = Duration::from_secs(1);

@@ -28,7 +28,8 @@ use super::http::{
     Answer, Answers, Limits, Traffic, not_found, serve, streamed, text, wrong_method,
 };
 use super::{Deaf, Msg, Snapshot, listen};
-use crate::{directory, status};
+use crate::directory;
+use cluster::status;
 
 const ASK_WITHIN: Duration = Duration::from_secs(5);
 const LIMITS: Limits = Limits {

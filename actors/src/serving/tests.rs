@@ -16,7 +16,7 @@ use super::healthz::{Health, Healthz};
 use super::read_only::ReadOnly;
 use super::*;
 use crate::directory;
-use crate::status::{self, Statuses};
+use cluster::status::{self, Statuses};
 
 const SOON: Duration = Duration::from_secs(5);
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
@@ -63,7 +63,9 @@ pub(super) async fn statuses_of(
     directory: &Addr<directory::Msg>,
 ) -> Addr<status::Msg> {
     let (addr, port) = mailbox(8);
-    let told = directory.clone();
+    let told = kernel::Recipient::new(directory.clone(), |status::Republish| {
+        directory::Msg::Republish
+    });
     root.spawn(ChildSpec::permanent("status"), port, move || {
         Statuses::new(told.clone())
     });

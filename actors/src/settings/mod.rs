@@ -24,10 +24,10 @@ use logic::sandbox::NodePolicy;
 use logic::volumes::resolve::SeLinux;
 
 use crate::directory::Source;
-use crate::objects::Shelf;
 use crate::tree::Sections;
 use crate::worker::Rules;
 use crate::{credentials, images, user_namespaces, volumes};
+use cluster::objects::Shelf;
 
 /// The runtime's host: whichever runtime is declared active, it is reached under this name.
 pub const RUNTIME: &str = "runtime";

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 
-use crate::events::{Object, Recorder, Type};
+use cluster::events::{Object, Recorder, Type};
 
 /// The reason of the event about a manifest that does not run. Upstream only logs.
 const INVALID: &str = "InvalidManifest";

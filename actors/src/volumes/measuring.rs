@@ -12,8 +12,8 @@ use logic::volumes::{Condition, Figures, Kind, Source, VolumeId};
 
 use super::tasks::Worn;
 use super::{Msg, Volumes, timestamp};
-use crate::events::Type;
 use crate::storage::{self, Plugin, StorageError};
+use cluster::events::Type;
 
 /// Volumes that are measured at the same time, and no two of one driver or server.
 const AT_ONCE: usize = 2;

@@ -41,10 +41,10 @@ use self::measuring::Measures;
 use self::tasks::{Ended, Worn};
 use self::wishes::{Releaser, Wanting};
 use crate::directory;
-use crate::events::{Recorder, Type};
-use crate::objects::Shelf;
 use crate::storage::{Abilities, BackendNews, Plugin, Storage, StorageError};
 use crate::worker::Rules;
+use cluster::events::{Recorder, Type};
+use cluster::objects::Shelf;
 
 /// Every pod at once may come with what it wants, and every operation with its end.
 pub const MAILBOX: usize = 4096;

@@ -20,7 +20,7 @@ use logic::volumes::world::{Cause, Wish};
 use logic::volumes::{Resolved, Unresolved, Uses, VolumeId};
 
 use super::{Msg, Volumes, timestamp};
-use crate::events::Type;
+use cluster::events::Type;
 
 /// Pods that are resolved before others have their turn: a few milliseconds.
 const AT_ONCE: usize = 64;

@@ -11,8 +11,8 @@ use logic::volumes::world::{Ending, Place, Task, Trace, Unstage};
 use logic::volumes::{Kind, Mode, Relabel, VolumeId, paths};
 
 use super::{Msg, Volumes};
-use crate::events::{Object, Type};
 use crate::storage::{self, Class, MountWish, Plugin, PodRef, Storage, StorageError};
+use cluster::events::{Object, Type};
 
 /// What came of an operation.
 #[derive(Debug)]

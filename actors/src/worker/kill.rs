@@ -19,9 +19,9 @@ use tokio::sync::watch;
 use super::carry::Carrier;
 use super::{Stage, why};
 use crate::directory::Desired;
-use crate::events::Type;
 use crate::hooks;
 use crate::runtime::RuntimeError;
+use cluster::events::Type;
 
 /// One container to be ended.
 #[derive(Debug)]

@@ -56,11 +56,12 @@ use self::why::Whys;
 pub use self::why::{Explanation, Line};
 pub(crate) use self::why::{event_type, object};
 use crate::directory::{Course, Desired};
-use crate::events::Recorder;
 use crate::pod_cgroups::PodCgroups;
 use crate::runtime::{Runtime, RuntimeError};
 use crate::volumes::{self as keeper_of_volumes, NotReleased};
-use crate::{directory, images, logs, pleg, prober, records, status as keeper, user_namespaces};
+use crate::{directory, images, logs, pleg, prober, records, user_namespaces};
+use cluster::events::Recorder;
+use cluster::status as keeper;
 
 /// Between attempts at what failed for a passing reason: a plugin that restarts, a runtime that is busy.
 const SOON: Duration = Duration::from_secs(1);

@@ -13,7 +13,7 @@ use logic::types::{ContainerId, ContainerState, RuntimePod, Waiting, Weight, Why
 
 use super::advance::CARRYING;
 use super::{Msg, Stage, Worker, timestamp, why};
-use crate::status as keeper;
+use cluster::status as keeper;
 
 impl Worker {
     /// The first status goes on from what is remembered; what of the spec is not acted on is said once.

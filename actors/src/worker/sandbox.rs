@@ -17,12 +17,12 @@ use thiserror::Error;
 use super::advance::addresses;
 use super::carry::{Carrier, Problem};
 use super::{LATER, SOON, files, timestamp_now};
-use crate::events::Object;
 use crate::hosts::{self, NamesError};
 use crate::pod_cgroups::PodCgroupError;
 use crate::runtime::RuntimeError;
 use crate::user_namespaces::{Msg as Users, UserNamespaceError};
 use crate::worker::object;
+use cluster::events::Object;
 
 /// The keeper of ids writes a small file first.
 const USERS_WITHIN: Duration = Duration::from_secs(30);

@@ -19,10 +19,10 @@ use logic::types::{ContainerId, ContainerKind, ContainerState, SandboxId, Waitin
 use super::carry::{Carrier, Problem, Surroundings};
 use super::volumes::{Unprepared, asks_for_recursive_read_only};
 use super::{LATER, SOON, files, why};
-use crate::events::Type;
 use crate::hooks::{self, Hook, Kind};
 use crate::images;
 use crate::runtime::RuntimeError;
+use cluster::events::Type;
 
 /// Longer than any pull may take.
 const IMAGE_WITHIN: Duration = Duration::from_secs(2 * 3600);

@@ -8,7 +8,7 @@ use logic::pod::PodView;
 use logic::types::{Weight, Why};
 use serde::{Deserialize, Serialize};
 
-use crate::events::{Event, Object, Recorder, Type};
+use cluster::events::{Event, Object, Recorder, Type};
 
 /// Lines kept a pod: a crash loop's last hour, under 16 KiB.
 const KEPT: usize = 64;

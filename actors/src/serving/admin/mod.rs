@@ -33,7 +33,8 @@ pub use self::views::{PodRow, Version};
 use super::http::{Answer, Answers, Limits, Traffic, json, refusal, serve};
 use super::{Deaf, Msg, Snapshot, listen};
 use crate::sources::sentence;
-use crate::{directory, events, images as keeper, status};
+use crate::{directory, images as keeper};
+use cluster::{events, status};
 
 /// Who follows events holds a connection for hours.
 const LIMITS: Limits = Limits {

@@ -14,9 +14,9 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
 use super::*;
-use crate::events::{Events, Object, Recorder, Type};
 use crate::serving::MAILBOX;
 use crate::serving::tests::{directory_of, pod, statuses_of};
+use cluster::events::{Events, Object, Recorder, Type};
 
 struct Rig {
     folder: TempDir,

@@ -16,10 +16,10 @@ use tokio::sync::broadcast::error::RecvError;
 use super::route::Refusal;
 use super::{AdminPeers, Plugins};
 use crate::directory;
-use crate::events::{self, Event};
 use crate::serving::http::{Answer, streamed};
 use crate::serving::read_only::known;
 use crate::worker::{self, Explanation};
+use cluster::events::{self, Event};
 
 const ASK_WITHIN: Duration = Duration::from_secs(5);
 /// A worker that is busy for longer is shown without its stage.

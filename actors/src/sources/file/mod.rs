@@ -32,10 +32,10 @@ use self::scan::{Look, SETTLED_AFTER, Scan, Scanner, cleaned};
 pub use self::watch::WatchEnded;
 use self::watch::watch;
 use crate::directory::{self, Source};
-use crate::events::Recorder;
 use crate::sources::complaints::{Complaint, Complaints};
 use crate::sources::manifest::{Refused, sentence};
 use crate::sources::unique::{Unique, unique};
+use cluster::events::Recorder;
 
 /// It hears its own watch, timers and readings: a handful at a time.
 pub const MAILBOX: usize = 64;

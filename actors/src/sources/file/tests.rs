@@ -11,7 +11,7 @@ use logic::pod::PodView;
 use tempfile::TempDir;
 
 use super::*;
-use crate::events::{self, Type};
+use cluster::events::{self, Type};
 
 /// For what inotify brings.
 const SOON: Duration = Duration::from_secs(5);

@@ -29,10 +29,10 @@ use serde::Serialize;
 pub use self::fetch::FetchError;
 use self::fetch::{Client, Roots};
 use crate::directory::{self, Source};
-use crate::events::Recorder;
 use crate::sources::complaints::{Complaint, Complaints};
 use crate::sources::manifest::{Manifest, Refused, sentence};
 use crate::sources::unique::{Unique, unique};
+use cluster::events::Recorder;
 
 /// It hears its own timer and fetches: one at a time.
 pub const MAILBOX: usize = 16;

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use crate::events;
+use cluster::events;
 
 const SOON: Duration = Duration::from_secs(5);
 const OFTEN: Duration = Duration::from_millis(100);

@@ -11,10 +11,10 @@ use tempfile::TempDir;
 use tonic::Status;
 
 use super::*;
-use crate::events;
-use crate::objects::{Shelf, Supply};
 use crate::storage::testing::{Double, Fault};
 use crate::testing::pod;
+use cluster::events;
+use cluster::objects::{Shelf, Supply};
 
 const MOMENT: Duration = Duration::from_millis(10);
 const SECOND: Duration = Duration::from_secs(1);

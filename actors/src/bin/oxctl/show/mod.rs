@@ -5,9 +5,9 @@ pub(crate) mod volumes;
 
 use std::io::{self, Write};
 
-use actors::events::{Event, Object, Type};
 use actors::serving::admin::{Archives, PodRow, Version};
 use actors::worker::Explanation;
+use cluster::events::{Event, Object, Type};
 use jiff::Timestamp;
 use kernel::Node;
 use kernel::plugin::Snapshot;

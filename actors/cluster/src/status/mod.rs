@@ -11,11 +11,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodStatus;
-use kernel::{Actor, Addr, Context, Exit, Reply};
+use kernel::{Actor, Context, Exit, Recipient, Reply};
 use logic::types::PodUid;
 use serde::Serialize;
-
-use crate::directory;
 
 /// Room for two changes from each of 1,000 pods at once.
 pub const MAILBOX: usize = 2048;
@@ -33,6 +31,10 @@ pub enum Msg {
     },
 }
 
+/// Asks for every pod's status again.
+#[derive(Debug, Clone, Copy)]
+pub struct Republish;
+
 /// Counted by phase.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
@@ -44,7 +46,7 @@ pub struct Snapshot {
 /// The keeper of statuses.
 #[derive(Debug)]
 pub struct Statuses {
-    directory: Addr<directory::Msg>,
+    directory: Recipient<Republish>,
 
     statuses: BTreeMap<PodUid, Arc<PodStatus>>,
     changes: u64,
@@ -56,7 +58,7 @@ impl Actor for Statuses {
 
     /// A successor begins with nothing, and has the workers say it all again.
     async fn start(&mut self, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        if let Err(full) = self.directory.tell(directory::Msg::Republish) {
+        if let Err(full) = self.directory.tell(Republish) {
             tracing::warn!("statuses come back as they change: {full}");
         }
         Ok(())
@@ -86,7 +88,7 @@ impl Actor for Statuses {
 }
 
 impl Statuses {
-    pub fn new(directory: Addr<directory::Msg>) -> Self {
+    pub fn new(directory: Recipient<Republish>) -> Self {
         Statuses {
             directory,
             statuses: BTreeMap::new(),

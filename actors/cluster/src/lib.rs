@@ -1,0 +1,15 @@
+//! The node in its cluster: what comes from the API server, and what is told to it. One file or folder an actor.
+//!
+//! Nothing here knows the pods' area: whoever there is told something is a [`kernel::Recipient`].
+
+// How the API server is called.
+pub mod client;
+
+// What comes from it.
+pub mod objects;
+pub mod pods;
+
+// What is told to it.
+pub mod events;
+pub mod node;
+pub mod status;

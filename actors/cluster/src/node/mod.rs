@@ -1,0 +1,1 @@
+//! The node's object: registered, reconciled, kept true.

@@ -1,0 +1,1 @@
+//! The kubelet's HTTPS API: callers are known and permitted, then answered.
