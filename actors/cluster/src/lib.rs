@@ -3,6 +3,7 @@
 //! Nothing here knows the pods' area: whoever there is told something is a [`kernel::Recipient`].
 
 // How the API server is called.
+pub mod certificates;
 pub mod client;
 
 // What comes from it.

@@ -7,6 +7,7 @@ pub mod pod;
 pub mod types;
 
 pub mod admission;
+pub mod arrival;
 pub mod backoff;
 pub mod events;
 pub mod eviction;
@@ -16,6 +17,7 @@ pub mod hooks;
 pub mod images;
 pub mod logs;
 pub mod node;
+pub mod node_status;
 pub mod objects;
 pub mod pleg;
 pub mod pod_cgroups;
@@ -26,10 +28,12 @@ pub mod requests;
 pub mod resize;
 pub mod seen;
 pub mod status;
+pub mod status_patch;
 pub mod termination;
 pub mod worker;
 
 pub mod app_armor;
+pub mod certificates;
 pub mod container;
 pub mod credentials;
 pub mod dns;

@@ -4,7 +4,39 @@
 //! all, so that a counter that never counted shows its nought. Names, labels, units and buckets are upstream's
 //! (test/instrumentation/documentation/documentation.md, 1.36); ours begin with `oxlet_`.
 
+pub mod certificates;
+pub mod cgroups;
+pub mod exposition;
+pub mod images;
+pub mod node;
+pub mod pleg;
+pub mod pod_resources;
+pub mod pod_starts;
+pub mod pods;
+pub mod prober;
+mod process;
 mod registry;
 pub mod rest_client;
+pub mod runtime;
+pub mod status;
+#[cfg(test)]
+mod tests;
+pub mod volumes;
 
 pub use registry::text;
+
+/// What enters the metrics of each area.
+const AREAS: &[fn()] = &[
+    certificates::declare,
+    cgroups::declare,
+    images::declare,
+    node::declare,
+    pleg::declare,
+    pod_resources::declare,
+    pod_starts::declare,
+    pods::declare,
+    rest_client::declare,
+    runtime::declare,
+    status::declare,
+    volumes::declare,
+];

@@ -3,30 +3,112 @@
 use std::sync::LazyLock;
 
 use prometheus::core::Collector;
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, TextEncoder};
+use prometheus::{
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts,
+    Registry, TextEncoder,
+};
+
+/// What most of upstream's histograms of seconds have.
+pub(crate) const SECONDS: [f64; 11] = *prometheus::DEFAULT_BUCKETS;
+
+/// What is not upstream's own.
+const OTHERS: [&str; 2] = ["oxlet_", "process_"];
 
 static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::new);
 
 /// Returns every metric in the text format 0.0.4.
 pub fn text() -> String {
-    crate::rest_client::declare();
-    TextEncoder::new()
-        .encode_to_string(&REGISTRY.gather())
-        .unwrap_or_default()
+    for declare in crate::AREAS {
+        declare();
+    }
+    let mut text = encode(&REGISTRY);
+    text.push_str(&crate::process::text());
+    text
 }
 
-pub(crate) fn counters(name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
-    enter(IntCounterVec::new(Opts::new(name, help), labels).expect("names and labels are literals"))
+/// What is entered in a registry, as text.
+pub(crate) fn encode(registry: &Registry) -> String {
+    let text = TextEncoder::new().encode_to_string(&registry.gather());
+    text.unwrap_or_default()
 }
 
-pub(crate) fn histograms(name: &str, help: &str, labels: &[&str], buckets: &[f64]) -> HistogramVec {
-    let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+pub(crate) fn counter(name: &str, text: &str) -> IntCounter {
+    let options = Opts::new(name, help(name, text));
+    enter(IntCounter::with_opts(options).expect("names are literals"))
+}
+
+pub(crate) fn counters(name: &str, text: &str, labels: &[&str]) -> IntCounterVec {
+    let options = Opts::new(name, help(name, text));
+    enter(IntCounterVec::new(options, labels).expect("names and labels are literals"))
+}
+
+pub(crate) fn gauge(name: &str, text: &str) -> Gauge {
+    let options = Opts::new(name, help(name, text));
+    enter(Gauge::with_opts(options).expect("names are literals"))
+}
+
+pub(crate) fn gauges(name: &str, text: &str, labels: &[&str]) -> GaugeVec {
+    let options = Opts::new(name, help(name, text));
+    enter(GaugeVec::new(options, labels).expect("names and labels are literals"))
+}
+
+pub(crate) fn histogram(name: &str, text: &str, buckets: &[f64]) -> Histogram {
+    let options = HistogramOpts::new(name, help(name, text)).buckets(buckets.to_vec());
+    note_buckets(name, buckets);
+    enter(Histogram::with_opts(options).expect("names are literals"))
+}
+
+pub(crate) fn histograms(name: &str, text: &str, labels: &[&str], buckets: &[f64]) -> HistogramVec {
+    let options = HistogramOpts::new(name, help(name, text)).buckets(buckets.to_vec());
+    note_buckets(name, buckets);
     enter(HistogramVec::new(options, labels).expect("names and labels are literals"))
 }
 
+/// Upstream puts the stability of a metric before its help; most are ALPHA, and others say so themselves.
+pub(crate) fn help(name: &str, text: &str) -> String {
+    match text.starts_with('[') || OTHERS.iter().any(|other| name.starts_with(other)) {
+        true => text.to_owned(),
+        false => format!("[ALPHA] {text}"),
+    }
+}
+
 fn enter<C: Collector + Clone + 'static>(metric: C) -> C {
+    #[cfg(test)]
+    known::note(&metric);
     REGISTRY
         .register(Box::new(metric.clone()))
         .expect("each metric is made once");
     metric
+}
+
+#[cfg(not(test))]
+fn note_buckets(_name: &str, _buckets: &[f64]) {}
+
+#[cfg(test)]
+use known::note_buckets;
+
+/// What was entered, for comparison with upstream's facts.
+#[cfg(test)]
+pub(crate) mod known {
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    use prometheus::core::Collector;
+
+    /// By name: the labels in their order.
+    pub(crate) static LABELS: Mutex<BTreeMap<String, Vec<String>>> = Mutex::new(BTreeMap::new());
+    pub(crate) static BUCKETS: Mutex<BTreeMap<String, Vec<f64>>> = Mutex::new(BTreeMap::new());
+
+    pub(crate) fn note(metric: &impl Collector) {
+        for description in metric.desc() {
+            let labels = description.variable_labels.clone();
+            let name = description.fq_name.clone();
+            LABELS.lock().unwrap().insert(name, labels);
+        }
+    }
+
+    pub(crate) fn note_buckets(name: &str, buckets: &[f64]) {
+        let buckets = buckets.to_vec();
+        BUCKETS.lock().unwrap().insert(name.to_owned(), buckets);
+    }
 }

@@ -1,1 +1,21 @@
 //! The kubelet's HTTPS API: callers are known and permitted, then answered.
+
+// What the operator decided, and whom the server asks.
+pub mod node;
+pub mod policy;
+pub mod reviews;
+
+// What is served.
+pub mod healthz;
+pub mod https;
+
+// How connections are had, and HTTP is spoken over them.
+pub mod http;
+pub mod listen;
+pub mod server;
+
+pub use https::{Https, PolicyError};
+pub use node::{Node, Pods, Trouble};
+pub use policy::Policy;
+pub use reviews::{Access, Alone, ReviewError, Reviews, User, Verdict};
+pub use server::{Deaf, MAILBOX, Msg, Snapshot};

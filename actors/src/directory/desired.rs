@@ -18,6 +18,8 @@ pub enum Source {
     File,
     /// Manifests from a URL (`staticPodURL`).
     Http,
+    /// The API server.
+    Api,
 }
 
 /// What is desired of one pod; the newest one wins.

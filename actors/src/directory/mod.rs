@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Addr, Context, Exit, Reply, TimerId};
+use logic::arrival::{Arrival, arrival};
 use logic::eviction::Eviction;
 use logic::node::NodeFacts;
 use logic::pressure::Signal;
@@ -103,6 +104,10 @@ pub struct Directory {
     claims: Claims,
     /// Pods in the runtime without a worker; none until the first relist has told.
     strangers: Option<BTreeMap<PodUid, Arc<Pod>>>,
+    /// The strangers of whom something may still run.
+    alive: BTreeSet<PodUid>,
+    /// Pods that are being deleted and of which nothing is left here; their objects are still to go.
+    ended: BTreeSet<PodUid>,
     deferred: BTreeMap<PodUid, Deferred>,
     resizes: Resizes,
     pressures: BTreeSet<Signal>,
@@ -179,6 +184,8 @@ impl Directory {
             sets: BTreeMap::new(),
             claims: Claims::default(),
             strangers: None,
+            alive: BTreeSet::new(),
+            ended: BTreeSet::new(),
             deferred: BTreeMap::new(),
             resizes: Resizes::default(),
             pressures: BTreeSet::new(),
@@ -191,6 +198,7 @@ impl Directory {
             pods.into_iter().map(|pod| (uid_of(&pod), pod)).collect();
         let old = self.sets.insert(source, new.clone()).unwrap_or_default();
         for uid in old.keys().filter(|uid| !new.contains_key(uid)) {
+            self.ended.remove(uid);
             self.undesire(uid, ctx);
         }
         self.end_undesired(ctx);
@@ -212,10 +220,26 @@ impl Directory {
             None => {}
         }
         let may_start = self.strangers.is_some();
-        if may_start && self.claims.claim(&uid, &pod) {
+        if may_start && arrival(&pod) != Arrival::Live {
+            self.resume(uid, pod, ctx);
+        } else if may_start && self.claims.claim(&uid, &pod) {
             self.admit(uid, pod, ctx);
         } else {
             self.claims.wait(uid, pod);
+        }
+    }
+
+    /// The pod has ended before, and its object remains: what may still run of it ends.
+    fn resume(&mut self, uid: PodUid, pod: Arc<Pod>, ctx: &Context<Msg>) {
+        if !self.alive.contains(&uid) {
+            return;
+        }
+        if !self.claims.claim(&uid, &pod) {
+            return self.claims.wait(uid, pod);
+        }
+        match arrival(&pod) {
+            Arrival::Failed(failure) => self.workers.spawn(&uid, Desired::fail(pod, failure, None)),
+            Arrival::Live | Arrival::Succeeded => self.admit(uid, pod, ctx),
         }
     }
 
@@ -228,7 +252,9 @@ impl Directory {
         match &self.strangers {
             // Nobody knows yet whether anything of it exists.
             None => self.claims.wait(uid.clone(), pod),
-            Some(strangers) if strangers.contains_key(uid) && self.claims.claim(uid, &pod) => {
+            // Its worker tells the end of it, even if it never began.
+            Some(_) if !self.ended.contains(uid) => {
+                self.claims.claim(uid, &pod);
                 self.workers.spawn(uid, Desired::end(pod));
             }
             Some(_) => {}
@@ -274,6 +300,8 @@ impl Directory {
         let unknown = pods
             .iter()
             .filter(|(uid, _)| self.workers.desired(uid).is_none());
+        let alive = pods.iter().filter(|(_, pod)| !pod.is_stopped());
+        self.alive = alive.map(|(uid, _)| uid.clone()).collect();
         self.strangers = Some(unknown.map(stranger).collect());
         self.end_undesired(ctx);
         self.tidy_soon(ctx);
@@ -316,6 +344,10 @@ impl Directory {
         };
         if let Some(strangers) = &mut self.strangers {
             strangers.remove(uid);
+        }
+        let objects = self.sets.values().filter_map(|pods| pods.get(uid));
+        if objects.into_iter().any(|pod| pod.metadata.deletion_timestamp.is_some()) {
+            self.ended.insert(uid.clone());
         }
         self.resizes.forget(uid);
         for (uid, pod) in self.claims.release(uid, &full_name(&pod)) {
@@ -372,12 +404,16 @@ impl Directory {
     fn republish(&mut self, ctx: &mut Context<Msg>) {
         self.tidy_soon(ctx);
         self.workers.tell_all(|| worker::Msg::Publish);
+        self.workers.tell_ended(&self.ended);
     }
 
     fn all(&self) -> Vec<Arc<Pod>> {
         let mut pods: Vec<Arc<Pod>> = self.workers.pods().into_values().collect();
         pods.extend(self.claims.waiting().cloned());
         pods.extend(self.deferred.values().map(|deferred| deferred.pod.clone()));
+        let ended = self.sets.values().flatten();
+        let ended = ended.filter(|(uid, pod)| self.has_ended(uid, pod));
+        pods.extend(ended.map(|(_, pod)| pod.clone()));
         pods.sort_by_cached_key(|pod| full_name(pod));
         pods
     }
@@ -407,6 +443,13 @@ impl Directory {
 
     fn is_desired(&self, uid: &PodUid) -> bool {
         self.sets.values().any(|pods| pods.contains_key(uid))
+    }
+
+    /// Whether only the object is left.
+    fn has_ended(&self, uid: &PodUid, pod: &Pod) -> bool {
+        let nobody = || self.workers.desired(uid).is_none() && !self.deferred.contains_key(uid);
+        let waits = || self.claims.waiting().any(|waiting| uid_of(waiting) == *uid);
+        arrival(pod) != Arrival::Live && nobody() && !waits()
     }
 
     fn missing_sources(&self) -> Vec<Source> {

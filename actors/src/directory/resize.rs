@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Addr, Context};
 use logic::admission::ShuttingDown;
+use logic::arrival;
 use logic::resize::{self, Allocated, Allocation, Pending, ResizeInput};
 use logic::types::PodUid;
 
@@ -71,7 +72,7 @@ impl Directory {
         spec: Arc<Pod>,
         ctx: &Context<Msg>,
     ) {
-        if Arc::ptr_eq(&desired.spec, &spec) {
+        if Arc::ptr_eq(&desired.spec, &spec) || arrival::same_wish(&desired.spec, &spec) {
             return;
         }
         let allocated = Allocated::of(&desired.pod);

@@ -12,6 +12,8 @@ use logic::requests::{self, Amounts};
 use logic::types::PodUid;
 use tokio::sync::watch;
 
+use cluster::status;
+
 use super::desired::{Desired, full_name};
 use crate::worker::{self, Peers};
 use crate::{user_namespaces, volumes};
@@ -143,6 +145,16 @@ impl Workers {
         pods.extend(list.keys().cloned());
         // Told again at the next occasion; nothing but ids is held until then.
         drop(self.peers.users.tell(user_namespaces::Msg::Retain { pods }));
+    }
+
+    /// Says again of which pods nothing is left.
+    pub(super) fn tell_ended(&self, ended: &BTreeSet<PodUid>) {
+        for uid in ended {
+            let forget = status::Msg::Forget { uid: uid.clone() };
+            if let Err(full) = self.peers.statuses.tell(forget) {
+                tracing::warn!("the end of a pod is told later: {full}");
+            }
+        }
     }
 
     /// Has removed what pods left on the node that nobody knows any more.

@@ -9,6 +9,7 @@
 mod convert;
 mod fetch;
 mod live;
+mod streaming;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -31,6 +32,7 @@ use tonic::{Code, Response, Status};
 
 pub use self::fetch::Events;
 pub use self::live::{ExecOutput, Handlers};
+pub use self::streaming::{Condition, Streams, Whereabouts};
 
 /// A pull has no deadline upstream; ours ends what has surely died.
 const PULL_WITHIN: Duration = Duration::from_secs(3600);

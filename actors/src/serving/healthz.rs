@@ -17,7 +17,7 @@ use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
 use kernel::{Actor, Addr, Context, Exit, Supervisor};
 
-use super::http::{Answer, Answers, Limits, Traffic, not_found, query, serve, text, wrong_method};
+use ::serving::http::{Answer, Answers, Limits, Traffic, not_found, query, serve, text, wrong_method};
 use super::{Deaf, Msg, Snapshot, listen};
 use crate::{directory, pleg};
 

@@ -8,8 +8,6 @@ pub mod admin;
 pub mod healthz;
 pub mod read_only;
 
-mod http;
-mod listen;
 #[cfg(test)]
 mod tests;
 
@@ -17,7 +15,7 @@ use std::io;
 
 use serde::Serialize;
 
-pub use self::listen::BindError;
+pub use ::serving::listen::{self, BindError};
 
 /// A server hears its own accept loop only.
 pub const MAILBOX: usize = 16;

@@ -24,7 +24,7 @@ use logic::types::PodUid;
 use serde::Serialize;
 
 use super::healthz::Health;
-use super::http::{
+use ::serving::http::{
     Answer, Answers, Limits, Traffic, not_found, serve, streamed, text, wrong_method,
 };
 use super::{Deaf, Msg, Snapshot, listen};

@@ -1,1 +1,42 @@
 //! A double of the Kubernetes API server, for tests: objects are JSON in memory, behaviour on the wire is upstream's.
+//!
+//! The way of a request: `server` accepts the connection (TLS by `auth::acceptor`, if asked for) and hears an HTTP request ->
+//! `faults` may spoil it -> `call::Call` is what it asks: verb, resource, namespace, name, subresource, query, user, body ->
+//! `auth` says who asks and whether he may -> `server::routes` hands it to `verbs` (objects), `watch`, `tables`, `discovery`, or
+//! to what is beside the store: `nodes` (logs, exec, attach, port-forward, proxy and metrics: carried to the kubelets),
+//! `certificates` (signing), `tokens` (TokenRequest, TokenReview, SubjectAccessReview).
+//!
+//! Shared by all: `state::State`, an `Arc` with the store, options, faults and the journal, each behind its own lock; no lock is held
+//! across an await. Answers are `answer::Response`, refusals are `answer::Failure`, which becomes a `Status` on the wire.
+//!
+//! A server lives on a thread of its own, so that the tests' runtime may have a paused clock, or be killed.
+
+mod answer;
+mod base64;
+mod call;
+mod clock;
+mod discovery;
+mod faults;
+mod journal;
+mod kinds;
+mod options;
+mod patches;
+mod pods;
+mod selectors;
+mod server;
+mod state;
+mod store;
+mod tables;
+mod verbs;
+mod watch;
+
+mod auth;
+mod certificates;
+mod nodes;
+mod tokens;
+
+pub use answer::Failure;
+pub use faults::{Effect, Fault};
+pub use journal::Heard;
+pub use options::{Options, Security};
+pub use server::Server;

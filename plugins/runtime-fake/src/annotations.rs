@@ -1,6 +1,6 @@
 //! Annotations that tell a simulated container how to behave. The table of them is on the crate's page.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::str::FromStr;
 
 use proto::cri::ContainerConfig;
@@ -8,6 +8,7 @@ use proto::cri::ContainerConfig;
 use crate::duration::{GoDuration, nanos};
 use crate::program::compile::{self, Role, moved};
 use crate::program::{Manners, Program, Sink, Step};
+use crate::streaming::Target;
 
 const DOMAIN: &str = "fake.oxlet.dev";
 const MOST_LINES: u32 = 1_000_000;
@@ -43,6 +44,8 @@ pub(crate) struct Tuning {
 pub(crate) struct SandboxTuning {
     pub(crate) delay: GoDuration,
     pub(crate) error: Option<String>,
+    /// What is behind its ports, where that is not an echo.
+    pub(crate) ports: BTreeMap<u16, Target>,
 }
 
 impl SandboxTuning {
@@ -57,6 +60,7 @@ impl SandboxTuning {
         Ok(SandboxTuning {
             delay: source.duration("sandbox-delay")?,
             error: source.text("sandbox-error"),
+            ports: source.read::<Ports>("ports", "PORT=IP:PORT or PORT=refused, divided by commas")?.unwrap_or_default().0,
         })
     }
 }
@@ -158,6 +162,27 @@ impl Tuning {
             steps: steps.into(),
             manners,
         }
+    }
+}
+
+/// Targets of ports, as an annotation names them.
+#[derive(Default)]
+struct Ports(BTreeMap<u16, Target>);
+
+impl FromStr for Ports {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Ports, ()> {
+        let one = |part: &str| {
+            let (port, target) = part.trim().split_once('=')?;
+            let target = match target {
+                "refused" => Target::Refused,
+                "echo" => Target::Echo,
+                address => Target::Tcp(address.parse().ok()?),
+            };
+            Some((port.parse().ok()?, target))
+        };
+        text.split(',').map(one).collect::<Option<_>>().map(Ports).ok_or(())
     }
 }
 

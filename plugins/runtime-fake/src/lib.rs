@@ -92,6 +92,7 @@ mod settings;
 mod shared;
 mod state;
 mod stats;
+mod streaming;
 
 use std::path::PathBuf;
 use std::sync::Arc;

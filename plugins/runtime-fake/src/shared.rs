@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use tokio::sync::OnceCell;
 use tonic::{Response, Status};
 
 use crate::clock::Clock;
@@ -11,6 +12,7 @@ use crate::journal::{JournalError, Recovery};
 use crate::node::{Alarm, Node};
 use crate::rpc::Rpc;
 use crate::settings::Settings;
+use crate::streaming::{Asked, Streaming};
 
 /// One node and its script.
 #[derive(Debug)]
@@ -18,6 +20,7 @@ pub(crate) struct Shared {
     node: Mutex<Node>,
     faults: Mutex<Faults>,
     alarm: Alarm,
+    streaming: OnceCell<Streaming>,
     /// The node's folder, shown as where images are stored.
     pub(crate) mountpoint: String,
     pub(crate) recovery: Recovery,
@@ -51,6 +54,7 @@ impl Shared {
             node: Mutex::new(node),
             faults: Mutex::new(faults),
             alarm,
+            streaming: OnceCell::new(),
             mountpoint,
             recovery,
         };
@@ -68,6 +72,15 @@ impl Shared {
 
     pub(crate) fn faults(&self) -> MutexGuard<'_, Faults> {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the URL under which somebody may do this, once.
+    pub(crate) async fn url(self: &Arc<Shared>, asked: Asked) -> Result<String, Status> {
+        let start = || Streaming::start(Arc::downgrade(self));
+        let streaming = self.streaming.get_or_try_init(start).await;
+        let streaming = streaming
+            .map_err(|error| Status::internal(format!("cannot listen for streams: {error}")))?;
+        streaming.url(asked)
     }
 
     /// Does the work of a call, with the delays and faults that are scripted for it.

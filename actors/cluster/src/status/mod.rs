@@ -10,10 +10,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::{Actor, Context, Exit, Recipient, Reply};
 use logic::types::PodUid;
 use serde::Serialize;
+
+use crate::client::{Client, Lane};
 
 /// Room for two changes from each of 1,000 pods at once.
 pub const MAILBOX: usize = 2048;
@@ -25,6 +27,8 @@ pub enum Msg {
     Changed { uid: PodUid, status: Arc<PodStatus> },
     /// Drops a pod that is gone.
     Forget { uid: PodUid },
+    /// Takes these as all pods that the API has for this node, mirrors included.
+    Pods { pods: Vec<Arc<Pod>> },
     /// Answers with every kept status.
     All {
         reply: Reply<BTreeMap<PodUid, Arc<PodStatus>>>,
@@ -34,6 +38,47 @@ pub enum Msg {
 /// Asks for every pod's status again.
 #[derive(Debug, Clone, Copy)]
 pub struct Republish;
+
+/// Whom the keeper works with.
+#[derive(Debug, Clone)]
+pub struct Peers {
+    /// Has every pod's status told again.
+    pub republish: Recipient<Republish>,
+    /// None for a node without an API server.
+    pub api: Option<Sending>,
+}
+
+impl From<Recipient<Republish>> for Peers {
+    fn from(republish: Recipient<Republish>) -> Self {
+        Peers {
+            republish,
+            api: None,
+        }
+    }
+}
+
+/// The way to the API server.
+#[derive(Clone)]
+pub struct Sending {
+    kube: kube::Client,
+    /// Has the API's pods told again.
+    pods: Recipient<Republish>,
+}
+
+impl Sending {
+    pub fn new(client: &Client, pods: Recipient<Republish>) -> Self {
+        Sending {
+            kube: client.kube(Lane::Work),
+            pods,
+        }
+    }
+}
+
+impl std::fmt::Debug for Sending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sending")
+    }
+}
 
 /// Counted by phase.
 #[derive(Debug, Serialize)]
@@ -46,7 +91,7 @@ pub struct Snapshot {
 /// The keeper of statuses.
 #[derive(Debug)]
 pub struct Statuses {
-    directory: Recipient<Republish>,
+    peers: Peers,
 
     statuses: BTreeMap<PodUid, Arc<PodStatus>>,
     changes: u64,
@@ -58,8 +103,13 @@ impl Actor for Statuses {
 
     /// A successor begins with nothing, and has the workers say it all again.
     async fn start(&mut self, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        if let Err(full) = self.directory.tell(Republish) {
+        if let Err(full) = self.peers.republish.tell(Republish) {
             tracing::warn!("statuses come back as they change: {full}");
+        }
+        if let Some(api) = &self.peers.api
+            && let Err(full) = api.pods.tell(Republish)
+        {
+            tracing::warn!("the API's pods come back as they change: {full}");
         }
         Ok(())
     }
@@ -68,6 +118,7 @@ impl Actor for Statuses {
         match msg {
             Msg::Changed { uid, status } => self.changed(uid, status),
             Msg::Forget { uid } => drop(self.statuses.remove(&uid)),
+            Msg::Pods { pods } => drop(pods),
             Msg::All { reply } => reply.send(self.statuses.clone()),
         }
         Ok(())
@@ -88,9 +139,9 @@ impl Actor for Statuses {
 }
 
 impl Statuses {
-    pub fn new(directory: Recipient<Republish>) -> Self {
+    pub fn new(peers: impl Into<Peers>) -> Self {
         Statuses {
-            directory,
+            peers: peers.into(),
             statuses: BTreeMap::new(),
             changes: 0,
         }

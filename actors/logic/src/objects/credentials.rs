@@ -2,7 +2,18 @@
 
 use std::fmt;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Pod, ServiceAccountTokenProjection};
+use k8s_openapi::api::storage::v1::TokenRequest;
+
+use crate::pod::PodView;
+
+/// The API's default life of a token.
+const LIFE_SECONDS: i64 = 3600;
+/// Upstream's `maxTTL`: no token is kept longer.
+const LONGEST_LIFE: SignedDuration = SignedDuration::from_hours(24);
+/// The least that the API gives.
+const LEAST_SECONDS: i64 = 600;
 
 /// What a token is asked for with: the API's `TokenRequest`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,12 +28,58 @@ pub struct TokenWanted {
     pub pod_uid: String,
 }
 
+impl TokenWanted {
+    /// For a file of a projected volume.
+    pub fn projected(pod: &Pod, source: &ServiceAccountTokenProjection) -> Self {
+        let seconds = source.expiration_seconds.unwrap_or(LIFE_SECONDS);
+        Self::of(pod, source.audience.as_ref(), seconds.max(LEAST_SECONDS))
+    }
+
+    /// For a CSI driver that acts in the pod's name.
+    pub fn for_driver(pod: &Pod, request: &TokenRequest) -> Self {
+        let seconds = request.expiration_seconds.unwrap_or(LIFE_SECONDS);
+        Self::of(pod, Some(&request.audience), seconds)
+    }
+
+    /// The API server's own audience is asked for by none.
+    fn of(pod: &Pod, audience: Option<&String>, expiration_seconds: i64) -> Self {
+        let account = pod
+            .spec()
+            .and_then(|spec| spec.service_account_name.clone());
+        let audience = audience.filter(|audience| !audience.is_empty());
+        Self {
+            namespace: pod.namespace().to_owned(),
+            service_account: account.unwrap_or_default(),
+            audiences: audience.into_iter().cloned().collect(),
+            expiration_seconds,
+            pod_name: pod.name().to_owned(),
+            pod_uid: pod.uid().to_string(),
+        }
+    }
+}
+
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServiceAccountToken {
     pub token: String,
     pub expires: Timestamp,
     /// When it was given, as far as that is known: upstream renews at four fifths of its life.
     pub issued: Option<Timestamp>,
+}
+
+impl ServiceAccountToken {
+    /// When it is to be renewed: after four fifths of its life, or after a day (upstream's `requiresRefresh`).
+    pub fn renew_at(&self, asked_seconds: i64, jitter: SignedDuration) -> Timestamp {
+        let life = match self.issued {
+            Some(issued) => self.expires.duration_since(issued),
+            None => SignedDuration::from_secs(asked_seconds),
+        };
+        let before =
+            |early: SignedDuration| self.expires.checked_sub(early).unwrap_or(Timestamp::MIN);
+        let fifth = SignedDuration::from_secs(life.as_secs() / 5);
+        let late = before(fifth.saturating_add(jitter));
+        let a_day = before(life.saturating_sub(LONGEST_LIFE).saturating_add(jitter));
+        late.min(a_day)
+    }
 }
 
 // Never shown.

@@ -1,13 +1,17 @@
 //! Objects of the API that pods refer to, as far as they are at hand.
 //!
-//! A decision asks [`Objects`], whoever fills it: today a folder of manifests ([`StaticObjects`]), later the API
-//! server.
+//! A decision asks [`Objects`], whoever fills it: a folder of manifests, the API server, or both ([`StaticObjects`]).
+//! What a pod refers to says [`references`], and what it needs in the end [`needed`].
 
+mod cadence;
 mod change;
 mod credentials;
 mod fixed;
+mod needed;
+mod object;
 mod parse;
 pub(crate) mod pem;
+mod references;
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,12 +23,16 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass, VolumeAttachment};
 
+pub use cadence::{Cadence, Detection, Outcome, new_token_wait, outcome, token_wait};
 pub use change::Succession;
 pub use credentials::{
     Credentials, PodCertificate, PodCertificateWanted, ServiceAccountToken, TokenWanted,
 };
 pub use fixed::{BoundPod, StaticObjects, StaticToken};
+pub use needed::{Wanted, needed};
+pub use object::{Object, slim, slim_service};
 pub use parse::{MAX_FILE_BYTES, MAX_OBJECT_BYTES, ObjectError, Parsed, parse};
+pub use references::{Bundles, Links, References, references};
 
 /// What can be looked up. None means: there is no such object.
 pub trait Objects: fmt::Debug + Send + Sync {

@@ -21,7 +21,7 @@ pub const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
 pub const ALL_RESTARTING: &str = "AllContainersRestarting";
 
 /// Other conditions are set by others and stay as they are.
-fn is_ours(kind: &str) -> bool {
+pub(crate) fn is_ours(kind: &str) -> bool {
     [
         READY_TO_START,
         INITIALIZED,

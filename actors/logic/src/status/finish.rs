@@ -6,6 +6,7 @@ use jiff::{Timestamp, Unit};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::Phase;
 use super::containers::{CONTAINER_STATUS_UNKNOWN, LOST_AT_THE_END, Statuses, lost, terminated};
 use crate::labels::truncate;
 use crate::pod::{PodView, is_sidecar};
@@ -48,6 +49,25 @@ pub(super) fn close_containers(pod: &Pod, statuses: &mut Statuses) {
             status.started = Some(false);
         }
     }
+}
+
+/// The last status of a pod that nobody works on any more: what is known of it, and everything has ended.
+pub fn closed(pod: &Pod, known: &PodStatus) -> PodStatus {
+    let mut status = known.clone();
+    let mut statuses = Statuses {
+        inits: status.init_container_statuses.take().unwrap_or_default(),
+        apps: status.container_statuses.take().unwrap_or_default(),
+        ephemerals: Vec::new(),
+    };
+    close_containers(pod, &mut statuses);
+    status.init_container_statuses = super::some_list(statuses.inits);
+    status.container_statuses = super::some_list(statuses.apps);
+    let phase = status.phase.as_deref().and_then(Phase::from_name);
+    if !pod.is_static() && !phase.is_some_and(Phase::is_terminal) {
+        status.phase = Some(Phase::Failed.as_str().to_owned());
+    }
+    normalize(pod, &mut status);
+    status
 }
 
 fn ever_started(status: &ContainerStatus) -> bool {

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::route::{Refusal, ToCheckpoint};
 use super::{AdminPeers, FaultInjection, Plugins};
 use crate::directory;
-use crate::serving::http::{Answer, json};
+use ::serving::http::{Answer, json};
 
 /// The directory answers within microseconds; after this it is stuck.
 const DIRECTORY_WITHIN: Duration = Duration::from_secs(5);

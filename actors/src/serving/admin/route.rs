@@ -8,7 +8,7 @@ use kernel::plugin::HostError;
 use kernel::{AskError, Fault, NoSuchChild};
 
 use super::checkpoint::CheckpointError;
-use crate::serving::http::{decoded, query};
+use ::serving::http::{decoded, query};
 
 /// One question or order.
 #[derive(Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use tokio::sync::broadcast::error::RecvError;
 use super::route::Refusal;
 use super::{AdminPeers, Plugins};
 use crate::directory;
-use crate::serving::http::{Answer, streamed};
+use ::serving::http::{Answer, streamed};
 use crate::serving::read_only::known;
 use crate::worker::{self, Explanation};
 use cluster::events::{self, Event};

@@ -4,10 +4,11 @@ use proto::cri::{ExecSyncRequest, ExecSyncResponse};
 
 use crate::duration::nanos;
 use crate::node::{Node, Refusal};
+use crate::program::Program;
 use crate::program::compile::{self, Role};
 use crate::program::machine::{Machine, Progress};
 use crate::program::world::{Stream, World};
-use crate::state::{Record, Seq};
+use crate::state::{Container, Record, Seq};
 
 /// As much of an output is kept; CRI allows no more.
 const MOST_OUTPUT: usize = 16 << 20;
@@ -20,23 +21,23 @@ pub(crate) struct Executed {
     pub(crate) answer: Option<(ExecSyncResponse, i64)>,
 }
 
+/// A command that runs in a container, step by step.
+#[derive(Debug)]
+pub(crate) struct Command {
+    pub(crate) container: Seq,
+    /// The code it ends with in any case.
+    pub(crate) ruled: Option<i32>,
+    program: Program,
+    machine: Machine,
+}
+
 impl Node {
-    /// Runs a command in a running container.
-    pub(crate) fn exec(&mut self, request: &ExecSyncRequest) -> Result<Executed, Refusal> {
-        let (seq, container) = self.container(&request.container_id)?;
-        if request.cmd.is_empty() {
+    /// Begins a command in a running container; nothing of it is done yet.
+    pub(crate) fn command(&self, id: &str, argv: &[String]) -> Result<Command, Refusal> {
+        if argv.is_empty() {
             return Err(Refusal::Missing { field: "cmd" });
         }
-        if !container.running() {
-            let id = request.container_id.clone();
-            return Err(Refusal::WrongState {
-                what: "container",
-                id,
-                state: "not running",
-                expected: "running",
-            });
-        }
-        let ruled = self.tuning(container).exec_exit_code;
+        let (seq, container) = self.running(id)?;
         let config = container.config();
         let variable = |name: &str| {
             let found = config.envs.iter().rev().find(|env| env.key == name);
@@ -44,14 +45,48 @@ impl Node {
                 .map(|env| String::from_utf8_lossy(&env.value).into_owned())
                 .unwrap_or_default()
         };
-        let program = compile::program(&request.cmd, Role::Exec, &variable);
-        let start = self.clock.now();
+        Ok(Command {
+            container: seq,
+            ruled: self.tuning(container).exec_exit_code,
+            program: compile::program(argv, Role::Exec, &variable),
+            machine: Machine::new(self.clock.now()),
+        })
+    }
+
+    /// Carries a command on as far as it is due by then.
+    pub(crate) fn carry(
+        &mut self,
+        command: &mut Command,
+        until: i64,
+        write: &mut dyn FnMut(i64, Stream, &str),
+    ) -> Result<Progress, Refusal> {
+        let seq = command.container;
+        let Some(container) = self.state.containers.get(&seq) else {
+            return Ok(Progress::Forever);
+        };
+        let mut files = container.record.files.clone();
+        let mut world = World::beside(&mut files, &container.record.config, write);
+        let progress = command
+            .machine
+            .advance(&command.program, until, &mut world);
+        let signals = std::mem::take(&mut world.signals);
+        if files != container.record.files {
+            self.commit(Record::Files { seq, files })?;
+        }
+        signals
+            .into_iter()
+            .for_each(|number| self.signal(seq, number));
+        Ok(progress)
+    }
+
+    /// Runs a command in a running container.
+    pub(crate) fn exec(&mut self, request: &ExecSyncRequest) -> Result<Executed, Refusal> {
+        let mut command = self.command(&request.container_id, &request.cmd)?;
         let time = u64::try_from(request.timeout).ok().filter(|time| *time > 0);
         let until = time.map_or(i64::MAX, |time| {
-            start.saturating_add(nanos(std::time::Duration::from_secs(time)))
+            let time = nanos(std::time::Duration::from_secs(time));
+            self.clock.now().saturating_add(time)
         });
-
-        let mut files = container.record.files.clone();
         let mut response = ExecSyncResponse::default();
         let mut write = |_: i64, stream: Stream, text: &str| {
             let to = match stream {
@@ -62,25 +97,30 @@ impl Node {
                 to.extend(text.bytes().chain([b'\n']));
             }
         };
-        let mut world = World::beside(&mut files, &container.record.config, &mut write);
-        let progress = Machine::new(start).advance(&program, until, &mut world);
-        let signals = std::mem::take(&mut world.signals);
-        if files != container.record.files {
-            self.commit(Record::Files { seq, files })?;
-        }
-        signals
-            .into_iter()
-            .for_each(|number| self.signal(seq, number));
-        let answer = match progress {
+        let answer = match self.carry(&mut command, until, &mut write)? {
             Progress::Ended(end) => {
-                response.exit_code = ruled.unwrap_or(end.code);
+                response.exit_code = command.ruled.unwrap_or(end.code);
                 Some((response, end.at))
             }
             Progress::Waits(_) | Progress::Forever => None,
         };
         Ok(Executed {
-            container: seq,
+            container: command.container,
             answer,
+        })
+    }
+
+    /// Finds a container that runs.
+    pub(super) fn running(&self, id: &str) -> Result<(Seq, &Container), Refusal> {
+        let (seq, container) = self.container(id)?;
+        if container.running() {
+            return Ok((seq, container));
+        }
+        Err(Refusal::WrongState {
+            what: "container",
+            id: id.to_owned(),
+            state: "not running",
+            expected: "running",
         })
     }
 }

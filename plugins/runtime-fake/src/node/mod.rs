@@ -11,6 +11,7 @@ mod exec;
 mod images;
 mod refusal;
 mod sandboxes;
+mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -28,7 +29,9 @@ use crate::program::world::{Stream, World};
 use crate::settings::Settings;
 use crate::state::{Container, Image, Phase, Record, Seq, State};
 
+pub(crate) use exec::Command;
 pub(crate) use refusal::Refusal;
+pub(crate) use streams::Attached;
 
 /// A subscriber that falls further behind than this loses its stream, so that memory stays bounded.
 /// A node may end two containers of each of a thousand pods at once.
@@ -53,6 +56,8 @@ pub(crate) struct Node {
     /// Calls that wait for the end of a container.
     waiting: BTreeMap<Seq, Vec<oneshot::Sender<()>>>,
     logs: BTreeMap<Seq, Log>,
+    /// Clients that see a container's output.
+    attached: BTreeMap<Seq, broadcast::Sender<streams::Line>>,
 }
 
 impl Node {
@@ -74,6 +79,7 @@ impl Node {
             alarm: Alarm::default(),
             waiting: BTreeMap::new(),
             logs: BTreeMap::new(),
+            attached: BTreeMap::new(),
         };
         if node.state.salt == 0 {
             let salt = clock.now().unsigned_abs().max(1);
@@ -146,7 +152,12 @@ impl Node {
             return;
         };
         let (logs, path) = (&mut self.logs, &record.log);
+        let attached = self.attached.get(&seq);
         let mut write = |at: i64, stream: Stream, text: &str| {
+            if let Some(to) = attached {
+                // Nobody is attached any more: nobody misses it.
+                drop(to.send((stream, text.into())));
+            }
             if let Err(error) = write_log(logs, seq, path, at, stream, text) {
                 tracing::warn!(log = %path, %error, "cannot write container log");
             }
@@ -248,6 +259,7 @@ impl Node {
     fn ended(&mut self, seq: Seq) {
         self.await_turn(seq, None);
         self.logs.remove(&seq);
+        self.attached.remove(&seq);
         let waiting = self.waiting.remove(&seq).unwrap_or_default();
         // A caller that has gone away is no loss.
         waiting

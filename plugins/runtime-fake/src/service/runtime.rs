@@ -38,7 +38,6 @@ impl RuntimeCalls {
 
 type Answer<T> = Result<Response<T>, Status>;
 
-const NO_STREAMS: &str = "a simulated container has no streams";
 const NO_PROCESS: &str = "a simulated container has no process to write down";
 const NO_METRICS: &str = "ask for stats";
 
@@ -337,16 +336,37 @@ impl RuntimeService for RuntimeCalls {
             .await
     }
 
-    async fn exec(&self, _: Request<ExecRequest>) -> Answer<ExecResponse> {
-        self.refuse(Rpc::Exec, NO_STREAMS).await
+    async fn exec(&self, request: Request<ExecRequest>) -> Answer<ExecResponse> {
+        let request = request.into_inner();
+        let subject = Subject::Container(request.container_id.clone());
+        let work = async {
+            let url = waits::exec_url(&self.shared, request).await?;
+            Ok(ExecResponse { url })
+        };
+        self.shared.call(Rpc::Exec, subject, work).await
     }
 
-    async fn attach(&self, _: Request<AttachRequest>) -> Answer<AttachResponse> {
-        self.refuse(Rpc::Attach, NO_STREAMS).await
+    async fn attach(&self, request: Request<AttachRequest>) -> Answer<AttachResponse> {
+        let request = request.into_inner();
+        let subject = Subject::Container(request.container_id.clone());
+        let work = async {
+            let url = waits::attach_url(&self.shared, request).await?;
+            Ok(AttachResponse { url })
+        };
+        self.shared.call(Rpc::Attach, subject, work).await
     }
 
-    async fn port_forward(&self, _: Request<PortForwardRequest>) -> Answer<PortForwardResponse> {
-        self.refuse(Rpc::PortForward, NO_STREAMS).await
+    async fn port_forward(
+        &self,
+        request: Request<PortForwardRequest>,
+    ) -> Answer<PortForwardResponse> {
+        let request = request.into_inner();
+        let subject = Subject::Sandbox(request.pod_sandbox_id.clone());
+        let work = async {
+            let url = waits::forward_url(&self.shared, request).await?;
+            Ok(PortForwardResponse { url })
+        };
+        self.shared.call(Rpc::PortForward, subject, work).await
     }
 
     async fn container_stats(

@@ -13,6 +13,7 @@ use crate::duration::GoDuration;
 use crate::node::Refusal;
 use crate::service::Answers;
 use crate::shared::{Shared, Subject};
+use crate::streaming::Asked;
 
 pub(super) async fn pause(delay: GoDuration) {
     if !delay.0.is_zero() {
@@ -107,6 +108,44 @@ pub(super) async fn exec(
             _ = ending => Ok(killed),
         },
     }
+}
+
+/// Returns the URL under which a client may run a command in a container.
+pub(super) async fn exec_url(shared: &Arc<Shared>, request: ExecRequest) -> Result<String, Status> {
+    let ExecRequest { stdin, stdout, stderr, tty, .. } = request;
+    check_streams([stdin, stdout, stderr], tty)?;
+    drop(shared.node().command(&request.container_id, &request.cmd)?);
+    shared.url(Asked::Exec(request)).await
+}
+
+/// Returns the URL under which a client may attach to a container.
+pub(super) async fn attach_url(
+    shared: &Arc<Shared>,
+    request: AttachRequest,
+) -> Result<String, Status> {
+    let AttachRequest { stdin, stdout, stderr, tty, .. } = request;
+    check_streams([stdin, stdout, stderr], tty)?;
+    drop(shared.node().attach(&request.container_id)?);
+    shared.url(Asked::Attach(request)).await
+}
+
+/// Returns the URL under which a client may connect to ports of a pod.
+pub(super) async fn forward_url(
+    shared: &Arc<Shared>,
+    request: PortForwardRequest,
+) -> Result<String, Status> {
+    drop(shared.node().target(&request.pod_sandbox_id, 0)?);
+    shared.url(Asked::PortForward(request)).await
+}
+
+fn check_streams(wanted: [bool; 3], tty: bool) -> Result<(), Status> {
+    if tty && wanted[2] {
+        return Err(Status::invalid_argument("tty and stderr cannot both be true"));
+    }
+    if wanted == [false; 3] {
+        return Err(Status::invalid_argument("one of stdin, stdout, or stderr must be set"));
+    }
+    Ok(())
 }
 
 async fn patience(seconds: i64) {

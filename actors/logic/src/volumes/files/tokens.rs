@@ -5,15 +5,10 @@ use k8s_openapi::api::core::v1::ServiceAccountTokenProjection;
 
 use super::problem::Problem;
 use super::projected::Rights;
-use super::refresh::{look_at, renew_at};
+use super::refresh::look_at;
 use super::{Draft, Ground};
 use crate::objects::{ServiceAccountToken, TokenWanted};
-use crate::pod::PodView;
 
-/// The API's default.
-const LIFE_SECONDS: i64 = 3600;
-/// The least that the API gives.
-const LEAST_SECONDS: i64 = 600;
 /// Upstream's `maxJitter`.
 const JITTER: SignedDuration = SignedDuration::from_secs(10);
 
@@ -22,36 +17,16 @@ pub(super) fn collect(
     source: &ServiceAccountTokenProjection,
     rights: Rights,
 ) {
-    let wanted = wanted(draft, source);
+    let wanted = TokenWanted::projected(draft.pod, source);
     draft.uses("TokenRequest", &wanted.namespace, &wanted.service_account);
     match find(&wanted, draft.ground) {
         Ok(token) => {
             let jitter = draft.jitter(&source.path, JITTER);
-            let renew_at = renew_at(&token, wanted.expiration_seconds, jitter);
+            let renew_at = token.renew_at(wanted.expiration_seconds, jitter);
             draft.refresh(look_at(draft.ground.now, renew_at, token.expires));
             draft.put(&source.path, rights.file(token.token.into_bytes()));
         }
         Err(problem) => draft.problems.push(problem),
-    }
-}
-
-fn wanted(draft: &Draft<'_>, source: &ServiceAccountTokenProjection) -> TokenWanted {
-    let pod = draft.pod;
-    let account = pod
-        .spec()
-        .and_then(|spec| spec.service_account_name.clone());
-    let audience = source
-        .audience
-        .clone()
-        .filter(|audience| !audience.is_empty());
-    let seconds = source.expiration_seconds.unwrap_or(LIFE_SECONDS);
-    TokenWanted {
-        namespace: pod.namespace().to_owned(),
-        service_account: account.unwrap_or_default(),
-        audiences: audience.into_iter().collect(),
-        expiration_seconds: seconds.max(LEAST_SECONDS),
-        pod_name: pod.name().to_owned(),
-        pod_uid: pod.uid().to_string(),
     }
 }
 

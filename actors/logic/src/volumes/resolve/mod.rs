@@ -12,6 +12,7 @@ mod fs_group;
 mod local;
 mod look;
 mod migration;
+pub mod needs;
 mod persistent;
 mod selinux;
 pub mod words;

@@ -3,16 +3,13 @@
 //! Upstream: `podServiceAccountTokenAttrs` of pkg/volume/csi/csi_mounter.go, pkg/kubelet/token (1.36).
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::storage::v1::{CSIDriver, TokenRequest};
+use k8s_openapi::api::storage::v1::CSIDriver;
 
 use super::super::look::Look;
 use crate::objects::TokenWanted;
-use crate::pod::PodView;
 use crate::volumes::Token;
-use crate::volumes::files::refresh::{look_at, renew_at};
+use crate::volumes::files::refresh::look_at;
 
-/// The API's default.
-const LIFE: i64 = 60 * 60;
 /// As often as upstream looks at every pod again.
 const REPUBLISH: SignedDuration = SignedDuration::from_secs(60);
 
@@ -28,7 +25,7 @@ pub(super) fn of(look: &mut Look<'_>, driver: Option<&CSIDriver>) -> Result<Toke
     let requests = driver.and_then(|driver| driver.spec.token_requests.as_deref());
     let mut made = Tokens::default();
     for request in requests.unwrap_or_default() {
-        let wanted = wanted(look, request);
+        let wanted = TokenWanted::for_driver(look.pod, request);
         let now = look.ground.now;
         let token = look.token(&wanted).filter(|token| token.expires > now);
         let token = token.ok_or_else(|| {
@@ -37,7 +34,7 @@ pub(super) fn of(look: &mut Look<'_>, driver: Option<&CSIDriver>) -> Result<Toke
                 "kubernetes.io/csi: mounter.SetUpAt failed to get service accoount token attributes: failed to fetch token: {why}"
             )
         })?;
-        let renew_at = renew_at(&token, wanted.expiration_seconds, SignedDuration::ZERO);
+        let renew_at = token.renew_at(wanted.expiration_seconds, SignedDuration::ZERO);
         let at = look_at(now, renew_at, token.expires);
         made.look_at = Some(made.look_at.map_or(at, |first| first.min(at)));
         made.tokens.push(Token {
@@ -47,23 +44,6 @@ pub(super) fn of(look: &mut Look<'_>, driver: Option<&CSIDriver>) -> Result<Toke
         });
     }
     Ok(made)
-}
-
-fn wanted(look: &Look<'_>, request: &TokenRequest) -> TokenWanted {
-    let account = look
-        .pod
-        .spec()
-        .and_then(|spec| spec.service_account_name.clone());
-    // The API server's own audience is asked for by none.
-    let audiences = Some(request.audience.clone()).filter(|audience| !audience.is_empty());
-    TokenWanted {
-        namespace: look.pod.namespace().to_owned(),
-        service_account: account.unwrap_or_default(),
-        audiences: audiences.into_iter().collect(),
-        expiration_seconds: request.expiration_seconds.unwrap_or(LIFE),
-        pod_name: look.pod.name().to_owned(),
-        pod_uid: look.pod.uid().to_string(),
-    }
 }
 
 fn missing(look: &Look<'_>, wanted: &TokenWanted) -> String {

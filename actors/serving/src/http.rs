@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 use tokio::task::{JoinError, JoinSet};
 
-use super::listen::Listen;
+use crate::listen::Listen;
 
 /// For the head of a request, and for an idle connection.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
@@ -31,54 +31,87 @@ const HEAD_BYTES: usize = 16 * 1024;
 /// Before accepting again, when the system lacks what a connection needs.
 const SCARCE: Duration = Duration::from_millis(100);
 
-pub(super) type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+/// What is sent back.
+pub type Answer = Response<Body>;
+/// Its body, which may be made while it is sent.
+pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// Who answers.
-pub(super) trait Answers: 'static {
+#[allow(
+    async_fn_in_trait,
+    reason = "servers stay on their thread, so the futures need no Send"
+)]
+pub trait Answers: 'static {
     async fn answer(&self, request: Request<Incoming>) -> Answer;
 }
 
 /// How much of the node its clients may take.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub struct Limits {
     /// At a time; more wait in the listener's backlog.
-    pub(super) connections: usize,
+    pub connections: usize,
     /// How long one connection lives at most, whatever its client does.
-    pub(super) life: Option<Duration>,
+    pub life: Option<Duration>,
 }
 
 /// What a server counts.
 #[derive(Debug, Default)]
-pub(super) struct Traffic {
+pub struct Traffic {
     connections: Cell<usize>,
     requests: Cell<u64>,
 }
 
 impl Traffic {
-    pub(super) fn connections(&self) -> usize {
+    pub fn connections(&self) -> usize {
         self.connections.get()
     }
 
-    pub(super) fn requests(&self) -> u64 {
+    pub fn requests(&self) -> u64 {
         self.requests.get()
+    }
+
+    pub(crate) fn asked(&self) {
+        self.requests.set(self.requests.get() + 1);
     }
 }
 
 /// Serves until no connection can be accepted any more.
-pub(super) async fn serve<L: Listen, A: Answers>(
+pub async fn serve<L: Listen, A: Answers>(
     listener: L,
     answers: Rc<A>,
     traffic: Rc<Traffic>,
     limits: Limits,
 ) -> io::Error {
+    let counted = Rc::clone(&traffic);
+    accept(listener, counted, limits.connections, move |stream| {
+        connection(
+            stream,
+            Rc::clone(&answers),
+            Rc::clone(&traffic),
+            limits.life,
+        )
+    })
+    .await
+}
+
+/// Gives every connection a task of its own, at most so many at a time, until none can be accepted any more.
+pub async fn accept<L, F>(
+    listener: L,
+    traffic: Rc<Traffic>,
+    most: usize,
+    serve: impl Fn(L::Stream) -> F,
+) -> io::Error
+where
+    L: Listen,
+    F: Future<Output = ()> + 'static,
+{
     let mut connections = JoinSet::new();
     loop {
         // Both arms are cancel-safe: a connection that was not returned is accepted next time.
         tokio::select! {
-            accepted = listener.accept(), if connections.len() < limits.connections => match accepted {
+            accepted = listener.accept(), if connections.len() < most => match accepted {
                 Ok(stream) => {
-                    let (answers, traffic) = (Rc::clone(&answers), Rc::clone(&traffic));
-                    connections.spawn_local(connection(stream, answers, traffic, limits.life));
+                    connections.spawn_local(serve(stream));
                 }
                 Err(error) if is_scarcity(&error) => {
                     tracing::warn!("a connection waits: {error}");
@@ -99,7 +132,7 @@ where
     A: Answers,
 {
     let service = service_fn(move |request| {
-        traffic.requests.set(traffic.requests.get() + 1);
+        traffic.asked();
         let answers = Rc::clone(&answers);
         async move { Ok::<_, Infallible>(answers.answer(request).await) }
     });
@@ -130,7 +163,7 @@ fn is_scarcity(error: &io::Error) -> bool {
 }
 
 /// Plain text, as Go's servers send it.
-pub(super) fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     let mut answer = whole(status, "text/plain; charset=utf-8", body.into());
     let nosniff = HeaderValue::from_static("nosniff");
     answer
@@ -140,7 +173,7 @@ pub(super) fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
 }
 
 /// The JSON of a value.
-pub(super) fn json<T: Serialize>(status: StatusCode, value: &T) -> Answer {
+pub fn json<T: Serialize>(status: StatusCode, value: &T) -> Answer {
     match serde_json::to_vec(value) {
         Ok(body) => whole(status, "application/json", body.into()),
         Err(error) => refusal(
@@ -151,18 +184,18 @@ pub(super) fn json<T: Serialize>(status: StatusCode, value: &T) -> Answer {
 }
 
 /// A sentence about what was refused, as JSON.
-pub(super) fn refusal(status: StatusCode, sentence: &str) -> Answer {
+pub fn refusal(status: StatusCode, sentence: &str) -> Answer {
     let body = serde_json::json!({ "error": sentence }).to_string();
     whole(status, "application/json", body.into())
 }
 
 /// Go's words for a path that leads nowhere.
-pub(super) fn not_found() -> Answer {
+pub fn not_found() -> Answer {
     text(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
 /// The method is not one of these.
-pub(super) fn wrong_method(allowed: &'static str) -> Answer {
+pub fn wrong_method(allowed: &'static str) -> Answer {
     let mut answer = text(
         StatusCode::METHOD_NOT_ALLOWED,
         format!("405 method not allowed, expected {allowed}\n"),
@@ -174,7 +207,7 @@ pub(super) fn wrong_method(allowed: &'static str) -> Answer {
 }
 
 /// JSON that is made while it is sent.
-pub(super) fn streamed(body: impl Stream<Item = Bytes> + Send + 'static) -> Answer {
+pub fn streamed(body: impl Stream<Item = Bytes> + Send + 'static) -> Answer {
     use futures_util::StreamExt;
     let frames = body.map(|data| Ok(Frame::data(data)));
     with_type(
@@ -191,7 +224,7 @@ fn whole(status: StatusCode, content_type: &'static str, body: Bytes) -> Answer 
 fn with_type(
     status: StatusCode,
     content_type: &'static str,
-    body: UnsyncBoxBody<Bytes, Infallible>,
+    body: Body,
 ) -> Answer {
     let mut answer = Response::new(body);
     *answer.status_mut() = status;
@@ -202,7 +235,7 @@ fn with_type(
 }
 
 /// The values of a query's key, in their order; a key alone has an empty one.
-pub(super) fn query<'a>(
+pub fn query<'a>(
     request: &'a Request<Incoming>,
     key: &'a str,
 ) -> impl Iterator<Item = String> + 'a {
@@ -214,7 +247,7 @@ pub(super) fn query<'a>(
 }
 
 /// Percent-encoding undone; what is none stays as it is.
-pub(super) fn decoded(text: &str) -> String {
+pub fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {

@@ -29,7 +29,11 @@ pub enum BindError {
 }
 
 /// Whatever hands out connections.
-pub(super) trait Listen: 'static {
+#[allow(
+    async_fn_in_trait,
+    reason = "servers stay on their thread, so the futures need no Send"
+)]
+pub trait Listen: 'static {
     type Stream: AsyncRead + AsyncWrite + Unpin + 'static;
 
     async fn accept(&self) -> io::Result<Self::Stream>;
@@ -56,7 +60,7 @@ impl Listen for UnixListener {
 }
 
 /// Listens on a TCP port.
-pub(super) async fn tcp(address: SocketAddr) -> Result<TcpListener, BindError> {
+pub async fn tcp(address: SocketAddr) -> Result<TcpListener, BindError> {
     let mut attempts = 1;
     loop {
         match TcpListener::bind(address).await {
@@ -72,7 +76,7 @@ pub(super) async fn tcp(address: SocketAddr) -> Result<TcpListener, BindError> {
 
 /// Listens on a Unix socket for its owner alone. What a dead agent left there is replaced, in one step:
 /// there is no moment without a socket, nor one with a socket that is open to others.
-pub(super) async fn unix(path: &Path) -> Result<UnixListener, BindError> {
+pub async fn unix(path: &Path) -> Result<UnixListener, BindError> {
     if is_taken(path).await {
         return Err(BindError::Taken {
             path: path.to_owned(),

@@ -1,0 +1,214 @@
+//! From bootstrap credentials to a kubeconfig of the node's own.
+//!
+//! Upstream: pkg/kubelet/certificate/bootstrap/bootstrap.go (LoadClientConfig, 1.36).
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use kube::config::{AuthInfo, Kubeconfig, KubeconfigError};
+use serde_json::json;
+
+use super::pair::Pair;
+use super::store::load;
+
+/// Why there is no kubeconfig to work with.
+#[derive(Debug, thiserror::Error)]
+pub enum BootstrapError {
+    #[error("cannot read bootstrap kubeconfig {}", path.display())]
+    Read {
+        path: PathBuf,
+        source: Box<KubeconfigError>,
+    },
+    #[error("bootstrap kubeconfig {}: current-context names no cluster", path.display())]
+    NoCluster { path: PathBuf },
+    #[error("cannot write kubeconfig {}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+}
+
+/// Makes sure that there is a kubeconfig: one whose credentials are good stays; otherwise one is written that leads
+/// to the bootstrap kubeconfig's cluster with the certificate at `current`, which may have to be asked for first.
+pub fn prepare(
+    kubeconfig: &Path,
+    bootstrap: &Path,
+    current: &Path,
+    now: Timestamp,
+) -> Result<(), BootstrapError> {
+    let present = Kubeconfig::read_from(kubeconfig).ok();
+    if present.is_some_and(|present| is_good(&present, now)) {
+        return Ok(());
+    }
+    let given = Kubeconfig::read_from(bootstrap).map_err(|source| BootstrapError::Read {
+        path: bootstrap.to_owned(),
+        source: Box::new(source),
+    })?;
+    let cluster = cluster(&given).ok_or_else(|| BootstrapError::NoCluster {
+        path: bootstrap.to_owned(),
+    })?;
+    let text = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{ "name": "default-cluster", "cluster": cluster }],
+        "users": [{
+            "name": "default-auth",
+            "user": { "client-certificate": current, "client-key": current },
+        }],
+        "contexts": [{
+            "name": "default-context",
+            "context": { "cluster": "default-cluster", "user": "default-auth", "namespace": "default" },
+        }],
+        "current-context": "default-context",
+    });
+    write(kubeconfig, &format!("{text:#}\n")).map_err(|source| BootstrapError::Write {
+        path: kubeconfig.to_owned(),
+        source,
+    })
+}
+
+/// The cluster of the current context, its paths made absolute by whoever read the file.
+fn cluster(config: &Kubeconfig) -> Option<serde_json::Value> {
+    let named = config.current_context.as_ref()?;
+    let context = config.contexts.iter().find(|one| &one.name == named)?;
+    let name = &context.context.as_ref()?.cluster;
+    let cluster = config.clusters.iter().find(|one| &one.name == name)?;
+    serde_json::to_value(cluster.cluster.as_ref()?).ok()
+}
+
+/// Whether its user can be told now: by a certificate that is good, or by something that is no certificate.
+fn is_good(config: &Kubeconfig, now: Timestamp) -> bool {
+    let user = || -> Option<&AuthInfo> {
+        let named = config.current_context.as_ref()?;
+        let context = config.contexts.iter().find(|one| &one.name == named)?;
+        let name = context.context.as_ref()?.user.as_ref()?;
+        let user = config.auth_infos.iter().find(|one| &one.name == name)?;
+        user.auth_info.as_ref()
+    };
+    user().is_some_and(|user| match certificate(user) {
+        Some(pair) => pair.is_some_and(|pair| !pair.lifetime.is_over(now)),
+        None => user.token.is_some() || user.token_file.is_some() || user.exec.is_some(),
+    })
+}
+
+/// The user's certificate, if one is named; none inside if it cannot be had.
+fn certificate(user: &AuthInfo) -> Option<Option<Pair>> {
+    if let (Some(certificate), Some(key)) = (&user.client_certificate, &user.client_key) {
+        return Some(load(Path::new(certificate), Path::new(key)).ok());
+    }
+    let named = user.client_certificate_data.is_some() || user.client_certificate.is_some();
+    named.then(|| {
+        let user = serde_json::to_value(user).ok()?;
+        let data = |field: &str| serde_json::from_value::<ByteString>(user.get(field)?.clone()).ok();
+        let (certificate, key) = (data("client-certificate-data")?, data("client-key-data")?);
+        Pair::parse(&certificate.0, &key.0).ok()
+    })
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let new = path.with_file_name(name);
+    drop(fs::remove_file(&new));
+    let mut file = OpenOptions::new()
+        .create_new(true)
+        .write(true)
+        .mode(0o600)
+        .open(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{signed, signed_until};
+    use super::*;
+
+    const BOOTSTRAP: &str = "
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1', certificate-authority-data: QUJD}}]
+users: [{name: u, user: {token: abcdef.0123456789abcdef}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+";
+
+    struct Ground {
+        folder: tempfile::TempDir,
+    }
+
+    impl Ground {
+        fn new() -> Self {
+            let ground = Ground {
+                folder: tempfile::tempdir().unwrap(),
+            };
+            fs::write(ground.path("bootstrap"), BOOTSTRAP).unwrap();
+            ground
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.folder.path().join(name)
+        }
+
+        fn prepare(&self) -> Result<String, BootstrapError> {
+            let now = Timestamp::try_from(kernel::wall()).unwrap();
+            let (kubeconfig, bootstrap) = (self.path("kubeconfig"), self.path("bootstrap"));
+            prepare(&kubeconfig, &bootstrap, &self.path("current.pem"), now)?;
+            Ok(fs::read_to_string(kubeconfig).unwrap())
+        }
+    }
+
+    /// Upstream's TestLoadClientConfig: without a kubeconfig.
+    #[test]
+    fn a_kubeconfig_is_written_that_leads_to_the_certificate_to_come() {
+        let ground = Ground::new();
+        let text = ground.prepare().unwrap();
+        let written = Kubeconfig::from_yaml(&text).unwrap();
+        assert!(text.contains("https://127.0.0.1:1"), "{text}");
+        assert!(text.contains("QUJD") && text.contains("current.pem"), "{text}");
+        assert!(!text.contains("0123456789abcdef"), "{text}");
+        assert_eq!(written.current_context.unwrap(), "default-context");
+    }
+
+    /// Upstream's TestLoadClientConfig: with one that is valid.
+    #[test]
+    fn a_kubeconfig_with_a_good_certificate_stays() {
+        let ground = Ground::new();
+        ground.prepare().unwrap();
+        let (certificate, key) = signed();
+        fs::write(ground.path("current.pem"), certificate + &key).unwrap();
+        let mark = ground.path("kubeconfig");
+        let before = fs::metadata(&mark).unwrap().modified().unwrap();
+        ground.prepare().unwrap();
+        assert_eq!(fs::metadata(&mark).unwrap().modified().unwrap(), before);
+    }
+
+    /// Upstream's TestLoadClientConfig: with one that has expired.
+    #[test]
+    fn a_kubeconfig_whose_certificate_is_over_is_written_anew() {
+        let ground = Ground::new();
+        let (certificate, key) = signed_until(kernel::wall() - std::time::Duration::from_secs(9));
+        fs::write(ground.path("old.pem"), certificate + &key).unwrap();
+        let old = ground.path("old.pem").display().to_string();
+        let before = BOOTSTRAP.replace(
+            "token: abcdef.0123456789abcdef",
+            &format!("client-certificate: {old}, client-key: {old}"),
+        );
+        fs::write(ground.path("kubeconfig"), before).unwrap();
+        assert!(ground.prepare().unwrap().contains("current.pem"));
+    }
+
+    #[test]
+    fn a_bad_bootstrap_file_is_named_and_nothing_is_written() {
+        let ground = Ground::new();
+        fs::write(ground.path("bootstrap"), "clusters: 7").unwrap();
+        let error = ground.prepare().unwrap_err();
+        assert!(error.to_string().contains("bootstrap"), "{error}");
+        assert!(!ground.path("kubeconfig").exists());
+    }
+}

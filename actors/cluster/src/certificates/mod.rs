@@ -1,0 +1,353 @@
+//! The node's certificates: asked of the API, kept on disk, replaced before they end.
+//!
+//! - **Owns** one kind of certificate: the client's or the server's, the pair in use and the request in flight.
+//! - **Hears** what the certificate must say (`Wanted`), that it is due, and what came of a request.
+//! - **Tells** whoever watches the identity: a new pair is used from the next handshake on.
+//! - **Never** gives up: a refused or lost request is made again, at most every 32 seconds; never offers a pair that is
+//!   over; never keeps a key that others may read.
+//!
+//! Upstream: client-go util/certificate/certificate_manager.go, pkg/kubelet/certificate/kubelet.go (1.36). Where
+//! upstream ends the process when its certificate is over, this one asks with the bootstrap credentials again.
+
+mod bootstrap;
+mod given;
+mod pair;
+mod request;
+mod self_signed;
+mod store;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use kernel::{Actor, Context, Exit, TaskId, TimerId};
+use logic::certificates::{Subject, pause};
+use rustls::sign::CertifiedKey;
+use serde::Serialize;
+use tokio::sync::watch;
+
+pub use self::bootstrap::{BootstrapError, prepare};
+pub use self::given::{Files, Given};
+pub use self::pair::{Pair, PairError};
+pub use self::request::{Purpose, RequestError};
+pub use self::self_signed::{SelfSignedError, self_signed};
+pub use self::store::{Store, StoreError, load};
+use crate::client::{Client, Lane};
+
+/// It hears its own timers and requests, and changes of the node's addresses.
+pub const MAILBOX: usize = 16;
+
+/// When each kind of certificate is over, in seconds since 1970: for whoever reads the metrics.
+static NOT_AFTER: [AtomicI64; 2] = [AtomicI64::new(i64::MAX), AtomicI64::new(i64::MAX)];
+
+/// Sets the metrics that depend on what time it is.
+pub fn measure(now: Timestamp) {
+    let gauges = [&metrics::certificates::CLIENT_TTL, &metrics::certificates::SERVER_TTL];
+    for (gauge, not_after) in gauges.into_iter().zip(&NOT_AFTER) {
+        let left = match not_after.load(Ordering::Relaxed) {
+            i64::MAX => f64::INFINITY,
+            second => Timestamp::from_second(second)
+                .map_or(f64::INFINITY, |at| at.duration_since(now).as_secs_f64()),
+        };
+        gauge.set(left);
+    }
+}
+
+/// What TLS offers now; none while there is nothing to offer.
+pub type Identity = watch::Receiver<Option<Arc<CertifiedKey>>>;
+
+/// What the keeper of a certificate is told.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Sees to it that the certificate says this; none: nothing can be asked for yet.
+    Wanted { subject: Option<Subject> },
+    /// Asks for the next certificate: the time has come.
+    Due,
+    /// Stops offering what is over.
+    Over,
+    /// Takes a new certificate into use, or tries again.
+    Came(Box<Outcome>),
+}
+
+/// What came of a request.
+#[derive(Debug)]
+pub struct Outcome(Result<Pair, RotationError>);
+
+/// Why there is no new certificate.
+#[derive(Debug, thiserror::Error)]
+enum RotationError {
+    #[error("no certificate was issued")]
+    Request(#[source] RequestError),
+    #[error("the certificate that was issued cannot be kept")]
+    Keep(#[source] StoreError),
+    #[error("the keeping of a certificate broke")]
+    Broke(#[source] tokio::task::JoinError),
+}
+
+/// Whom to ask.
+#[derive(Debug, Clone)]
+pub struct Peers {
+    /// With the certificate in use.
+    pub client: Client,
+    /// With the bootstrap credentials: while there is no certificate that is good.
+    pub bootstrap: Option<Client>,
+}
+
+/// What is in use and what comes next.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub subject: Option<String>,
+    pub not_after: Option<Timestamp>,
+    pub next_rotation: Option<Timestamp>,
+    pub requesting: bool,
+    pub failures: u32,
+    pub rotations: u64,
+    pub trouble: Option<String>,
+}
+
+/// The keeper of one certificate.
+#[derive(Debug)]
+pub struct Rotation {
+    purpose: Purpose,
+    store: Store,
+    peers: Peers,
+    identity: watch::Sender<Option<Arc<CertifiedKey>>>,
+
+    wanted: Option<Subject>,
+    held: Option<Pair>,
+    rotate_at: Option<Timestamp>,
+    asking: Option<(TaskId, Subject)>,
+    due: Option<TimerId>,
+    over: Option<TimerId>,
+    failures: u32,
+    rotations: u64,
+    trouble: Option<String>,
+}
+
+impl Actor for Rotation {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        let store = self.store.clone();
+        let current = tokio::task::spawn_blocking(move || store.current()).await;
+        match current {
+            Ok(Ok(pair)) => self.held = pair,
+            Ok(Err(error)) => self.complain(&anyhow::Error::new(error)),
+            Err(error) => self.complain(&anyhow::Error::new(error)),
+        }
+        self.offer(ctx);
+        self.plan(ctx);
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Wanted { subject } => self.want(subject, ctx),
+            Msg::Due => self.ask(ctx),
+            Msg::Over => self.offer(ctx),
+            Msg::Came(outcome) => self.came(outcome.0, ctx),
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let held = self.held.as_ref();
+        Snapshot {
+            subject: held.map(|pair| pair.subject.common_name.clone()),
+            not_after: held.map(|pair| pair.lifetime.not_after),
+            next_rotation: self.rotate_at,
+            requesting: self.asking.is_some(),
+            failures: self.failures,
+            rotations: self.rotations,
+            trouble: self.trouble.clone(),
+        }
+    }
+}
+
+impl Rotation {
+    /// `wanted` is none where the node's addresses must be known first.
+    pub fn new(
+        purpose: Purpose,
+        store: Store,
+        peers: Peers,
+        (wanted, identity): (Option<Subject>, watch::Sender<Option<Arc<CertifiedKey>>>),
+    ) -> Self {
+        Rotation {
+            purpose,
+            store,
+            peers,
+            identity,
+            wanted,
+            held: None,
+            rotate_at: None,
+            asking: None,
+            due: None,
+            over: None,
+            failures: 0,
+            rotations: 0,
+            trouble: None,
+        }
+    }
+
+    fn want(&mut self, subject: Option<Subject>, ctx: &mut Context<Msg>) {
+        if self.wanted == subject {
+            return;
+        }
+        self.wanted = subject;
+        if let Some((task, asked)) = self.asking.take() {
+            // What is asked for already may be just what is wanted now.
+            if Some(&asked) == self.wanted.as_ref() {
+                self.asking = Some((task, asked));
+                return;
+            }
+            ctx.abort(task);
+        }
+        self.plan(ctx);
+    }
+
+    /// Offers the held pair as long as it is good.
+    fn offer(&mut self, ctx: &mut Context<Msg>) {
+        let now = timestamp(ctx.wall());
+        let good = self.held.as_ref().filter(|pair| !pair.lifetime.is_over(now));
+        let offered = good.map(|pair| pair.certified.clone());
+        if let Some(timer) = self.over.take() {
+            ctx.cancel(timer);
+        }
+        if let Some(pair) = good {
+            let left = until(now, pair.lifetime.not_after) + Duration::from_secs(1);
+            self.over = Some(ctx.after(left, Msg::Over));
+        } else if self.held.is_some() {
+            tracing::warn!(purpose = ?self.purpose, "the certificate is over");
+        }
+        let not_after = self.held.as_ref().map(|pair| pair.lifetime.not_after);
+        let not_after = not_after.map_or(i64::MAX, Timestamp::as_second);
+        NOT_AFTER[self.purpose as usize].store(not_after, Ordering::Relaxed);
+        self.identity.send_if_modified(|before| {
+            let differs = match (&*before, &offered) {
+                (Some(before), Some(now)) => !Arc::ptr_eq(before, now),
+                (before, now) => before.is_some() != now.is_some(),
+            };
+            *before = offered;
+            differs
+        });
+    }
+
+    /// Decides when to ask for the next certificate.
+    fn plan(&mut self, ctx: &mut Context<Msg>) {
+        if let Some(timer) = self.due.take() {
+            ctx.cancel(timer);
+        }
+        self.rotate_at = None;
+        let Some(wanted) = &self.wanted else {
+            return;
+        };
+        let now = timestamp(ctx.wall());
+        let held = self.held.as_ref();
+        match held.map(|pair| (pair, pair.subject.lacks(wanted))) {
+            Some((pair, None)) if !pair.lifetime.is_over(now) => {
+                let at = pair.lifetime.rotation(chance());
+                self.rotate_at = Some(at);
+                self.due = Some(ctx.after(until(now, at), Msg::Due));
+            }
+            Some((_, Some(lack))) => {
+                tracing::info!(purpose = ?self.purpose, "a new certificate is needed: {lack}");
+                self.ask(ctx);
+            }
+            Some((_, None)) | None => self.ask(ctx),
+        }
+    }
+
+    fn ask(&mut self, ctx: &mut Context<Msg>) {
+        let Some(subject) = self.wanted.clone().filter(|_| self.asking.is_none()) else {
+            return;
+        };
+        let now = timestamp(ctx.wall());
+        let is_good = |pair: &Pair| !pair.lifetime.is_over(now);
+        let own = self.held.as_ref().is_some_and(is_good) || self.purpose == Purpose::Server;
+        let bootstrap = self.peers.bootstrap.as_ref().filter(|_| !own);
+        let client = bootstrap.unwrap_or(&self.peers.client).kube(Lane::Work);
+        let (purpose, store, asked) = (self.purpose, self.store.clone(), subject.clone());
+        tracing::info!(?purpose, "asking for a certificate");
+        let task = ctx.run(async move {
+            let obtained = obtain(client, purpose, &asked, store).await;
+            Msg::Came(Box::new(Outcome(obtained)))
+        });
+        self.asking = Some((task, subject));
+    }
+
+    fn came(&mut self, outcome: Result<Pair, RotationError>, ctx: &mut Context<Msg>) {
+        self.asking = None;
+        match outcome {
+            Ok(pair) => {
+                let before = self.held.replace(pair);
+                self.count(before.as_ref(), ctx);
+                self.failures = 0;
+                self.trouble = None;
+                self.offer(ctx);
+                self.plan(ctx);
+            }
+            Err(error) => {
+                self.failures += 1;
+                if self.purpose == Purpose::Client {
+                    metrics::certificates::CLIENT_RENEW_ERRORS.inc();
+                }
+                self.complain(&anyhow::Error::new(error));
+                self.due = Some(ctx.after(pause(self.failures), Msg::Due));
+            }
+        }
+    }
+
+    fn count(&mut self, before: Option<&Pair>, ctx: &Context<Msg>) {
+        self.rotations += 1;
+        let now = timestamp(ctx.wall());
+        if let (Some(pair), Purpose::Server) = (before, self.purpose) {
+            let used = now.duration_since(pair.lifetime.not_before).as_secs_f64();
+            metrics::certificates::SERVER_ROTATION_SECONDS.observe(used);
+        }
+    }
+
+    fn complain(&mut self, error: &anyhow::Error) {
+        let text = format!("{error:#}");
+        tracing::warn!(purpose = ?self.purpose, "{text}");
+        self.trouble = Some(text);
+    }
+}
+
+async fn obtain(
+    client: kube::Client,
+    purpose: Purpose,
+    subject: &Subject,
+    store: Store,
+) -> Result<Pair, RotationError> {
+    let draft = request::Draft::new(subject).map_err(RotationError::Request)?;
+    let certificate = request::obtain(client, purpose, &draft)
+        .await
+        .map_err(RotationError::Request)?;
+    let now = timestamp(kernel::wall());
+    let keep = move || store.update(&certificate, draft.key.as_bytes(), now);
+    tokio::task::spawn_blocking(keep)
+        .await
+        .map_err(RotationError::Broke)?
+        .map_err(RotationError::Keep)
+}
+
+fn timestamp(wall: SystemTime) -> Timestamp {
+    Timestamp::try_from(wall).unwrap_or(Timestamp::MAX)
+}
+
+fn until(now: Timestamp, at: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO)
+}
+
+/// Between nought and one: nodes that began together do not ask together.
+fn chance() -> f64 {
+    let bits = RandomState::new().hash_one(0) >> 40;
+    f64::from(u32::try_from(bits).unwrap_or(0)) / f64::from(1_u32 << 24)
+}

@@ -1,0 +1,41 @@
+//! How long a watch waits before it asks again: client-go's reflector's back-off.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::{Duration, Instant};
+
+/// The first wait; it doubles.
+const FIRST: Duration = Duration::from_millis(800);
+/// No wait is longer, before up to as much again is added so that nodes do not come all at once.
+const LONGEST: Duration = Duration::from_secs(30);
+/// Who asked nothing for this long begins anew.
+const FORGOTTEN: Duration = Duration::from_mins(2);
+
+/// Doubling waits, forgotten after a good while.
+#[derive(Debug, Default)]
+pub(super) struct Backoff {
+    next: Option<Duration>,
+    last: Option<Instant>,
+}
+
+impl Backoff {
+    /// The wait before the next attempt.
+    pub(super) fn wait(&mut self, now: Instant) -> Duration {
+        let quiet = self
+            .last
+            .is_some_and(|last| now.duration_since(last) > FORGOTTEN);
+        let base = self.next.filter(|_| !quiet).unwrap_or(FIRST);
+        self.next = Some((base * 2).min(LONGEST));
+        self.last = Some(now);
+        base + base.mul_f64(chance())
+    }
+
+    pub(super) fn reset(&mut self) {
+        *self = Backoff::default();
+    }
+}
+
+/// Anything from 0 to 1. The standard library seeds its hashers by chance, which is chance enough here.
+pub(super) fn chance() -> f64 {
+    let drawn = RandomState::new().build_hasher().finish() >> 32;
+    f64::from(u32::try_from(drawn).unwrap_or(u32::MAX)) / f64::from(u32::MAX)
+}

@@ -1,0 +1,96 @@
+//! The body of an answer: bounded in size and time, and counted on the connection that carries it.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_util::future::BoxFuture;
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+
+use super::connections::Place;
+use super::trouble::{Trouble, chain};
+
+/// The largest answer that is read.
+const ANSWER: usize = 64 << 20;
+/// The largest event of a watch; the API server stores nothing above 1.5 MiB, and prints it in a few times that.
+const EVENT: usize = 16 << 20;
+
+/// What an answer may take.
+pub(super) enum Bounds {
+    /// So many bytes in all, and no longer than this future.
+    Answer(BoxFuture<'static, ()>),
+    /// So many bytes a line, and no longer than the connection is wanted.
+    Watch(BoxFuture<'static, ()>),
+}
+
+/// A body that ends, one way or the other.
+pub(super) struct Answer {
+    incoming: Incoming,
+    bounds: Bounds,
+    read: usize,
+    _place: Place,
+}
+
+impl Answer {
+    pub(super) fn new(incoming: Incoming, bounds: Bounds, place: Place) -> Answer {
+        Answer {
+            incoming,
+            bounds,
+            read: 0,
+            _place: place,
+        }
+    }
+
+    fn admit(&mut self, data: &Bytes) -> Result<(), Trouble> {
+        let most = match self.bounds {
+            Bounds::Answer(_) => ANSWER,
+            Bounds::Watch(_) => EVENT,
+        };
+        self.read = match (&self.bounds, data.iter().rposition(|byte| *byte == b'\n')) {
+            (Bounds::Watch(_), Some(end)) => data.len() - end - 1,
+            (Bounds::Watch(_) | Bounds::Answer(_), _) => self.read + data.len(),
+        };
+        match self.read > most {
+            true => Err(Trouble::nonsense(format!(
+                "the answer is larger than {} MiB",
+                most >> 20
+            ))),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = Trouble;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Trouble>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) {
+            return Poll::Ready(frame.map(|frame| {
+                let frame = frame.map_err(|error| Trouble::unreachable(chain(&error)))?;
+                if let Some(data) = frame.data_ref() {
+                    self.admit(data)?;
+                }
+                Ok(frame)
+            }));
+        }
+        match &mut self.bounds {
+            Bounds::Answer(late) => late.as_mut().poll(cx).map(|()| {
+                Some(Err(Trouble::unreachable(
+                    "the answer did not end in time",
+                )))
+            }),
+            Bounds::Watch(unwanted) => unwanted.as_mut().poll(cx).map(|()| None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}

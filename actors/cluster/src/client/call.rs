@@ -1,0 +1,212 @@
+//! One request, from the lane it waits in to the head of its answer.
+//!
+//! Every request ends by its deadline. What the server asks to be asked again (429 and 5xx with Retry-After) is, while
+//! the deadline allows; a read whose connection broke is, too; nothing else is sent twice.
+//!
+//! Upstream: client-go rest/request.go and rest/with_retry.go (1.36).
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header};
+use kube::client::Body;
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tower::Service;
+
+use super::body::{Answer, Bounds};
+use super::connections::Failure;
+use super::limiter::Bucket;
+use super::server::Server;
+use super::trouble::Trouble;
+use super::{Lane, measured};
+
+/// Upstream's `defaultMaxRetries`, or as many as fit before the deadline.
+const RETRIES: usize = 10;
+/// Upstream waits so long before it reads again over a new connection.
+const AFTER_BREAK: Duration = Duration::from_secs(1);
+/// The largest request that is answered in the API server's own --request-timeout.
+const WITHIN: Duration = Duration::from_secs(60);
+/// Within this a watch must begin.
+const WATCH_WITHIN: Duration = Duration::from_secs(30);
+
+/// The way of one lane.
+#[derive(Clone)]
+pub(super) struct Caller {
+    pub(super) server: Arc<Server>,
+    pub(super) lane: Lane,
+    pub(super) bucket: Option<Arc<Bucket>>,
+}
+
+impl Service<Request<Body>> for Caller {
+    type Response = Response<Answer>;
+    type Error = Trouble;
+    type Future = BoxFuture<'static, Result<Response<Answer>, Trouble>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Trouble>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let caller = self.clone();
+        Box::pin(async move { caller.ask(request).await })
+    }
+}
+
+/// A request under way.
+struct Asking {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Body,
+    watch: bool,
+    deadline: Instant,
+}
+
+impl Caller {
+    async fn ask(&self, request: Request<Body>) -> Result<Response<Answer>, Trouble> {
+        let (parts, body) = request.into_parts();
+        let mut headers = parts.headers;
+        headers.extend(self.server.headers.clone());
+        let watch = is_watch(&parts.uri);
+        self.turn(&parts.method).await;
+        let asking = Asking {
+            uri: under(&self.server.base, &parts.uri)?,
+            method: parts.method,
+            headers,
+            body,
+            watch,
+            deadline: Instant::now() + self.within(watch),
+        };
+        let began = Instant::now();
+        let answer = self.insist(&asking).await;
+        if !watch {
+            measured::latency(&self.server.host, &asking.method, began.elapsed());
+        }
+        answer
+    }
+
+    fn within(&self, watch: bool) -> Duration {
+        match self.lane {
+            Lane::Heartbeat => self.server.heartbeat_within,
+            Lane::Work | Lane::Events if watch => WATCH_WITHIN,
+            Lane::Work | Lane::Events => WITHIN,
+        }
+    }
+
+    async fn turn(&self, method: &Method) {
+        if let Some(bucket) = &self.bucket {
+            let waited = bucket.take().await;
+            measured::throttled(&self.server.host, method, waited);
+        }
+    }
+
+    /// Asks until there is an answer that no waiting betters.
+    async fn insist(&self, asking: &Asking) -> Result<Response<Answer>, Trouble> {
+        let mut renewed = false;
+        for attempt in 0.. {
+            let answer = timeout_at(asking.deadline, self.once(asking))
+                .await
+                .unwrap_or_else(|_| Err(Trouble::unreachable("no answer in time")));
+            measured::answered(&self.server.host, &asking.method, attempt, &answer);
+            let stale = answer.as_ref().is_ok_and(|answer| answer.status() == StatusCode::UNAUTHORIZED);
+            if stale && !renewed && self.server.credentials.refused().await {
+                renewed = true;
+                continue;
+            }
+            let Some(wait) = wait(asking, &answer) else {
+                return answer;
+            };
+            let again = Instant::now() + wait;
+            if attempt >= RETRIES || again >= asking.deadline || asking.body.try_clone().is_none() {
+                return busy(answer, wait);
+            }
+            drop(answer);
+            sleep_until(again).await;
+            self.turn(&asking.method).await;
+        }
+        Err(Trouble::unreachable("no answer"))
+    }
+
+    /// One attempt, on a connection that takes it.
+    async fn once(&self, asking: &Asking) -> Result<Response<Answer>, Trouble> {
+        let connections = self.server.connections().await?;
+        let mut request = asking.request()?;
+        self.server
+            .credentials
+            .put_into(request.headers_mut())
+            .await?;
+        for _ in 0..=RETRIES {
+            match connections.send(self.lane, request).await {
+                Ok((response, place)) => {
+                    let bounds = match asking.watch {
+                        true => Bounds::Watch(connections.retired()),
+                        false => Bounds::Answer(Box::pin(sleep_until(asking.deadline))),
+                    };
+                    return Ok(response.map(|body| Answer::new(body, bounds, place)));
+                }
+                Err(Failure::Unsent(unsent)) => request = unsent,
+                Err(Failure::Unconnected(trouble) | Failure::Broken(trouble)) => return Err(trouble),
+            }
+        }
+        Err(Trouble::unreachable(
+            "every connection ends before it is used",
+        ))
+    }
+}
+
+impl Asking {
+    fn request(&self) -> Result<Request<Body>, Trouble> {
+        let body = self.body.try_clone();
+        let body = body.ok_or_else(|| Trouble::unreachable("the body can be sent only once"))?;
+        let mut request = Request::new(body);
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = self.headers.clone();
+        Ok(request)
+    }
+}
+
+/// How long to wait before the same is asked again; nothing if it is not worth it.
+fn wait(asking: &Asking, answer: &Result<Response<Answer>, Trouble>) -> Option<Duration> {
+    match answer {
+        Ok(answer) => {
+            let status = answer.status();
+            let asks = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
+            let seconds = answer.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
+            let seconds = seconds.parse().ok().filter(|_| asks)?;
+            Some(Duration::from_secs(seconds))
+        }
+        Err(_) => (asking.method == Method::GET && !asking.watch).then_some(AFTER_BREAK),
+    }
+}
+
+/// The last answer to somebody who was told to wait: how long, rather than the server's words.
+fn busy(
+    answer: Result<Response<Answer>, Trouble>,
+    after: Duration,
+) -> Result<Response<Answer>, Trouble> {
+    let answer = answer?;
+    Err(Trouble::Busy {
+        after: Some(after),
+        message: format!("the server is busy ({})", answer.status()),
+    })
+}
+
+fn is_watch(uri: &Uri) -> bool {
+    uri.query().is_some_and(|query| {
+        query
+            .split('&')
+            .any(|pair| matches!(pair, "watch=true" | "watch=1"))
+    })
+}
+
+/// The address of a request, under the path where the server is, if it has one.
+fn under(base: &Uri, asked: &Uri) -> Result<Uri, Trouble> {
+    let path = asked.path_and_query().map_or("/", |path| path.as_str());
+    let path = format!("{}{path}", base.path().trim_end_matches('/'));
+    let mut parts = base.clone().into_parts();
+    parts.path_and_query = path.parse().ok();
+    Uri::from_parts(parts).map_err(|error| Trouble::unreachable(error.to_string()))
+}

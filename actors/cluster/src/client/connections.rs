@@ -1,0 +1,257 @@
+//! The connections to the API server: one, shared by everything, unless a hundred answers are under way at once.
+//!
+//! Where the server speaks HTTP/2 (every API server does), a connection is pinged while it is silent, so that a dead
+//! one is noticed within 45 s, as upstream's. Where it does not, each request has a connection of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper::rt::{Read, Write};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use kube::client::Body;
+use nix::sys::socket::{setsockopt, sockopt};
+use tokio::net::TcpStream;
+use tokio::sync::{Mutex, watch};
+
+use super::Lane;
+use super::tls::Tls;
+use super::trouble::{Trouble, chain};
+
+/// A server that does not take the connection for this long is asked anew.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// Upstream's HTTP2_READ_IDLE_TIMEOUT_SECONDS.
+const PING_AFTER: Duration = Duration::from_secs(30);
+/// Upstream's HTTP2_PING_TIMEOUT_SECONDS.
+const PING_WITHIN: Duration = Duration::from_secs(15);
+/// Answers under way on one connection: what a server that names no number allows.
+const STREAMS: usize = 100;
+/// Of these, kept for the heartbeat.
+const KEPT: usize = 4;
+/// Connections at most; beyond them answers wait for one another.
+const CONNECTIONS: usize = 8;
+
+/// Where the server is, and how it is spoken to.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) tls: Option<Tls>,
+}
+
+/// The connections of one identity.
+pub(super) struct Connections {
+    target: Target,
+    open: Mutex<Vec<Line>>,
+    wanted: watch::Sender<bool>,
+}
+
+#[derive(Clone)]
+struct Line {
+    sender: http2::SendRequest<Body>,
+    load: Arc<AtomicUsize>,
+}
+
+/// An answer under way, counted until it is dropped.
+pub(super) struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn on(load: &Arc<AtomicUsize>) -> Place {
+        load.fetch_add(1, Ordering::Relaxed);
+        Place(Arc::clone(load))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A connection that can be asked.
+enum Sender {
+    Shared(http2::SendRequest<Body>),
+    Own(http1::SendRequest<Body>),
+}
+
+/// Why there is no head of an answer.
+pub(super) enum Failure {
+    /// Nobody took the connection.
+    Unconnected(Trouble),
+    /// The connection ended before the request went out: it may be sent again, whatever it asks for.
+    Unsent(Request<Body>),
+    /// The connection ended after that.
+    Broken(Trouble),
+}
+
+impl Connections {
+    pub(super) fn new(target: Target) -> Connections {
+        Connections {
+            target,
+            open: Mutex::default(),
+            wanted: watch::Sender::new(true),
+        }
+    }
+
+    /// Lets what is under way come to its end, but for the watches, which end now and are taken up elsewhere.
+    pub(super) fn retire(&self) {
+        self.wanted.send_replace(false);
+    }
+
+    /// Ends when these connections are no longer wanted.
+    pub(super) fn retired(&self) -> BoxFuture<'static, ()> {
+        let mut wanted = self.wanted.subscribe();
+        Box::pin(async move {
+            // An error means that the sender is gone, and nobody wants them either.
+            drop(wanted.wait_for(|wanted| !wanted).await);
+        })
+    }
+
+    /// Sends a request, and waits for the head of its answer.
+    pub(super) async fn send(
+        &self,
+        lane: Lane,
+        request: Request<Body>,
+    ) -> Result<(Response<Incoming>, Place), Failure> {
+        let (sender, place) = self.sender(lane).await.map_err(Failure::Unconnected)?;
+        let sent = match sender {
+            Sender::Shared(mut sender) => sender.try_send_request(request).await,
+            Sender::Own(mut sender) => sender.try_send_request(origin_form(request)).await,
+        };
+        let mut error = match sent {
+            Ok(response) => return Ok((response, place)),
+            Err(error) => error,
+        };
+        Err(match error.take_message() {
+            Some(request) => Failure::Unsent(request),
+            None => Failure::Broken(Trouble::unreachable(chain(error.error()))),
+        })
+    }
+
+    /// A connection with room. Who finds none makes one, and the others wait for it rather than make their own.
+    async fn sender(&self, lane: Lane) -> Result<(Sender, Place), Trouble> {
+        let mut open = self.open.lock().await;
+        open.retain(|line| !line.sender.is_closed());
+        let most = match lane {
+            Lane::Heartbeat => STREAMS,
+            Lane::Work | Lane::Events => STREAMS - KEPT,
+        };
+        let load = |line: &&Line| line.load.load(Ordering::Relaxed);
+        let least = open.iter().min_by_key(load);
+        if let Some(line) = least.filter(|line| load(line) < most || open.len() >= CONNECTIONS) {
+            return Ok((
+                Sender::Shared(line.sender.clone()),
+                Place::on(&line.load),
+            ));
+        }
+        let connecting = connect(&self.target);
+        let sender = tokio::time::timeout(CONNECT_WITHIN, connecting)
+            .await
+            .map_err(|_| Trouble::unreachable(format!("no connection to {}", self.target)))??;
+        let load = Arc::default();
+        let place = Place::on(&load);
+        if let Sender::Shared(sender) = &sender {
+            open.push(Line {
+                sender: sender.clone(),
+                load,
+            });
+        }
+        Ok((sender, place))
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// HTTP/1.1 wants the path alone, and the host as a header.
+fn origin_form(mut request: Request<Body>) -> Request<Body> {
+    let authority = request.uri().authority().map(ToString::to_string);
+    if let Some(host) = authority.and_then(|host| http::HeaderValue::try_from(host).ok()) {
+        request.headers_mut().insert(http::header::HOST, host);
+    }
+    if let Some(path) = request.uri().path_and_query() {
+        *request.uri_mut() = http::Uri::from(path.clone());
+    }
+    request
+}
+
+async fn connect(target: &Target) -> Result<Sender, Trouble> {
+    let no_way = |error: &dyn std::error::Error| {
+        Trouble::unreachable(format!("no connection to {target}: {}", chain(error)))
+    };
+    let stream = TcpStream::connect((target.host.as_str(), target.port))
+        .await
+        .map_err(|error| no_way(&error))?;
+    if let Err(error) = keep_alive(&stream) {
+        tracing::debug!("connection to {target} without keep-alive: {error}");
+    }
+    let Some(tls) = &target.tls else {
+        return shake(TokioIo::new(stream), Protocol::Http1).await;
+    };
+    let stream = tls
+        .connect(stream)
+        .await
+        .map_err(|error| no_way(&error))?;
+    let protocol = match stream.get_ref().1.alpn_protocol() {
+        Some(b"h2") => Protocol::Http2,
+        Some(_) | None => Protocol::Http1,
+    };
+    shake(TokioIo::new(stream), protocol).await
+}
+
+/// What the two sides have agreed upon.
+enum Protocol {
+    Http1,
+    Http2,
+}
+
+async fn shake<IO>(io: IO, protocol: Protocol) -> Result<Sender, Trouble>
+where
+    IO: Read + Write + Unpin + Send + 'static,
+{
+    let failed = |error: hyper::Error| Trouble::unreachable(chain(&error));
+    match protocol {
+        Protocol::Http2 => {
+            let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+                .timer(TokioTimer::new())
+                .keep_alive_interval(PING_AFTER)
+                .keep_alive_timeout(PING_WITHIN)
+                .keep_alive_while_idle(true)
+                .handshake(io)
+                .await
+                .map_err(failed)?;
+            tokio::spawn(async move { ended(connection.await) });
+            Ok(Sender::Shared(sender))
+        }
+        Protocol::Http1 => {
+            let (sender, connection) = http1::handshake(io).await.map_err(failed)?;
+            tokio::spawn(async move { ended(connection.await) });
+            Ok(Sender::Own(sender))
+        }
+    }
+}
+
+fn ended(end: hyper::Result<()>) {
+    if let Err(error) = end {
+        tracing::debug!("connection to the API server ended: {}", chain(&error));
+    }
+}
+
+fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    setsockopt(stream, sockopt::KeepAlive, &true)?;
+    setsockopt(stream, sockopt::TcpKeepIdle, &30)?;
+    setsockopt(stream, sockopt::TcpKeepInterval, &15)?;
+    setsockopt(stream, sockopt::TcpKeepCount, &3)?;
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! The Authorization header: a fixed one, a token in a file that changes, or what a plugin hands out.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
+use rustls::sign::CertifiedKey;
+
+use super::exec::Plugin;
+use super::trouble::Trouble;
+
+/// Upstream's `period` of a token file, less its leeway.
+const READ_AGAIN: Duration = Duration::from_secs(50);
+
+/// How we say who we are, beside the certificate.
+pub(super) enum Credentials {
+    None,
+    Fixed(HeaderValue),
+    File(TokenFile),
+    Exec(Box<Plugin>),
+}
+
+impl Credentials {
+    pub(super) async fn put_into(&self, headers: &mut HeaderMap) -> Result<(), Trouble> {
+        let value = match self {
+            Credentials::None => None,
+            Credentials::Fixed(value) => Some(value.clone()),
+            Credentials::File(file) => file.header(kernel::now()),
+            Credentials::Exec(plugin) => plugin.lent().await?.header.clone(),
+        };
+        if let Some(value) = value {
+            headers.entry(AUTHORIZATION).or_insert(value);
+        }
+        Ok(())
+    }
+
+    /// The certificate that a plugin hands out.
+    pub(super) async fn certificate(&self) -> Result<Option<Arc<CertifiedKey>>, Trouble> {
+        match self {
+            Credentials::None | Credentials::Fixed(_) | Credentials::File(_) => Ok(None),
+            Credentials::Exec(plugin) => Ok(plugin.lent().await?.certificate.clone()),
+        }
+    }
+
+    /// The server did not accept them: says whether there may be better ones now.
+    pub(super) async fn refused(&self) -> bool {
+        match self {
+            Credentials::None | Credentials::Fixed(_) => false,
+            Credentials::File(file) => file.read_again(),
+            Credentials::Exec(plugin) => plugin.forget().await,
+        }
+    }
+}
+
+/// A token that others renew.
+pub(super) struct TokenFile {
+    path: PathBuf,
+    now: Mutex<Token>,
+}
+
+struct Token {
+    header: Option<HeaderValue>,
+    read_at: Option<Instant>,
+}
+
+impl TokenFile {
+    /// `instead` is what is said for as long as the file cannot be read.
+    pub(super) fn new(path: PathBuf, instead: Option<HeaderValue>) -> TokenFile {
+        TokenFile {
+            path,
+            now: Mutex::new(Token {
+                header: instead,
+                read_at: None,
+            }),
+        }
+    }
+
+    fn header(&self, now: Instant) -> Option<HeaderValue> {
+        let mut token = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = |at: Instant| now.duration_since(at) < READ_AGAIN;
+        if !token.read_at.is_some_and(fresh) {
+            match read(&self.path) {
+                Some(header) => {
+                    token.header = Some(header);
+                    token.read_at = Some(now);
+                }
+                None => tracing::warn!("no token in {}", self.path.display()),
+            }
+        }
+        token.header.clone()
+    }
+
+    fn read_again(&self) -> bool {
+        let mut token = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        token.read_at = None;
+        read(&self.path).is_some_and(|header| Some(&header) != token.header.as_ref())
+    }
+}
+
+fn read(path: &std::path::Path) -> Option<HeaderValue> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let text = text.trim();
+    (!text.is_empty()).then(|| bearer(text)).flatten()
+}
+
+/// The header of a token; nothing if no header can carry it.
+pub(super) fn bearer(token: &str) -> Option<HeaderValue> {
+    secret(format!("Bearer {token}"))
+}
+
+/// The header of a name and a password.
+pub(super) fn basic(name: &str, password: &str) -> Option<HeaderValue> {
+    let both = k8s_openapi::ByteString(format!("{name}:{password}").into_bytes());
+    let encoded = serde_json::to_value(both).ok()?;
+    secret(format!("Basic {}", encoded.as_str()?))
+}
+
+fn secret(text: String) -> Option<HeaderValue> {
+    let mut value = HeaderValue::try_from(text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}

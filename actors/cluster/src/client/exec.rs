@@ -1,0 +1,195 @@
+//! Credential plugins: a command that prints an ExecCredential.
+//!
+//! It runs when its credentials are needed first, when they expire, and when the server refuses them; once at a time.
+//! What it prints is a secret, and never logged.
+//!
+//! Upstream: client-go plugin/pkg/client/auth/exec/exec.go (1.36).
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use http::HeaderValue;
+use jiff::Timestamp;
+use rustls::sign::CertifiedKey;
+use serde::Deserialize;
+use tokio::io::AsyncReadExt;
+use tokio::process::Command;
+use tokio::sync::Mutex;
+
+use super::credentials::bearer;
+use super::own_key;
+use super::trouble::Trouble;
+
+/// A plugin that takes longer is ended.
+const WITHIN: Duration = Duration::from_secs(60);
+/// The largest answer of a plugin.
+const ANSWER: u64 = 1 << 20;
+/// A plugin is not run again sooner, however often the server refuses what it gives.
+const APART: Duration = Duration::from_secs(1);
+
+/// A command and what it was given.
+pub(super) struct Plugin {
+    pub(super) command: PathBuf,
+    pub(super) args: Vec<String>,
+    pub(super) env: Vec<(String, String)>,
+    pub(super) api_version: String,
+    /// For KUBERNETES_EXEC_INFO, where the kubeconfig wants it there.
+    pub(super) cluster: Option<serde_json::Value>,
+    pub(super) hint: String,
+    pub(super) state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    lent: Option<Arc<Lent>>,
+    ran_at: Option<std::time::Instant>,
+    refused: bool,
+}
+
+/// What a plugin handed out.
+pub(super) struct Lent {
+    pub(super) header: Option<HeaderValue>,
+    pub(super) certificate: Option<Arc<CertifiedKey>>,
+    expires: Option<SystemTime>,
+}
+
+/// An answer as the plugin writes it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    api_version: String,
+    kind: String,
+    status: Option<Status>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[derive(Default)]
+struct Status {
+    expiration_timestamp: Option<Timestamp>,
+    token: String,
+    client_certificate_data: String,
+    client_key_data: String,
+}
+
+/// Why a plugin gave nothing.
+#[derive(Debug, thiserror::Error)]
+enum ExecError {
+    #[error("executable {0} not found. {1}")]
+    Missing(String, String),
+    #[error("executable {0} cannot be run: {1}")]
+    Unrun(String, std::io::Error),
+    #[error("executable {0} failed with exit code {1}")]
+    Failed(String, i32),
+    #[error("executable {0} did not end within {within:?}", within = WITHIN)]
+    Late(String),
+    #[error("executable {0} printed no ExecCredential: {1}")]
+    Malformed(String, &'static str),
+}
+
+impl Plugin {
+    /// Its credentials of now.
+    pub(super) async fn lent(&self) -> Result<Arc<Lent>, Trouble> {
+        let mut state = self.state.lock().await;
+        let good = |lent: &Arc<Lent>| lent.expires.is_none_or(|at| at > kernel::wall());
+        if let Some(lent) = state.lent.as_ref().filter(|lent| good(lent) && !state.refused) {
+            return Ok(Arc::clone(lent));
+        }
+        state.ran_at = Some(kernel::now());
+        let mut lent = self.run().await.map_err(|error| {
+            Trouble::unreachable(format!("getting credentials: exec: {error}"))
+        })?;
+        // The same certificate is the same identity: connections stay.
+        let before = state.lent.as_ref().and_then(|lent| lent.certificate.clone());
+        let der = |key: &Arc<CertifiedKey>| key.cert.clone();
+        if before.as_ref().map(der) == lent.certificate.as_ref().map(der) {
+            lent.certificate = before;
+        }
+        let lent = Arc::new(lent);
+        state.lent = Some(Arc::clone(&lent));
+        state.refused = false;
+        Ok(lent)
+    }
+
+    /// Has the plugin run again, unless it just did.
+    pub(super) async fn forget(&self) -> bool {
+        let mut state = self.state.lock().await;
+        let just = |at: std::time::Instant| kernel::now().duration_since(at) < APART;
+        if state.ran_at.is_some_and(just) {
+            return false;
+        }
+        state.refused = true;
+        true
+    }
+
+    async fn run(&self) -> Result<Lent, ExecError> {
+        let name = self.command.display().to_string();
+        let info = serde_json::json!({
+            "kind": "ExecCredential",
+            "apiVersion": self.api_version,
+            "spec": {"interactive": false, "cluster": self.cluster},
+        });
+        let mut command = Command::new(&self.command);
+        command
+            .args(&self.args)
+            .envs(self.env.iter().cloned())
+            .env("KUBERNETES_EXEC_INFO", info.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true);
+        let mut child = command.spawn().map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => ExecError::Missing(name.clone(), self.hint.clone()),
+            _ => ExecError::Unrun(name.clone(), error),
+        })?;
+        let stdout = child.stdout.take();
+        let ended = async {
+            let mut text = Vec::new();
+            if let Some(stdout) = stdout {
+                stdout.take(ANSWER).read_to_end(&mut text).await?;
+            }
+            Ok::<_, std::io::Error>((text, child.wait().await?))
+        };
+        let (text, status) = tokio::time::timeout(WITHIN, ended)
+            .await
+            .map_err(|_| ExecError::Late(name.clone()))?
+            .map_err(|error| ExecError::Unrun(name.clone(), error))?;
+        match status.code() {
+            Some(0) => self.read(&text).map_err(|why| ExecError::Malformed(name, why)),
+            code => Err(ExecError::Failed(name, code.unwrap_or(-1))),
+        }
+    }
+
+    fn read(&self, text: &[u8]) -> Result<Lent, &'static str> {
+        let answer: Answer =
+            serde_json::from_slice(text).map_err(|_| "it is not the JSON of one")?;
+        if answer.kind != "ExecCredential" {
+            return Err("its kind is another");
+        }
+        if answer.api_version != self.api_version {
+            return Err("its apiVersion is not the one of the kubeconfig");
+        }
+        let status = answer.status.ok_or("it has no status")?;
+        let certificate = match (
+            status.client_certificate_data.as_str(),
+            status.client_key_data.as_str(),
+        ) {
+            ("", "") => None,
+            (certificate, key) => Some(
+                own_key::parse(certificate.as_bytes(), key.as_bytes())
+                    .map_err(|_| "its certificate and key are no pair")?,
+            ),
+        };
+        let header = match status.token.as_str() {
+            "" if certificate.is_none() => return Err("it has neither a token nor a certificate"),
+            "" => None,
+            token => Some(bearer(token).ok_or("its token fits no header")?),
+        };
+        Ok(Lent {
+            header,
+            certificate,
+            expires: status.expiration_timestamp.map(SystemTime::from),
+        })
+    }
+}

@@ -1,0 +1,62 @@
+//! How fast a lane may ask: client-go's token bucket (util/flowcontrol/throttle.go).
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Full at first; every request takes a token, and waits where there is none.
+#[derive(Debug)]
+pub(super) struct Bucket {
+    per_second: f64,
+    burst: f64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Below nought where tokens are promised to those who wait.
+    tokens: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    /// None where the rate is negative (no limit); nought is client-go's own default, 5 a second in bursts of 10.
+    pub(super) fn new(per_second: i32, burst: i32) -> Option<Bucket> {
+        let (per_second, burst) = match (per_second, burst) {
+            (..0, _) => return None,
+            (0, 0) => (5, 10),
+            (0, burst) => (5, burst),
+            (per_second, 0) => (per_second, 10),
+            given => given,
+        };
+        Some(Bucket {
+            per_second: per_second.into(),
+            burst: f64::from(burst.max(1)),
+            state: Mutex::new(State {
+                tokens: f64::from(burst.max(1)),
+                at: Instant::now(),
+            }),
+        })
+    }
+
+    /// Takes a token, and waits until it is there. Those who wait are served in turn.
+    pub(super) async fn take(&self) -> Duration {
+        let wait = self.promise(Instant::now());
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
+        wait
+    }
+
+    fn promise(&self, now: Instant) -> Duration {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = now.saturating_duration_since(state.at).as_secs_f64();
+        state.at = now;
+        state.tokens = (state.tokens + since * self.per_second).min(self.burst) - 1.0;
+        match state.tokens < 0.0 {
+            true => Duration::from_secs_f64(-state.tokens / self.per_second),
+            false => Duration::ZERO,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The server as all lanes know it: where it is, who we are to it, and the connections that are open.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::{HeaderMap, Uri};
+use rustls::pki_types::ServerName;
+use rustls::sign::CertifiedKey;
+use tokio::sync::watch;
+
+use super::connections::{Connections, Target};
+use super::credentials::Credentials;
+use super::own_key::OwnKey;
+use super::tls::{Identity, Tls, Trust};
+use super::trouble::{Trouble, chain};
+
+/// What all lanes share.
+pub(super) struct Server {
+    pub(super) base: Uri,
+    /// As the metrics name it.
+    pub(super) host: String,
+    /// On every request: who asks, and whom it stands for.
+    pub(super) headers: HeaderMap,
+    pub(super) credentials: Credentials,
+    pub(super) heartbeat_within: Duration,
+    pub(super) secured: Option<Secured>,
+    /// Given by whoever renews it; it goes before the kubeconfig's own.
+    pub(super) identity: watch::Receiver<Option<Arc<CertifiedKey>>>,
+    pub(super) own: OwnKey,
+    pub(super) open: Mutex<Option<Generation>>,
+}
+
+/// What a connection is secured by, whoever we are.
+pub(super) struct Secured {
+    pub(super) trust: Trust,
+    pub(super) name: ServerName<'static>,
+}
+
+/// The connections of one identity.
+pub(super) struct Generation {
+    identity: Option<Arc<CertifiedKey>>,
+    connections: Arc<Connections>,
+}
+
+impl Server {
+    /// The connections of whoever we are now. Those of before come to their end.
+    pub(super) async fn connections(&self) -> Result<Arc<Connections>, Trouble> {
+        let identity = self.identity().await?;
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = open.as_ref().filter(|held| held.is_of(identity.as_ref())) {
+            return Ok(Arc::clone(&held.connections));
+        }
+        let connections = Arc::new(Connections::new(self.target(identity.clone())?));
+        let before = open.replace(Generation {
+            identity,
+            connections: Arc::clone(&connections),
+        });
+        if let Some(before) = before {
+            tracing::info!("another client certificate: connections to the API server begin anew");
+            before.connections.retire();
+        }
+        Ok(connections)
+    }
+
+    async fn identity(&self) -> Result<Option<Arc<CertifiedKey>>, Trouble> {
+        if self.secured.is_none() {
+            return Ok(None);
+        }
+        if let Some(given) = self.identity.borrow().clone() {
+            return Ok(Some(given));
+        }
+        if let Some(lent) = self.credentials.certificate().await? {
+            return Ok(Some(lent));
+        }
+        Ok(self.own.key(kernel::now()))
+    }
+
+    fn target(&self, identity: Option<Arc<CertifiedKey>>) -> Result<Target, Trouble> {
+        let tls = self.secured.as_ref().map(|secured| {
+            let identity = Arc::new(Identity(identity));
+            Tls::new(&secured.trust, secured.name.clone(), identity)
+        });
+        let tls = tls
+            .transpose()
+            .map_err(|error| Trouble::unreachable(chain(&error)))?;
+        let host = self.base.host().unwrap_or_default();
+        let usual = if tls.is_some() { 443 } else { 80 };
+        Ok(Target {
+            host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+            port: self.base.port_u16().unwrap_or(usual),
+            tls,
+        })
+    }
+}
+
+impl Generation {
+    fn is_of(&self, identity: Option<&Arc<CertifiedKey>>) -> bool {
+        match (&self.identity, identity) {
+            (None, None) => true,
+            (Some(held), Some(now)) => Arc::ptr_eq(held, now),
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Who the server must be, and who we are: the TLS side of a connection.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::ResolvesClientCert;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// Whom the server's certificate must come from.
+pub(super) enum Trust {
+    /// One of these.
+    Roots(Arc<RootCertStore>),
+    /// Nobody asks (insecure-skip-tls-verify).
+    Anybody,
+}
+
+/// How a connection is secured.
+#[derive(Clone)]
+pub(super) struct Tls {
+    connector: TlsConnector,
+    name: ServerName<'static>,
+}
+
+impl Tls {
+    pub(super) fn new(
+        trust: &Trust,
+        name: ServerName<'static>,
+        identity: Arc<dyn ResolvesClientCert>,
+    ) -> Result<Tls, rustls::Error> {
+        let provider = Arc::new(ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()?;
+        let builder = match trust {
+            Trust::Roots(roots) => builder.with_root_certificates(Arc::clone(roots)),
+            Trust::Anybody => builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Unasked(provider))),
+        };
+        let mut config = builder.with_client_cert_resolver(identity);
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        // A resumed session would carry the identity of before.
+        config.resumption = rustls::client::Resumption::disabled();
+        Ok(Tls {
+            connector: TlsConnector::from(Arc::new(config)),
+            name,
+        })
+    }
+
+    pub(super) async fn connect(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+        self.connector.connect(self.name.clone(), stream).await
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tls({:?})", self.name)
+    }
+}
+
+/// One identity, or none, for all connections of its time.
+#[derive(Debug)]
+pub(super) struct Identity(pub(super) Option<Arc<CertifiedKey>>);
+
+impl ResolvesClientCert for Identity {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.0.clone()
+    }
+
+    fn has_certs(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+/// Believes any certificate, but not a signature that does not belong to it.
+#[derive(Debug)]
+struct Unasked(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Unasked {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,131 @@
+//! What is known of one thing that is wanted.
+
+use std::collections::BTreeMap;
+
+use kernel::{Context, TaskId, TimerId};
+use logic::objects::{Objects, Outcome, StaticObjects, StaticToken, BoundPod, Wanted, outcome};
+
+use super::Msg;
+use crate::client::Event;
+
+/// Whether the API server has spoken of it since it was wanted, or since somebody came who must not have an old answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Answer {
+    #[default]
+    Never,
+    Given,
+}
+
+type Key = (String, String);
+pub(super) use logic::objects::Object;
+
+/// One thing that is wanted.
+#[derive(Debug, Default)]
+pub(super) struct Entry {
+    pub(super) objects: BTreeMap<Key, Object>,
+    pub(super) token: Option<StaticToken>,
+    pub(super) answer: Answer,
+    /// What is under way, and which.
+    pub(super) asking: Option<TaskId>,
+    pub(super) generation: u64,
+    pub(super) timer: Option<TimerId>,
+    /// Why there is no good answer, in the server's words where it has said any.
+    pub(super) trouble: Option<String>,
+    pub(super) last: Option<Outcome>,
+    /// How often in a row the same came of it.
+    pub(super) times: u32,
+}
+
+impl Entry {
+    /// Takes what an earlier life left.
+    pub(super) fn adopt(&mut self, wanted: &Wanted, remembered: &StaticObjects) {
+        let found = remembered.at_hand(wanted).into_iter();
+        self.objects = found.map(|object| (object.key(), object)).collect();
+        if let Wanted::Token(wanted) = wanted {
+            self.token = remembered.token(wanted).map(|token| StaticToken {
+                audiences: wanted.audiences.clone(),
+                bound_to: Some(BoundPod {
+                    name: wanted.pod_name.clone(),
+                    uid: wanted.pod_uid.clone(),
+                }),
+                token,
+            });
+        }
+    }
+
+    /// Whether what it holds now is another thing than before.
+    pub(super) fn take(&mut self, event: Event<Object>) -> bool {
+        match event {
+            Event::Listed(objects) => {
+                let mut before = std::mem::take(&mut self.objects);
+                let mut differs = before.len() != objects.len();
+                for object in objects {
+                    let key = object.key();
+                    // What did not change is the very same object.
+                    let kept = before.remove(&key).filter(|old| *old == object);
+                    differs |= kept.is_none();
+                    self.objects.insert(key, kept.unwrap_or(object));
+                }
+                differs
+            }
+            Event::Applied(object) => {
+                let differs = self.objects.get(&object.key()) != Some(&object);
+                if differs {
+                    self.objects.insert(object.key(), object);
+                }
+                differs
+            }
+            Event::Deleted(object) => self.objects.remove(&object.key()).is_some(),
+        }
+    }
+
+    /// Takes note of how it went, and answers how often it went so before.
+    pub(super) fn went(&mut self, outcome: Outcome) -> u32 {
+        self.times = match self.last == Some(outcome) {
+            true => self.times.saturating_add(1),
+            false => 0,
+        };
+        self.last = Some(outcome);
+        self.times
+    }
+
+    /// How it went, by what it holds.
+    pub(super) fn outcome(&self) -> Outcome {
+        outcome(self.objects.values().next())
+    }
+
+    pub(super) fn is_immutable(&self) -> bool {
+        let mut objects = self.objects.values();
+        objects.next().is_some_and(Object::is_immutable)
+    }
+
+    /// Whether it can be nothing else for who comes now.
+    pub(super) fn is_good_for_newcomers(&self, wanted: &Wanted, is_followed: bool) -> bool {
+        match wanted {
+            Wanted::Services(_) | Wanted::CsiDrivers | Wanted::TrustBundles | Wanted::Token(_) => {
+                true
+            }
+            Wanted::ConfigMap(_)
+            | Wanted::Secret(_)
+            | Wanted::Claim(_)
+            | Wanted::PersistentVolume(_)
+            | Wanted::VolumeAttachment(_)
+            | Wanted::RuntimeClass(_)
+            | Wanted::Service(_) => {
+                let is_current = is_followed && !self.objects.is_empty();
+                // Nobody has asked yet: whatever comes is new.
+                let is_new = self.answer == Answer::Never && self.last.is_none();
+                self.is_immutable() && self.answer == Answer::Given || is_current || is_new
+            }
+        }
+    }
+
+    pub(super) fn end(self, ctx: &mut Context<Msg>) {
+        if let Some(task) = self.asking {
+            ctx.abort(task);
+        }
+        if let Some(timer) = self.timer {
+            ctx.cancel(timer);
+        }
+    }
+}

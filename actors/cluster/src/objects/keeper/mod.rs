@@ -1,0 +1,383 @@
+//! Objects of the API that this node's pods need: fetched or followed, and put on the shelf.
+//!
+//! - **Owns** what is known of each object that a pod of this node needs, tokens among them, and the end of the
+//!   [`Shelf`] that objects are put in at.
+//! - **Hears** which pods there are, what the API server answers, and that something is due.
+//! - **Tells** for which pods everything has been asked for once: the others had better wait.
+//! - **Never** takes "not asked yet" for "not there"; never asks without a wait after a failure; never keeps what no
+//!   pod needs.
+//!
+//! ConfigMaps and Secrets go by `configMapAndSecretChangeDetectionStrategy`; services are followed by namespace, claims,
+//! volumes and attachments are asked for by name, because a node may not list them. Which of them a pod needs says
+//! `logic::objects::needed`.
+//!
+//! Upstream: pkg/kubelet/{secret,configmap,token,runtimeclass}, pkg/kubelet/util/manager (1.36). Unlike there, a watched
+//! object stays watched while a pod refers to it, used or not, so that no container starts with an old one.
+
+mod asking;
+mod entry;
+mod publishing;
+mod tokens;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kernel::{Actor, Context, Exit, Recipient};
+use logic::objects::{
+    Cadence, Detection, References, StaticObjects, Wanted, needed, references,
+};
+use logic::pod::PodView;
+use logic::types::PodUid;
+use serde::Serialize;
+use tokio::sync::{Semaphore, watch};
+
+pub use self::asking::Heard;
+use self::entry::{Answer, Entry};
+use super::{Shelf, Supply};
+
+/// Answers for a thousand pods at once wait in their tasks, not here.
+pub const MAILBOX: usize = 256;
+/// Requests under way at once; watches that stand are not counted.
+const AT_ONCE: usize = 32;
+/// Who could not be told is told again.
+const TELL_AGAIN: Duration = Duration::from_secs(1);
+
+/// What the keeper is told.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Sees to what exactly these pods need.
+    Pods { pods: Vec<Arc<Pod>> },
+    /// Keeps ConfigMaps and Secrets for this long from now on: the node's annotation `node.alpha.kubernetes.io/ttl`.
+    Ttl { ttl: Option<Duration> },
+    /// Takes in an answer, and waits for the next.
+    Heard(Box<Heard>),
+    /// Asks for this one again.
+    Due {
+        wanted: Box<Wanted>,
+        generation: u64,
+    },
+    /// Puts what has changed on the shelf, and tells who is supplied.
+    Publish,
+    /// Takes note that the folder of manifests holds something else.
+    FolderChanged,
+}
+
+/// By what the keeper goes.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    pub node_name: String,
+    pub detection: Detection,
+    /// `syncFrequency`.
+    pub period: Duration,
+    /// The pods that a checkpoint brought back with all they need.
+    pub supplied: BTreeSet<PodUid>,
+}
+
+/// With whom the keeper works.
+#[derive(Debug, Clone)]
+pub struct Peers {
+    /// Of the lane for work.
+    pub api: Api,
+    /// Its shelf holds what the checkpoint and the folder held at the start.
+    pub supply: Supply,
+    /// Objects of manifests; those of the API go before them.
+    pub folder: Option<Shelf>,
+    /// Who is told for which pods everything has been asked for.
+    pub supplied: Vec<Recipient<BTreeSet<PodUid>>>,
+    /// The pods that were told last: they outlive the keeper.
+    pods: watch::Sender<Vec<Arc<Pod>>>,
+}
+
+/// The way to the API server.
+#[derive(Clone)]
+pub struct Api(pub kube::Client);
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Api")
+    }
+}
+
+impl Peers {
+    pub fn new(
+        api: kube::Client,
+        supply: Supply,
+        folder: Option<Shelf>,
+        supplied: Vec<Recipient<BTreeSet<PodUid>>>,
+    ) -> Peers {
+        let (pods, _) = watch::channel(Vec::new());
+        Peers {
+            api: Api(api),
+            supply,
+            folder,
+            supplied,
+            pods,
+        }
+    }
+}
+
+/// Counted.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub pods: usize,
+    pub supplied: usize,
+    pub wanted: usize,
+    pub answered: usize,
+    /// Followed, or a request is under way.
+    pub asking: usize,
+    pub tokens: usize,
+    pub requests: u64,
+    pub published: u64,
+    /// What the API server refuses, or why it does not answer.
+    pub troubles: BTreeMap<String, String>,
+}
+
+/// A pod, and whether all it needs has been asked for.
+#[derive(Debug)]
+struct Client {
+    pod: Arc<Pod>,
+    references: References,
+    supplied: bool,
+}
+
+/// The keeper of the API's objects.
+#[derive(Debug)]
+pub struct Keeper {
+    peers: Peers,
+    cadence: Cadence,
+    node_name: String,
+
+    clients: BTreeMap<PodUid, Client>,
+    entries: BTreeMap<Wanted, Entry>,
+    /// All objects of all entries.
+    held: StaticObjects,
+    /// What lay on the shelf at the start, until it is known which of it is wanted.
+    remembered: Option<Arc<StaticObjects>>,
+    /// Pods of the checkpoint that have not come yet.
+    awaited: BTreeSet<PodUid>,
+    told: Option<BTreeSet<PodUid>>,
+    slots: Rc<Semaphore>,
+    generation: u64,
+    publishing: bool,
+    requests: u64,
+    published: u64,
+}
+
+impl Actor for Keeper {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        self.await_folder(ctx);
+        let pods = self.peers.pods.borrow().clone();
+        if !pods.is_empty() {
+            self.take_pods(pods, ctx);
+        }
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Pods { pods } => self.take_pods(pods, ctx),
+            Msg::Ttl { ttl } => self.cadence.ttl = ttl,
+            Msg::Heard(heard) => self.heard(*heard, ctx),
+            Msg::Due { wanted, generation } => self.due(&wanted, generation, ctx),
+            Msg::Publish => self.publish(ctx),
+            Msg::FolderChanged => self.await_folder(ctx),
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let entries = || self.entries.values();
+        let asking = entries().filter(|entry| entry.asking.is_some());
+        let troubles = self.entries.iter().filter_map(|(wanted, entry)| {
+            let trouble = entry.trouble.clone()?;
+            Some((wanted.to_string(), trouble))
+        });
+        Snapshot {
+            pods: self.clients.len(),
+            supplied: self.clients.values().filter(|c| c.supplied).count(),
+            wanted: self.entries.len(),
+            answered: entries().filter(|e| e.answer == Answer::Given).count(),
+            asking: asking.count(),
+            tokens: entries().filter(|entry| entry.token.is_some()).count(),
+            requests: self.requests,
+            published: self.published,
+            troubles: troubles.collect(),
+        }
+    }
+}
+
+impl Keeper {
+    pub fn new(peers: Peers, rules: Rules) -> Keeper {
+        let mut remembered = StaticObjects::clone(&peers.supply.borrow());
+        if let Some(folder) = &peers.folder {
+            remembered = remembered.missing_in(&folder.snapshot());
+        }
+        Keeper {
+            peers,
+            cadence: Cadence {
+                detection: rules.detection,
+                period: rules.period,
+                ttl: None,
+            },
+            node_name: rules.node_name,
+            clients: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            held: StaticObjects::default(),
+            remembered: Some(Arc::new(remembered)),
+            awaited: rules.supplied,
+            told: None,
+            slots: Rc::new(Semaphore::new(AT_ONCE)),
+            generation: 0,
+            publishing: false,
+            requests: 0,
+            published: 0,
+        }
+    }
+
+    fn take_pods(&mut self, pods: Vec<Arc<Pod>>, ctx: &mut Context<Msg>) {
+        self.peers.pods.send_replace(pods.clone());
+        let mut before = std::mem::take(&mut self.clients);
+        let mut came = Vec::new();
+        for pod in pods {
+            let uid = pod.uid();
+            let known = before.remove(&uid);
+            let client = match known {
+                Some(known) if Arc::ptr_eq(&known.pod, &pod) => known,
+                known => self.client(known, pod, &mut came),
+            };
+            self.clients.insert(uid, client);
+        }
+        self.want(ctx);
+        self.refresh(&came, ctx);
+        // Whatever of it is wanted has its entry by now.
+        self.remembered = None;
+        self.publish_soon(ctx);
+    }
+
+    fn client(
+        &mut self,
+        known: Option<Client>,
+        pod: Arc<Pod>,
+        came: &mut Vec<PodUid>,
+    ) -> Client {
+        let uid = pod.uid();
+        let references = references(&pod);
+        let is_remembered = known.is_none() && self.awaited.remove(&uid);
+        let supplied = match known {
+            Some(known) => known.supplied && known.references == references,
+            None => is_remembered,
+        };
+        if !supplied {
+            came.push(uid);
+        }
+        Client {
+            pod,
+            references,
+            supplied,
+        }
+    }
+
+    /// Sees to what all pods need, as far as it shows by what is there; what nobody needs any more goes.
+    fn want(&mut self, ctx: &mut Context<Msg>) {
+        loop {
+            let mut wanted = BTreeSet::from([Wanted::CsiDrivers]);
+            for client in self.clients.values() {
+                wanted.extend(self.needs(client));
+            }
+            let gone: Vec<Wanted> = self.entries.keys().cloned().collect();
+            for gone in gone.iter().filter(|known| !wanted.contains(known)) {
+                self.drop_entry(gone, ctx);
+            }
+            let missing = wanted.into_iter();
+            let missing: Vec<Wanted> = missing
+                .filter(|wanted| !self.entries.contains_key(wanted))
+                .collect();
+            if missing.is_empty() {
+                return;
+            }
+            for wanted in missing {
+                self.add_entry(wanted, ctx);
+            }
+            // What is remembered may show that more is wanted.
+            self.gather();
+        }
+    }
+
+    fn needs(&self, client: &Client) -> BTreeSet<Wanted> {
+        needed(
+            &client.pod,
+            &client.references,
+            &self.held,
+            &self.node_name,
+        )
+    }
+
+    fn add_entry(&mut self, wanted: Wanted, ctx: &mut Context<Msg>) {
+        let mut entry = Entry::default();
+        if let Some(remembered) = &self.remembered {
+            entry.adopt(&wanted, remembered);
+        }
+        self.entries.insert(wanted.clone(), entry);
+        self.ask(&wanted, ctx);
+        self.publish_soon(ctx);
+    }
+
+    fn drop_entry(&mut self, wanted: &Wanted, ctx: &mut Context<Msg>) {
+        if let Some(entry) = self.entries.remove(wanted) {
+            entry.end(ctx);
+            self.publish_soon(ctx);
+        }
+    }
+
+    /// A pod that comes is not given what was true before it came: a fetched object may have changed, and one that
+    /// was not there may have been made.
+    fn refresh(&mut self, came: &[PodUid], ctx: &mut Context<Msg>) {
+        let mut stale = BTreeSet::new();
+        for uid in came {
+            let Some(client) = self.clients.get(uid) else {
+                continue;
+            };
+            stale.extend(self.needs(client));
+        }
+        for wanted in stale {
+            let is_followed = self.is_followed(&wanted);
+            let Some(entry) = self.entries.get_mut(&wanted) else {
+                continue;
+            };
+            if entry.is_good_for_newcomers(&wanted, is_followed) {
+                continue;
+            }
+            entry.answer = Answer::Never;
+            self.ask(&wanted, ctx);
+        }
+    }
+
+    fn await_folder(&mut self, ctx: &mut Context<Msg>) {
+        let Some(folder) = &self.peers.folder else {
+            return;
+        };
+        let mut changes = folder.changes();
+        ctx.run(async move {
+            changes.next().await;
+            Msg::FolderChanged
+        });
+        if self.published > 0 {
+            self.publish_soon(ctx);
+        }
+    }
+
+    fn publish_soon(&mut self, ctx: &mut Context<Msg>) {
+        if !std::mem::replace(&mut self.publishing, true) {
+            ctx.run(async { Msg::Publish });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

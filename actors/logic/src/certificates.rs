@@ -1,0 +1,190 @@
+//! When a certificate is replaced, and what the next one must say.
+//!
+//! Upstream: client-go util/certificate/certificate_manager.go and pkg/kubelet/certificate/kubelet.go (1.36).
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+/// From when until when a certificate is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lifetime {
+    pub not_before: Timestamp,
+    pub not_after: Timestamp,
+}
+
+impl Lifetime {
+    /// Whether it is no longer good.
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        now > self.not_after
+    }
+
+    /// When it is replaced: after 70 to 90 % of its life, by `chance` between nought and one.
+    pub fn rotation(&self, chance: f64) -> Timestamp {
+        let life = self.not_after.duration_since(self.not_before);
+        let share = 0.7 + 0.2 * chance.clamp(0.0, 1.0);
+        let used = SignedDuration::try_from_secs_f64(life.as_secs_f64() * share);
+        let used = used.unwrap_or(SignedDuration::ZERO);
+        self.not_before
+            .saturating_add(used)
+            .unwrap_or(self.not_after)
+    }
+}
+
+/// Who a certificate says its holder is, and by which names it is reached.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Subject {
+    pub common_name: String,
+    pub organizations: BTreeSet<String>,
+    pub names: BTreeSet<String>,
+    pub addresses: BTreeSet<IpAddr>,
+}
+
+impl Subject {
+    /// The node's user: what a client certificate says.
+    pub fn node(name: &str) -> Subject {
+        Subject {
+            common_name: format!("system:node:{name}"),
+            organizations: BTreeSet::from(["system:nodes".to_owned()]),
+            ..Subject::default()
+        }
+    }
+
+    /// What the wanted subject has and this one lacks, for a person; none if it satisfies. More than wanted does no harm.
+    pub fn lacks(&self, wanted: &Subject) -> Option<String> {
+        if self.common_name != wanted.common_name {
+            let (has, wants) = (&self.common_name, &wanted.common_name);
+            return Some(format!("its common name is {has:?}, expected {wants:?}"));
+        }
+        lacking("names", &self.names, &wanted.names)
+            .or_else(|| lacking("addresses", &self.addresses, &wanted.addresses))
+            .or_else(|| lacking("organizations", &self.organizations, &wanted.organizations))
+    }
+}
+
+fn lacking<T: Ord + ToString>(
+    what: &str,
+    has: &BTreeSet<T>,
+    wanted: &BTreeSet<T>,
+) -> Option<String> {
+    let missing: Vec<String> = wanted.difference(has).map(ToString::to_string).collect();
+    (!missing.is_empty()).then(|| format!("it lacks the {what} {}", missing.join(", ")))
+}
+
+/// Whether a serving certificate may name no address at all: the gate AllowDNSOnlyNodeCSR.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NamesOnly {
+    Allowed,
+    Refused,
+}
+
+/// What the node's serving certificate must say, by the addresses of the node's object (type and value); none while
+/// there is nothing to be reached by.
+pub fn serving<'a>(
+    node: &str,
+    addresses: impl IntoIterator<Item = (&'a str, &'a str)>,
+    names_only: NamesOnly,
+) -> Option<Subject> {
+    let mut subject = Subject::node(node);
+    for (kind, value) in addresses {
+        let address = value.parse::<IpAddr>();
+        match (kind, address) {
+            ("Hostname" | "InternalIP" | "ExternalIP", Ok(address)) => {
+                subject.addresses.insert(address);
+            }
+            ("Hostname" | "InternalDNS" | "ExternalDNS", _) => {
+                subject.names.insert(value.to_owned());
+            }
+            _ => {}
+        }
+    }
+    let is_reachable = match names_only {
+        NamesOnly::Allowed => !subject.addresses.is_empty() || !subject.names.is_empty(),
+        NamesOnly::Refused => !subject.addresses.is_empty(),
+    };
+    is_reachable.then_some(subject)
+}
+
+/// Between attempts to get a certificate: 2, 4, 8, 16 seconds, then every 32.
+pub fn pause(failures: u32) -> Duration {
+    Duration::from_secs(2 << failures.saturating_sub(1).min(4))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lifetime() -> Lifetime {
+        Lifetime {
+            not_before: Timestamp::from_second(1_000).unwrap(),
+            not_after: Timestamp::from_second(2_000).unwrap(),
+        }
+    }
+
+    /// Upstream's TestSetRotationDeadline.
+    #[test]
+    fn a_certificate_is_replaced_after_seventy_to_ninety_percent_of_its_life() {
+        let at = |chance| lifetime().rotation(chance).as_second();
+        assert_eq!((at(0.0), at(0.5), at(1.0), at(7.0)), (1_700, 1_800, 1_900, 1_900));
+    }
+
+    #[test]
+    fn it_is_over_after_its_last_moment() {
+        let at = |second| lifetime().is_over(Timestamp::from_second(second).unwrap());
+        assert!(!at(2_000));
+        assert!(at(2_001));
+    }
+
+    /// Upstream's TestCertSatisfiesTemplate.
+    #[test]
+    fn a_certificate_satisfies_if_it_says_at_least_what_is_wanted() {
+        let mut has = Subject::node("n");
+        has.names.insert("n".into());
+        has.addresses.insert("10.0.0.1".parse().unwrap());
+        let mut wanted = Subject::node("n");
+        assert_eq!(has.lacks(&wanted), None);
+        wanted.names.insert("m".into());
+        assert_eq!(has.lacks(&wanted).unwrap(), "it lacks the names m");
+        wanted = Subject::node("n");
+        wanted.addresses.insert("::1".parse().unwrap());
+        assert_eq!(has.lacks(&wanted).unwrap(), "it lacks the addresses ::1");
+        wanted = Subject::node("n");
+        wanted.organizations.insert("x".into());
+        assert_eq!(has.lacks(&wanted).unwrap(), "it lacks the organizations x");
+        let other = Subject::node("o");
+        assert!(has.lacks(&other).unwrap().contains("common name"));
+    }
+
+    /// Upstream's TestAddressesToHostnamesAndIPs.
+    #[test]
+    fn addresses_of_the_node_become_names_and_addresses() {
+        let all = [
+            ("Hostname", "n"),
+            ("Hostname", "10.0.0.9"),
+            ("InternalIP", "10.0.0.1"),
+            ("ExternalIP", "not an address"),
+            ("InternalDNS", "n.example.com"),
+            ("Other", "x"),
+        ];
+        let subject = serving("n", all, NamesOnly::Refused).unwrap();
+        let names: Vec<&str> = subject.names.iter().map(String::as_str).collect();
+        assert_eq!(names, ["n", "n.example.com"]);
+        assert_eq!(subject.addresses.len(), 2);
+    }
+
+    #[test]
+    fn a_node_without_an_address_has_no_serving_certificate_unless_names_suffice() {
+        let names = [("Hostname", "n")];
+        assert_eq!(serving("n", names, NamesOnly::Refused), None);
+        assert!(serving("n", names, NamesOnly::Allowed).is_some());
+        assert_eq!(serving("n", [], NamesOnly::Allowed), None);
+    }
+
+    #[test]
+    fn attempts_are_far_apart_soon_but_not_ever_farther() {
+        let seconds: Vec<u64> = (1..=7).map(|n| pause(n).as_secs()).collect();
+        assert_eq!(seconds, [2, 4, 8, 16, 32, 32, 32]);
+    }
+}

@@ -1,0 +1,48 @@
+//! When the status is sent though nothing changed.
+//!
+//! Upstream: `tryUpdateNodeStatus`, `calculateDelay` of kubelet_node_status.go (1.36).
+
+use std::time::{Duration, Instant};
+
+/// The last report, and when the next is due.
+#[derive(Clone, Copy, Debug)]
+pub struct Schedule {
+    /// `nodeStatusReportFrequency`
+    every: Duration,
+    /// As a share of it, from 0 to 1.
+    jitter: f64,
+    due: Option<Instant>,
+}
+
+/// Why the status was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    Change,
+    Heartbeat,
+}
+
+impl Schedule {
+    pub fn new(every: Duration) -> Self {
+        Schedule {
+            every,
+            jitter: 0.0,
+            due: None,
+        }
+    }
+
+    /// Nothing was sent yet, or the last was long ago.
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.due.is_none_or(|due| now >= due)
+    }
+
+    /// The status was sent. After a change the next heartbeat comes between half and one and a half times later, so
+    /// that not all nodes of a cluster keep one beat; `chance` is from 0 to 1.
+    pub fn sent(&mut self, cause: Cause, now: Instant, chance: f64) {
+        let share = match cause {
+            Cause::Change => 0.5 + chance.clamp(0.0, 1.0),
+            Cause::Heartbeat => 1.0,
+        };
+        self.jitter = share;
+        self.due = Some(now + self.every.mul_f64(share));
+    }
+}

@@ -1,0 +1,1 @@
+//! Laws of the node's status.

@@ -1,0 +1,173 @@
+//! One object of any kind that pods refer to, and how many make up [`StaticObjects`].
+
+use std::sync::Arc;
+
+use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret, Service, ServicePort, ServiceSpec,
+};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::fixed::{Key, StaticObjects, key};
+use super::needed::Wanted;
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// One object.
+#[derive(Clone, PartialEq)]
+pub enum Object {
+    ConfigMap(Arc<ConfigMap>),
+    Secret(Arc<Secret>),
+    Service(Arc<Service>),
+    Claim(Arc<PersistentVolumeClaim>),
+    PersistentVolume(Arc<PersistentVolume>),
+    VolumeAttachment(Arc<VolumeAttachment>),
+    RuntimeClass(Arc<RuntimeClass>),
+    CsiDriver(Arc<CSIDriver>),
+    TrustBundle(Arc<ClusterTrustBundle>),
+}
+
+// Some are secret.
+impl std::fmt::Debug for Object {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (namespace, name) = self.key();
+        write!(out, "Object({namespace}/{name})")
+    }
+}
+
+impl Object {
+    /// Namespace, which some have none of, and name.
+    pub fn key(&self) -> Key {
+        let meta = self.metadata();
+        key(
+            meta.namespace.as_deref().unwrap_or_default(),
+            meta.name.as_deref().unwrap_or_default(),
+        )
+    }
+
+    fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::ConfigMap(object) => &object.metadata,
+            Self::Secret(object) => &object.metadata,
+            Self::Service(object) => &object.metadata,
+            Self::Claim(object) => &object.metadata,
+            Self::PersistentVolume(object) => &object.metadata,
+            Self::VolumeAttachment(object) => &object.metadata,
+            Self::RuntimeClass(object) => &object.metadata,
+            Self::CsiDriver(object) => &object.metadata,
+            Self::TrustBundle(object) => &object.metadata,
+        }
+    }
+
+    /// Whether nobody can change it any more.
+    pub fn is_immutable(&self) -> bool {
+        match self {
+            Self::ConfigMap(object) => object.immutable == Some(true),
+            Self::Secret(object) => object.immutable == Some(true),
+            Self::Service(_)
+            | Self::Claim(_)
+            | Self::PersistentVolume(_)
+            | Self::VolumeAttachment(_)
+            | Self::RuntimeClass(_)
+            | Self::CsiDriver(_)
+            | Self::TrustBundle(_) => false,
+        }
+    }
+}
+
+impl StaticObjects {
+    /// Puts it in, over another of its name.
+    pub fn put(&mut self, object: Object) {
+        let place = object.key();
+        let name = place.1.clone();
+        match object {
+            Object::ConfigMap(object) => drop(self.config_maps.insert(place, object)),
+            Object::Secret(object) => drop(self.secrets.insert(place, object)),
+            Object::Service(object) => drop(self.services.insert(place, object)),
+            Object::Claim(object) => drop(self.claims.insert(place, object)),
+            Object::PersistentVolume(object) => {
+                drop(self.persistent_volumes.insert(name, object));
+            }
+            Object::VolumeAttachment(object) => {
+                drop(self.volume_attachments.insert(name, object));
+            }
+            Object::RuntimeClass(object) => drop(self.runtime_classes.insert(name, object)),
+            Object::CsiDriver(object) => drop(self.csi_drivers.insert(name, object)),
+            Object::TrustBundle(object) => drop(self.trust_bundles.insert(name, object)),
+        }
+    }
+
+    /// What is here of what is wanted; tokens are asked for with `token`.
+    pub fn at_hand(&self, wanted: &Wanted) -> Vec<Object> {
+        let one = |found: Option<Object>| found.into_iter().collect();
+        match wanted {
+            Wanted::ConfigMap(key) => one(self.config_maps.get(key).cloned().map(Object::ConfigMap)),
+            Wanted::Secret(key) => one(self.secrets.get(key).cloned().map(Object::Secret)),
+            Wanted::Claim(key) => one(self.claims.get(key).cloned().map(Object::Claim)),
+            Wanted::Service(key) => one(self.services.get(key).cloned().map(Object::Service)),
+            Wanted::PersistentVolume(name) => {
+                let found = self.persistent_volumes.get(name).cloned();
+                one(found.map(Object::PersistentVolume))
+            }
+            Wanted::VolumeAttachment(name) => {
+                let found = self.volume_attachments.get(name).cloned();
+                one(found.map(Object::VolumeAttachment))
+            }
+            Wanted::RuntimeClass(name) => {
+                let found = self.runtime_classes.get(name).cloned();
+                one(found.map(Object::RuntimeClass))
+            }
+            Wanted::Services(namespace) => {
+                let own = self.services.iter().filter(|(key, _)| key.0 == *namespace);
+                own.map(|(_, found)| Object::Service(found.clone()))
+                    .collect()
+            }
+            Wanted::CsiDrivers => {
+                let all = self.csi_drivers.values().cloned();
+                all.map(Object::CsiDriver).collect()
+            }
+            Wanted::TrustBundles => {
+                let all = self.trust_bundles.values().cloned();
+                all.map(Object::TrustBundle).collect()
+            }
+            Wanted::Token(_) => Vec::new(),
+        }
+    }
+}
+
+/// What no pod needs of an object's metadata is dropped: it is often most of it.
+pub fn slim(metadata: &mut ObjectMeta) {
+    metadata.managed_fields = None;
+    if let Some(annotations) = &mut metadata.annotations {
+        annotations.remove(LAST_APPLIED);
+        if annotations.is_empty() {
+            metadata.annotations = None;
+        }
+    }
+}
+
+/// Of a service: what containers are told.
+pub fn slim_service(service: Service) -> Service {
+    let spec = service.spec.unwrap_or_default();
+    let port = |port: ServicePort| ServicePort {
+        name: port.name,
+        port: port.port,
+        protocol: port.protocol,
+        ..ServicePort::default()
+    };
+    Service {
+        metadata: ObjectMeta {
+            name: service.metadata.name,
+            namespace: service.metadata.namespace,
+            ..ObjectMeta::default()
+        },
+        spec: Some(ServiceSpec {
+            cluster_ip: spec.cluster_ip,
+            ports: spec.ports.map(|ports| ports.into_iter().map(port).collect()),
+            ..ServiceSpec::default()
+        }),
+        status: None,
+    }
+}

@@ -1,0 +1,62 @@
+//! The node's certificates. Upstream: pkg/kubelet/metrics/metrics.go and pkg/kubelet/certificate/kubelet.go (1.36).
+
+use std::sync::LazyLock;
+
+use prometheus::{Gauge, Histogram, IntCounter};
+
+use crate::registry::{counter, gauge, histogram};
+
+/// Client certificates that were not renewed.
+pub static CLIENT_RENEW_ERRORS: LazyLock<IntCounter> = LazyLock::new(|| {
+    counter(
+        "kubelet_certificate_manager_client_expiration_renew_errors",
+        "Counter of certificate renewal errors.",
+    )
+});
+
+/// Seconds until the client certificate is over; negative afterwards, infinite where there is none.
+pub static CLIENT_TTL: LazyLock<Gauge> = LazyLock::new(|| {
+    gauge(
+        "kubelet_certificate_manager_client_ttl_seconds",
+        "Gauge of the TTL (time-to-live) of the Kubelet's client certificate. The value is in seconds until certificate expiry (negative if already expired). If client certificate is invalid or unused, the value will be +INF.",
+    )
+});
+
+/// The same of the serving certificate.
+pub static SERVER_TTL: LazyLock<Gauge> = LazyLock::new(|| {
+    gauge(
+        "kubelet_certificate_manager_server_ttl_seconds",
+        "Gauge of the shortest TTL (time-to-live) of the Kubelet's serving certificate. The value is in seconds until certificate expiry (negative if already expired). If serving certificate is invalid or unused, the value will be +INF.",
+    )
+});
+
+/// Seconds that a serving certificate was used before it was replaced.
+pub static SERVER_ROTATION_SECONDS: LazyLock<Histogram> = LazyLock::new(|| {
+    let hours = [
+        1.0 / 60.0,
+        1.0,
+        4.0,
+        24.0,
+        7.0 * 24.0,
+        14.0 * 24.0,
+        28.0 * 24.0,
+        90.0 * 24.0,
+        180.0 * 24.0,
+        365.0 * 24.0,
+        1_460.0 * 24.0,
+        3_650.0 * 24.0,
+    ];
+    let buckets = hours.map(|hours| hours * 3_600.0);
+    histogram(
+        "kubelet_certificate_manager_server_rotation_seconds",
+        "Histogram of the number of seconds the previous certificate lived before being rotated.",
+        &buckets,
+    )
+});
+
+pub(crate) fn declare() {
+    LazyLock::force(&CLIENT_RENEW_ERRORS);
+    LazyLock::force(&CLIENT_TTL);
+    LazyLock::force(&SERVER_TTL);
+    LazyLock::force(&SERVER_ROTATION_SECONDS);
+}

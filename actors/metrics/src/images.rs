@@ -1,0 +1,108 @@
+//! Images made present, and who may use them. Upstream: pkg/kubelet/metrics, pkg/kubelet/images (1.36).
+
+use std::sync::LazyLock;
+
+use prometheus::{HistogramVec, IntCounterVec};
+
+use crate::registry::{SECONDS, counters, histograms};
+
+/// With the time in the queue; by the image's size, as [`size`] words it.
+pub static PULL_DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
+    histograms(
+        "kubelet_image_pull_duration_seconds",
+        "Duration in seconds to pull an image.",
+        &["image_size_in_bytes"],
+        &[
+            1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0,
+            900.0, 1200.0, 1800.0, 2700.0, 3600.0,
+        ],
+    )
+});
+
+pub static ENSURED: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    counters(
+        "kubelet_image_manager_ensure_image_requests_total",
+        "Number of ensure-image requests processed by the kubelet.",
+        &["pull_policy", "present_locally", "pull_required"],
+    )
+});
+
+/// By `space` and `age`.
+pub static GARBAGE_COLLECTED: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    counters(
+        "kubelet_image_garbage_collected_total",
+        "Total number of images garbage collected by the kubelet, whether through disk usage or image age.",
+        &["reason"],
+    )
+});
+
+/// Programs that are asked for credentials.
+pub static PROVIDER_ERRORS: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    counters(
+        "kubelet_credential_provider_plugin_errors_total",
+        "Number of errors from credential provider plugin",
+        &["plugin_name"],
+    )
+});
+
+pub static PROVIDER_DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
+    histograms(
+        "kubelet_credential_provider_plugin_duration",
+        "Duration of execution in seconds for credential provider plugin",
+        &["plugin_name"],
+        &SECONDS,
+    )
+});
+
+/// Which of upstream's classes of sizes so many bytes belong to.
+pub fn size(bytes: u64) -> &'static str {
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+    match bytes {
+        0 => "N/A",
+        _ if bytes > 100 * GIB => "GT100GB",
+        _ if bytes > 60 * GIB => "60GB-100GB",
+        _ if bytes > 40 * GIB => "40GB-60GB",
+        _ if bytes > 30 * GIB => "30GB-40GB",
+        _ if bytes > 20 * GIB => "20GB-30GB",
+        _ if bytes > 10 * GIB => "10GB-20GB",
+        _ if bytes > 5 * GIB => "5GB-10GB",
+        _ if bytes > GIB => "1GB-5GB",
+        _ if bytes > 500 * MIB => "500MB-1GB",
+        _ if bytes > 100 * MIB => "100MB-500MB",
+        _ if bytes > 10 * MIB => "10MB-100MB",
+        _ => "0-10MB",
+    }
+}
+
+pub(crate) fn declare() {
+    for histograms in [&PULL_DURATION, &PROVIDER_DURATION] {
+        LazyLock::force(histograms);
+    }
+    for counters in [&ENSURED, &GARBAGE_COLLECTED, &PROVIDER_ERRORS] {
+        LazyLock::force(counters);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    /// Upstream's TestImageSizesAreSorted and TestGetImageSizeBucket.
+    #[test]
+    fn an_images_size_falls_into_one_class() {
+        let rows: [(u64, &str); 8] = [
+            (0, "N/A"),
+            (1, "0-10MB"),
+            (10 << 20, "0-10MB"),
+            ((10 << 20) + 1, "10MB-100MB"),
+            (200 << 20, "100MB-500MB"),
+            (15 << 30, "10GB-20GB"),
+            (100 << 30, "60GB-100GB"),
+            ((100 << 30) + 1, "GT100GB"),
+        ];
+        for (bytes, expected) in rows {
+            assert_eq!(size(bytes), expected, "{bytes}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The node itself: its name, its build, its start and its end. Upstream: pkg/kubelet/metrics and
+//! component-base/metrics (1.36).
+
+use std::sync::LazyLock;
+
+use prometheus::{Gauge, GaugeVec};
+
+use crate::registry::{gauge, gauges};
+
+pub static NAME: LazyLock<GaugeVec> = LazyLock::new(|| {
+    gauges(
+        "kubelet_node_name",
+        "The node's name. The count is always 1.",
+        &["node"],
+    )
+});
+
+pub static BUILD: LazyLock<GaugeVec> = LazyLock::new(|| {
+    gauges(
+        "kubernetes_build_info",
+        "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
+        &[
+            "major",
+            "minor",
+            "git_version",
+            "git_commit",
+            "git_tree_state",
+            "build_date",
+            "go_version",
+            "compiler",
+            "platform",
+        ],
+    )
+});
+
+/// By feature gate and stage (`ALPHA`, `BETA`, `DEPRECATED`; empty when it is generally available).
+pub static FEATURES: LazyLock<GaugeVec> = LazyLock::new(|| {
+    gauges(
+        "kubernetes_feature_enabled",
+        "[BETA] This metric records the data about the stage and enablement of a k8s feature.",
+        &["name", "stage"],
+    )
+});
+
+/// Who measures containers: here it is always the runtime.
+pub static PROVIDER: LazyLock<GaugeVec> = LazyLock::new(|| {
+    gauges(
+        "kubelet_metrics_provider",
+        "Metrics provider used by kubelet to collect container stats. Values can be 'cadvisor' and 'cri'",
+        &["provider"],
+    )
+});
+
+pub static STARTUP_BEFORE: LazyLock<Gauge> = LazyLock::new(|| {
+    gauge(
+        "kubelet_node_startup_pre_kubelet_duration_seconds",
+        "Duration in seconds of node startup before kubelet starts.",
+    )
+});
+
+pub static STARTUP_BEFORE_REGISTRATION: LazyLock<Gauge> = LazyLock::new(|| {
+    gauge(
+        "kubelet_node_startup_pre_registration_duration_seconds",
+        "Duration in seconds of node startup before registration.",
+    )
+});
+
+pub static STARTUP_REGISTRATION: LazyLock<Gauge> = LazyLock::new(|| {
+    gauge(
+        "kubelet_node_startup_registration_duration_seconds",
+        "Duration in seconds of node startup during registration.",
+    )
+});
+
+pub static STARTUP_AFTER_REGISTRATION: LazyLock<Gauge> = LazyLock::new(|| {
+    gauge(
+        "kubelet_node_startup_post_registration_duration_seconds",
+        "Duration in seconds of node startup after registration.",
+    )
+});
+
+pub static STARTUP: LazyLock<Gauge> = LazyLock::new(|| {
+    gauge(
+        "kubelet_node_startup_duration_seconds",
+        "Duration in seconds of node startup in total.",
+    )
+});
+
+/// Seconds since the epoch.
+pub static SHUTDOWN_BEGAN: LazyLock<Gauge> = LazyLock::new(|| {
+    gauge(
+        "kubelet_graceful_shutdown_start_time_seconds",
+        "Last graceful shutdown start time since unix epoch in seconds",
+    )
+});
+
+/// Seconds since the epoch.
+pub static SHUTDOWN_ENDED: LazyLock<Gauge> = LazyLock::new(|| {
+    gauge(
+        "kubelet_graceful_shutdown_end_time_seconds",
+        "Last graceful shutdown end time since unix epoch in seconds",
+    )
+});
+
+/// Sets what does not change while the agent lives.
+pub fn introduce(name: &str) {
+    NAME.with_label_values(&[name]).set(1.0);
+}
+
+pub(crate) fn declare() {
+    for gauges in [&NAME, &BUILD, &FEATURES, &PROVIDER] {
+        LazyLock::force(gauges);
+    }
+    for gauge in [
+        &STARTUP_BEFORE,
+        &STARTUP_BEFORE_REGISTRATION,
+        &STARTUP_REGISTRATION,
+        &STARTUP_AFTER_REGISTRATION,
+        &STARTUP,
+        &SHUTDOWN_BEGAN,
+        &SHUTDOWN_ENDED,
+    ] {
+        LazyLock::force(gauge);
+    }
+    PROVIDER.with_label_values(&["cri"]).set(1.0);
+}

@@ -1,0 +1,151 @@
+//! Probes of containers: a registry of its own, served at `/metrics/probes`. Upstream:
+//! pkg/kubelet/prober/prober_manager.go (1.36).
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
+
+use crate::registry::{SECONDS, encode, help};
+
+static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::new);
+
+static RESULTS: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    let name = "prober_probe_total";
+    let text = "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.";
+    let labels = [
+        "probe_type",
+        "result",
+        "container",
+        "pod",
+        "namespace",
+        "pod_uid",
+    ];
+    let results = IntCounterVec::new(Opts::new(name, help(name, text)), &labels);
+    let results = results.expect("names and labels are literals");
+    let entered = REGISTRY.register(Box::new(results.clone()));
+    entered.expect("each metric is made once");
+    results
+});
+
+static DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
+    let name = "prober_probe_duration_seconds";
+    let options = HistogramOpts::new(
+        name,
+        help(name, "Duration in seconds for a probe response."),
+    );
+    let labels = ["probe_type", "container", "pod", "namespace"];
+    let durations = HistogramVec::new(options.buckets(SECONDS.to_vec()), &labels);
+    let durations = durations.expect("names and labels are literals");
+    let entered = REGISTRY.register(Box::new(durations.clone()));
+    entered.expect("each metric is made once");
+    durations
+});
+
+/// Whose probe, and which.
+#[derive(Clone, Copy, Debug)]
+pub struct Probe<'a> {
+    /// `Liveness`, `Readiness` or `Startup`.
+    pub kind: &'a str,
+    pub container: &'a str,
+    pub pod: &'a str,
+    pub namespace: &'a str,
+    pub uid: &'a str,
+}
+
+/// What an attempt found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    Successful,
+    Failed,
+    /// It could not be made.
+    Unknown,
+}
+
+impl Finding {
+    const ALL: [Finding; 3] = [Finding::Successful, Finding::Failed, Finding::Unknown];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Finding::Successful => "successful",
+            Finding::Failed => "failed",
+            Finding::Unknown => "unknown",
+        }
+    }
+}
+
+impl Probe<'_> {
+    /// Counts an attempt. Upstream measures no failures.
+    pub fn attempted(&self, finding: Finding, took: Duration) {
+        RESULTS.with_label_values(&self.result(finding)).inc();
+        match finding {
+            Finding::Successful | Finding::Unknown => {
+                let duration = DURATION.with_label_values(&self.labels());
+                duration.observe(took.as_secs_f64());
+            }
+            Finding::Failed => {}
+        }
+    }
+
+    /// Forgets a probe that has ended.
+    pub fn forget(&self) {
+        for finding in Finding::ALL {
+            // Not every probe has found everything.
+            drop(RESULTS.remove_label_values(&self.result(finding)));
+        }
+        drop(DURATION.remove_label_values(&self.labels()));
+    }
+
+    fn result(&self, finding: Finding) -> [&str; 6] {
+        let Probe {
+            kind,
+            container,
+            pod,
+            namespace,
+            uid,
+        } = *self;
+        [kind, finding.as_str(), container, pod, namespace, uid]
+    }
+
+    fn labels(&self) -> [&str; 4] {
+        [self.kind, self.container, self.pod, self.namespace]
+    }
+}
+
+/// Returns the metrics of all probes, in the text format 0.0.4.
+pub fn text() -> String {
+    LazyLock::force(&RESULTS);
+    LazyLock::force(&DURATION);
+    encode(&REGISTRY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_is_counted_until_it_ends() {
+        let probe = Probe {
+            kind: "Liveness",
+            container: "app",
+            pod: "web",
+            namespace: "shop",
+            uid: "u1",
+        };
+        probe.attempted(Finding::Successful, Duration::from_millis(20));
+        probe.attempted(Finding::Failed, Duration::from_millis(20));
+        probe.attempted(Finding::Failed, Duration::from_millis(20));
+        let text = super::text();
+        for line in [
+            "# HELP prober_probe_total [BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",
+            "prober_probe_total{container=\"app\",namespace=\"shop\",pod=\"web\",pod_uid=\"u1\",probe_type=\"Liveness\",result=\"successful\"} 1",
+            "prober_probe_total{container=\"app\",namespace=\"shop\",pod=\"web\",pod_uid=\"u1\",probe_type=\"Liveness\",result=\"failed\"} 2",
+            "prober_probe_duration_seconds_bucket{container=\"app\",namespace=\"shop\",pod=\"web\",probe_type=\"Liveness\",le=\"0.025\"} 1",
+            "prober_probe_duration_seconds_count{container=\"app\",namespace=\"shop\",pod=\"web\",probe_type=\"Liveness\"} 1",
+        ] {
+            assert!(text.lines().any(|there| there == line), "{line} in {text}");
+        }
+        probe.forget();
+        assert!(!super::text().contains("u1"));
+    }
+}

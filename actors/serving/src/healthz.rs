@@ -1,0 +1,85 @@
+//! `/healthz` and what is beneath it: the texts of upstream's checks.
+//!
+//! Upstream: staging/src/k8s.io/apiserver/pkg/server/healthz/healthz.go (1.36).
+
+use hyper::body::Incoming;
+use hyper::{Method, Request, StatusCode};
+
+use crate::http::{Answer, not_found, query, text, wrong_method};
+
+/// Knows whether the node is healthy.
+#[allow(
+    async_fn_in_trait,
+    reason = "servers stay on their thread, so the futures need no Send"
+)]
+pub trait Checks: 'static {
+    /// Returns the names of the checks that `/healthz` itself makes, in their order.
+    fn names(&self) -> &'static [&'static str];
+
+    /// Makes one check, which may be one that `/healthz` itself does not make; none has this name otherwise.
+    async fn check(&self, name: &str) -> Option<Result<(), String>>;
+}
+
+/// Answers a request for `/healthz` or beneath; none if the path is another one.
+pub async fn answer(checks: &impl Checks, request: &Request<Incoming>) -> Option<Answer> {
+    let beneath = request.uri().path().strip_prefix("/healthz")?;
+    let answer = match beneath.strip_prefix('/') {
+        _ if !matches!(*request.method(), Method::GET | Method::HEAD) => wrong_method("GET, HEAD"),
+        None if beneath.is_empty() => all(checks, request).await,
+        Some(name) => match checks.check(name).await {
+            Some(found) => one(found),
+            None => not_found(),
+        },
+        None => return None,
+    };
+    Some(answer)
+}
+
+async fn all(checks: &impl Checks, request: &Request<Incoming>) -> Answer {
+    let mut excluded: Vec<String> = query(request, "exclude")
+        .filter(|name| !name.is_empty())
+        .collect();
+    let (mut said, mut failed) = (String::new(), Vec::new());
+    for name in checks.names() {
+        let count = excluded.len();
+        excluded.retain(|other| other != name);
+        let line = if excluded.len() < count {
+            format!("[+]{name} excluded: ok")
+        } else if let Some(Err(why)) = checks.check(name).await {
+            failed.push(format!("{name}: {why}"));
+            format!("[-]{name} failed: reason withheld")
+        } else {
+            format!("[+]{name} ok")
+        };
+        said.push_str(&line);
+        said.push('\n');
+    }
+    if !excluded.is_empty() {
+        let quoted: Vec<_> = excluded.iter().map(|name| format!("{name:?}")).collect();
+        said.push_str(&format!(
+            "warn: some health checks cannot be excluded: no matches for {}\n",
+            quoted.join(",")
+        ));
+    }
+    if !failed.is_empty() {
+        tracing::warn!("not healthy: {}", failed.join("; "));
+        return text(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("{said}healthz check failed\n"),
+        );
+    }
+    match query(request, "verbose").next() {
+        Some(_) => text(StatusCode::OK, format!("{said}healthz check passed\n")),
+        None => text(StatusCode::OK, "ok"),
+    }
+}
+
+fn one(found: Result<(), String>) -> Answer {
+    match found {
+        Ok(()) => text(StatusCode::OK, "ok"),
+        Err(why) => text(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("internal server error: {why}\n"),
+        ),
+    }
+}

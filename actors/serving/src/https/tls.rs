@@ -1,0 +1,191 @@
+//! How the server speaks TLS: its own certificate may change at any time, and any client certificate is let in.
+//!
+//! Whether a client's certificate is a good one is decided at each request, by the authorities of that moment: a
+//! caller with a stale one may still have a token. The handshake only proves that the key is the client's.
+
+use std::sync::Arc;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
+};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{
+    CipherSuite, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
+    SupportedCipherSuite, SupportedProtocolVersion,
+};
+use tokio::sync::watch;
+
+use super::PolicyError;
+use crate::policy::Tls;
+
+/// The server's certificate, whichever it is now.
+pub type Certificate = watch::Receiver<Option<Arc<CertifiedKey>>>;
+
+/// Go's names, and what is spoken of them here. TLS 1.3 has suites of its own, which are no choice.
+const SUITES: [(&str, CipherSuite); 8] = [
+    (
+        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+    ),
+    (
+        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+    ),
+    (
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
+    (
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
+    (
+        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+    ),
+    (
+        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+    ),
+    (
+        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305",
+        CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
+    (
+        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+        CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
+];
+const SUITES_OF_13: [&str; 3] = [
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+];
+const BOTH: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS13, &rustls::version::TLS12];
+const NEWEST: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
+
+/// Returns the settings of every connection.
+pub(super) fn config(
+    policy: &Tls,
+    certificate: Certificate,
+    asks_clients: bool,
+) -> Result<ServerConfig, PolicyError> {
+    let (suites, versions) = (suites(policy)?, versions(policy)?);
+    let provider = CryptoProvider {
+        cipher_suites: suites,
+        ..ring::default_provider()
+    };
+    let algorithms = provider.signature_verification_algorithms;
+    let has_12 = provider.cipher_suites.iter().any(|suite| !is_13(*suite));
+    let versions = if has_12 { versions } else { &NEWEST };
+    let builder = ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(versions)
+        .map_err(PolicyError::Tls)?;
+    let builder = match asks_clients {
+        true => builder.with_client_cert_verifier(Arc::new(AnyClient { algorithms })),
+        false => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(Current(certificate)));
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn versions(policy: &Tls) -> Result<&'static [&'static SupportedProtocolVersion], PolicyError> {
+    match policy.min_version.as_str() {
+        "" | "VersionTLS12" => Ok(&BOTH),
+        "VersionTLS13" => Ok(&NEWEST),
+        old @ ("VersionTLS10" | "VersionTLS11") => {
+            tracing::warn!("tlsMinVersion is {old}; the oldest that is spoken is VersionTLS12");
+            Ok(&BOTH)
+        }
+        other => Err(PolicyError::Version(other.to_owned())),
+    }
+}
+
+fn suites(policy: &Tls) -> Result<Vec<SupportedCipherSuite>, PolicyError> {
+    let all = ring::ALL_CIPHER_SUITES.iter().copied();
+    if policy.cipher_suites.is_empty() {
+        return Ok(all.collect());
+    }
+    let mut wanted = Vec::new();
+    for name in &policy.cipher_suites {
+        if SUITES_OF_13.contains(&name.as_str()) {
+            continue;
+        }
+        match SUITES.iter().find(|(known, _)| known == name) {
+            Some((_, suite)) => wanted.push(*suite),
+            None if name.starts_with("TLS_") => {
+                tracing::warn!("tlsCipherSuites names {name}, which is too weak to be spoken");
+            }
+            None => return Err(PolicyError::Suite(name.clone())),
+        }
+    }
+    Ok(all
+        .filter(|suite| is_13(*suite) || wanted.contains(&suite.suite()))
+        .collect())
+}
+
+fn is_13(suite: SupportedCipherSuite) -> bool {
+    suite.tls13().is_some()
+}
+
+/// Hands out the certificate of this moment: a connection that has one keeps it.
+#[derive(Debug)]
+struct Current(Certificate);
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.0.borrow().clone()
+    }
+}
+
+/// Wants a certificate, if there is one, and proof that its key is the client's.
+#[derive(Debug)]
+struct AnyClient {
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ClientCertVerifier for AnyClient {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,181 @@
+//! What the server asks the node.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use logic::pod::PodView;
+use logic::types::{ContainerId, PodUid};
+
+use crate::healthz::Checks;
+
+/// The node behind the server. Every answer comes within a deadline of the node's own.
+#[allow(
+    async_fn_in_trait,
+    reason = "servers stay on their thread, so the futures need no Send"
+)]
+pub trait Node: Checks {
+    /// Returns the pods that the node is to run, mirrors not among them.
+    async fn pods(&self) -> Result<Pods, Trouble>;
+
+    /// Returns the pods that the runtime has running, as far as it knows them.
+    async fn running_pods(&self) -> Result<Vec<Pod>, Trouble>;
+
+    /// Returns the URL at which the runtime serves this command.
+    async fn exec(&self, wanted: Exec) -> Result<String, Trouble>;
+
+    /// Returns the URL at which the runtime serves the container's own streams.
+    async fn attach(&self, wanted: Attach) -> Result<String, Trouble>;
+
+    /// Returns the URL at which the runtime forwards these ports; none are named with SPDY.
+    async fn port_forward(&self, pod: &Pod, ports: Vec<i32>) -> Result<String, Trouble>;
+
+    /// Runs a command to its end and returns what it wrote.
+    async fn run(&self, wanted: Run) -> Result<Vec<u8>, Trouble>;
+
+    /// Writes the container to a file, and returns its path.
+    async fn checkpoint(&self, wanted: Checkpoint) -> Result<String, Trouble>;
+
+    /// Returns where the runtime writes the container's log.
+    async fn log_path(&self, container: &ContainerId) -> Result<PathBuf, Trouble>;
+
+    /// Returns whether the container runs still; a runtime that is away says nothing against it.
+    async fn is_running(&self, container: &ContainerId) -> Result<bool, Trouble>;
+
+    /// Returns metrics in the text format 0.0.4.
+    async fn metrics(&self, which: Metrics) -> Result<String, Trouble>;
+
+    /// Returns the JSON of a stats summary.
+    async fn summary(&self, detail: Detail) -> Result<Vec<u8>, Trouble>;
+
+    /// Returns the JSON of `{"kubeletconfig": ...}`.
+    async fn configz(&self) -> Result<Vec<u8>, Trouble>;
+
+    /// Returns every flag and its value.
+    fn flags(&self) -> BTreeMap<String, String>;
+
+    /// Returns what it is and since when it runs.
+    fn about(&self) -> About;
+
+    /// Sets the verbosity of the log; an error says why not.
+    fn set_verbosity(&self, level: u32) -> Result<(), String>;
+}
+
+/// The pods, and the statuses that are newer than what they came with.
+#[derive(Debug, Clone, Default)]
+pub struct Pods {
+    pub pods: Vec<Arc<Pod>>,
+    pub statuses: BTreeMap<PodUid, Arc<PodStatus>>,
+}
+
+impl Pods {
+    /// Returns the pod of this name.
+    pub fn named(&self, namespace: &str, name: &str) -> Option<&Arc<Pod>> {
+        let mut pods = self.pods.iter();
+        pods.find(|pod| pod.name() == name && pod.namespace() == namespace)
+    }
+
+    /// Returns the newest status that is known of a pod.
+    pub fn status<'a>(&'a self, pod: &'a Pod) -> Option<&'a PodStatus> {
+        let kept = self.statuses.get(&pod.uid()).map(Arc::as_ref);
+        kept.or(pod.status.as_ref())
+    }
+}
+
+/// A command in a container.
+#[derive(Debug, Clone)]
+pub struct Exec {
+    pub pod: Arc<Pod>,
+    pub container: String,
+    pub command: Vec<String>,
+    pub streams: Streams,
+}
+
+/// The streams of a container's first process; whether it has a terminal stands in its spec.
+#[derive(Debug, Clone)]
+pub struct Attach {
+    pub pod: Arc<Pod>,
+    pub container: String,
+    pub streams: Streams,
+}
+
+/// Which streams are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Streams {
+    pub stdin: bool,
+    pub stdout: bool,
+    pub stderr: bool,
+    pub tty: bool,
+}
+
+/// A command without streams.
+#[derive(Debug, Clone)]
+pub struct Run {
+    pub pod: Arc<Pod>,
+    pub container: String,
+    pub command: Vec<String>,
+}
+
+/// A container to be written to a file.
+#[derive(Debug, Clone)]
+pub struct Checkpoint {
+    pub pod: Arc<Pod>,
+    pub container: String,
+    /// The caller's; none is the runtime's own.
+    pub timeout: Option<Duration>,
+}
+
+/// Which metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Metrics {
+    /// `/metrics`
+    Own,
+    /// `/metrics/cadvisor`
+    Cadvisor,
+    /// `/metrics/probes`
+    Probes,
+    /// `/metrics/resource`
+    Resource,
+    /// `/metrics/slis`
+    Slis,
+}
+
+/// How much of a summary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    Everything,
+    OnlyCpuAndMemory,
+}
+
+/// What answers, for `/statusz`.
+#[derive(Debug, Clone)]
+pub struct About {
+    pub started: SystemTime,
+    pub version: String,
+    /// The Kubernetes release whose kubelet it stands for.
+    pub emulates: String,
+}
+
+/// Why the node has no answer. The text is what the caller reads.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
+    #[error("{0}")]
+    NotFound(String),
+    /// Too many at once.
+    #[error("{0}")]
+    Exhausted(String),
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl Trouble {
+    /// Returns whether the same question may be answered later.
+    pub fn transient(&self) -> bool {
+        match self {
+            Trouble::NotFound(_) => false,
+            Trouble::Exhausted(_) | Trouble::Failed(_) => true,
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Answers that are believed for a while, and questions that many ask at once but one asks for all.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::{LocalBoxFuture, Shared};
+use tokio::sync::Semaphore;
+
+use crate::reviews::ReviewError;
+
+/// Far more callers than a node has; each takes a few hundred bytes.
+const MOST: usize = 1024;
+/// Whoever sends tokens that nobody knows keeps others waiting, not the API server busy.
+const AT_ONCE: usize = 32;
+/// The reviews have deadlines of their own; this one stands for all of a request's.
+const WITHIN: Duration = Duration::from_secs(30);
+
+type Asking<V> = Shared<LocalBoxFuture<'static, Result<V, ReviewError>>>;
+
+/// Answers by question, bounded: what was used longest ago makes room.
+pub(crate) struct Remembered<K, V: Clone> {
+    known: RefCell<BTreeMap<K, Entry<V>>>,
+    asking: RefCell<BTreeMap<K, Asking<V>>>,
+    turns: Semaphore,
+}
+
+struct Entry<V> {
+    answer: V,
+    until: Instant,
+    used: Instant,
+}
+
+impl<K: Ord + Clone, V: Clone + 'static> Remembered<K, V> {
+    pub(crate) fn new() -> Self {
+        Remembered {
+            known: RefCell::default(),
+            asking: RefCell::default(),
+            turns: Semaphore::new(AT_ONCE),
+        }
+    }
+
+    /// Returns what is known, or asks. An answer is kept as long as `keep` says; an error is not.
+    pub(crate) async fn answer(
+        &self,
+        key: K,
+        keep: impl Fn(&V) -> Duration,
+        ask: impl Future<Output = Result<V, ReviewError>> + 'static,
+    ) -> Result<V, ReviewError> {
+        if let Some(answer) = self.known(&key) {
+            return Ok(answer);
+        }
+        let shared = self.asking.borrow().get(&key).cloned();
+        let answer = match shared {
+            Some(asking) => within(asking).await,
+            None => {
+                let turn = tokio::time::timeout(WITHIN, self.turns.acquire()).await;
+                let Ok(Ok(_turn)) = turn else {
+                    return Err(late());
+                };
+                let asking = ask.boxed_local().shared();
+                self.asking.borrow_mut().insert(key.clone(), asking.clone());
+                let _forget = Forget {
+                    asking: &self.asking,
+                    key: &key,
+                };
+                within(asking).await
+            }
+        }?;
+        self.keep(key, &answer, keep(&answer));
+        Ok(answer)
+    }
+
+    fn known(&self, key: &K) -> Option<V> {
+        let now = kernel::now();
+        let mut known = self.known.borrow_mut();
+        let entry = known.get_mut(key).filter(|entry| now < entry.until)?;
+        entry.used = now;
+        Some(entry.answer.clone())
+    }
+
+    fn keep(&self, key: K, answer: &V, lasting: Duration) {
+        if lasting.is_zero() {
+            return;
+        }
+        let now = kernel::now();
+        let mut known = self.known.borrow_mut();
+        if known.len() >= MOST && !known.contains_key(&key) {
+            known.retain(|_, entry| now < entry.until);
+        }
+        if known.len() >= MOST && !known.contains_key(&key) {
+            let oldest = known.iter().min_by_key(|(_, entry)| entry.used);
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                known.remove(&oldest);
+            }
+        }
+        let entry = Entry {
+            answer: answer.clone(),
+            until: now + lasting,
+            used: now,
+        };
+        known.insert(key, entry);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.known.borrow().len()
+    }
+}
+
+/// Whoever asked first may go away; those who joined go on asking without it.
+struct Forget<'a, K: Ord, V: Clone> {
+    asking: &'a RefCell<BTreeMap<K, Asking<V>>>,
+    key: &'a K,
+}
+
+impl<K: Ord, V: Clone> Drop for Forget<'_, K, V> {
+    fn drop(&mut self) {
+        self.asking.borrow_mut().remove(self.key);
+    }
+}
+
+async fn within<V: Clone>(asking: Asking<V>) -> Result<V, ReviewError> {
+    tokio::time::timeout(WITHIN, asking)
+        .await
+        .unwrap_or_else(|_| Err(late()))
+}
+
+fn late() -> ReviewError {
+    ReviewError::Unreachable {
+        why: "no answer in time".to_owned(),
+    }
+}
+
+impl<K, V: Clone> std::fmt::Debug for Remembered<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Remembered")
+            .field("known", &self.known.borrow().len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,79 @@
+//! What the API server knows of callers: whose a token is, and what somebody may do.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Who calls.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct User {
+    pub name: String,
+    pub uid: String,
+    pub groups: Vec<String>,
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// May this user do that to this node?
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Access {
+    pub user: Rc<User>,
+    /// Empty for a method that has no verb: the review refuses it.
+    pub verb: &'static str,
+    /// The resource is always `nodes`, of version `v1` in the core group.
+    pub subresource: &'static str,
+    pub node: Rc<str>,
+}
+
+/// What a review of access says. No opinion is no permission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Allowed,
+    Refused,
+}
+
+/// Why there is no verdict.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReviewError {
+    #[error("there is no API server to ask")]
+    Alone,
+    #[error("the review does not come through: {why}")]
+    Unreachable { why: String },
+    #[error("the review was refused: {why}")]
+    Refused { why: String },
+}
+
+impl ReviewError {
+    /// Returns whether the same review may succeed later.
+    pub fn transient(&self) -> bool {
+        match self {
+            ReviewError::Alone | ReviewError::Refused { .. } => false,
+            ReviewError::Unreachable { .. } => true,
+        }
+    }
+}
+
+/// Asks the API server. Every answer comes within a deadline, tried again where that may help.
+#[allow(
+    async_fn_in_trait,
+    reason = "servers stay on their thread, so the futures need no Send"
+)]
+pub trait Reviews: 'static {
+    /// Returns whose token it is, or nobody (TokenReview).
+    async fn token(&self, token: &str) -> Result<Option<User>, ReviewError>;
+
+    /// Returns whether that is permitted (SubjectAccessReview).
+    async fn access(&self, wanted: &Access) -> Result<Verdict, ReviewError>;
+}
+
+/// Without an API server nobody has a token, and nothing is permitted.
+#[derive(Debug, Clone, Copy)]
+pub struct Alone;
+
+impl Reviews for Alone {
+    async fn token(&self, _: &str) -> Result<Option<User>, ReviewError> {
+        Err(ReviewError::Alone)
+    }
+
+    async fn access(&self, _: &Access) -> Result<Verdict, ReviewError> {
+        Err(ReviewError::Alone)
+    }
+}

@@ -1,0 +1,268 @@
+//! What the HTTPS API asks, answered by the node's own parts.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use std::time::{Duration, SystemTime};
+
+use ::serving::healthz::Checks;
+use ::serving::node::{
+    About, Attach, Checkpoint, Detail, Exec, Metrics, Node, Pods, Run, Streams, Trouble,
+};
+use cluster::status;
+use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kernel::{Addr, AskError};
+use logic::pod::PodView;
+use logic::types::{Container, ContainerId, PodUid, RuntimePod};
+
+use super::admin::Checkpoints;
+use super::healthz::Health;
+use crate::runtime::{self, Runtime, RuntimeError};
+use crate::summary::Summaries;
+use crate::{directory, logging};
+
+/// The keepers answer from memory.
+const WITHIN: Duration = Duration::from_secs(5);
+/// A command run for a caller may take as long as upstream's default request timeout.
+const RUN_WITHIN: Duration = Duration::from_secs(120);
+
+/// Whom the answers come from.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    pub runtime: Runtime,
+    pub directory: Addr<directory::Msg>,
+    pub statuses: Addr<status::Msg>,
+    pub health: Health,
+    pub checkpoints: Checkpoints,
+    pub summaries: Summaries,
+    pub constant: Rc<Constant>,
+}
+
+/// What does not change while the agent runs.
+#[derive(Debug)]
+pub struct Constant {
+    /// The JSON of `/configz`.
+    pub config: Vec<u8>,
+    pub flags: BTreeMap<String, String>,
+    pub version: String,
+    pub started: SystemTime,
+}
+
+/// The node, as the HTTPS API sees it.
+#[derive(Debug, Clone)]
+pub struct Answers(pub Sources);
+
+impl Checks for Answers {
+    fn names(&self) -> &'static [&'static str] {
+        self.0.health.names()
+    }
+
+    async fn check(&self, name: &str) -> Option<Result<(), String>> {
+        self.0.health.check(name).await
+    }
+}
+
+impl Node for Answers {
+    async fn pods(&self) -> Result<Pods, Trouble> {
+        let pods = self.0.directory.ask(WITHIN, |reply| directory::Msg::Pods { reply });
+        let statuses = self.0.statuses.ask(WITHIN, |reply| status::Msg::All { reply });
+        Ok(Pods {
+            pods: pods.await.map_err(silent)?,
+            statuses: statuses.await.map_err(silent)?,
+        })
+    }
+
+    async fn running_pods(&self) -> Result<Vec<Pod>, Trouble> {
+        let pods = self.0.runtime.pods().await.map_err(told)?;
+        let running = pods.values().filter(|pod| !pod.is_stopped());
+        Ok(running.map(as_seen).collect())
+    }
+
+    async fn exec(&self, wanted: Exec) -> Result<String, Trouble> {
+        let id = self.running(&wanted.pod, &wanted.container).await?;
+        let streams = streams(wanted.streams);
+        let url = self.0.runtime.exec(&id, &wanted.command, streams);
+        url.await.map_err(told)
+    }
+
+    async fn attach(&self, wanted: Attach) -> Result<String, Trouble> {
+        let id = self.running(&wanted.pod, &wanted.container).await?;
+        let url = self.0.runtime.attach(&id, streams(wanted.streams));
+        url.await.map_err(told)
+    }
+
+    async fn port_forward(&self, pod: &Pod, ports: Vec<i32>) -> Result<String, Trouble> {
+        let seen = self.0.runtime.pod(&pod.uid()).await.map_err(told)?;
+        let sandbox = seen.newest_sandbox().filter(|sandbox| sandbox.is_ready());
+        let sandbox = sandbox.ok_or_else(|| {
+            let name = format!("{}_{}({})", pod.name(), pod.namespace(), pod.uid());
+            Trouble::NotFound(format!("failed to find sandboxID for pod {name}"))
+        })?;
+        let url = self.0.runtime.port_forward(&sandbox.id, &ports);
+        url.await.map_err(told)
+    }
+
+    async fn run(&self, wanted: Run) -> Result<Vec<u8>, Trouble> {
+        let id = self.running(&wanted.pod, &wanted.container).await?;
+        let output = self.0.runtime.exec_sync(&id, &wanted.command, RUN_WITHIN);
+        let output = output.await.map_err(told)?;
+        let mut both = output.stdout;
+        both.extend_from_slice(&output.stderr);
+        match output.exit_code {
+            0 => Ok(both),
+            code => Err(Trouble::Failed(format!("command exited with {code}"))),
+        }
+    }
+
+    async fn checkpoint(&self, wanted: Checkpoint) -> Result<String, Trouble> {
+        let within = wanted.timeout.unwrap_or_default();
+        let taken = self
+            .0
+            .checkpoints
+            .take(&wanted.pod, &wanted.container, within);
+        let archives = taken.await.map_err(|error| {
+            let code = error.status();
+            let text = format!("{:#}", anyhow::Error::new(error));
+            match code.as_u16() {
+                404 => Trouble::NotFound(text),
+                _ => Trouble::Failed(text),
+            }
+        })?;
+        let path = archives.items.first();
+        Ok(path.map(|path| path.display().to_string()).unwrap_or_default())
+    }
+
+    async fn log_path(&self, container: &ContainerId) -> Result<PathBuf, Trouble> {
+        let whereabouts = self.0.runtime.whereabouts(container).await;
+        Ok(whereabouts.map_err(told)?.log_path)
+    }
+
+    async fn is_running(&self, container: &ContainerId) -> Result<bool, Trouble> {
+        let whereabouts = self.0.runtime.whereabouts(container).await;
+        Ok(whereabouts.map_err(told)?.is_running)
+    }
+
+    async fn metrics(&self, which: Metrics) -> Result<String, Trouble> {
+        match which {
+            Metrics::Own => Ok(self.0.summaries.own_metrics().await),
+            Metrics::Probes => Ok(metrics::probes()),
+            Metrics::Resource => Ok(self.0.summaries.resource_metrics().await),
+            Metrics::Slis => Ok(String::new()),
+            Metrics::Cadvisor => Err(Trouble::NotFound(
+                "the metrics of cAdvisor are not served; /metrics/resource and /stats/summary are".into(),
+            )),
+        }
+    }
+
+    async fn summary(&self, detail: Detail) -> Result<Vec<u8>, Trouble> {
+        let summary = self.0.summaries.summary(detail == Detail::OnlyCpuAndMemory);
+        let summary = summary.await.map_err(|error| {
+            Trouble::Failed(format!("{:#}", anyhow::Error::new(error)))
+        })?;
+        serde_json::to_vec(&summary).map_err(|error| Trouble::Failed(error.to_string()))
+    }
+
+    async fn configz(&self) -> Result<Vec<u8>, Trouble> {
+        Ok(self.0.constant.config.clone())
+    }
+
+    fn flags(&self) -> BTreeMap<String, String> {
+        self.0.constant.flags.clone()
+    }
+
+    fn about(&self) -> About {
+        let version = &self.0.constant.version;
+        let emulates = version.split('+').next().unwrap_or_default();
+        About {
+            started: self.0.constant.started,
+            version: version.clone(),
+            emulates: emulates.to_owned(),
+        }
+    }
+
+    fn set_verbosity(&self, level: u32) -> Result<(), String> {
+        logging::set_verbosity(level)
+    }
+}
+
+impl Answers {
+    /// The id of the container that runs now.
+    async fn running(&self, pod: &Pod, container: &str) -> Result<ContainerId, Trouble> {
+        let seen = self.0.runtime.pod(&pod.uid()).await.map_err(told)?;
+        let running = seen.newest(container).filter(|one| one.is_running());
+        running
+            .map(|one| one.id.clone())
+            .ok_or_else(|| Trouble::NotFound(format!("container not found ({container:?})")))
+    }
+}
+
+fn streams(wanted: Streams) -> runtime::Streams {
+    runtime::Streams {
+        stdin: wanted.stdin,
+        stdout: wanted.stdout,
+        stderr: wanted.stderr,
+        tty: wanted.tty,
+    }
+}
+
+fn told(error: RuntimeError) -> Trouble {
+    match error.is_not_found() {
+        true => Trouble::NotFound(error.told()),
+        false => Trouble::Failed(error.told()),
+    }
+}
+
+fn silent(error: AskError) -> Trouble {
+    Trouble::Failed(format!("the pods are not known: {error}"))
+}
+
+/// A pod as the runtime knows it, as upstream's `ToAPIPod` shows it.
+fn as_seen(pod: &RuntimePod) -> Pod {
+    let container = |container: &Container| k8s_openapi::api::core::v1::Container {
+        name: container.name.clone(),
+        image: Some(container.image.clone()),
+        ..Default::default()
+    };
+    let running = pod.containers.iter().filter(|one| one.is_running());
+    Pod {
+        metadata: ObjectMeta {
+            uid: Some(PodUid::as_str(&pod.uid).to_owned()),
+            name: Some(pod.name.clone()),
+            namespace: Some(pod.namespace.clone()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PodSpec {
+            containers: running.map(container).collect(),
+            ..PodSpec::default()
+        }),
+        status: Some(PodStatus::default()),
+    }
+}
+
+/// The JSON of `/configz`.
+pub fn configz(kubelet: &config::KubeletConfiguration) -> Vec<u8> {
+    let mut value = serde_json::to_value(kubelet).unwrap_or_default();
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("kind".into(), config::KIND.into());
+        fields.insert("apiVersion".into(), config::API_VERSION.into());
+    }
+    serde_json::json!({ "kubeletconfig": value })
+        .to_string()
+        .into_bytes()
+}
+
+/// Every flag of ours and the kubelet's that is no field of the configuration, as `/flagz` shows it.
+pub fn flags(flags: &config::KubeletFlags) -> BTreeMap<String, String> {
+    let value = serde_json::to_value(flags).unwrap_or_default();
+    let fields = value.as_object().into_iter().flatten();
+    let text = |value: &serde_json::Value| match value {
+        serde_json::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    fields
+        .map(|(name, value)| (name.clone(), text(value)))
+        .collect()
+}
+

@@ -1,0 +1,220 @@
+//! What a request asks: its path and query taken apart, its body as it came.
+
+use http::{HeaderMap, Method, header};
+use hyper::body::Bytes;
+
+use crate::kinds::{self, Resource};
+
+/// One request to the API.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) verb: Verb,
+    pub(crate) resource: &'static Resource,
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) subresource: Option<String>,
+    /// What stands after the subresource, without its slash: the path of a proxy.
+    pub(crate) rest: String,
+    pub(crate) query: Query,
+    pub(crate) accept: String,
+    pub(crate) content_type: String,
+    pub(crate) user_agent: String,
+    /// Who asks; anonymous until `auth` has said.
+    pub(crate) user: User,
+    /// Empty for what is carried on to a kubelet.
+    pub(crate) body: Bytes,
+}
+
+/// Who asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) groups: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Get,
+    List,
+    Watch,
+    Create,
+    Update,
+    Patch,
+    Delete,
+    DeleteCollection,
+}
+
+impl Verb {
+    /// Returns the word that authorization uses.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Verb::Get => "get",
+            Verb::List => "list",
+            Verb::Watch => "watch",
+            Verb::Create => "create",
+            Verb::Update => "update",
+            Verb::Patch => "patch",
+            Verb::Delete => "delete",
+            Verb::DeleteCollection => "deletecollection",
+        }
+    }
+}
+
+impl Call {
+    /// Returns the call that a path under /api or /apis asks for; none if there is no such resource.
+    pub(crate) fn parse(method: &Method, uri: &http::Uri, headers: &HeaderMap) -> Option<Call> {
+        let query = Query::parse(uri.query().unwrap_or_default());
+        let target = Target::parse(uri.path())?;
+        let verb = verb_of(method, &target, &query)?;
+        let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_string();
+        Some(Call {
+            verb,
+            resource: target.resource,
+            namespace: target.namespace,
+            name: target.name,
+            subresource: target.subresource,
+            rest: target.rest,
+            query,
+            accept: text(header::ACCEPT),
+            content_type: text(header::CONTENT_TYPE),
+            user_agent: text(header::USER_AGENT),
+            user: User::default(),
+            body: Bytes::new(),
+        })
+    }
+
+    pub(crate) fn subresource(&self) -> Option<&str> {
+        self.subresource.as_deref()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the namespace; empty for objects of the cluster and for all namespaces.
+    pub(crate) fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn dry_run(&self) -> bool {
+        self.query.get("dryRun").is_some_and(|value| value == "All")
+    }
+
+    /// Whether it is carried to a kubelet instead of being answered from the store.
+    pub(crate) fn for_a_kubelet(&self) -> bool {
+        match (self.resource.group, self.resource.plural, self.subresource()) {
+            ("", "pods", Some("log" | "exec" | "attach" | "portforward" | "proxy")) | ("", "nodes", Some("proxy")) => true,
+            _ => self.resource.nature == kinds::Nature::Measured,
+        }
+    }
+}
+
+/// The query of a URL, decoded, in its order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(crate) fn parse(text: &str) -> Query {
+        let pairs = text.split('&').filter(|pair| !pair.is_empty());
+        Query(pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(name, value)| (decode(name, true), decode(value, true))).collect())
+    }
+
+    /// Returns the first value of a name that is not empty.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn is_true(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|value| value == "true" || value == "1")
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Option<i64> {
+        self.get(name)?.parse().ok()
+    }
+}
+
+fn decode(text: &str, plus: bool) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        match (first, after) {
+            (b'+', _) if plus => bytes.push(b' '),
+            (b'%', [high, low, tail @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                let digits = [*high, *low];
+                let digits = std::str::from_utf8(&digits).unwrap_or("3F");
+                bytes.push(u8::from_str_radix(digits, 16).unwrap_or(b'?'));
+                rest = tail;
+            }
+            (byte, _) => bytes.push(*byte),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+struct Target {
+    resource: &'static Resource,
+    namespace: Option<String>,
+    name: Option<String>,
+    subresource: Option<String>,
+    rest: String,
+    /// The old form, `/api/v1/watch/…`.
+    watch: Option<()>,
+}
+
+impl Target {
+    fn parse(path: &str) -> Option<Target> {
+        let path = path.strip_prefix('/')?;
+        let mut parts = path.split('/').map(|part| decode(part, false));
+        let group = match parts.next()?.as_str() {
+            "api" => String::new(),
+            "apis" => parts.next().filter(|group| !group.is_empty())?,
+            _ => return None,
+        };
+        let version = parts.next()?;
+        let mut word = parts.next()?;
+        let watch = (word == "watch").then_some(());
+        if watch.is_some() {
+            word = parts.next()?;
+        }
+        let mut rest: Vec<String> = parts.collect();
+        let mut namespace = None;
+        // `namespaces/x/status` is of the namespace itself; `namespaces/x/pods` is of what it holds.
+        if word == "namespaces" && rest.len() > 1 && !(group.is_empty() && matches!(rest[1].as_str(), "status" | "finalize")) {
+            namespace = Some(rest.remove(0));
+            word = rest.remove(0);
+        }
+        let resource = kinds::find(&group, &version, &word)?;
+        if namespace.is_some() && !resource.namespaced {
+            return None;
+        }
+        let mut rest = rest.into_iter();
+        let name = rest.next().filter(|name| !name.is_empty());
+        let subresource = rest.next().filter(|name| !name.is_empty());
+        if let Some(subresource) = &subresource
+            && !resource.subresources.contains(&subresource.as_str())
+        {
+            return None;
+        }
+        let rest: Vec<String> = rest.collect();
+        Some(Target { resource, namespace, name, subresource, rest: rest.join("/"), watch })
+    }
+}
+
+fn verb_of(method: &Method, target: &Target, query: &Query) -> Option<Verb> {
+    let one = target.name.is_some();
+    let watched = target.watch.is_some() || query.is_true("watch");
+    Some(match method.as_str() {
+        "GET" | "HEAD" if target.subresource.is_some() => Verb::Get,
+        "GET" | "HEAD" if watched => Verb::Watch,
+        "GET" | "HEAD" if one => Verb::Get,
+        "GET" | "HEAD" => Verb::List,
+        "POST" => Verb::Create,
+        "PUT" if one => Verb::Update,
+        "PATCH" if one => Verb::Patch,
+        "DELETE" if one => Verb::Delete,
+        "DELETE" => Verb::DeleteCollection,
+        _ => return None,
+    })
+}

@@ -1,0 +1,149 @@
+//! Faults on demand: what goes wrong with the next requests that match, and what all watches are ordered to do.
+//!
+//! By hand: `POST /_faults` takes one fault as JSON, or `{"closeWatches": true}`, `{"muteWatches": true|false}`, `{"expireHistory": true}`;
+//! `DELETE /_faults` forgets all; `GET /_faults` shows what is still to come; `GET /_requests` shows the journal.
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+/// What goes wrong with which requests.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Fault {
+    /// The method; none is all.
+    #[serde(default)]
+    pub method: Option<String>,
+    /// What the path begins with.
+    #[serde(default)]
+    pub path: String,
+    /// What the path and query contain; none is anything.
+    #[serde(default)]
+    pub contains: Option<String>,
+    /// Only watches, or only what is not one; none is both.
+    #[serde(default)]
+    pub watch: Option<bool>,
+    /// How often.
+    #[serde(default = "once")]
+    pub times: u32,
+    /// What happens.
+    pub effect: Effect,
+}
+
+fn once() -> u32 {
+    1
+}
+
+/// What goes wrong.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Effect {
+    /// Answered with this status and a fitting `Status` object, nothing done; 429 and 503 may say when to come again.
+    #[serde(rename_all = "camelCase")]
+    Status {
+        /// The HTTP status.
+        code: u16,
+        /// Seconds of the header Retry-After.
+        #[serde(default)]
+        retry_after: Option<u32>,
+    },
+    /// Answered 200 with a body that is no JSON, nothing done.
+    Garbage,
+    /// Answered 200 with JSON of another shape, nothing done.
+    Nonsense,
+    /// Done, but only after so many seconds.
+    Delay(f64),
+    /// The connection is cut without an answer, nothing done.
+    Refuse,
+    /// Done, and then the connection is cut without an answer.
+    Lose,
+    /// Done, and then the connection is cut in the middle of the answer.
+    Cut,
+    /// Never answered; the connection stays.
+    Hang,
+    /// The watch sends half of its next event, then its connection is cut.
+    HalfEvent,
+    /// The watch sends a line that is no event in front of its next one.
+    GarbageEvent,
+    /// The watch is told that its version has expired, at its next event.
+    ExpireEvent,
+    /// The watch stays open and sends nothing.
+    Mute,
+}
+
+/// What all watches are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Orders {
+    /// Rises when all that are open shall end.
+    pub(crate) closings: u64,
+    pub(crate) muted: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    waiting: Vec<Fault>,
+    orders: watch::Sender<Orders>,
+}
+
+impl Faults {
+    pub(crate) fn add(&mut self, fault: Fault) {
+        self.waiting.push(fault);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.waiting.clear();
+        self.orders.send_modify(|orders| orders.muted = false);
+    }
+
+    pub(crate) fn waiting(&self) -> &[Fault] {
+        &self.waiting
+    }
+
+    /// Returns what shall go wrong with a request, counted as having happened.
+    pub(crate) fn take(&mut self, method: &str, target: &str, watch: bool) -> Option<Effect> {
+        let at = self.waiting.iter().position(|fault| fault.hits(method, target, watch))?;
+        let fault = &mut self.waiting[at];
+        let effect = fault.effect.clone();
+        fault.times -= 1;
+        if fault.times == 0 {
+            self.waiting.remove(at);
+        }
+        Some(effect)
+    }
+
+    pub(crate) fn orders(&self) -> watch::Receiver<Orders> {
+        self.orders.subscribe()
+    }
+
+    pub(crate) fn close_watches(&self) {
+        self.orders.send_modify(|orders| orders.closings += 1);
+    }
+
+    pub(crate) fn mute_watches(&self, muted: bool) {
+        self.orders.send_modify(|orders| orders.muted = muted);
+    }
+}
+
+impl Fault {
+    /// Returns a fault that hits once.
+    pub fn once(method: &str, path: &str, effect: Effect) -> Fault {
+        Fault { method: Some(method.to_string()), path: path.to_string(), contains: None, watch: None, times: 1, effect }
+    }
+
+    /// Returns a fault that hits so often, any method.
+    pub fn times(times: u32, path: &str, effect: Effect) -> Fault {
+        Fault { method: None, path: path.to_string(), contains: None, watch: None, times, effect }
+    }
+
+    /// Returns a fault that hits the next watch under a path.
+    pub fn watch(path: &str, effect: Effect) -> Fault {
+        Fault { method: None, path: path.to_string(), contains: None, watch: Some(true), times: 1, effect }
+    }
+
+    fn hits(&self, method: &str, target: &str, watch: bool) -> bool {
+        self.times > 0
+            && self.method.as_deref().is_none_or(|wanted| wanted.eq_ignore_ascii_case(method))
+            && target.starts_with(&self.path)
+            && self.contains.as_deref().is_none_or(|part| target.contains(part))
+            && self.watch.is_none_or(|wanted| wanted == watch)
+    }
+}

@@ -1,0 +1,169 @@
+//! A running server: a thread with its own runtime, and the state that outlives it.
+
+mod connection;
+mod control;
+mod direct;
+mod routes;
+
+use std::{
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+};
+
+use anyhow::Context as _;
+use tokio::sync::oneshot;
+
+use crate::{
+    faults::Fault,
+    journal::Heard,
+    options::{Options, Security},
+    pods::scheduler,
+    state::State,
+    verbs,
+};
+
+/// A server on 127.0.0.1; it ends when it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    pub(crate) state: Arc<State>,
+    address: SocketAddr,
+    thread: Mutex<Option<Running>>,
+}
+
+#[derive(Debug)]
+struct Running {
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Server {
+    /// Starts a server; it answers when this returns.
+    pub async fn start(options: Options) -> anyhow::Result<Server> {
+        Server::start_now(options)
+    }
+
+    /// Starts a server from where there is no runtime.
+    pub fn start_now(options: Options) -> anyhow::Result<Server> {
+        let listener = listen(options.port)?;
+        let address = listener.local_addr().context("cannot learn the port")?;
+        let state = State::new(options)?;
+        verbs::found(&state);
+        let running = run(state.clone(), listener)?;
+        Ok(Server { state, address, thread: Mutex::new(Some(running)) })
+    }
+
+    /// Returns where clients find it, without a slash at the end.
+    pub fn url(&self) -> String {
+        let scheme = if self.state.options.security == Security::Plain { "http" } else { "https" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    /// Returns where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends serving: the port is closed, connections are cut. What is kept stays kept, and can be changed directly.
+    pub fn stop(&self) {
+        let running = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Running { stop, thread }) = running {
+            stop.send(()).unwrap_or_default();
+            thread.join().unwrap_or_default();
+        }
+    }
+
+    /// Serves again on the same port, with all that is kept: the end of an outage.
+    pub fn resume(&self) -> anyhow::Result<()> {
+        self.stop();
+        let listener = listen(self.address.port())?;
+        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(run(self.state.clone(), listener)?);
+        Ok(())
+    }
+
+    /// Returns what was heard so far, oldest first.
+    pub fn requests(&self) -> Vec<Heard> {
+        self.state.journal().all()
+    }
+
+    /// Forgets what was heard.
+    pub fn forget_requests(&self) {
+        self.state.journal().clear();
+    }
+
+    /// Lets something go wrong with the requests that match.
+    pub fn fault(&self, fault: Fault) {
+        self.state.faults().add(fault);
+    }
+
+    /// Forgets the faults that have not happened, and lets muted watches speak.
+    pub fn clear_faults(&self) {
+        self.state.faults().clear();
+    }
+
+    /// Returns the faults that are still to come.
+    pub fn faults(&self) -> Vec<Fault> {
+        self.state.faults().waiting().to_vec()
+    }
+
+    /// Ends all watches that are open, as a restarted server or a proxy does.
+    pub fn close_watches(&self) {
+        self.state.faults().close_watches();
+    }
+
+    /// Keeps all watches open and silent, or lets them speak again.
+    pub fn mute_watches(&self, muted: bool) {
+        self.state.faults().mute_watches(muted);
+    }
+
+    /// Forgets what happened until now: watches and pages from older versions are answered with 410.
+    pub fn expire_history(&self) {
+        self.state.store().expire_history();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn listen(port: u16) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).with_context(|| format!("cannot listen on port {port}"))?;
+    listener.set_nonblocking(true).context("cannot listen without blocking")?;
+    Ok(listener)
+}
+
+fn run(state: Arc<State>, listener: TcpListener) -> anyhow::Result<Running> {
+    let (stop, stopped) = oneshot::channel();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot make a runtime")?;
+    let serve = move || {
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).expect("the listener does not block");
+            tokio::select! {
+                () = accept(state.clone(), listener) => {}
+                () = scheduler::run(state) => {}
+                _ = stopped => {}
+            }
+        });
+        runtime.shutdown_background();
+    };
+    let thread = std::thread::Builder::new().name("apiserver".to_string()).spawn(serve).context("cannot start a thread")?;
+    Ok(Running { stop, thread })
+}
+
+async fn accept(state: Arc<State>, listener: tokio::net::TcpListener) {
+    static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
+    loop {
+        // An error is of one connection that went away, or of too many files: the next one may do.
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::task::yield_now().await;
+            continue;
+        };
+        let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
+        tokio::spawn(connection::serve(state.clone(), stream, number));
+    }
+}

@@ -1,0 +1,120 @@
+//! The objects, and what happened to them: one counter of versions, one history for all watches.
+
+mod history;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+pub(crate) use history::{Change, History, Move};
+
+use crate::kinds::Resource;
+
+type Shelf = BTreeMap<(String, String), Arc<Value>>;
+
+/// All objects of a server.
+#[derive(Debug)]
+pub(crate) struct Store {
+    version: u64,
+    shelves: BTreeMap<&'static str, Shelf>,
+    history: History,
+    /// Wakes the watches: the newest version.
+    pulse: watch::Sender<u64>,
+    names: u64,
+}
+
+impl Store {
+    pub(crate) fn new(history: usize) -> Store {
+        // A cluster is never at its first version when a client comes.
+        let version = 100;
+        Store { version, shelves: BTreeMap::new(), history: History::new(history, version), pulse: watch::Sender::new(version), names: 0 }
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub(crate) fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// Returns what wakes whoever waits for changes.
+    pub(crate) fn pulse(&self) -> watch::Receiver<u64> {
+        self.pulse.subscribe()
+    }
+
+    pub(crate) fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        self.shelves.get(resource.shelf)?.get(&(namespace.to_string(), name.to_string())).cloned()
+    }
+
+    /// Returns the objects of a namespace, or of all if it is empty, ordered by namespace and name.
+    pub(crate) fn list(&self, resource: &Resource, namespace: &str) -> Vec<Arc<Value>> {
+        let shelf = self.shelves.get(resource.shelf);
+        let all = shelf.into_iter().flatten();
+        all.filter(|((of, _), _)| namespace.is_empty() || of == namespace).map(|(_, object)| object.clone()).collect()
+    }
+
+    /// Keeps an object, new or changed, under the next version.
+    pub(crate) fn put(&mut self, resource: &Resource, mut object: Value) -> Arc<Value> {
+        let version = self.next();
+        object["metadata"]["resourceVersion"] = json!(version.to_string());
+        let key = key_of(&object);
+        let object = Arc::new(object);
+        let before = self.shelves.entry(resource.shelf).or_default().insert(key, object.clone());
+        let kind = if before.is_some() { Move::Modified } else { Move::Added };
+        self.tell(Change { version, shelf: resource.shelf, kind, object: object.clone(), before });
+        object
+    }
+
+    /// Takes an object away; its last state is told under the version of its removal.
+    pub(crate) fn remove(&mut self, resource: &Resource, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        let key = (namespace.to_string(), name.to_string());
+        let before = self.shelves.get_mut(resource.shelf)?.remove(&key)?;
+        let version = self.next();
+        let mut last = Value::clone(&before);
+        last["metadata"]["resourceVersion"] = json!(version.to_string());
+        let object = Arc::new(last);
+        self.tell(Change { version, shelf: resource.shelf, kind: Move::Deleted, object: object.clone(), before: Some(before) });
+        Some(object)
+    }
+
+    /// Forgets what happened until now: watches from older versions are answered with 410.
+    pub(crate) fn expire_history(&mut self) {
+        // The version moves on, as it does in a cluster where others write.
+        let version = self.next();
+        self.history.expire(version);
+        self.pulse.send_replace(version);
+    }
+
+    /// Returns five letters for a generated name, never the same twice.
+    pub(crate) fn suffix(&mut self) -> String {
+        const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+        self.names += 1;
+        let mut number = self.names.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let letter = |_| {
+            let at = usize::try_from(number % 27).unwrap_or_default();
+            number /= 27;
+            char::from(LETTERS[at])
+        };
+        (0..5).map(letter).collect()
+    }
+
+    fn next(&mut self) -> u64 {
+        self.version += 1;
+        self.version
+    }
+
+    fn tell(&mut self, change: Change) {
+        let version = change.version;
+        self.history.add(change);
+        self.pulse.send_replace(version);
+    }
+}
+
+fn key_of(object: &Value) -> (String, String) {
+    let field = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_string();
+    (field("namespace"), field("name"))
+}

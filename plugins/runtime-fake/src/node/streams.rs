@@ -1,0 +1,112 @@
+//! What clients that are connected to the node's containers see and say.
+
+use std::sync::Arc;
+
+use tokio::sync::{broadcast, oneshot};
+
+use crate::annotations::SandboxTuning;
+use crate::node::{Node, Refusal, write_log};
+use crate::program::machine::End;
+use crate::program::signal;
+use crate::program::world::{Stream, World};
+use crate::state::{Record, Seq};
+use crate::streaming::Target;
+
+/// A client that is further behind misses lines.
+const LINES: usize = 1024;
+
+/// A line of output.
+pub(crate) type Line = (Stream, Arc<str>);
+
+/// What a client of a container sees.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    pub(crate) output: broadcast::Receiver<Line>,
+    /// Resolves when the container has ended.
+    pub(crate) ending: oneshot::Receiver<()>,
+}
+
+impl Node {
+    /// Lets a client see what a running container writes from now on.
+    pub(crate) fn attach(&mut self, id: &str) -> Result<Attached, Refusal> {
+        let (seq, _) = self.running(id)?;
+        self.attached.retain(|_, to| to.receiver_count() > 0);
+        let to = self.attached.entry(seq).or_insert_with(|| broadcast::Sender::new(LINES));
+        let output = to.subscribe();
+        Ok(Attached { output, ending: self.ending(seq) })
+    }
+
+    /// Tells a container's own program a line. One with an open stdin says it back.
+    pub(crate) fn hear(&mut self, id: &str, line: &str) {
+        let Some(seq) = self.listening(id) else { return };
+        let Some(container) = self.state.containers.get(&seq) else { return };
+        let (at, path) = (self.clock.now(), &container.record.log);
+        if let Err(error) = write_log(&mut self.logs, seq, path, at, Stream::Stdout, line) {
+            tracing::warn!(log = %path, %error, "cannot write container log");
+        }
+        if let Some(to) = self.attached.get(&seq) {
+            // Nobody is attached any more: nobody misses it.
+            drop(to.send((Stream::Stdout, line.into())));
+        }
+    }
+
+    /// Tells a container's own program that no more comes: one whose stdin opens once ends of it.
+    pub(crate) fn hears_no_more(&mut self, id: &str) {
+        let once = |seq: &Seq| {
+            let container = self.state.containers.get(seq);
+            container.is_some_and(|container| container.config().stdin_once)
+        };
+        if let Some(seq) = self.listening(id).filter(once) {
+            let end = End { at: self.clock.now(), code: 0, own: true };
+            self.end(seq, end);
+        }
+    }
+
+    /// Sends a container's own program SIGINT.
+    pub(crate) fn interrupt(&mut self, id: &str) {
+        if let Some(seq) = self.listening(id) {
+            self.signal(seq, signal::INT);
+        }
+    }
+
+    fn listening(&self, id: &str) -> Option<Seq> {
+        let (seq, container) = self.running(id).ok()?;
+        container.config().stdin.then_some(seq)
+    }
+
+    /// Returns what is behind a port of a running pod.
+    pub(crate) fn target(&self, id: &str, port: u16) -> Result<Target, Refusal> {
+        let (_, sandbox) = self.sandbox(id)?;
+        if sandbox.record.stopped.is_some() {
+            return Err(Refusal::WrongState {
+                what: "sandbox",
+                id: id.to_owned(),
+                state: "not ready",
+                expected: "ready",
+            });
+        }
+        let ports = SandboxTuning::of(&sandbox.config().annotations)?.ports;
+        Ok(ports.get(&port).cloned().unwrap_or(Target::Echo))
+    }
+
+    /// Returns the content of a file of a running container.
+    pub(crate) fn read_file(&self, id: &str, path: &str) -> Result<Option<String>, Refusal> {
+        let (_, container) = self.running(id)?;
+        let mut files = container.record.files.clone();
+        let mut nowhere = |_: i64, _: Stream, _: &str| {};
+        Ok(World::beside(&mut files, &container.record.config, &mut nowhere).read(path))
+    }
+
+    /// Writes a file of a running container; returns whether there was room for it.
+    pub(crate) fn put_file(&mut self, id: &str, path: &str, text: &str) -> Result<bool, Refusal> {
+        let (seq, container) = self.running(id)?;
+        let mut files = container.record.files.clone();
+        let mut nowhere = |_: i64, _: Stream, _: &str| {};
+        let mut world = World::beside(&mut files, &container.record.config, &mut nowhere);
+        let put = world.put(path, text, false);
+        if files != container.record.files {
+            self.commit(Record::Files { seq, files })?;
+        }
+        Ok(put)
+    }
+}

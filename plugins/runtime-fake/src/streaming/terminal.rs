@@ -1,0 +1,193 @@
+//! What a terminal does between a person and a program: it shows what is typed, edits lines, and knows the
+//! keys that end them. Without one, bytes are just cut into lines.
+
+use serde::Deserialize;
+
+use super::session::Outlet;
+use super::remote::Streams;
+use crate::program::world::Stream;
+
+/// A longer line is cut here.
+const LONGEST: usize = 4 << 10;
+const INTERRUPT: u8 = 3;
+const END: u8 = 4;
+const DELETE: u8 = 0x7f;
+
+/// What a program reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Input {
+    Line(String),
+    End,
+    Interrupt,
+}
+
+/// Whether there is a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    Terminal,
+    Pipe,
+}
+
+/// Makes lines of what is typed.
+#[derive(Debug)]
+pub(super) struct Keyboard {
+    mode: Mode,
+    line: Vec<u8>,
+}
+
+impl Keyboard {
+    pub(super) fn new(mode: Mode) -> Keyboard {
+        Keyboard { mode, line: Vec::new() }
+    }
+
+    /// Takes what is typed; returns what is shown of it, and what the program reads.
+    pub(super) fn typed(&mut self, bytes: &[u8]) -> (Vec<u8>, Vec<Input>) {
+        let (mut shown, mut read) = (Vec::new(), Vec::new());
+        for byte in bytes {
+            match (*byte, self.mode) {
+                (b'\n', _) | (b'\r', Mode::Terminal) => {
+                    shown.extend(b"\r\n");
+                    read.push(self.line());
+                }
+                (INTERRUPT, Mode::Terminal) => {
+                    shown.extend(b"^C\r\n");
+                    self.line.clear();
+                    read.push(Input::Interrupt);
+                }
+                (END, Mode::Terminal) if self.line.is_empty() => read.push(Input::End),
+                (DELETE | 8, Mode::Terminal) => {
+                    if self.line.pop().is_some() {
+                        shown.extend(b"\x08 \x08");
+                    }
+                }
+                (byte, _) if self.line.len() < LONGEST => {
+                    self.line.push(byte);
+                    shown.push(byte);
+                }
+                _ => {}
+            }
+        }
+        if self.mode == Mode::Pipe {
+            shown.clear();
+        }
+        (shown, read)
+    }
+
+    /// Returns what is left when no more is typed.
+    pub(super) fn rest(&mut self) -> Vec<Input> {
+        let rest = (!self.line.is_empty()).then(|| self.line());
+        rest.into_iter().chain([Input::End]).collect()
+    }
+
+    fn line(&mut self) -> Input {
+        Input::Line(String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned())
+    }
+}
+
+/// Where a program writes to.
+#[derive(Clone, Debug)]
+pub(super) struct Screen {
+    stdout: Option<Outlet>,
+    stderr: Option<Outlet>,
+    pub(super) mode: Mode,
+}
+
+impl Screen {
+    /// Takes the outputs of a command. A terminal has one for both.
+    pub(super) fn of(streams: &mut Streams, mode: Mode) -> Screen {
+        let stdout = streams.stdout.take();
+        let stderr = match mode {
+            Mode::Terminal => stdout.clone(),
+            Mode::Pipe => streams.stderr.take(),
+        };
+        Screen { stdout, stderr, mode }
+    }
+
+    /// Writes a line. If the client is gone, somebody else notices.
+    pub(super) async fn print(&self, stream: Stream, line: &str) {
+        let text = match self.mode {
+            Mode::Terminal => format!("{}\r\n", line.replace('\n', "\r\n")),
+            Mode::Pipe => format!("{line}\n"),
+        };
+        self.write(stream, text.into_bytes()).await;
+    }
+
+    pub(super) async fn write(&self, stream: Stream, bytes: Vec<u8>) {
+        let to = match stream {
+            Stream::Stdout => &self.stdout,
+            Stream::Stderr => &self.stderr,
+        };
+        if let Some(to) = to.as_ref().filter(|_| !bytes.is_empty()) {
+            drop(to.write(bytes).await);
+        }
+    }
+
+    /// Says that no more is written.
+    pub(super) async fn close(&self) {
+        for outlet in [&self.stdout, &self.stderr].into_iter().flatten() {
+            outlet.close().await;
+        }
+    }
+}
+
+/// The size of a terminal, as clients send it.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Size {
+    pub(super) width: u16,
+    pub(super) height: u16,
+}
+
+/// Reads sizes, which come as JSON one behind another, cut anywhere.
+#[derive(Debug, Default)]
+pub(super) struct Sizes(Vec<u8>);
+
+impl Sizes {
+    /// Takes a piece; returns the last whole size in it.
+    pub(super) fn take(&mut self, piece: &[u8]) -> Option<Size> {
+        self.0.extend_from_slice(piece);
+        let mut sizes = serde_json::Deserializer::from_slice(&self.0).into_iter::<Size>();
+        let mut last = None;
+        let mut done = 0;
+        while let Some(Ok(size)) = sizes.next() {
+            (last, done) = (Some(size), sizes.byte_offset());
+        }
+        self.0.drain(..done);
+        self.0.truncate(LONGEST);
+        last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_shows_and_edits_what_is_typed() {
+        let mut keyboard = Keyboard::new(Mode::Terminal);
+        let (shown, read) = keyboard.typed(b"lx\x7fs\r\x04");
+        assert_eq!(shown, b"lx\x08 \x08s\r\n");
+        assert_eq!(read, [Input::Line("ls".into()), Input::End]);
+        let (shown, read) = keyboard.typed(b"abc\x03");
+        assert_eq!((shown, read), (b"abc^C\r\n".to_vec(), vec![Input::Interrupt]));
+        assert_eq!(keyboard.rest(), [Input::End]);
+    }
+
+    #[test]
+    fn a_pipe_shows_nothing_and_has_no_keys() {
+        let mut keyboard = Keyboard::new(Mode::Pipe);
+        let (shown, read) = keyboard.typed(b"a\x03\nb");
+        assert!(shown.is_empty());
+        assert_eq!(read, [Input::Line("a\u{3}".into())]);
+        assert_eq!(keyboard.rest(), [Input::Line("b".into()), Input::End]);
+    }
+
+    #[test]
+    fn sizes_may_come_in_pieces() {
+        let mut sizes = Sizes::default();
+        assert_eq!(sizes.take(br#"{"Width":80,"Hei"#), None);
+        let two = br#"ght":24}{"Width":100,"Height":40}{"W"#;
+        assert_eq!(sizes.take(two), Some(Size { width: 100, height: 40 }));
+        assert_eq!(sizes.take(br#"idth":1,"Height":2}"#), Some(Size { width: 1, height: 2 }));
+    }
+}
