@@ -8,6 +8,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "containerd/events.proto",
         "csi/v1/csi.proto",
         "registration/v1/api.proto",
+        "podresources/v1/api.proto",
     ];
     for contract in contracts {
         println!("cargo:rerun-if-changed={contract}");

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kernel::{Actor, Addr, Context, Exit};
+use kernel::{Actor, Addr, Context, Exit, Recipient};
 use logic::eviction::{self as decide, PodUsage, Policy};
 use logic::pressure::{Memory, Observations, Signal};
 use serde::Serialize;
@@ -52,14 +52,22 @@ pub struct Snapshot {
     pub last_error: Option<String>,
 }
 
+/// Whom the evictor tells.
+#[derive(Debug, Clone)]
+pub struct Peers {
+    pub directory: Addr<directory::Msg>,
+    /// The node's object, if there is one.
+    pub node: Option<Recipient<BTreeSet<Signal>>>,
+    pub recorder: Recorder,
+}
+
 /// The evictor.
 #[derive(Debug)]
 pub struct Eviction {
     policy: Policy,
 
     sampler: Sampler,
-    directory: Addr<directory::Msg>,
-    recorder: Recorder,
+    peers: Peers,
     node_name: String,
 
     memory: Memory,
@@ -100,15 +108,13 @@ impl Eviction {
     pub fn new(
         policy: Policy,
         sampler: Sampler,
-        directory: Addr<directory::Msg>,
-        recorder: Recorder,
+        peers: Peers,
         node_name: String,
     ) -> Self {
         Eviction {
             policy,
             sampler,
-            directory,
-            recorder,
+            peers,
             node_name,
             memory: Memory::default(),
             pressures: BTreeSet::new(),
@@ -152,7 +158,7 @@ impl Eviction {
         );
         for signal in decision.pressures.difference(&self.pressures) {
             let message = format!("Attempting to reclaim {}", signal.resource());
-            self.recorder.record(
+            self.peers.recorder.record(
                 now,
                 Type::Warning,
                 self.node(),
@@ -162,8 +168,12 @@ impl Eviction {
         }
         if let Some(eviction) = decision.evict {
             tracing::warn!(pod = %eviction.uid, "evicting: {}", eviction.failure.message);
-            let order = directory::Msg::Evict(Box::new(eviction));
-            match self.directory.tell(order) {
+            let order = directory::Msg::Fail {
+                uid: eviction.uid,
+                failure: Box::new(eviction.failure),
+                grace: eviction.grace,
+            };
+            match self.peers.directory.tell(order) {
                 Ok(()) => self.evicted += 1,
                 Err(full) => {
                     tracing::warn!("not evicted now, the next sample decides again: {full}")
@@ -178,10 +188,15 @@ impl Eviction {
 
     /// Lets the directory know what is short, which admits accordingly; what was not told is told again.
     fn press(&mut self, pressures: BTreeSet<Signal>) {
+        if let Some(node) = &self.peers.node
+            && node.tell(pressures.clone()).is_err()
+        {
+            tracing::warn!("the node's object shows pressure with the next sample");
+        }
         if pressures == self.pressures {
             return;
         }
-        let told = self.directory.tell(directory::Msg::Pressed {
+        let told = self.peers.directory.tell(directory::Msg::Pressed {
             pressures: pressures.clone(),
         });
         match told {
@@ -224,17 +239,15 @@ mod tests {
     fn spawn(node: &TestNode, policy: Policy) {
         let (_, port) = mailbox(MAILBOX);
         let sampler = Sampler::new(node.runtime.clone(), node.node.directory.clone());
-        let (directory, recorder) = (node.node.directory.clone(), node.node.recorder.clone());
+        let peers = Peers {
+            directory: node.node.directory.clone(),
+            node: None,
+            recorder: node.node.recorder.clone(),
+        };
         node.node
             .root
             .spawn(ChildSpec::permanent("eviction"), port, move || {
-                Eviction::new(
-                    policy.clone(),
-                    sampler.clone(),
-                    directory.clone(),
-                    recorder.clone(),
-                    "node".into(),
-                )
+                Eviction::new(policy.clone(), sampler.clone(), peers.clone(), "node".into())
             });
     }
 

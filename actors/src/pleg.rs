@@ -9,10 +9,11 @@
 //! Upstream: pkg/kubelet/pleg/{generic,evented}.go (1.36): the periods are theirs.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use kernel::{Actor, Addr, Context, Exit, Reply, TimerId};
 use logic::types::{PodUid, RuntimePod};
+use metrics::pleg as counted;
 use serde::Serialize;
 
 use crate::directory;
@@ -79,6 +80,8 @@ pub struct Pleg {
 
     events_flow: bool,
     relisting_since: Option<Instant>,
+    /// When the last relist began.
+    relisted_last: Option<Instant>,
     relist_again: bool,
     next_relist: Option<TimerId>,
     /// From the next relist to the one after it, while events flow.
@@ -133,6 +136,7 @@ impl Pleg {
             directory,
             events_flow: false,
             relisting_since: None,
+            relisted_last: None,
             relist_again: false,
             next_relist: None,
             period: PERIOD_ALONE,
@@ -148,6 +152,7 @@ impl Pleg {
     fn event(&mut self, observed: Box<Observed>, ctx: &mut Context<Msg>) {
         self.events += 1;
         if let Err(full) = self.directory.tell(directory::Msg::Observed(observed)) {
+            counted::DISCARD_EVENTS.inc();
             tracing::warn!("event not handed on: {full}");
             self.start_over(ctx);
         }
@@ -166,12 +171,14 @@ impl Pleg {
     }
 
     fn subscribed(&mut self, ctx: &mut Context<Msg>) {
+        counted::STREAMS.inc();
         self.events_flow = true;
         self.period = PERIOD_ALONE;
         self.relist(ctx);
     }
 
     fn unsubscribed(&mut self, error: &RuntimeError, ctx: &mut Context<Msg>) {
+        counted::STREAM_ERRORS.inc();
         if self.events_flow {
             tracing::warn!(
                 "container events ended, relisting meanwhile: {}",
@@ -230,6 +237,10 @@ impl Pleg {
         if let Some(timer) = self.next_relist.take() {
             ctx.cancel(timer);
         }
+        if let Some(last) = self.relisted_last.replace(ctx.now()) {
+            let interval = ctx.now().duration_since(last);
+            counted::RELIST_INTERVAL.observe(interval.as_secs_f64());
+        }
         self.relisting_since = Some(ctx.now());
         let runtime = self.runtime.clone();
         ctx.run(async move {
@@ -248,7 +259,10 @@ impl Pleg {
     ) {
         let began = self.relisting_since.take().unwrap_or_else(|| ctx.now());
         self.relist_took = ctx.now().duration_since(began);
+        counted::RELIST_DURATION.observe(self.relist_took.as_secs_f64());
         if answer.is_ok() {
+            let now = ctx.wall().duration_since(SystemTime::UNIX_EPOCH);
+            counted::LAST_SEEN.set(now.unwrap_or_default().as_secs_f64().floor());
             self.last_good = Some(ctx.now());
         }
         let period = match answer {

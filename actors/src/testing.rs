@@ -42,6 +42,7 @@ pub(crate) struct TestNode {
     pub(crate) storage: Double,
     pub(crate) node: Node,
     pub(crate) runtime: Runtime,
+    pub(crate) rules: Arc<Rules>,
     folder: TempDir,
 }
 
@@ -93,7 +94,7 @@ impl TestNode {
             },
         });
         let sections = Sections {
-            rules,
+            rules: rules.clone(),
             folder: folder.path().to_owned(),
             pulls: pulls(folder.path()),
             users: crate::user_namespaces::Policy {
@@ -115,12 +116,13 @@ impl TestNode {
             storage: storage.storage(),
             storage_hosts: BTreeMap::new(),
         };
-        let node = tree::pods(&root, backends, sections);
+        let node = tree::pods(&root, backends, sections, None);
         TestNode {
             fake,
             storage,
             node,
             runtime,
+            rules,
             folder,
         }
     }

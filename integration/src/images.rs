@@ -13,11 +13,11 @@ use sha2::{Digest, Sha256};
 const BUSYBOX: &str = "/bin/busybox";
 
 /// The applets that test pods call; the whole list would only make layers slower to unpack.
-const APPLETS: [&str; 46] = [
+const APPLETS: [&str; 47] = [
     "ash", "awk", "base64", "cat", "chmod", "chown", "cp", "cut", "date", "dd", "df", "echo",
     "env", "expr", "false", "find", "grep", "head", "hostname", "httpd", "id", "ip", "kill", "ln",
     "ls", "mkdir", "mount", "mv", "nc", "nslookup", "printf", "ps", "pwd", "readlink", "rm", "sed",
-    "seq", "sh", "sleep", "stat", "tail", "test", "touch", "true", "wc", "wget",
+    "seq", "sh", "sleep", "stat", "tail", "tar", "test", "touch", "true", "wc", "wget",
 ];
 
 /// The pause image that every rig's sandboxes are made from.

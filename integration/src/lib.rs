@@ -3,12 +3,14 @@
 pub mod agent;
 pub mod bench;
 pub mod chaos;
+pub mod cluster;
 pub mod containerd;
 pub mod csi_driver;
 pub mod fuzz;
 pub mod hostage;
 pub mod http;
 pub mod images;
+pub mod logind;
 pub mod pods;
 pub mod registry;
 pub mod try_node;

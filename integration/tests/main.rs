@@ -9,6 +9,7 @@
 mod suite {
     mod bench_smoke;
     mod cgroups;
+    mod cluster;
     mod containerd_proofs;
     mod csi_driver;
     mod fake_proofs;

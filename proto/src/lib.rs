@@ -1,5 +1,5 @@
-//! The wire contracts: [`plugin`] and [`storage`] are ours; [`cri`], [`containerd`], [`csi`] and [`registration`] are
-//! kept by others.
+//! The wire contracts: [`plugin`] and [`storage`] are ours; [`cri`], [`containerd`], [`csi`], [`registration`] and
+//! [`pod_resources`] are kept by others.
 //!
 //! Generated from the `.proto` files of this crate; they are the documentation.
 
@@ -67,6 +67,19 @@ pub mod registration {
         reason = "generated code"
     )]
     tonic::include_proto!("pluginregistration");
+}
+
+/// `v1`, podresources: which devices, processors and memory containers have for themselves.
+pub mod pod_resources {
+    #![allow(
+        missing_debug_implementations,
+        unreachable_pub,
+        clippy::all,
+        clippy::restriction,
+        clippy::pedantic,
+        reason = "generated code"
+    )]
+    tonic::include_proto!("v1");
 }
 
 /// `csi.v1`: the Container Storage Interface, as a CSI driver serves it.

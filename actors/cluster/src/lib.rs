@@ -2,11 +2,13 @@
 //!
 //! Nothing here knows the pods' area: whoever there is told something is a [`kernel::Recipient`].
 
-// How the API server is called.
+// How the API server is called, and asked about those who call the node.
 pub mod certificates;
 pub mod client;
+pub mod reviews;
 
-// What comes from it.
+// What comes from it, and outlives the process.
+pub mod alone;
 pub mod objects;
 pub mod pods;
 

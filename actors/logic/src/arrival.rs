@@ -42,7 +42,9 @@ pub fn arrival(pod: &Pod) -> Arrival {
 
 fn failure(status: Option<&PodStatus>) -> Failure {
     let text = |field: fn(&PodStatus) -> &Option<String>| {
-        status.and_then(|status| field(status).clone()).unwrap_or_default()
+        status
+            .and_then(|status| field(status).clone())
+            .unwrap_or_default()
     };
     let disruption = conditions(status).find(|condition| condition.type_ == "DisruptionTarget");
     Failure {

@@ -127,7 +127,10 @@ mod tests {
     #[test]
     fn a_certificate_is_replaced_after_seventy_to_ninety_percent_of_its_life() {
         let at = |chance| lifetime().rotation(chance).as_second();
-        assert_eq!((at(0.0), at(0.5), at(1.0), at(7.0)), (1_700, 1_800, 1_900, 1_900));
+        assert_eq!(
+            (at(0.0), at(0.5), at(1.0), at(7.0)),
+            (1_700, 1_800, 1_900, 1_900)
+        );
     }
 
     #[test]

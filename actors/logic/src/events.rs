@@ -1,7 +1,8 @@
 //! What becomes of an event before it is kept: noise is combined, and a flood is cut off.
 //!
 //! Mirrors client-go's tools/record/events_cache.go (EventAggregator, EventSourceObjectSpamFilter) at v1.36:
-//! its numbers, its words. What says the same as before is counted by whoever keeps events.
+//! its numbers, its words. What says the same as before is counted: by whoever keeps events, and in [`Posted`] for
+//! the API (eventLogger there), where one object stands for all of them.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -112,6 +113,60 @@ impl Correlator {
     }
 }
 
+/// The events that the API was sent, as far as they may come again.
+#[derive(Debug, Default)]
+pub struct Posted {
+    /// By the fingerprint of what they say.
+    lines: BTreeMap<u64, Line>,
+}
+
+/// The API's object for all events that say the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    pub name: String,
+    pub first: Timestamp,
+    /// Greater than one for an object that should be there already.
+    pub count: u32,
+    last: Timestamp,
+}
+
+impl Posted {
+    /// Counts an event that is known by `key`, of the object with this name.
+    pub fn observe(&mut self, now: Timestamp, key: &str, object: &str) -> Line {
+        let key = fingerprint(key);
+        make_room(&mut self.lines, &key, |line| line.last);
+        let line = self.lines.entry(key).or_insert_with(|| Line {
+            name: event_name(object, now),
+            first: now,
+            count: 0,
+            last: now,
+        });
+        line.count = line.count.saturating_add(1);
+        line.last = now;
+        line.clone()
+    }
+}
+
+/// Upstream's GenerateEventName: an object whose name no event can have gets one that means nothing.
+fn event_name(object: &str, at: Timestamp) -> String {
+    let nanos = at.as_nanosecond();
+    let name = format!("{object}.{nanos:x}");
+    match is_subdomain(&name) {
+        true => name,
+        false => format!("{:016x}.{nanos:x}", fingerprint(object)),
+    }
+}
+
+fn is_subdomain(name: &str) -> bool {
+    let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let label = |label: &str| {
+        label.starts_with(alphanumeric)
+            && label.ends_with(alphanumeric)
+            && label.chars().all(|c| alphanumeric(c) || c == '-')
+    };
+    name.len() <= 253 && name.split('.').all(label)
+}
+
 fn fingerprint(message: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     message.hash(&mut hasher);
@@ -177,6 +232,38 @@ mod tests {
             correlator.admit(at(302), "web", "BackOff", "again"),
             Fate::Drop
         );
+    }
+
+    /// Upstream's TestEventCorrelator rows on counts, and its TestUpdateExpiredEvent's name.
+    #[test]
+    fn one_name_stands_for_all_events_that_say_the_same() {
+        let mut posted = Posted::default();
+        let first = posted.observe(at(0), "started", "web");
+        assert_eq!(
+            (first.name.as_str(), first.count),
+            ("web.17979cfe362a0000", 1)
+        );
+        let again = posted.observe(at(9), "started", "web");
+        assert_eq!(
+            (again.name, again.count, again.first),
+            (first.name, 2, at(0))
+        );
+        let other = posted.observe(at(9), "pulled", "web");
+        assert_eq!((other.count, other.first), (1, at(9)));
+        for n in 0..REMEMBERED + 10 {
+            posted.observe(at(10), &n.to_string(), "web");
+        }
+        assert_eq!(posted.lines.len(), REMEMBERED);
+    }
+
+    /// Upstream's TestGenerateEventName.
+    #[test]
+    fn an_event_has_a_name_that_the_api_takes() {
+        assert!(event_name("web-0.b", at(0)).starts_with("web-0.b."));
+        for object in ["Web", "web_0", "", "-web", "web..a", &"w".repeat(240)] {
+            let name = event_name(object, at(0));
+            assert!(is_subdomain(&name) && !name.contains("web"), "{name}");
+        }
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Metrics that are known only when they are asked for, written in the text format 0.0.4.
 
-use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
 /// What a family's numbers are.
@@ -58,7 +57,8 @@ impl Exposition {
         if let Some(at) = at {
             let since = at.duration_since(SystemTime::UNIX_EPOCH);
             let milliseconds = since.unwrap_or(Duration::ZERO).as_millis();
-            drop(write!(self.text, " {milliseconds}"));
+            self.text.push(' ');
+            self.text.push_str(&milliseconds.to_string());
         }
         self.text.push('\n');
     }
@@ -95,8 +95,7 @@ fn write_value(text: &mut String, value: f64) {
     if value.is_infinite() {
         text.push_str(if value > 0.0 { "+Inf" } else { "-Inf" });
     } else {
-        // To write into a string cannot fail.
-        drop(write!(text, "{value}"));
+        text.push_str(&value.to_string());
     }
 }
 

@@ -7,6 +7,7 @@
 pub mod certificates;
 pub mod cgroups;
 pub mod exposition;
+pub mod http;
 pub mod images;
 pub mod node;
 pub mod pleg;
@@ -23,12 +24,14 @@ pub mod status;
 mod tests;
 pub mod volumes;
 
+pub use prober::text as probes;
 pub use registry::text;
 
 /// What enters the metrics of each area.
 const AREAS: &[fn()] = &[
     certificates::declare,
     cgroups::declare,
+    http::declare,
     images::declare,
     node::declare,
     pleg::declare,

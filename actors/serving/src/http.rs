@@ -6,13 +6,15 @@
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::Stream;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::{Bytes, Frame, Incoming};
+use hyper::body::{Bytes, Frame, Incoming, SizeHint};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -217,21 +219,47 @@ pub fn streamed(body: impl Stream<Item = Bytes> + Send + 'static) -> Answer {
     )
 }
 
-fn whole(status: StatusCode, content_type: &'static str, body: Bytes) -> Answer {
+pub(crate) fn whole(status: StatusCode, content_type: &'static str, body: Bytes) -> Answer {
     with_type(status, content_type, Full::new(body).boxed_unsync())
 }
 
-fn with_type(
-    status: StatusCode,
-    content_type: &'static str,
-    body: Body,
-) -> Answer {
+fn with_type(status: StatusCode, content_type: &'static str, body: Body) -> Answer {
     let mut answer = Response::new(body);
     *answer.status_mut() = status;
     answer
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer
+}
+
+/// Keeps something for as long as the body is being sent.
+pub(crate) fn kept<K: Send + Unpin + 'static>(body: Body, keep: K) -> Body {
+    Kept { body, _keep: keep }.boxed_unsync()
+}
+
+struct Kept<K> {
+    body: Body,
+    _keep: K,
+}
+
+impl<K: Unpin> hyper::body::Body for Kept<K> {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// The values of a query's key, in their order; a key alone has an empty one.

@@ -9,13 +9,24 @@ pub mod reviews;
 pub mod healthz;
 pub mod https;
 
+pub mod read_only;
+
+// Who is let in, and to what.
+pub mod authn;
+mod authz;
+mod remembered;
+
+// What containers wrote.
+mod logs;
+
 // How connections are had, and HTTP is spoken over them.
 pub mod http;
 pub mod listen;
 pub mod server;
 
-pub use https::{Https, PolicyError};
+pub use https::{Certificate, Https, PolicyError};
 pub use node::{Node, Pods, Trouble};
 pub use policy::Policy;
+pub use read_only::ReadOnly;
 pub use reviews::{Access, Alone, ReviewError, Reviews, User, Verdict};
 pub use server::{Deaf, MAILBOX, Msg, Snapshot};

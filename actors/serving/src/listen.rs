@@ -7,12 +7,16 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::sys::socket::{setsockopt, sockopt};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 /// The predecessor of a restarted server may still hold its port for a moment.
 const ATTEMPTS: usize = 5;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
+
+/// Seconds, as Go's servers have it.
+const ALIVE_EVERY: u32 = 15;
 
 /// Why there is no listener.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +50,9 @@ impl Listen for TcpListener {
         let (stream, _) = TcpListener::accept(self).await?;
         // Answers are written whole: waiting for more only costs time.
         drop(stream.set_nodelay(true));
+        if let Err(error) = stay_alive(&stream) {
+            tracing::debug!("a client that vanishes will not be noticed: {error}");
+        }
         Ok(stream)
     }
 }
@@ -57,6 +64,13 @@ impl Listen for UnixListener {
         let (stream, _) = UnixListener::accept(self).await?;
         Ok(stream)
     }
+}
+
+/// Has a client that vanished noticed, even if nothing is sent to it.
+fn stay_alive(stream: &TcpStream) -> Result<(), nix::Error> {
+    setsockopt(stream, sockopt::KeepAlive, &true)?;
+    setsockopt(stream, sockopt::TcpKeepIdle, &ALIVE_EVERY)?;
+    setsockopt(stream, sockopt::TcpKeepInterval, &ALIVE_EVERY)
 }
 
 /// Listens on a TCP port.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::Context;
-use logic::admission::{self, Admission, ShuttingDown, Standing, Verdict};
+use logic::admission::{self, Admission, Standing, Verdict};
 use logic::types::{Failure, PodUid};
 
 use super::desired::{Desired, full_name};
@@ -33,7 +33,7 @@ impl Directory {
             used: Some(&self.workers.used(&uid)),
             node: &self.node,
             pressures: &self.pressures,
-            shutting_down: ShuttingDown::No,
+            shutting_down: self.shutting_down,
             standing: match runs {
                 true => Standing::Running,
                 false => Standing::New,

@@ -20,13 +20,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
-use kernel::{Actor, Addr, Context, Exit, Reply, TimerId};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kernel::{Actor, Addr, Context, Exit, Recipient, Reply, TimerId};
+use logic::admission::ShuttingDown;
 use logic::arrival::{Arrival, arrival};
-use logic::eviction::Eviction;
 use logic::node::NodeFacts;
 use logic::pressure::Signal;
-use logic::types::{PodUid, RuntimePod};
+use logic::types::{Failure, PodUid, RuntimePod};
 use serde::Serialize;
 
 use self::admit::Deferred;
@@ -60,10 +60,20 @@ pub enum Msg {
     Settled { uid: PodUid },
     /// Takes note of what the node runs short of.
     Pressed { pressures: BTreeSet<Signal> },
-    /// Has the pod's worker fail it by decree.
-    Evict(Box<Eviction>),
+    /// Has the pod's worker fail it by decree: evicted, or ended with the node.
+    Fail {
+        uid: PodUid,
+        failure: Box<Failure>,
+        grace: Duration,
+    },
+    /// Takes note that the node goes down, or that it does not after all.
+    ShuttingDown(ShuttingDown),
+    /// Answers with the pods that hold resources: of which something may still run.
+    Active { reply: Reply<Vec<Arc<Pod>>> },
     /// Tells who has folders on this node which pods there are.
     Tidy,
+    /// Judges pods from now on by the labels and taints that the API has for this node.
+    NodeChanged { node: Option<Arc<Node>> },
     /// Has every worker tell its pod's status again.
     Republish,
     /// Answers with every pod on the node, in the order of their names.
@@ -91,11 +101,19 @@ pub struct Snapshot {
     pub deferred: BTreeMap<String, String>,
 }
 
+/// Whom the directory works with, besides the workers.
+#[derive(Debug, Clone)]
+pub struct Peers {
+    pub pleg: Addr<pleg::Msg>,
+    pub records: Addr<records::Msg>,
+    /// Who sees to it that static pods are seen in the API; none on a node without one.
+    pub mirrors: Option<Recipient<Vec<Arc<Pod>>>>,
+}
+
 /// The directory of pods.
 #[derive(Debug)]
 pub struct Directory {
-    pleg: Addr<pleg::Msg>,
-    records: Addr<records::Msg>,
+    peers: Peers,
     sources: BTreeSet<Source>,
     workers: Workers,
     node: Arc<NodeFacts>,
@@ -111,6 +129,7 @@ pub struct Directory {
     deferred: BTreeMap<PodUid, Deferred>,
     resizes: Resizes,
     pressures: BTreeSet<Signal>,
+    shutting_down: ShuttingDown,
     tidying: Option<TimerId>,
 }
 
@@ -121,11 +140,11 @@ impl Actor for Directory {
     /// A successor finds the workers as they are; who else is there the relist tells, and the sources
     /// repeat themselves.
     async fn start(&mut self, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        self.resizes.load(&self.records).await;
+        self.resizes.load(&self.peers.records).await;
         for (uid, pod) in self.workers.pods() {
             self.claims.claim(&uid, &pod);
         }
-        if let Err(full) = self.pleg.tell(pleg::Msg::Relist) {
+        if let Err(full) = self.peers.pleg.tell(pleg::Msg::Relist) {
             tracing::warn!("no relist for the directory yet: {full}");
         }
         Ok(())
@@ -139,8 +158,15 @@ impl Actor for Directory {
             Msg::Finished { uid } => self.finished(&uid, ctx),
             Msg::Settled { uid } => self.settled(&uid, ctx),
             Msg::Pressed { pressures } => self.pressures = pressures,
-            Msg::Evict(eviction) => self.evict(*eviction),
+            Msg::Fail {
+                uid,
+                failure,
+                grace,
+            } => self.fail(&uid, *failure, grace),
+            Msg::ShuttingDown(state) => self.shutting_down = state,
+            Msg::Active { reply } => reply.send(self.workers.active()),
             Msg::Tidy => self.tidy(),
+            Msg::NodeChanged { node } => self.node_changed(node.as_deref()),
             Msg::Republish => self.republish(ctx),
             Msg::Pods { reply } => reply.send(self.all()),
             Msg::Worker { pod, reply } => reply.send(self.find(&pod)),
@@ -169,15 +195,13 @@ impl Actor for Directory {
 impl Directory {
     /// `sources` are the ones that this node is configured with: all must speak before orphans end.
     pub fn new(
-        pleg: Addr<pleg::Msg>,
-        records: Addr<records::Msg>,
+        peers: Peers,
         workers: Workers,
         sources: BTreeSet<Source>,
         node: Arc<NodeFacts>,
     ) -> Self {
         Directory {
-            pleg,
-            records,
+            peers,
             sources,
             workers,
             node,
@@ -189,6 +213,7 @@ impl Directory {
             deferred: BTreeMap::new(),
             resizes: Resizes::default(),
             pressures: BTreeSet::new(),
+            shutting_down: ShuttingDown::No,
             tidying: None,
         }
     }
@@ -205,6 +230,35 @@ impl Directory {
         for (uid, pod) in new {
             self.desire(uid, pod, ctx);
         }
+        if source != Source::Api {
+            self.show_static_pods();
+        }
+    }
+
+    /// Has the API show what does not come from it. Said again with every set, so a lost word is not lost for long.
+    fn show_static_pods(&self) {
+        let Some(mirrors) = &self.peers.mirrors else {
+            return;
+        };
+        let sets = self.sets.iter();
+        let fixed = sets.filter(|(source, _)| **source != Source::Api);
+        let pods = fixed.flat_map(|(_, pods)| pods.values().cloned()).collect();
+        if mirrors.tell(pods).is_err() {
+            tracing::warn!("static pods are shown in the API later: a mailbox is full");
+        }
+    }
+
+    fn node_changed(&mut self, node: Option<&Node>) {
+        let Some(node) = node else { return };
+        let mut facts = NodeFacts::clone(&self.node);
+        let labels = node.metadata.labels.iter().flatten();
+        facts.labels = labels.map(|(key, value)| (key.clone(), value.clone())).collect();
+        facts.taints = node
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.taints.clone())
+            .unwrap_or_default();
+        self.node = Arc::new(facts);
     }
 
     /// The pod should run: now, or when the one that holds its name or UID has ended. Before the first
@@ -388,16 +442,10 @@ impl Directory {
         self.retry_resizes(ctx);
     }
 
-    fn evict(&mut self, eviction: Eviction) {
-        let Eviction {
-            uid,
-            failure,
-            grace,
-            ..
-        } = eviction;
-        if let Some(desired) = self.workers.desired(&uid).filter(Desired::is_run) {
+    fn fail(&mut self, uid: &PodUid, failure: Failure, grace: Duration) {
+        if let Some(desired) = self.workers.desired(uid).filter(Desired::is_run) {
             let failed = Desired::fail(desired.spec, failure, Some(grace));
-            self.workers.desire(&uid, failed);
+            self.workers.desire(uid, failed);
         }
     }
 

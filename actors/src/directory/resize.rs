@@ -10,7 +10,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Addr, Context};
-use logic::admission::ShuttingDown;
 use logic::arrival;
 use logic::resize::{self, Allocated, Allocation, Pending, ResizeInput};
 use logic::types::PodUid;
@@ -135,7 +134,7 @@ impl Directory {
             others: &others,
             node: &self.node,
             pressures: &self.pressures,
-            shutting_down: ShuttingDown::No,
+            shutting_down: self.shutting_down,
         });
         let next = match answer {
             Allocation::Unchanged => Desired::run(desired.spec),

@@ -30,7 +30,9 @@ use logic::credentials::secrets::{MISSING, PullSecrets};
 use logic::images::rate::{Bucket, Rate};
 use logic::images::{self as decide, PullPolicy, text, verification};
 use logic::objects::Objects;
+use logic::pod_start::Pulled;
 use logic::types::Waiting;
+use metrics::images as counted;
 
 use self::ledger::Ledger;
 pub use self::request::{Missing, Present, Request, Wanted};
@@ -245,6 +247,7 @@ impl Images {
     fn looked(&mut self, request: Box<Request>, look: Look, ctx: &mut Context<Msg>) {
         let wanted = &request.wanted;
         let image = &wanted.image;
+        count(&look, wanted.policy);
         match (look, wanted.policy) {
             (Look::Present(found), _) => {
                 let message = match &self.tools.verification {
@@ -370,7 +373,17 @@ impl Images {
                 let message = text::pulled(&wanted.image, took, waited, image.bytes);
                 self.record(wanted, Type::Normal, "Pulled", message, ctx);
                 self.failures.remove(&key);
-                request.reply.send(Ok(image.into()));
+                counted::PULL_DURATION
+                    .with_label_values(&[counted::size(image.bytes)])
+                    .observe(waited.as_secs_f64());
+                let pulled = Pulled {
+                    from: request.queued,
+                    to: timestamp(ctx),
+                };
+                request.reply.send(Ok(Present {
+                    pulled: Some(pulled),
+                    ..image.into()
+                }));
             }
             Err(error) => self.failed(request, error, ctx),
         }
@@ -436,6 +449,27 @@ impl Images {
         self.recorder
             .record(timestamp(ctx), r#type, object, reason, message);
     }
+}
+
+/// Counts a request by whether the image is here, and whether it has to be pulled; of one that is pulled in any case
+/// nobody looks.
+fn count(look: &Look, policy: PullPolicy) {
+    let (present, pull) = match (look, policy) {
+        (_, PullPolicy::Always) => ("unknown", "true"),
+        (Look::Present(_), _) => ("true", "false"),
+        (Look::Closed, PullPolicy::Never) => ("true", "unknown"),
+        (Look::Absent, PullPolicy::Never) => ("false", "unknown"),
+        (Look::Closed, PullPolicy::IfNotPresent) => ("true", "true"),
+        (Look::Absent, PullPolicy::IfNotPresent) => ("false", "true"),
+        (Look::Failed(_) | Look::NoCredentials(_), _) => ("unknown", "unknown"),
+    };
+    let policy = match policy {
+        PullPolicy::Always => "always",
+        PullPolicy::IfNotPresent => "ifnotpresent",
+        PullPolicy::Never => "never",
+    };
+    let labels = [policy, present, pull];
+    counted::ENSURED.with_label_values(&labels).inc();
 }
 
 fn timestamp(ctx: &Context<Msg>) -> Timestamp {

@@ -12,6 +12,7 @@ use logic::credentials::secrets::PullSecrets;
 use logic::images::volumes::ImageVolume;
 use logic::images::{self as decide, PullPolicy};
 use logic::pod::PodView;
+use logic::pod_start::Pulled;
 use logic::sandbox::SandboxConfig;
 use logic::security::ImageUser;
 use logic::types::Waiting;
@@ -94,6 +95,8 @@ pub struct Present {
     /// What the runtime is to be asked for.
     pub reference: String,
     pub user: ImageUser,
+    /// When it was pulled, if it had to be.
+    pub pulled: Option<Pulled>,
 }
 
 impl From<Image> for Present {
@@ -106,6 +109,7 @@ impl From<Image> for Present {
         Present {
             reference: image.reference.as_str().to_owned(),
             user,
+            pulled: None,
         }
     }
 }

@@ -107,6 +107,7 @@ impl Probed {
 pub struct Attempted {
     probe: ProbeId,
     outcome: Result<Outcome, String>,
+    took: Duration,
 }
 
 /// How much there is to do, and how well it is kept up with.

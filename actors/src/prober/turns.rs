@@ -9,12 +9,13 @@ use logic::probes::schedule::{self as times, Acquaintance, Timing};
 use logic::probes::text;
 use logic::probes::verdict::{self, Outcome, Turned};
 use logic::types::{Health, Verdict};
+use metrics::prober::Finding;
 
 use super::attempt::Attempt;
 use super::execs::PATIENCE;
 use super::probe::{Probe, ProbeId, Work};
 use super::{Attempted, Instance, Msg, Probed, Prober, Watch};
-use crate::worker::{self, object};
+use crate::worker::{self, counted_probe, object};
 use cluster::events::Type;
 
 /// Between attempts to tell a worker whose mailbox was full.
@@ -140,8 +141,14 @@ impl Prober {
         // Boxed: what an attempt needs while it runs is large, and a task is as large as its future.
         let attempt = Box::pin(attempt.make());
         let task = ctx.run(async move {
+            let began = kernel::now();
             let outcome = attempt.await;
-            Msg::Attempted(Box::new(Attempted { probe: id, outcome }))
+            let took = kernel::now().saturating_duration_since(began);
+            Msg::Attempted(Box::new(Attempted {
+                probe: id,
+                outcome,
+                took,
+            }))
         });
         if let Some(probe) = self.probes.get_mut(&id) {
             probe.work = Work::Running { task, patience };
@@ -189,8 +196,26 @@ impl Prober {
             ctx.cancel(timer);
         }
         self.leave_place(id, ctx);
+        self.measure(&attempted);
         self.judge(id, &attempted.outcome, ctx);
         self.go_on(id, ctx);
+    }
+
+    /// Upstream measures only what was found, not what kept a probe from looking.
+    fn measure(&self, attempted: &Attempted) {
+        let Some(probe) = self.probes.get(&attempted.probe) else {
+            return;
+        };
+        let watched = self.pods.get(&probe.pod);
+        let (Some(watched), Ok(outcome)) = (watched, &attempted.outcome) else {
+            return;
+        };
+        let finding = match outcome {
+            Outcome::Success(_) | Outcome::Warning(_) => Finding::Successful,
+            Outcome::Failure(_) => Finding::Failed,
+        };
+        let counted = counted_probe(&watched.watch.pod, &probe.container, probe.kind);
+        counted.attempted(finding, attempted.took);
     }
 
     /// Counts what was found, and tells what has come of it.

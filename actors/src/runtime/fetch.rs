@@ -8,7 +8,7 @@ use logic::types::{ContainerId, PodUid, RuntimePod, SandboxId};
 use proto::cri;
 use tonic::Streaming;
 
-use super::{Runtime, RuntimeError, convert, malformed, runtime};
+use super::{Runtime, RuntimeError, convert, malformed, operations, runtime};
 use crate::pleg::Observed;
 use crate::usage::MemoryUse;
 
@@ -64,7 +64,9 @@ impl Runtime {
     /// The stream of container events, from now on.
     pub async fn events(&self) -> Result<Events, RuntimeError> {
         let mut client = runtime(self.line.channel());
+        let began = kernel::now();
         let answer = client.get_container_events(cri::GetEventsRequest {}).await;
+        operations::count("GetContainerEvents", began, &answer);
         let stream = answer.map_err(|status| refused("GetContainerEvents", &status))?;
         Ok(Events {
             stream: stream.into_inner(),

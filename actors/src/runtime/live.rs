@@ -12,7 +12,7 @@ use logic::types::ContainerId;
 use proto::cri;
 use tonic::Code;
 
-use super::{Runtime, RuntimeError, convert, runtime};
+use super::{Runtime, RuntimeError, convert, operations, runtime};
 
 /// A command's deadline is the runtime's to keep; ours comes this much later.
 const SLACK: Duration = Duration::from_secs(2);
@@ -48,12 +48,14 @@ impl Runtime {
             false => within + SLACK,
         };
         // Boxed as every call is; a deadline is told as one, because whoever probes asks for it.
+        let began = kernel::now();
         let answer = self
             .line
             .creating(deadline, |channel| {
                 Box::pin(async move { runtime(channel).exec_sync(request).await })
             })
             .await;
+        operations::count("ExecSync", began, &answer);
         let answer = answer.map_err(|error| RuntimeError::new("ExecSync", error))?;
         Ok(ExecOutput {
             exit_code: answer.exit_code,

@@ -9,6 +9,8 @@
 mod convert;
 mod fetch;
 mod live;
+mod measured;
+mod operations;
 mod streaming;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -32,7 +34,8 @@ use tonic::{Code, Response, Status};
 
 pub use self::fetch::Events;
 pub use self::live::{ExecOutput, Handlers};
-pub use self::streaming::{Condition, Streams, Whereabouts};
+pub use self::measured::FileSystems;
+pub use self::streaming::{Streams, Whereabouts};
 
 /// A pull has no deadline upstream; ours ends what has surely died.
 const PULL_WITHIN: Duration = Duration::from_secs(3600);
@@ -189,8 +192,9 @@ pub struct Image {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedImage {
     pub reference: ImageRef,
-    /// Its tags and digests, each with its repository.
+    /// Its digests, then its tags, each with its repository.
     pub names: Vec<String>,
+    pub bytes: u64,
 }
 
 /// An image to be pulled: with whose name, and for which pod.
@@ -233,6 +237,11 @@ impl Runtime {
         self.known.borrow().name.clone()
     }
 
+    /// What the runtime told of itself when it was last asked.
+    fn known(&self) -> Version {
+        self.known.borrow().clone()
+    }
+
     /// A call that may be repeated: retried unseen while the plugin restarts.
     async fn idempotent<Q: Clone, T>(
         &self,
@@ -242,10 +251,12 @@ impl Runtime {
         method: impl AsyncFn(Channel, Q) -> Result<Response<T>, Status>,
     ) -> Result<T, RuntimeError> {
         // Boxed: a call's future is some 13 KiB, and would stand in every future around it, twice.
+        let began = kernel::now();
         let answer = self
             .line
             .idempotent(within, |channel| Box::pin(method(channel, request.clone())))
             .await;
+        operations::count(call, began, &answer);
         answer.map_err(|error| RuntimeError::new(call, error))
     }
 
@@ -257,10 +268,12 @@ impl Runtime {
         method: impl AsyncFnOnce(Channel) -> Result<Response<T>, Status>,
     ) -> Result<T, RuntimeError> {
         // Boxed as above: a thousand pods that start at once are a thousand of these.
+        let began = kernel::now();
         let answer = self
             .line
             .creating(within, |channel| Box::pin(method(channel)))
             .await;
+        operations::count(call, began, &answer);
         // An adapter that lost its runtime in the middle of a call says so as unavailable.
         answer.map_err(|error| {
             match error.outcome_unknown() || error.code() == Some(Code::Unavailable) {
@@ -293,11 +306,14 @@ impl Runtime {
             runtime_handler: config.runtime_handler.clone(),
             config: Some(convert::sandbox_config(config)),
         };
+        let began = kernel::now();
         let answer = self
             .creating("RunPodSandbox", self.within * 2, async |channel| {
                 runtime(channel).run_pod_sandbox(request).await
             })
-            .await?;
+            .await;
+        operations::count_sandbox(&config.runtime_handler, began, &answer);
+        let answer = answer?;
         if answer.pod_sandbox_id.is_empty() {
             return Err(malformed("RunPodSandbox", "pod_sandbox_id", "an id"));
         }

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use logic::node::Support;
+use logic::node_status::{Handler, Runtime as Told, RuntimeCondition};
 use logic::types::{ContainerId, SandboxId};
 use proto::cri;
 
@@ -21,15 +23,6 @@ pub struct Streams {
 pub struct Whereabouts {
     pub log_path: PathBuf,
     pub is_running: bool,
-}
-
-/// What the runtime says of itself.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Condition {
-    /// Why it is not ready; none if it is.
-    pub runtime: Option<String>,
-    /// Why its network is not ready; none if it is.
-    pub network: Option<String>,
 }
 
 impl Runtime {
@@ -109,26 +102,52 @@ impl Runtime {
         })
     }
 
-    /// How the runtime and its network are.
-    pub async fn condition(&self) -> Result<Condition, RuntimeError> {
+    /// How the runtime is, what it is called, and what its handlers can do.
+    pub async fn told(&self) -> Result<Told, RuntimeError> {
+        let version = match self.name().is_empty() {
+            true => self.version().await?,
+            false => self.known(),
+        };
         let request = cri::StatusRequest { verbose: false };
         let method = async |channel, request| runtime(channel).status(request).await;
         let answer = self
             .idempotent("Status", self.within, request, method)
             .await?;
         let conditions = answer.status.unwrap_or_default().conditions;
-        let trouble = |kind: &str| match conditions.iter().find(|one| one.r#type == kind) {
-            Some(condition) if condition.status => None,
-            Some(condition) => Some(format!(
-                "{kind}={} reason:{} message:{}",
-                condition.status, condition.reason, condition.message
-            )),
-            None => Some(format!("{kind} is not told by the runtime")),
+        let condition = |name: &str| {
+            let found = conditions.iter().find(|one| one.r#type == name)?;
+            Some(RuntimeCondition {
+                name: found.r#type.clone(),
+                state: support(found.status),
+                reason: found.reason.clone(),
+                message: found.message.clone(),
+            })
         };
-        Ok(Condition {
-            runtime: trouble("RuntimeReady"),
-            network: trouble("NetworkReady"),
+        let handler = |handler: cri::RuntimeHandler| {
+            let features = handler.features.unwrap_or_default();
+            Handler {
+                name: handler.name,
+                recursive_read_only_mounts: support(features.recursive_read_only_mounts),
+                user_namespaces: support(features.user_namespaces),
+            }
+        };
+        let features = answer.features.as_ref();
+        Ok(Told {
+            name: version.name,
+            version: version.version,
+            ready: condition("RuntimeReady"),
+            network: condition("NetworkReady"),
+            supplemental_groups_policy: features
+                .map(|features| support(features.supplemental_groups_policy)),
+            handlers: answer.runtime_handlers.into_iter().map(handler).collect(),
         })
+    }
+}
+
+fn support(can: bool) -> Support {
+    match can {
+        true => Support::Yes,
+        false => Support::No,
     }
 }
 

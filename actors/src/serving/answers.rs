@@ -15,7 +15,8 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kernel::{Addr, AskError};
 use logic::pod::PodView;
-use logic::types::{Container, ContainerId, PodUid, RuntimePod};
+use logic::summary::Scope;
+use logic::types::{Container, ContainerId, ContainerState, PodUid, RuntimePod};
 
 use super::admin::Checkpoints;
 use super::healthz::Health;
@@ -157,11 +158,15 @@ impl Node for Answers {
     }
 
     async fn summary(&self, detail: Detail) -> Result<Vec<u8>, Trouble> {
-        let summary = self.0.summaries.summary(detail == Detail::OnlyCpuAndMemory);
+        let scope = match detail {
+            Detail::Everything => Scope::Everything,
+            Detail::OnlyCpuAndMemory => Scope::CpuAndMemory,
+        };
+        let summary = self.0.summaries.summary(scope);
         let summary = summary.await.map_err(|error| {
             Trouble::Failed(format!("{:#}", anyhow::Error::new(error)))
         })?;
-        serde_json::to_vec(&summary).map_err(|error| Trouble::Failed(error.to_string()))
+        serde_json::to_vec(&*summary).map_err(|error| Trouble::Failed(error.to_string()))
     }
 
     async fn configz(&self) -> Result<Vec<u8>, Trouble> {
@@ -191,7 +196,7 @@ impl Answers {
     /// The id of the container that runs now.
     async fn running(&self, pod: &Pod, container: &str) -> Result<ContainerId, Trouble> {
         let seen = self.0.runtime.pod(&pod.uid()).await.map_err(told)?;
-        let running = seen.newest(container).filter(|one| one.is_running());
+        let running = seen.newest(container).filter(|one| one.state == ContainerState::Running);
         running
             .map(|one| one.id.clone())
             .ok_or_else(|| Trouble::NotFound(format!("container not found ({container:?})")))
@@ -225,7 +230,7 @@ fn as_seen(pod: &RuntimePod) -> Pod {
         image: Some(container.image.clone()),
         ..Default::default()
     };
-    let running = pod.containers.iter().filter(|one| one.is_running());
+    let running = pod.containers.iter().filter(|one| one.state == ContainerState::Running);
     Pod {
         metadata: ObjectMeta {
             uid: Some(PodUid::as_str(&pod.uid).to_owned()),

@@ -13,13 +13,14 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use hyper::Request;
 use hyper::body::Incoming;
-use hyper::{Method, Request, StatusCode};
 use kernel::{Actor, Addr, Context, Exit, Supervisor};
 
-use ::serving::http::{Answer, Answers, Limits, Traffic, not_found, query, serve, text, wrong_method};
 use super::{Deaf, Msg, Snapshot, listen};
 use crate::{directory, pleg};
+use ::serving::healthz::{Checks, answer};
+use ::serving::http::{Answer, Answers, Limits, Traffic, not_found, serve};
 
 /// The directory answers within microseconds; after this it is stuck.
 const DIRECTORY_WITHIN: Duration = Duration::from_secs(5);
@@ -28,13 +29,18 @@ const LIMITS: Limits = Limits {
     life: Some(Duration::from_secs(300)),
 };
 
-/// The checks of `/healthz` itself. Upstream's `log` watches the flushing of a buffer; our log has none,
-/// and the name is kept for those who ask for it.
-const CHECKS: [Check; 3] = [Check::Ping, Check::Log, Check::SyncLoop];
+const CHECKS: [Check; 5] = [
+    Check::Ping,
+    Check::Log,
+    Check::SyncLoop,
+    Check::Managers,
+    Check::Pleg,
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Check {
     Ping,
+    /// Upstream's watches the flushing of a buffer; our log has none, and the name is kept for those who ask.
     Log,
     SyncLoop,
     Managers,
@@ -58,77 +64,7 @@ impl Health {
         }
     }
 
-    /// Answers a request for `/healthz` or beneath; none if the path is another one.
-    pub(super) async fn answer(&self, request: &Request<Incoming>) -> Option<Answer> {
-        let beneath = request.uri().path().strip_prefix("/healthz")?;
-        let answer = match beneath.strip_prefix('/') {
-            _ if !matches!(*request.method(), Method::GET | Method::HEAD) => {
-                wrong_method("GET, HEAD")
-            }
-            None if beneath.is_empty() => self.all(request).await,
-            Some(name) => match Check::named(name) {
-                Some(check) => self.one(check).await,
-                None => not_found(),
-            },
-            None => return None,
-        };
-        Some(answer)
-    }
-
-    async fn all(&self, request: &Request<Incoming>) -> Answer {
-        let mut excluded: Vec<String> = query(request, "exclude")
-            .filter(|name| !name.is_empty())
-            .collect();
-        let (mut said, mut failed) = (String::new(), Vec::new());
-        for check in CHECKS {
-            let name = check.name();
-            let count = excluded.len();
-            excluded.retain(|other| other != name);
-            let line = if excluded.len() < count {
-                format!("[+]{name} excluded: ok")
-            } else if let Err(why) = self.check(check).await {
-                failed.push(format!("{name}: {why}"));
-                format!("[-]{name} failed: reason withheld")
-            } else {
-                format!("[+]{name} ok")
-            };
-            said.push_str(&line);
-            said.push('\n');
-        }
-        if !excluded.is_empty() {
-            let names = excluded
-                .iter()
-                .map(|name| format!("{name:?}"))
-                .collect::<Vec<_>>()
-                .join(",");
-            said.push_str(&format!(
-                "warn: some health checks cannot be excluded: no matches for {names}\n"
-            ));
-        }
-        if !failed.is_empty() {
-            tracing::warn!("not healthy: {}", failed.join("; "));
-            return text(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                format!("{said}healthz check failed\n"),
-            );
-        }
-        match query(request, "verbose").next() {
-            Some(_) => text(StatusCode::OK, format!("{said}healthz check passed\n")),
-            None => text(StatusCode::OK, "ok"),
-        }
-    }
-
-    async fn one(&self, check: Check) -> Answer {
-        match self.check(check).await {
-            Ok(()) => text(StatusCode::OK, "ok"),
-            Err(why) => text(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                format!("internal server error: {why}\n"),
-            ),
-        }
-    }
-
-    async fn check(&self, check: Check) -> Result<(), String> {
+    async fn made(&self, check: Check) -> Result<(), String> {
         match check {
             Check::Ping | Check::Log => Ok(()),
             Check::SyncLoop => {
@@ -159,10 +95,19 @@ impl Health {
     }
 }
 
+impl Checks for Health {
+    fn names(&self) -> &'static [&'static str] {
+        &["ping", "log", "syncloop"]
+    }
+
+    async fn check(&self, name: &str) -> Option<Result<(), String>> {
+        Some(self.made(Check::named(name)?).await)
+    }
+}
+
 impl Check {
     fn named(name: &str) -> Option<Check> {
-        let all = CHECKS.into_iter().chain([Check::Managers, Check::Pleg]);
-        all.into_iter().find(|check| check.name() == name)
+        CHECKS.into_iter().find(|check| check.name() == name)
     }
 
     fn name(self) -> &'static str {
@@ -193,7 +138,8 @@ struct Server {
 
 impl Answers for Server {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
-        self.health.answer(&request).await.unwrap_or_else(not_found)
+        let answer = answer(&self.health, &request).await;
+        answer.unwrap_or_else(not_found)
     }
 }
 
@@ -223,11 +169,7 @@ impl Actor for Healthz {
     }
 
     fn snapshot(&self) -> Snapshot {
-        Snapshot {
-            address: self.address.to_string(),
-            connections: self.traffic.connections(),
-            requests: self.traffic.requests(),
-        }
+        Snapshot::new(self.address.to_string(), &self.traffic)
     }
 }
 

@@ -13,7 +13,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::healthz::{Health, Healthz};
-use super::read_only::ReadOnly;
 use super::*;
 use crate::directory;
 use cluster::status::{self, Statuses};
@@ -268,85 +267,6 @@ fn taken_port_is_named_and_tried_again() {
         };
         tokio::time::timeout(SOON, answered).await.unwrap();
         assert_eq!(ask(address, "GET /healthz").await.0, 200);
-    });
-    run.unwrap();
-}
-
-async fn read_only(pods: Vec<Arc<Pod>>) -> (Supervisor, SocketAddr) {
-    let (root, directory) = (root(), directory_of(pods));
-    let statuses = statuses_of(&root, "a", &directory).await;
-    let health = Health::new(directory.clone(), kernel::mailbox(1).0, root.clone());
-    spawn(&root, "read-only", move || {
-        ReadOnly::new(ANY, directory.clone(), statuses.clone(), health.clone())
-    });
-    let address = address(&root, "read-only").await;
-    (root, address)
-}
-
-#[test]
-fn pods_are_a_list_with_the_kept_statuses() {
-    let run = system::run(async {
-        let (_root, address) = read_only(vec![pod("a"), pod("b")]).await;
-        for path in ["/pods", "/pods/"] {
-            let (status, body) = ask(address, &format!("GET {path}")).await;
-            assert_eq!(status, 200);
-            let list: Value = serde_json::from_str(&body).unwrap();
-            assert_eq!(
-                (&list["kind"], &list["apiVersion"]),
-                (&"PodList".into(), &"v1".into())
-            );
-            assert_eq!(list["metadata"], serde_json::json!({}));
-            assert_eq!(list["items"][0]["metadata"]["name"], "a");
-            assert_eq!(list["items"][0]["spec"]["containers"][0]["name"], "c");
-            assert_eq!(
-                list["items"][0]["status"]["phase"], "Running",
-                "the keeper knows better"
-            );
-            assert_eq!(
-                list["items"][1]["status"]["phase"], "Pending",
-                "nothing is kept of it"
-            );
-            assert_eq!(
-                list["items"][0].get("kind"),
-                None,
-                "as upstream lists items"
-            );
-        }
-    });
-    run.unwrap();
-}
-
-#[test]
-fn a_thousand_pods_are_one_valid_list() {
-    let run = system::run(async {
-        let (_root, address) = read_only((0..1000).map(|n| pod(&n.to_string())).collect()).await;
-        let (_, body) = ask(address, "GET /pods").await;
-        let list: Value = serde_json::from_str(&body).unwrap();
-        assert_eq!(list["items"].as_array().map(Vec::len), Some(1000));
-        let (_root, address) = read_only(Vec::new()).await;
-        let (_, body) = ask(address, "GET /pods").await;
-        let list: Value = serde_json::from_str(&body).unwrap();
-        assert_eq!(list["items"], serde_json::json!([]));
-    });
-    run.unwrap();
-}
-
-#[test]
-fn read_only_port_only_reads_what_it_has() {
-    let run = system::run(async {
-        let (_root, address) = read_only(Vec::new()).await;
-        let cases = [
-            ("GET /healthz", 200),
-            ("GET /spec", 404),
-            ("GET /pods/default/a", 404),
-            ("GET /run/default/a/c", 404),
-            ("POST /pods", 405),
-            ("DELETE /pods/", 405),
-            ("HEAD /pods", 405),
-        ];
-        for (line, status) in cases {
-            assert_eq!(ask(address, line).await.0, status, "{line}");
-        }
     });
     run.unwrap();
 }

@@ -1,8 +1,10 @@
 //! The configuration, cut into the sections that actors are given; and what must be known of the machine.
 
+mod cluster;
 mod enforcement;
 mod node;
 mod plugins;
+mod serving;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -23,11 +25,12 @@ use logic::quantity::Quantity;
 use logic::sandbox::NodePolicy;
 use logic::volumes::resolve::SeLinux;
 
+pub use self::cluster::{Cluster, ServingCertificate};
 use crate::directory::Source;
 use crate::tree::Sections;
 use crate::worker::Rules;
 use crate::{credentials, images, user_namespaces, volumes};
-use cluster::objects::Shelf;
+use ::cluster::objects::Shelf;
 
 /// The runtime's host: whichever runtime is declared active, it is reached under this name.
 pub const RUNTIME: &str = "runtime";
@@ -52,6 +55,14 @@ pub struct Settings {
     pub folder: PathBuf,
     pub healthz: Option<SocketAddr>,
     pub read_only: Option<SocketAddr>,
+    pub https: Option<SocketAddr>,
+    pub serving: ::serving::Policy,
+    pub serving_certificate: ServingCertificate,
+    /// None for a node that is alone by design.
+    pub cluster: Option<Cluster>,
+    pub shutdown: crate::shutdown::Policy,
+    /// Bytes of the machine's swap.
+    swap: u64,
     pub admin: PathBuf,
     pub config: Box<NodeConfig>,
 }
@@ -73,6 +84,9 @@ impl Settings {
         }
         if !kubelet.static_pod_url.is_empty() {
             sources.insert(Source::Http);
+        }
+        if !config.flags.kubeconfig.is_empty() {
+            sources.insert(Source::Api);
         }
         let max = kubelet
             .crash_loop_back_off
@@ -96,6 +110,12 @@ impl Settings {
             folder,
             healthz: address(&kubelet.healthz_bind_address, kubelet.healthz_port),
             read_only: address(&kubelet.address, kubelet.read_only_port),
+            https: serving::https(&config),
+            serving: serving::policy(&config),
+            serving_certificate: cluster::serving_certificate(&config),
+            cluster: cluster::cluster(&config),
+            shutdown: shutdown(&config),
+            swap: machine.swap,
             admin: PathBuf::from(&config.flags.admin_socket),
             config,
         }
@@ -112,15 +132,29 @@ impl Settings {
         }
     }
 
+    /// What pods are judged and made by.
+    pub fn rules(&self) -> Arc<Rules> {
+        Arc::new(Rules {
+            policy: self.policy,
+            node: self.node.clone(),
+            facts: self.facts.clone(),
+        })
+    }
+
+    /// The groups of processes that a summary shows beside the pods.
+    pub fn system_groups(&self) -> crate::summary::SystemGroups {
+        crate::summary::SystemGroups {
+            kubelet: self.config.kubelet.kubelet_cgroups.clone(),
+            runtime: self.config.flags.runtime_cgroups.clone(),
+            system: self.config.kubelet.system_cgroups.clone(),
+        }
+    }
+
     /// The pods' sections.
     pub fn sections(&self, objects: Shelf) -> Sections {
         let kubelet = &self.config.kubelet;
         Sections {
-            rules: Arc::new(Rules {
-                policy: self.policy,
-                node: self.node.clone(),
-                facts: self.facts.clone(),
-            }),
+            rules: self.rules(),
             folder: self.folder.clone(),
             pulls: self.pulls.clone(),
             users: user_namespaces::Policy {
@@ -260,6 +294,27 @@ fn eviction(kubelet: &config::KubeletConfiguration) -> logic::eviction::Policy {
         max_pod_grace: Duration::from_secs(
             u64::try_from(kubelet.eviction_max_pod_grace_period).unwrap_or(0),
         ),
+    }
+}
+
+/// How the node goes down.
+fn shutdown(config: &NodeConfig) -> crate::shutdown::Policy {
+    let kubelet = &config.kubelet;
+    let by_priority = &kubelet.shutdown_grace_period_by_pod_priority;
+    let group = |entry: &config::ShutdownGracePeriodByPodPriority| logic::shutdown::Group {
+        priority: entry.priority,
+        grace: Duration::from_secs(
+            u64::try_from(entry.shutdown_grace_period_seconds).unwrap_or(0),
+        ),
+    };
+    crate::shutdown::Policy {
+        order: logic::shutdown::Policy::new(
+            by_priority.iter().map(group).collect(),
+            kubelet.shutdown_grace_period.into(),
+            kubelet.shutdown_grace_period_critical_pods.into(),
+        ),
+        node_name: config.node_name.clone(),
+        logind_folder: PathBuf::from("/etc/systemd/logind.conf.d"),
     }
 }
 

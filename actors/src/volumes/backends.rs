@@ -33,6 +33,8 @@ pub(super) struct Drivers {
     refused: BTreeMap<String, String>,
     /// Who was told of since the stream of news began; none when all have been.
     told: Option<BTreeSet<String>>,
+    /// As the API server has them; empty where there is none.
+    node_labels: BTreeMap<String, String>,
 }
 
 impl Drivers {
@@ -42,6 +44,21 @@ impl Drivers {
 
     pub(super) fn admitted(&self) -> &BTreeMap<String, Backend> {
         &self.admitted.backends
+    }
+
+    /// Labels of the node from their topology.
+    pub(super) fn labels(&self) -> &BTreeMap<String, String> {
+        &self.admitted.labels
+    }
+
+    /// The node's labels are these: whether other drivers are taken now.
+    pub(super) fn look_at(&mut self, node_labels: BTreeMap<String, String>) -> bool {
+        let changed = self.node_labels != node_labels;
+        self.node_labels = node_labels;
+        if changed {
+            self.judge();
+        }
+        changed
     }
 
     pub(super) fn refused(&self) -> Vec<String> {
@@ -86,8 +103,7 @@ impl Drivers {
     }
 
     fn judge(&mut self) {
-        // Labels that only the API server has come with it: a driver's topology contradicts none of them yet.
-        self.admitted = admit(&self.all, &BTreeMap::new());
+        self.admitted = admit(&self.all, &self.node_labels);
         for (name, why) in &self.admitted.refused {
             tracing::warn!(driver = name, "a driver is not taken: {why}");
         }
@@ -165,6 +181,7 @@ impl Volumes {
                 tracing::info!(driver = name, endpoint, "a driver is there");
                 self.drivers.come(backend);
                 self.world.encourage(&name);
+                self.tell_drivers();
                 return self.resolve_everybody(ctx);
             }
             Some(BackendNews::Gone(name)) => {
@@ -183,6 +200,7 @@ impl Volumes {
             None => self.follow(AGAIN, ctx),
         }
         if before != self.drivers.names() {
+            self.tell_drivers();
             self.resolve_everybody(ctx);
         }
     }

@@ -12,6 +12,7 @@
 mod backends;
 mod guests;
 mod measuring;
+mod reporting;
 mod resolving;
 mod tasks;
 #[cfg(test)]
@@ -38,6 +39,8 @@ use serde::{Deserialize, Serialize};
 
 use self::backends::Drivers;
 use self::measuring::Measures;
+pub use self::reporting::Cluster;
+use self::reporting::{Growing, Reporting};
 use self::tasks::{Ended, Worn};
 use self::wishes::{Releaser, Wanting};
 use crate::directory;
@@ -87,6 +90,12 @@ pub enum Msg {
     Stats {
         reply: Reply<BTreeMap<PodUid, BTreeMap<String, Figures>>>,
     },
+    /// Mounts what waited for it: the API server knows these to be in use.
+    Reported(BTreeSet<VolumeId>),
+    /// Tells again what the API server is to know: who passes it on has a successor.
+    TellAgain,
+    /// Looks at the node's labels, which drivers must not contradict, and whose volumes depend on them.
+    NodeChanged,
     /// Finds out whose volumes are to be resolved again: an object changed.
     ObjectsChanged,
     /// Resolves the next of those pods.
@@ -142,6 +151,8 @@ pub struct Peers {
     pub directory: Addr<directory::Msg>,
     pub recorder: Recorder,
     pub rules: Arc<Rules>,
+    /// Who passes on to the API server; none on a node without one.
+    pub cluster: Option<Cluster>,
 }
 
 /// How much there is.
@@ -171,7 +182,9 @@ pub struct Volumes {
     /// Processes of plugins that have a stuck thread, and whose end is waited for.
     worn: BTreeSet<(Plugin, u64)>,
     measures: Measures,
-    reported: BTreeSet<VolumeId>,
+    reporting: Reporting,
+    /// Claims whose volumes grow, by what they grow.
+    growing: BTreeMap<VolumeId, Growing>,
     turn: u64,
     wake: Option<(Instant, TimerId)>,
 }
@@ -188,6 +201,7 @@ impl Actor for Volumes {
         self.follow(Duration::ZERO, ctx);
         self.look_for_folders(ctx);
         self.await_objects(ctx);
+        self.await_node(ctx);
         self.measure_later(ctx);
         if let Err(full) = self.peers.directory.tell(directory::Msg::Republish) {
             tracing::warn!("the workers are not asked to tell again: {full}");
@@ -209,6 +223,9 @@ impl Actor for Volumes {
             Msg::Pods(known) => self.known(known, ctx),
             Msg::View { reply } => reply.send(self.view()),
             Msg::Stats { reply } => reply.send(self.stats()),
+            Msg::Reported(volumes) => self.reported(volumes),
+            Msg::TellAgain => self.tell_again(),
+            Msg::NodeChanged => self.node_changed(ctx),
             Msg::ObjectsChanged => self.await_objects(ctx),
             Msg::Resolve => self.resolve_some(ctx),
             Msg::Again { uid } => self.again(&uid, ctx),
@@ -233,7 +250,7 @@ impl Actor for Volumes {
             running: self.world.running(),
             backends: self.drivers.names(),
             stuck: self.world.stuck(),
-            in_use: self.reported.len(),
+            in_use: self.reporting.in_use().len(),
         }
     }
 }
@@ -251,7 +268,8 @@ impl Volumes {
             stale: BTreeSet::new(),
             worn: BTreeSet::new(),
             measures: Measures::default(),
-            reported: BTreeSet::new(),
+            reporting: Reporting::default(),
+            growing: BTreeMap::new(),
             turn: 0,
             wake: None,
         }
@@ -284,16 +302,6 @@ impl Volumes {
             let wait = at.saturating_duration_since(ctx.now());
             (at, ctx.after(wait, Msg::Wake))
         });
-    }
-
-    /// A node that no controller attaches volumes to reports to itself; the node's status takes this over when there is
-    /// an API server to report to.
-    fn report_in_use(&mut self) {
-        let in_use = self.world.in_use();
-        if in_use != self.reported {
-            self.reported.clone_from(&in_use);
-            self.world.report(in_use);
-        }
     }
 
     fn tell_news(&mut self, ctx: &Context<Msg>) {

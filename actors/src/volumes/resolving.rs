@@ -14,7 +14,7 @@ use logic::objects::StaticObjects;
 use logic::pod::PodView;
 use logic::types::PodUid;
 use logic::volumes::changed::is_changed;
-use logic::volumes::resolve::expansion::{Expansion, expansion};
+use logic::volumes::resolve::expansion::{Expansion, Grow, expansion};
 use logic::volumes::resolve::{self, Ground, words};
 use logic::volumes::world::{Cause, Wish};
 use logic::volumes::{Resolved, Unresolved, Uses, VolumeId};
@@ -50,6 +50,7 @@ struct Wishes {
     uses: BTreeSet<Uses>,
     refresh_at: Option<Timestamp>,
     readers: BTreeMap<String, String>,
+    growths: Vec<(VolumeId, Volume, Grow)>,
 }
 
 impl Volumes {
@@ -119,6 +120,9 @@ impl Volumes {
                 continue;
             };
             let wishes = self.wishes_of(&pod, &objects, ctx);
+            for (id, entry, grow) in wishes.growths {
+                self.note_growth(&id, &pod, &entry, grow);
+            }
             self.tell_readers(uid, &wishes.readers, ctx);
             self.world.wish(uid, wishes.by_name, cause);
             let again = self.again_at(uid, wishes.refresh_at, ctx);
@@ -134,11 +138,11 @@ impl Volumes {
     }
 
     fn wishes_of(&self, pod: &Pod, objects: &StaticObjects, ctx: &Context<Msg>) -> Wishes {
-        let taken = self.taken_for(pod);
+        let (taken, labels) = (self.taken_for(pod), self.labels());
         let ground = Ground {
             objects,
             node: &self.peers.rules.node,
-            labels: &self.peers.rules.facts.labels,
+            labels: &labels,
             backends: self.drivers.admitted(),
             selinux: self.policy.selinux,
             now: timestamp(ctx),
@@ -149,6 +153,7 @@ impl Volumes {
             uses: BTreeSet::new(),
             refresh_at: None,
             readers: BTreeMap::new(),
+            growths: Vec::new(),
         };
         for (name, resolved) in resolve::all(pod, &ground) {
             let wish = match resolved {
@@ -156,7 +161,7 @@ impl Volumes {
                     wishes.uses.extend(resolved.uses.iter().cloned());
                     let refresh = wishes.refresh_at.into_iter().chain(resolved.refresh_at);
                     wishes.refresh_at = refresh.min();
-                    Ok(self.wish(pod, &name, resolved, (&ground, &mut wishes.readers)))
+                    Ok(self.wish(pod, &name, resolved, (&ground, &mut wishes)))
                 }
                 Err(unresolved) => {
                     wishes.uses.extend(unresolved.uses.iter().cloned());
@@ -192,7 +197,7 @@ impl Volumes {
         pod: &Pod,
         name: &str,
         resolved: Resolved,
-        (ground, readers): (&Ground<'_>, &mut BTreeMap<String, String>),
+        (ground, wishes): (&Ground<'_>, &mut Wishes),
     ) -> Wish {
         let grown = self.world.grown_to(&resolved.volume.id);
         let volumes = pod.spec().and_then(|spec| spec.volumes.as_deref());
@@ -200,9 +205,16 @@ impl Volumes {
         let entry = volumes.find(|volume| volume.name == name);
         let expansion = entry.and_then(|entry| expansion(pod, entry, ground, grown));
         let grow = match expansion {
-            Some(Expansion::Grow(grow)) => Some(grow.size),
+            Some(Expansion::Grow(grow)) => {
+                let size = grow.size;
+                let id = resolved.volume.id.clone();
+                let growth = entry.map(|entry| (id, entry.clone(), grow));
+                wishes.growths.extend(growth);
+                Some(size)
+            }
             Some(Expansion::ReadOnly) => {
-                readers.insert(name.to_owned(), resolved.volume.folder.clone());
+                let folder = resolved.volume.folder.clone();
+                wishes.readers.insert(name.to_owned(), folder);
                 None
             }
             None => None,

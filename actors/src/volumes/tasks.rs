@@ -32,6 +32,7 @@ struct Errand {
 
 impl Volumes {
     pub(super) fn begin(&self, task: Task, ctx: &mut Context<Msg>) {
+        self.growth_begins(&task);
         let errand = Errand {
             storage: self.peers.storage.clone(),
             root: self.peers.rules.node.root_dir.clone(),
@@ -96,7 +97,12 @@ impl Volumes {
         if let (Task::Unmount { place, .. }, Ending::Done) = (&task, &ending) {
             self.measures.forget(place);
         }
+        self.growth_ended(&task, &ending);
+        let stuck = matches!(ending, Ending::Stuck { .. });
         self.world.ended(&task, ending, ctx.now());
+        if stuck {
+            self.tell_stuck();
+        }
     }
 
     /// Upstream tells of a raw volume that is mapped, and of any other only what is odd about it.
@@ -148,6 +154,7 @@ impl Volumes {
         let storage = &self.peers.storage;
         self.world
             .buried(|kind, generation| !storage.line(Plugin::of(kind)).exists(generation));
+        self.tell_stuck();
     }
 }
 

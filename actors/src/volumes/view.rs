@@ -19,7 +19,7 @@ impl Volumes {
                 .collect(),
             csi_node: serde_json::to_value(csi_node).unwrap_or_default(),
             refused: self.drivers.refused(),
-            in_use: csi_node::volumes_in_use(&self.reported),
+            in_use: csi_node::volumes_in_use(self.reporting.in_use()),
             stuck: self.world.stuck(),
         }
     }

@@ -28,6 +28,9 @@ impl Worker {
             self.tell_watchers(ctx);
             return Ok(());
         }
+        if self.wish.desired.has_changed().unwrap_or(false) {
+            self.counted.note_change();
+        }
         let desired = self.wish.desired.borrow_and_update().clone();
         self.stale |= self.wish.missed.take();
         if !desired.is_run() && self.stage == Stage::Syncing {
@@ -113,6 +116,7 @@ impl Worker {
 
     fn carry(&mut self, plan: PodPlan, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
         self.working = Some(CARRYING);
+        self.counted.begin(self.stage, pod, ctx);
         for step in plan.actions.iter().filter_map(backoff_step) {
             let policy = &self.peers.rules.policy.backoff;
             self.memory
@@ -141,6 +145,7 @@ impl Worker {
             made: None,
             problems: Vec::new(),
             started: Vec::new(),
+            pulls: self.counted.pulls.clone(),
         };
         ctx.run(async move { Msg::Carried(Box::new(carrier.carry(plan).await)) });
     }
@@ -193,6 +198,7 @@ impl Worker {
     fn remove(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
         let Some(seen) = &self.seen else { return };
         self.working = Some("removing what is left");
+        self.counted.begin(self.stage, pod, ctx);
         let (peers, pod, runtime) = (self.peers.clone(), pod.clone(), seen.pod().clone());
         ctx.run(async move { Msg::Removed(remove::everything(&peers, &pod, &runtime).await) });
     }

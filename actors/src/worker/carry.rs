@@ -18,6 +18,7 @@ use logic::volumes::Mounted;
 use logic::worker::{Action, Log, PodPlan};
 use tokio::sync::watch;
 
+use super::counted::Pulls;
 use super::kill::{Endings, Killed};
 use super::sandbox::SandboxError;
 use super::start::{Start, Started};
@@ -89,6 +90,8 @@ pub(super) struct Carrier {
     pub(super) made: Option<Arc<SandboxConfig>>,
     pub(super) problems: Vec<(String, Problem)>,
     pub(super) started: Vec<(String, ResourceRequirements)>,
+    /// Told as they end, not at the end of the plan.
+    pub(super) pulls: Pulls,
 }
 
 /// Whether a plan goes on after a step.

@@ -15,6 +15,7 @@
 
 mod advance;
 mod carry;
+mod counted;
 mod files;
 mod kill;
 mod memory;
@@ -48,6 +49,8 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use self::carry::Report;
+use self::counted::Counted;
+pub(crate) use self::counted::probe as counted_probe;
 use self::kill::Endings;
 use self::memory::Memory;
 use self::resize::resize_key;
@@ -155,6 +158,8 @@ pub struct Snapshot {
     pub sandboxes: usize,
     pub containers: usize,
     pub held: Vec<String>,
+    #[serde(flatten)]
+    pub counts: counted::Shown,
 }
 
 /// What the directory wants of the worker, newest first and whatever the mailbox has room for.
@@ -203,6 +208,7 @@ pub struct Worker {
     told: Told,
     whys: Whys,
     retry: Option<TimerId>,
+    counted: Counted,
 }
 
 /// The key of the sandbox among the held.
@@ -253,6 +259,7 @@ impl Actor for Worker {
             sandboxes: runtime.map_or(0, |pod| pod.sandboxes.len()),
             containers: runtime.map_or(0, |pod| pod.containers.len()),
             held: self.held.keys().cloned().collect(),
+            counts: self.shown_counts(),
         }
     }
 }
@@ -284,6 +291,7 @@ impl Worker {
             told: Told::default(),
             whys: Whys::default(),
             retry: None,
+            counted: Counted::default(),
         }
     }
 
@@ -293,6 +301,8 @@ impl Worker {
         let removed = observed.removed.is_some_and(|id| seen.remove(&id));
         let joined = seen.join(observed.pod);
         if removed || joined {
+            let pod = self.wish.desired.borrow().pod.clone();
+            counted::ends(&pod, seen.pod(), &self.memory.record.exits);
             self.memory.note_exits(seen.pod(), timestamp(ctx));
             self.hear(ctx);
             self.advance(ctx)?;
@@ -348,6 +358,7 @@ impl Worker {
     fn carried(&mut self, report: Report, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.working = None;
         let now = ctx.now();
+        self.counted.end(now);
         for (name, problem) in report.problems {
             self.held.insert(name.clone(), now + problem.again_after);
             if let Some(waiting) = problem.waiting {
@@ -408,6 +419,8 @@ impl Worker {
             self.retry_after(SOON, ctx);
             return Ok(());
         }
+        self.counted.end(ctx.now());
+        counted::forget_probes(&self.wish.desired.borrow().pod);
         // Each of these keepers has room for every pod; what is told here is only tidying up.
         let uid = &self.uid;
         let told = [
@@ -439,6 +452,8 @@ impl Worker {
             }
             None => self.seen.insert(Seen::new(runtime)),
         };
+        let pod = self.wish.desired.borrow().pod.clone();
+        counted::ends(&pod, seen.pod(), &self.memory.record.exits);
         self.memory.note_exits(seen.pod(), timestamp(ctx));
         self.memory.forget_gone(seen.pod());
         let may_run = |id: &ContainerId| {

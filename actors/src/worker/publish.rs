@@ -26,6 +26,7 @@ impl Worker {
             ..PodStatus::default()
         }));
         let pod = self.wish.desired.borrow().pod.clone();
+        self.counted.meet(&pod, is_new);
         let fields = logic::honoured::not_honoured(&pod);
         if !fields.is_empty() && is_new {
             let message = format!("this version does not act on: {}", fields.join(", "));
@@ -75,6 +76,7 @@ impl Worker {
             for why in why::changes(self.status.as_deref(), &status) {
                 self.whys.note(&why, timestamp(ctx));
             }
+            self.count_publish(pod, &status, ctx);
             self.status = Some(Arc::new(status));
             self.publish_now();
         }

@@ -12,6 +12,7 @@ use logic::sandbox::{
 };
 use logic::types::{Sandbox, SandboxId, SandboxState, Waiting, Weight, Why};
 use logic::user_namespaces::{self, Unsupported, UserNamespace};
+use metrics::pod_starts;
 use thiserror::Error;
 
 use super::advance::addresses;
@@ -106,9 +107,20 @@ impl Carrier {
     /// Makes the pod's sandbox, and learns its addresses.
     pub(super) async fn create_sandbox(&mut self, attempt: u32) -> Result<SandboxId, SandboxError> {
         let result = self.make_sandbox(attempt).await;
+        let wants_users = user_namespaces::wants_own_users(&self.pod);
+        pod_starts::STARTED_PODS.inc();
+        if wants_users {
+            pod_starts::STARTED_USER_NAMESPACED.inc();
+        }
         match &result {
             Ok(id) => self.ips = self.addresses(id).await?,
-            Err(error) => self.tell(&error.event()),
+            Err(error) => {
+                pod_starts::STARTED_PODS_ERRORS.inc();
+                if wants_users {
+                    pod_starts::STARTED_USER_NAMESPACED_ERRORS.inc();
+                }
+                self.tell(&error.event());
+            }
         }
         result
     }

@@ -15,8 +15,10 @@ use logic::images::volumes;
 use logic::pod::PodView;
 use logic::runtime_class::HandlerFeatures;
 use logic::types::{ContainerId, ContainerKind, ContainerState, SandboxId, Waiting};
+use metrics::pod_starts;
 
 use super::carry::{Carrier, Problem, Surroundings};
+use super::counted::container_type;
 use super::volumes::{Unprepared, asks_for_recursive_read_only};
 use super::{LATER, SOON, files, why};
 use crate::hooks::{self, Hook, Kind};
@@ -75,6 +77,10 @@ impl Start<'_> {
             };
         };
         let container = container.as_ref();
+        let container_type = container_type(kind);
+        pod_starts::STARTED_CONTAINERS
+            .with_label_values(&[container_type])
+            .inc();
         let mut kill = None;
         let result = match self.images(container).await {
             Ok(images) => self
@@ -97,6 +103,15 @@ impl Start<'_> {
                 }),
             Err(problem) => Err(problem),
         };
+        if let Err(Problem {
+            waiting: Some(waiting),
+            ..
+        }) = &result
+        {
+            pod_starts::STARTED_CONTAINERS_ERRORS
+                .with_label_values(&[container_type, &waiting.reason])
+                .inc();
+        }
         Started {
             name: self.name,
             result,
@@ -139,7 +154,10 @@ impl Start<'_> {
         let images = &self.carrier.peers.images;
         let ensured = images.ask(IMAGE_WITHIN, |reply| images::Msg::Ensure { wanted, reply });
         match select(pin!(ensured), pin!(self.carrier.ended())).await {
-            Either::Left((Ok(Ok(image)), _)) => Ok(image),
+            Either::Left((Ok(Ok(image)), _)) => {
+                self.carrier.pulls.borrow_mut().extend(image.pulled);
+                Ok(image)
+            }
             Either::Left((Ok(Err(missing)), _)) => {
                 let reason = format!("Error: {}", missing.waiting.reason);
                 self.event(Type::Warning, "Failed", reason);

@@ -125,6 +125,11 @@ impl Query {
         self.0.iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.as_str())
     }
 
+    /// Returns all values of a name.
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
     pub(crate) fn is_true(&self, name: &str) -> bool {
         self.get(name).is_some_and(|value| value == "true" || value == "1")
     }

@@ -6,7 +6,6 @@ pub(crate) struct Resource {
     pub(crate) group: &'static str,
     pub(crate) version: &'static str,
     pub(crate) plural: &'static str,
-    pub(crate) singular: &'static str,
     pub(crate) kind: &'static str,
     pub(crate) namespaced: bool,
     pub(crate) short: &'static [&'static str],
@@ -62,7 +61,7 @@ pub(crate) fn core(plural: &str) -> &'static Resource {
 }
 
 const fn kept(group: &'static str, version: &'static str, plural: &'static str, kind: &'static str) -> Resource {
-    Resource { group, version, plural, singular: "", kind, namespaced: false, short: &[], subresources: &[], shelf: plural, nature: Nature::Kept }
+    Resource { group, version, plural, kind, namespaced: false, short: &[], subresources: &[], shelf: plural, nature: Nature::Kept }
 }
 
 const fn space(resource: Resource) -> Resource {

@@ -62,11 +62,8 @@ impl Field {
         // Events call the same thing by two names.
         let path = match self.path.split_once('.') {
             Some(("regarding", rest)) if object.get("regarding").is_none() => format!("involvedObject.{rest}"),
-            _ => match self.path.as_str() {
-                "reason" | "type" => self.path.clone(),
-                "source" => "source.component".to_string(),
-                _ => self.path.clone(),
-            },
+            _ if self.path == "source" => "source.component".to_string(),
+            _ => self.path.clone(),
         };
         let found = path.split('.').try_fold(object, |at, step| at.get(step));
         let text = match found {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::{NODE_NAME, Node, program};
+use super::{NODE_NAME, Node, Ports, program};
 use crate::containerd::{Containerd, Group};
 use crate::images;
 
@@ -45,6 +45,8 @@ pub struct Builder {
     /// None: the agent is not given a folder of objects.
     objects: Option<Vec<(String, String)>>,
     group: Group,
+    /// The way to an API server; none: the node is alone by design.
+    kubeconfig: Option<String>,
 }
 
 impl Default for Builder {
@@ -65,6 +67,7 @@ impl Default for Builder {
             manifests: Vec::new(),
             objects: None,
             group: Group::default(),
+            kubeconfig: None,
         }
     }
 }
@@ -130,6 +133,13 @@ impl Builder {
         this
     }
 
+    /// Makes it a node of the cluster that this kubeconfig leads to.
+    #[must_use]
+    pub fn with_api(mut self, kubeconfig: impl Into<String>) -> Self {
+        self.kubeconfig = Some(kubeconfig.into());
+        self
+    }
+
     /// Adds a flag to the agent's command line.
     #[must_use]
     pub fn flag(mut self, flag: impl Into<String>) -> Self {
@@ -177,8 +187,12 @@ impl Builder {
             fs::create_dir_all(dir.join(folder))?;
         }
         let dir = dir.canonicalize()?;
-        let (healthz_port, read_only_port) = (free_port()?, free_port()?);
-        let mut config = configuration(&dir, healthz_port, read_only_port);
+        let ports = Ports {
+            healthz: free_port()?,
+            read_only: free_port()?,
+            https: free_port()?,
+        };
+        let mut config = configuration(&dir, ports);
         config["cgroupRoot"] = json!(super::leftovers::cgroup(&dir));
         if self.runtime == Runtime::Fake {
             merge(&mut config, &simulated());
@@ -194,7 +208,13 @@ impl Builder {
             format!("--root-dir={}", dir.join("root").display()),
             format!("--admin-socket={}", dir.join("admin.sock").display()),
             format!("--hostname-override={NODE_NAME}"),
+            format!("--cert-dir={}", dir.join("pki").display()),
         ];
+        if let Some(kubeconfig) = &self.kubeconfig {
+            let file = dir.join("kubeconfig");
+            fs::write(&file, kubeconfig)?;
+            command.push(format!("--kubeconfig={}", file.display()));
+        }
         if let Some(plugins) = self.plugins() {
             let file = dir.join("plugins.yaml");
             fs::write(&file, format!("{plugins:#}"))?;
@@ -211,8 +231,7 @@ impl Builder {
             temporary,
             command,
             environment: self.environment,
-            healthz_port,
-            read_only_port,
+            ports,
             group: self.group,
             agent: None,
         };
@@ -275,15 +294,16 @@ impl Builder {
     }
 }
 
-fn configuration(dir: &Path, healthz_port: u16, read_only_port: u16) -> Value {
+fn configuration(dir: &Path, ports: Ports) -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "staticPodPath": dir.join("manifests"),
         "podLogsDir": dir.join("logs"),
         "address": "127.0.0.1",
-        "healthzPort": healthz_port,
-        "readOnlyPort": read_only_port,
+        "port": ports.https,
+        "healthzPort": ports.healthz,
+        "readOnlyPort": ports.read_only,
         "failCgroupV1": false,
         "serializeImagePulls": false,
         "maxPods": 1_100,

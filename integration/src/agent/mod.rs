@@ -44,10 +44,17 @@ pub struct Node {
     temporary: Option<TempDir>,
     command: Vec<String>,
     environment: Vec<(String, String)>,
-    healthz_port: u16,
-    read_only_port: u16,
+    ports: Ports,
     group: Group,
     agent: Option<Child>,
+}
+
+/// Where a node answers, on 127.0.0.1.
+#[derive(Debug, Clone, Copy)]
+struct Ports {
+    healthz: u16,
+    read_only: u16,
+    https: u16,
 }
 
 impl Node {
@@ -99,9 +106,35 @@ impl Node {
         &self.command
     }
 
+    /// Adds a flag to the command line of the agent's next life.
+    pub fn add_flag(&mut self, flag: &str) {
+        self.command.push(flag.to_owned());
+    }
+
+    /// Takes away every container of the fake runtime, as a machine's reboot does. The agent must not run.
+    pub fn forget_containers(&self) -> Result<()> {
+        ensure!(self.agent.is_none(), "the agent runs");
+        leftovers::remove(&self.root(), &self.pod_logs());
+        let mut found = 0;
+        for folder in fs::read_dir(self.root().join("oxlet/plugins"))? {
+            let journal = folder?.path().join("state.journal");
+            if journal.exists() {
+                fs::remove_file(journal)?;
+                found += 1;
+            }
+        }
+        ensure!(found == 1, "found {found} journals of the fake runtime");
+        Ok(())
+    }
+
     /// Returns the port of `/pods`.
     pub fn read_only_port(&self) -> u16 {
-        self.read_only_port
+        self.ports.read_only
+    }
+
+    /// Returns the port of the HTTPS API.
+    pub fn https_port(&self) -> u16 {
+        self.ports.https
     }
 
     /// Returns the agent's process id; none while it does not run.
@@ -160,7 +193,7 @@ impl Node {
 
     /// Whether `/healthz` says so.
     pub async fn is_healthy(&self) -> bool {
-        let answer = http::get(self.healthz_port, "/healthz").await;
+        let answer = http::get(self.ports.healthz, "/healthz").await;
         answer.is_ok_and(|answer| answer.status == 200)
     }
 
@@ -227,7 +260,7 @@ impl Node {
 
     /// Returns every pod of the node, as the read-only port shows them.
     pub async fn pods(&self) -> Result<Vec<Pod>> {
-        let answer = http::get(self.read_only_port, "/pods").await?;
+        let answer = http::get(self.ports.read_only, "/pods").await?;
         ensure!(
             answer.status == 200,
             "/pods: {} {}",

@@ -60,7 +60,10 @@ impl SandboxTuning {
         Ok(SandboxTuning {
             delay: source.duration("sandbox-delay")?,
             error: source.text("sandbox-error"),
-            ports: source.read::<Ports>("ports", "PORT=IP:PORT or PORT=refused, divided by commas")?.unwrap_or_default().0,
+            ports: source
+                .read::<Ports>("ports", "PORT=IP:PORT or PORT=refused, divided by commas")?
+                .unwrap_or_default()
+                .0,
         })
     }
 }
@@ -182,7 +185,11 @@ impl FromStr for Ports {
             };
             Some((port.parse().ok()?, target))
         };
-        text.split(',').map(one).collect::<Option<_>>().map(Ports).ok_or(())
+        text.split(',')
+            .map(one)
+            .collect::<Option<_>>()
+            .map(Ports)
+            .ok_or(())
     }
 }
 

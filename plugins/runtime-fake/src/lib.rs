@@ -39,9 +39,20 @@
 //! | `stop-delay`, `term-exit-code` | how long it takes to end of a signal, and with which code |
 //! | `create-delay`, `start-delay` | how much longer CreateContainer, StartContainer take |
 //! | `create-error`, `start-error` | these calls fail with this text; a failed start ends the container with 128, StartError |
-//! | `exec-exit-code` | the code of every ExecSync |
+//! | `exec-exit-code` | the code of every ExecSync, and of every Exec of a command of the table above |
 //! | `memory-bytes`, `cpu-millis` | what its stats show |
 //! | `sandbox-delay`, `sandbox-error` | (pod only) RunPodSandbox takes longer, or fails |
+//! | `ports` | (pod only) what is behind its ports: `80=127.0.0.1:8080,81=refused`; every other one says back what it is told |
+//!
+//! # Streams
+//!
+//! Exec, Attach and PortForward answer a URL on a loopback address, good once and for a minute, where CRI's streaming
+//! protocols are spoken: SPDY/3.1 (`v4.channel.k8s.io` and before, `portforward.k8s.io`), and WebSockets
+//! (`v5.channel.k8s.io` and before, SPDY through a tunnel). Commands are those of the table above, each output in its
+//! time; and with a stdin `cat`, which says back what it is told, `sh` without a script, which runs each line and
+//! prompts on a terminal, and `tar` as `kubectl cp` calls it, for small files. `stty size` prints the terminal's size. An attached client sees what
+//! the container writes from then on; a container with `stdin` says back each line, and one with `stdin_once` ends
+//! with the first client's.
 //!
 //! # Scripted faults
 //!
@@ -72,7 +83,7 @@
 //!
 //! # Limits
 //!
-//! Exec, Attach and PortForward, checkpoints of pods and metrics are answered Unimplemented. The checkpoint of a container
+//! Checkpoints of pods and metrics are answered Unimplemented. WebSocket channels are binary: base64 is not spoken. The checkpoint of a container
 //! is a description of it, and cannot be restored. A GetContainerEvents stream that
 //! falls 4096 events behind ends with DataLoss. A kill -9 may repeat a log line of a running script.
 //! Nothing is synced to disk: state outlives the process, not the machine.

@@ -100,7 +100,8 @@ fn certificate(user: &AuthInfo) -> Option<Option<Pair>> {
     let named = user.client_certificate_data.is_some() || user.client_certificate.is_some();
     named.then(|| {
         let user = serde_json::to_value(user).ok()?;
-        let data = |field: &str| serde_json::from_value::<ByteString>(user.get(field)?.clone()).ok();
+        let data =
+            |field: &str| serde_json::from_value::<ByteString>(user.get(field)?.clone()).ok();
         let (certificate, key) = (data("client-certificate-data")?, data("client-key-data")?);
         Pair::parse(&certificate.0, &key.0).ok()
     })
@@ -170,7 +171,10 @@ current-context: x
         let text = ground.prepare().unwrap();
         let written = Kubeconfig::from_yaml(&text).unwrap();
         assert!(text.contains("https://127.0.0.1:1"), "{text}");
-        assert!(text.contains("QUJD") && text.contains("current.pem"), "{text}");
+        assert!(
+            text.contains("QUJD") && text.contains("current.pem"),
+            "{text}"
+        );
         assert!(!text.contains("0123456789abcdef"), "{text}");
         assert_eq!(written.current_context.unwrap(), "default-context");
     }

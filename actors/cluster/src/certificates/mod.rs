@@ -48,7 +48,10 @@ static NOT_AFTER: [AtomicI64; 2] = [AtomicI64::new(i64::MAX), AtomicI64::new(i64
 
 /// Sets the metrics that depend on what time it is.
 pub fn measure(now: Timestamp) {
-    let gauges = [&metrics::certificates::CLIENT_TTL, &metrics::certificates::SERVER_TTL];
+    let gauges = [
+        &metrics::certificates::CLIENT_TTL,
+        &metrics::certificates::SERVER_TTL,
+    ];
     for (gauge, not_after) in gauges.into_iter().zip(&NOT_AFTER) {
         let left = match not_after.load(Ordering::Relaxed) {
             i64::MAX => f64::INFINITY,
@@ -215,7 +218,10 @@ impl Rotation {
     /// Offers the held pair as long as it is good.
     fn offer(&mut self, ctx: &mut Context<Msg>) {
         let now = timestamp(ctx.wall());
-        let good = self.held.as_ref().filter(|pair| !pair.lifetime.is_over(now));
+        let good = self
+            .held
+            .as_ref()
+            .filter(|pair| !pair.lifetime.is_over(now));
         let offered = good.map(|pair| pair.certified.clone());
         if let Some(timer) = self.over.take() {
             ctx.cancel(timer);

@@ -60,7 +60,8 @@ impl Pair {
         let (_, parsed) = X509Certificate::from_der(leaf).map_err(PairError::Leaf)?;
         let (lifetime, subject) = (lifetime(&parsed)?, subject(&parsed));
         let key = PrivateKeyDer::from_pem_slice(key).map_err(PairError::Key)?;
-        let key = rustls::crypto::ring::sign::any_supported_type(&key).map_err(PairError::KeyKind)?;
+        let key =
+            rustls::crypto::ring::sign::any_supported_type(&key).map_err(PairError::KeyKind)?;
         let certified = CertifiedKey::new(chain, key);
         certified.keys_match().map_err(PairError::Mismatch)?;
         Ok(Pair {
@@ -86,12 +87,20 @@ fn subject(leaf: &X509Certificate<'_>) -> Subject {
         found.as_str().unwrap_or_default().to_owned()
     };
     let mut subject = Subject {
-        common_name: leaf.subject().iter_common_name().map(text).next().unwrap_or_default(),
+        common_name: leaf
+            .subject()
+            .iter_common_name()
+            .map(text)
+            .next()
+            .unwrap_or_default(),
         organizations: leaf.subject().iter_organization().map(text).collect(),
         ..Subject::default()
     };
     let alternatives = leaf.subject_alternative_name().ok().flatten();
-    for name in alternatives.iter().flat_map(|names| &names.value.general_names) {
+    for name in alternatives
+        .iter()
+        .flat_map(|names| &names.value.general_names)
+    {
         if let GeneralName::DNSName(name) = name {
             subject.names.insert((*name).to_owned());
         } else if let GeneralName::IPAddress(bytes) = name {

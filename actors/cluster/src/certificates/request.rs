@@ -67,14 +67,14 @@ pub enum RequestError {
 }
 
 /// A key and its request, both PEM.
-pub struct Draft {
-    pub key: String,
-    pub request: String,
+pub(super) struct Draft {
+    pub(super) key: String,
+    request: String,
 }
 
 impl Draft {
     /// Makes a new key, and the request for it.
-    pub fn new(subject: &Subject) -> Result<Draft, RequestError> {
+    pub(super) fn new(subject: &Subject) -> Result<Draft, RequestError> {
         let make = || -> Result<Draft, rcgen::Error> {
             let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
             let mut params = CertificateParams::default();
@@ -102,7 +102,7 @@ impl Draft {
 }
 
 /// Submits the draft and waits until it is signed; returns the certificates as PEM.
-pub async fn obtain(
+pub(super) async fn obtain(
     client: kube::Client,
     purpose: Purpose,
     draft: &Draft,

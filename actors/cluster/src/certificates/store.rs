@@ -177,12 +177,19 @@ mod tests {
         assert!(store.current().unwrap().is_none());
         for (second, name) in [(0, "a"), (1, "b")] {
             let (certificate, key) = signed_as(name);
-            store.update(certificate.as_bytes(), key.as_bytes(), at(second)).unwrap();
+            store
+                .update(certificate.as_bytes(), key.as_bytes(), at(second))
+                .unwrap();
             let current = store.current().unwrap().unwrap();
             assert_eq!(current.subject.common_name, name);
         }
         let target = fs::read_link(store.current_path()).unwrap();
-        assert_eq!(target, folder.path().join("pki/kubelet-client-1970-01-01-00-00-01.pem"));
+        assert_eq!(
+            target,
+            folder
+                .path()
+                .join("pki/kubelet-client-1970-01-01-00-00-01.pem")
+        );
         let mode = fs::metadata(&target).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
@@ -193,7 +200,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path());
         let (certificate, key) = signed();
-        store.update(certificate.as_bytes(), key.as_bytes(), at(0)).unwrap();
+        store
+            .update(certificate.as_bytes(), key.as_bytes(), at(0))
+            .unwrap();
         fs::rename(store.current_path(), store.file("updated")).unwrap();
         assert!(store.current().unwrap().is_some());
     }
@@ -206,9 +215,14 @@ mod tests {
         fs::create_dir(folder.path().join("pki")).unwrap();
         fs::write(store.current_path(), "precious").unwrap();
         let (certificate, key) = signed();
-        let refused = store.update(certificate.as_bytes(), key.as_bytes(), at(0)).unwrap_err();
+        let refused = store
+            .update(certificate.as_bytes(), key.as_bytes(), at(0))
+            .unwrap_err();
         assert!(matches!(refused, StoreError::NoLink { .. }), "{refused}");
-        assert_eq!(fs::read_to_string(store.current_path()).unwrap(), "precious");
+        assert_eq!(
+            fs::read_to_string(store.current_path()).unwrap(),
+            "precious"
+        );
     }
 
     /// Upstream's TestCurrentCertKeyFiles and TestCurrentNoFiles.
@@ -220,7 +234,10 @@ mod tests {
         fs::create_dir_all(&own).unwrap();
         let write = |folder: &Path, name: &str, who: &str| {
             let (certificate, key) = signed_as(who);
-            let (crt, k) = (folder.join(format!("{name}.crt")), folder.join(format!("{name}.key")));
+            let (crt, k) = (
+                folder.join(format!("{name}.crt")),
+                folder.join(format!("{name}.key")),
+            );
             fs::write(&crt, certificate).unwrap();
             fs::write(&k, key).unwrap();
             (crt, k)
@@ -231,7 +248,9 @@ mod tests {
         let who = || store.current().unwrap().unwrap().subject.common_name;
         assert_eq!(who(), "given");
         let (certificate, key) = signed_as("rotated");
-        store.update(certificate.as_bytes(), key.as_bytes(), at(0)).unwrap();
+        store
+            .update(certificate.as_bytes(), key.as_bytes(), at(0))
+            .unwrap();
         assert_eq!(who(), "rotated");
     }
 
@@ -240,7 +259,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path());
         let ((certificate, _), (_, other)) = (signed(), signed());
-        let refused = store.update(certificate.as_bytes(), other.as_bytes(), at(0)).unwrap_err();
+        let refused = store
+            .update(certificate.as_bytes(), other.as_bytes(), at(0))
+            .unwrap_err();
         assert!(matches!(refused, StoreError::Pair { .. }), "{refused}");
         assert!(store.current().unwrap().is_none());
     }

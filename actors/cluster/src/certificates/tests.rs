@@ -45,7 +45,10 @@ fn api(verdict: Verdict) -> Api {
 impl Signer {
     fn answer(&mut self, method: &Method, body: &[u8]) -> (u16, Value) {
         if self.verdict == Verdict::Away {
-            return (503, json!({"kind": "Status", "status": "Failure", "code": 503}));
+            return (
+                503,
+                json!({"kind": "Status", "status": "Failure", "code": 503}),
+            );
         }
         if method == Method::POST {
             let mut request: Value = serde_json::from_slice(body).unwrap();
@@ -56,9 +59,17 @@ impl Signer {
             self.requests.push(request.clone());
             return (201, request);
         }
-        let items: Vec<Value> = self.requests.last().map(|last| self.judged(last)).into_iter().collect();
-        (200, json!({"kind": "CertificateSigningRequestList", "apiVersion": "certificates.k8s.io/v1",
-            "metadata": {"resourceVersion": "1"}, "items": items}))
+        let items: Vec<Value> = self
+            .requests
+            .last()
+            .map(|last| self.judged(last))
+            .into_iter()
+            .collect();
+        (
+            200,
+            json!({"kind": "CertificateSigningRequestList", "apiVersion": "certificates.k8s.io/v1",
+            "metadata": {"resourceVersion": "1"}, "items": items}),
+        )
     }
 
     fn judged(&self, request: &Value) -> Value {
@@ -99,7 +110,9 @@ fn client(api: &Api) -> Client {
             let (head, body) = request.into_parts();
             let body = body.collect().await?.to_bytes();
             let (code, answer) = api.lock().unwrap().answer(&head.method, &body);
-            let answer = Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
+            let answer = Response::builder()
+                .status(code)
+                .body(Body::from(answer.to_string().into_bytes()));
             Ok::<_, kube::Error>(answer.unwrap())
         }
     });
@@ -140,7 +153,10 @@ impl World {
 
     async fn next(&mut self) -> Option<Arc<CertifiedKey>> {
         self.identity.mark_unchanged();
-        tokio::time::timeout(SOON, self.identity.changed()).await.unwrap().unwrap();
+        tokio::time::timeout(SOON, self.identity.changed())
+            .await
+            .unwrap()
+            .unwrap();
         self.identity.borrow().clone()
     }
 }
@@ -168,8 +184,14 @@ fn a_node_without_a_certificate_asks_with_its_bootstrap_credentials() {
         assert_eq!(kept.certified.cert, offered.cert);
         assert_eq!(kept.subject.common_name, "system:node:n1");
         let request = bootstrap.lock().unwrap().requests[0]["spec"].clone();
-        assert_eq!(request["signerName"], "kubernetes.io/kube-apiserver-client-kubelet");
-        assert_eq!(request["usages"], json!(["digital signature", "client auth"]));
+        assert_eq!(
+            request["signerName"],
+            "kubernetes.io/kube-apiserver-client-kubelet"
+        );
+        assert_eq!(
+            request["usages"],
+            json!(["digital signature", "client auth"])
+        );
     });
 }
 

@@ -90,7 +90,10 @@ impl AccessError {
 /// The server of a plain address.
 pub(super) fn open(base: Uri) -> Server {
     Server {
-        host: base.authority().map(ToString::to_string).unwrap_or_default(),
+        host: base
+            .authority()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
         base,
         headers: HeaderMap::new(),
         credentials: Credentials::None,
@@ -139,7 +142,10 @@ impl Reading<'_> {
         };
         let own = self.own_key(&user)?;
         Ok(Server {
-            host: base.authority().map(ToString::to_string).unwrap_or_default(),
+            host: base
+                .authority()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
             headers: self.headers(&user, access)?,
             credentials: self.credentials(&user, &cluster)?,
             heartbeat_within: access.heartbeat_within,
@@ -205,12 +211,18 @@ impl Reading<'_> {
     }
 
     fn secured(&self, cluster: &Cluster, base: &Uri) -> Result<Secured, AccessError> {
-        let name = cluster.tls_server_name.clone().filter(|name| !name.is_empty());
+        let name = cluster
+            .tls_server_name
+            .clone()
+            .filter(|name| !name.is_empty());
         let host = base.host().unwrap_or_default();
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let name = name.unwrap_or_else(|| host.to_owned());
         let name = ServerName::try_from(name).map_err(|_| {
-            self.wrong("clusters[].cluster.tls-server-name", "a host name or address")
+            self.wrong(
+                "clusters[].cluster.tls-server-name",
+                "a host name or address",
+            )
         })?;
         let authority = self.source(
             "clusters[].cluster.certificate-authority",
@@ -347,7 +359,8 @@ impl Reading<'_> {
             Some(ExecInteractiveMode::Never | ExecInteractiveMode::IfAvailable) | None => {}
         }
         let env = exec.env.iter().flatten();
-        let env = env.filter_map(|pair| Some((pair.get("name")?.clone(), pair.get("value")?.clone())));
+        let env =
+            env.filter_map(|pair| Some((pair.get("name")?.clone(), pair.get("value")?.clone())));
         Ok(Plugin {
             command: match command.contains('/') {
                 true => self.beside(&command),
@@ -399,7 +412,11 @@ impl Reading<'_> {
             }
         };
         if !access.user_agent.is_empty() {
-            add(header::USER_AGENT.to_string(), &access.user_agent, "the user agent")?;
+            add(
+                header::USER_AGENT.to_string(),
+                &access.user_agent,
+                "the user agent",
+            )?;
         }
         let as_user = user.impersonate.iter();
         for name in as_user {

@@ -35,7 +35,7 @@ impl Backoff {
 }
 
 /// Anything from 0 to 1. The standard library seeds its hashers by chance, which is chance enough here.
-pub(super) fn chance() -> f64 {
+pub fn chance() -> f64 {
     let drawn = RandomState::new().build_hasher().finish() >> 32;
     f64::from(u32::try_from(drawn).unwrap_or(u32::MAX)) / f64::from(u32::MAX)
 }

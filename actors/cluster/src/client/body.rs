@@ -7,6 +7,7 @@ use futures_util::future::BoxFuture;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 
 use super::connections::Place;
+use super::measured::Size;
 use super::trouble::{Trouble, chain};
 
 /// The largest answer that is read.
@@ -17,7 +18,7 @@ const EVENT: usize = 16 << 20;
 /// What an answer may take.
 pub(super) enum Bounds {
     /// So many bytes in all, and no longer than this future.
-    Answer(BoxFuture<'static, ()>),
+    Answer(BoxFuture<'static, ()>, Size),
     /// So many bytes a line, and no longer than the connection is wanted.
     Watch(BoxFuture<'static, ()>),
 }
@@ -42,12 +43,12 @@ impl Answer {
 
     fn admit(&mut self, data: &Bytes) -> Result<(), Trouble> {
         let most = match self.bounds {
-            Bounds::Answer(_) => ANSWER,
+            Bounds::Answer(..) => ANSWER,
             Bounds::Watch(_) => EVENT,
         };
         self.read = match (&self.bounds, data.iter().rposition(|byte| *byte == b'\n')) {
             (Bounds::Watch(_), Some(end)) => data.len() - end - 1,
-            (Bounds::Watch(_) | Bounds::Answer(_), _) => self.read + data.len(),
+            (Bounds::Watch(_) | Bounds::Answer(..), _) => self.read + data.len(),
         };
         match self.read > most {
             true => Err(Trouble::nonsense(format!(
@@ -55,6 +56,14 @@ impl Answer {
                 most >> 20
             ))),
             false => Ok(()),
+        }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if let Bounds::Answer(_, size) = &self.bounds {
+            size(self.read);
         }
     }
 }
@@ -77,11 +86,10 @@ impl Body for Answer {
             }));
         }
         match &mut self.bounds {
-            Bounds::Answer(late) => late.as_mut().poll(cx).map(|()| {
-                Some(Err(Trouble::unreachable(
-                    "the answer did not end in time",
-                )))
-            }),
+            Bounds::Answer(late, _) => late
+                .as_mut()
+                .poll(cx)
+                .map(|()| Some(Err(Trouble::unreachable("the answer did not end in time")))),
             Bounds::Watch(unwanted) => unwanted.as_mut().poll(cx).map(|()| None),
         }
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header};
+use hyper::body::Bytes;
 use kube::client::Body;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tower::Service;
@@ -19,7 +20,7 @@ use super::body::{Answer, Bounds};
 use super::connections::Failure;
 use super::limiter::Bucket;
 use super::server::Server;
-use super::trouble::Trouble;
+use super::trouble::{Trouble, chain};
 use super::{Lane, measured};
 
 /// Upstream's `defaultMaxRetries`, or as many as fit before the deadline.
@@ -59,7 +60,7 @@ struct Asking {
     method: Method,
     uri: Uri,
     headers: HeaderMap,
-    body: Body,
+    body: Bytes,
     watch: bool,
     deadline: Instant,
 }
@@ -67,6 +68,8 @@ struct Asking {
 impl Caller {
     async fn ask(&self, request: Request<Body>) -> Result<Response<Answer>, Trouble> {
         let (parts, body) = request.into_parts();
+        let body = body.collect_bytes().await;
+        let body = body.map_err(|error| Trouble::unreachable(chain(&error)))?;
         let mut headers = parts.headers;
         headers.extend(self.server.headers.clone());
         let watch = is_watch(&parts.uri);
@@ -79,6 +82,9 @@ impl Caller {
             watch,
             deadline: Instant::now() + self.within(watch),
         };
+        if !watch {
+            measured::sent(&self.server.host, &asking.method, asking.body.len());
+        }
         let began = Instant::now();
         let answer = self.insist(&asking).await;
         if !watch {
@@ -110,7 +116,9 @@ impl Caller {
                 .await
                 .unwrap_or_else(|_| Err(Trouble::unreachable("no answer in time")));
             measured::answered(&self.server.host, &asking.method, attempt, &answer);
-            let stale = answer.as_ref().is_ok_and(|answer| answer.status() == StatusCode::UNAUTHORIZED);
+            let stale = answer
+                .as_ref()
+                .is_ok_and(|answer| answer.status() == StatusCode::UNAUTHORIZED);
             if stale && !renewed && self.server.credentials.refused().await {
                 renewed = true;
                 continue;
@@ -119,7 +127,7 @@ impl Caller {
                 return answer;
             };
             let again = Instant::now() + wait;
-            if attempt >= RETRIES || again >= asking.deadline || asking.body.try_clone().is_none() {
+            if attempt >= RETRIES || again >= asking.deadline {
                 return busy(answer, wait);
             }
             drop(answer);
@@ -132,7 +140,7 @@ impl Caller {
     /// One attempt, on a connection that takes it.
     async fn once(&self, asking: &Asking) -> Result<Response<Answer>, Trouble> {
         let connections = self.server.connections().await?;
-        let mut request = asking.request()?;
+        let mut request = asking.request();
         self.server
             .credentials
             .put_into(request.headers_mut())
@@ -142,12 +150,17 @@ impl Caller {
                 Ok((response, place)) => {
                     let bounds = match asking.watch {
                         true => Bounds::Watch(connections.retired()),
-                        false => Bounds::Answer(Box::pin(sleep_until(asking.deadline))),
+                        false => {
+                            let size = measured::size(&self.server.host, &asking.method);
+                            Bounds::Answer(Box::pin(sleep_until(asking.deadline)), size)
+                        }
                     };
                     return Ok(response.map(|body| Answer::new(body, bounds, place)));
                 }
                 Err(Failure::Unsent(unsent)) => request = unsent,
-                Err(Failure::Unconnected(trouble) | Failure::Broken(trouble)) => return Err(trouble),
+                Err(Failure::Unconnected(trouble) | Failure::Broken(trouble)) => {
+                    return Err(trouble);
+                }
             }
         }
         Err(Trouble::unreachable(
@@ -157,14 +170,12 @@ impl Caller {
 }
 
 impl Asking {
-    fn request(&self) -> Result<Request<Body>, Trouble> {
-        let body = self.body.try_clone();
-        let body = body.ok_or_else(|| Trouble::unreachable("the body can be sent only once"))?;
-        let mut request = Request::new(body);
+    fn request(&self) -> Request<Body> {
+        let mut request = Request::new(Body::from(self.body.clone()));
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri.clone();
         *request.headers_mut() = self.headers.clone();
-        Ok(request)
+        request
     }
 }
 

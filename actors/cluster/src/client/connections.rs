@@ -14,7 +14,7 @@ use hyper::client::conn::{http1, http2};
 use hyper::rt::{Read, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kube::client::Body;
-use nix::sys::socket::{setsockopt, sockopt};
+use rustix::net::sockopt;
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, watch};
 
@@ -143,10 +143,7 @@ impl Connections {
         let load = |line: &&Line| line.load.load(Ordering::Relaxed);
         let least = open.iter().min_by_key(load);
         if let Some(line) = least.filter(|line| load(line) < most || open.len() >= CONNECTIONS) {
-            return Ok((
-                Sender::Shared(line.sender.clone()),
-                Place::on(&line.load),
-            ));
+            return Ok((Sender::Shared(line.sender.clone()), Place::on(&line.load)));
         }
         let connecting = connect(&self.target);
         let sender = tokio::time::timeout(CONNECT_WITHIN, connecting)
@@ -198,10 +195,7 @@ async fn connect(target: &Target) -> Result<Sender, Trouble> {
     let Some(tls) = &target.tls else {
         return shake(TokioIo::new(stream), Protocol::Http1).await;
     };
-    let stream = tls
-        .connect(stream)
-        .await
-        .map_err(|error| no_way(&error))?;
+    let stream = tls.connect(stream).await.map_err(|error| no_way(&error))?;
     let protocol = match stream.get_ref().1.alpn_protocol() {
         Some(b"h2") => Protocol::Http2,
         Some(_) | None => Protocol::Http1,
@@ -249,9 +243,9 @@ fn ended(end: hyper::Result<()>) {
 
 fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
-    setsockopt(stream, sockopt::KeepAlive, &true)?;
-    setsockopt(stream, sockopt::TcpKeepIdle, &30)?;
-    setsockopt(stream, sockopt::TcpKeepInterval, &15)?;
-    setsockopt(stream, sockopt::TcpKeepCount, &3)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, PING_AFTER)?;
+    sockopt::set_tcp_keepintvl(stream, PING_WITHIN)?;
+    sockopt::set_tcp_keepcnt(stream, 3)?;
     Ok(())
 }

@@ -19,6 +19,7 @@ use tokio::process::Command;
 use tokio::sync::Mutex;
 
 use super::credentials::bearer;
+use super::measured;
 use super::own_key;
 use super::trouble::Trouble;
 
@@ -89,20 +90,41 @@ enum ExecError {
     Malformed(String, &'static str),
 }
 
+impl ExecError {
+    /// Upstream's code and status of such a run.
+    fn counted(&self) -> (i32, &'static str) {
+        match self {
+            ExecError::Missing(..) => (1, "plugin_not_found_error"),
+            ExecError::Failed(_, code) => (*code, "plugin_execution_error"),
+            ExecError::Unrun(..) | ExecError::Late(_) | ExecError::Malformed(..) => {
+                (1, "client_internal_error")
+            }
+        }
+    }
+}
+
 impl Plugin {
     /// Its credentials of now.
     pub(super) async fn lent(&self) -> Result<Arc<Lent>, Trouble> {
         let mut state = self.state.lock().await;
         let good = |lent: &Arc<Lent>| lent.expires.is_none_or(|at| at > kernel::wall());
-        if let Some(lent) = state.lent.as_ref().filter(|lent| good(lent) && !state.refused) {
+        if let Some(lent) = state
+            .lent
+            .as_ref()
+            .filter(|lent| good(lent) && !state.refused)
+        {
             return Ok(Arc::clone(lent));
         }
         state.ran_at = Some(kernel::now());
-        let mut lent = self.run().await.map_err(|error| {
-            Trouble::unreachable(format!("getting credentials: exec: {error}"))
-        })?;
+        let mut lent = self
+            .run()
+            .await
+            .map_err(|error| Trouble::unreachable(format!("getting credentials: exec: {error}")))?;
         // The same certificate is the same identity: connections stay.
-        let before = state.lent.as_ref().and_then(|lent| lent.certificate.clone());
+        let before = state
+            .lent
+            .as_ref()
+            .and_then(|lent| lent.certificate.clone());
         let der = |key: &Arc<CertifiedKey>| key.cert.clone();
         if before.as_ref().map(der) == lent.certificate.as_ref().map(der) {
             lent.certificate = before;
@@ -156,7 +178,9 @@ impl Plugin {
             .map_err(|_| ExecError::Late(name.clone()))?
             .map_err(|error| ExecError::Unrun(name.clone(), error))?;
         match status.code() {
-            Some(0) => self.read(&text).map_err(|why| ExecError::Malformed(name, why)),
+            Some(0) => self
+                .read(&text)
+                .map_err(|why| ExecError::Malformed(name, why)),
             code => Err(ExecError::Failed(name, code.unwrap_or(-1))),
         }
     }

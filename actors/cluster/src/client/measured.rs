@@ -39,3 +39,35 @@ pub(super) fn answered(
             .inc();
     }
 }
+
+/// Notes the size of a request's body.
+pub(super) fn sent(host: &str, method: &Method, bytes: usize) {
+    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+    metrics::rest_client::REQUEST_SIZE
+        .with_label_values(&[method.as_str(), host])
+        .observe(bytes.into());
+}
+
+/// Notes the size of an answer's body, when it has been read.
+pub(super) fn size(host: &str, method: &Method) -> Size {
+    let sizes = metrics::rest_client::RESPONSE_SIZE.with_label_values(&[method.as_str(), host]);
+    Box::new(move |bytes| sizes.observe(u32::try_from(bytes).unwrap_or(u32::MAX).into()))
+}
+
+/// Who is told how large an answer was.
+pub(super) type Size = Box<dyn Fn(usize) + Send>;
+
+/// Counts a run of a plugin.
+pub(super) fn plugin_ran(code: i32, how: &str) {
+    metrics::rest_client::EXEC_PLUGIN_CALLS
+        .with_label_values(&[code.to_string().as_str(), how])
+        .inc();
+}
+
+/// Counts connections that begin anew for another identity.
+pub(super) fn begun_anew() {
+    metrics::rest_client::TRANSPORTS.set(1.0);
+    metrics::rest_client::TRANSPORT_CALLS
+        .with_label_values(&["miss"])
+        .inc();
+}

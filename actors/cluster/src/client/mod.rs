@@ -14,6 +14,8 @@ mod limiter;
 mod measured;
 mod own_key;
 mod server;
+#[cfg(test)]
+pub(crate) mod tests;
 mod tls;
 mod trouble;
 mod watching;
@@ -25,6 +27,7 @@ use rustls::sign::CertifiedKey;
 use tokio::sync::watch as channel;
 
 pub use access::{Access, AccessError};
+pub use backoff::chance;
 pub use trouble::Trouble;
 pub use watching::{Event, Selection, watch};
 
@@ -105,8 +108,34 @@ impl std::fmt::Debug for Client {
     }
 }
 
+/// A client that asks this one on every lane: for tests on a paused clock.
+#[cfg(test)]
+impl From<kube::Client> for Client {
+    fn from(client: kube::Client) -> Client {
+        Client {
+            base: Uri::from_static("http://localhost"),
+            work: client.clone(),
+            heartbeat: client.clone(),
+            events: client,
+        }
+    }
+}
+
 /// A client of a server that needs neither TLS nor credentials, without limits: for tests.
 pub fn plain(uri: Uri) -> Client {
     let access = Access::unlimited();
     Client::of(access::open(uri), &access)
+}
+
+/// A client whose answers are a test's own.
+#[cfg(test)]
+impl From<kube::Client> for Client {
+    fn from(kube: kube::Client) -> Client {
+        Client {
+            base: Uri::from_static("http://localhost"),
+            work: kube.clone(),
+            heartbeat: kube.clone(),
+            events: kube,
+        }
+    }
 }

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::connections::{Connections, Target};
 use super::credentials::Credentials;
+use super::measured;
 use super::own_key::OwnKey;
 use super::tls::{Identity, Tls, Trust};
 use super::trouble::{Trouble, chain};
@@ -55,6 +56,7 @@ impl Server {
             identity,
             connections: Arc::clone(&connections),
         });
+        measured::begun_anew();
         if let Some(before) = before {
             tracing::info!("another client certificate: connections to the API server begin anew");
             before.connections.retire();
@@ -86,7 +88,10 @@ impl Server {
         let host = self.base.host().unwrap_or_default();
         let usual = if tls.is_some() { 443 } else { 80 };
         Ok(Target {
-            host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+            host: host
+                .trim_start_matches('[')
+                .trim_end_matches(']')
+                .to_owned(),
             port: self.base.port_u16().unwrap_or(usual),
             tls,
         })

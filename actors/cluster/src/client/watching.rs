@@ -62,10 +62,7 @@ pub enum Event<K> {
 /// Follows the selected objects for as long as the stream is held.
 ///
 /// It never ends: a trouble is told, and the stream goes on by itself, after a wait that grows.
-pub fn watch<K>(
-    api: Api<K>,
-    selection: Selection,
-) -> BoxStream<'static, Result<Event<K>, Trouble>>
+pub fn watch<K>(api: Api<K>, selection: Selection) -> BoxStream<'static, Result<Event<K>, Trouble>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -161,7 +158,9 @@ where
             return Err(Trouble::nonsense("the list has no resourceVersion"));
         }
         if list.metadata.continue_.is_some_and(|rest| !rest.is_empty()) {
-            return Err(Trouble::nonsense("the list was asked for whole and came in part"));
+            return Err(Trouble::nonsense(
+                "the list was asked for whole and came in part",
+            ));
         }
         self.version = Some(version);
         Ok(Event::Listed(

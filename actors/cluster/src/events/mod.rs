@@ -2,19 +2,28 @@
 //!
 //! - **Owns** the newest [`RING`] events, equal ones counted instead of repeated.
 //! - **Hears** `Record` from every actor that has something to tell a person.
-//! - **Tells** the followers (`oxctl events -f`), who lag or leave at their own cost.
+//! - **Tells** the followers (`oxctl events -f`), who lag or leave at their own cost, and the API server.
 //! - **Never** waits for anyone, and never grows: the oldest event goes first.
 //!
+//! A node without an API server keeps its events here all the same.
+//!
 //! Reasons and wording are upstream's: pkg/kubelet/events/event.go (1.36).
+
+mod posting;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kernel::{Actor, Addr, Context, Exit, Reply};
-use logic::events::{Correlator, Fate};
+use logic::events::{Correlator, Fate, Posted};
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
+
+use posting::Desk;
+pub use posting::{Letter, Posting, Sending};
 
 /// Events kept: a few hours of a busy node, under 300 KiB.
 const RING: usize = 1024;
@@ -31,6 +40,10 @@ const LIST_WITHIN: Duration = Duration::from_secs(1);
 pub enum Msg {
     /// Keeps the event, or counts it if the newest one about this object says the same.
     Record(Box<Event>),
+    /// Takes in what became of an event on its way to the API.
+    Posted(Box<Posting>),
+    /// Sends an event again.
+    Retry(Box<Letter>),
     /// Answers with every kept event, oldest first.
     List { reply: Reply<Vec<Event>> },
     /// Answers with a stream of the events to come.
@@ -44,6 +57,15 @@ pub enum Msg {
 pub enum Type {
     Normal,
     Warning,
+}
+
+impl Type {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Type::Normal => "Normal",
+            Type::Warning => "Warning",
+        }
+    }
 }
 
 /// What an event is about.
@@ -100,6 +122,10 @@ pub struct Snapshot {
     /// Of objects that told too much.
     pub dropped: u64,
     pub followers: usize,
+    /// On their way to the API.
+    pub unsent: usize,
+    /// For which there was no room on that way.
+    pub unsendable: u64,
 }
 
 /// The recorder.
@@ -109,19 +135,16 @@ pub struct Events {
 
     ring: VecDeque<Event>,
     correlator: Correlator,
+    posted: Posted,
+    desk: Desk,
     recorded: u64,
     dropped: u64,
 }
 
 impl Default for Events {
+    /// Without an API server.
     fn default() -> Self {
-        Events {
-            followers: broadcast::Sender::new(FOLLOWERS_LAG),
-            ring: VecDeque::new(),
-            correlator: Correlator::default(),
-            recorded: 0,
-            dropped: 0,
-        }
+        Events::new(None)
     }
 }
 
@@ -129,9 +152,11 @@ impl Actor for Events {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
-    async fn handle(&mut self, msg: Msg, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         match msg {
-            Msg::Record(event) => self.record(*event),
+            Msg::Record(event) => self.record(*event, ctx),
+            Msg::Posted(posting) => self.desk.came(*posting, ctx),
+            Msg::Retry(letter) => self.desk.retry(*letter, ctx),
             Msg::List { reply } => reply.send(self.ring.iter().cloned().collect()),
             Msg::Follow { reply } => reply.send(self.followers.subscribe()),
         }
@@ -144,17 +169,37 @@ impl Actor for Events {
             recorded: self.recorded,
             dropped: self.dropped,
             followers: self.followers.receiver_count(),
+            unsent: self.desk.len(),
+            unsendable: self.desk.refused,
         }
     }
 }
 
 impl Events {
-    fn record(&mut self, event: Event) {
+    pub fn new(api: Option<Sending>) -> Self {
+        Events {
+            followers: broadcast::Sender::new(FOLLOWERS_LAG),
+            ring: VecDeque::new(),
+            correlator: Correlator::default(),
+            posted: Posted::default(),
+            desk: Desk::new(api),
+            recorded: 0,
+            dropped: 0,
+        }
+    }
+
+    fn record(&mut self, event: Event, ctx: &mut Context<Msg>) {
         self.recorded += 1;
-        let about = event.object.key();
+        let about = format!("{}/{}", event.object.key(), event.r#type.as_str());
         let fate = self
             .correlator
             .admit(event.last_seen, &about, &event.reason, &event.message);
+        // What is dropped counts all the same, and shows with the next one that is not.
+        let line = self.desk.is_open().then(|| {
+            let key = said(&event, &about, &fate);
+            let name = &event.object.name;
+            self.posted.observe(event.last_seen, &key, name)
+        });
         let event = match fate {
             Fate::Keep => event,
             Fate::Combine(message) => Event { message, ..event },
@@ -163,6 +208,9 @@ impl Events {
                 return;
             }
         };
+        if let Some(line) = line {
+            self.desk.post(&event, line, ctx);
+        }
         let kept = match self.take_equal(&event) {
             Some(earlier) => Event {
                 first_seen: earlier.first_seen,
@@ -190,6 +238,20 @@ impl Events {
                 && other.message == event.message
         })?;
         self.ring.remove(at)
+    }
+}
+
+/// What events have in common that are one object in the API.
+fn said(event: &Event, about: &str, fate: &Fate) -> String {
+    let Event {
+        reason,
+        message,
+        object,
+        ..
+    } = event;
+    match fate {
+        Fate::Keep | Fate::Drop => format!("{about}/{reason}/{}/{message}", object.field_path),
+        Fate::Combine(_) => format!("{about}/{reason}"),
     }
 }
 
@@ -234,75 +296,5 @@ impl Recorder {
         if let Err(full) = self.events.tell(Msg::Record(Box::new(event))) {
             tracing::warn!("event lost: {full}");
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use kernel::{ChildSpec, Intensity, Supervisor, testing};
-
-    use super::*;
-
-    fn event(message: &str) -> Box<Event> {
-        Box::new(Event {
-            first_seen: Timestamp::UNIX_EPOCH,
-            last_seen: Timestamp::UNIX_EPOCH,
-            count: 1,
-            r#type: Type::Normal,
-            reason: "Started".into(),
-            message: message.into(),
-            object: Object::default(),
-        })
-    }
-
-    async fn listed(messages: &[String]) -> Vec<Event> {
-        kept(messages.iter().map(|message| event(message))).await
-    }
-
-    async fn kept(told: impl Iterator<Item = Box<Event>>) -> Vec<Event> {
-        let (events, port) = kernel::mailbox(MAILBOX);
-        Supervisor::root("test", Intensity::UNLIMITED).spawn(
-            ChildSpec::permanent("events"),
-            port,
-            Events::default,
-        );
-        for event in told {
-            events.tell(Msg::Record(event)).unwrap();
-        }
-        events
-            .ask(Duration::from_secs(1), |reply| Msg::List { reply })
-            .await
-            .unwrap()
-    }
-
-    #[test]
-    fn equal_events_are_counted_not_repeated() {
-        let kept =
-            testing::run_paused(|| async { listed(&["a".into(), "b".into(), "a".into()]).await });
-        let counts: Vec<_> = kept.iter().map(|e| (e.message.as_str(), e.count)).collect();
-        assert_eq!(counts, [("b", 1), ("a", 2)]);
-    }
-
-    #[test]
-    fn the_ring_keeps_only_the_newest() {
-        let about = |n: usize| {
-            let mut event = event(&n.to_string());
-            event.object.name = n.to_string();
-            event
-        };
-        let kept = testing::run_paused(|| async move { kept((0..RING + 10).map(about)).await });
-        assert_eq!(kept.len(), RING);
-        assert_eq!(kept[0].message, "10");
-    }
-
-    #[test]
-    fn one_noisy_object_does_not_push_out_the_others() {
-        let noise = (0..RING).map(|n| event(&n.to_string()));
-        let mut other = event("other");
-        other.object.name = "other".into();
-        let all = std::iter::once(other).chain(noise);
-        let kept = testing::run_paused(|| async move { kept(all).await });
-        assert_eq!(kept[0].message, "other");
-        assert!(kept.len() < 30, "{}", kept.len());
     }
 }

@@ -1,1 +1,540 @@
 //! The node's object: registered, reconciled, kept true.
+//!
+//! - **Owns** what is known of the node ([`Facts`]), and its object as the API server last gave it.
+//! - **Hears** facts from everybody who has one, and the object's changes.
+//! - **Tells** whoever looks at [`Peers::object`] what the object is, the keeper of volumes what the API server knows to
+//!   be in use, and the recorder what changed for the better or worse.
+//! - **Never** has two writes under way, writes what is as it was (but for the report that is due), or makes an object
+//!   again that somebody deleted: upstream does so at its next start alone.
+//!
+//! [`lease`] is the sign of life, [`csi_node`] the object of the drivers, [`claims`] what becomes of claims that grow.
+//! Upstream: pkg/kubelet/kubelet_node_status.go (1.36). Decisions: `logic::node_status`.
+
+pub mod claims;
+pub mod csi_node;
+mod finding;
+pub mod herald;
+pub mod host;
+pub mod lease;
+mod requests;
+#[cfg(test)]
+mod tests;
+mod told;
+
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kernel::{Actor, Context, Exit, Recipient, TimerId};
+use kube::Api;
+use logic::node_status::{
+    self, Addresses, Cause, Fact, Facts, Host, Moment, Resources, Schedule, Urgency, registration,
+};
+use logic::volumes::VolumeId;
+use serde::Serialize;
+use serde_json::Value;
+use tokio::sync::watch as channel;
+
+use self::told::Reported;
+use crate::client::{Client, Event, Lane, Selection, Trouble, watch};
+use crate::events::Recorder;
+
+/// A dozen tellers, each of whom may have a fact of each kind under way, and the actor's own news.
+pub const MAILBOX: usize = 256;
+
+/// After this many failed writes in a row the next look is waited for.
+const ATTEMPTS: u32 = 5;
+/// Between two writes, however fast the facts change.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Between two searches for the node's addresses.
+const FIND_EVERY: Duration = Duration::from_secs(60);
+/// The watch tells of at most a few changes a second; a full mailbox is waited for.
+const WATCH_WITHIN: Duration = Duration::from_secs(60);
+
+/// What the keeper of the node's object is told.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Takes in something that is true of the node from now on, and tells it when it is due.
+    Learned(Fact),
+    /// Takes in where the node can be reached.
+    Found(Addresses),
+    /// Tries to register.
+    Register,
+    /// Takes in what came of it.
+    Registered(Box<Result<Node, Trouble>>),
+    /// Takes in the object as it is now; none where there is none.
+    Seen(Box<Option<Node>>),
+    /// Compares what is known with the object, and writes if they differ or it is time to.
+    Look,
+    /// Takes in what came of a write.
+    Written(Box<Result<Node, Trouble>>),
+    /// Takes in the object that was fetched after a failed write, and looks again.
+    Fetched(Box<Result<Node, Trouble>>),
+    /// Writes down what is reported to be in use.
+    Keep,
+    /// Takes note of the end of that.
+    Kept(kernel::checkpoint::Written),
+}
+
+/// Asks whoever told facts to tell them again: the one who knew them has a successor.
+#[derive(Debug, Clone, Copy)]
+pub struct TellAgain;
+
+/// The section of the configuration.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    pub status: node_status::Policy,
+    pub registering: Registering,
+    /// Between two looks at what nobody tells of (`nodeStatusUpdateFrequency`).
+    pub look_every: Duration,
+    /// Between two reports though nothing changed (`nodeStatusReportFrequency`).
+    pub report_every: Duration,
+    /// What the machine calls itself: [`host::read`].
+    pub host: Host,
+    /// What there is at the start.
+    pub resources: Resources,
+    /// The agent's own folder.
+    pub folder: PathBuf,
+}
+
+/// `registerNode`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Registering {
+    Itself,
+    /// Somebody else makes the object.
+    Awaited,
+}
+
+/// Whom the keeper of the node's object works with.
+#[derive(Debug, Clone)]
+pub struct Peers {
+    pub client: Client,
+    pub recorder: Recorder,
+    /// The object for everybody: its UID, labels, annotations, taints, addresses, attached volumes. None before the first
+    /// is known, and when it was deleted. Changes of heartbeats alone are not told.
+    pub object: channel::Sender<Option<Arc<Node>>>,
+    /// Who waits until the API server knows of a volume in use.
+    pub reported: Recipient<BTreeSet<VolumeId>>,
+    /// Who tells facts.
+    pub tellers: Vec<Recipient<TellAgain>>,
+}
+
+/// How the node stands in the cluster.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub registered: Registered,
+    pub attempts: u32,
+    pub writes: u64,
+    /// `True`, `False` or `Unknown`
+    pub ready: String,
+    pub why: String,
+    pub last_error: Option<String>,
+    pub problems: Vec<String>,
+}
+
+/// Whether there is an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Registered {
+    NotYet,
+    Yes,
+    /// There was one.
+    Deleted,
+}
+
+/// The keeper of the node's object.
+#[derive(Debug)]
+pub struct Presence {
+    policy: Policy,
+    peers: Peers,
+
+    facts: Facts,
+    schedule: Schedule,
+    node: Option<Node>,
+    registered: Registered,
+    located: Located,
+    work: Work,
+    /// Facts came while a write was under way.
+    again: Again,
+    attempts: u32,
+    writes: u64,
+    timer: Option<TimerId>,
+    reported: Reported,
+    /// Events of a change that is not written yet: not to be told again with each attempt.
+    said: Vec<node_status::Told>,
+    unschedulable: bool,
+    problems: Vec<String>,
+    last_error: Option<String>,
+}
+
+/// Whether the node's addresses have been looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Located {
+    NotYet,
+    Yes,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Idle,
+    Writing(Cause),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Again {
+    No,
+    Yes,
+}
+
+impl Actor for Presence {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    /// A successor asks for the facts again; what was reported in use before is so still.
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        for teller in &self.peers.tellers {
+            if let Err(full) = teller.tell(TellAgain) {
+                tracing::warn!("a fact of the node comes when it changes: {full}");
+            }
+        }
+        self.reported.begin(&self.peers.reported);
+        self.find(Duration::ZERO, ctx);
+        self.look_in(self.policy.look_every, ctx);
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Learned(fact) => self.learned(fact, ctx),
+            Msg::Found(addresses) => self.found(addresses, ctx),
+            Msg::Register => self.register(ctx),
+            Msg::Registered(answer) => self.registered(*answer, ctx),
+            Msg::Seen(node) => self.seen(*node, ctx),
+            Msg::Look => self.look(ctx),
+            Msg::Written(answer) => self.written(*answer, ctx),
+            Msg::Fetched(answer) => self.fetched(*answer, ctx),
+            Msg::Keep => self.keep(ctx),
+            Msg::Kept(written) => self.kept(written, ctx),
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let status = self.node.as_ref().and_then(|node| node.status.as_ref());
+        let mut conditions = status
+            .into_iter()
+            .flat_map(|s| s.conditions.iter().flatten());
+        let ready = conditions.find(|condition| condition.type_ == "Ready");
+        Snapshot {
+            registered: self.registered,
+            attempts: self.attempts,
+            writes: self.writes,
+            ready: ready.map_or_else(|| "Unknown".to_owned(), |ready| ready.status.clone()),
+            why: ready
+                .and_then(|ready| ready.message.clone())
+                .unwrap_or_default(),
+            last_error: self.last_error.clone(),
+            problems: self.problems.clone(),
+        }
+    }
+}
+
+impl Presence {
+    pub fn new(policy: Policy, peers: Peers) -> Self {
+        Presence {
+            facts: Facts::new(policy.host.clone(), policy.resources.clone()),
+            schedule: Schedule::new(policy.report_every),
+            reported: Reported::new(&policy.folder),
+            policy,
+            peers,
+            node: None,
+            registered: Registered::NotYet,
+            located: Located::NotYet,
+            work: Work::Idle,
+            again: Again::No,
+            attempts: 0,
+            writes: 0,
+            timer: None,
+            said: Vec::new(),
+            unschedulable: false,
+            problems: Vec::new(),
+            last_error: None,
+        }
+    }
+
+    fn api(&self) -> Api<Node> {
+        Api::all(self.peers.client.kube(Lane::Heartbeat))
+    }
+
+    /// Every request ends before the next look.
+    fn within(&self) -> Duration {
+        self.policy.look_every.max(Duration::from_secs(1))
+    }
+
+    fn learned(&mut self, fact: Fact, ctx: &mut Context<Msg>) {
+        match self.facts.learn(fact, ctx.now()) {
+            Urgency::Never | Urgency::Later => {}
+            Urgency::Now => self.look_soon(ctx),
+        }
+    }
+
+    fn find(&self, after: Duration, ctx: &mut Context<Msg>) {
+        let policy = self.policy.status.clone();
+        ctx.run(async move {
+            tokio::time::sleep(after).await;
+            Msg::Found(finding::find(&policy).await)
+        });
+    }
+
+    fn found(&mut self, addresses: Addresses, ctx: &mut Context<Msg>) {
+        self.learned(Fact::Addresses(addresses), ctx);
+        self.find(FIND_EVERY, ctx);
+        if self.located == Located::NotYet {
+            self.located = Located::Yes;
+            match self.policy.registering {
+                Registering::Itself => self.register(ctx),
+                Registering::Awaited => self.follow(ctx),
+            }
+        }
+    }
+
+    fn register(&mut self, ctx: &mut Context<Msg>) {
+        let initial = registration::initial(&self.policy.status, &self.facts, moment(ctx));
+        self.tell_person(&initial, ctx);
+        let (api, within) = (self.api(), self.within());
+        let policy = self.policy.status.clone();
+        tracing::info!(node = policy.name, "registering");
+        ctx.run(async move {
+            let answer = requests::register(&api, &policy, &initial.node, within).await;
+            Msg::Registered(Box::new(answer))
+        });
+    }
+
+    fn registered(&mut self, answer: Result<Node, Trouble>, ctx: &mut Context<Msg>) {
+        match answer {
+            Ok(node) => {
+                tracing::info!(node = self.policy.status.name, "registered");
+                self.attempts = 0;
+                self.last_error = None;
+                self.take(Some(node), ctx);
+                self.follow(ctx);
+                self.look(ctx);
+            }
+            Err(trouble) => {
+                self.attempts += 1;
+                let pause = registration::pause(self.attempts);
+                tracing::warn!("the node is not registered, next attempt in {pause:?}: {trouble}");
+                self.last_error = Some(trouble.to_string());
+                ctx.after(pause, Msg::Register);
+            }
+        }
+    }
+
+    /// Follows the node's own object, for as long as the actor lives.
+    fn follow(&self, ctx: &mut Context<Msg>) {
+        let own = ctx.addr().clone();
+        let mut events = watch::<Node>(self.api(), Selection::named(&self.policy.status.name));
+        ctx.run(async move {
+            while let Some(event) = events.next().await {
+                let node = match event {
+                    Ok(Event::Listed(nodes)) => nodes.into_iter().next(),
+                    Ok(Event::Applied(node)) => Some(node),
+                    Ok(Event::Deleted(_)) => None,
+                    Err(trouble) => {
+                        tracing::debug!("the node's object is not seen for now: {trouble}");
+                        continue;
+                    }
+                };
+                let seen = Msg::Seen(Box::new(node));
+                if own.send(seen, WATCH_WITHIN).await.is_err() {
+                    break;
+                }
+            }
+            Msg::Look
+        });
+    }
+
+    fn seen(&mut self, node: Option<Node>, ctx: &mut Context<Msg>) {
+        let older = |new: &Node| self.node.as_ref().is_some_and(|held| is_older(new, held));
+        if node.as_ref().is_some_and(older) {
+            return;
+        }
+        let known = self.node.is_some();
+        self.take(node, ctx);
+        match (&self.node, known) {
+            (None, _) => {}
+            (Some(_), true) => self.look_soon(ctx),
+            (Some(_), false) => self.look(ctx),
+        }
+    }
+
+    /// The object is this one now.
+    fn take(&mut self, node: Option<Node>, ctx: &mut Context<Msg>) {
+        match (&node, self.registered) {
+            (Some(_), _) => self.registered = Registered::Yes,
+            (None, Registered::Yes) => {
+                self.registered = Registered::Deleted;
+                tracing::warn!(
+                    "the node's object was deleted; it is not made again before the agent starts again"
+                );
+            }
+            (None, Registered::NotYet | Registered::Deleted) => {}
+        }
+        self.node = node;
+        self.tell_scheduling(ctx);
+        self.publish();
+        if let Some(node) = &self.node {
+            let status = node.status.as_ref();
+            let listed = status.and_then(|status| status.volumes_in_use.clone());
+            self.reported
+                .now(listed.unwrap_or_default(), &self.peers.reported);
+            self.keep(ctx);
+        }
+    }
+
+    fn look_in(&mut self, wait: Duration, ctx: &mut Context<Msg>) {
+        if let Some(timer) = self.timer.take() {
+            ctx.cancel(timer);
+        }
+        self.timer = Some(ctx.after(wait, Msg::Look));
+    }
+
+    fn look_soon(&mut self, ctx: &mut Context<Msg>) {
+        match self.again {
+            Again::Yes => {}
+            Again::No if self.work == Work::Idle => self.look(ctx),
+            Again::No => self.again = Again::Yes,
+        }
+    }
+
+    fn look(&mut self, ctx: &mut Context<Msg>) {
+        self.look_in(self.policy.look_every, ctx);
+        self.reported.tell_again(&self.peers.reported);
+        if self.work != Work::Idle {
+            self.again = Again::Yes;
+            return;
+        }
+        self.again = Again::No;
+        let Some(before) = &self.node else { return };
+        let outcome = node_status::set(&self.policy.status, &self.facts, moment(ctx), before);
+        let cause = match node_status::changed(before, &outcome.node) {
+            true => Cause::Change,
+            false if self.schedule.is_due(ctx.now()) => Cause::Heartbeat,
+            false => return,
+        };
+        let patch = node_status::patch(before, &outcome.node);
+        self.tell_person(&outcome, ctx);
+        if let Some(patch) = patch {
+            self.write(cause, patch, ctx);
+        }
+    }
+
+    fn write(&mut self, cause: Cause, patch: Value, ctx: &mut Context<Msg>) {
+        self.work = Work::Writing(cause);
+        let (api, within) = (self.api(), self.within());
+        let name = self.policy.status.name.clone();
+        ctx.run(async move {
+            let answer = requests::patch(&api, &name, patch, within).await;
+            Msg::Written(Box::new(answer))
+        });
+    }
+
+    fn written(&mut self, answer: Result<Node, Trouble>, ctx: &mut Context<Msg>) {
+        let work = std::mem::replace(&mut self.work, Work::Idle);
+        match answer {
+            Ok(node) => {
+                let cause = match work {
+                    Work::Writing(cause) => cause,
+                    Work::Idle => Cause::Change,
+                };
+                self.schedule.sent(cause, ctx.now(), chance());
+                self.writes += 1;
+                self.attempts = 0;
+                self.last_error = None;
+                self.said.clear();
+                self.take(Some(node), ctx);
+                if self.again == Again::Yes {
+                    self.look_in(PAUSE, ctx);
+                }
+            }
+            Err(trouble) => self.not_written(&trouble, ctx),
+        }
+    }
+
+    /// As upstream, a few attempts in a row, each with the object fetched anew; then at the next look.
+    fn not_written(&mut self, trouble: &Trouble, ctx: &mut Context<Msg>) {
+        tracing::warn!("the node's status is not told: {trouble}");
+        self.last_error = Some(trouble.to_string());
+        self.attempts += 1;
+        let away = matches!(trouble, Trouble::Unreachable { .. });
+        if away || self.attempts >= ATTEMPTS {
+            self.attempts = 0;
+            self.again = Again::No;
+            return;
+        }
+        self.again = Again::Yes;
+        let wait = match trouble {
+            Trouble::Busy { after, .. } => after.unwrap_or(PAUSE).min(self.policy.look_every),
+            Trouble::NotFound { .. }
+            | Trouble::Exists { .. }
+            | Trouble::Conflict { .. }
+            | Trouble::Gone { .. }
+            | Trouble::Unauthorized { .. }
+            | Trouble::Forbidden { .. }
+            | Trouble::Refused { .. }
+            | Trouble::Unreachable { .. }
+            | Trouble::Nonsense { .. } => PAUSE,
+        };
+        let (api, within) = (self.api(), self.within());
+        let name = self.policy.status.name.clone();
+        ctx.run(async move {
+            tokio::time::sleep(wait).await;
+            Msg::Fetched(Box::new(requests::get(&api, &name, within).await))
+        });
+    }
+
+    fn fetched(&mut self, answer: Result<Node, Trouble>, ctx: &mut Context<Msg>) {
+        match answer {
+            Ok(node) => {
+                self.take(Some(node), ctx);
+                self.look(ctx);
+            }
+            Err(Trouble::NotFound { .. }) => {
+                self.again = Again::No;
+                self.take(None, ctx);
+            }
+            Err(trouble) => self.not_written(&trouble, ctx),
+        }
+    }
+}
+
+/// What was asked for before the write is answered after it.
+fn is_older(new: &Node, held: &Node) -> bool {
+    let version = |node: &Node| node.metadata.resource_version.as_ref()?.parse::<u64>().ok();
+    let same = new.metadata.uid == held.metadata.uid;
+    match (version(new), version(held)) {
+        (Some(new), Some(held)) => same && new < held,
+        (None, _) | (_, None) => false,
+    }
+}
+
+fn moment(ctx: &Context<Msg>) -> Moment {
+    Moment {
+        now: ctx.now(),
+        wall: wall(ctx.wall()),
+    }
+}
+
+fn wall(time: std::time::SystemTime) -> Timestamp {
+    Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// Anything from 0 to 1. The standard library seeds its hashers by chance, which is chance enough here.
+fn chance() -> f64 {
+    let drawn = RandomState::new().build_hasher().finish() >> 32;
+    f64::from(u32::try_from(drawn).unwrap_or(u32::MAX)) / f64::from(u32::MAX)
+}

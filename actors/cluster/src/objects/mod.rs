@@ -11,6 +11,7 @@
 //! the first one stays. What is immutable stays as it is until it is taken away (`logic::objects`).
 
 mod held;
+pub mod keeper;
 mod reading;
 mod shelf;
 #[cfg(test)]

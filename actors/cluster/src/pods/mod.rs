@@ -1,11 +1,56 @@
 //! The pods that the API server gives this node, and the mirrors of static ones.
+//!
+//! - **Owns** the pods of this node as the API has them, and which of them wait for what they refer to.
+//! - **Hears** the API's watch, the keeper of objects (`Supplied`), which static pods there are, and what the node is
+//!   called there.
+//! - **Tells** the directory which pods shall run, the keeper of objects and the checkpoint which there are, and the
+//!   keeper of statuses what the API shows of each; always the whole set, and an equal pod as the same `Arc`.
+//! - **Never** lets a pod go without a positive answer of the API; never tells a set that it does not know whole.
+//!
+//! A pod that is new waits until everything it refers to has been asked for, at most [`HELD`]. A change that only the
+//! node's own status made is told to the keeper of statuses alone. While the API has not answered since the start, the
+//! pods are those that the checkpoint remembers.
+//!
+//! Upstream: pkg/kubelet/config/{apiserver,config}.go, pkg/kubelet/pod/mirror_client.go (1.36).
+
+mod held;
+mod mirroring;
+mod outlets;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kernel::Reply;
+use kernel::{Actor, Context, Exit, Full, Recipient, Reply};
+use kube::Api;
 use logic::types::PodUid;
+use serde::Serialize;
+
+use crate::client::{Client, Event, Lane, Selection, Trouble, watch};
+
+use self::held::Held;
+use self::mirroring::{Mirrored, Mirroring};
+use self::outlets::Outlets;
+
+/// Static sets, supplied pods and its own tasks: a handful at a time, and a mirror's end for each of 100 static pods.
+pub const MAILBOX: usize = 256;
+/// The longest that a new pod waits for what it refers to.
+pub const HELD: Duration = Duration::from_secs(10);
+/// How long the API may take for its first answer before the checkpoint's pods are brought up.
+pub const FIRST_WITHIN: Duration = Duration::from_secs(5);
+/// Changes that come this close are told as one.
+const TOGETHER: Duration = Duration::from_millis(3);
+/// Between attempts to tell somebody whose mailbox is full.
+const TOLD_AGAIN: Duration = Duration::from_millis(50);
+/// Events that are taken as one change, if they are there.
+const AT_ONCE: usize = 128;
 
 /// What the source is told.
 #[derive(Debug, strum::IntoStaticStr)]
@@ -14,6 +59,322 @@ pub enum Msg {
     Supplied { uids: BTreeSet<PodUid> },
     /// Sees to it that exactly these static pods have mirrors.
     Static { pods: Vec<Arc<Pod>> },
+    /// Takes note of the node's UID in the API: mirrors belong to it.
+    Node { uid: String },
+    /// Makes no more mirrors: the node is no longer in the API.
+    NodeGone,
     /// Answers with every pod that the API gives this node, mirrors included.
     All { reply: Reply<Vec<Arc<Pod>>> },
+    /// Takes in what the API said.
+    Came(News),
+    /// Goes by the checkpoint: the API was given time enough for its first answer.
+    Late,
+    /// Tells what has changed.
+    Tell,
+    /// Tells the keeper of statuses everything again: it has a successor.
+    Again,
+    /// Lets go who has waited long enough.
+    Release,
+    /// Takes note of how the making or deleting of a mirror ended.
+    Mirrored(Box<Mirrored>),
+    /// Looks again at mirrors that could not be made or deleted.
+    MirrorAgain,
+}
+
+type Stream = BoxStream<'static, Vec<Result<Event<Pod>, Trouble>>>;
+
+/// What the API said since it was asked last, and where to ask for more.
+pub struct News {
+    events: Vec<Result<Event<Pod>, Trouble>>,
+    stream: Option<Stream>,
+}
+
+impl fmt::Debug for News {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "News({})", self.events.len())
+    }
+}
+
+/// Who is told which pods there are; each hears the whole set, mirrors excluded but for `statuses`.
+#[derive(Debug, Clone)]
+pub struct Told {
+    /// Which pods shall run, as the API says.
+    pub directory: Recipient<Vec<Arc<Pod>>>,
+    /// Which pods the checkpoint remembers, while the API has not answered.
+    pub remembered: Recipient<Vec<Arc<Pod>>>,
+    /// Which pods there are, also those that wait: what they refer to is asked for.
+    pub objects: Recipient<Vec<Arc<Pod>>>,
+    /// Which pods there are, to be remembered.
+    pub alone: Recipient<Vec<Arc<Pod>>>,
+    /// What the API shows of each pod, mirrors included.
+    pub statuses: Recipient<Vec<Arc<Pod>>>,
+}
+
+/// How many, and what is awaited.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    /// Where the pods come from: `nobody`, `checkpoint` or `api`.
+    pub from: &'static str,
+    pub pods: usize,
+    pub mirrors: usize,
+    /// New ones that wait for what they refer to, by namespace/name.
+    pub held: Vec<String>,
+    /// Pods of the API that this node cannot take, and why.
+    pub refused: Vec<String>,
+    /// What is wrong with the API, if something is.
+    pub trouble: Option<String>,
+    pub mirror_troubles: Vec<String>,
+}
+
+/// Where the pods come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum From {
+    Nobody,
+    Checkpoint,
+    Api,
+}
+
+/// The source of the API's pods.
+pub struct Pods {
+    client: Client,
+    told: Outlets,
+
+    from: From,
+    held: Held,
+    mirroring: Mirroring,
+    trouble: Option<String>,
+    telling: Timer,
+    releasing: Timer,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Timer {
+    Off,
+    On,
+}
+
+impl Actor for Pods {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        let api = Api::all(self.client.kube(Lane::Work));
+        let ours = Selection::fields(format!("spec.nodeName={}", self.held.node()));
+        let stream = watch::<Pod>(api, ours).ready_chunks(AT_ONCE).boxed();
+        ask(stream, ctx);
+        ctx.after(FIRST_WITHIN, Msg::Late);
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Supplied { uids } => self.supplied(&uids, ctx),
+            Msg::Static { pods } => self.fixed(pods, ctx),
+            Msg::Node { uid } => self.node(Some(uid), ctx),
+            Msg::NodeGone => self.node(None, ctx),
+            Msg::All { reply } => reply.send(self.held.shown()),
+            Msg::Came(news) => self.came(news, ctx),
+            Msg::Again => self.again(ctx),
+            Msg::Late => self.late(),
+            Msg::Tell => self.tell(ctx),
+            Msg::Release => self.release(ctx),
+            Msg::Mirrored(end) => self.mirrored(*end, ctx),
+            Msg::MirrorAgain => self.mirror(ctx),
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            from: match self.from {
+                From::Nobody => "nobody",
+                From::Checkpoint => "checkpoint",
+                From::Api => "api",
+            },
+            pods: self.held.all().len(),
+            mirrors: self.held.mirrors().len(),
+            held: self.held.waiting(),
+            refused: self.held.refused(),
+            trouble: self.trouble.clone(),
+            mirror_troubles: self.mirroring.troubles(),
+        }
+    }
+}
+
+impl Pods {
+    /// `remembered` is what the checkpoint holds of the API's pods.
+    pub fn new(client: Client, node: Arc<str>, remembered: Vec<Arc<Pod>>, told: Told) -> Pods {
+        Pods {
+            client,
+            told: Outlets::new(told),
+            from: From::Nobody,
+            mirroring: Mirroring::new(Arc::clone(&node)),
+            held: Held::new(node, remembered),
+            trouble: None,
+            telling: Timer::Off,
+            releasing: Timer::Off,
+        }
+    }
+
+    fn supplied(&mut self, uids: &BTreeSet<PodUid>, ctx: &mut Context<Msg>) {
+        if self.held.supplied(uids) {
+            self.tell_soon(TOGETHER, ctx);
+        }
+    }
+
+    fn fixed(&mut self, pods: Vec<Arc<Pod>>, ctx: &mut Context<Msg>) {
+        self.mirroring.desire(pods);
+        self.mirror(ctx);
+    }
+
+    fn node(&mut self, uid: Option<String>, ctx: &mut Context<Msg>) {
+        self.mirroring.owned_by(uid);
+        self.mirror(ctx);
+    }
+
+    fn came(&mut self, news: News, ctx: &mut Context<Msg>) {
+        for event in news.events {
+            match event {
+                Ok(event) => self.heard(event, ctx),
+                Err(trouble) => self.troubled(&trouble),
+            }
+        }
+        if let Some(stream) = news.stream {
+            ask(stream, ctx);
+        }
+        self.mirror(ctx);
+        self.tell_soon(TOGETHER, ctx);
+    }
+
+    fn heard(&mut self, event: Event<Pod>, ctx: &mut Context<Msg>) {
+        if let Some(trouble) = self.trouble.take() {
+            tracing::info!("pods come from the API server again, after: {trouble}");
+        }
+        let (now, seen) = (ctx.now(), seen(ctx));
+        match event {
+            Event::Listed(pods) => {
+                self.from = From::Api;
+                self.held.list(pods, now, seen);
+            }
+            Event::Applied(pod) => self.held.apply(pod, now, seen),
+            Event::Deleted(pod) => self.held.delete(&pod),
+        }
+    }
+
+    fn troubled(&mut self, trouble: &Trouble) {
+        let text = trouble.to_string();
+        if self.trouble.as_ref() != Some(&text) {
+            tracing::warn!("no pods from the API server: {text}");
+        }
+        self.trouble = Some(text);
+        self.late();
+    }
+
+    /// Before the first answer of the API the checkpoint is all there is to go by. One that holds nothing says nothing.
+    fn again(&mut self, ctx: &mut Context<Msg>) {
+        self.told.statuses.forget();
+        self.tell(ctx);
+    }
+
+    fn late(&mut self) {
+        let remembered = self.held.all();
+        if self.from != From::Nobody || remembered.is_empty() {
+            return;
+        }
+        self.from = From::Checkpoint;
+        tracing::warn!(
+            "no answer of the API server yet: {} pods of the checkpoint are brought up",
+            remembered.len()
+        );
+        drop(self.told.remembered.tell(&remembered));
+    }
+
+    fn tell_soon(&mut self, wait: Duration, ctx: &mut Context<Msg>) {
+        if self.telling == Timer::Off {
+            self.telling = Timer::On;
+            ctx.after(wait, Msg::Tell);
+        }
+    }
+
+    /// Tells each set that has changed. Who has no room for it is told later.
+    fn tell(&mut self, ctx: &mut Context<Msg>) {
+        self.telling = Timer::Off;
+        let told = match self.from {
+            From::Nobody => return,
+            From::Checkpoint => self.told.remembered.tell(&self.held.all()),
+            From::Api => self.tell_all(),
+        };
+        if told.is_err() {
+            self.tell_soon(TOLD_AGAIN, ctx);
+        }
+        if let Some(at) = self.held.next_release()
+            && self.releasing == Timer::Off
+        {
+            self.releasing = Timer::On;
+            ctx.after(at.saturating_duration_since(ctx.now()), Msg::Release);
+        }
+    }
+
+    /// The keeper of objects first: it is what the others wait for.
+    fn tell_all(&mut self) -> Result<(), Full> {
+        let all = self.held.all();
+        let objects = self.told.objects.tell(&all);
+        let wishes = self.held.wishes();
+        let directory = wishes.map_or(Ok(()), |wishes| self.told.directory.tell(&wishes));
+        let statuses = self.told.statuses.tell(&self.held.shown());
+        let alone = self.told.alone.tell(&all);
+        objects.and(directory).and(statuses).and(alone)
+    }
+
+    fn release(&mut self, ctx: &mut Context<Msg>) {
+        self.releasing = Timer::Off;
+        self.held.release(ctx.now());
+        self.tell(ctx);
+    }
+
+    /// Begins what is to be done about mirrors.
+    fn mirror(&mut self, ctx: &mut Context<Msg>) {
+        if self.from != From::Api {
+            return;
+        }
+        let mirrors = self.held.mirrors();
+        for errand in self.mirroring.begin(&mirrors, ctx.now()) {
+            let client = self.client.kube(Lane::Work);
+            ctx.run(async move { Msg::Mirrored(Box::new(errand.run(client).await)) });
+        }
+    }
+
+    fn mirrored(&mut self, end: Mirrored, ctx: &mut Context<Msg>) {
+        if let Some(gone) = &end.deleted {
+            self.held.delete(gone);
+        }
+        if let Some(made) = end.made.clone() {
+            self.held.apply(made, ctx.now(), seen(ctx));
+        }
+        let wait = self.mirroring.ended(&end, ctx.now());
+        ctx.after(wait, Msg::MirrorAgain);
+        self.tell_soon(TOGETHER, ctx);
+    }
+}
+
+/// Waits for what the API says next; what else is there already comes along.
+fn ask(mut stream: Stream, ctx: &mut Context<Msg>) {
+    ctx.run(async move {
+        let events = stream.next().await;
+        let stream = events.is_some().then_some(stream);
+        let events = events.unwrap_or_default();
+        Msg::Came(News { events, stream })
+    });
+}
+
+fn seen(ctx: &Context<Msg>) -> Timestamp {
+    Timestamp::try_from(ctx.wall()).unwrap_or_default()
+}
+
+impl fmt::Debug for Pods {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pods")
+            .field("from", &self.from)
+            .finish_non_exhaustive()
+    }
 }

@@ -1,11 +1,22 @@
-//! Every pod's status, as the API would show it.
+//! Every pod's status, as the API would show it, and the way of it there.
 //!
-//! - **Owns** the newest `PodStatus` of each pod; it is what `/pods` serves.
-//! - **Hears** `Changed` from the pod workers, `Forget` from the directory.
-//! - **Tells** nobody yet: a node without an API server keeps its statuses here.
-//! - **Never** makes a status up: the worker computes it (`logic::status`), this actor keeps it.
+//! - **Owns** the newest `PodStatus` of each pod; it is what `/pods` serves. And how much of it the API has.
+//! - **Hears** `Changed` and `Forget` from the pod workers, `Pods` from whoever watches them.
+//! - **Tells** the API server, by patches, what is new; and that a pod may go of which nothing is left here.
+//! - **Never** makes up the status of a pod that is worked on (the worker computes it, `logic::status`), writes
+//!   what the API shows already, or has two requests for one pod under way.
 //!
-//! Upstream: pkg/kubelet/status/status_manager.go (1.36), the part before the patch is sent.
+//! A node without an API server keeps its statuses here all the same. What must be said, and in which order:
+//! `logic::status_patch`.
+//!
+//! Upstream: pkg/kubelet/status/status_manager.go (1.36).
+
+mod entry;
+mod errand;
+mod sending;
+mod shown;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +26,12 @@ use kernel::{Actor, Context, Exit, Recipient, Reply};
 use logic::types::PodUid;
 use serde::Serialize;
 
-use crate::client::{Client, Lane};
+use entry::{Entry, Life};
+use errand::Done;
+pub use errand::Report;
+use sending::Queue;
+pub use sending::Sending;
+use shown::Shown;
 
 /// Room for two changes from each of 1,000 pods at once.
 pub const MAILBOX: usize = 2048;
@@ -23,19 +39,23 @@ pub const MAILBOX: usize = 2048;
 /// What the keeper is told.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Keeps the status of this pod.
+    /// Keeps the status of this pod, and tells the API.
     Changed { uid: PodUid, status: Arc<PodStatus> },
-    /// Drops a pod that is gone.
+    /// Drops a pod of which nothing is left; has the API forget it, if its deletion was asked for there.
     Forget { uid: PodUid },
     /// Takes these as all pods that the API has for this node, mirrors included.
     Pods { pods: Vec<Arc<Pod>> },
+    /// Takes in what came of a request.
+    Came(Box<Report>),
+    /// Tries again what had to wait.
+    Tick,
     /// Answers with every kept status.
     All {
         reply: Reply<BTreeMap<PodUid, Arc<PodStatus>>>,
     },
 }
 
-/// Asks for every pod's status again.
+/// Asks for everything again that the keeper has lost.
 #[derive(Debug, Clone, Copy)]
 pub struct Republish;
 
@@ -57,35 +77,20 @@ impl From<Recipient<Republish>> for Peers {
     }
 }
 
-/// The way to the API server.
-#[derive(Clone)]
-pub struct Sending {
-    kube: kube::Client,
-    /// Has the API's pods told again.
-    pods: Recipient<Republish>,
-}
-
-impl Sending {
-    pub fn new(client: &Client, pods: Recipient<Republish>) -> Self {
-        Sending {
-            kube: client.kube(Lane::Work),
-            pods,
-        }
-    }
-}
-
-impl std::fmt::Debug for Sending {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Sending")
-    }
-}
-
-/// Counted by phase.
+/// Counted by phase, and what the API has not yet.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub pods: usize,
     pub changes: u64,
     pub phases: BTreeMap<String, usize>,
+    /// Whether the API has told which pods there are.
+    pub synced: bool,
+    /// Waiting for their turn.
+    pub waiting: usize,
+    pub under_way: usize,
+    pub written: u64,
+    pub deleted: u64,
+    pub failed: u64,
 }
 
 /// The keeper of statuses.
@@ -93,47 +98,60 @@ pub struct Snapshot {
 pub struct Statuses {
     peers: Peers,
 
-    statuses: BTreeMap<PodUid, Arc<PodStatus>>,
+    entries: BTreeMap<PodUid, Entry>,
+    /// None until the API has told.
+    shown: Option<Shown>,
+    queue: Queue,
     changes: u64,
+    written: u64,
+    deleted: u64,
+    failed: u64,
 }
 
 impl Actor for Statuses {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
-    /// A successor begins with nothing, and has the workers say it all again.
+    /// A successor begins with nothing, and has everybody say it all again.
     async fn start(&mut self, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
         if let Err(full) = self.peers.republish.tell(Republish) {
             tracing::warn!("statuses come back as they change: {full}");
         }
-        if let Some(api) = &self.peers.api
-            && let Err(full) = api.pods.tell(Republish)
-        {
-            tracing::warn!("the API's pods come back as they change: {full}");
+        if let Some(api) = &self.peers.api {
+            api.ask_for_pods();
         }
         Ok(())
     }
 
-    async fn handle(&mut self, msg: Msg, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         match msg {
-            Msg::Changed { uid, status } => self.changed(uid, status),
-            Msg::Forget { uid } => drop(self.statuses.remove(&uid)),
-            Msg::Pods { pods } => drop(pods),
-            Msg::All { reply } => reply.send(self.statuses.clone()),
+            Msg::Changed { uid, status } => self.changed(uid, status, ctx),
+            Msg::Forget { uid } => self.forget(&uid, ctx),
+            Msg::Pods { pods } => self.pods(pods, ctx),
+            Msg::Came(report) => self.came(*report, ctx),
+            Msg::Tick => self.tick(ctx),
+            Msg::All { reply } => reply.send(self.all()),
         }
         Ok(())
     }
 
     fn snapshot(&self) -> Snapshot {
+        let statuses = || self.entries.values().filter_map(|e| e.status.as_ref());
         let mut phases = BTreeMap::new();
-        for status in self.statuses.values() {
+        for status in statuses() {
             let phase = status.phase.clone().unwrap_or_default();
             *phases.entry(phase).or_default() += 1;
         }
         Snapshot {
-            pods: self.statuses.len(),
+            pods: statuses().count(),
             changes: self.changes,
             phases,
+            synced: self.shown.is_some(),
+            waiting: self.queue.len(),
+            under_way: self.queue.flying,
+            written: self.written,
+            deleted: self.deleted,
+            failed: self.failed,
         }
     }
 }
@@ -142,13 +160,170 @@ impl Statuses {
     pub fn new(peers: impl Into<Peers>) -> Self {
         Statuses {
             peers: peers.into(),
-            statuses: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            shown: None,
+            queue: Queue::default(),
             changes: 0,
+            written: 0,
+            deleted: 0,
+            failed: 0,
         }
     }
 
-    fn changed(&mut self, uid: PodUid, status: Arc<PodStatus>) {
+    fn changed(&mut self, uid: PodUid, status: Arc<PodStatus>, ctx: &mut Context<Msg>) {
         self.changes += 1;
-        self.statuses.insert(uid, status);
+        let entry = self.entries.entry(uid.clone()).or_default();
+        if entry.life == Life::Over {
+            // A manifest that came back has the UID that it had.
+            entry.life = Life::Worker;
+        }
+        entry.say(status, ctx.now());
+        self.consider(&uid, ctx);
+        self.dispatch(ctx);
+    }
+
+    fn forget(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
+        let is_here = self.shown.as_ref().is_none_or(|shown| shown.has(uid));
+        if self.peers.api.is_none() || !is_here {
+            self.drop_entry(uid);
+            return;
+        }
+        let entry = self.entries.entry(uid.clone()).or_default();
+        if entry.life == Life::Worker {
+            entry.life = Life::Over;
+        }
+        self.consider(uid, ctx);
+        self.dispatch(ctx);
+    }
+
+    fn pods(&mut self, pods: Vec<Arc<Pod>>, ctx: &mut Context<Msg>) {
+        let before = self.shown.replace(Shown::new(pods));
+        self.queue.resume();
+        let uids: Vec<PodUid> = self.entries.keys().cloned().collect();
+        for uid in uids {
+            let old = before.as_ref().and_then(|shown| shown.of(&uid));
+            let new = self.shown.as_ref().and_then(|shown| shown.of(&uid));
+            let Some(entry) = self.entries.get_mut(&uid) else {
+                continue;
+            };
+            match (old, new) {
+                (Some(old), Some(new)) if Arc::ptr_eq(old, new) => {}
+                (_, Some(new)) => {
+                    entry.look(&uid, new);
+                    self.consider(&uid, ctx);
+                }
+                (_, None) if entry.life != Life::Worker => self.drop_entry(&uid),
+                (_, None) => {
+                    entry.lose();
+                    self.queue.leave(&uid);
+                }
+            }
+        }
+        self.dispatch(ctx);
+    }
+
+    fn came(&mut self, report: Report, ctx: &mut Context<Msg>) {
+        let now = ctx.now();
+        self.queue.flying -= 1;
+        self.queue.learn(&report, now);
+        let Report { errand, result } = report;
+        let uid = errand.uid.clone();
+        let Some(entry) = self.entries.get_mut(&uid) else {
+            self.dispatch(ctx);
+            return;
+        };
+        entry.flying = false;
+        match result {
+            Ok(Done::Told(wrote)) => {
+                self.written += u64::from(wrote.is_some());
+                measure(entry.told(&errand, wrote, now));
+            }
+            Ok(Done::Deleted) => {
+                self.deleted += 1;
+                entry.life = Life::Deleted;
+                measure(entry.told(&errand, None, now));
+            }
+            // The watch will show it; until then there is nobody to tell.
+            Ok(Done::Gone) => {
+                if entry.life == Life::Over {
+                    entry.life = Life::Deleted;
+                }
+                entry.told(&errand, None, now);
+            }
+            Err(trouble) => {
+                self.failed += 1;
+                tracing::debug!(pod = %uid, "status not told: {trouble}");
+                entry.fail(&trouble, now);
+            }
+        }
+        if let Some(pod) = self.shown.as_ref().and_then(|shown| shown.of(&uid)) {
+            entry.look(&uid, pod);
+        }
+        self.consider(&uid, ctx);
+        self.dispatch(ctx);
+    }
+
+    fn tick(&mut self, ctx: &mut Context<Msg>) {
+        self.queue.woken();
+        let waits = |(uid, entry): (&PodUid, &Entry)| entry.not_before.map(|_| uid.clone());
+        let waiting: Vec<PodUid> = self.entries.iter().filter_map(waits).collect();
+        for uid in waiting {
+            self.consider(&uid, ctx);
+        }
+        self.dispatch(ctx);
+    }
+
+    fn all(&self) -> BTreeMap<PodUid, Arc<PodStatus>> {
+        let kept = |(uid, entry): (&PodUid, &Entry)| Some((uid.clone(), entry.status.clone()?));
+        self.entries.iter().filter_map(kept).collect()
+    }
+
+    /// Gives the pod a turn, if there is something to tell of it.
+    fn consider(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
+        let pod = self.shown.as_ref().and_then(|shown| shown.of(uid));
+        let (Some(pod), Some(entry)) = (pod, self.entries.get_mut(uid)) else {
+            return;
+        };
+        let now = ctx.now();
+        entry.close(pod, now);
+        entry.not_before = entry.not_before.filter(|at| now < *at);
+        match (entry.need(pod), entry.not_before) {
+            (Some(urgency), None) => self.queue.join(uid, urgency),
+            (Some(_), Some(at)) => {
+                self.queue.leave(uid);
+                self.queue.wake(at, ctx);
+            }
+            (None, _) => self.queue.leave(uid),
+        }
+    }
+
+    /// Sends whatever has its turn.
+    fn dispatch(&mut self, ctx: &mut Context<Msg>) {
+        let Some(api) = &self.peers.api else { return };
+        while let Some(uid) = self.queue.call(ctx) {
+            let pod = self.shown.as_ref().and_then(|shown| shown.of(&uid));
+            let (Some(pod), Some(entry)) = (pod, self.entries.get_mut(&uid)) else {
+                continue;
+            };
+            let errand = entry.errand(&uid, pod);
+            if errand.is_idle() {
+                measure(entry.told(&errand, None, ctx.now()));
+                continue;
+            }
+            entry.flying = true;
+            self.queue.flying += 1;
+            api.send(errand, ctx);
+        }
+    }
+
+    fn drop_entry(&mut self, uid: &PodUid) {
+        self.entries.remove(uid);
+        self.queue.leave(uid);
+    }
+}
+
+fn measure(took: Option<std::time::Duration>) {
+    if let Some(took) = took {
+        metrics::status::SYNC_DURATION.observe(took.as_secs_f64());
     }
 }

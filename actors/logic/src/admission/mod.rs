@@ -80,6 +80,37 @@ pub enum Verdict {
 /// What a rejected pod's status message begins with.
 const REJECTED: &str = "Pod was rejected: ";
 
+/// The reasons that rejections are counted by (upstream's `admissionRejectionReasons`).
+const COUNTED: [&str; 17] = [
+    "AppArmor",
+    "PodOSSelectorNodeLabelDoesNotMatch",
+    "PodOSNotSupported",
+    "InvalidNodeInfo",
+    "InitContainerRestartPolicyForbidden",
+    "UnexpectedAdmissionError",
+    "UnknownReason",
+    "UnexpectedPredicateFailureType",
+    "OutOfcpu",
+    "OutOfmemory",
+    "OutOfephemeral-storage",
+    "OutOfpods",
+    "node(s) had taints that the pod didn't tolerate",
+    "Evicted",
+    "SysctlForbidden",
+    "TopologyAffinityError",
+    "NodeShutdown",
+];
+
+/// A reason of a bounded set: what pods ask for must not make new labels.
+pub fn counted_reason(reason: &str) -> &'static str {
+    let known = COUNTED.iter().find(|known| **known == reason);
+    match known {
+        Some(known) => known,
+        None if reason.starts_with("OutOf") => "OutOfExtendedResources",
+        None => "Other",
+    }
+}
+
 /// The text of the event of a rejection, whose reason is the failure's: the message without its beginning.
 pub fn event_message(failure: &Failure) -> &str {
     let message = failure.message.as_str();

@@ -59,6 +59,9 @@ pub enum EnvironmentError {
     ConfigMap(String),
     #[error("secret {0:?} not found")]
     Secret(String),
+    /// Nobody knows whether the object is there, or it may not be read.
+    #[error("{0}")]
+    Unknown(String),
     #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
     Key {
         key: String,
@@ -90,6 +93,7 @@ impl EnvironmentError {
         match self {
             Self::ConfigMap(_)
             | Self::Secret(_)
+            | Self::Unknown(_)
             | Self::Key { .. }
             | Self::Volume(_)
             | Self::EnvFile
@@ -178,8 +182,7 @@ impl EnvironmentInput<'_> {
                         .map(|(key, value)| (named(key), value.clone()))
                         .collect())
                 }
-                None if wanted.optional == Some(true) => Ok(Variables::new()),
-                None => Err(EnvironmentError::ConfigMap(wanted.name.clone())),
+                None => nothing_if(wanted.optional, self.no_map(&wanted.name)),
             };
         }
         if let Some(wanted) = &source.secret_ref {
@@ -191,8 +194,7 @@ impl EnvironmentInput<'_> {
                     })
                     .collect()
                 }
-                None if wanted.optional == Some(true) => Ok(Variables::new()),
-                None => Err(EnvironmentError::Secret(wanted.name.clone())),
+                None => nothing_if(wanted.optional, self.no_secret(&wanted.name)),
             };
         }
         Ok(Variables::new())
@@ -225,7 +227,7 @@ impl EnvironmentInput<'_> {
 
     fn config_map_key(&self, wanted: &ConfigMapKeySelector) -> Result<String, EnvironmentError> {
         let map = self.objects.config_map(self.pod.namespace(), &wanted.name);
-        let map = map.ok_or_else(|| EnvironmentError::ConfigMap(wanted.name.clone()))?;
+        let map = map.ok_or_else(|| self.no_map(&wanted.name))?;
         let value = map.data.as_ref().and_then(|data| data.get(&wanted.key));
         value
             .cloned()
@@ -234,7 +236,7 @@ impl EnvironmentInput<'_> {
 
     fn secret_key(&self, wanted: &SecretKeySelector) -> Result<String, EnvironmentError> {
         let secret = self.objects.secret(self.pod.namespace(), &wanted.name);
-        let secret = secret.ok_or_else(|| EnvironmentError::Secret(wanted.name.clone()))?;
+        let secret = secret.ok_or_else(|| self.no_secret(&wanted.name))?;
         let value = secret.data.as_ref().and_then(|data| data.get(&wanted.key));
         let value = value.ok_or_else(|| self.no_key("Secret", &wanted.name, &wanted.key))?;
         self.text(&wanted.name, &wanted.key, &value.0)
@@ -256,6 +258,24 @@ impl EnvironmentInput<'_> {
         }
     }
 
+    fn no_map(&self, name: &str) -> EnvironmentError {
+        let why = self
+            .objects
+            .refused("ConfigMap", self.pod.namespace(), name);
+        why.map_or_else(
+            || EnvironmentError::ConfigMap(name.to_owned()),
+            EnvironmentError::Unknown,
+        )
+    }
+
+    fn no_secret(&self, name: &str) -> EnvironmentError {
+        let why = self.objects.refused("Secret", self.pod.namespace(), name);
+        why.map_or_else(
+            || EnvironmentError::Secret(name.to_owned()),
+            EnvironmentError::Unknown,
+        )
+    }
+
     fn no_key(&self, kind: &'static str, name: &str, key: &str) -> EnvironmentError {
         EnvironmentError::Key {
             key: key.to_owned(),
@@ -275,6 +295,17 @@ impl EnvironmentInput<'_> {
     }
 }
 
+/// Nothing at all in the place of an optional object that is not there.
+fn nothing_if(
+    optional: Option<bool>,
+    error: EnvironmentError,
+) -> Result<Variables, EnvironmentError> {
+    match optional == Some(true) && error.is_absence() {
+        true => Ok(Variables::new()),
+        false => Err(error),
+    }
+}
+
 impl EnvironmentError {
     /// Whether it is what `optional` allows to be missing.
     fn is_absence(&self) -> bool {
@@ -286,6 +317,7 @@ impl EnvironmentError {
             | Self::FieldVersion(_)
             | Self::Volume(_)
             | Self::EnvFile
+            | Self::Unknown(_)
             | Self::Resource(_)
             | Self::NotText { .. } => false,
         }

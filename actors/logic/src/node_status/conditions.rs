@@ -158,8 +158,16 @@ fn own(facts: &Facts, now: Timestamp, conditions: &mut Vec<NodeCondition>) {
     let named = |(name, why): (&String, &String)| format!("{name}: {why}");
     let degraded: Vec<String> = facts.degraded.iter().map(named).collect();
     let rows = [
-        ("OxletDegraded", ("ManagersFailing", "ManagersWork"), &degraded),
-        ("VolumesStuck", ("VolumesHang", "NoVolumeHangs"), &facts.stuck),
+        (
+            "OxletDegraded",
+            ("ManagersFailing", "ManagersWork"),
+            &degraded,
+        ),
+        (
+            "VolumesStuck",
+            ("VolumesHang", "NoVolumeHangs"),
+            &facts.stuck,
+        ),
     ];
     for (name, (bad, good), list) in rows {
         let there = conditions.iter().any(|held| held.type_ == name);

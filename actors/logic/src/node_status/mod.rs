@@ -11,7 +11,7 @@ mod drivers;
 mod host;
 pub mod lease;
 mod machine;
-mod patch;
+pub(crate) mod patch;
 pub mod registration;
 mod schedule;
 #[cfg(test)]
@@ -34,10 +34,13 @@ pub use addresses::{hostname_is_address, validate};
 pub use declared::declared_features;
 pub use host::{Host, os_image};
 pub use patch::{changed, patch};
-pub use schedule::Schedule;
+pub use schedule::{Cause, Schedule};
 
 /// Says which addresses the operator gave a node whose cloud provider tells the others.
 pub const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
+
+/// Until the node's `CSINode` is there, no volume of a driver can be had.
+const NO_CSI_NODE: &str = "CSINode is not yet initialized";
 
 /// The runtime counts as gone when it has not answered for so long.
 const RUNTIME_SILENCE: Duration = Duration::from_secs(30);
@@ -255,7 +258,7 @@ impl Facts {
             addresses: Addresses::default(),
             runtime: None,
             unhealthy: BTreeMap::new(),
-            storage: None,
+            storage: Some(NO_CSI_NODE.to_owned()),
             shutdown: None,
             pressures: BTreeSet::new(),
             images: None,
@@ -341,6 +344,15 @@ pub struct Told {
 }
 
 impl Told {
+    /// The node takes pods again, or takes no more.
+    pub fn scheduling(policy: &Policy, closed: bool) -> Self {
+        let reason = match closed {
+            true => "NodeNotSchedulable",
+            false => "NodeSchedulable",
+        };
+        Self::status(policy, reason)
+    }
+
     fn status(policy: &Policy, reason: &'static str) -> Self {
         Told {
             weight: Weight::Normal,

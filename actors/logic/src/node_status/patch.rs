@@ -16,8 +16,14 @@ pub fn patch(before: &Node, after: &Node) -> Option<Value> {
 pub fn changed(before: &Node, after: &Node) -> bool {
     let (mut before, mut after) = (parts(before), parts(after));
     for parts in [&mut before, &mut after] {
-        let conditions = parts.get_mut("status").and_then(|s| s.get_mut("conditions"));
-        for condition in conditions.and_then(Value::as_array_mut).into_iter().flatten() {
+        let conditions = parts
+            .get_mut("status")
+            .and_then(|s| s.get_mut("conditions"));
+        for condition in conditions
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
             if let Some(condition) = condition.as_object_mut() {
                 condition.remove("lastHeartbeatTime");
             }
@@ -43,12 +49,19 @@ fn parts(node: &Node) -> Map<String, Value> {
     }
 }
 
-/// Nothing, an empty list and an empty map all say the same.
-fn prune(value: &mut Value) {
-    let Value::Object(map) = value else { return };
-    for value in map.values_mut() {
-        prune(value);
+/// Nothing, an empty list and an empty map all say the same; metadata and status themselves stay, to be compared.
+pub(crate) fn prune(parts: &mut Value) {
+    for part in parts.as_object_mut().into_iter().flatten() {
+        strip(part.1);
+        if part.1.is_null() {
+            *part.1 = Value::Object(Map::new());
+        }
     }
+}
+
+fn strip(value: &mut Value) {
+    let Value::Object(map) = value else { return };
+    map.values_mut().for_each(strip);
     map.retain(|_, value| match value {
         Value::Null => false,
         Value::Array(list) => !list.is_empty(),
@@ -57,7 +70,11 @@ fn prune(value: &mut Value) {
     });
 }
 
-fn difference(before: &Map<String, Value>, after: &Map<String, Value>, path: &str) -> Map<String, Value> {
+pub(crate) fn difference(
+    before: &Map<String, Value>,
+    after: &Map<String, Value>,
+    path: &str,
+) -> Map<String, Value> {
     let mut patch = Map::new();
     for (key, new) in after {
         let path = format!("{path}/{key}");
@@ -99,7 +116,10 @@ fn merge(key: &str, before: &[Value], after: &[Value], patch: &mut Map<String, V
             (Some(old), Some(new)) => {
                 let mut inner = difference(old, new, "");
                 if !inner.is_empty() {
-                    inner.insert("type".to_owned(), new.get("type").cloned().unwrap_or_default());
+                    inner.insert(
+                        "type".to_owned(),
+                        new.get("type").cloned().unwrap_or_default(),
+                    );
                     list.push(Value::Object(inner));
                 }
             }

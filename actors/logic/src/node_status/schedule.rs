@@ -9,8 +9,6 @@ use std::time::{Duration, Instant};
 pub struct Schedule {
     /// `nodeStatusReportFrequency`
     every: Duration,
-    /// As a share of it, from 0 to 1.
-    jitter: f64,
     due: Option<Instant>,
 }
 
@@ -23,11 +21,7 @@ pub enum Cause {
 
 impl Schedule {
     pub fn new(every: Duration) -> Self {
-        Schedule {
-            every,
-            jitter: 0.0,
-            due: None,
-        }
+        Schedule { every, due: None }
     }
 
     /// Nothing was sent yet, or the last was long ago.
@@ -42,7 +36,6 @@ impl Schedule {
             Cause::Change => 0.5 + chance.clamp(0.0, 1.0),
             Cause::Heartbeat => 1.0,
         };
-        self.jitter = share;
         self.due = Some(now + self.every.mul_f64(share));
     }
 }

@@ -103,7 +103,9 @@ impl StaticObjects {
     pub fn at_hand(&self, wanted: &Wanted) -> Vec<Object> {
         let one = |found: Option<Object>| found.into_iter().collect();
         match wanted {
-            Wanted::ConfigMap(key) => one(self.config_maps.get(key).cloned().map(Object::ConfigMap)),
+            Wanted::ConfigMap(key) => {
+                one(self.config_maps.get(key).cloned().map(Object::ConfigMap))
+            }
             Wanted::Secret(key) => one(self.secrets.get(key).cloned().map(Object::Secret)),
             Wanted::Claim(key) => one(self.claims.get(key).cloned().map(Object::Claim)),
             Wanted::Service(key) => one(self.services.get(key).cloned().map(Object::Service)),
@@ -165,7 +167,9 @@ pub fn slim_service(service: Service) -> Service {
         },
         spec: Some(ServiceSpec {
             cluster_ip: spec.cluster_ip,
-            ports: spec.ports.map(|ports| ports.into_iter().map(port).collect()),
+            ports: spec
+                .ports
+                .map(|ports| ports.into_iter().map(port).collect()),
             ..ServiceSpec::default()
         }),
         status: None,

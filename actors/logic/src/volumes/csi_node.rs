@@ -87,6 +87,29 @@ pub fn csi_node(
     }
 }
 
+/// The node's `CSINode` with these drivers as they are now; none where it says so already. Who `left` is dropped, who has
+/// not come yet stays.
+pub fn renewed(
+    existing: &CSINode,
+    there: &BTreeMap<String, Backend>,
+    left: &BTreeSet<String>,
+) -> Option<CSINode> {
+    let mut object = existing.clone();
+    let migrated = resolve::MIGRATED_PLUGINS.join(",");
+    let annotations = object.metadata.annotations.get_or_insert_default();
+    annotations.insert(MIGRATED_PLUGINS.to_owned(), migrated);
+    let drivers = &mut object.spec.drivers;
+    drivers.retain(|driver| !left.contains(&driver.name));
+    for backend in there.values() {
+        let new = driver(backend);
+        match drivers.iter_mut().find(|held| held.name == new.name) {
+            Some(held) => *held = new,
+            None => drivers.push(new),
+        }
+    }
+    (object != *existing).then_some(object)
+}
+
 fn driver(backend: &Backend) -> CSINodeDriver {
     let most = backend.max_volumes.filter(|most| *most > 0);
     let count = most.map(|most| i32::try_from(most).unwrap_or(i32::MAX));

@@ -118,11 +118,13 @@ impl Authorities {
         }
         self.looked.set(now);
         let (path, seen) = (self.path.clone(), self.current.borrow().seen);
-        let found = beside(move || match fs::metadata(&path).map(|meta| seen_in(&meta)) {
-            Ok(now) if now == seen => None,
-            Ok(_) => Some(load(&path)),
-            Err(source) => Some(Err(AuthoritiesError::Read { path, source })),
-        });
+        let found = beside(
+            move || match fs::metadata(&path).map(|meta| seen_in(&meta)) {
+                Ok(now) if now == seen => None,
+                Ok(_) => Some(load(&path)),
+                Err(source) => Some(Err(AuthoritiesError::Read { path, source })),
+            },
+        );
         match found.await {
             Ok(None) => {}
             Ok(Some(Ok(loaded))) => {
@@ -180,15 +182,19 @@ fn load(path: &Path) -> Result<Loaded, AuthoritiesError> {
 }
 
 fn user(certificate: &CertificateDer<'_>) -> Result<Option<User>, CertificateError> {
-    let unreadable = |error: &dyn std::fmt::Display| CertificateError::Unreadable(error.to_string());
-    let (_, parsed) =
-        X509Certificate::from_der(certificate).map_err(|error| unreadable(&error))?;
+    let unreadable =
+        |error: &dyn std::fmt::Display| CertificateError::Unreadable(error.to_string());
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| unreadable(&error))?;
     let subject = parsed.subject();
     let texts = |found: Vec<Result<String, _>>| found.into_iter().collect::<Result<Vec<_>, _>>();
     let names = texts(subject.iter_common_name().map(text).collect())?;
     let groups = texts(subject.iter_organization().map(text).collect())?;
     // The last one counts, as in Go.
-    let Some(name) = names.into_iter().next_back().filter(|name| !name.is_empty()) else {
+    let Some(name) = names
+        .into_iter()
+        .next_back()
+        .filter(|name| !name.is_empty())
+    else {
         return Ok(None);
     };
     let id = format!("X509SHA256={}", hex(&Sha256::digest(certificate)));

@@ -14,8 +14,8 @@ use std::rc::Rc;
 use hyper::HeaderMap;
 use rustls::pki_types::CertificateDer;
 
-pub use self::certificates::{AuthoritiesError, CertificateError};
 pub(crate) use self::certificates::Authorities;
+pub use self::certificates::{AuthoritiesError, CertificateError};
 pub use self::tokens::TokenError;
 pub(crate) use self::tokens::{Tokens, is_websocket, strip};
 use crate::reviews::{Reviews, User};
@@ -96,7 +96,7 @@ fn anonymous() -> Rc<User> {
 }
 
 /// Adds the group of all who are known.
-fn authenticated(user: Rc<User>) -> Rc<User> {
+pub(crate) fn authenticated(user: Rc<User>) -> Rc<User> {
     let has = |group: &str| user.groups.iter().any(|one| one == group);
     if user.name == ANONYMOUS || has(AUTHENTICATED) || has(UNAUTHENTICATED) {
         return user;

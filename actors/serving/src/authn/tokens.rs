@@ -110,9 +110,10 @@ fn in_protocols(headers: &HeaderMap) -> Result<Option<String>, TokenError> {
         let decoded = base64::url(encoded).ok_or(TokenError::Malformed(
             "invalid base64.bearer.authorization token encoding",
         ))?;
-        token = Some(String::from_utf8(decoded).map_err(|_| {
-            TokenError::Malformed("invalid base64.bearer.authorization token")
-        })?);
+        token = Some(
+            String::from_utf8(decoded)
+                .map_err(|_| TokenError::Malformed("invalid base64.bearer.authorization token"))?,
+        );
     }
     match token.filter(|token| !token.is_empty()) {
         Some(_) if others == 0 => Err(TokenError::Malformed("missing additional subprotocol")),
@@ -156,7 +157,8 @@ mod tests {
     use super::*;
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        let pair = |(name, value): &(&'static str, &str)| (name.parse().unwrap(), value.parse().unwrap());
+        let pair =
+            |(name, value): &(&'static str, &str)| (name.parse().unwrap(), value.parse().unwrap());
         pairs.iter().map(pair).collect()
     }
 
@@ -197,7 +199,10 @@ mod tests {
         assert!(in_protocols(&offered(one)).is_err(), "no other protocol");
         assert!(in_protocols(&offered(&format!("a,{one},{one}"))).is_err());
         assert!(in_protocols(&offered(&format!("a,{PROTOCOL}dG9rZW4="))).is_err());
-        assert!(in_protocols(&offered(&format!("a,{PROTOCOL}_w"))).is_err(), "no UTF-8");
+        assert!(
+            in_protocols(&offered(&format!("a,{PROTOCOL}_w"))).is_err(),
+            "no UTF-8"
+        );
         let plain = headers(&[("sec-websocket-protocol", &format!("a,{one}"))]);
         assert_eq!(in_protocols(&plain).unwrap(), None, "no WebSocket");
     }

@@ -103,10 +103,17 @@ mod tests {
         ];
         for (path, fine, coarse) in cases {
             assert_eq!(subresources(path, false), [coarse], "{path}");
-            assert_eq!(subresources(path, true), [fine, &[coarse]].concat(), "{path}");
+            assert_eq!(
+                subresources(path, true),
+                [fine, &[coarse]].concat(),
+                "{path}"
+            );
         }
         let verbs = ["POST", "GET", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
         let verbs = verbs.map(|name| verb(&name.parse().unwrap()));
-        assert_eq!(verbs, ["create", "get", "update", "patch", "delete", "", ""]);
+        assert_eq!(
+            verbs,
+            ["create", "get", "update", "patch", "delete", "", ""]
+        );
     }
 }

@@ -109,7 +109,8 @@ impl<R: Reviews> Authorization<R> {
 
 fn text(user: &User) -> usize {
     let extra = user.extra.iter();
-    let extra = extra.map(|(key, values)| key.len() + values.iter().map(String::len).sum::<usize>());
+    let extra =
+        extra.map(|(key, values)| key.len() + values.iter().map(String::len).sum::<usize>());
     let groups = user.groups.iter().map(String::len);
     user.name.len() + user.uid.len() + groups.sum::<usize>() + extra.sum::<usize>()
 }

@@ -1,6 +1,7 @@
 //! CRI's types on one side, `logic`'s on the other: one function each direction.
 
 mod container;
+mod figures;
 mod seen;
 
 use std::collections::{BTreeMap, HashMap};
@@ -16,6 +17,7 @@ use proto::cri;
 use super::Pull;
 
 pub(super) use container::{container_config, resources};
+pub(super) use figures::{containers, layer, sandboxes};
 pub(super) use seen::{
     add_listed_container, add_listed_sandbox, event, image, ips, listed_image, memory_use, pod,
 };

@@ -18,7 +18,8 @@ use crate::usage::MemoryUse;
 pub(in crate::runtime) fn listed_image(image: cri::Image) -> ListedImage {
     ListedImage {
         reference: image.id.into(),
-        names: [image.repo_tags, image.repo_digests].concat(),
+        names: [image.repo_digests, image.repo_tags].concat(),
+        bytes: image.size,
     }
 }
 
@@ -281,7 +282,7 @@ fn container_state(state: i32) -> ContainerState {
 }
 
 /// CRI's nanoseconds; nought is never.
-fn time(nanoseconds: i64) -> Option<Timestamp> {
+pub(super) fn time(nanoseconds: i64) -> Option<Timestamp> {
     if nanoseconds == 0 {
         return None;
     }

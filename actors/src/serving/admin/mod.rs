@@ -30,10 +30,10 @@ use kernel::{Actor, Addr, Context, Exit, Supervisor};
 pub use self::checkpoint::{Archives, CheckpointError, Checkpoints};
 use self::route::{Refusal, Route};
 pub use self::views::{PodRow, Version};
-use ::serving::http::{Answer, Answers, Limits, Traffic, json, refusal, serve};
 use super::{Deaf, Msg, Snapshot, listen};
 use crate::sources::sentence;
 use crate::{directory, images as keeper};
+use ::serving::http::{Answer, Answers, Limits, Traffic, json, refusal, serve};
 use cluster::{events, status};
 
 /// Who follows events holds a connection for hours.

@@ -1,5 +1,7 @@
 //! What the operator is shown.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
@@ -8,6 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kernel::{Addr, AskError};
 use logic::pod::PodView;
+use logic::types::PodUid;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::broadcast::Receiver;
@@ -16,10 +19,10 @@ use tokio::sync::broadcast::error::RecvError;
 use super::route::Refusal;
 use super::{AdminPeers, Plugins};
 use crate::directory;
-use ::serving::http::{Answer, streamed};
-use crate::serving::read_only::known;
 use crate::worker::{self, Explanation};
+use ::serving::http::{Answer, streamed};
 use cluster::events::{self, Event};
+use cluster::status;
 
 const ASK_WITHIN: Duration = Duration::from_secs(5);
 /// A worker that is busy for longer is shown without its stage.
@@ -199,4 +202,18 @@ async fn line(receiver: &mut Receiver<Event>) -> Option<Bytes> {
     };
     line.push(b'\n');
     Some(line.into())
+}
+
+/// Every pod of the node, and the statuses that are kept.
+async fn known(
+    directory: &Addr<directory::Msg>,
+    statuses: &Addr<status::Msg>,
+) -> Result<(Vec<Arc<Pod>>, BTreeMap<PodUid, Arc<PodStatus>>), AskError> {
+    let pods = directory
+        .ask(ASK_WITHIN, |reply| directory::Msg::Pods { reply })
+        .await?;
+    let statuses = statuses
+        .ask(ASK_WITHIN, |reply| status::Msg::All { reply })
+        .await?;
+    Ok((pods, statuses))
 }

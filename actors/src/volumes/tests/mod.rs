@@ -65,6 +65,7 @@ impl Rig {
             directory,
             recorder: Recorder::new(events),
             rules: Arc::new(rules),
+            cluster: None,
         };
         let policy = Policy {
             resync: Duration::from_secs(60),

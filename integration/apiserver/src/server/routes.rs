@@ -15,7 +15,7 @@ use crate::{
     discovery,
     faults::Effect,
     journal::Heard,
-    nodes,
+    nodes, openapi,
     state::State,
     tables, verbs, watch,
 };
@@ -143,8 +143,9 @@ async fn routed(way: &Way, request: Request<Incoming>, order: Option<Effect>) ->
     if matches!(path, "/healthz" | "/livez" | "/readyz") {
         return Ok(text_response(200, "ok"));
     }
-    if let Some(document) = discovery::document(request.method(), path, request.headers()) {
-        return document;
+    let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if let Some(document) = discovery::document(path).or_else(|| openapi::document(path, accept)) {
+        return Ok(document);
     }
     let Some(mut call) = Call::parse(request.method(), request.uri(), request.headers()) else {
         return Err(Failure::no_such_path());
@@ -159,7 +160,7 @@ async fn routed(way: &Way, request: Request<Incoming>, order: Option<Effect>) ->
     }
     call.body = body_of(request).await?;
     let (code, value) = verbs::carry_out(state, &call)?;
-    let value = tables::shaped(state, &call, value)?;
+    let value = tables::shaped(&call, value)?;
     Ok(json_response(code, &value))
 }
 

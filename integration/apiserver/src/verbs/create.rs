@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{prepare, validate};
 use crate::{
     answer::Failure,
+    auth::node,
     call::{Call, Query, User, Verb},
     clock, events,
     kinds::{self, Resource},
@@ -37,6 +38,7 @@ pub(super) fn create(state: &State, call: &Call, mut object: Value) -> Result<Va
     }
     prepare::for_create(state, call, &mut object);
     validate::new(resource, &object)?;
+    node::admit(state, &store, call, None, &object)?;
     if call.dry_run() {
         return Ok(object);
     }

@@ -98,6 +98,7 @@ pub(crate) fn delete_object(store: &mut Store, resource: &Resource, (namespace, 
         return Ok(object);
     }
     let last = store.remove(resource, namespace, name);
+    sweep(store, namespace);
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
     if resource.shelf == "pods" {
         return Ok(last.map_or(object, |last| Value::clone(&last)));
@@ -137,15 +138,16 @@ pub(crate) fn raise_generation(object: &mut Value) {
 
 fn check(resource: &Resource, name: &str, object: &Value, terms: &Terms) -> Result<(), Failure> {
     let differs = |wanted: &Option<String>, field: &str| wanted.as_ref().is_some_and(|wanted| object["metadata"][field] != json!(wanted));
-    let why = |word: &str, wanted: &Option<String>, field: &str| {
-        let had = object["metadata"][field].as_str().unwrap_or_default();
-        format!("the {word} in the precondition ({}) does not match the {word} in record ({had}). The object might have been deleted and then recreated", wanted.as_deref().unwrap_or_default())
+    let refused = |word: &str, wanted: &Option<String>, field: &str, guess: &str| {
+        let (wanted, had) = (wanted.as_deref().unwrap_or_default(), object["metadata"][field].as_str().unwrap_or_default());
+        let why = format!("the {word} in the precondition ({wanted}) does not match the {word} in record ({had}). The object might have been {guess}");
+        Err(Failure::conflict(resource, name, &why))
     };
     if differs(&terms.uid, "uid") {
-        return Err(Failure::conflict(resource, name, &why("UID", &terms.uid, "uid")));
+        return refused("UID", &terms.uid, "uid", "deleted and then recreated");
     }
     if differs(&terms.version, "resourceVersion") {
-        return Err(Failure::conflict(resource, name, &why("ResourceVersion", &terms.version, "resourceVersion")));
+        return refused("ResourceVersion", &terms.version, "resourceVersion", "modified");
     }
     Ok(())
 }

@@ -11,9 +11,9 @@ mod validate;
 
 use serde_json::{Value, json};
 
-pub(crate) use create::found;
-pub(crate) use delete::{Terms, delete_object};
-pub(crate) use replace::replaced;
+pub(crate) use create::{found, uid};
+pub(crate) use delete::{Grace, Step, Terms, delete_object, raise_generation};
+pub(crate) use prepare::default;
 
 use crate::{
     answer::Failure,

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{create, delete, prepare, validate};
 use crate::{
     answer::Failure,
+    auth::node,
     call::{Call, Verb},
     certificates, events,
     kinds::Resource,
@@ -103,7 +104,7 @@ fn check_version(call: &Call, before: &Value, object: &Value) -> Result<(), Fail
 }
 
 /// Returns the object as it becomes: the caller's, but for what the server keeps and what belongs to another subresource.
-pub(crate) fn replaced(call: &Call, before: &Value, mut object: Value) -> Result<Value, Failure> {
+fn replaced(call: &Call, before: &Value, mut object: Value) -> Result<Value, Failure> {
     let resource = call.resource;
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("managedFields");
@@ -186,6 +187,7 @@ fn tidy(object: &mut Value) {
 /// Keeps what came out, unless nothing changed; an object that was only waiting for its finalizers goes.
 fn keep(state: &State, store: &mut Store, call: &Call, before: Value, mut after: Value) -> Result<Value, Failure> {
     let resource = call.resource;
+    node::admit(state, store, call, Some(&before), &after)?;
     if resource.shelf == "certificatesigningrequests" {
         certificates::written(state, &mut after);
     }
@@ -206,6 +208,7 @@ fn written(store: &mut Store, resource: &Resource, object: Value) -> Value {
     if ends {
         let field = |name: &str| kept["metadata"][name].as_str().unwrap_or_default();
         store.remove(resource, field("namespace"), field("name"));
+        delete::sweep(store, field("namespace"));
     }
     Value::clone(&kept)
 }

@@ -66,9 +66,7 @@ impl Node {
         };
         let mut files = container.record.files.clone();
         let mut world = World::beside(&mut files, &container.record.config, write);
-        let progress = command
-            .machine
-            .advance(&command.program, until, &mut world);
+        let progress = command.machine.advance(&command.program, until, &mut world);
         let signals = std::mem::take(&mut world.signals);
         if files != container.record.files {
             self.commit(Record::Files { seq, files })?;

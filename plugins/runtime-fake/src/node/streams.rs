@@ -31,15 +31,25 @@ impl Node {
     pub(crate) fn attach(&mut self, id: &str) -> Result<Attached, Refusal> {
         let (seq, _) = self.running(id)?;
         self.attached.retain(|_, to| to.receiver_count() > 0);
-        let to = self.attached.entry(seq).or_insert_with(|| broadcast::Sender::new(LINES));
+        let to = self
+            .attached
+            .entry(seq)
+            .or_insert_with(|| broadcast::Sender::new(LINES));
         let output = to.subscribe();
-        Ok(Attached { output, ending: self.ending(seq) })
+        Ok(Attached {
+            output,
+            ending: self.ending(seq),
+        })
     }
 
     /// Tells a container's own program a line. One with an open stdin says it back.
     pub(crate) fn hear(&mut self, id: &str, line: &str) {
-        let Some(seq) = self.listening(id) else { return };
-        let Some(container) = self.state.containers.get(&seq) else { return };
+        let Some(seq) = self.listening(id) else {
+            return;
+        };
+        let Some(container) = self.state.containers.get(&seq) else {
+            return;
+        };
         let (at, path) = (self.clock.now(), &container.record.log);
         if let Err(error) = write_log(&mut self.logs, seq, path, at, Stream::Stdout, line) {
             tracing::warn!(log = %path, %error, "cannot write container log");
@@ -57,7 +67,11 @@ impl Node {
             container.is_some_and(|container| container.config().stdin_once)
         };
         if let Some(seq) = self.listening(id).filter(once) {
-            let end = End { at: self.clock.now(), code: 0, own: true };
+            let end = End {
+                at: self.clock.now(),
+                code: 0,
+                own: true,
+            };
             self.end(seq, end);
         }
     }

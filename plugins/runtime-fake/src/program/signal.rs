@@ -33,6 +33,7 @@ const NAMES: [(&str, libc::c_int); 29] = [
 ];
 
 pub(crate) const KILL: u8 = byte(libc::SIGKILL);
+pub(crate) const INT: u8 = byte(libc::SIGINT);
 pub(crate) const TERM: u8 = byte(libc::SIGTERM);
 
 /// A signal's number as the exit codes above 128 carry it: there are 64.

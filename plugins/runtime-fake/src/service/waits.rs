@@ -112,7 +112,13 @@ pub(super) async fn exec(
 
 /// Returns the URL under which a client may run a command in a container.
 pub(super) async fn exec_url(shared: &Arc<Shared>, request: ExecRequest) -> Result<String, Status> {
-    let ExecRequest { stdin, stdout, stderr, tty, .. } = request;
+    let ExecRequest {
+        stdin,
+        stdout,
+        stderr,
+        tty,
+        ..
+    } = request;
     check_streams([stdin, stdout, stderr], tty)?;
     drop(shared.node().command(&request.container_id, &request.cmd)?);
     shared.url(Asked::Exec(request)).await
@@ -123,7 +129,13 @@ pub(super) async fn attach_url(
     shared: &Arc<Shared>,
     request: AttachRequest,
 ) -> Result<String, Status> {
-    let AttachRequest { stdin, stdout, stderr, tty, .. } = request;
+    let AttachRequest {
+        stdin,
+        stdout,
+        stderr,
+        tty,
+        ..
+    } = request;
     check_streams([stdin, stdout, stderr], tty)?;
     drop(shared.node().attach(&request.container_id)?);
     shared.url(Asked::Attach(request)).await
@@ -140,10 +152,14 @@ pub(super) async fn forward_url(
 
 fn check_streams(wanted: [bool; 3], tty: bool) -> Result<(), Status> {
     if tty && wanted[2] {
-        return Err(Status::invalid_argument("tty and stderr cannot both be true"));
+        return Err(Status::invalid_argument(
+            "tty and stderr cannot both be true",
+        ));
     }
     if wanted == [false; 3] {
-        return Err(Status::invalid_argument("one of stdin, stdout, or stderr must be set"));
+        return Err(Status::invalid_argument(
+            "one of stdin, stdout, or stderr must be set",
+        ));
     }
     Ok(())
 }

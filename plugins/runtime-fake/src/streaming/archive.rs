@@ -30,7 +30,11 @@ pub(super) fn pack(path: &str, content: &str) -> io::Result<Vec<u8>> {
     header.set_size(content.len() as u64);
     header.set_mode(0o644);
     let mut builder = tar::Builder::new(Vec::new());
-    builder.append_data(&mut header, path.trim_start_matches('/'), content.as_bytes())?;
+    builder.append_data(
+        &mut header,
+        path.trim_start_matches('/'),
+        content.as_bytes(),
+    )?;
     builder.into_inner()
 }
 
@@ -44,7 +48,11 @@ pub(super) fn unpack(folder: &str, packed: &[u8]) -> io::Result<Vec<(String, Str
             continue;
         }
         let path = entry.path()?.display().to_string();
-        let path = format!("{}/{}", folder.trim_end_matches('/'), path.trim_start_matches('/'));
+        let path = format!(
+            "{}/{}",
+            folder.trim_end_matches('/'),
+            path.trim_start_matches('/')
+        );
         let mut content = Vec::new();
         entry.read_to_end(&mut content)?;
         files.push((path, String::from_utf8_lossy(&content).into_owned()));
@@ -67,7 +75,10 @@ mod tests {
     #[test]
     fn kubectls_command_lines_are_known() {
         assert_eq!(kind(&["cf", "-", "/f"]), Some(Kind::Pack("/f".into())));
-        assert_eq!(kind(&["-xmf", "-", "-C", "/d"]), Some(Kind::Unpack("/d".into())));
+        assert_eq!(
+            kind(&["-xmf", "-", "-C", "/d"]),
+            Some(Kind::Unpack("/d".into()))
+        );
         assert_eq!(kind(&["-xmf", "-"]), Some(Kind::Unpack("/".into())));
         assert_eq!(kind(&["--help"]), None);
     }

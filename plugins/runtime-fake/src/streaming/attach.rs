@@ -13,8 +13,16 @@ use crate::program::world::Stream;
 use crate::shared::Shared;
 
 /// Carries a container's output to a client from now on, until the container ends.
-pub(super) async fn run(node: &Weak<Shared>, request: &AttachRequest, mut streams: Streams) -> Outcome {
-    let mode = if request.tty { Mode::Terminal } else { Mode::Pipe };
+pub(super) async fn run(
+    node: &Weak<Shared>,
+    request: &AttachRequest,
+    mut streams: Streams,
+) -> Outcome {
+    let mode = if request.tty {
+        Mode::Terminal
+    } else {
+        Mode::Pipe
+    };
     let screen = Screen::of(&mut streams, mode);
     let Streams { stdin, resize, .. } = streams;
     let Some(shared) = node.upgrade() else {

@@ -1,9 +1,9 @@
 //! Commands that a client runs in a container. What ExecSync simulates is simulated here too, each output at
 //! its time; `cat` says back what it is told, `sh` is a shell for people, `tar` packs and unpacks.
 
-use std::cell::Cell;
 use std::future::pending;
 use std::sync::Weak;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use proto::cri::ExecRequest;
 use tokio::sync::oneshot;
@@ -44,7 +44,9 @@ impl Kind {
         };
         match name.rsplit('/').next().unwrap_or(name) {
             "cat" if args.iter().all(|arg| *arg == "-") => Kind::Echo,
-            "sh" | "bash" | "ash" if args.iter().all(|arg| ["-i", "-l", "-il"].contains(arg)) => Kind::Shell,
+            "sh" | "bash" | "ash" if args.iter().all(|arg| ["-i", "-l", "-il"].contains(arg)) => {
+                Kind::Shell
+            }
             "tar" => archive::kind(args).map_or(Kind::Program, |kind| match kind {
                 archive::Kind::Pack(path) => Kind::Pack(path),
                 archive::Kind::Unpack(folder) => Kind::Unpack(folder),
@@ -55,15 +57,23 @@ impl Kind {
 }
 
 /// Runs a command over the streams of a client.
-pub(super) async fn run(node: &Weak<Shared>, request: &ExecRequest, mut streams: Streams) -> Outcome {
-    let mode = if request.tty { Mode::Terminal } else { Mode::Pipe };
+pub(super) async fn run(
+    node: &Weak<Shared>,
+    request: &ExecRequest,
+    mut streams: Streams,
+) -> Outcome {
+    let mode = if request.tty {
+        Mode::Terminal
+    } else {
+        Mode::Pipe
+    };
     let screen = Screen::of(&mut streams, mode);
     let Streams { stdin, resize, .. } = streams;
     let process = Process {
         node,
         container: &request.container_id,
         screen: &screen,
-        size: Cell::default(),
+        size: (AtomicU16::new(0), AtomicU16::new(0)),
     };
     let body = async {
         match Kind::of(&request.cmd) {
@@ -103,19 +113,25 @@ struct Process<'a> {
     node: &'a Weak<Shared>,
     container: &'a str,
     screen: &'a Screen,
-    size: Cell<Size>,
+    /// Width and height of its terminal.
+    size: (AtomicU16, AtomicU16),
 }
 
 impl Process<'_> {
     fn shared(&self) -> Result<std::sync::Arc<Shared>, Unable> {
-        self.node.upgrade().ok_or_else(|| Unable("the node is gone".to_owned()))
+        self.node
+            .upgrade()
+            .ok_or_else(|| Unable("the node is gone".to_owned()))
     }
 
     /// Carries a simulated program out, in its own time.
     async fn execute(&self, argv: &[String]) -> Result<i32, Unable> {
         if argv.iter().map(String::as_str).eq(["stty", "size"]) {
-            let Size { width, height } = self.size.get();
-            self.screen.print(Stream::Stdout, &format!("{height} {width}")).await;
+            let [width, height] =
+                [&self.size.0, &self.size.1].map(|one| one.load(Ordering::Relaxed));
+            self.screen
+                .print(Stream::Stdout, &format!("{height} {width}"))
+                .await;
             return Ok(0);
         }
         let mut command = self.shared()?.node().command(self.container, argv)?;
@@ -150,7 +166,11 @@ impl Process<'_> {
 
     /// Says back what it is told.
     async fn echo(&self, stdin: Option<Inlet>) -> Result<i32, Unable> {
-        drop(self.shared()?.node().command(self.container, &["cat".to_owned()])?);
+        drop(
+            self.shared()?
+                .node()
+                .command(self.container, &["cat".to_owned()])?,
+        );
         let Some(mut stdin) = stdin else { return Ok(0) };
         let mut keyboard = Keyboard::new(Mode::Terminal);
         while let Some(bytes) = stdin.recv().await {
@@ -173,9 +193,15 @@ impl Process<'_> {
 
     /// Runs each line as a script.
     async fn shell(&self, stdin: Option<Inlet>) -> Result<i32, Unable> {
-        drop(self.shared()?.node().command(self.container, &["true".to_owned()])?);
+        drop(
+            self.shared()?
+                .node()
+                .command(self.container, &["true".to_owned()])?,
+        );
         let mut status = 0;
-        let Some(mut stdin) = stdin else { return Ok(status) };
+        let Some(mut stdin) = stdin else {
+            return Ok(status);
+        };
         let mut keyboard = Keyboard::new(self.screen.mode);
         self.prompt().await;
         loop {
@@ -232,18 +258,26 @@ impl Process<'_> {
             while let Some(bytes) = stdin.recv().await {
                 packed.extend_from_slice(&bytes);
                 if packed.len() > archive::LONGEST {
-                    self.screen.print(Stream::Stderr, "tar: the archive is too long").await;
+                    self.screen
+                        .print(Stream::Stderr, "tar: the archive is too long")
+                        .await;
                     return Ok(2);
                 }
             }
         }
         let files = archive::unpack(folder, &packed);
         let Ok(files) = files else {
-            self.screen.print(Stream::Stderr, "tar: invalid tar magic").await;
+            self.screen
+                .print(Stream::Stderr, "tar: invalid tar magic")
+                .await;
             return Ok(1);
         };
         for (path, content) in files {
-            if !self.shared()?.node().put_file(self.container, &path, &content)? {
+            if !self
+                .shared()?
+                .node()
+                .put_file(self.container, &path, &content)?
+            {
                 let complaint = format!("tar: can't open '{path}': No space left on device");
                 self.screen.print(Stream::Stderr, &complaint).await;
                 return Ok(1);
@@ -257,7 +291,10 @@ impl Process<'_> {
         let mut sizes = Sizes::default();
         if let Some(mut from) = from {
             while let Some(piece) = from.recv().await {
-                self.size.set(sizes.take(&piece).unwrap_or(self.size.get()));
+                if let Some(Size { width, height }) = sizes.take(&piece) {
+                    self.size.0.store(width, Ordering::Relaxed);
+                    self.size.1.store(height, Ordering::Relaxed);
+                }
             }
         }
         pending().await
@@ -267,7 +304,10 @@ impl Process<'_> {
     async fn ended(&self) {
         let ending: Option<oneshot::Receiver<()>> = self.node.upgrade().and_then(|shared| {
             let mut node = shared.node();
-            let (seq, _) = node.container(self.container).ok().filter(|(_, one)| one.running())?;
+            let (seq, _) = node
+                .container(self.container)
+                .ok()
+                .filter(|(_, one)| one.running())?;
             Some(node.ending(seq))
         });
         match ending {
@@ -288,6 +328,10 @@ enum Next {
 /// Returns the code with which a line leaves a shell.
 fn leaves(line: &str, status: i32) -> Option<i32> {
     let mut words = line.split_whitespace();
-    (words.next() == Some("exit"))
-        .then(|| words.next().and_then(|code| code.parse().ok()).unwrap_or(status))
+    (words.next() == Some("exit")).then(|| {
+        words
+            .next()
+            .and_then(|code| code.parse().ok())
+            .unwrap_or(status)
+    })
 }

@@ -73,17 +73,28 @@ async fn take<'a>(
     stream: Opened,
     (pairs, pending): (&mut HashMap<String, Pair>, &mut Pending<'a>),
 ) {
-    let Opened { headers, inlet, outlet } = stream;
+    let Opened {
+        headers,
+        inlet,
+        outlet,
+    } = stream;
     let kind = value(&headers, "streamtype").unwrap_or_default();
     let port = value(&headers, "port").and_then(|port| port.parse::<u16>().ok());
     let Some(port) = port.filter(|port| *port > 0 && ["error", "data"].contains(&kind)) else {
         return outlet.cancel().await;
     };
     // An old client gives no number: its streams come in pairs, the one for errors first.
-    let id = value(&headers, "requestid").filter(|id| !id.is_empty()).map_or_else(
-        || outlet.id().saturating_sub(if kind == "data" { 2 } else { 0 }).to_string(),
-        str::to_owned,
-    );
+    let id = value(&headers, "requestid")
+        .filter(|id| !id.is_empty())
+        .map_or_else(
+            || {
+                outlet
+                    .id()
+                    .saturating_sub(if kind == "data" { 2 } else { 0 })
+                    .to_string()
+            },
+            str::to_owned,
+        );
     if !pairs.contains_key(&id) {
         if pairs.len() >= WAITING {
             return outlet.cancel().await;
@@ -100,8 +111,12 @@ async fn take<'a>(
         "data" => pair.data = Some((inlet, outlet)),
         _ => pair.error = Some(outlet),
     }
-    if pair.data.is_some() && pair.error.is_some()
-        && let Some(Pair { data: Some(data), error: Some(error) }) = pairs.remove(&id)
+    if pair.data.is_some()
+        && pair.error.is_some()
+        && let Some(Pair {
+            data: Some(data),
+            error: Some(error),
+        }) = pairs.remove(&id)
     {
         pending.push(Box::pin(async move {
             connect(node, request, port, (data, error)).await;
@@ -119,7 +134,9 @@ pub(super) async fn channels(
     let mut opened = opened.into_iter();
     let mut connections = Vec::new();
     for port in &request.port {
-        let (Some(data), Some(error)) = (opened.next(), opened.next()) else { break };
+        let (Some(data), Some(error)) = (opened.next(), opened.next()) else {
+            break;
+        };
         let port = u16::try_from(*port).unwrap_or_default();
         drop(data.outlet.write(port.to_le_bytes()).await);
         drop(error.outlet.write(port.to_le_bytes()).await);
@@ -151,12 +168,12 @@ async fn connect(
             }
             Ok(())
         }
-        Ok(Target::Tcp(address)) => {
-            carry(address, &mut inlet, &outlet).await.map_err(|error| error.to_string())
-        }
-        Ok(Target::Refused) => {
-            Err(format!("failed to connect to localhost:{port}: connect: connection refused"))
-        }
+        Ok(Target::Tcp(address)) => carry(address, &mut inlet, &outlet)
+            .await
+            .map_err(|error| error.to_string()),
+        Ok(Target::Refused) => Err(format!(
+            "failed to connect to localhost:{port}: connect: connection refused"
+        )),
         Err(why) => Err(why),
     };
     if let Err(why) = done {

@@ -14,6 +14,8 @@ mod remote;
 mod session;
 mod spdy;
 mod terminal;
+#[cfg(test)]
+mod tests;
 mod tickets;
 mod upgrade;
 mod websocket;
@@ -78,17 +80,23 @@ impl Streaming {
         let address = listener.local_addr()?;
         let waiting = Waiting::default();
         let serving = tokio::spawn(accept(listener, node, waiting.clone()));
-        Ok(Streaming { address, waiting, serving })
+        Ok(Streaming {
+            address,
+            waiting,
+            serving,
+        })
     }
 
     /// Returns the URL under which somebody may do this, once.
     pub(crate) fn url(&self, asked: Asked) -> Result<String, Status> {
         let path = asked.path();
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let token = waiting.issue(Instant::now(), asked).map_err(|refused| match refused {
-            Refused::TooMany => Status::resource_exhausted(refused.to_string()),
-            Refused::NoChance(_) => Status::internal(refused.to_string()),
-        })?;
+        let token = waiting
+            .issue(Instant::now(), asked)
+            .map_err(|refused| match refused {
+                Refused::TooMany => Status::resource_exhausted(refused.to_string()),
+                Refused::NoChance(_) => Status::internal(refused.to_string()),
+            })?;
         Ok(format!("http://{}/{path}/{token}", self.address))
     }
 }
@@ -140,7 +148,10 @@ async fn serve(stream: TcpStream, node: Weak<Shared>, waiting: Waiting) {
         tracing::debug!(%error, "a streaming connection ended");
         return;
     }
-    let then = upgraded.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let then = upgraded
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
     if let Some(then) = then {
         then.serve(&node).await;
     }
@@ -154,10 +165,16 @@ fn answer(
 ) -> Result<(Answer, upgrade::Upgraded), Answer> {
     let missing = || plain(StatusCode::NOT_FOUND, "404 page not found\n");
     if request.method() != Method::GET && request.method() != Method::POST {
-        return Err(plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed"));
+        return Err(plain(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "405: Method Not Allowed",
+        ));
     }
     let mut parts = request.uri().path().trim_start_matches('/').splitn(2, '/');
-    let (path, token) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let (path, token) = (
+        parts.next().unwrap_or_default(),
+        parts.next().unwrap_or_default(),
+    );
     let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
     let asked = waiting.redeem(Instant::now(), token).ok_or_else(missing)?;
     if asked.path() != path {

@@ -70,7 +70,11 @@ pub(super) async fn gather(
     let gathering = async {
         let (mut streams, mut error) = (Streams::default(), None);
         for _ in 0..expected {
-            let Opened { headers, inlet, outlet } = opened.recv().await?;
+            let Opened {
+                headers,
+                inlet,
+                outlet,
+            } = opened.recv().await?;
             outlet.reply().await;
             match value(&headers, "streamtype").unwrap_or_default() {
                 "error" => error = Some(outlet),
@@ -79,13 +83,19 @@ pub(super) async fn gather(
                 "stderr" => streams.stderr = Some(outlet),
                 "resize" => streams.resize = Some(inlet),
                 unknown => {
-                    tracing::warn!(stream = unknown, "a streaming client opens an unexpected stream");
+                    tracing::warn!(
+                        stream = unknown,
+                        "a streaming client opens an unexpected stream"
+                    );
                 }
             }
         }
         error.map(|error| (streams, error))
     };
-    let gathered = tokio::time::timeout(CREATION, gathering).await.ok().flatten();
+    let gathered = tokio::time::timeout(CREATION, gathering)
+        .await
+        .ok()
+        .flatten();
     if gathered.is_none() {
         tracing::warn!("a streaming client did not create its streams in time");
     }
@@ -115,7 +125,10 @@ pub(super) async fn channels(opened: Vec<Opened>, wanted: Wanted) -> Option<(Str
 /// Reports the end of a command, and that no stream says more.
 pub(super) async fn report(outcome: Outcome, what: &str, version: Version, error: &Outlet) {
     let (text, status) = match outcome {
-        Outcome::Exited(0) => (String::new(), json!({ "metadata": {}, "status": "Success" })),
+        Outcome::Exited(0) => (
+            String::new(),
+            json!({ "metadata": {}, "status": "Success" }),
+        ),
         Outcome::Exited(code) => {
             let text = format!(
                 "command terminated with non-zero exit code: command terminated with exit code {code}"
@@ -137,7 +150,11 @@ pub(super) async fn report(outcome: Outcome, what: &str, version: Version, error
             (text, status)
         }
     };
-    let text = if version >= Version::V4 { status.to_string() } else { text };
+    let text = if version >= Version::V4 {
+        status.to_string()
+    } else {
+        text
+    };
     if !text.is_empty() {
         drop(error.write(text).await);
     }

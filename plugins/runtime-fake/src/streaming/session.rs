@@ -30,7 +30,7 @@ pub(super) enum Outgoing {
 }
 
 /// The client is gone.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[error("the client is gone")]
 pub(super) struct Gone;
 

@@ -3,8 +3,8 @@
 
 use serde::Deserialize;
 
-use super::session::Outlet;
 use super::remote::Streams;
+use super::session::Outlet;
 use crate::program::world::Stream;
 
 /// A longer line is cut here.
@@ -37,7 +37,10 @@ pub(super) struct Keyboard {
 
 impl Keyboard {
     pub(super) fn new(mode: Mode) -> Keyboard {
-        Keyboard { mode, line: Vec::new() }
+        Keyboard {
+            mode,
+            line: Vec::new(),
+        }
     }
 
     /// Takes what is typed; returns what is shown of it, and what the program reads.
@@ -100,7 +103,11 @@ impl Screen {
             Mode::Terminal => stdout.clone(),
             Mode::Pipe => streams.stderr.take(),
         };
-        Screen { stdout, stderr, mode }
+        Screen {
+            stdout,
+            stderr,
+            mode,
+        }
     }
 
     /// Writes a line. If the client is gone, somebody else notices.
@@ -169,7 +176,10 @@ mod tests {
         assert_eq!(shown, b"lx\x08 \x08s\r\n");
         assert_eq!(read, [Input::Line("ls".into()), Input::End]);
         let (shown, read) = keyboard.typed(b"abc\x03");
-        assert_eq!((shown, read), (b"abc^C\r\n".to_vec(), vec![Input::Interrupt]));
+        assert_eq!(
+            (shown, read),
+            (b"abc^C\r\n".to_vec(), vec![Input::Interrupt])
+        );
         assert_eq!(keyboard.rest(), [Input::End]);
     }
 
@@ -187,7 +197,19 @@ mod tests {
         let mut sizes = Sizes::default();
         assert_eq!(sizes.take(br#"{"Width":80,"Hei"#), None);
         let two = br#"ght":24}{"Width":100,"Height":40}{"W"#;
-        assert_eq!(sizes.take(two), Some(Size { width: 100, height: 40 }));
-        assert_eq!(sizes.take(br#"idth":1,"Height":2}"#), Some(Size { width: 1, height: 2 }));
+        assert_eq!(
+            sizes.take(two),
+            Some(Size {
+                width: 100,
+                height: 40
+            })
+        );
+        assert_eq!(
+            sizes.take(br#"idth":1,"Height":2}"#),
+            Some(Size {
+                width: 1,
+                height: 2
+            })
+        );
     }
 }

@@ -34,7 +34,10 @@ pub(super) struct Tickets<T> {
 
 impl<T> Default for Tickets<T> {
     fn default() -> Self {
-        Tickets { waiting: BTreeMap::new(), ages: VecDeque::new() }
+        Tickets {
+            waiting: BTreeMap::new(),
+            ages: VecDeque::new(),
+        }
     }
 }
 
@@ -72,7 +75,10 @@ impl<T> Tickets<T> {
 fn token() -> io::Result<String> {
     let mut bytes = [0; LENGTH];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.map(|byte| char::from(ALPHABET[usize::from(byte % 64)])).iter().collect())
+    Ok(bytes
+        .map(|byte| char::from(ALPHABET[usize::from(byte % 64)]))
+        .iter()
+        .collect())
 }
 
 #[cfg(test)]
@@ -83,7 +89,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_token_is_good_once() {
         let (mut tickets, now) = (Tickets::default(), Instant::now());
-        let (first, second) = (tickets.issue(now, 1).unwrap(), tickets.issue(now, 2).unwrap());
+        let (first, second) = (
+            tickets.issue(now, 1).unwrap(),
+            tickets.issue(now, 2).unwrap(),
+        );
         assert_eq!((first.len(), first == second), (LENGTH, false));
         assert_eq!(tickets.redeem(now, &second), Some(2));
         assert_eq!(tickets.redeem(now, &second), None);
@@ -99,7 +108,10 @@ mod tests {
         for n in 1..MOST {
             tickets.issue(now, n).unwrap();
         }
-        assert!(matches!(tickets.issue(now + LIFE, 0), Err(Refused::TooMany)));
+        assert!(matches!(
+            tickets.issue(now + LIFE, 0),
+            Err(Refused::TooMany)
+        ));
         assert_eq!(tickets.redeem(now + LIFE, &first), Some(0));
         let late = tickets.issue(now + LIFE, 7).unwrap();
         let after = now + LIFE + Duration::from_nanos(1);

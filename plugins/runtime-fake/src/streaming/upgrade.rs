@@ -3,7 +3,9 @@
 use std::pin::pin;
 use std::sync::Weak;
 
-use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::header::{
+    CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE,
+};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -21,8 +23,12 @@ use crate::shared::Shared;
 
 const VERSION: &str = "x-stream-protocol-version";
 const ACCEPTED: &str = "x-accepted-stream-protocol-versions";
-const COMMANDS: [&str; 4] =
-    ["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"];
+const COMMANDS: [&str; 4] = [
+    "v4.channel.k8s.io",
+    "v3.channel.k8s.io",
+    "v2.channel.k8s.io",
+    "channel.k8s.io",
+];
 const FORWARD: &str = "portforward.k8s.io";
 const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 
@@ -60,12 +66,25 @@ pub(super) fn begin(
         return Err(plain(StatusCode::BAD_REQUEST, text));
     };
     let upgrade = hyper::upgrade::on(&mut request);
-    Ok((answer, Upgraded { upgrade, asked, carrier }))
+    Ok((
+        answer,
+        Upgraded {
+            upgrade,
+            asked,
+            carrier,
+        },
+    ))
 }
 
 fn listed<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'a str> {
-    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).map(str::trim).filter(|name| !name.is_empty())
+    let values = headers
+        .get_all(name)
+        .into_iter()
+        .filter_map(|value| value.to_str().ok());
+    values
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
 }
 
 fn framed(headers: &HeaderMap, asked: &Asked) -> Result<(Answer, Carrier), Answer> {
@@ -82,29 +101,41 @@ fn framed(headers: &HeaderMap, asked: &Asked) -> Result<(Answer, Carrier), Answe
         let names: Vec<_> = listed(headers, VERSION).collect();
         let text = format!(
             "unable to upgrade: unable to negotiate protocol: client supports [{}], server accepts [{}]",
-            names.join(" "), served.join(" "),
+            names.join(" "),
+            served.join(" "),
         );
         let mut refusal = plain(StatusCode::FORBIDDEN, text);
         for name in served {
-            refusal.headers_mut().append(ACCEPTED, HeaderValue::from_static(name));
+            refusal
+                .headers_mut()
+                .append(ACCEPTED, HeaderValue::from_static(name));
         }
         return Err(refusal);
     };
     let mut answer = switching("SPDY/3.1");
-    answer.headers_mut().insert(VERSION, HeaderValue::from_static(chosen));
-    Ok((answer, Carrier::Spdy(Version::of(chosen).unwrap_or(Version::V4))))
+    answer
+        .headers_mut()
+        .insert(VERSION, HeaderValue::from_static(chosen));
+    Ok((
+        answer,
+        Carrier::Spdy(Version::of(chosen).unwrap_or(Version::V4)),
+    ))
 }
 
 fn websockets(headers: &HeaderMap, asked: &Asked) -> Result<(Answer, Carrier), Answer> {
     let Some(key) = headers.get(SEC_WEBSOCKET_KEY) else {
-        return Err(plain(StatusCode::BAD_REQUEST, "unable to upgrade: no websocket key"));
+        return Err(plain(
+            StatusCode::BAD_REQUEST,
+            "unable to upgrade: no websocket key",
+        ));
     };
     let plain_channels = Carrier::Channels(Version::V1, Closing::None);
     let numbered = Carrier::Channels(Version::V4, Closing::None);
     let choice = |name: &str| match (name, asked) {
-        ("v5.channel.k8s.io", Asked::Exec(_) | Asked::Attach(_)) => {
-            Some(("v5.channel.k8s.io", Carrier::Channels(Version::V4, Closing::Single)))
-        }
+        ("v5.channel.k8s.io", Asked::Exec(_) | Asked::Attach(_)) => Some((
+            "v5.channel.k8s.io",
+            Carrier::Channels(Version::V4, Closing::Single),
+        )),
         ("v4.channel.k8s.io", _) => Some(("v4.channel.k8s.io", numbered)),
         ("channel.k8s.io", Asked::Exec(_) | Asked::Attach(_)) => {
             Some(("channel.k8s.io", plain_channels))
@@ -120,7 +151,10 @@ fn websockets(headers: &HeaderMap, asked: &Asked) -> Result<(Answer, Carrier), A
     };
     let Some((name, carrier)) = chosen else {
         let names: Vec<_> = listed(headers, protocol).collect();
-        let text = format!("unable to negotiate protocol: client supports [{}]", names.join(" "));
+        let text = format!(
+            "unable to negotiate protocol: client supports [{}]",
+            names.join(" ")
+        );
         return Err(plain(StatusCode::FORBIDDEN, text));
     };
     let mut answer = switching("websocket");
@@ -128,7 +162,9 @@ fn websockets(headers: &HeaderMap, asked: &Asked) -> Result<(Answer, Carrier), A
         answer.headers_mut().insert(SEC_WEBSOCKET_ACCEPT, accepted);
     }
     if !name.is_empty() {
-        answer.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(name));
+        answer
+            .headers_mut()
+            .insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(name));
     }
     Ok((answer, carrier))
 }
@@ -136,15 +172,23 @@ fn websockets(headers: &HeaderMap, asked: &Asked) -> Result<(Answer, Carrier), A
 fn switching(to: &'static str) -> Answer {
     let mut answer = Response::new(Full::new(Bytes::new()));
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    answer.headers_mut().insert(UPGRADE, HeaderValue::from_static(to));
+    answer
+        .headers_mut()
+        .insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    answer
+        .headers_mut()
+        .insert(UPGRADE, HeaderValue::from_static(to));
     answer
 }
 
 impl Upgraded {
     /// Serves the streams until they end.
     pub(super) async fn serve(self, node: &Weak<Shared>) {
-        let Upgraded { upgrade, asked, carrier } = self;
+        let Upgraded {
+            upgrade,
+            asked,
+            carrier,
+        } = self;
         let Ok(io) = upgrade.await else { return };
         let io = TokioIo::new(io);
         match carrier {
@@ -200,7 +244,12 @@ fn wanted(asked: &Asked) -> Wanted {
         Asked::Attach(request) => (request.stdin, request.stdout, request.stderr, request.tty),
         Asked::PortForward(_) => (false, false, false, false),
     };
-    Wanted { stdin, stdout, stderr, tty }
+    Wanted {
+        stdin,
+        stdout,
+        stderr,
+        tty,
+    }
 }
 
 async fn run(
@@ -209,11 +258,14 @@ async fn run(
     asked: &Asked,
     version: Version,
 ) {
-    let Some((streams, error)) = gathered else { return };
+    let Some((streams, error)) = gathered else {
+        return;
+    };
     let (outcome, what) = match asked {
-        Asked::Exec(request) => {
-            (command::run(node, request, streams).await, "executing command in")
-        }
+        Asked::Exec(request) => (
+            command::run(node, request, streams).await,
+            "executing command in",
+        ),
         Asked::Attach(request) => (attach::run(node, request, streams).await, "attaching to"),
         Asked::PortForward(_) => (Outcome::Exited(0), ""),
     };

@@ -53,7 +53,14 @@ pub(super) async fn converse<Io, F>(
         .map(|id| {
             let (inlet, from) = mpsc::channel(INLET);
             let outlet = Outlet::new(id.into(), to.clone());
-            (Some(inlet), Opened { headers: Vec::new(), inlet: from, outlet })
+            (
+                Some(inlet),
+                Opened {
+                    headers: Vec::new(),
+                    inlet: from,
+                    outlet,
+                },
+            )
         })
         .unzip();
     let activity = Activity::default();
@@ -80,7 +87,9 @@ async fn hear<Io: AsyncRead + AsyncWrite + Unpin>(
             None => {}
             Some((&CLOSES, rest)) if closing == Closing::Single => {
                 let named = rest.first().and_then(|id| inlets.get_mut(usize::from(*id)));
-                let Some(inlet) = named.filter(|_| rest.len() == 1) else { return };
+                let Some(inlet) = named.filter(|_| rest.len() == 1) else {
+                    return;
+                };
                 *inlet = None;
             }
             Some((id, data)) => {
@@ -146,7 +155,11 @@ where
     let outwards = async {
         let mut bytes = vec![0; 32 << 10];
         while let Ok(count @ 1..) = out.read(&mut bytes).await {
-            if write.send(Message::binary(bytes[..count].to_vec())).await.is_err() {
+            if write
+                .send(Message::binary(bytes[..count].to_vec()))
+                .await
+                .is_err()
+            {
                 return;
             }
         }

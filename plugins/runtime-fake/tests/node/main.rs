@@ -9,6 +9,7 @@ mod containers;
 mod events;
 mod faults;
 mod images;
+mod kubectl;
 mod life;
 mod process;
 mod rig;

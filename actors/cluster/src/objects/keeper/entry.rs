@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use kernel::{Context, TaskId, TimerId};
-use logic::objects::{Objects, Outcome, StaticObjects, StaticToken, BoundPod, Wanted, outcome};
+use logic::objects::{
+    BoundPod, Object, Objects, Outcome, StaticObjects, StaticToken, Wanted, outcome,
+};
 
 use super::Msg;
-use crate::client::Event;
+use crate::client::{Event, Trouble};
 
 /// Whether the API server has spoken of it since it was wanted, or since somebody came who must not have an old answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -17,7 +19,6 @@ pub(super) enum Answer {
 }
 
 type Key = (String, String);
-pub(super) use logic::objects::Object;
 
 /// One thing that is wanted.
 #[derive(Debug, Default)]
@@ -28,6 +29,8 @@ pub(super) struct Entry {
     /// What is under way, and which.
     pub(super) asking: Option<TaskId>,
     pub(super) generation: u64,
+    /// What is under way may be too old for somebody who came meanwhile.
+    pub(super) again: bool,
     pub(super) timer: Option<TimerId>,
     /// Why there is no good answer, in the server's words where it has said any.
     pub(super) trouble: Option<String>,
@@ -112,11 +115,27 @@ impl Entry {
             | Wanted::VolumeAttachment(_)
             | Wanted::RuntimeClass(_)
             | Wanted::Service(_) => {
-                let is_current = is_followed && !self.objects.is_empty();
-                // Nobody has asked yet: whatever comes is new.
-                let is_new = self.answer == Answer::Never && self.last.is_none();
-                self.is_immutable() && self.answer == Answer::Given || is_current || is_new
+                self.answer == Answer::Given
+                    && !self.objects.is_empty()
+                    && (is_followed || self.is_immutable())
             }
+        }
+    }
+
+    /// Keeps why there is no answer, or none that helps, and tells which of the two.
+    pub(super) fn troubled(&mut self, trouble: &Trouble) -> Outcome {
+        self.trouble = Some(trouble.to_string());
+        match trouble {
+            Trouble::NotFound { .. } | Trouble::Forbidden { .. } => Outcome::Refused,
+            Trouble::Refused { .. } if !trouble.transient() => Outcome::Refused,
+            Trouble::Refused { .. }
+            | Trouble::Exists { .. }
+            | Trouble::Conflict { .. }
+            | Trouble::Gone { .. }
+            | Trouble::Unauthorized { .. }
+            | Trouble::Busy { .. }
+            | Trouble::Unreachable { .. }
+            | Trouble::Nonsense { .. } => Outcome::Failed,
         }
     }
 

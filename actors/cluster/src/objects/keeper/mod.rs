@@ -20,15 +20,14 @@ mod publishing;
 mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Context, Exit, Recipient};
-use logic::objects::{
-    Cadence, Detection, References, StaticObjects, Wanted, needed, references,
-};
+use logic::objects::{Cadence, Detection, References, StaticObjects, Wanted, needed, references};
 use logic::pod::PodView;
 use logic::types::PodUid;
 use serde::Serialize;
@@ -50,6 +49,8 @@ const TELL_AGAIN: Duration = Duration::from_secs(1);
 pub enum Msg {
     /// Sees to what exactly these pods need.
     Pods { pods: Vec<Arc<Pod>> },
+    /// Lets go what this pod needed: all its containers have ended for good.
+    Ended { uid: PodUid },
     /// Keeps ConfigMaps and Secrets for this long from now on: the node's annotation `node.alpha.kubernetes.io/ttl`.
     Ttl { ttl: Option<Duration> },
     /// Takes in an answer, and waits for the next.
@@ -77,10 +78,10 @@ pub struct Rules {
 }
 
 /// With whom the keeper works.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Peers {
     /// Of the lane for work.
-    pub api: Api,
+    pub api: kube::Client,
     /// Its shelf holds what the checkpoint and the folder held at the start.
     pub supply: Supply,
     /// Objects of manifests; those of the API go before them.
@@ -91,13 +92,9 @@ pub struct Peers {
     pods: watch::Sender<Vec<Arc<Pod>>>,
 }
 
-/// The way to the API server.
-#[derive(Clone)]
-pub struct Api(pub kube::Client);
-
-impl std::fmt::Debug for Api {
+impl std::fmt::Debug for Peers {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("Api")
+        out.write_str("Peers")
     }
 }
 
@@ -110,7 +107,7 @@ impl Peers {
     ) -> Peers {
         let (pods, _) = watch::channel(Vec::new());
         Peers {
-            api: Api(api),
+            api,
             supply,
             folder,
             supplied,
@@ -141,6 +138,8 @@ struct Client {
     pod: Arc<Pod>,
     references: References,
     supplied: bool,
+    /// It needs nothing any more, whatever its definition says.
+    ended: bool,
 }
 
 /// The keeper of the API's objects.
@@ -182,6 +181,7 @@ impl Actor for Keeper {
     async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         match msg {
             Msg::Pods { pods } => self.take_pods(pods, ctx),
+            Msg::Ended { uid } => self.end(&uid, ctx),
             Msg::Ttl { ttl } => self.cadence.ttl = ttl,
             Msg::Heard(heard) => self.heard(*heard, ctx),
             Msg::Due { wanted, generation } => self.due(&wanted, generation, ctx),
@@ -243,7 +243,7 @@ impl Keeper {
     fn take_pods(&mut self, pods: Vec<Arc<Pod>>, ctx: &mut Context<Msg>) {
         self.peers.pods.send_replace(pods.clone());
         let mut before = std::mem::take(&mut self.clients);
-        let mut came = Vec::new();
+        let (asked_before, mut came) = (self.generation, Vec::new());
         for pod in pods {
             let uid = pod.uid();
             let known = before.remove(&uid);
@@ -254,32 +254,42 @@ impl Keeper {
             self.clients.insert(uid, client);
         }
         self.want(ctx);
-        self.refresh(&came, ctx);
+        self.refresh(&came, asked_before, ctx);
         // Whatever of it is wanted has its entry by now.
         self.remembered = None;
         self.publish_soon(ctx);
     }
 
-    fn client(
-        &mut self,
-        known: Option<Client>,
-        pod: Arc<Pod>,
-        came: &mut Vec<PodUid>,
-    ) -> Client {
+    fn client(&mut self, known: Option<Client>, pod: Arc<Pod>, came: &mut Vec<PodUid>) -> Client {
         let uid = pod.uid();
-        let references = references(&pod);
-        let is_remembered = known.is_none() && self.awaited.remove(&uid);
-        let supplied = match known {
-            Some(known) => known.supplied && known.references == references,
+        let ended = known.as_ref().is_some_and(|known| known.ended);
+        let references = match ended {
+            true => References::default(),
+            false => references(&pod),
+        };
+        // Who was supplied once, and refers to more now, waits again.
+        let is_remembered = self.awaited.remove(&uid) && known.is_none();
+        let same = known.filter(|known| known.references == references);
+        let supplied = match &same {
+            Some(known) => known.supplied,
             None => is_remembered,
         };
-        if !supplied {
+        if same.is_none() {
             came.push(uid);
         }
         Client {
             pod,
             references,
             supplied,
+            ended,
+        }
+    }
+
+    fn end(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
+        if let Some(client) = self.clients.get_mut(uid) {
+            client.references = References::default();
+            client.ended = true;
+            self.want(ctx);
         }
     }
 
@@ -310,12 +320,7 @@ impl Keeper {
     }
 
     fn needs(&self, client: &Client) -> BTreeSet<Wanted> {
-        needed(
-            &client.pod,
-            &client.references,
-            &self.held,
-            &self.node_name,
-        )
+        needed(&client.pod, &client.references, &self.held, &self.node_name)
     }
 
     fn add_entry(&mut self, wanted: Wanted, ctx: &mut Context<Msg>) {
@@ -337,24 +342,24 @@ impl Keeper {
 
     /// A pod that comes is not given what was true before it came: a fetched object may have changed, and one that
     /// was not there may have been made.
-    fn refresh(&mut self, came: &[PodUid], ctx: &mut Context<Msg>) {
-        let mut stale = BTreeSet::new();
-        for uid in came {
-            let Some(client) = self.clients.get(uid) else {
-                continue;
-            };
-            stale.extend(self.needs(client));
-        }
+    fn refresh(&mut self, came: &[PodUid], asked_before: u64, ctx: &mut Context<Msg>) {
+        let clients = came.iter().filter_map(|uid| self.clients.get(uid));
+        let stale: BTreeSet<Wanted> = clients.flat_map(|client| self.needs(client)).collect();
         for wanted in stale {
             let is_followed = self.is_followed(&wanted);
             let Some(entry) = self.entries.get_mut(&wanted) else {
                 continue;
             };
-            if entry.is_good_for_newcomers(&wanted, is_followed) {
+            if entry.generation > asked_before || entry.is_good_for_newcomers(&wanted, is_followed)
+            {
                 continue;
             }
-            entry.answer = Answer::Never;
-            self.ask(&wanted, ctx);
+            if entry.answer == Answer::Never && entry.asking.is_some() {
+                entry.again = true;
+            } else {
+                entry.answer = Answer::Never;
+                self.ask(&wanted, ctx);
+            }
         }
     }
 
@@ -377,6 +382,12 @@ impl Keeper {
             ctx.run(async { Msg::Publish });
         }
     }
+}
+
+/// Anything from 0 to 1. The standard library seeds its hashers by chance, which is chance enough here.
+fn chance() -> f64 {
+    let drawn = RandomState::new().build_hasher().finish() >> 32;
+    f64::from(u32::try_from(drawn).unwrap_or(u32::MAX)) / f64::from(u32::MAX)
 }
 
 #[cfg(test)]

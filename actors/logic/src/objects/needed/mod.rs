@@ -29,7 +29,8 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// Kind, namespace and name, as [`Objects::refused`] is asked; none for what is many objects.
+    /// Kind, namespace and name, as [`Objects::refused`] is asked; none where nobody asks. Trust bundles have the empty
+    /// name together.
     pub fn place(&self) -> Option<(String, String, String)> {
         let (kind, namespace, name) = match self {
             Self::ConfigMap((namespace, name)) => ("ConfigMap", namespace.as_str(), name),
@@ -44,9 +45,34 @@ impl Wanted {
                 wanted.namespace.as_str(),
                 &wanted.service_account,
             ),
-            Self::Services(_) | Self::CsiDrivers | Self::TrustBundles => return None,
+            Self::TrustBundles => {
+                return Some((
+                    "ClusterTrustBundle".to_owned(),
+                    String::new(),
+                    String::new(),
+                ));
+            }
+            Self::Services(_) | Self::CsiDrivers => return None,
         };
         Some((kind.to_owned(), namespace.to_owned(), name.clone()))
+    }
+}
+
+impl std::fmt::Display for Wanted {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self, self.place()) {
+            (Self::Token(wanted), Some((kind, namespace, name))) => {
+                let pod = &wanted.pod_name;
+                write!(out, "{kind} {namespace}/{name} for pod {pod}")
+            }
+            (Self::TrustBundles, _) => out.write_str("ClusterTrustBundles"),
+            (_, Some((kind, namespace, name))) if namespace.is_empty() => {
+                write!(out, "{kind} {name}")
+            }
+            (_, Some((kind, namespace, name))) => write!(out, "{kind} {namespace}/{name}"),
+            (Self::Services(namespace), None) => write!(out, "Services of {namespace}"),
+            (_, None) => out.write_str("CSIDrivers"),
+        }
     }
 }
 

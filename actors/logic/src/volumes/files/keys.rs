@@ -154,14 +154,16 @@ impl Draft<'_> {
     }
 
     fn miss(&mut self, kind: &str, resource: &'static str, wanted: &Wanted<'_>) {
-        if wanted.optional {
+        let objects = self.ground.objects;
+        let refused = objects.refused(kind, self.pod.namespace(), wanted.name);
+        // What nobody could look for may be there.
+        if wanted.optional && refused.is_none() {
             return;
         }
-        let objects = self.ground.objects;
         self.problems.push(Problem::Missing {
             kind: resource,
             name: wanted.name.to_owned(),
-            refused: objects.refused(kind, self.pod.namespace(), wanted.name),
+            refused,
         });
     }
 }

@@ -54,6 +54,8 @@ pub(super) enum Problem {
         name: String,
         refused: Option<String>,
     },
+    #[error("while getting ClusterTrustBundle: {0}")]
+    Bundles(String),
     #[error("combination of signerName and labelSelector matched zero ClusterTrustBundles")]
     NoBundle,
     #[error("while parsing label selector: {0}")]
@@ -94,6 +96,7 @@ impl Problem {
             | Self::Token(_)
             | Self::TokenExpired { .. }
             | Self::Bundle { .. }
+            | Self::Bundles(_)
             | Self::NoBundle
             | Self::NotIssued(_)
             | Self::NeverIssued { .. }

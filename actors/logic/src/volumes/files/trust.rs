@@ -36,7 +36,19 @@ fn anchors(source: &ClusterTrustBundleProjection, ground: &Ground<'_>) -> Result
         (None, Some(signer)) => selected(source, signer, ground)?,
         (None, None) => return Err(Problem::BundleUnnamed),
     };
-    match bundles.as_slice() {
+    let unknown = ground.objects.refused("ClusterTrustBundle", "", "");
+    match (bundles.as_slice(), unknown) {
+        ([], Some(why)) => Err(Problem::Bundles(why)),
+        _ => found(source, &bundles, ground),
+    }
+}
+
+fn found(
+    source: &ClusterTrustBundleProjection,
+    bundles: &[Arc<ClusterTrustBundle>],
+    ground: &Ground<'_>,
+) -> Result<String, Problem> {
+    match bundles {
         [] if source.optional == Some(true) => Ok(String::new()),
         [] => Err(missing(source, ground)),
         bundles => Ok(normalised(bundles)),

@@ -48,7 +48,7 @@ pub(super) fn claimed(
 }
 
 /// The claim's name; one of a generic ephemeral volume is named for pod and volume.
-fn asked(pod: &Pod, volume: &core::Volume) -> Option<(String, Access)> {
+pub(super) fn asked(pod: &Pod, volume: &core::Volume) -> Option<(String, Access)> {
     match (&volume.persistent_volume_claim, &volume.ephemeral) {
         (Some(source), _) => {
             let access = super::access(source.read_only);

@@ -152,6 +152,19 @@ impl World {
         attachable.map(|(id, _)| id.clone()).collect()
     }
 
+    /// Whether all that was mounted before is known: what is not in use is not.
+    pub fn is_whole(&self) -> bool {
+        self.known.is_some() && Self::kinds().all(|kind| self.listed.contains(&kind))
+    }
+
+    /// Whether something of the volume is, or may be, on the node.
+    pub fn is_there(&self, id: &VolumeId) -> bool {
+        self.shared.get(id).is_some_and(|shared| {
+            let mounted = |place| self.mount(place).is_some_and(Mount::is_begun);
+            shared.stage != Stage::Absent || shared.users.iter().any(mounted)
+        })
+    }
+
     /// What hangs, each with its name.
     pub fn stuck(&self) -> Vec<String> {
         let stuck = self.shared.iter().filter_map(|(id, shared)| {

@@ -9,15 +9,37 @@ const LONGEST: usize = 64 << 10;
 /// What is sent over a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    Open { id: u32, last: bool, headers: Headers },
-    Reply { id: u32, last: bool, headers: Headers },
-    Headers { id: u32, last: bool, headers: Headers },
-    Reset { id: u32, status: u32 },
+    Open {
+        id: u32,
+        last: bool,
+        headers: Headers,
+    },
+    Reply {
+        id: u32,
+        last: bool,
+        headers: Headers,
+    },
+    Headers {
+        id: u32,
+        last: bool,
+        headers: Headers,
+    },
+    Reset {
+        id: u32,
+        status: u32,
+    },
     Ping(u32),
-    GoAway { last_id: u32, status: u32 },
+    GoAway {
+        last_id: u32,
+        status: u32,
+    },
     /// Settings and window updates: Kubernetes' peers keep no windows.
     Ignored,
-    Data { id: u32, last: bool, bytes: Vec<u8> },
+    Data {
+        id: u32,
+        last: bool,
+        bytes: Vec<u8>,
+    },
 }
 
 /// What is not SPDY.
@@ -49,7 +71,11 @@ pub(crate) struct Decoder {
 
 impl Decoder {
     pub(crate) fn new() -> Decoder {
-        Decoder { headers: Unpacker::new(), held: Vec::new(), data: None }
+        Decoder {
+            headers: Unpacker::new(),
+            held: Vec::new(),
+            data: None,
+        }
     }
 
     /// Takes what has come in.
@@ -67,7 +93,10 @@ impl Decoder {
         };
         let length = usize::try_from(u32::from_be_bytes([0, head[5], head[6], head[7]]))
             .map_err(|_| Malformed::TooLong)?;
-        let (flags, first) = (head[4], u32::from_be_bytes([head[0], head[1], head[2], head[3]]));
+        let (flags, first) = (
+            head[4],
+            u32::from_be_bytes([head[0], head[1], head[2], head[3]]),
+        );
         if first >> 31 == 0 {
             self.held.drain(..8);
             if first == 0 {
@@ -98,7 +127,11 @@ impl Decoder {
             return None;
         }
         let bytes = self.held.drain(..there).collect();
-        Some(Frame::Data { id, last: last && missing == 0, bytes })
+        Some(Frame::Data {
+            id,
+            last: last && missing == 0,
+            bytes,
+        })
     }
 
     fn control(&mut self, kind: u16, flags: u8, body: &[u8]) -> Result<Frame, Malformed> {
@@ -113,13 +146,31 @@ impl Decoder {
         };
         let block = |from: usize| body.get(from..).ok_or(Malformed::Length(kind));
         Ok(match kind {
-            1 => Frame::Open { id: stream()?, last, headers: self.headers.block(block(10)?)? },
-            2 => Frame::Reply { id: stream()?, last, headers: self.headers.block(block(4)?)? },
-            3 => Frame::Reset { id: stream()?, status: word(4)? },
+            1 => Frame::Open {
+                id: stream()?,
+                last,
+                headers: self.headers.block(block(10)?)?,
+            },
+            2 => Frame::Reply {
+                id: stream()?,
+                last,
+                headers: self.headers.block(block(4)?)?,
+            },
+            3 => Frame::Reset {
+                id: stream()?,
+                status: word(4)?,
+            },
             4 | 9 => Frame::Ignored,
             6 => Frame::Ping(word(0)?),
-            7 => Frame::GoAway { last_id: word(0)?, status: word(4)? },
-            8 => Frame::Headers { id: stream()?, last, headers: self.headers.block(block(4)?)? },
+            7 => Frame::GoAway {
+                last_id: word(0)?,
+                status: word(4)?,
+            },
+            8 => Frame::Headers {
+                id: stream()?,
+                last,
+                headers: self.headers.block(block(4)?)?,
+            },
             unknown => return Err(Malformed::Kind(unknown)),
         })
     }

@@ -43,7 +43,11 @@ impl Unpacker {
 
     /// Returns the headers of the next block.
     pub(super) fn block(&mut self, packed: &[u8]) -> Result<Headers, Malformed> {
-        let packed = if self.begun { packed } else { self.begin(packed)? };
+        let packed = if self.begun {
+            packed
+        } else {
+            self.begin(packed)?
+        };
         parse(&self.unpack(packed)?)
     }
 
@@ -55,7 +59,11 @@ impl Unpacker {
             return Err(Malformed::Headers);
         }
         self.begun = true;
-        if dictionary { rest.get(4..).ok_or(Malformed::Headers) } else { Ok(rest) }
+        if dictionary {
+            rest.get(4..).ok_or(Malformed::Headers)
+        } else {
+            Ok(rest)
+        }
     }
 
     fn unpack(&mut self, mut packed: &[u8]) -> Result<Vec<u8>, Malformed> {

@@ -112,7 +112,11 @@ impl Reading {
             self.streams.insert(id, inlet);
         }
         let outlet = Outlet::new(id, self.to.clone());
-        let opened = Opened { headers, inlet: from, outlet };
+        let opened = Opened {
+            headers,
+            inlet: from,
+            outlet,
+        };
         // Nobody waits for streams any more: the connection is about to end.
         drop(opens.send(opened).await);
     }
@@ -148,12 +152,27 @@ async fn run<Io: AsyncWrite>(
 
 fn frame(what: Outgoing) -> Frame {
     match what {
-        Outgoing::Reply(id) => Frame::Reply { id, last: false, headers: Vec::new() },
-        Outgoing::Data(id, bytes) => Frame::Data { id, last: false, bytes },
-        Outgoing::Close(id) => Frame::Data { id, last: true, bytes: Vec::new() },
+        Outgoing::Reply(id) => Frame::Reply {
+            id,
+            last: false,
+            headers: Vec::new(),
+        },
+        Outgoing::Data(id, bytes) => Frame::Data {
+            id,
+            last: false,
+            bytes,
+        },
+        Outgoing::Close(id) => Frame::Data {
+            id,
+            last: true,
+            bytes: Vec::new(),
+        },
         Outgoing::Cancel(id) => Frame::Reset { id, status: CANCEL },
         Outgoing::Reset(id, status) => Frame::Reset { id, status },
         Outgoing::Pong(id) => Frame::Ping(id),
-        Outgoing::End => Frame::GoAway { last_id: 0, status: 0 },
+        Outgoing::End => Frame::GoAway {
+            last_id: 0,
+            status: 0,
+        },
     }
 }

@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 
-use super::super::refresh::{look_at, renew_at};
+use super::super::refresh::look_at;
 use super::*;
 use crate::objects::ServiceAccountToken;
 use crate::testing::Build;
@@ -142,8 +142,8 @@ fn a_token_is_renewed_after_four_fifths_of_its_life_or_a_day() {
             issued,
         };
         // As asked for, or as it was given.
-        let by_request = renew_at(&with(None), expires, NO_JITTER);
-        let by_birth = renew_at(&with(Some(at(0))), HOUR, NO_JITTER);
+        let by_request = with(None).renew_at(expires, NO_JITTER);
+        let by_birth = with(Some(at(0))).renew_at(HOUR, NO_JITTER);
         assert_eq!(by_request, by_birth);
         assert_eq!(at(now) > by_request, due, "{now} of {expires}");
     }
@@ -182,7 +182,7 @@ fn any_life_is_reckoned_without_overflow() {
                 expires,
                 issued,
             };
-            let renew = renew_at(&token, i64::MAX, SignedDuration::from_secs(10));
+            let renew = token.renew_at(i64::MAX, SignedDuration::from_secs(10));
             drop(look_at(at(0), renew, expires).to_string());
         }
     }

@@ -11,9 +11,12 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use serde_json::{Value, json};
+
 use super::look::Look;
 use super::persistent::Persistent;
 use super::{Ground, claim};
+use crate::node_status::patch::{difference, prune};
 use crate::resources::bytes;
 use crate::volumes::Access;
 
@@ -98,6 +101,11 @@ pub fn expansion(
         .map(Expansion::Grow)
 }
 
+/// The claim that a volume names, in the pod's namespace.
+pub fn claim_of(pod: &Pod, volume: &core::Volume) -> Option<String> {
+    claim::asked(pod, volume).map(|(name, _)| name)
+}
+
 /// A local volume, or one of a driver that grows volumes on nodes.
 fn can_grow(volume: &Persistent, ground: &Ground<'_>) -> bool {
     let Some(spec) = volume.spec() else {
@@ -170,6 +178,30 @@ fn recovering(
             Claim::Follows
         },
     })
+}
+
+/// What is sent of a claim after a step: a strategic merge patch of its status, good for this version of it alone. None
+/// where nothing is to be sent.
+pub fn patch(
+    claim: &PersistentVolumeClaim,
+    grow: &Grow,
+    outcome: &Outcome,
+    now: Timestamp,
+) -> Option<Value> {
+    let before = claim.status.clone().unwrap_or_default();
+    let after = status_after(&before, grow, outcome, now);
+    let parts = |status: &PersistentVolumeClaimStatus| {
+        let mut parts = json!({"status": status});
+        prune(&mut parts);
+        parts.as_object().cloned().unwrap_or_default()
+    };
+    let mut patch = difference(&parts(&before), &parts(&after), "");
+    if patch.is_empty() {
+        return None;
+    }
+    let version = &claim.metadata.resource_version;
+    patch.insert("metadata".to_owned(), json!({"resourceVersion": version}));
+    Some(Value::Object(patch))
 }
 
 /// The claim's status after a step.

@@ -1,0 +1,377 @@
+//! A server in the test's own runtime, so that its clock may be paused: it answers by a script.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use http::{HeaderMap, Request, Response};
+use http_body_util::StreamBody;
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use crate::client::{Access, AccessError, Client, Lane};
+
+/// An answer: its head, then its parts.
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) parts: Vec<Part>,
+}
+
+/// A piece of a body.
+pub(crate) enum Part {
+    Text(String),
+    /// So many bytes of it.
+    Blanks(usize),
+    Wait(Duration),
+    /// Nothing more, for ever.
+    Hang,
+    /// The body ends where it must not.
+    Cut,
+}
+
+/// Before its head an answer waits for ever, or its connection breaks.
+pub(crate) enum Script {
+    Reply(Reply),
+    Late(Duration, Reply),
+    Hang,
+    Break,
+}
+
+impl Reply {
+    pub(crate) fn json(value: &Value) -> Script {
+        Reply::of(200, value)
+    }
+
+    pub(crate) fn of(status: u16, value: &Value) -> Script {
+        Reply::parts(status, vec![Part::Text(value.to_string())])
+    }
+
+    pub(crate) fn parts(status: u16, parts: Vec<Part>) -> Script {
+        Script::Reply(Reply {
+            status,
+            headers: Vec::new(),
+            parts,
+        })
+    }
+
+    pub(crate) fn again_after(status: u16, seconds: &str) -> Script {
+        Script::Reply(Reply {
+            status,
+            headers: vec![("retry-after", seconds.to_owned())],
+            parts: vec![Part::Text(
+                json!({"kind": "Status", "code": status, "message": "busy"}).to_string(),
+            )],
+        })
+    }
+}
+
+/// One request as it came.
+#[derive(Clone, Debug)]
+pub(crate) struct Heard {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) query: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) connection: usize,
+    /// Of the client's certificate, DER.
+    pub(crate) certificate: Option<Vec<u8>>,
+    pub(crate) at: tokio::time::Instant,
+}
+
+type Answering = Arc<dyn Fn(usize, &Heard) -> Script + Send + Sync>;
+
+/// The server; it ends with the test's runtime.
+pub(crate) struct Rig {
+    pub(crate) port: u16,
+    pub(crate) authority: CertifiedIssuer<'static, KeyPair>,
+    pub(crate) folder: tempfile::TempDir,
+    heard: Arc<Mutex<Vec<Heard>>>,
+    secured: Secured,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Secured {
+    Not,
+    Tls,
+}
+
+impl Rig {
+    /// Answers the nth request, from 0, over TLS.
+    pub(crate) async fn tls(
+        answer: impl Fn(usize, &Heard) -> Script + Send + Sync + 'static,
+    ) -> Rig {
+        Rig::start(Secured::Tls, Arc::new(answer)).await
+    }
+
+    /// The same without TLS.
+    pub(crate) async fn plain(
+        answer: impl Fn(usize, &Heard) -> Script + Send + Sync + 'static,
+    ) -> Rig {
+        Rig::start(Secured::Not, Arc::new(answer)).await
+    }
+
+    async fn start(secured: Secured, answer: Answering) -> Rig {
+        let authority = authority();
+        let acceptor = acceptor(&authority);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let heard: Arc<Mutex<Vec<Heard>>> = Arc::default();
+        let told = heard.clone();
+        tokio::spawn(async move {
+            for connection in 0.. {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (told, answer, acceptor) = (told.clone(), answer.clone(), acceptor.clone());
+                tokio::spawn(async move {
+                    let serving = Serving {
+                        connection,
+                        told,
+                        answer,
+                    };
+                    match secured {
+                        Secured::Not => serving.plain(stream).await,
+                        Secured::Tls => serving.tls(stream, acceptor).await,
+                    }
+                });
+            }
+        });
+        Rig {
+            port,
+            authority,
+            folder: tempfile::tempdir().unwrap(),
+            heard,
+            secured,
+        }
+    }
+
+    pub(crate) fn heard(&self) -> Vec<Heard> {
+        self.heard.lock().unwrap().clone()
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        let mut all: Vec<_> = self.heard().iter().map(|heard| heard.connection).collect();
+        all.sort_unstable();
+        all.dedup();
+        all.len()
+    }
+
+    /// A kubeconfig with what is given of the cluster and the user.
+    pub(crate) fn kubeconfig(&self, cluster: Value, user: Value) -> PathBuf {
+        let scheme = match self.secured {
+            Secured::Not => "http",
+            Secured::Tls => "https",
+        };
+        let mut entry = json!({"server": format!("{scheme}://127.0.0.1:{}", self.port)});
+        if self.secured == Secured::Tls {
+            std::fs::write(self.folder.path().join("ca.crt"), self.authority.pem()).unwrap();
+            entry["certificate-authority"] = "ca.crt".into();
+        }
+        for (key, value) in cluster.as_object().unwrap() {
+            entry[key] = value.clone();
+        }
+        let file = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "here",
+            "contexts": [{"name": "here", "context": {"cluster": "there", "user": "me"}}],
+            "clusters": [{"name": "there", "cluster": entry}],
+            "users": [{"name": "me", "user": user}],
+        });
+        let path = self.folder.path().join("kubeconfig");
+        std::fs::write(&path, file.to_string()).unwrap();
+        path
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.client_of(json!({}), json!({})).unwrap()
+    }
+
+    pub(crate) fn client_of(&self, cluster: Value, user: Value) -> Result<Client, AccessError> {
+        Client::new(access(self.kubeconfig(cluster, user)), nobody())
+    }
+
+    /// A certificate of the server's own authority, for a client.
+    pub(crate) fn identity(&self, name: &str) -> Arc<CertifiedKey> {
+        let (certificate, key) = self.pair(name);
+        crate::client::own_key::parse(certificate.as_bytes(), key.as_bytes()).unwrap()
+    }
+
+    pub(crate) fn pair(&self, name: &str) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let signed = params.signed_by(&key, &self.authority).unwrap();
+        (signed.pem(), key.serialize_pem())
+    }
+}
+
+pub(crate) fn nobody() -> watch::Receiver<Option<Arc<CertifiedKey>>> {
+    watch::channel(None).1
+}
+
+pub(crate) fn access(kubeconfig: PathBuf) -> Access {
+    Access {
+        kubeconfig,
+        user_agent: "kubelet/v1.36.0 (linux/amd64)".into(),
+        content_type: "application/vnd.kubernetes.protobuf".into(),
+        ..Access::unlimited()
+    }
+}
+
+pub(crate) fn maps(client: &Client) -> Api<ConfigMap> {
+    Api::namespaced(client.kube(Lane::Work), "default")
+}
+
+pub(crate) fn map(name: &str, version: u64) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {
+            "name": name, "namespace": "default", "uid": name, "resourceVersion": version.to_string(),
+            "managedFields": [{"manager": "x"}],
+        },
+    })
+}
+
+pub(crate) fn list(version: u64, items: &[Value]) -> Script {
+    Reply::json(&json!({
+        "apiVersion": "v1", "kind": "ConfigMapList", "metadata": {"resourceVersion": version.to_string()}, "items": items,
+    }))
+}
+
+pub(crate) fn event(kind: &str, object: &Value) -> Part {
+    Part::Text(format!("{}\n", json!({"type": kind, "object": object})))
+}
+
+pub(crate) fn authority() -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+fn acceptor(authority: &CertifiedIssuer<'static, KeyPair>) -> TlsAcceptor {
+    let key = KeyPair::generate().unwrap();
+    let names = vec!["127.0.0.1".to_owned(), "api.example.com".to_owned()];
+    let signed = CertificateParams::new(names)
+        .unwrap()
+        .signed_by(&key, authority)
+        .unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap())
+        .unwrap();
+    let clients = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(clients.allow_unauthenticated().build().unwrap())
+        .with_single_cert(
+            vec![signed.der().clone()],
+            PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap(),
+        )
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    TlsAcceptor::from(Arc::new(config))
+}
+
+/// One connection being served.
+#[derive(Clone)]
+struct Serving {
+    connection: usize,
+    told: Arc<Mutex<Vec<Heard>>>,
+    answer: Answering,
+}
+
+impl Serving {
+    async fn plain(self, stream: TcpStream) {
+        let service = service_fn(move |request| self.clone().reply(request, None));
+        drop(
+            http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service)
+                .await,
+        );
+    }
+
+    async fn tls(self, stream: TcpStream, acceptor: TlsAcceptor) {
+        let Ok(stream) = acceptor.accept(stream).await else {
+            return;
+        };
+        let certificates = stream.get_ref().1.peer_certificates();
+        let certificate = certificates
+            .and_then(|all| all.first())
+            .map(|first| first.to_vec());
+        let service = service_fn(move |request| self.clone().reply(request, certificate.clone()));
+        let io = TokioIo::new(stream);
+        drop(
+            http2::Builder::new(TokioExecutor::new())
+                .serve_connection(io, service)
+                .await,
+        );
+    }
+
+    async fn reply(
+        self,
+        request: Request<Incoming>,
+        certificate: Option<Vec<u8>>,
+    ) -> Result<
+        Response<impl hyper::body::Body<Data = Bytes, Error = std::io::Error>>,
+        std::io::Error,
+    > {
+        let heard = Heard {
+            method: request.method().to_string(),
+            path: request.uri().path().to_owned(),
+            query: request.uri().query().unwrap_or_default().to_owned(),
+            headers: request.headers().clone(),
+            connection: self.connection,
+            certificate,
+            at: tokio::time::Instant::now(),
+        };
+        let nth = {
+            let mut told = self.told.lock().unwrap();
+            told.push(heard.clone());
+            told.len() - 1
+        };
+        let reply = match (self.answer)(nth, &heard) {
+            Script::Reply(reply) => reply,
+            Script::Late(wait, reply) => {
+                tokio::time::sleep(wait).await;
+                reply
+            }
+            Script::Hang => std::future::pending().await,
+            Script::Break => return Err(std::io::Error::other("broken")),
+        };
+        let mut head = Response::builder().status(reply.status);
+        for (name, value) in reply.headers {
+            head = head.header(name, value);
+        }
+        let parts = stream::iter(reply.parts).filter_map(|part| async move {
+            match part {
+                Part::Text(text) => Some(Ok(Frame::data(Bytes::from(text)))),
+                Part::Blanks(size) => Some(Ok(Frame::data(Bytes::from(vec![b' '; size])))),
+                Part::Wait(wait) => {
+                    tokio::time::sleep(wait).await;
+                    None
+                }
+                Part::Hang => std::future::pending().await,
+                Part::Cut => Some(Err(std::io::Error::other("cut"))),
+            }
+        });
+        Ok(head.body(StreamBody::new(parts.boxed())).unwrap())
+    }
+}

@@ -1,0 +1,275 @@
+use kernel::{ChildSpec, Intensity, Supervisor, testing};
+
+use std::sync::{Arc, Mutex};
+
+use http::{Request, Response};
+use kube::client::Body;
+use serde_json::{Value, json};
+use tower::service_fn;
+
+use super::*;
+
+fn event(message: &str) -> Box<Event> {
+    Box::new(Event {
+        first_seen: Timestamp::UNIX_EPOCH,
+        last_seen: Timestamp::UNIX_EPOCH,
+        count: 1,
+        r#type: Type::Normal,
+        reason: "Started".into(),
+        message: message.into(),
+        object: Object::default(),
+    })
+}
+
+async fn listed(messages: &[String]) -> Vec<Event> {
+    kept(messages.iter().map(|message| event(message))).await
+}
+
+async fn kept(told: impl Iterator<Item = Box<Event>>) -> Vec<Event> {
+    let (events, port) = kernel::mailbox(MAILBOX);
+    Supervisor::root("test", Intensity::UNLIMITED).spawn(
+        ChildSpec::permanent("events"),
+        port,
+        Events::default,
+    );
+    for event in told {
+        events.tell(Msg::Record(event)).unwrap();
+    }
+    events
+        .ask(Duration::from_secs(1), |reply| Msg::List { reply })
+        .await
+        .unwrap()
+}
+
+#[test]
+fn equal_events_are_counted_not_repeated() {
+    let kept =
+        testing::run_paused(|| async { listed(&["a".into(), "b".into(), "a".into()]).await });
+    let counts: Vec<_> = kept.iter().map(|e| (e.message.as_str(), e.count)).collect();
+    assert_eq!(counts, [("b", 1), ("a", 2)]);
+}
+
+#[test]
+fn the_ring_keeps_only_the_newest() {
+    let about = |n: usize| {
+        let mut event = event(&n.to_string());
+        event.object.name = n.to_string();
+        event
+    };
+    let kept = testing::run_paused(|| async move { kept((0..RING + 10).map(about)).await });
+    assert_eq!(kept.len(), RING);
+    assert_eq!(kept[0].message, "10");
+}
+
+#[test]
+fn one_noisy_object_does_not_push_out_the_others() {
+    let noise = (0..RING).map(|n| event(&n.to_string()));
+    let mut other = event("other");
+    other.object.name = "other".into();
+    let all = std::iter::once(other).chain(noise);
+    let kept = testing::run_paused(|| async move { kept(all).await });
+    assert_eq!(kept[0].message, "other");
+    assert!(kept.len() < 30, "{}", kept.len());
+}
+
+/// What was heard, and what the next requests get instead of their answer: a code, or nothing at all.
+#[derive(Clone, Default)]
+struct Api(Arc<Mutex<World>>);
+
+#[derive(Default)]
+struct World {
+    heard: Vec<(String, Value)>,
+    faults: VecDeque<Option<u16>>,
+}
+
+impl Api {
+    fn with<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
+        act(&mut self.0.lock().unwrap())
+    }
+
+    fn fail(&self, faults: impl IntoIterator<Item = Option<u16>>) {
+        self.with(|world| world.faults.extend(faults));
+    }
+
+    fn heard(&self) -> Vec<(String, Value)> {
+        self.with(|world| std::mem::take(&mut world.heard))
+    }
+
+    fn requests(&self) -> Vec<String> {
+        self.heard()
+            .into_iter()
+            .map(|(request, _)| request)
+            .collect()
+    }
+
+    fn sending(&self) -> Sending {
+        let api = self.clone();
+        let service = service_fn(move |request: Request<Body>| {
+            let api = api.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect_bytes().await.map_err(std::io::Error::other)?;
+                let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+                let request = format!("{} {}", parts.method, parts.uri.path());
+                let fault = api.with(|world| {
+                    world.heard.push((request, body));
+                    world.faults.pop_front()
+                });
+                let (code, answer) = match fault {
+                    Some(None) => return Err(std::io::Error::other("nobody there")),
+                    Some(Some(code)) => (
+                        code,
+                        json!({ "kind": "Status", "code": code, "message": "no" }),
+                    ),
+                    None => (200, json!({ "metadata": {}, "involvedObject": {} })),
+                };
+                let answer = Body::from(answer.to_string().into_bytes());
+                Ok(Response::builder().status(code).body(answer).unwrap())
+            }
+        });
+        Sending::over(kube::Client::new(service, "default"), "node-1")
+    }
+
+    fn recorder(&self) -> Addr<Msg> {
+        let (events, port) = kernel::mailbox(MAILBOX);
+        let sending = self.sending();
+        Supervisor::root("test", Intensity::UNLIMITED).spawn(
+            ChildSpec::permanent("events"),
+            port,
+            move || Events::new(Some(sending.clone())),
+        );
+        events
+    }
+}
+
+fn of_pod(message: &str, second: i64) -> Msg {
+    let at = Timestamp::from_second(second).unwrap();
+    let object = Object {
+        kind: "Pod".into(),
+        namespace: "shop".into(),
+        name: "web".into(),
+        uid: "web-uid".into(),
+        field_path: "spec.containers{main}".into(),
+    };
+    Msg::Record(Box::new(Event {
+        first_seen: at,
+        last_seen: at,
+        object,
+        ..*event(message)
+    }))
+}
+
+const SOON: Duration = Duration::from_millis(10);
+const EVENTS: &str = "/api/v1/namespaces/shop/events";
+
+/// Upstream's TestEventf and TestWriteEventError's good row.
+#[test]
+fn an_event_is_an_object_in_the_namespace_of_what_it_is_about() {
+    testing::run_paused(|| async {
+        let api = Api::default();
+        let events = api.recorder();
+        events.tell(of_pod("here", 1_700_000_000)).unwrap();
+        testing::pass(SOON).await;
+        let (request, body) = api.heard().remove(0);
+        assert_eq!(request, format!("POST {EVENTS}"));
+        let expected = json!({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": { "name": "web.17979cfe362a0000", "namespace": "shop" },
+            "involvedObject": {
+                "apiVersion": "v1", "kind": "Pod", "namespace": "shop", "name": "web", "uid": "web-uid",
+                "fieldPath": "spec.containers{main}",
+            },
+            "reason": "Started", "message": "here", "type": "Normal", "count": 1,
+            "firstTimestamp": "2023-11-14T22:13:20Z", "lastTimestamp": "2023-11-14T22:13:20Z",
+            "source": { "component": "kubelet", "host": "node-1" },
+            "reportingComponent": "kubelet", "reportingInstance": "node-1",
+        });
+        assert_eq!(body, expected);
+
+        let mut of_node = event("here");
+        of_node.object = Object::node("node-1");
+        events.tell(Msg::Record(of_node)).unwrap();
+        testing::pass(SOON).await;
+        let (request, body) = api.heard().remove(0);
+        assert_eq!(request, "POST /api/v1/namespaces/default/events");
+        let node = json!({ "kind": "Node", "name": "node-1", "uid": "node-1" });
+        assert_eq!(body["involvedObject"], node);
+    });
+}
+
+/// Upstream's TestEventfNoNamespace... rows on repetition, and TestUpdateExpiredEvent.
+#[test]
+fn a_repeated_event_is_counted_in_the_same_object_and_made_again_when_that_is_gone() {
+    testing::run_paused(|| async {
+        let api = Api::default();
+        let events = api.recorder();
+        for second in [1_700_000_000, 1_700_000_060] {
+            events.tell(of_pod("again", second)).unwrap();
+        }
+        testing::pass(SOON).await;
+        let (request, body) = api.heard().remove(1);
+        assert_eq!(request, format!("PATCH {EVENTS}/web.17979cfe362a0000"));
+        let expected =
+            json!({ "count": 2, "lastTimestamp": "2023-11-14T22:14:20Z", "message": "again" });
+        assert_eq!(body, expected);
+
+        api.fail([Some(404)]);
+        events.tell(of_pod("again", 1_700_000_120)).unwrap();
+        testing::pass(SOON).await;
+        let (request, body) = api.heard().remove(1);
+        assert_eq!(request, format!("POST {EVENTS}"));
+        let (name, first) = (&body["metadata"]["name"], &body["firstTimestamp"]);
+        assert_eq!(
+            (name, first),
+            (
+                &json!("web.17979cfe362a0000"),
+                &json!("2023-11-14T22:13:20Z")
+            )
+        );
+        assert_eq!(body["count"], 3);
+    });
+}
+
+/// Upstream's TestWriteEventError.
+#[test]
+fn what_is_refused_is_given_up_and_what_is_unanswered_tried_again_in_order() {
+    testing::run_paused(|| async {
+        let api = Api::default();
+        let events = api.recorder();
+        api.fail([Some(403), None, None]);
+        for message in ["refused", "late", "last"] {
+            events.tell(of_pod(message, 1_700_000_000)).unwrap();
+        }
+        testing::pass(Duration::from_secs(21)).await;
+        let heard = api.heard();
+        let messages: Vec<_> = heard
+            .iter()
+            .map(|(_, body)| body["message"].as_str().unwrap())
+            .collect();
+        assert_eq!(messages, ["refused", "late", "late", "late", "last"]);
+    });
+}
+
+/// Upstream's TestWriteEventError row on the limit of tries, and its queue of a thousand.
+#[test]
+fn an_outage_costs_events_but_neither_memory_nor_those_that_come_after() {
+    testing::run_paused(|| async {
+        let api = Api::default();
+        let events = api.recorder();
+        api.fail((0..12).map(|_| None));
+        events.tell(of_pod("lost", 1_700_000_000)).unwrap();
+        for n in 0..1100 {
+            let mut other = event("late");
+            other.object.name = format!("other-{n}");
+            events.tell(Msg::Record(other)).unwrap();
+        }
+        testing::pass(Duration::from_secs(125)).await;
+        let requests = api.requests();
+        assert_eq!(requests.len(), 12 + 1000);
+        assert!(
+            requests[12].ends_with("/default/events"),
+            "{}",
+            requests[12]
+        );
+    });
+}

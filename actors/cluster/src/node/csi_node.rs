@@ -1,0 +1,242 @@
+//! The node's `CSINode`: which drivers registered, what they call the node, how much they take.
+//!
+//! - **Owns** which drivers there are, and which were and left.
+//! - **Hears** the keeper of volumes, whenever a driver comes or goes.
+//! - **Tells** the keeper of the node's object when the `CSINode` is there: before, the node is not ready, as upstream.
+//! - **Never** drops a driver that it has not heard of: after a restart it may come back.
+//!
+//! Upstream: pkg/volume/csi/nodeinfomanager, `initializeCSINode` of csi_plugin.go (1.36).
+//! Decisions: `logic::volumes::csi_node`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::storage::v1::CSINode;
+use kernel::{Actor, Addr, Context, Exit, Recipient};
+use kube::Api;
+use logic::node_status::Fact;
+use logic::volumes::Backend;
+use logic::volumes::csi_node;
+use serde::Serialize;
+use tokio::sync::watch as channel;
+
+use super::{Msg as NodeMsg, TellAgain, requests};
+use crate::client::{Client, Lane, Trouble};
+
+/// Drivers come one by one.
+pub const MAILBOX: usize = 64;
+
+const WITHIN: Duration = Duration::from_secs(10);
+/// Between attempts: doubled from the first to the last.
+const FIRST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// What the keeper of the `CSINode` is told.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Takes in which drivers there are now.
+    Drivers(BTreeMap<String, Backend>),
+    /// The storage is looked at again: the keeper of the node's object has a successor.
+    TellAgain,
+    /// Brings the object into line.
+    Sync,
+    /// Takes in what came of it.
+    Synced(Box<Result<CSINode, Trouble>>),
+}
+
+/// Whether the object is there and right.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub drivers: Vec<String>,
+    pub there: bool,
+    pub failures: u32,
+    pub last_error: Option<String>,
+}
+
+/// Whom it works with.
+#[derive(Debug, Clone)]
+pub struct Peers {
+    pub client: Client,
+    /// The node's object, of [`super::Peers::object`].
+    pub object: channel::Receiver<Option<Arc<Node>>>,
+    pub node: Addr<NodeMsg>,
+    /// Who knows the drivers.
+    pub volumes: Recipient<TellAgain>,
+}
+
+/// The keeper of the `CSINode`.
+#[derive(Debug)]
+pub struct CsiNode {
+    name: String,
+    peers: Peers,
+
+    there: BTreeMap<String, Backend>,
+    left: BTreeSet<String>,
+    state: State,
+    made: bool,
+    failures: u32,
+    last_error: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Right,
+    /// A request is under way.
+    Asking,
+    /// A request is under way, and the drivers are others by now.
+    Stale,
+    /// The next attempt has its time.
+    Waiting,
+}
+
+impl Actor for CsiNode {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        if let Err(full) = self.peers.volumes.tell(TellAgain) {
+            tracing::warn!("the drivers are known when one comes or goes: {full}");
+        }
+        self.sync(ctx);
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Drivers(drivers) => self.drivers(drivers, ctx),
+            Msg::TellAgain => self.tell(),
+            Msg::Sync => self.sync(ctx),
+            Msg::Synced(answer) => self.synced(*answer, ctx),
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            drivers: self.there.keys().cloned().collect(),
+            there: self.made,
+            failures: self.failures,
+            last_error: self.last_error.clone(),
+        }
+    }
+}
+
+impl CsiNode {
+    pub fn new(name: String, peers: Peers) -> Self {
+        CsiNode {
+            name,
+            peers,
+            there: BTreeMap::new(),
+            left: BTreeSet::new(),
+            state: State::Right,
+            made: false,
+            failures: 0,
+            last_error: None,
+        }
+    }
+
+    fn drivers(&mut self, drivers: BTreeMap<String, Backend>, ctx: &mut Context<Msg>) {
+        let gone = self
+            .there
+            .keys()
+            .filter(|name| !drivers.contains_key(*name));
+        self.left.extend(gone.cloned());
+        self.left.retain(|name| !drivers.contains_key(name));
+        if drivers != self.there {
+            self.there = drivers;
+            self.changed(ctx);
+        }
+    }
+
+    fn changed(&mut self, ctx: &mut Context<Msg>) {
+        match self.state {
+            State::Right => self.sync(ctx),
+            State::Asking => self.state = State::Stale,
+            State::Stale | State::Waiting => {}
+        }
+    }
+
+    fn sync(&mut self, ctx: &mut Context<Msg>) {
+        self.state = State::Asking;
+        let errand = Errand {
+            api: Api::all(self.peers.client.kube(Lane::Work)),
+            name: self.name.clone(),
+            there: self.there.clone(),
+            left: self.left.clone(),
+        };
+        let mut object = self.peers.object.clone();
+        ctx.run(async move {
+            let uid = match object.wait_for(Option::is_some).await {
+                Ok(node) => node.as_ref().and_then(|node| node.metadata.uid.clone()),
+                Err(_) => None,
+            };
+            let answer = errand.sync(uid.as_deref()).await;
+            Msg::Synced(Box::new(answer))
+        });
+    }
+
+    fn synced(&mut self, answer: Result<CSINode, Trouble>, ctx: &mut Context<Msg>) {
+        let stale = self.state == State::Stale;
+        match answer {
+            Ok(_) => {
+                self.state = State::Right;
+                self.failures = 0;
+                self.last_error = None;
+                if !self.made {
+                    self.made = true;
+                    self.tell();
+                }
+                if stale {
+                    self.sync(ctx);
+                }
+            }
+            Err(trouble) => {
+                tracing::warn!("the CSINode is not as it should be: {trouble}");
+                self.last_error = Some(trouble.to_string());
+                self.state = State::Waiting;
+                ctx.after(pause(self.failures), Msg::Sync);
+                self.failures += 1;
+            }
+        }
+    }
+
+    fn tell(&self) {
+        if self.made
+            && let Err(full) = self.peers.node.tell(NodeMsg::Learned(Fact::Storage(None)))
+        {
+            tracing::warn!("the node is not told that its CSINode is there: {full}");
+        }
+    }
+}
+
+fn pause(failures: u32) -> Duration {
+    let doubled = FIRST.checked_mul(1 << failures.min(16));
+    doubled.unwrap_or(LONGEST).min(LONGEST)
+}
+
+/// One attempt, carried out beside the actor.
+struct Errand {
+    api: Api<CSINode>,
+    name: String,
+    there: BTreeMap<String, Backend>,
+    left: BTreeSet<String>,
+}
+
+impl Errand {
+    async fn sync(&self, uid: Option<&str>) -> Result<CSINode, Trouble> {
+        let existing = match requests::get(&self.api, &self.name, WITHIN).await {
+            Ok(existing) => existing,
+            Err(Trouble::NotFound { .. }) => {
+                let object = csi_node::csi_node(&self.name, uid, &self.there);
+                return requests::create(&self.api, &object, WITHIN).await;
+            }
+            Err(trouble) => return Err(trouble),
+        };
+        match csi_node::renewed(&existing, &self.there, &self.left) {
+            None => Ok(existing),
+            Some(object) => requests::replace(&self.api, &self.name, &object, WITHIN).await,
+        }
+    }
+}

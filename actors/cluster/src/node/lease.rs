@@ -1,0 +1,214 @@
+//! The node's sign of life: a lease, renewed whatever else happens.
+//!
+//! - **Owns** the lease as the API server last gave it.
+//! - **Hears** its own beats and what came of them.
+//! - **Tells** nobody.
+//! - **Never** waits for the node's other requests: it has a lane of its own.
+//!
+//! Upstream: component-helpers apimachinery/lease/controller.go (1.36). Decisions: `logic::node_status::lease`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use kernel::{Actor, Context, Exit};
+use kube::Api;
+use logic::node_status::lease::{self as decide, Holder, NAMESPACE};
+use serde::Serialize;
+use tokio::sync::watch as channel;
+
+use super::{chance, requests, wall};
+use crate::client::{Client, Lane, Trouble};
+
+/// Its own beats and answers: never more than one of each.
+pub const MAILBOX: usize = 8;
+
+/// What the keeper of the lease is told.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Renews the lease, or makes it.
+    Beat,
+    /// Takes in what came of it, and beats again later.
+    Beaten(Box<Result<Beaten, Trouble>>),
+}
+
+/// What came of a beat.
+#[derive(Debug)]
+pub enum Beaten {
+    Renewed(Box<Lease>),
+    /// There is no lease yet, and no node that it could belong to.
+    Ownerless,
+}
+
+/// How it beats.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub beats: u64,
+    pub failures: u32,
+    pub last_error: Option<String>,
+}
+
+/// The keeper of the lease.
+#[derive(Debug)]
+pub struct Heartbeat {
+    holder: Holder,
+    client: Client,
+    object: channel::Receiver<Option<Arc<Node>>>,
+
+    lease: Option<Lease>,
+    beats: u64,
+    failures: u32,
+    last_error: Option<String>,
+}
+
+impl Actor for Heartbeat {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        self.beat(ctx);
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Beat => self.beat(ctx),
+            Msg::Beaten(answer) => self.beaten(*answer, ctx),
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            beats: self.beats,
+            failures: self.failures,
+            last_error: self.last_error.clone(),
+        }
+    }
+}
+
+impl Heartbeat {
+    /// `object` is the node's, of [`super::Peers::object`].
+    pub fn new(
+        holder: Holder,
+        client: Client,
+        object: channel::Receiver<Option<Arc<Node>>>,
+    ) -> Self {
+        Heartbeat {
+            holder,
+            client,
+            object,
+            lease: None,
+            beats: 0,
+            failures: 0,
+            last_error: None,
+        }
+    }
+
+    fn beat(&self, ctx: &mut Context<Msg>) {
+        let node = self.object.borrow().clone();
+        let renewal = Renewal {
+            api: Api::namespaced(self.client.kube(Lane::Heartbeat), NAMESPACE),
+            holder: self.holder.clone(),
+            owner: node.and_then(|node| node.metadata.uid.clone()),
+            // A lease that was not renewed for so long has ended.
+            within: Duration::from_secs(self.holder.seconds.clamp(1, 10).into()),
+        };
+        let base = self.lease.clone();
+        ctx.run(async move { Msg::Beaten(Box::new(renewal.renew(base).await)) });
+    }
+
+    fn beaten(&mut self, answer: Result<Beaten, Trouble>, ctx: &mut Context<Msg>) {
+        match answer {
+            Ok(Beaten::Renewed(lease)) => {
+                self.lease = Some(*lease);
+                self.beats += 1;
+                self.failures = 0;
+                self.last_error = None;
+                ctx.after(self.holder.interval(chance()), Msg::Beat);
+            }
+            Ok(Beaten::Ownerless) => {
+                let (mut object, most) = (self.object.clone(), self.holder.interval(0.0));
+                ctx.run(async move {
+                    let known = object.wait_for(Option::is_some);
+                    drop(tokio::time::timeout(most, known).await);
+                    Msg::Beat
+                });
+            }
+            Err(trouble) => {
+                self.failures += 1;
+                let pause = decide::pause(self.failures);
+                tracing::warn!("the lease is not renewed, next attempt in {pause:?}: {trouble}");
+                self.last_error = Some(trouble.to_string());
+                ctx.after(pause, Msg::Beat);
+            }
+        }
+    }
+}
+
+/// One beat, carried out beside the actor.
+struct Renewal {
+    api: Api<Lease>,
+    holder: Holder,
+    owner: Option<String>,
+    within: Duration,
+}
+
+impl Renewal {
+    /// The lease as it was last known is renewed without being fetched: nobody else writes it.
+    async fn renew(&self, mut base: Option<Lease>) -> Result<Beaten, Trouble> {
+        let name = &self.holder.name;
+        let mut last = None;
+        for _ in 0..decide::ATTEMPTS {
+            let held = match base.take() {
+                Some(held) => held,
+                None => match self.find().await? {
+                    Found::There(held) => *held,
+                    Found::Made(lease) => return Ok(Beaten::Renewed(lease)),
+                    Found::Ownerless => return Ok(Beaten::Ownerless),
+                },
+            };
+            let lease = self.lease(Some(&held));
+            match requests::replace(&self.api, name, &lease, self.within).await {
+                Ok(lease) => return Ok(Beaten::Renewed(Box::new(lease))),
+                Err(trouble @ (Trouble::Conflict { .. } | Trouble::NotFound { .. })) => {
+                    last = Some(trouble);
+                }
+                Err(trouble @ Trouble::Unreachable { .. }) => return Err(trouble),
+                Err(trouble) => {
+                    last = Some(trouble);
+                    base = Some(held);
+                }
+            }
+        }
+        Err(last.unwrap_or(Trouble::Unreachable {
+            message: "the lease was not asked for".to_owned(),
+        }))
+    }
+
+    async fn find(&self) -> Result<Found, Trouble> {
+        match requests::get(&self.api, &self.holder.name, self.within).await {
+            Ok(lease) => return Ok(Found::There(Box::new(lease))),
+            Err(Trouble::NotFound { .. }) => {}
+            Err(trouble) => return Err(trouble),
+        }
+        if self.owner.is_none() {
+            return Ok(Found::Ownerless);
+        }
+        let lease = self.lease(None);
+        let made = requests::create(&self.api, &lease, self.within).await?;
+        Ok(Found::Made(Box::new(made)))
+    }
+
+    fn lease(&self, base: Option<&Lease>) -> Lease {
+        let now = wall(kernel::wall());
+        self.holder.lease(base, self.owner.as_deref(), now)
+    }
+}
+
+enum Found {
+    There(Box<Lease>),
+    Made(Box<Lease>),
+    Ownerless,
+}

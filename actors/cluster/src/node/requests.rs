@@ -1,0 +1,90 @@
+//! What is asked of the API server about the node's object, each with a deadline.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use logic::node_status::{self, Policy, registration};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::client::Trouble;
+
+/// Makes the object, or puts the one that is there right.
+pub(super) async fn register(
+    api: &Api<Node>,
+    policy: &Policy,
+    initial: &Node,
+    within: Duration,
+) -> Result<Node, Trouble> {
+    match create(api, initial, within).await {
+        Ok(node) => return Ok(node),
+        // A node that may not make the object may still have one.
+        Err(Trouble::Exists { .. } | Trouble::Forbidden { .. }) => {}
+        Err(trouble) => return Err(trouble),
+    }
+    let existing = get(api, &policy.name, within).await?;
+    let Some(better) = registration::reconcile(policy, initial, &existing) else {
+        return Ok(existing);
+    };
+    match node_status::patch(&existing, &better) {
+        None => Ok(existing),
+        Some(body) => patch(api, &policy.name, body, within).await,
+    }
+}
+
+pub(super) async fn get<K>(api: &Api<K>, name: &str, within: Duration) -> Result<K, Trouble>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    bounded(api.get(name), within).await
+}
+
+pub(super) async fn create<K>(api: &Api<K>, object: &K, within: Duration) -> Result<K, Trouble>
+where
+    K: Clone + DeserializeOwned + Serialize + Debug,
+{
+    bounded(api.create(&PostParams::default(), object), within).await
+}
+
+pub(super) async fn replace<K>(
+    api: &Api<K>,
+    name: &str,
+    object: &K,
+    within: Duration,
+) -> Result<K, Trouble>
+where
+    K: Clone + DeserializeOwned + Serialize + Debug,
+{
+    bounded(api.replace(name, &PostParams::default(), object), within).await
+}
+
+/// A strategic merge patch of the status, with which a node's labels and annotations may go along.
+pub(super) async fn patch<K>(
+    api: &Api<K>,
+    name: &str,
+    body: Value,
+    within: Duration,
+) -> Result<K, Trouble>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let (parameters, body) = (PatchParams::default(), Patch::Strategic(body));
+    bounded(api.patch_status(name, &parameters, &body), within).await
+}
+
+async fn bounded<T>(
+    call: impl Future<Output = Result<T, kube::Error>>,
+    within: Duration,
+) -> Result<T, Trouble> {
+    match tokio::time::timeout(within, call).await {
+        Ok(answer) => answer.map_err(Trouble::from),
+        Err(_) => Err(Trouble::Unreachable {
+            message: format!("no answer within {within:?}"),
+        }),
+    }
+}

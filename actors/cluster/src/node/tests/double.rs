@@ -1,0 +1,1 @@
+//! Against the double of the API server: what it makes of our patches.

@@ -1,0 +1,185 @@
+//! Laws of the node in its cluster: a server in the test's own process, on a paused clock.
+
+mod beats;
+mod double;
+mod drivers;
+mod reports;
+mod world;
+
+use kernel::testing::{Inbox, inbox, pass, run_paused};
+use kernel::{Addr, ChildSpec, Fault, Intensity, Supervisor, mailbox};
+use logic::node_status::{Pressure, Runtime, RuntimeCondition};
+use logic::requests;
+use serde_json::json;
+use tempfile::TempDir;
+
+use self::world::Server;
+use super::*;
+use crate::events;
+
+const NODE: &str = "/api/v1/nodes/edge";
+const MOMENT: Duration = Duration::from_millis(50);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The keeper of the node's object, and its neighbours as inboxes.
+struct Rig {
+    root: Supervisor,
+    server: Server,
+    presence: Addr<Msg>,
+    object: channel::Sender<Option<Arc<Node>>>,
+    events: Inbox<events::Msg>,
+    reported: Inbox<Heard>,
+    tellers: Inbox<Heard>,
+    folder: Arc<TempDir>,
+}
+
+/// What a neighbour is told.
+#[derive(Debug, strum::IntoStaticStr)]
+enum Heard {
+    Reported(BTreeSet<VolumeId>),
+    TellAgain,
+}
+
+fn policy(folder: &TempDir) -> Policy {
+    let amounts = |pairs: &[(&str, &str)]| {
+        let list = pairs.iter().map(|(name, text)| {
+            let text = k8s_openapi::apimachinery::pkg::api::resource::Quantity((*text).into());
+            ((*name).to_owned(), text)
+        });
+        requests::read(Some(&list.collect()))
+    };
+    let all = amounts(&[
+        ("cpu", "2"),
+        ("memory", "1Gi"),
+        ("pods", "110"),
+        ("ephemeral-storage", "1Gi"),
+    ]);
+    Policy {
+        status: node_status::Policy {
+            name: "edge".into(),
+            // An address, so that no test asks a name server.
+            hostname: "192.0.2.10".into(),
+            port: 10250,
+            version: "v1.36.0".into(),
+            labels: logic::node::labels("edge", "x86_64", &Default::default()),
+            ..node_status::Policy::default()
+        },
+        registering: Registering::Itself,
+        look_every: Duration::from_secs(10),
+        report_every: Duration::from_secs(300),
+        host: Host {
+            boot_id: "boot".into(),
+            ..Host::default()
+        },
+        resources: Resources {
+            capacity: all.clone(),
+            allocatable: all,
+        },
+        folder: folder.path().to_owned(),
+    }
+}
+
+fn runtime(ready: logic::node::Support) -> Fact {
+    let condition = |name: &str| {
+        Some(RuntimeCondition {
+            name: name.into(),
+            state: ready,
+            reason: "r".into(),
+            message: "m".into(),
+        })
+    };
+    Fact::Runtime(Box::new(Runtime {
+        name: "fake".into(),
+        version: "1".into(),
+        ready: condition("RuntimeReady"),
+        network: condition("NetworkReady"),
+        ..Runtime::default()
+    }))
+}
+
+impl Rig {
+    fn begin(server: Server, folder: Arc<TempDir>, change: impl FnOnce(&mut Policy)) -> Rig {
+        let mut policy = policy(&folder);
+        change(&mut policy);
+        let (events, recorded) = inbox(256);
+        let (reported_to, reported) = inbox(64);
+        let (teller, tellers) = inbox(16);
+        let object = channel::Sender::new(None);
+        let peers = Peers {
+            client: server.client(),
+            recorder: Recorder::new(events),
+            object: object.clone(),
+            reported: Recipient::new(reported_to, Heard::Reported),
+            tellers: vec![Recipient::new(teller, |TellAgain| Heard::TellAgain)],
+        };
+        let root = Supervisor::root("test", Intensity::UNLIMITED);
+        let (presence, port) = mailbox(MAILBOX);
+        root.spawn(ChildSpec::permanent("node"), port, move || {
+            Presence::new(policy.clone(), peers.clone())
+        });
+        Rig {
+            root,
+            server,
+            presence,
+            object,
+            events: recorded,
+            reported,
+            tellers,
+            folder,
+        }
+    }
+
+    fn new() -> Rig {
+        let folder = Arc::new(tempfile::tempdir().unwrap());
+        Rig::begin(Server::default(), folder, |_| {})
+    }
+
+    /// A node that works: registered, and ready.
+    async fn ready() -> Rig {
+        let mut rig = Rig::new();
+        rig.work();
+        pass(SECOND).await;
+        assert_eq!(rig.ready_state().0, "True");
+        rig.server.heard();
+        rig.reasons();
+        rig
+    }
+
+    fn work(&self) {
+        self.tell(runtime(logic::node::Support::Yes));
+        self.tell(Fact::Storage(None));
+    }
+
+    fn tell(&self, fact: Fact) {
+        self.presence.tell(Msg::Learned(fact)).unwrap();
+    }
+
+    /// The runtime answers every few seconds, for so long.
+    async fn live(&self, seconds: u64) {
+        for _ in 0..seconds / 5 {
+            pass(SECOND * 5).await;
+            self.tell(runtime(logic::node::Support::Yes));
+        }
+    }
+
+    fn condition(&self, name: &str) -> serde_json::Value {
+        let node = self.server.get(NODE).unwrap();
+        let conditions = node["status"]["conditions"].as_array().unwrap().clone();
+        let mut found = conditions.into_iter().filter(|entry| entry["type"] == name);
+        found.next().unwrap_or_default()
+    }
+
+    fn ready_state(&self) -> (String, String) {
+        let ready = self.condition("Ready");
+        let text = |key: &str| ready[key].as_str().unwrap_or_default().to_owned();
+        (text("status"), text("message"))
+    }
+
+    fn reasons(&mut self) -> Vec<String> {
+        let reason = |msg| match msg {
+            events::Msg::Record(event) => event.reason,
+            other => panic!("{other:?}"),
+        };
+        self.events.drain().into_iter().map(reason).collect()
+    }
+}

@@ -1,0 +1,357 @@
+//! How a thing is asked for, and what its answer changes.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::BoxStream;
+use k8s_openapi::api::core::v1::Service;
+use kernel::Context;
+use kube::{Api, Resource};
+use logic::objects::{Detection, Object, Outcome, StaticToken, Wanted, slim, slim_service};
+use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
+
+use super::entry::Answer;
+use super::tokens::Newness;
+use super::{Keeper, Msg, chance, tokens};
+use crate::client::{Event, Selection, Trouble, watch};
+
+/// No request takes longer.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// What the server said of one thing, and who goes on listening.
+pub struct Heard {
+    wanted: Wanted,
+    generation: u64,
+    said: Result<Said, Trouble>,
+    rest: Option<Following>,
+}
+
+// Some of it is secret.
+impl std::fmt::Debug for Heard {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Heard({})", self.wanted)
+    }
+}
+
+pub(super) enum Said {
+    Objects(Event<Object>),
+    Token(StaticToken),
+}
+
+type Step = Result<Event<Object>, Trouble>;
+type Following = BoxStream<'static, Step>;
+
+/// How a thing is asked for.
+enum Way {
+    Follow(Following),
+    Fetch(LocalBoxFuture<'static, Result<Said, Trouble>>),
+}
+
+#[derive(Clone, Copy)]
+enum Manner {
+    Followed,
+    Fetched,
+}
+
+trait Kind: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {}
+
+impl<K> Kind for K where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
+{
+}
+
+impl Keeper {
+    /// Whether a token that is there lasts a while; then it is looked at when that is over.
+    fn rests(&mut self, wanted: &Wanted, ctx: &mut Context<Msg>) -> bool {
+        let Some(entry) = self.entries.get_mut(wanted) else {
+            return false;
+        };
+        let Some(token) = &entry.token else {
+            return false;
+        };
+        let wait = tokens::wait(wanted, token, Newness::Old, ctx);
+        if wait.is_zero() {
+            return false;
+        }
+        self.generation += 1;
+        entry.generation = self.generation;
+        entry.answer = Answer::Given;
+        let (wanted, generation) = (Box::new(wanted.clone()), self.generation);
+        entry.timer = Some(ctx.after(wait, Msg::Due { wanted, generation }));
+        true
+    }
+
+    /// Whether its changes come by themselves.
+    pub(super) fn is_followed(&self, wanted: &Wanted) -> bool {
+        match wanted {
+            Wanted::ConfigMap(_) | Wanted::Secret(_) => self.cadence.detection == Detection::Watch,
+            Wanted::RuntimeClass(_)
+            | Wanted::Service(_)
+            | Wanted::Services(_)
+            | Wanted::CsiDrivers
+            | Wanted::TrustBundles => true,
+            Wanted::Claim(_)
+            | Wanted::PersistentVolume(_)
+            | Wanted::VolumeAttachment(_)
+            | Wanted::Token(_) => false,
+        }
+    }
+
+    /// Asks now; what was under way for it is given up.
+    pub(super) fn ask(&mut self, wanted: &Wanted, ctx: &mut Context<Msg>) {
+        if self.rests(wanted, ctx) {
+            return;
+        }
+        let way = self.way(wanted);
+        let Some(entry) = self.entries.get_mut(wanted) else {
+            return;
+        };
+        self.generation += 1;
+        self.requests += 1;
+        entry.generation = self.generation;
+        entry.again = false;
+        if let Some(task) = entry.asking.take() {
+            ctx.abort(task);
+        }
+        if let Some(timer) = entry.timer.take() {
+            ctx.cancel(timer);
+        }
+        let (wanted, generation) = (wanted.clone(), self.generation);
+        let slots = self.slots.clone();
+        let task = ctx.run(async move {
+            let (said, rest) = first(way, &slots).await;
+            Msg::Heard(Box::new(Heard {
+                wanted,
+                generation,
+                said,
+                rest,
+            }))
+        });
+        entry.asking = Some(task);
+    }
+
+    fn way(&self, wanted: &Wanted) -> Way {
+        let api = self.peers.api.clone();
+        let manner = match self.is_followed(wanted) {
+            true => Manner::Followed,
+            false => Manner::Fetched,
+        };
+        match wanted {
+            Wanted::ConfigMap((namespace, name)) => {
+                let api = Api::namespaced(api, namespace);
+                one(api, name, whole(Object::ConfigMap), manner)
+            }
+            Wanted::Secret((namespace, name)) => {
+                let api = Api::namespaced(api, namespace);
+                one(api, name, whole(Object::Secret), manner)
+            }
+            Wanted::Claim((namespace, name)) => {
+                let api = Api::namespaced(api, namespace);
+                one(api, name, whole(Object::Claim), manner)
+            }
+            Wanted::PersistentVolume(name) => {
+                one(Api::all(api), name, whole(Object::PersistentVolume), manner)
+            }
+            Wanted::VolumeAttachment(name) => {
+                one(Api::all(api), name, whole(Object::VolumeAttachment), manner)
+            }
+            Wanted::RuntimeClass(name) => {
+                one(Api::all(api), name, whole(Object::RuntimeClass), manner)
+            }
+            Wanted::Service((namespace, name)) => {
+                one(Api::namespaced(api, namespace), name, service, manner)
+            }
+            Wanted::Services(namespace) => many(Api::namespaced(api, namespace), service),
+            Wanted::CsiDrivers => many(Api::all(api), whole(Object::CsiDriver)),
+            Wanted::TrustBundles => many(Api::all(api), whole(Object::TrustBundle)),
+            Wanted::Token(wanted) => {
+                let request = tokens::request(api, wanted.clone());
+                Way::Fetch(Box::pin(async { request.await.map(Said::Token) }))
+            }
+        }
+    }
+
+    pub(super) fn heard(&mut self, heard: Heard, ctx: &mut Context<Msg>) {
+        let Heard {
+            wanted,
+            generation,
+            said,
+            rest,
+        } = heard;
+        let Some(entry) = self.entries.get_mut(&wanted) else {
+            return;
+        };
+        if entry.generation != generation {
+            return;
+        }
+        entry.asking = None;
+        let before = entry.trouble.take();
+        let (outcome, differs) = match said {
+            Ok(Said::Objects(event)) => {
+                let differs = entry.take(event);
+                (entry.outcome(), differs)
+            }
+            Ok(Said::Token(token)) => {
+                entry.token = Some(token);
+                (Outcome::Found, true)
+            }
+            Err(trouble) => (entry.troubled(&trouble), false),
+        };
+        let differs = differs || entry.trouble != before;
+        let is_answer = outcome != Outcome::Failed;
+        let is_news = is_answer && entry.answer == Answer::Never;
+        let times = entry.went(outcome);
+        let too_old = std::mem::take(&mut entry.again);
+        if too_old && is_answer && !(rest.is_some() && outcome == Outcome::Found) {
+            self.ask(&wanted, ctx);
+        } else {
+            if is_answer {
+                entry.answer = Answer::Given;
+            }
+            self.go_on(&wanted, (outcome, times), rest, ctx);
+        }
+        if differs || is_news {
+            self.publish_soon(ctx);
+        }
+    }
+
+    /// Listens on, or asks again when it is time.
+    fn go_on(
+        &mut self,
+        wanted: &Wanted,
+        (outcome, times): (Outcome, u32),
+        rest: Option<Following>,
+        ctx: &mut Context<Msg>,
+    ) {
+        let Some(entry) = self.entries.get_mut(wanted) else {
+            return;
+        };
+        if entry.is_immutable() && outcome == Outcome::Found {
+            return;
+        }
+        let generation = entry.generation;
+        if let Some(rest) = rest {
+            let wanted = wanted.clone();
+            entry.asking = Some(ctx.run(next(wanted, generation, rest)));
+            return;
+        }
+        let wait = match (&entry.token, outcome) {
+            (Some(token), Outcome::Found) => Some(tokens::wait(wanted, token, Newness::New, ctx)),
+            _ => self.cadence.wait(wanted, outcome, times),
+        };
+        if let Some(wait) = wait {
+            let wait = wait + spread(wait);
+            let wanted = Box::new(wanted.clone());
+            entry.timer = Some(ctx.after(wait, Msg::Due { wanted, generation }));
+        }
+    }
+
+    pub(super) fn due(&mut self, wanted: &Wanted, generation: u64, ctx: &mut Context<Msg>) {
+        let Some(entry) = self.entries.get_mut(wanted) else {
+            return;
+        };
+        if entry.generation != generation || entry.asking.is_some() {
+            return;
+        }
+        entry.timer = None;
+        self.ask(wanted, ctx);
+    }
+}
+
+fn one<K: Kind>(
+    api: Api<K>,
+    name: &str,
+    make: impl Fn(K) -> Object + Send + Copy + 'static,
+    manner: Manner,
+) -> Way {
+    match manner {
+        Manner::Followed => followed(api, Selection::named(name), make),
+        Manner::Fetched => {
+            let name = name.to_owned();
+            Way::Fetch(Box::pin(async move {
+                let found = api.get_opt(&name).await?;
+                let found = found.map(make).into_iter().collect();
+                Ok(Said::Objects(Event::Listed(found)))
+            }))
+        }
+    }
+}
+
+fn many<K: Kind>(api: Api<K>, make: impl Fn(K) -> Object + Send + Copy + 'static) -> Way {
+    followed(api, Selection::default(), make)
+}
+
+fn followed<K: Kind>(
+    api: Api<K>,
+    selection: Selection,
+    make: impl Fn(K) -> Object + Send + Copy + 'static,
+) -> Way {
+    let made = move |event| match event {
+        Event::Listed(all) => Event::Listed(all.into_iter().map(make).collect()),
+        Event::Applied(object) => Event::Applied(make(object)),
+        Event::Deleted(object) => Event::Deleted(make(object)),
+    };
+    let steps = watch(api, selection).map(move |step: Result<Event<K>, Trouble>| step.map(made));
+    Way::Follow(steps.boxed())
+}
+
+/// An object as it is kept.
+fn whole<K: Resource>(kind: fn(Arc<K>) -> Object) -> impl Fn(K) -> Object + Send + Copy + 'static
+where
+    K: 'static,
+{
+    move |mut object| {
+        slim(object.meta_mut());
+        kind(Arc::new(object))
+    }
+}
+
+fn service(service: Service) -> Object {
+    Object::Service(Arc::new(slim_service(service)))
+}
+
+/// The first answer. Only so many ask at a time, so that a thousand pods do not make ten thousand requests at once.
+async fn first(way: Way, slots: &Semaphore) -> (Result<Said, Trouble>, Option<Following>) {
+    let slot = slots.acquire().await;
+    let late = || Trouble::Unreachable {
+        message: format!("no answer within {} s", DEADLINE.as_secs()),
+    };
+    let came = match way {
+        Way::Fetch(request) => {
+            let said = tokio::time::timeout(DEADLINE, request).await;
+            (said.unwrap_or_else(|_| Err(late())), None)
+        }
+        Way::Follow(mut steps) => match tokio::time::timeout(DEADLINE, steps.next()).await {
+            Ok(Some(step)) => (step.map(Said::Objects), Some(steps)),
+            Ok(None) | Err(_) => (Err(late()), None),
+        },
+    };
+    drop(slot);
+    came
+}
+
+async fn next(wanted: Wanted, generation: u64, mut rest: Following) -> Msg {
+    let said = rest.next().await;
+    let (said, rest) = match said {
+        Some(step) => (step.map(Said::Objects), Some(rest)),
+        None => {
+            let message = "the watch has ended".to_owned();
+            (Err(Trouble::Unreachable { message }), None)
+        }
+    };
+    Msg::Heard(Box::new(Heard {
+        wanted,
+        generation,
+        said,
+        rest,
+    }))
+}
+
+/// Anything from nought to a fifth of the wait: not all come at once.
+fn spread(wait: Duration) -> Duration {
+    wait.mul_f64(chance() / 5.0)
+}

@@ -1,0 +1,111 @@
+//! From what is known to what lies on the shelf, and who has all it needs.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use kernel::Context;
+use logic::objects::{StaticObjects, Wanted};
+use logic::types::PodUid;
+
+use super::entry::{Answer, Entry};
+use super::{Keeper, Msg, TELL_AGAIN};
+
+impl Keeper {
+    /// Collects what all entries hold.
+    pub(super) fn gather(&mut self) {
+        let mut held = StaticObjects::default();
+        for (wanted, entry) in &self.entries {
+            for object in entry.objects.values() {
+                held.put(object.clone());
+            }
+            if let (Wanted::Token(wanted), Some(token)) = (wanted, &entry.token) {
+                let account = (wanted.namespace.clone(), wanted.service_account.clone());
+                held.tokens.entry(account).or_default().push(token.clone());
+            }
+        }
+        self.held = held;
+    }
+
+    pub(super) fn publish(&mut self, ctx: &mut Context<Msg>) {
+        self.publishing = false;
+        self.gather();
+        // What has come may show that more is wanted, or less.
+        self.want(ctx);
+        self.find_supplied();
+        let mut shown = self.held.clone();
+        for (wanted, entry) in &self.entries {
+            if let (Some(place), Some(why)) = (wanted.place(), refusal(wanted, entry)) {
+                shown.refused.insert(place, why);
+            }
+        }
+        if let Some(folder) = &self.peers.folder {
+            drop(shown.merge(StaticObjects::clone(&folder.snapshot())));
+        }
+        self.peers.supply.send_replace(Arc::new(shown));
+        self.published += 1;
+        self.tell(ctx);
+    }
+
+    fn find_supplied(&mut self) {
+        let waiting = self.clients.iter().filter(|(_, client)| !client.supplied);
+        let supplied: Vec<PodUid> = waiting
+            .filter(|(_, client)| {
+                let is_answered = |wanted: &Wanted| {
+                    let entry = self.entries.get(wanted);
+                    entry.is_some_and(|entry| entry.answer == Answer::Given)
+                };
+                self.needs(client).iter().all(is_answered)
+            })
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in supplied {
+            if let Some(client) = self.clients.get_mut(&uid) {
+                client.supplied = true;
+            }
+        }
+    }
+
+    /// After the objects are on the shelf, and only when it has changed.
+    fn tell(&mut self, ctx: &mut Context<Msg>) {
+        let supplied = self.clients.iter().filter(|(_, client)| client.supplied);
+        let supplied: BTreeSet<PodUid> = supplied.map(|(uid, _)| uid.clone()).collect();
+        if self.told.as_ref() == Some(&supplied) {
+            return;
+        }
+        let mut told = true;
+        for peer in &self.peers.supplied {
+            told &= peer.tell(supplied.clone()).is_ok();
+        }
+        self.told = told.then_some(supplied);
+        if !told {
+            ctx.after(TELL_AGAIN, Msg::Publish);
+        }
+    }
+}
+
+/// Why it is not there; none for what is there, and for what the server says does not exist.
+fn refusal(wanted: &Wanted, entry: &Entry) -> Option<String> {
+    if !entry.objects.is_empty() || entry.token.is_some() {
+        return None;
+    }
+    if entry.trouble.is_some() {
+        return entry.trouble.clone();
+    }
+    // As upstream words it.
+    let unanswered = match wanted {
+        Wanted::ConfigMap(_) => {
+            "failed to sync configmap cache: timed out waiting for the condition"
+        }
+        Wanted::Secret(_) => "failed to sync secret cache: timed out waiting for the condition",
+        Wanted::Claim(_)
+        | Wanted::PersistentVolume(_)
+        | Wanted::VolumeAttachment(_)
+        | Wanted::RuntimeClass(_)
+        | Wanted::Service(_)
+        | Wanted::Services(_)
+        | Wanted::CsiDrivers
+        | Wanted::TrustBundles
+        | Wanted::Token(_) => "the API server has not answered yet",
+    };
+    (entry.answer == Answer::Never).then(|| unanswered.to_owned())
+}

@@ -1,0 +1,96 @@
+//! Tokens of service accounts: asked for in a pod's name, renewed before they end.
+//!
+//! Upstream: pkg/kubelet/token/token_manager.go (1.36).
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kernel::Context;
+use kube::Api;
+use kube::api::PostParams;
+use logic::objects::{
+    BoundPod, ServiceAccountToken, StaticToken, TokenWanted, Wanted, new_token_wait, token_wait,
+};
+
+use super::{Msg, chance};
+use crate::client::Trouble;
+
+/// Upstream's `maxJitter`, in milliseconds.
+const JITTER: f64 = 10_000.0;
+
+/// Whether a token has come just now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Newness {
+    New,
+    Old,
+}
+
+/// How long it is good as it is.
+pub(super) fn wait(
+    wanted: &Wanted,
+    token: &StaticToken,
+    newness: Newness,
+    ctx: &Context<Msg>,
+) -> Duration {
+    let asked = match wanted {
+        Wanted::Token(wanted) => wanted.expiration_seconds,
+        _ => 0,
+    };
+    let now = Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH);
+    let token = &token.token;
+    match newness {
+        #[allow(clippy::cast_possible_truncation, reason = "at most ten thousand")]
+        Newness::New => {
+            let jitter = SignedDuration::from_millis((chance() * JITTER) as i64);
+            new_token_wait(token, asked, now, jitter)
+        }
+        Newness::Old => token_wait(token, asked, now, SignedDuration::ZERO),
+    }
+}
+
+/// Asks for a token that is bound to the pod.
+pub(super) async fn request(
+    api: kube::Client,
+    wanted: TokenWanted,
+) -> Result<StaticToken, Trouble> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(api, &wanted.namespace);
+    let request = TokenRequest {
+        spec: Some(TokenRequestSpec {
+            audiences: Some(wanted.audiences.clone()),
+            bound_object_ref: Some(BoundObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Pod".to_owned()),
+                name: Some(wanted.pod_name.clone()),
+                uid: Some(wanted.pod_uid.clone()),
+            }),
+            expiration_seconds: Some(wanted.expiration_seconds),
+        }),
+        ..TokenRequest::default()
+    };
+    let answer = accounts
+        .create_token_request(&wanted.service_account, &PostParams::default(), &request)
+        .await?;
+    let nonsense = |what: &str| Trouble::Nonsense {
+        message: format!("the answer to the token request has no {what}"),
+    };
+    let status = answer.status.unwrap_or_default();
+    let token = status.token.filter(|token| !token.is_empty());
+    let expires = status.expiration_timestamp;
+    let expires = expires.ok_or_else(|| nonsense("expirationTimestamp"))?.0;
+    let given = answer.spec.and_then(|spec| spec.expiration_seconds);
+    let life = SignedDuration::from_secs(given.unwrap_or(wanted.expiration_seconds));
+    Ok(StaticToken {
+        audiences: wanted.audiences,
+        bound_to: Some(BoundPod {
+            name: wanted.pod_name,
+            uid: wanted.pod_uid,
+        }),
+        token: ServiceAccountToken {
+            token: token.ok_or_else(|| nonsense("token"))?,
+            expires,
+            issued: expires.checked_sub(life).ok(),
+        },
+    })
+}

@@ -1,0 +1,183 @@
+//! Seeing to it that every static pod has its mirror, one errand a name at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, PostParams, Preconditions};
+use logic::mirrors::{Step, mirror, plan};
+use logic::pod::PodView;
+
+use crate::client::Trouble;
+
+/// Between two errands for one name; doubles as long as they fail.
+const APART: Duration = Duration::from_secs(1);
+/// No longer than this: upstream tries at each sync of the pod.
+const AT_MOST: Duration = Duration::from_secs(60);
+
+/// What is known, and who is on an errand.
+pub(super) struct Mirroring {
+    node: Arc<str>,
+    node_uid: Option<String>,
+    /// Nothing until the sources have said it: before that no mirror is an orphan.
+    statics: Option<Vec<Arc<Pod>>>,
+    under_way: BTreeSet<String>,
+    pauses: BTreeMap<String, Pause>,
+}
+
+/// When a name is tried again, and what went wrong.
+struct Pause {
+    until: Instant,
+    length: Duration,
+    trouble: Option<String>,
+}
+
+/// What is done about one name.
+pub(super) struct Errand {
+    step: Step,
+    node: Arc<str>,
+    node_uid: String,
+}
+
+/// How an errand ended.
+#[derive(Debug)]
+pub struct Mirrored {
+    name: String,
+    pub(super) deleted: Option<Arc<Pod>>,
+    pub(super) made: Option<Pod>,
+    trouble: Option<Trouble>,
+}
+
+impl Mirroring {
+    pub(super) fn new(node: Arc<str>) -> Mirroring {
+        Mirroring {
+            node,
+            node_uid: None,
+            statics: None,
+            under_way: BTreeSet::new(),
+            pauses: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn desire(&mut self, statics: Vec<Arc<Pod>>) {
+        self.statics = Some(statics);
+    }
+
+    pub(super) fn owned_by(&mut self, node_uid: Option<String>) {
+        self.node_uid = node_uid;
+    }
+
+    /// The errands to begin now. A mirror is made only for a node that is in the API.
+    pub(super) fn begin(&mut self, mirrors: &[Arc<Pod>], now: Instant) -> Vec<Errand> {
+        let Some(statics) = &self.statics else {
+            return Vec::new();
+        };
+        let mut errands = Vec::new();
+        for step in plan(statics, mirrors) {
+            let name = step.full_name();
+            let node_uid = match (&self.node_uid, &step) {
+                (Some(uid), _) => uid.clone(),
+                (None, Step::Delete(_) | Step::Replace { .. }) => String::new(),
+                (None, Step::Make(_)) => continue,
+            };
+            let pauses = self.pauses.get(&name);
+            if pauses.is_some_and(|pause| pause.until > now) || !self.under_way.insert(name) {
+                continue;
+            }
+            errands.push(Errand {
+                step,
+                node: Arc::clone(&self.node),
+                node_uid,
+            });
+        }
+        errands
+    }
+
+    /// Takes note of an end; returns when to look again.
+    pub(super) fn ended(&mut self, end: &Mirrored, now: Instant) -> Duration {
+        self.under_way.remove(&end.name);
+        self.pauses
+            .retain(|_, pause| pause.until > now || pause.trouble.is_some());
+        let before = self.pauses.remove(&end.name);
+        let before = before.filter(|pause| pause.trouble.is_some());
+        let trouble = end.trouble.as_ref().map(Trouble::to_string);
+        let length = match (&trouble, &before) {
+            (Some(_), Some(before)) => (before.length * 2).min(AT_MOST),
+            (Some(_) | None, _) => APART,
+        };
+        if let Some(trouble) = &trouble
+            && before.is_none_or(|before| before.trouble.as_ref() != Some(trouble))
+        {
+            tracing::warn!("mirror of static pod {}: {trouble}", end.name);
+        }
+        self.pauses.insert(
+            end.name.clone(),
+            Pause {
+                until: now + length,
+                length,
+                trouble,
+            },
+        );
+        length
+    }
+
+    pub(super) fn troubles(&self) -> Vec<String> {
+        let pauses = self.pauses.iter();
+        pauses
+            .filter_map(|(name, pause)| Some(format!("{name}: {}", pause.trouble.as_ref()?)))
+            .collect()
+    }
+}
+
+impl Errand {
+    pub(super) async fn run(self, client: kube::Client) -> Mirrored {
+        let mut end = Mirrored {
+            name: self.step.full_name(),
+            deleted: None,
+            made: None,
+            trouble: None,
+        };
+        end.trouble = self.carry_out(client, &mut end).await.err();
+        end
+    }
+
+    async fn carry_out(&self, client: kube::Client, end: &mut Mirrored) -> Result<(), Trouble> {
+        let (old, new) = match &self.step {
+            Step::Make(pod) => (None, Some(pod)),
+            Step::Replace { mirror, with } => (Some(mirror), Some(with)),
+            Step::Delete(mirror) => (Some(mirror), None),
+        };
+        if let Some(old) = old {
+            delete(&client, old).await?;
+            tracing::info!(pod = %self.step.full_name(), "mirror pod deleted");
+            end.deleted = Some(Arc::clone(old));
+        }
+        if let Some(new) = new.filter(|_| !self.node_uid.is_empty()) {
+            let api = Api::<Pod>::namespaced(client, new.namespace());
+            let mirror = mirror(new, &self.node, &self.node_uid);
+            let mut made = api.create(&PostParams::default(), &mirror).await?;
+            made.metadata.managed_fields = None;
+            tracing::info!(pod = %self.step.full_name(), "mirror pod made");
+            end.made = Some(made);
+        }
+        Ok(())
+    }
+}
+
+/// Deletes this mirror and no other of its name, at once. One that is gone already is as good.
+async fn delete(client: &kube::Client, mirror: &Pod) -> Result<(), Trouble> {
+    let api = Api::<Pod>::namespaced(client.clone(), mirror.namespace());
+    let now = DeleteParams {
+        grace_period_seconds: Some(0),
+        preconditions: Some(Preconditions {
+            uid: mirror.metadata.uid.clone(),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    match api.delete(mirror.name(), &now).await.map_err(Trouble::from) {
+        Ok(_) | Err(Trouble::NotFound { .. }) => Ok(()),
+        Err(trouble) => Err(trouble),
+    }
+}

@@ -1,0 +1,141 @@
+//! What the source tells whom.
+
+mod api;
+mod gates;
+mod outage;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kernel::testing::{Inbox, inbox};
+use kernel::{Addr, ChildSpec, Intensity, Recipient, Supervisor};
+use serde_json::{Value, json};
+
+use super::{MAILBOX, Msg, Pods, Told};
+use crate::client::Client;
+
+const NODE: &str = "worker-1";
+const SOON: Duration = Duration::from_secs(5);
+
+/// A set as one of the neighbours hears it.
+#[derive(Debug, strum::IntoStaticStr)]
+pub(super) enum Set {
+    Told(Vec<Arc<Pod>>),
+}
+
+/// The source and its neighbours.
+struct Scene {
+    pods: Addr<Msg>,
+    directory: Inbox<Set>,
+    remembered: Inbox<Set>,
+    objects: Inbox<Set>,
+    alone: Inbox<Set>,
+    statuses: Inbox<Set>,
+    supervisor: Supervisor,
+}
+
+fn neighbour() -> (Recipient<Vec<Arc<Pod>>>, Inbox<Set>) {
+    let (addr, inbox) = inbox(64);
+    (Recipient::new(addr, Set::Told), inbox)
+}
+
+fn begin(client: Client, remembered: &[Arc<Pod>]) -> Scene {
+    let (to_directory, directory) = neighbour();
+    let (to_remembered, of_checkpoint) = neighbour();
+    let (to_objects, objects) = neighbour();
+    let (to_alone, alone) = neighbour();
+    let (to_statuses, statuses) = neighbour();
+    let told = Told {
+        directory: to_directory,
+        remembered: to_remembered,
+        objects: to_objects,
+        alone: to_alone,
+        statuses: to_statuses,
+    };
+    let (pods, port) = kernel::mailbox(MAILBOX);
+    let supervisor = Supervisor::root("test", Intensity::UNLIMITED);
+    let remembered = remembered.to_vec();
+    supervisor.spawn(ChildSpec::permanent("pods"), port, move || {
+        Pods::new(
+            client.clone(),
+            NODE.into(),
+            remembered.clone(),
+            told.clone(),
+        )
+    });
+    Scene {
+        pods,
+        directory,
+        remembered: of_checkpoint,
+        objects,
+        alone,
+        statuses,
+        supervisor,
+    }
+}
+
+impl Scene {
+    /// Lets every pod that is known begin.
+    fn supply(&self, pods: &[Arc<Pod>]) {
+        use logic::pod::PodView;
+        let uids = pods.iter().map(|pod| pod.uid()).collect();
+        self.pods.tell(Msg::Supplied { uids }).unwrap();
+    }
+
+    /// What the directory hears next; whatever waits is supplied.
+    async fn run(&mut self) -> Vec<Arc<Pod>> {
+        loop {
+            if let Some(Set::Told(pods)) = self.objects.drain().pop() {
+                self.supply(&pods);
+            }
+            if let Some(pods) = next(&mut self.directory, Duration::from_millis(20)).await {
+                return pods;
+            }
+        }
+    }
+
+    fn nothing_for_the_directory(&mut self) -> bool {
+        self.directory.drain().is_empty()
+    }
+}
+
+async fn next(inbox: &mut Inbox<Set>, within: Duration) -> Option<Vec<Arc<Pod>>> {
+    inbox.next(within).await.map(|Set::Told(pods)| pods)
+}
+
+/// Waits for a set that is as wanted.
+async fn until(inbox: &mut Inbox<Set>, wanted: impl Fn(&[Arc<Pod>]) -> bool) -> Vec<Arc<Pod>> {
+    loop {
+        let pods = next(inbox, SOON).await.expect("it is told in time");
+        if wanted(&pods) {
+            return pods;
+        }
+    }
+}
+
+fn names(pods: &[Arc<Pod>]) -> Vec<&str> {
+    pods.iter()
+        .filter_map(|pod| pod.metadata.name.as_deref())
+        .collect()
+}
+
+fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"nodeName": NODE, "containers": [{"name": "main", "image": "localhost/a:1"}]},
+    })
+}
+
+/// A pod as the API keeps it.
+fn kept(name: &str, version: u64) -> Value {
+    let mut pod = pod(name);
+    pod["metadata"]["uid"] = format!("{name}-uid").into();
+    pod["metadata"]["resourceVersion"] = version.to_string().into();
+    pod
+}
+
+fn typed(pod: Value) -> Pod {
+    serde_json::from_value(pod).unwrap()
+}

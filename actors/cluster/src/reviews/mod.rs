@@ -1,0 +1,172 @@
+//! What the API server knows of those who call the node: TokenReview and SubjectAccessReview.
+//!
+//! A review that does not come through is asked again, with upstream's pauses, until its deadline. Tokens are sent
+//! and forgotten: no text made here holds one.
+//!
+//! Upstream: staging/src/k8s.io/apiserver/plugin/pkg/authenticator/token/webhook,
+//! plugin/pkg/authorizer/webhook, pkg/server/options/authentication.go (1.36).
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::Api;
+use kube::api::PostParams;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serving::{Access, ReviewError, User, Verdict};
+
+use crate::client::{Client, Lane, Trouble, chance};
+
+/// Asked so often at most.
+const STEPS: u32 = 5;
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const FACTOR: f64 = 1.5;
+/// At most this part is added to a pause.
+const JITTER: f64 = 0.2;
+/// For all of a review.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// Asks the API server.
+#[derive(Debug, Clone)]
+pub struct Reviews {
+    client: Client,
+}
+
+impl Reviews {
+    /// Asks by this client, among its other work.
+    pub fn new(client: &Client) -> Reviews {
+        Reviews {
+            client: client.clone(),
+        }
+    }
+
+    /// Posts a review and returns it with its verdict.
+    async fn post<K>(&self, review: &K) -> Result<K, ReviewError>
+    where
+        K: kube::Resource + Clone + Serialize + DeserializeOwned + Debug,
+        K::DynamicType: Default,
+    {
+        let api: Api<K> = Api::all(self.client.kube(Lane::Work));
+        let insisted = async {
+            let (mut pause, mut step) = (FIRST_PAUSE, 1);
+            loop {
+                let answer = api.create(&PostParams::default(), review).await;
+                let trouble = match answer.map_err(Trouble::from) {
+                    Ok(review) => return Ok(review),
+                    Err(trouble) => trouble,
+                };
+                if step >= STEPS || !is_worth_asking_again(&trouble) {
+                    return Err(failed(&trouble));
+                }
+                step += 1;
+                tokio::time::sleep(pause.mul_f64(1.0 + JITTER * chance())).await;
+                pause = pause.mul_f64(FACTOR);
+            }
+        };
+        let late = |_| {
+            Err(ReviewError::Unreachable {
+                why: "no answer in time".to_owned(),
+            })
+        };
+        tokio::time::timeout(WITHIN, insisted)
+            .await
+            .unwrap_or_else(late)
+    }
+}
+
+impl serving::Reviews for Reviews {
+    async fn token(&self, token: &str) -> Result<Option<User>, ReviewError> {
+        let review = TokenReview {
+            spec: TokenReviewSpec {
+                token: token.to_owned(),
+                audiences: None,
+            },
+            ..TokenReview::default()
+        };
+        let status = self.post(&review).await?.status.unwrap_or_default();
+        if status.authenticated == Some(true) {
+            return Ok(Some(user(status.user.unwrap_or_default())));
+        }
+        match status.error.filter(|why| !why.is_empty()) {
+            None => Ok(None),
+            Some(why) => Err(ReviewError::Refused { why }),
+        }
+    }
+
+    async fn access(&self, wanted: &Access) -> Result<Verdict, ReviewError> {
+        let user = &wanted.user;
+        let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let extra: BTreeMap<_, _> = user.extra.clone();
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: Some(user.name.clone()),
+                uid: text(&user.uid),
+                groups: Some(user.groups.clone()).filter(|groups| !groups.is_empty()),
+                extra: Some(extra).filter(|extra| !extra.is_empty()),
+                resource_attributes: Some(ResourceAttributes {
+                    verb: text(wanted.verb),
+                    version: Some("v1".to_owned()),
+                    resource: Some("nodes".to_owned()),
+                    subresource: text(wanted.subresource),
+                    name: text(&wanted.node),
+                    ..ResourceAttributes::default()
+                }),
+                non_resource_attributes: None,
+            },
+            ..SubjectAccessReview::default()
+        };
+        let Some(status) = self.post(&review).await?.status else {
+            return Err(ReviewError::Refused {
+                why: "the answer has no verdict".to_owned(),
+            });
+        };
+        match (status.allowed, status.denied == Some(true)) {
+            (true, true) => Err(ReviewError::Refused {
+                why: "webhook subject access review returned both allow and deny response"
+                    .to_owned(),
+            }),
+            (true, false) => Ok(Verdict::Allowed),
+            (false, _) => Ok(Verdict::Refused),
+        }
+    }
+}
+
+fn user(info: UserInfo) -> User {
+    User {
+        name: info.username.unwrap_or_default(),
+        uid: info.uid.unwrap_or_default(),
+        groups: info.groups.unwrap_or_default(),
+        extra: info.extra.unwrap_or_default(),
+    }
+}
+
+/// A server that refuses the node itself will not think better of it soon.
+fn is_worth_asking_again(trouble: &Trouble) -> bool {
+    match trouble {
+        Trouble::Busy { .. } | Trouble::Unreachable { .. } => true,
+        Trouble::Refused { code, .. } => *code >= 500,
+        Trouble::NotFound { .. }
+        | Trouble::Exists { .. }
+        | Trouble::Conflict { .. }
+        | Trouble::Gone { .. }
+        | Trouble::Unauthorized { .. }
+        | Trouble::Forbidden { .. }
+        | Trouble::Nonsense { .. } => false,
+    }
+}
+
+fn failed(trouble: &Trouble) -> ReviewError {
+    let why = trouble.to_string();
+    match is_worth_asking_again(trouble) {
+        true => ReviewError::Unreachable { why },
+        false => ReviewError::Refused { why },
+    }
+}

@@ -1,0 +1,183 @@
+//! One pod's news, and how much of it the API has.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use logic::pod::PodView;
+use logic::status::finish::closed;
+use logic::status_patch::{self, Urgency};
+use logic::types::PodUid;
+
+use super::errand::Errand;
+use super::shown::is_newer;
+use crate::client::Trouble;
+
+/// Between the end of one correction and the next: others may insist. Upstream's `syncPeriod`.
+const CORRECTED_EVERY: Duration = Duration::from_secs(10);
+/// After the first refusal; doubled with each further one.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+const REFUSED_AT_MOST: Duration = Duration::from_secs(300);
+
+/// Who still works on a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Life {
+    #[default]
+    Worker,
+    /// Nobody: nothing of it is left on the node.
+    Over,
+    /// Nobody, and the API was told to forget it.
+    Deleted,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Entry {
+    /// None if the worker ended before it said anything.
+    pub(super) status: Option<Arc<PodStatus>>,
+    pub(super) life: Life,
+    pub(super) flying: bool,
+    /// No attempt before.
+    pub(super) not_before: Option<Instant>,
+    version: u64,
+    /// Which version the API has, in which object.
+    sent: Option<(PodUid, u64)>,
+    /// When the first news was heard that the API has not.
+    since: Option<Instant>,
+    /// The object as the API answered last; none once the watch has shown it.
+    answer: Option<Arc<Pod>>,
+    answered: Option<Instant>,
+    refusals: u32,
+}
+
+impl Entry {
+    /// Takes a newer status. The same in other words is not news.
+    pub(super) fn say(&mut self, status: Arc<PodStatus>, now: Instant) {
+        let old = self.status.as_deref();
+        if !old.is_some_and(|old| status_patch::equal(old, &status)) {
+            self.version += 1;
+            self.since.get_or_insert(now);
+            self.not_before = None;
+        }
+        self.status = Some(status);
+    }
+
+    /// Closes what the API shows of a pod that is over: its worker may have died with the agent.
+    pub(super) fn close(&mut self, pod: &Arc<Pod>, now: Instant) {
+        let pod = self.freshest(pod);
+        if self.life != Life::Over || pod.metadata.deletion_timestamp.is_none() {
+            return;
+        }
+        let known = self.status.as_deref().or(pod.status.as_ref());
+        let none = PodStatus::default();
+        let known = known.unwrap_or(&none);
+        if !status_patch::is_terminal(known) {
+            let closed = Arc::new(closed(pod, known));
+            self.say(closed, now);
+        }
+    }
+
+    /// What is to be done for the object, and how soon.
+    pub(super) fn need(&self, pod: &Arc<Pod>) -> Option<Urgency> {
+        let pod = self.freshest(pod);
+        if self.flying || self.life == Life::Deleted {
+            return None;
+        }
+        match &self.status {
+            Some(ours) if self.is_unsent(pod) => {
+                Some(status_patch::urgency(pod.status.as_ref(), ours))
+            }
+            _ if self.life == Life::Over && status_patch::may_be_deleted(pod) => {
+                Some(Urgency::Ending)
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_unsent(&self, pod: &Pod) -> bool {
+        let sent = self.sent.as_ref().filter(|(to, _)| *to == pod.uid());
+        self.status.is_some() && sent.is_none_or(|(_, version)| *version < self.version)
+    }
+
+    pub(super) fn errand(&self, uid: &PodUid, pod: &Arc<Pod>) -> Errand {
+        Errand {
+            uid: uid.clone(),
+            version: self.version,
+            pod: self.freshest(pod).clone(),
+            ours: self.status.clone(),
+            life: self.life,
+        }
+    }
+
+    /// The watch shows another state of the object: if somebody changed what is ours, ours is sent again.
+    pub(super) fn look(&mut self, uid: &PodUid, pod: &Arc<Pod>) {
+        if !std::ptr::eq(self.freshest(pod), pod) {
+            return;
+        }
+        let echo = self.answer.take().is_some_and(|answer| {
+            answer.metadata.resource_version == pod.metadata.resource_version
+        });
+        let same = || self.errand(uid, pod).patch().is_none();
+        if echo || self.flying || self.is_unsent(pod) || same() {
+            return;
+        }
+        self.sent = None;
+        self.not_before = self.answered.map(|at| at + CORRECTED_EVERY);
+    }
+
+    /// The API has this version; the answer is the object after it was written. Answers with how long the news took.
+    pub(super) fn told(
+        &mut self,
+        errand: &Errand,
+        wrote: Option<Arc<Pod>>,
+        now: Instant,
+    ) -> Option<Duration> {
+        self.sent = Some((errand.pod.uid(), errand.version));
+        self.refusals = 0;
+        if wrote.is_some() {
+            self.answered = Some(now);
+            self.answer = wrote;
+        }
+        match self.version == errand.version {
+            true => self.since.take().map(|since| now.duration_since(since)),
+            false => None,
+        }
+    }
+
+    /// Waits for as long as this pod is itself to blame, or may be.
+    pub(super) fn fail(&mut self, trouble: &Trouble, now: Instant) {
+        let pause = match trouble {
+            // Everybody is held back, so nobody is to blame.
+            Trouble::Unreachable { .. } | Trouble::Unauthorized { .. } | Trouble::Busy { .. } => {
+                return;
+            }
+            trouble if trouble.transient() => REFUSED_FOR,
+            Trouble::NotFound { .. }
+            | Trouble::Exists { .. }
+            | Trouble::Conflict { .. }
+            | Trouble::Gone { .. }
+            | Trouble::Forbidden { .. }
+            | Trouble::Refused { .. }
+            | Trouble::Nonsense { .. } => {
+                self.refusals += 1;
+                REFUSED_FOR * 2_u32.pow(self.refusals.min(8) - 1)
+            }
+        };
+        self.not_before = Some(now + pause.min(REFUSED_AT_MOST));
+    }
+
+    /// The object is gone; another one may come.
+    pub(super) fn lose(&mut self) {
+        self.answer = None;
+        self.sent = None;
+        self.since = None;
+        self.not_before = None;
+    }
+
+    fn freshest<'a>(&'a self, pod: &'a Arc<Pod>) -> &'a Arc<Pod> {
+        let answer = self
+            .answer
+            .as_ref()
+            .filter(|answer| answer.metadata.uid == pod.metadata.uid && is_newer(answer, pod));
+        answer.unwrap_or(pod)
+    }
+}

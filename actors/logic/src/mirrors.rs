@@ -1,0 +1,160 @@
+//! Mirror pods: the API's copies of static pods, so that the cluster sees them.
+//!
+//! Mirrors upstream's pkg/kubelet/pod/mirror_client.go, and `tryReconcileMirrorPods` and the orphans' part of
+//! `HandlePodCleanups` in kubelet.go and kubelet_pods.go (v1.36).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+use crate::pod::{CONFIG_HASH, CONFIG_MIRROR, PodView};
+
+/// What is to be done so that the mirrors are those of the static pods.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// There is no mirror of it.
+    Make(Arc<Pod>),
+    /// The mirror is of another manifest, or is being deleted: it goes, and another is made.
+    Replace { mirror: Arc<Pod>, with: Arc<Pod> },
+    /// Its static pod is gone.
+    Delete(Arc<Pod>),
+}
+
+impl Step {
+    /// `namespace/name` of the mirror.
+    pub fn full_name(&self) -> String {
+        match self {
+            Step::Make(pod) | Step::Replace { with: pod, .. } | Step::Delete(pod) => full_name(pod),
+        }
+    }
+}
+
+/// `namespace/name`, which a static pod shares with its mirror.
+pub fn full_name(pod: &Pod) -> String {
+    format!("{}/{}", pod.namespace(), pod.name())
+}
+
+/// What is to be done, in the order of the names.
+pub fn plan(statics: &[Arc<Pod>], mirrors: &[Arc<Pod>]) -> Vec<Step> {
+    let by_name = |pods: &[Arc<Pod>]| -> BTreeMap<String, Arc<Pod>> {
+        let named = pods.iter().map(|pod| (full_name(pod), Arc::clone(pod)));
+        named.collect()
+    };
+    let (statics, mirrors) = (by_name(statics), by_name(mirrors));
+    let gone = mirrors
+        .iter()
+        .filter(|(name, _)| !statics.contains_key(*name));
+    let gone = gone.map(|(_, mirror)| Step::Delete(Arc::clone(mirror)));
+    let kept = statics.iter().filter_map(|(name, pod)| {
+        let pod = Arc::clone(pod);
+        match mirrors.get(name) {
+            None => Some(Step::Make(pod)),
+            Some(mirror) if is_of(mirror, &pod) => None,
+            Some(mirror) => Some(Step::Replace {
+                mirror: Arc::clone(mirror),
+                with: pod,
+            }),
+        }
+    });
+    let mut steps: Vec<_> = kept.chain(gone).collect();
+    steps.sort_by_cached_key(Step::full_name);
+    steps
+}
+
+/// Whether the mirror shows this static pod, and stays.
+fn is_of(mirror: &Pod, pod: &Pod) -> bool {
+    mirror.metadata.deletion_timestamp.is_none()
+        && mirror.annotations().get(CONFIG_MIRROR).map(String::as_str) == Some(hash(pod))
+}
+
+fn hash(pod: &Pod) -> &str {
+    pod.annotations()
+        .get(CONFIG_HASH)
+        .map_or("", String::as_str)
+}
+
+/// The mirror of a static pod, as it is sent to the API: it belongs to the node.
+pub fn mirror(pod: &Pod, node: &str, node_uid: &str) -> Pod {
+    let mut mirror = pod.clone();
+    let hash = hash(pod).to_owned();
+    let annotations = mirror.metadata.annotations.get_or_insert_default();
+    annotations.insert(CONFIG_MIRROR.to_owned(), hash);
+    mirror.metadata.owner_references = Some(vec![OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Node".to_owned(),
+        name: node.to_owned(),
+        uid: node_uid.to_owned(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    }]);
+    mirror
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+    use crate::testing::{self, at};
+
+    fn fixed(name: &str, hash: &str) -> Arc<Pod> {
+        let mut pod = testing::pod(name);
+        let annotations = pod.metadata.annotations.get_or_insert_default();
+        annotations.insert(CONFIG_HASH.into(), hash.into());
+        Arc::new(pod)
+    }
+
+    fn mirrored(name: &str, hash: &str) -> Arc<Pod> {
+        Arc::new(mirror(&fixed(name, hash), "node", "node-uid"))
+    }
+
+    fn deleted(pod: &Pod) -> Arc<Pod> {
+        let mut pod = pod.clone();
+        pod.metadata.deletion_timestamp = Some(Time(at(0)));
+        Arc::new(pod)
+    }
+
+    /// Upstream's TestCreateStaticPodWithExistingMirrorPod, TestRecreateMirrorPodIfItIsMarkedForDeletion,
+    /// TestRecreateMirrorPodIfNodeIsRegistered's neighbours, TestDeleteOutdatedMirrorPod and TestDeleteOrphanedMirrorPods.
+    #[test]
+    fn a_mirror_is_made_kept_replaced_or_deleted_by_its_hash_and_name() {
+        let web = fixed("web", "1");
+        let [good, old] = [mirrored("web", "1"), mirrored("web", "0")];
+        let ending = deleted(&good);
+        let replace = |mirror: &Arc<Pod>| {
+            vec![Step::Replace {
+                mirror: mirror.clone(),
+                with: web.clone(),
+            }]
+        };
+        let cases = [
+            (vec![web.clone()], vec![], vec![Step::Make(web.clone())]),
+            (vec![web.clone()], vec![good.clone()], vec![]),
+            (vec![web.clone()], vec![old.clone()], replace(&old)),
+            (vec![web.clone()], vec![ending.clone()], replace(&ending)),
+            (vec![], vec![good.clone()], vec![Step::Delete(good)]),
+            (vec![], vec![], vec![]),
+        ];
+        for (statics, mirrors, steps) in cases {
+            assert_eq!(plan(&statics, &mirrors), steps);
+        }
+    }
+
+    /// Upstream's TestCreateMirrorPod.
+    #[test]
+    fn a_mirror_is_the_pod_with_its_hash_and_the_node_as_its_owner() {
+        let mut told = mirror(&fixed("web", "abc"), "node", "node-uid");
+        let owners = told.metadata.owner_references.take().unwrap();
+        let annotations = told.metadata.annotations.as_mut().unwrap();
+        assert_eq!(annotations.remove(CONFIG_MIRROR).unwrap(), "abc");
+        assert_eq!(told, *fixed("web", "abc"));
+        let [owner] = owners.as_slice() else {
+            panic!("{owners:?}")
+        };
+        assert_eq!((&*owner.kind, &*owner.api_version), ("Node", "v1"));
+        assert_eq!((&*owner.name, &*owner.uid), ("node", "node-uid"));
+        assert_eq!(owner.controller, Some(true));
+    }
+}

@@ -1,0 +1,240 @@
+//! The node's conditions.
+
+use super::*;
+
+/// Upstream's TestMemoryPressureCondition, TestDiskPressureCondition, TestPIDPressureCondition.
+#[test]
+fn a_pressure_is_told_when_it_comes_and_goes_and_beats_meanwhile() {
+    let rows = [
+        (
+            Pressure::Memory,
+            "MemoryPressure",
+            (
+                "NodeHasInsufficientMemory",
+                "KubeletHasInsufficientMemory",
+                "kubelet has insufficient memory available",
+            ),
+            (
+                "NodeHasSufficientMemory",
+                "KubeletHasSufficientMemory",
+                "kubelet has sufficient memory available",
+            ),
+        ),
+        (
+            Pressure::Disk,
+            "DiskPressure",
+            (
+                "NodeHasDiskPressure",
+                "KubeletHasDiskPressure",
+                "kubelet has disk pressure",
+            ),
+            (
+                "NodeHasNoDiskPressure",
+                "KubeletHasNoDiskPressure",
+                "kubelet has no disk pressure",
+            ),
+        ),
+        (
+            Pressure::Pid,
+            "PIDPressure",
+            (
+                "NodeHasInsufficientPID",
+                "KubeletHasInsufficientPID",
+                "kubelet has insufficient PID available",
+            ),
+            (
+                "NodeHasSufficientPID",
+                "KubeletHasSufficientPID",
+                "kubelet has sufficient PID available",
+            ),
+        ),
+    ];
+    for (pressure, name, yes, no) in rows {
+        let mut facts = well();
+        let mut node = Node::default();
+        let steps = [
+            (0, false, "False", no, true, 0),
+            (10, false, "False", no, false, 0),
+            (20, true, "True", yes, true, 20),
+            (30, true, "True", yes, false, 20),
+            (40, false, "False", no, true, 40),
+        ];
+        for (second, pressed, state, (event, reason, message), told, since) in steps {
+            let pressures = pressed.then_some(pressure).into_iter().collect();
+            facts.learn(Fact::Pressures(pressures), start());
+            let outcome = set_at(&facts, second, &node);
+            assert_eq!(
+                reasons(&outcome).contains(&event),
+                told,
+                "{name} at {second}"
+            );
+            let condition = found(&outcome.node, name);
+            assert_eq!(condition.status, state);
+            assert_eq!(condition.reason.as_deref(), Some(reason));
+            assert_eq!(condition.message.as_deref(), Some(message));
+            let times = [
+                &condition.last_heartbeat_time,
+                &condition.last_transition_time,
+            ];
+            let times = times.map(|time| time.as_ref().unwrap().0);
+            assert_eq!(times, [at(second.into()), at(since)]);
+            node = outcome.node;
+        }
+    }
+}
+
+fn ready(facts: &Facts, second: u32) -> (String, String, String) {
+    let outcome = set_at(facts, second, &Node::default());
+    let condition = found(&outcome.node, "Ready").clone();
+    (
+        condition.status,
+        condition.reason.unwrap(),
+        condition.message.unwrap(),
+    )
+}
+
+/// Upstream's TestReadyCondition.
+#[test]
+fn the_node_is_ready_when_nothing_is_in_the_way_and_else_says_all_that_is() {
+    let bad = |name: &str| Some(condition(name, Support::No));
+    type Change = fn(&mut Facts);
+    let rows: [(Change, &str); 8] = [
+        (|_| {}, "kubelet is posting ready status"),
+        (
+            |facts| facts.runtime = None,
+            "[container runtime status check may not have completed yet, network state unknown]",
+        ),
+        (
+            |facts| {
+                let mut runtime = runtime();
+                runtime.ready = None;
+                facts.runtime = Some((start(), runtime));
+            },
+            "container runtime not ready: <nil>",
+        ),
+        (
+            |facts| facts.shutdown = Some("node is shutting down".into()),
+            "node is shutting down",
+        ),
+        (
+            |facts| facts.storage = Some("CSINode is not yet initialized".into()),
+            "CSINode is not yet initialized",
+        ),
+        (
+            |facts| {
+                facts
+                    .unhealthy
+                    .insert("PLEG".into(), "pleg was last seen active 3m0s ago".into());
+            },
+            "PLEG is not healthy: pleg was last seen active 3m0s ago",
+        ),
+        (
+            |facts| facts.resources.capacity.retain(|name, _| name == "cpu"),
+            "missing node capacity for resources: memory, pods, ephemeral-storage",
+        ),
+        (
+            |facts| {
+                facts.storage = Some("same".into());
+                facts.shutdown = Some("same".into());
+            },
+            "same",
+        ),
+    ];
+    for (change, message) in rows {
+        let mut facts = well();
+        change(&mut facts);
+        let found = ready(&facts, 0);
+        let expected = match message.starts_with("kubelet is") {
+            true => ("True", "KubeletReady"),
+            false => ("False", "KubeletNotReady"),
+        };
+        assert_eq!((found.0.as_str(), found.1.as_str()), expected);
+        assert_eq!(found.2, message);
+    }
+    let mut facts = well();
+    let runtime = Runtime {
+        ready: bad("RuntimeReady"),
+        network: bad("NetworkReady"),
+        ..runtime()
+    };
+    facts.learn(Fact::Runtime(Box::new(runtime)), start());
+    assert_eq!(
+        ready(&facts, 0).2,
+        "[container runtime not ready: RuntimeReady=false reason:why message:what, container runtime network not ready: NetworkReady=false reason:why message:what]"
+    );
+}
+
+/// Upstream's TestUpdateNodeStatusWithRuntimeStateError.
+#[test]
+fn a_runtime_that_is_silent_for_half_a_minute_is_down_until_it_speaks() {
+    let mut facts = well();
+    assert_eq!(ready(&facts, 29).0, "True");
+    assert_eq!(ready(&facts, 30).2, "container runtime is down");
+    let learn = |facts: &mut Facts, second| {
+        facts.learn(Fact::Runtime(Box::new(runtime())), moment(second).now)
+    };
+    assert_eq!(learn(&mut facts, 31), Urgency::Now);
+    assert_eq!(learn(&mut facts, 36), Urgency::Never);
+    assert_eq!(ready(&facts, 60).0, "True");
+}
+
+/// Upstream's TestReadyCondition, its events.
+#[test]
+fn ready_is_told_when_it_changes_and_not_when_the_node_is_new() {
+    let mut facts = well();
+    let first = set_at(&facts, 0, &Node::default());
+    assert!(!reasons(&first).contains(&"NodeReady"));
+    facts.learn(
+        Fact::Shutdown(Some("node is shutting down".into())),
+        start(),
+    );
+    let down = set_at(&facts, 10, &first.node);
+    assert_eq!(reasons(&down), ["NodeNotReady"]);
+    assert_eq!(
+        down.told[0].message,
+        "Node edge status is now: NodeNotReady"
+    );
+    facts.learn(Fact::Shutdown(Some("another reason".into())), start());
+    let still = set_at(&facts, 20, &down.node);
+    assert!(reasons(&still).is_empty());
+    let condition = found(&still.node, "Ready");
+    assert_eq!(condition.message.as_deref(), Some("another reason"));
+    assert_eq!(condition.last_transition_time.as_ref().unwrap().0, at(10));
+    facts.learn(Fact::Shutdown(None), start());
+    assert_eq!(reasons(&set_at(&facts, 25, &still.node)), ["NodeReady"]);
+}
+
+#[test]
+fn our_own_conditions_name_what_is_wrong_and_come_only_when_something_is() {
+    let mut facts = well();
+    let first = set_at(&facts, 0, &Node::default());
+    let types = |node: &Node| {
+        let all = status(node).conditions.iter().flatten();
+        all.map(|condition| condition.type_.clone())
+            .collect::<Vec<_>>()
+    };
+    let upstream = ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"];
+    assert_eq!(types(&first.node), upstream);
+    facts.learn(
+        Fact::Degraded([("eviction".to_owned(), "panicked".to_owned())].into()),
+        start(),
+    );
+    facts.learn(
+        Fact::Stuck(vec!["nfs/a: no answer".into(), "x".repeat(2000)]),
+        start(),
+    );
+    let bad = set_at(&facts, 10, &first.node);
+    let degraded = found(&bad.node, "OxletDegraded");
+    assert_eq!(
+        (degraded.status.as_str(), degraded.message.as_deref()),
+        ("True", Some("eviction: panicked"))
+    );
+    let stuck = found(&bad.node, "VolumesStuck").message.clone().unwrap();
+    assert!(stuck.starts_with("nfs/a: no answer; x") && stuck.len() == 1024);
+    facts.learn(Fact::Degraded(BTreeMap::new()), start());
+    facts.learn(Fact::Stuck(Vec::new()), start());
+    let good = set_at(&facts, 20, &bad.node);
+    assert_eq!(found(&good.node, "OxletDegraded").status, "False");
+    assert_eq!(found(&good.node, "VolumesStuck").status, "False");
+    assert_eq!(found(&good.node, "Ready").status, "True");
+}

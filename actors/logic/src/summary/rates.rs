@@ -1,0 +1,67 @@
+//! How fast a counter of CPU time grows: told by two looks at it.
+//!
+//! Mirrors `getAndUpdateContainerUsageNanoCores` of pkg/kubelet/stats/cri_stats_provider.go (1.36).
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::Cpu;
+
+/// The looks before this one, by whose time it is. What was not looked at is forgotten with [`Rates::keep`].
+#[derive(Debug, Default)]
+pub struct Rates {
+    looks: BTreeMap<String, Look>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    at: Timestamp,
+    nanoseconds: u64,
+    rate: Option<u64>,
+}
+
+impl Rates {
+    /// Says how much CPU is used now, where nobody else does: nothing at the first look, nor after the counter began
+    /// anew. A look that is not newer than the last one repeats what that said.
+    pub fn rate(&mut self, whose: &str, cpu: &mut Cpu) {
+        let (Some(at), Some(nanoseconds)) = (cpu.time, cpu.usage_core_nano_seconds) else {
+            return;
+        };
+        if cpu.usage_nano_cores.is_some() {
+            return;
+        }
+        let before = self.looks.get(whose).copied();
+        let rate = match before {
+            Some(before) if at <= before.at => {
+                cpu.usage_nano_cores = before.rate;
+                return;
+            }
+            Some(before) => nanoseconds
+                .checked_sub(before.nanoseconds)
+                .and_then(|grown| per_second(grown, at, before.at)),
+            None => None,
+        };
+        let look = Look {
+            at,
+            nanoseconds,
+            rate,
+        };
+        match self.looks.get_mut(whose) {
+            Some(known) => *known = look,
+            None => drop(self.looks.insert(whose.to_owned(), look)),
+        }
+        cpu.usage_nano_cores = rate;
+    }
+
+    /// Forgets whom `exists` does not know.
+    pub fn keep(&mut self, exists: impl Fn(&str) -> bool) {
+        self.looks.retain(|whose, _| exists(whose));
+    }
+}
+
+fn per_second(grown: u64, now: Timestamp, before: Timestamp) -> Option<u64> {
+    let passed = u128::try_from(now.as_nanosecond() - before.as_nanosecond()).ok()?;
+    let rate = (u128::from(grown) * 1_000_000_000).checked_div(passed)?;
+    u64::try_from(rate).ok()
+}

@@ -1,0 +1,162 @@
+//! Requests at the kubelet's own servers. Upstream: pkg/kubelet/server/metrics.
+
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use prometheus::{GaugeVec, HistogramVec, IntCounterVec};
+
+use crate::registry::{SECONDS, counters, gauges, histograms};
+
+const LABELS: [&str; 4] = ["method", "path", "server_type", "long_running"];
+
+/// Requests since the start.
+pub static REQUESTS: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    counters(
+        "kubelet_http_requests_total",
+        "Number of the http requests received since the server started",
+        &LABELS,
+    )
+});
+
+/// Seconds until a request was answered.
+pub static DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
+    histograms(
+        "kubelet_http_requests_duration_seconds",
+        "Duration in seconds to serve http requests",
+        &LABELS,
+        &SECONDS,
+    )
+});
+
+/// Requests that are being answered.
+pub static INFLIGHT: LazyLock<GaugeVec> = LazyLock::new(|| {
+    gauges(
+        "kubelet_http_inflight_requests",
+        "Number of the inflight http requests",
+        &LABELS,
+    )
+});
+
+/// A request while it is answered.
+#[derive(Debug)]
+pub struct Request {
+    labels: [&'static str; 4],
+    began: Instant,
+    clock: fn() -> Instant,
+}
+
+/// Counts a request at a server of this type (`readwrite` or `readonly`) in until the value is dropped.
+pub fn begin(
+    method: &str,
+    path: &str,
+    server_type: &'static str,
+    clock: fn() -> Instant,
+) -> Request {
+    let path = bucket(path);
+    let long_running = match path {
+        "exec" | "attach" | "portforward" | "debug" => "true",
+        _ => "false",
+    };
+    let labels = [method_bucket(method), path, server_type, long_running];
+    REQUESTS.with_label_values(&labels).inc();
+    INFLIGHT.with_label_values(&labels).inc();
+    Request {
+        labels,
+        began: clock(),
+        clock,
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        let taken = (self.clock)().saturating_duration_since(self.began);
+        INFLIGHT.with_label_values(&self.labels).dec();
+        DURATION
+            .with_label_values(&self.labels)
+            .observe(Duration::as_secs_f64(&taken));
+    }
+}
+
+fn method_bucket(method: &str) -> &'static str {
+    let known = [
+        "OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT",
+    ];
+    let found = known.into_iter().find(|known| *known == method);
+    found.unwrap_or("other")
+}
+
+/// Returns the root of a path, as far as it is one of the server's.
+fn bucket(path: &str) -> &'static str {
+    let known = [
+        "healthz",
+        "pods",
+        "stats",
+        "metrics",
+        "metrics/cadvisor",
+        "metrics/probes",
+        "metrics/resource",
+        "run",
+        "exec",
+        "attach",
+        "portForward",
+        "containerLogs",
+        "configz",
+        "runningpods",
+        "checkpoint",
+        "pprof",
+        "logs",
+        "debug",
+        "statusz",
+        "flagz",
+    ];
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let mut parts = path.splitn(3, '/');
+    let (first, second) = (parts.next().unwrap_or_default(), parts.next());
+    let is_it = |known: &&str| match (first, second) {
+        ("metrics", Some(second)) => known.strip_prefix("metrics/") == Some(second),
+        (first, _) => *known == first,
+    };
+    known.into_iter().find(is_it).unwrap_or("other")
+}
+
+pub(crate) fn declare() {
+    LazyLock::force(&REQUESTS);
+    LazyLock::force(&DURATION);
+    LazyLock::force(&INFLIGHT);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upstream's TestMetricBuckets, TestMetricMethodBuckets.
+    #[test]
+    fn paths_and_methods_are_counted_by_their_roots() {
+        let cases = [
+            ("/healthz", "healthz"),
+            ("/healthz/", "healthz"),
+            ("/healthz/log", "healthz"),
+            ("/attach/podNamespace/podID/containerName", "attach"),
+            ("/attach/a/b/c?x", "attach"),
+            ("/portForward/ns/pod", "portForward"),
+            ("/pods", "pods"),
+            ("/pods/", "pods"),
+            ("/metrics", "metrics"),
+            ("/metrics/", "other"),
+            ("/metrics/cadvisor", "metrics/cadvisor"),
+            ("/metrics/resource/sub", "metrics/resource"),
+            ("/metrics/nope", "other"),
+            ("/stats/summary", "stats"),
+            ("/debug/pprof/heap", "debug"),
+            ("/nope", "other"),
+            ("/", "other"),
+            ("", "other"),
+        ];
+        for (path, expected) in cases {
+            assert_eq!(bucket(path), expected, "{path}");
+        }
+        assert_eq!(method_bucket("GET"), "GET");
+        assert_eq!(method_bucket("PATCH"), "other");
+        assert_eq!(method_bucket("get"), "other");
+    }
+}

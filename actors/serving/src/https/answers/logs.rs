@@ -1,0 +1,113 @@
+//! `/containerLogs/`: what a container wrote.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Bytes, Frame};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Response, StatusCode};
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+
+use super::{Open, failed, no_stream};
+use crate::http::{Answer, kept, text};
+use crate::https::query::Query;
+use crate::https::route::Target;
+use crate::logs::{Asked, Log, Options, Wrong, send, which};
+use crate::node::{Node, Trouble};
+
+use super::pods::has_container;
+
+/// Pieces under way to one reader.
+const PIECES: usize = 2;
+/// The longest that one log is followed, as upstream's server writes no longer.
+const FOLLOWED: Duration = Duration::from_secs(4 * 60 * 60);
+
+impl<N: Node> Open<N> {
+    pub(super) async fn container_log(
+        &self,
+        target: Target,
+        query: &Query,
+    ) -> Result<Answer, Answer> {
+        let options = options(query, self.paths.split_streams).map_err(|wrong| {
+            let status = match wrong {
+                Wrong::Unreadable | Wrong::NoSplit(_) => StatusCode::BAD_REQUEST,
+                Wrong::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
+            };
+            text(status, wrong.to_string())
+        })?;
+        let Target {
+            namespace,
+            pod: name,
+            container,
+            ..
+        } = target;
+        let pods = self.node.pods().await.map_err(failed)?;
+        let Some(pod) = pods.named(&namespace, &name) else {
+            let why = format!("pod {name:?} does not exist");
+            return Err(text(StatusCode::NOT_FOUND, why));
+        };
+        if !has_container(pod, &container) {
+            let why = format!("container {container:?} not found in pod {name:?}");
+            return Err(text(StatusCode::NOT_FOUND, why));
+        }
+        let found = which(&name, pods.status(pod), &container, options.previous);
+        let id = found.map_err(|why| text(StatusCode::BAD_REQUEST, why))?;
+        drop(pods);
+        let turn = Rc::new(self.followed.clone().try_acquire_owned());
+        let Ok(turn) = Rc::into_inner(turn).expect("it was just made") else {
+            let why = "maximum number of in-flight requests exceeded".to_owned();
+            return Err(no_stream(&Trouble::Exhausted(why)));
+        };
+        let path = match self.node.log_path(&id).await {
+            Ok(path) => path,
+            // Upstream has begun to answer by then.
+            Err(_) => {
+                let why = format!("unable to retrieve container logs for {id}");
+                return Err(text(StatusCode::OK, why));
+            }
+        };
+        let log = Log {
+            path,
+            container: id,
+            options,
+        };
+        Ok(self.sent(log, turn))
+    }
+
+    fn sent(&self, log: Log, turn: tokio::sync::OwnedSemaphorePermit) -> Answer {
+        let (to, from) = mpsc::channel::<Bytes>(PIECES);
+        let sending = send(log, Rc::clone(&self.node), self.written.clone(), to);
+        tokio::task::spawn_local(async move {
+            // Whoever follows still asks again.
+            drop(tokio::time::timeout(FOLLOWED, sending).await);
+        });
+        let pieces = futures_util::stream::unfold(from, async |mut from| {
+            let piece = from.recv().await?;
+            Some((piece, from))
+        });
+        let body = StreamBody::new(pieces.map(|piece| Ok(Frame::data(piece))));
+        let mut answer = Response::new(kept(body.boxed_unsync(), turn));
+        let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+        answer.headers_mut().insert(CONTENT_TYPE, plain);
+        answer
+    }
+}
+
+fn options(query: &Query, split: bool) -> Result<Options, Wrong> {
+    let asked = Asked {
+        follow: query.is_set("follow"),
+        previous: query.is_set("previous"),
+        timestamps: query.is_set("timestamps"),
+        tail: query.first("tail"),
+        tail_lines: query.first("tailLines"),
+        since_seconds: query.first("sinceSeconds"),
+        since_time: query.first("sinceTime"),
+        limit_bytes: query.first("limitBytes"),
+        stream: query.first("stream"),
+    };
+    let now = Timestamp::try_from(kernel::wall()).unwrap_or_default();
+    Options::read(&asked, now, split)
+}

@@ -1,0 +1,231 @@
+//! What is answered to those who may ask.
+
+mod debug;
+mod files;
+mod logs;
+mod pods;
+mod streaming;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::{Request, StatusCode};
+use tokio::sync::Semaphore;
+
+use super::query::Query;
+use super::route::{Door, Lost, Place, Target, find, straight};
+use crate::healthz;
+use crate::http::{Answer, kept, not_found, text, whole};
+use crate::logs::Written;
+use crate::node::{Checkpoint, Detail, Metrics, Node, Run, Trouble};
+use crate::policy::{Paths, Policy};
+
+/// Commands, terminals, forwarded ports at a time, and as many followed logs.
+const STREAMS: usize = 256;
+/// What the text format of metrics is called.
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A request on its way to an answer.
+pub(crate) struct Answering {
+    pub(crate) counted: metrics::http::Request,
+    pub(crate) from: Option<IpAddr>,
+    pub(crate) door: Door,
+}
+
+impl Answering {
+    /// Counts until the last byte of the answer is gone.
+    pub(crate) fn with(self, answer: Answer) -> Answer {
+        let counted = self.counted;
+        answer.map(|body| kept(body, counted))
+    }
+}
+
+/// Answers whoever was let in.
+#[derive(Debug)]
+pub(crate) struct Open<N> {
+    node: Rc<N>,
+    paths: Paths,
+    idle: Duration,
+    system_logs: PathBuf,
+    streams: Arc<Semaphore>,
+    followed: Arc<Semaphore>,
+    written: Written,
+}
+
+impl<N: Node> Open<N> {
+    pub(crate) fn new(policy: &Policy, node: Rc<N>) -> Self {
+        Open {
+            node,
+            paths: policy.paths,
+            idle: policy.idle,
+            system_logs: policy.system_logs.clone(),
+            streams: Arc::new(Semaphore::new(STREAMS)),
+            followed: Arc::new(Semaphore::new(STREAMS)),
+            written: Written::default(),
+        }
+    }
+
+    /// Answers a request.
+    pub(crate) async fn answer(&self, request: Request<Incoming>, answering: Answering) -> Answer {
+        let found = straight(request.uri().path());
+        let found = found.and_then(|path| find(&path, &self.paths, answering.door));
+        let place = match found {
+            Ok(place) => place,
+            Err(lost) => return answering.with(lost_answer(lost)),
+        };
+        let methods = place.methods();
+        if !methods.is_empty() && !methods.contains(request.method()) {
+            let names: Vec<&str> = methods.iter().map(|method| method.as_str()).collect();
+            let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed");
+            let allowed = HeaderValue::try_from(names.join(", "));
+            answer
+                .headers_mut()
+                .insert(ALLOW, allowed.expect("the names of methods are text"));
+            return answering.with(answer);
+        }
+        match place {
+            Place::Exec(target) => self.exec(target, request, answering).await,
+            Place::Attach(target) => self.attach(target, request, answering).await,
+            Place::PortForward(target) => self.port_forward(target, request, answering).await,
+            place => {
+                let answer = self.plain(place, request).await;
+                answering.with(answer)
+            }
+        }
+    }
+
+    async fn plain(&self, place: Place, request: Request<Incoming>) -> Answer {
+        let query = Query::of(request.uri().query());
+        let answer = match place {
+            Place::Healthz => Ok(healthz::answer(&*self.node, &request)
+                .await
+                .unwrap_or_else(not_found)),
+            Place::Pods => self.pods().await,
+            Place::RunningPods => self.running_pods().await,
+            Place::Summary => self.summary(&query).await,
+            Place::Metrics(which) => self.metrics(which).await,
+            Place::Run(target) => self.run(target, &query).await,
+            Place::ContainerLogs(target) => self.container_log(target, &query).await,
+            Place::Checkpoint(target) => self.checkpoint(target, &query).await,
+            Place::Logs(path) => Ok(self.system_log(&path, &query).await),
+            Place::Configz => self.node.configz().await.map(json).map_err(failed),
+            Place::Statusz => Ok(self.statusz(&request)),
+            Place::Flagz => Ok(self.flagz(&request)),
+            Place::Verbosity => Ok(self.verbosity(request).await),
+            Place::Profiles => Ok(text(
+                StatusCode::NOT_IMPLEMENTED,
+                "this agent is no Go program and has no such profiles\n",
+            )),
+            Place::Disabled(why) => Ok(text(StatusCode::METHOD_NOT_ALLOWED, why)),
+            Place::Exec(_) | Place::Attach(_) | Place::PortForward(_) => Ok(not_found()),
+        };
+        answer.unwrap_or_else(|answer| answer)
+    }
+
+    async fn summary(&self, query: &Query) -> Result<Answer, Answer> {
+        let mut only = query.all("only_cpu_and_memory");
+        let detail = match (only.next(), only.next()) {
+            (Some("true"), None) => Detail::OnlyCpuAndMemory,
+            _ => Detail::Everything,
+        };
+        self.node.summary(detail).await.map(json).map_err(failed)
+    }
+
+    async fn metrics(&self, which: Metrics) -> Result<Answer, Answer> {
+        let text = self.node.metrics(which).await.map_err(failed)?;
+        Ok(whole(StatusCode::OK, METRICS, text.into()))
+    }
+
+    async fn run(&self, target: Target, query: &Query) -> Result<Answer, Answer> {
+        let pod = self.pod(&target).await?;
+        let command = query.first("cmd").unwrap_or_default();
+        let wanted = Run {
+            pod,
+            container: target.container,
+            command: command.split(' ').map(str::to_owned).collect(),
+        };
+        self.node.run(wanted).await.map(json).map_err(failed)
+    }
+
+    async fn checkpoint(&self, target: Target, query: &Query) -> Result<Answer, Answer> {
+        let pod = self.pod(&target).await?;
+        if !pods::has_container(&pod, &target.container) {
+            return Err(text(
+                StatusCode::NOT_FOUND,
+                format!("container {} does not exist", target.container),
+            ));
+        }
+        let timeout = match query.all("timeout").last().map(str::parse::<i64>) {
+            None => None,
+            Some(Ok(seconds)) => Some(Duration::from_secs(seconds.max(0).unsigned_abs())),
+            Some(Err(_)) => {
+                return Err(text(
+                    StatusCode::NOT_FOUND,
+                    "cannot parse value of timeout parameter",
+                ));
+            }
+        };
+        let wanted = Checkpoint {
+            pod,
+            container: target.container.clone(),
+            timeout,
+        };
+        match self.node.checkpoint(wanted).await {
+            Ok(path) => Ok(json(serde_json::json!({ "items": [path] }).to_string())),
+            Err(trouble) => Err(text(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format!(
+                    "checkpointing of {}/{}/{} failed ({trouble})",
+                    target.namespace, target.pod, target.container
+                ),
+            )),
+        }
+    }
+}
+
+fn lost_answer(lost: Lost) -> Answer {
+    match lost {
+        Lost::Crooked => text(
+            StatusCode::BAD_REQUEST,
+            "the path has empty, dotted or unreadable segments\n",
+        ),
+        Lost::Nowhere => not_found(),
+        Lost::Nothing => text(StatusCode::NOT_FOUND, "404: Page Not Found"),
+    }
+}
+
+fn json(body: impl Into<Bytes>) -> Answer {
+    whole(StatusCode::OK, "application/json", body.into())
+}
+
+/// What could not be had is the server's own trouble.
+fn failed(trouble: Trouble) -> Answer {
+    text(StatusCode::INTERNAL_SERVER_ERROR, trouble.to_string())
+}
+
+/// What the runtime says of a stream has a status of its own.
+fn no_stream(trouble: &Trouble) -> Answer {
+    let status = match trouble {
+        Trouble::NotFound(_) => StatusCode::NOT_FOUND,
+        Trouble::Exhausted(_) => StatusCode::TOO_MANY_REQUESTS,
+        Trouble::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let mut answer = text(status, trouble.to_string());
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        let minute = HeaderValue::from_static("60");
+        answer.headers_mut().insert(RETRY_AFTER, minute);
+    }
+    answer
+}
+
+fn html(body: String) -> Answer {
+    let mut answer = text(StatusCode::OK, body);
+    let html = HeaderValue::from_static("text/html; charset=utf-8");
+    answer.headers_mut().insert(CONTENT_TYPE, html);
+    answer
+}

@@ -1,0 +1,209 @@
+//! `/exec/`, `/attach/`, `/portForward/`: the runtime serves the streams, the bytes go through here.
+
+use hyper::body::Incoming;
+use hyper::header::CONNECTION;
+use hyper::{HeaderMap, Request, StatusCode};
+use logic::pod::PodView;
+
+use super::{Answering, Open, no_stream};
+use crate::authn::is_websocket;
+use crate::http::{Answer, text};
+use crate::https::query::Query;
+use crate::https::route::Target;
+use crate::https::streams::{self, Carried};
+use crate::node::{Attach, Exec, Node, Streams, Trouble};
+
+impl<N: Node> Open<N> {
+    pub(super) async fn exec(
+        &self,
+        target: Target,
+        request: Request<Incoming>,
+        answering: Answering,
+    ) -> Answer {
+        match self.exec_url(target, &request).await {
+            Ok(url) => self.carry(url, request, answering).await,
+            Err(answer) => answering.with(answer),
+        }
+    }
+
+    pub(super) async fn attach(
+        &self,
+        target: Target,
+        request: Request<Incoming>,
+        answering: Answering,
+    ) -> Answer {
+        match self.attach_url(target, &request).await {
+            Ok(url) => self.carry(url, request, answering).await,
+            Err(answer) => answering.with(answer),
+        }
+    }
+
+    pub(super) async fn port_forward(
+        &self,
+        target: Target,
+        request: Request<Incoming>,
+        answering: Answering,
+    ) -> Answer {
+        match self.port_forward_url(target, &request).await {
+            Ok(url) => self.carry(url, request, answering).await,
+            Err(answer) => answering.with(answer),
+        }
+    }
+
+    async fn exec_url(
+        &self,
+        target: Target,
+        request: &Request<Incoming>,
+    ) -> Result<String, Answer> {
+        let query = Query::of(request.uri().query());
+        let streams = wanted(&query)?;
+        let pod = self.pod(&target).await?;
+        upgrades(request.headers())?;
+        let wanted = Exec {
+            pod,
+            container: target.container,
+            command: query.all("command").map(str::to_owned).collect(),
+            streams,
+        };
+        let url = self.node.exec(wanted).await;
+        url.map_err(|trouble| no_stream(&trouble))
+    }
+
+    async fn attach_url(
+        &self,
+        target: Target,
+        request: &Request<Incoming>,
+    ) -> Result<String, Answer> {
+        let streams = wanted(&Query::of(request.uri().query()))?;
+        let pod = self.pod(&target).await?;
+        upgrades(request.headers())?;
+        if target.uid.is_some_and(|uid| uid != pod.uid().as_str()) {
+            let why = format!("pod {}_{} not found", target.pod, target.namespace);
+            return Err(no_stream(&Trouble::Failed(why)));
+        }
+        let wanted = Attach {
+            pod,
+            container: target.container,
+            streams,
+        };
+        let url = self.node.attach(wanted).await;
+        url.map_err(|trouble| no_stream(&trouble))
+    }
+
+    async fn port_forward_url(
+        &self,
+        target: Target,
+        request: &Request<Incoming>,
+    ) -> Result<String, Answer> {
+        let ports = match is_websocket(request.headers()) {
+            true => ports(&Query::of(request.uri().query()))
+                .map_err(|why| text(StatusCode::BAD_REQUEST, why))?,
+            false => Vec::new(),
+        };
+        let pod = self.pod(&target).await?;
+        if target.uid.is_some_and(|uid| uid != pod.uid().as_str()) {
+            return Err(text(StatusCode::NOT_FOUND, "pod not found"));
+        }
+        upgrades(request.headers())?;
+        let url = self.node.port_forward(&pod, ports).await;
+        url.map_err(|trouble| no_stream(&trouble))
+    }
+
+    async fn carry(&self, url: String, request: Request<Incoming>, answering: Answering) -> Answer {
+        let Ok(turn) = self.streams.clone().try_acquire_owned() else {
+            let why = "maximum number of in-flight requests exceeded".to_owned();
+            return answering.with(no_stream(&Trouble::Exhausted(why)));
+        };
+        let Answering { counted, from, .. } = answering;
+        let carried = Carried {
+            url,
+            from,
+            idle: self.idle,
+            keep: Box::new((turn, counted)),
+        };
+        match streams::carry(carried, request).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                tracing::info!("a stream is not carried: {error}");
+                text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n"))
+            }
+        }
+    }
+}
+
+/// Which streams a query asks for. A terminal has no stream of errors.
+fn wanted(query: &Query) -> Result<Streams, Answer> {
+    let tty = query.is_one("tty");
+    let streams = Streams {
+        stdin: query.is_one("input"),
+        stdout: query.is_one("output"),
+        stderr: query.is_one("error") && !tty,
+        tty,
+    };
+    match streams.stdin || streams.stdout || streams.stderr {
+        true => Ok(streams),
+        false => Err(text(
+            StatusCode::BAD_REQUEST,
+            "you must specify at least 1 of stdin, stdout, stderr",
+        )),
+    }
+}
+
+/// Only what becomes another protocol can be carried.
+fn upgrades(headers: &HeaderMap) -> Result<(), Answer> {
+    let values = headers.get_all(CONNECTION).into_iter();
+    let mut texts = values.filter_map(|value| value.to_str().ok());
+    match texts.any(|text| text.to_ascii_lowercase().contains("upgrade")) {
+        true => Ok(()),
+        false => Err(text(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "Upgrade request required\n",
+        )),
+    }
+}
+
+/// The ports of a WebSocket stand in its query; SPDY names them later.
+fn ports(query: &Query) -> Result<Vec<i32>, String> {
+    let mut ports = Vec::new();
+    for text in query.all("port") {
+        if text.is_empty() {
+            return Err("query parameter \"port\" cannot be empty".to_owned());
+        }
+        for one in text.split(',') {
+            match one.parse::<u16>() {
+                Ok(0) => return Err(format!("port {text:?} must be > 0")),
+                Ok(port) => ports.push(i32::from(port)),
+                Err(error) => return Err(format!("unable to parse {text:?} as a port: {error}")),
+            }
+        }
+    }
+    match ports.is_empty() {
+        true => Err("query parameter \"port\" is required".to_owned()),
+        false => Ok(ports),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upstream's TestServePortForward (the cases of ports, server_websocket_test.go).
+    #[test]
+    fn ports_are_numbers_from_one_to_65535() {
+        let cases: [(&str, Option<&[i32]>); 9] = [
+            ("", None),
+            ("port=", None),
+            ("port=abc", None),
+            ("port=-1", None),
+            ("port=65536", None),
+            ("port=0", None),
+            ("port=1", Some(&[1])),
+            ("port=8000", Some(&[8000])),
+            ("port=8000,1&port=65535", Some(&[8000, 1, 65535])),
+        ];
+        for (query, expected) in cases {
+            let found = ports(&Query::of(Some(query)));
+            assert_eq!(found.ok().as_deref(), expected, "{query}");
+        }
+    }
+}

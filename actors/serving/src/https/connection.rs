@@ -1,0 +1,241 @@
+//! One connection: its handshake, its requests, and how long it may do nothing.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::rt::Executor;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::pki_types::CertificateDer;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio_rustls::TlsAcceptor;
+
+use crate::http::{Answer, Traffic, kept};
+
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+/// From the first byte of a request's head to its last.
+const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// Between requests, as upstream's.
+const IDLE_WITHIN: Duration = Duration::from_secs(90);
+/// Room for a token of some kilobytes and a long command. Upstream takes 1 MiB.
+const HEAD_BYTES: usize = 64 * 1024;
+/// A peer that says nothing for two of these is gone, whatever it was sent.
+const ALIVE_EVERY: Duration = Duration::from_secs(30);
+/// At a time, of one HTTP/2 connection.
+const STREAMS: u32 = 100;
+
+/// Who is at the other end.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) address: SocketAddr,
+    pub(super) certificates: Vec<CertificateDer<'static>>,
+}
+
+/// Who answers a peer.
+pub(super) trait AnswersPeer: 'static {
+    async fn answer(&self, peer: &Peer, request: Request<Incoming>) -> Answer;
+}
+
+/// Serves a connection to its end.
+pub(super) async fn serve<A: AnswersPeer>(
+    stream: TcpStream,
+    tls: TlsAcceptor,
+    answers: Rc<A>,
+    traffic: Rc<Traffic>,
+) {
+    let Ok(address) = stream.peer_addr() else {
+        return;
+    };
+    let stream = match tokio::time::timeout(HANDSHAKE_WITHIN, tls.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return tracing::debug!("TLS handshake with {address} failed: {error}"),
+        Err(_) => return tracing::debug!("TLS handshake with {address} took too long"),
+    };
+    let (_, session) = stream.get_ref();
+    let certificates = session.peer_certificates().unwrap_or_default().to_vec();
+    let is_http2 = session.alpn_protocol() == Some(b"h2");
+    let peer = Rc::new(Peer {
+        address,
+        certificates,
+    });
+    let pulse = Arc::new(Pulse::default());
+    let watched = TokioIo::new(Watched {
+        stream,
+        pulse: Arc::clone(&pulse),
+    });
+    let busy = Arc::clone(&pulse);
+    let service = service_fn(move |request| {
+        traffic.asked();
+        let (answers, peer, answering) = (Rc::clone(&answers), Rc::clone(&peer), busy.begin());
+        async move {
+            let answer = answers.answer(&peer, request).await;
+            Ok::<_, Infallible>(answer.map(|body| kept(body, answering)))
+        }
+    });
+    let ended = match is_http2 {
+        true => {
+            let connection = http2::Builder::new(Here)
+                .timer(TokioTimer::new())
+                .keep_alive_interval(Some(ALIVE_EVERY))
+                .keep_alive_timeout(ALIVE_EVERY)
+                .max_concurrent_streams(STREAMS)
+                .max_header_list_size(u32::try_from(HEAD_BYTES).unwrap_or(u32::MAX))
+                .max_send_buf_size(64 * 1024)
+                .serve_connection(watched, service);
+            while_patient(connection, &pulse, false).await
+        }
+        false => {
+            let connection = http1::Builder::new()
+                .max_buf_size(HEAD_BYTES)
+                .serve_connection(watched, service)
+                .with_upgrades();
+            while_patient(connection, &pulse, true).await
+        }
+    };
+    if let Some(Err(error)) = ended {
+        tracing::debug!("a connection with {address} ended early: {error}");
+    }
+}
+
+/// Drives a connection until it ends, or nothing has happened for too long.
+async fn while_patient<C, T>(connection: C, pulse: &Pulse, heads: bool) -> Option<T>
+where
+    C: Future<Output = T>,
+{
+    let mut connection = pin!(connection);
+    loop {
+        let (is_busy, has_read) = pulse.take();
+        let patience = match () {
+            // An answer may take as long as it takes; the connection says when it was given.
+            () if is_busy => IDLE_WITHIN,
+            () if has_read && heads => HEAD_WITHIN,
+            () => IDLE_WITHIN,
+        };
+        tokio::select! {
+            ended = &mut connection => return Some(ended),
+            () = pulse.changed.notified() => {}
+            () = tokio::time::sleep(patience) => {
+                if !pulse.is_busy() {
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+/// What a connection does just now.
+#[derive(Debug, Default)]
+struct Pulse {
+    answering: AtomicUsize,
+    /// Something came in that no request has come of yet.
+    reading: AtomicBool,
+    changed: Notify,
+}
+
+impl Pulse {
+    fn begin(self: &Arc<Self>) -> Answering {
+        self.answering.fetch_add(1, Ordering::Relaxed);
+        self.reading.store(false, Ordering::Relaxed);
+        self.changed.notify_one();
+        Answering(Arc::clone(self))
+    }
+
+    fn is_busy(&self) -> bool {
+        self.answering.load(Ordering::Relaxed) > 0
+    }
+
+    fn take(&self) -> (bool, bool) {
+        (self.is_busy(), self.reading.load(Ordering::Relaxed))
+    }
+
+    fn has_read(&self) {
+        if !self.is_busy() && !self.reading.swap(true, Ordering::Relaxed) {
+            self.changed.notify_one();
+        }
+    }
+}
+
+/// A request that is being answered.
+struct Answering(Arc<Pulse>);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.answering.fetch_sub(1, Ordering::Relaxed);
+        self.0.reading.store(false, Ordering::Relaxed);
+        self.0.changed.notify_one();
+    }
+}
+
+/// A stream that is watched for what comes in.
+struct Watched<S> {
+    stream: S,
+    pulse: Arc<Pulse>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if buffer.filled().len() > before {
+            self.pulse.has_read();
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+/// Runs what HTTP/2 does beside itself on this thread.
+#[derive(Debug, Clone, Copy)]
+struct Here;
+
+impl<F: Future + 'static> Executor<F> for Here {
+    fn execute(&self, work: F) {
+        tokio::task::spawn_local(async move { drop(work.await) });
+    }
+}

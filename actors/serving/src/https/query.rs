@@ -1,0 +1,84 @@
+//! What stands behind the question mark.
+
+/// The pairs of a query, decoded as Go decodes them.
+#[derive(Debug, Default)]
+pub(super) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(super) fn of(text: Option<&str>) -> Query {
+        let pairs = text.unwrap_or_default().split('&');
+        // Go gives up a pair that has a semicolon or a bad escape, and keeps the others.
+        let pairs = pairs.filter(|pair| !pair.is_empty() && !pair.contains(';'));
+        let decode = |pair: &str| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let plain = |text: &str| unescaped(&text.replace('+', " "));
+            Some((plain(key)?, plain(value)?))
+        };
+        Query(pairs.filter_map(decode).collect())
+    }
+
+    /// Returns every value of a key, in their order.
+    pub(super) fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        let pairs = self.0.iter().filter(move |(name, _)| name == key);
+        pairs.map(|(_, value)| value.as_str())
+    }
+
+    /// Returns the first value of a key.
+    pub(super) fn first(&self, key: &str) -> Option<&str> {
+        let mut pairs = self.0.iter();
+        let pair = pairs.find(|(name, _)| name == key);
+        pair.map(|(_, value)| value.as_str())
+    }
+
+    /// Whether the first value of a key is `1`.
+    pub(super) fn is_one(&self, key: &str) -> bool {
+        self.first(key) == Some("1")
+    }
+
+    /// A key alone is yes, as is every value but `0` and `false`.
+    pub(super) fn is_set(&self, key: &str) -> bool {
+        self.first(key)
+            .is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
+    }
+}
+
+/// Percent-encoding undone; none if it is broken, or hides what is no text.
+pub(super) fn unescaped(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        if *first != b'%' {
+            bytes.push(*first);
+            rest = after;
+            continue;
+        }
+        let code = after.get(..2)?;
+        let digits = code.iter().all(u8::is_ascii_hexdigit);
+        let code = std::str::from_utf8(code).ok().filter(|_| digits)?;
+        bytes.push(u8::from_str_radix(code, 16).ok()?);
+        rest = &after[2..];
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_are_decoded_as_go_decodes_them() {
+        let query = Query::of(Some(
+            "command=echo&command=a+b%20c&input=1&tty&x=%zz&y=1;2&=e",
+        ));
+        assert_eq!(query.all("command").collect::<Vec<_>>(), ["echo", "a b c"]);
+        assert!(query.is_one("input") && !query.is_one("tty"));
+        assert!(query.is_set("tty") && query.is_set("input") && !query.is_set("nope"));
+        assert_eq!((query.first("x"), query.first("y")), (None, None));
+        assert!(!Query::of(Some("follow=False")).is_set("follow"));
+        assert!(!Query::of(Some("follow=0")).is_set("follow"));
+        assert_eq!(unescaped("%2e%2E/%C3%A4").as_deref(), Some("../ä"));
+        for bad in ["%", "%2", "%+1", "%ff", "%é"] {
+            assert_eq!(unescaped(bad), None, "{bad}");
+        }
+    }
+}

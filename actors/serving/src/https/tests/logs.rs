@@ -1,0 +1,195 @@
+//! `/containerLogs/`.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::PathBuf;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::rig::{Rig, SOON, open, run};
+
+fn log(rig: &Rig, text: &str) -> PathBuf {
+    let folder = rig.folder.path().join("pods");
+    fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("0.log");
+    fs::write(&path, text).unwrap();
+    rig.node
+        .logs
+        .borrow_mut()
+        .insert("id-c".into(), path.clone());
+    path
+}
+
+fn lines(range: std::ops::Range<usize>) -> String {
+    let line = |n| format!("2026-01-01T00:00:{:02}.5Z stdout F line {n}\n", n % 60);
+    range.map(line).collect()
+}
+
+/// Upstream's TestContainerLogs, ...WithTail, ...WithLegacyTail, ...WithTailAll, ...WithInvalidTail, ...WithFollow.
+#[test]
+fn logs_are_cut_to_what_was_asked_for() {
+    run(open, async |rig: Rig| {
+        log(&rig, &lines(0..5));
+        let all: String = (0..5).map(|n| format!("line {n}\n")).collect();
+        let cases = [
+            ("", all.as_str()),
+            ("?tailLines=2", "line 3\nline 4\n"),
+            ("?tail=1", "line 4\n"),
+            ("?tail=all&tailLines=1", &all),
+            ("?tailLines=0", ""),
+            ("?limitBytes=9", "line 0\nli"),
+            ("?sinceTime=2026-01-01T00:00:03Z", "line 3\nline 4\n"),
+            ("?sinceTime=2026-01-01T02:00:04%2B02:00", "line 4\n"),
+            (
+                "?timestamps=true&tailLines=1",
+                "2026-01-01T00:00:04.500000000Z line 4\n",
+            ),
+            ("?stream=All", &all),
+        ];
+        for (query, expected) in cases {
+            let told = rig.ask(&format!("GET /containerLogs/ns/p/c{query}")).await;
+            assert_eq!(
+                (told.status, told.body.as_str()),
+                (200, expected),
+                "{query}"
+            );
+            assert!(
+                told.head
+                    .to_ascii_lowercase()
+                    .contains("transfer-encoding: chunked")
+            );
+        }
+        let (unreadable, invalid) = (
+            "{\"message\": \"Unable to decode query.\"}",
+            "{\"message\": \"Invalid request.\"}",
+        );
+        let gate = "unable to return the given log stream: \"Stdout\". Please enable PodLogsQuerySplitStreams feature gate in kubelet";
+        let cases = [
+            ("?tailLines=x", 400, unreadable),
+            ("?sinceTime=x", 400, unreadable),
+            ("?tail=-1", 422, invalid),
+            ("?tailLines=-1", 422, invalid),
+            ("?limitBytes=0", 422, invalid),
+            ("?sinceSeconds=0", 422, invalid),
+            (
+                "?sinceSeconds=1&sinceTime=2026-01-01T00:00:00Z",
+                422,
+                invalid,
+            ),
+            ("?stream=x", 422, invalid),
+            ("?stream=Stdout", 400, gate),
+            (
+                "?previous=true",
+                400,
+                "previous terminated container \"c\" in pod \"p\" not found",
+            ),
+        ];
+        for (query, status, text) in cases {
+            let told = rig.ask(&format!("GET /containerLogs/ns/p/c{query}")).await;
+            assert_eq!((told.status, told.body.as_str()), (status, text), "{query}");
+        }
+        let cases = [
+            (
+                "/containerLogs/ns/nope/c",
+                404,
+                "pod \"nope\" does not exist",
+            ),
+            ("/containerLogs/nope/p/c", 404, "pod \"p\" does not exist"),
+            (
+                "/containerLogs/ns/p/nope",
+                404,
+                "container \"nope\" not found in pod \"p\"",
+            ),
+            (
+                "/containerLogs/ns/p/other",
+                400,
+                "container \"other\" in pod \"p\" is not available",
+            ),
+        ];
+        for (path, status, text) in cases {
+            let told = rig.ask(&format!("GET {path}")).await;
+            assert_eq!((told.status, told.body.as_str()), (status, text), "{path}");
+        }
+    });
+}
+
+#[test]
+fn missing_log_says_so_where_the_log_would_be() {
+    run(open, async |rig: Rig| {
+        let told = rig.ask("GET /containerLogs/ns/p/c").await;
+        let text = "unable to retrieve container logs for id-c";
+        assert_eq!((told.status, told.body.as_str()), (200, text));
+        let path = log(&rig, "");
+        fs::remove_file(path).unwrap();
+        let told = rig.ask("GET /containerLogs/ns/p/c").await;
+        assert!(
+            told.body
+                .starts_with("failed to try resolving symlinks in path"),
+            "{}",
+            told.body
+        );
+    });
+}
+
+/// Upstream's TestReadRotatedLog, over the wire and with many readers.
+#[test]
+fn ten_readers_follow_ten_thousand_lines_over_a_rotation() {
+    run(open, async |rig: Rig| {
+        let path = log(&rig, &lines(0..10));
+        let mut readers = Vec::new();
+        for _ in 0..10 {
+            let mut stream = rig.connect(None).await;
+            let ask = b"GET /containerLogs/ns/p/c?follow=true HTTP/1.0\r\n\r\n";
+            stream.write_all(ask).await.unwrap();
+            readers.push(stream);
+        }
+        let mut first = [0; 1];
+        for reader in &mut readers {
+            reader.read_exact(&mut first).await.unwrap();
+        }
+        let append = |text: &str| {
+            let mut file = File::options().append(true).open(&path).unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+        };
+        for n in (10..5000).step_by(499) {
+            append(&lines(n..(n + 499).min(5000)));
+            tokio::task::yield_now().await;
+        }
+        fs::rename(&path, path.with_extension("log.20260101-000000")).unwrap();
+        fs::write(&path, lines(5000..5100)).unwrap();
+        append(&lines(5100..10_000));
+        rig.node.stopped.set(true);
+        let expected: String = (0..10_000).map(|n| format!("line {n}\n")).collect();
+        for mut reader in readers {
+            let mut text = String::new();
+            let read = tokio::time::timeout(SOON, reader.read_to_string(&mut text));
+            drop(read.await.expect("the container has ended"));
+            let body = text.split_once("\r\n\r\n").unwrap().1;
+            assert_eq!(body.len(), expected.len());
+            assert!(body == expected, "every line once, in order");
+        }
+    });
+}
+
+#[test]
+fn whoever_leaves_is_not_read_for() {
+    run(open, async |rig: Rig| {
+        log(&rig, &lines(0..3));
+        let mut stream = rig.connect(None).await;
+        stream
+            .write_all(b"GET /containerLogs/ns/p/c?follow=1 HTTP/1.1\r\nhost: x\r\n\r\n")
+            .await
+            .unwrap();
+        let mut first = [0; 64];
+        assert!(stream.read(&mut first).await.unwrap() > 0);
+        let labels = ["GET", "containerLogs", "readwrite", "false"];
+        let gone = async || {
+            while metrics::http::INFLIGHT.with_label_values(&labels).get() > 0.0 {
+                kernel::testing::pass(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        assert!(metrics::http::INFLIGHT.with_label_values(&labels).get() > 0.0);
+        drop(stream);
+        tokio::time::timeout(SOON, gone()).await.unwrap();
+    });
+}

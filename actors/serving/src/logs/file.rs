@@ -1,0 +1,129 @@
+//! A log's file: read in pieces beside the actors' thread.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+
+/// How much is read at a time.
+pub(crate) const PIECE: usize = 16 * 1024;
+/// A disk that does not answer ends the reading, not the server's.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// An open log.
+#[derive(Debug, Clone)]
+pub(super) struct LogFile {
+    file: Arc<File>,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+/// Where a name leads now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leads {
+    Here,
+    /// To the same file, which has begun again.
+    HereEmptied,
+    Elsewhere,
+    Nowhere,
+}
+
+impl LogFile {
+    /// Opens what the path leads to, if it is a file.
+    pub(super) async fn open(path: PathBuf) -> io::Result<LogFile> {
+        beside(move || {
+            let mut options = File::options();
+            // Nothing that could keep whoever opens it waiting.
+            let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
+            let file = options.read(true).custom_flags(flags).open(path)?;
+            let meta = file.metadata()?;
+            if !meta.is_file() {
+                return Err(io::Error::new(
+                    ErrorKind::InvalidInput,
+                    "not a regular file",
+                ));
+            }
+            Ok(LogFile {
+                file: Arc::new(file),
+                identity: (meta.dev(), meta.ino()),
+            })
+        })
+        .await
+    }
+
+    /// Returns a piece of the file; nothing at its end.
+    pub(super) async fn read(&self, at: u64) -> io::Result<Vec<u8>> {
+        let file = Arc::clone(&self.file);
+        beside(move || {
+            let mut piece = vec![0; PIECE];
+            let read = file.read_at(&mut piece, at)?;
+            piece.truncate(read);
+            Ok(piece)
+        })
+        .await
+    }
+
+    /// Returns where the last `lines` lines begin. One without an end is not counted.
+    pub(super) async fn tail(&self, lines: u64) -> io::Result<u64> {
+        let file = Arc::clone(&self.file);
+        beside(move || tail(&file, lines)).await
+    }
+
+    /// Returns where the path leads now, for a reader who has come to this place.
+    pub(super) async fn led_to_by(&self, path: PathBuf, read: u64) -> io::Result<Leads> {
+        let identity = self.identity;
+        beside(move || match std::fs::metadata(path) {
+            Ok(meta) if (meta.dev(), meta.ino()) != identity => Ok(Leads::Elsewhere),
+            Ok(meta) if meta.len() < read => Ok(Leads::HereEmptied),
+            Ok(_) => Ok(Leads::Here),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Leads::Nowhere),
+            Err(error) => Err(error),
+        })
+        .await
+    }
+}
+
+/// Returns the path without links, as upstream watches it.
+pub(super) async fn resolved(path: PathBuf) -> io::Result<PathBuf> {
+    beside(move || path.canonicalize()).await
+}
+
+/// Returns the folder that a file is in.
+pub(super) fn folder(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("/"))
+}
+
+async fn beside<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let work = tokio::task::spawn_blocking(work);
+    match tokio::time::timeout(WITHIN, work).await {
+        Ok(Ok(done)) => done,
+        Ok(Err(error)) => Err(io::Error::other(error)),
+        Err(_) => Err(ErrorKind::TimedOut.into()),
+    }
+}
+
+fn tail(file: &File, lines: u64) -> io::Result<u64> {
+    let mut block = vec![0; PIECE];
+    let mut right = file.metadata()?.len();
+    // One end more than lines: what stands before it is not wanted.
+    let mut ends = 0;
+    while right > 0 {
+        let left = right.saturating_sub(PIECE as u64);
+        let size = usize::try_from(right - left).unwrap_or(PIECE);
+        file.read_exact_at(&mut block[..size], left)?;
+        for (at, byte) in block[..size].iter().enumerate().rev() {
+            ends += u64::from(*byte == b'\n');
+            if ends > lines {
+                return Ok(left + at as u64 + 1);
+            }
+        }
+        right = left;
+    }
+    Ok(0)
+}

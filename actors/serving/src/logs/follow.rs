@@ -1,0 +1,268 @@
+//! A log, sent to whoever asked, and followed for as long as it is written.
+
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use hyper::body::Bytes;
+use logic::types::ContainerId;
+use tokio::sync::mpsc::Sender;
+
+use super::Written;
+use super::file::{self, Leads, LogFile};
+use super::options::Options;
+use super::show::{Next, Show};
+use crate::node::{Node, Trouble};
+
+/// What is written in bursts is read in bursts.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Between looks at a log of which nothing is heard, and at its container.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A log to be sent.
+#[derive(Debug)]
+pub(crate) struct Log {
+    pub(crate) path: PathBuf,
+    pub(crate) container: ContainerId,
+    pub(crate) options: Options,
+}
+
+/// Why the rest of a log cannot be sent. The text goes where the log would.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReadError {
+    #[error("failed to try resolving symlinks in path {path:?}: {source}")]
+    Resolve { path: PathBuf, source: io::Error },
+    #[error("failed to open log file {path:?}: {source}")]
+    Open { path: PathBuf, source: io::Error },
+    #[error("failed to tail {lines} lines of log file {path:?}: {source}")]
+    Tail {
+        lines: u64,
+        path: PathBuf,
+        source: io::Error,
+    },
+    #[error("failed to read log file {path:?}: {source}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("failed to get parse function: unsupported log format")]
+    Strange,
+    #[error("{0}")]
+    Container(String),
+}
+
+/// Nobody reads any more.
+struct Left;
+
+/// How a reading ended early.
+enum Stop {
+    Error(ReadError),
+    Left,
+    Enough,
+}
+
+impl From<Left> for Stop {
+    fn from(_: Left) -> Stop {
+        Stop::Left
+    }
+}
+
+impl From<ReadError> for Stop {
+    fn from(error: ReadError) -> Stop {
+        Stop::Error(error)
+    }
+}
+
+/// Sends a log to its end, or for as long as somebody reads it.
+pub(crate) async fn send<N: Node>(log: Log, node: Rc<N>, written: Written, to: Sender<Bytes>) {
+    let mut reading = match Reading::begin(log).await {
+        Ok(reading) => reading,
+        Err(error) => return say(&error, &to).await,
+    };
+    let ended = match reading.show.options().follow {
+        true => reading.follow(&*node, &written, &to).await,
+        false => reading.once(&to).await,
+    };
+    if let Err(Stop::Error(error)) = ended {
+        say(&error, &to).await;
+    }
+}
+
+async fn say(error: &ReadError, to: &Sender<Bytes>) {
+    // Whoever left does not want to know.
+    drop(to.send(Bytes::from(error.to_string())).await);
+}
+
+struct Reading {
+    path: PathBuf,
+    container: ContainerId,
+    file: LogFile,
+    at: u64,
+    show: Show,
+}
+
+impl Reading {
+    async fn begin(log: Log) -> Result<Reading, ReadError> {
+        let asked = log.path.clone();
+        let path = file::resolved(log.path)
+            .await
+            .map_err(|source| ReadError::Resolve {
+                path: asked,
+                source,
+            })?;
+        let file = open(&path).await?;
+        let at = match log.options.tail {
+            None => 0,
+            Some(lines) => file.tail(lines).await.map_err(|source| ReadError::Tail {
+                lines,
+                path: path.clone(),
+                source,
+            })?,
+        };
+        Ok(Reading {
+            path,
+            container: log.container,
+            file,
+            at,
+            show: Show::new(&log.options),
+        })
+    }
+
+    async fn once(&mut self, to: &Sender<Bytes>) -> Result<(), Stop> {
+        self.to_end(to).await?;
+        let mut out = Vec::new();
+        let next = self.show.finish(&mut out);
+        pass(out, to).await?;
+        match next {
+            Next::Strange => Err(ReadError::Strange.into()),
+            Next::More | Next::Enough => Ok(()),
+        }
+    }
+
+    /// Sends what there is up to the file's end.
+    async fn to_end(&mut self, to: &Sender<Bytes>) -> Result<(), Stop> {
+        loop {
+            let piece = self.file.read(self.at).await;
+            let piece = piece.map_err(|source| self.unread(source))?;
+            if piece.is_empty() {
+                return Ok(());
+            }
+            self.at += piece.len() as u64;
+            let mut out = Vec::new();
+            let next = self.show.take(&piece, &mut out);
+            drop(piece);
+            pass(out, to).await?;
+            match next {
+                Next::More => {}
+                Next::Enough => return Err(Stop::Enough),
+                Next::Strange => return Err(ReadError::Strange.into()),
+            }
+        }
+    }
+
+    async fn follow<N: Node>(
+        &mut self,
+        node: &N,
+        written: &Written,
+        to: &Sender<Bytes>,
+    ) -> Result<(), Stop> {
+        let wake = written.beneath(file::folder(&self.path));
+        let wake = wake
+            .inspect_err(|error| tracing::debug!("a log is looked at every second: {error}"))
+            .ok();
+        let mut asked = None;
+        loop {
+            let heard = wake.as_ref().map(|wake| wake.next());
+            self.to_end(to).await?;
+            if self.has_rotated(to).await? {
+                continue;
+            }
+            let now = kernel::now();
+            let is_due = asked.is_none_or(|at| now.saturating_duration_since(at) >= LOOK_EVERY);
+            if is_due {
+                asked = Some(now);
+                if !self.is_running(node).await? {
+                    // Its last words may have come since the end was seen.
+                    self.to_end(to).await?;
+                    while self.has_rotated(to).await? {
+                        self.to_end(to).await?;
+                    }
+                    return Ok(());
+                }
+            }
+            tokio::select! {
+                () = to.closed() => return Err(Stop::Left),
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = async {
+                    match heard {
+                        Some(heard) => heard.await,
+                        None => std::future::pending().await,
+                    }
+                } => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    }
+
+    /// Goes on with the file that the name leads to now, once this one is read to its end.
+    async fn has_rotated(&mut self, to: &Sender<Bytes>) -> Result<bool, Stop> {
+        let leads = self.file.led_to_by(self.path.clone(), self.at).await;
+        match leads.map_err(|source| self.unread(source))? {
+            Leads::Here | Leads::Nowhere => Ok(false),
+            Leads::HereEmptied => {
+                self.begin_again();
+                Ok(true)
+            }
+            Leads::Elsewhere => {
+                self.to_end(to).await?;
+                match open(&self.path).await {
+                    Ok(file) => self.file = file,
+                    // Moved away again meanwhile.
+                    Err(ReadError::Open { source, .. })
+                        if source.kind() == io::ErrorKind::NotFound =>
+                    {
+                        return Ok(false);
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+                self.begin_again();
+                Ok(true)
+            }
+        }
+    }
+
+    fn begin_again(&mut self) {
+        self.at = 0;
+        self.show.another_file();
+    }
+
+    /// A container that the runtime has forgotten does not run.
+    async fn is_running<N: Node>(&self, node: &N) -> Result<bool, ReadError> {
+        match node.is_running(&self.container).await {
+            Ok(is_running) => Ok(is_running),
+            Err(Trouble::NotFound(_)) => Ok(false),
+            Err(trouble @ (Trouble::Exhausted(_) | Trouble::Failed(_))) => {
+                Err(ReadError::Container(trouble.to_string()))
+            }
+        }
+    }
+
+    fn unread(&self, source: io::Error) -> ReadError {
+        ReadError::Read {
+            path: self.path.clone(),
+            source,
+        }
+    }
+}
+
+async fn open(path: &std::path::Path) -> Result<LogFile, ReadError> {
+    let opened = LogFile::open(path.to_owned()).await;
+    opened.map_err(|source| ReadError::Open {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+async fn pass(out: Vec<u8>, to: &Sender<Bytes>) -> Result<(), Left> {
+    match out.is_empty() {
+        true => Ok(()),
+        false => to.send(out.into()).await.map_err(|_| Left),
+    }
+}

@@ -1,0 +1,123 @@
+//! One line of a log: when and by which stream it was written, and what it says.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+/// How a runtime writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// `2016-10-06T00:17:09.669794202Z stdout P text`
+    Cri,
+    /// `{"log":"text\n","stream":"stdout","time":"2016-10-06T00:17:09.669794202Z"}`
+    Json,
+}
+
+/// Where a line was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    Stdout,
+    Stderr,
+}
+
+/// A line, read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Line<'a> {
+    /// As it stands in the log, with its own offset.
+    pub(crate) written: Cow<'a, str>,
+    pub(crate) at: Timestamp,
+    pub(crate) source: Source,
+    /// With its end, unless it goes on in the next.
+    pub(crate) text: Cow<'a, [u8]>,
+    /// The text ends here by the log's own word, whatever stands in it.
+    pub(crate) partial: bool,
+}
+
+#[derive(Deserialize)]
+struct JsonLine<'a> {
+    #[serde(borrow, default)]
+    log: Cow<'a, str>,
+    #[serde(borrow, default)]
+    stream: Cow<'a, str>,
+    #[serde(borrow)]
+    time: Cow<'a, str>,
+}
+
+impl Format {
+    /// Returns the format that a log's first line is in.
+    pub(crate) fn of(line: &[u8]) -> Option<Format> {
+        let formats = [Format::Cri, Format::Json];
+        formats
+            .into_iter()
+            .find(|format| format.read(line).is_some())
+    }
+
+    /// Reads a line with its end; none if it is in another format.
+    pub(crate) fn read(self, line: &[u8]) -> Option<Line<'_>> {
+        match self {
+            Format::Cri => cri(line),
+            Format::Json => json(line),
+        }
+    }
+}
+
+fn cri(line: &[u8]) -> Option<Line<'_>> {
+    let (written, rest) = word(line)?;
+    let (stream, rest) = word(rest)?;
+    let (tags, text) = word(rest)?;
+    let written = std::str::from_utf8(written).ok()?;
+    let partial = tags.split(|byte| *byte == b':').next() == Some(b"P");
+    let text = match partial {
+        true => text.strip_suffix(b"\n").unwrap_or(text),
+        false => text,
+    };
+    Some(Line {
+        written: Cow::Borrowed(written),
+        at: written.parse().ok()?,
+        source: source(stream)?,
+        text: Cow::Borrowed(text),
+        partial,
+    })
+}
+
+fn json(line: &[u8]) -> Option<Line<'_>> {
+    let read: JsonLine<'_> = serde_json::from_slice(line).ok()?;
+    let text = match read.log {
+        Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+        Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+    };
+    Some(Line {
+        at: read.time.parse().ok()?,
+        written: read.time,
+        source: source(read.stream.as_bytes())?,
+        text,
+        partial: false,
+    })
+}
+
+fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = text.iter().position(|byte| *byte == b' ')?;
+    Some((&text[..at], &text[at + 1..]))
+}
+
+fn source(name: &[u8]) -> Option<Source> {
+    match name {
+        b"stdout" => Some(Source::Stdout),
+        b"stderr" => Some(Source::Stderr),
+        _ => None,
+    }
+}
+
+/// Returns a time of a log with nine digits of a second and its own offset.
+pub(crate) fn nine_digits(written: &str) -> String {
+    let Some(seconds) = written.get(..19) else {
+        return written.to_owned();
+    };
+    let rest = &written[19..];
+    let end = rest.find(['Z', 'z', '+', '-']).unwrap_or(rest.len());
+    let (fraction, offset) = rest.split_at(end);
+    let fraction = fraction.strip_prefix('.').unwrap_or(fraction);
+    let fraction = fraction.get(..9).unwrap_or(fraction);
+    format!("{seconds}.{fraction:0<9}{offset}")
+}

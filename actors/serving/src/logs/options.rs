@@ -1,0 +1,113 @@
+//! What of a log is asked for.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+/// Whose lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stream {
+    All,
+    Stdout,
+    Stderr,
+}
+
+/// What a query says, word for word.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Asked<'a> {
+    pub(crate) follow: bool,
+    pub(crate) previous: bool,
+    pub(crate) timestamps: bool,
+    /// The old name of `tailLines`, which counts before it; `all` is everything.
+    pub(crate) tail: Option<&'a str>,
+    pub(crate) tail_lines: Option<&'a str>,
+    pub(crate) since_seconds: Option<&'a str>,
+    pub(crate) since_time: Option<&'a str>,
+    pub(crate) limit_bytes: Option<&'a str>,
+    pub(crate) stream: Option<&'a str>,
+}
+
+/// What is shown of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) follow: bool,
+    pub(crate) previous: bool,
+    pub(crate) timestamps: bool,
+    /// So many of the last lines; none is all.
+    pub(crate) tail: Option<u64>,
+    pub(crate) bytes: Option<u64>,
+    pub(crate) since: Option<Timestamp>,
+    pub(crate) stream: Stream,
+}
+
+/// Why a query asks for nothing that could be shown. The texts are upstream's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Wrong {
+    #[error("{{\"message\": \"Unable to decode query.\"}}")]
+    Unreadable,
+    #[error("{{\"message\": \"Invalid request.\"}}")]
+    Invalid,
+    #[error(
+        "unable to return the given log stream: {0:?}. Please enable PodLogsQuerySplitStreams feature gate in kubelet"
+    )]
+    NoSplit(String),
+}
+
+impl Options {
+    /// Reads a query. `split` is whether one stream alone may be asked for.
+    pub(crate) fn read(asked: &Asked<'_>, now: Timestamp, split: bool) -> Result<Options, Wrong> {
+        let tail = match asked.tail.filter(|tail| !tail.is_empty()) {
+            Some("all") => None,
+            Some(tail) => Some(number(tail)?),
+            None => asked.tail_lines.map(number).transpose()?,
+        };
+        let limit = asked.limit_bytes.map(number).transpose()?;
+        let seconds = asked.since_seconds.map(number).transpose()?;
+        let time = asked.since_time.map(time).transpose()?;
+        let is_wrong = tail.is_some_and(|tail| tail < 0)
+            || limit.is_some_and(|limit| limit < 1)
+            || seconds.is_some_and(|seconds| seconds < 1)
+            || (seconds.is_some() && time.is_some());
+        let stream = match asked.stream {
+            None | Some("All") => Stream::All,
+            Some("Stdout") => Stream::Stdout,
+            Some("Stderr") => Stream::Stderr,
+            Some(_) => return Err(Wrong::Invalid),
+        };
+        if is_wrong || (stream != Stream::All && tail.is_some()) {
+            return Err(Wrong::Invalid);
+        }
+        if let Some(name) = asked.stream.filter(|_| stream != Stream::All && !split) {
+            return Err(Wrong::NoSplit(name.to_owned()));
+        }
+        let ago = seconds.map(|seconds| {
+            let ago = Duration::from_secs(seconds.unsigned_abs());
+            now.checked_sub(ago).unwrap_or(Timestamp::MIN)
+        });
+        Ok(Options {
+            follow: asked.follow,
+            previous: asked.previous,
+            timestamps: asked.timestamps,
+            tail: tail.map(i64::unsigned_abs),
+            bytes: limit.map(i64::unsigned_abs),
+            since: ago.or(time.flatten()),
+            stream,
+        })
+    }
+}
+
+fn number(text: &str) -> Result<i64, Wrong> {
+    i64::from_str(text).map_err(|_| Wrong::Unreadable)
+}
+
+/// Nothing and `null` are the beginning of time, as older clients write it.
+fn time(text: &str) -> Result<Option<Timestamp>, Wrong> {
+    match text {
+        "" | "null" => Ok(None),
+        text => match text.parse() {
+            Ok(time) => Ok(Some(time)),
+            Err(_) => Err(Wrong::Unreadable),
+        },
+    }
+}

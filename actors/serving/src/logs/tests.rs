@@ -1,0 +1,278 @@
+//! Laws of logs: upstream's tables, and that no piece of a line is lost wherever the bytes are cut.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use proptest::prelude::*;
+
+use super::line::{Format, Source, nine_digits};
+use super::options::{Asked, Options, Stream, Wrong};
+use super::show::{LONGEST, Next, Show};
+
+fn now() -> Timestamp {
+    "2026-01-01T00:00:00Z".parse().unwrap()
+}
+
+fn all() -> Options {
+    Options::read(&Asked::default(), now(), true).unwrap()
+}
+
+fn shown(options: &Options, text: &[u8]) -> String {
+    let (mut show, mut out) = (Show::new(options), Vec::new());
+    if show.take(text, &mut out) == Next::More {
+        show.finish(&mut out);
+    }
+    String::from_utf8(out).unwrap()
+}
+
+/// Upstream's TestLogOptions.
+#[test]
+fn options_are_what_the_query_says() {
+    assert_eq!((all().tail, all().bytes, all().since), (None, None, None));
+    let asked = Asked {
+        tail_lines: Some("8"),
+        limit_bytes: Some("64"),
+        since_seconds: Some("10"),
+        follow: true,
+        ..Asked::default()
+    };
+    let options = Options::read(&asked, now(), false).unwrap();
+    assert_eq!((options.tail, options.bytes), (Some(8), Some(64)));
+    let since = now().checked_sub(Duration::from_secs(10)).unwrap();
+    assert_eq!(options.since, Some(since));
+    let time = Asked {
+        since_time: Some("2025-01-01T00:00:00Z"),
+        ..Asked::default()
+    };
+    let since = Options::read(&time, now(), false).unwrap().since;
+    assert_eq!(since, Some("2025-01-01T00:00:00Z".parse().unwrap()));
+    for nothing in ["", "null"] {
+        let time = Asked {
+            since_time: Some(nothing),
+            ..Asked::default()
+        };
+        assert_eq!(Options::read(&time, now(), false).unwrap().since, None);
+    }
+}
+
+/// Upstream's TestValidatePodLogOptions (the cases of streams).
+#[test]
+fn one_stream_has_no_tail() {
+    let asked = |stream, tail_lines| {
+        let asked = Asked {
+            stream: Some(stream),
+            tail_lines,
+            ..Asked::default()
+        };
+        Options::read(&asked, now(), true).map(|options| options.stream)
+    };
+    assert_eq!(asked("Stdout", None), Ok(Stream::Stdout));
+    assert_eq!(asked("Stderr", None), Ok(Stream::Stderr));
+    assert_eq!(asked("All", Some("1")), Ok(Stream::All));
+    assert_eq!(asked("Stderr", Some("1")), Err(Wrong::Invalid));
+    assert_eq!(asked("stdout", None), Err(Wrong::Invalid));
+}
+
+/// Upstream's TestParseLog.
+#[test]
+fn lines_are_read_in_both_formats() {
+    let cases = [
+        (
+            r#"{"log":"out","stream":"stdout","time":"2016-10-20T18:39:20.57606443Z"}"#,
+            Source::Stdout,
+            "out",
+        ),
+        (
+            r#"{"log":"err \"x\"\n","stream":"stderr","time":"2016-10-20T18:39:20.57606443Z"}"#,
+            Source::Stderr,
+            "err \"x\"\n",
+        ),
+        (
+            "2016-10-20T18:39:20.57606443Z stdout F out\n",
+            Source::Stdout,
+            "out\n",
+        ),
+        (
+            "2016-10-20T18:39:20.57606443Z stderr F err\n",
+            Source::Stderr,
+            "err\n",
+        ),
+        (
+            "2016-10-20T18:39:20.57606443Z stdout P part\n",
+            Source::Stdout,
+            "part",
+        ),
+        (
+            "2016-10-20T18:39:20.57606443Z stdout P:TAG1:TAG2 part\n",
+            Source::Stdout,
+            "part",
+        ),
+        (
+            "2016-10-20T18:39:20.57606443Z stdout F \n",
+            Source::Stdout,
+            "\n",
+        ),
+    ];
+    for (line, source, text) in cases {
+        let format = Format::of(line.as_bytes()).unwrap();
+        let read = format.read(line.as_bytes()).unwrap();
+        assert_eq!(
+            (read.source, &*read.text),
+            (source, text.as_bytes()),
+            "{line}"
+        );
+        assert_eq!(read.at, "2016-10-20T18:39:20.57606443Z".parse().unwrap());
+    }
+    for strange in [
+        "unsupported log format test log\n",
+        "",
+        "\n",
+        "2016 stdout F x\n",
+        "2016-10-20T18:39:20Z other F x\n",
+        "2016-10-20T18:39:20Z stdout\n",
+        "{}\n",
+    ] {
+        assert_eq!(Format::of(strange.as_bytes()), None, "{strange:?}");
+    }
+}
+
+#[test]
+fn timestamps_have_nine_digits_and_their_own_offset() {
+    let cases = [
+        (
+            "2016-10-20T18:39:20.57606443Z",
+            "2016-10-20T18:39:20.576064430Z",
+        ),
+        ("2016-10-20T18:39:20Z", "2016-10-20T18:39:20.000000000Z"),
+        (
+            "2016-10-20T18:39:20.1+02:00",
+            "2016-10-20T18:39:20.100000000+02:00",
+        ),
+        (
+            "2016-10-20T18:39:20.1234567891-07:00",
+            "2016-10-20T18:39:20.123456789-07:00",
+        ),
+    ];
+    for (written, expected) in cases {
+        assert_eq!(nine_digits(written), expected);
+    }
+}
+
+/// Upstream's TestWriteLogs and TestWriteLogsWithBytesLimit.
+#[test]
+fn bytes_are_limited_across_streams() {
+    let log = b"2026-01-01T00:00:00Z stdout F line0\n2026-01-01T00:00:00Z stderr F line1\n2026-01-01T00:00:00Z stdout F line2\n";
+    let limited = |bytes, timestamps| {
+        let options = Options {
+            bytes: Some(bytes),
+            timestamps,
+            ..all()
+        };
+        shown(&options, log)
+    };
+    assert_eq!(limited(3, false), "lin");
+    assert_eq!(limited(6, false), "line0\n");
+    assert_eq!(limited(8, false), "line0\nli");
+    assert_eq!(limited(1000, false), "line0\nline1\nline2\n");
+    assert_eq!(limited(14, true), "2026-01-01T00:");
+    let only = Options {
+        stream: Stream::Stderr,
+        bytes: Some(5),
+        ..all()
+    };
+    assert_eq!(
+        shown(&only, log),
+        "line1",
+        "what is not shown is not counted"
+    );
+}
+
+/// Upstream's TestReadLogsLimitsWithTimestamps: a broken line has one timestamp.
+#[test]
+fn parts_of_a_line_are_joined() {
+    let log = b"2026-01-01T00:00:00Z stdout P one \n2026-01-01T00:00:01Z stdout P two \n2026-01-01T00:00:02Z stdout F three\n2026-01-01T00:00:03Z stdout F four\n";
+    assert_eq!(shown(&all(), log), "one two three\nfour\n");
+    let stamped = Options {
+        timestamps: true,
+        ..all()
+    };
+    let expected =
+        "2026-01-01T00:00:00.000000000Z one two three\n2026-01-01T00:00:03.000000000Z four\n";
+    assert_eq!(shown(&stamped, log), expected);
+}
+
+#[test]
+fn lines_that_are_none_are_left_out() {
+    let log = b"2026-01-01T00:00:00Z stdout F a\ngarbage\n2026-01-01T00:00:00Z stdout F b\n2026-01-01T00:00:00Z stdout F no end";
+    assert_eq!(shown(&all(), log), "a\nb\nno end");
+    let (mut show, mut out) = (Show::new(&all()), Vec::new());
+    assert_eq!(show.take(b"garbage\n", &mut out), Next::Strange);
+}
+
+#[test]
+fn endless_line_is_passed_on_in_bounded_memory() {
+    let mut log = b"2026-01-01T00:00:00Z stdout F ".to_vec();
+    log.extend(std::iter::repeat_n(b'x', LONGEST * 3));
+    log.extend_from_slice(b"\n2026-01-01T00:00:00Z stdout F next\n");
+    let (mut show, mut out) = (Show::new(&all()), Vec::new());
+    for piece in log.chunks(10_000) {
+        assert_eq!(show.take(piece, &mut out), Next::More);
+    }
+    let text = String::from_utf8(out).unwrap();
+    assert_eq!(text.len(), LONGEST * 3 + 1 + 5);
+    assert!(text.ends_with("x\nnext\n"));
+}
+
+proptest! {
+    #[test]
+    fn cuts_change_nothing(
+        lines in proptest::collection::vec(("[a-z ]{0,30}", any::<bool>(), any::<bool>()), 0..20),
+        cut in 1_usize..50,
+        timestamps: bool,
+    ) {
+        let mut log = String::new();
+        for (text, partial, stderr) in &lines {
+            let (tag, stream) = (if *partial { "P" } else { "F" }, if *stderr { "stderr" } else { "stdout" });
+            log.push_str(&format!("2026-01-01T00:00:00.1Z {stream} {tag} {text}\n"));
+        }
+        let options = Options { timestamps, ..all() };
+        let whole = shown(&options, log.as_bytes());
+        let (mut show, mut out) = (Show::new(&options), Vec::new());
+        for piece in log.as_bytes().chunks(cut) {
+            prop_assert_eq!(show.take(piece, &mut out), Next::More);
+        }
+        show.finish(&mut out);
+        prop_assert_eq!(String::from_utf8(out).unwrap(), whole);
+    }
+}
+
+/// Upstream's TestTailLines (tail_test.go).
+#[test]
+fn tail_is_found_wherever_blocks_end() {
+    let run = kernel::system::run(async {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let starts = BTreeMap::from([(0, 12_u64), (1, 9), (2, 6), (3, 3), (4, 0), (9, 0)]);
+        std::fs::write(&path, "a1\nb2\nc3\nd4\n").unwrap();
+        let file = super::file::LogFile::open(path.clone()).await.unwrap();
+        for (lines, start) in starts {
+            assert_eq!(file.tail(lines).await.unwrap(), start, "{lines}");
+        }
+        // One without an end is no line.
+        std::fs::write(&path, "a1\nb2\nc3").unwrap();
+        let file = super::file::LogFile::open(path.clone()).await.unwrap();
+        assert_eq!(file.tail(1).await.unwrap(), 3);
+        assert_eq!(file.tail(0).await.unwrap(), 6);
+        let line = |n: usize| format!("{}\n", "x".repeat(n % 700));
+        let text: String = (0..500).map(line).collect();
+        std::fs::write(&path, &text).unwrap();
+        let file = super::file::LogFile::open(path).await.unwrap();
+        for lines in [1, 37, 100, 499, 500, 501] {
+            let at = usize::try_from(file.tail(lines).await.unwrap()).unwrap();
+            let kept = text[at..].lines().count() as u64;
+            assert_eq!(kept, lines.min(500), "{lines}");
+        }
+    });
+    run.unwrap();
+}

@@ -1,0 +1,99 @@
+//! The read-only port (`readOnlyPort`, 10255): what the node runs, to whoever asks.
+//!
+//! - **Owns** its listener.
+//! - **Hears** nothing but its own accept loop.
+//! - **Tells** nobody; it asks the node.
+//! - **Never** changes anything: what could is not served here.
+//!
+//! Upstream: pkg/kubelet/server/server.go (ListenAndServeKubeletReadOnlyServer), 1.36.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use hyper::Request;
+use hyper::body::Incoming;
+use kernel::{Actor, Context, Exit};
+
+use crate::http::{Answer, Answers, Limits, Traffic, serve};
+use crate::https::{Answering, Door, Open};
+use crate::listen;
+use crate::node::Node;
+use crate::policy::Policy;
+use crate::server::{Deaf, Msg, Snapshot};
+
+const LIMITS: Limits = Limits {
+    connections: 64,
+    life: Some(Duration::from_secs(300)),
+};
+
+/// The read-only server.
+#[derive(Debug)]
+pub struct ReadOnly<N> {
+    address: SocketAddr,
+
+    server: Rc<Server<N>>,
+
+    traffic: Rc<Traffic>,
+}
+
+#[derive(Debug)]
+struct Server<N>(Open<N>);
+
+impl<N: Node> Answers for Server<N> {
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let counted = metrics::http::begin(
+            request.method().as_str(),
+            request.uri().path(),
+            "readonly",
+            kernel::now,
+        );
+        let answering = Answering {
+            counted,
+            from: None,
+            door: Door::ReadOnly,
+        };
+        self.0.answer(request, answering).await
+    }
+}
+
+impl<N: Node> Actor for ReadOnly<N> {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        let listener = listen::tcp(self.address).await?;
+        self.address = listener.local_addr().unwrap_or(self.address);
+        let (server, traffic, address) = (
+            Rc::clone(&self.server),
+            Rc::clone(&self.traffic),
+            self.address.to_string(),
+        );
+        ctx.run(async move {
+            let source = serve(listener, server, traffic, LIMITS).await;
+            Msg::Deaf(Deaf { address, source })
+        });
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Deaf(deaf) => Err(deaf.into()),
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot::new(self.address.to_string(), &self.traffic)
+    }
+}
+
+impl<N: Node> ReadOnly<N> {
+    /// Serves at an address of its own; of the policy only the paths count.
+    pub fn new(address: SocketAddr, policy: &Policy, node: Rc<N>) -> Self {
+        ReadOnly {
+            address,
+            server: Rc::new(Server(Open::new(policy, node))),
+            traffic: Rc::default(),
+        }
+    }
+}

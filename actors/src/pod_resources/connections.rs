@@ -1,0 +1,89 @@
+//! Connections to the socket: so many and no more.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::{Stream, stream};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::transport::server::Connected;
+
+/// Those who watch devices are few, and each keeps one.
+const MOST: usize = 32;
+
+/// Counts the connections that are open.
+#[derive(Debug, Clone)]
+pub(super) struct Connections(Arc<Semaphore>);
+
+impl Default for Connections {
+    fn default() -> Self {
+        Connections(Arc::new(Semaphore::new(MOST)))
+    }
+}
+
+impl Connections {
+    pub(super) fn open(&self) -> usize {
+        MOST.saturating_sub(self.0.available_permits())
+    }
+
+    /// The connections that come; one too many waits in the socket's backlog.
+    pub(super) fn incoming(
+        &self,
+        listener: UnixListener,
+    ) -> impl Stream<Item = io::Result<Connection>> + use<> {
+        let places = self.0.clone();
+        stream::unfold((listener, places), |(listener, places)| async move {
+            let place = places.clone().acquire_owned().await.ok()?;
+            let accepted = listener.accept().await;
+            let connection = accepted.map(|(stream, _)| Connection {
+                stream,
+                _place: place,
+            });
+            Some((connection, (listener, places)))
+        })
+    }
+}
+
+/// A connection, which keeps its place while it lives.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: UnixStream,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Connected for Connection {
+    type ConnectInfo = ();
+
+    fn connect_info(&self) -> Self::ConnectInfo {}
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

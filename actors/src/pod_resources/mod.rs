@@ -1,0 +1,114 @@
+//! The socket of pods' resources: which devices, processors and memory each container has for itself.
+//!
+//! - **Owns** its socket, `pod-resources/kubelet.sock` below the agent's folder.
+//! - **Hears** nothing but its own accept loop.
+//! - **Tells** nobody; it asks the directory which pods there are.
+//! - **Never** answers more often than a limit allows: those who watch devices ask often, and all of them.
+//!
+//! Nothing on this node is given to a container for itself yet: no devices, no processors, no memory. Upstream answers
+//! the same while its managers have the policy `none`.
+//!
+//! Upstream: pkg/kubelet/apis/podresources, pkg/kubelet/server/server.go (ListenAndServePodResources), 1.36.
+
+mod connections;
+mod service;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ::serving::listen;
+use kernel::{Actor, Addr, Context, Exit};
+use serde::Serialize;
+use tonic::transport::Server;
+
+use self::connections::Connections;
+use self::service::Lister;
+use crate::directory;
+
+/// It hears its own accept loop only.
+pub const MAILBOX: usize = 8;
+/// Requests at the same time on one connection; the limit of requests counts for all.
+const AT_ONCE: usize = 16;
+
+/// Where the socket lies below the agent's folder.
+pub fn socket(root_dir: &Path) -> PathBuf {
+    root_dir.join("pod-resources/kubelet.sock")
+}
+
+/// What the server is told.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Fails: no connection is accepted any more.
+    Deaf(tonic::transport::Error),
+}
+
+/// Where it listens, and how busy it is.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub socket: PathBuf,
+    pub connections: usize,
+}
+
+/// The server.
+#[derive(Debug)]
+pub struct PodResources {
+    socket: Arc<Path>,
+
+    lister: Lister,
+
+    connections: Connections,
+}
+
+impl Actor for PodResources {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        let listener = listen::unix(&self.socket).await?;
+        let incoming = self.connections.incoming(listener);
+        let service = self.lister.clone().service();
+        ctx.run(async move {
+            let served = Server::builder()
+                .concurrency_limit_per_connection(AT_ONCE)
+                .add_service(service)
+                .serve_with_incoming(incoming)
+                .await;
+            match served {
+                Err(error) => Msg::Deaf(error),
+                // The incoming connections never end.
+                Ok(()) => std::future::pending().await,
+            }
+        });
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Deaf(error) => Err(error.into()),
+        }
+    }
+
+    async fn stop(&mut self, _ctx: &mut Context<Msg>) {
+        // Left behind, it would be replaced by the next agent.
+        drop(std::fs::remove_file(&self.socket));
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            socket: self.socket.to_path_buf(),
+            connections: self.connections.open(),
+        }
+    }
+}
+
+impl PodResources {
+    pub fn new(root_dir: &Path, directory: Addr<directory::Msg>) -> Self {
+        PodResources {
+            socket: socket(root_dir).into(),
+            lister: Lister::new(directory),
+            connections: Connections::default(),
+        }
+    }
+}

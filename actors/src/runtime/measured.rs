@@ -1,0 +1,56 @@
+//! What the runtime measures: its sandboxes and containers, and its file systems.
+
+use logic::summary::pods::{Layer, Measured};
+use proto::cri;
+
+use super::{Runtime, RuntimeError, convert, images, runtime};
+
+/// The runtime's file systems: where images lie, and where containers write; the first of each counts.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct FileSystems {
+    pub images: Option<Layer>,
+    pub containers: Option<Layer>,
+}
+
+impl Runtime {
+    /// What everything takes now. A runtime that does not know sandboxes is asked for containers.
+    pub async fn measured(&self) -> Result<Measured, RuntimeError> {
+        let request = cri::ListPodSandboxStatsRequest::default();
+        let method =
+            async |channel, request| runtime(channel).list_pod_sandbox_stats(request).await;
+        let answer = self
+            .idempotent("ListPodSandboxStats", self.within, request, method)
+            .await;
+        match answer {
+            Ok(answer) => Ok(convert::sandboxes(answer.stats)),
+            Err(error) if error.is_unimplemented() => self.measured_containers().await,
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn measured_containers(&self) -> Result<Measured, RuntimeError> {
+        let request = cri::ListContainerStatsRequest::default();
+        let method = async |channel, request| runtime(channel).list_container_stats(request).await;
+        let answer = self
+            .idempotent("ListContainerStats", self.within, request, method)
+            .await?;
+        Ok(convert::containers(answer.stats))
+    }
+
+    pub async fn file_systems(&self) -> Result<FileSystems, RuntimeError> {
+        let method = async |channel, request| images(channel).image_fs_info(request).await;
+        let answer = self
+            .idempotent(
+                "ImageFsInfo",
+                self.within,
+                cri::ImageFsInfoRequest {},
+                method,
+            )
+            .await?;
+        let first = |list: Vec<_>| list.into_iter().next().map(convert::layer);
+        Ok(FileSystems {
+            images: first(answer.image_filesystems),
+            containers: first(answer.container_filesystems),
+        })
+    }
+}

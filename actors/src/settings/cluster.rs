@@ -1,0 +1,187 @@
+//! The sections of the node in its cluster: how the API server is reached, and with which identity.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cluster::certificates::{Files, Store};
+use cluster::client::Access;
+use cluster::node;
+use cluster::objects::keeper;
+use config::NodeConfig;
+use logic::node::Support;
+use logic::node_status::lease::Holder;
+use logic::node_status::{self, Attaching, Cloud, Extended, Resources, Scheduling};
+use logic::objects::Detection;
+use logic::types::PodUid;
+
+use super::Settings;
+
+/// The node's way into its cluster.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    pub access: Access,
+    /// The same with the bootstrap credentials.
+    pub bootstrap: Option<Access>,
+    /// The client certificate that is asked for and replaced; none where the kubeconfig's own is used.
+    pub client_certificate: Option<Store>,
+}
+
+/// Where the certificate of the HTTPS API comes from.
+#[derive(Debug, Clone)]
+pub enum ServingCertificate {
+    /// `tlsCertFile` and `tlsPrivateKeyFile`.
+    Given(Files),
+    /// Asked of the API server: `serverTLSBootstrap`.
+    Asked(Store),
+    /// Made once, in this folder.
+    SelfSigned(PathBuf),
+}
+
+impl Settings {
+    /// By what objects of the API are kept. `supplied` are the pods that the checkpoint brought back with all they need.
+    pub fn keeping(&self, supplied: BTreeSet<PodUid>) -> keeper::Rules {
+        let kubelet = &self.config.kubelet;
+        keeper::Rules {
+            node_name: self.config.node_name.clone(),
+            detection: match kubelet.config_map_and_secret_change_detection_strategy.as_str() {
+                "Get" => Detection::Get,
+                "Cache" => Detection::Cache,
+                _ => Detection::Watch,
+            },
+            period: kubelet.sync_frequency.into(),
+            supplied,
+        }
+    }
+
+    /// Whose lease it is; none where leases are switched off.
+    pub fn lease_holder(&self) -> Option<Holder> {
+        let seconds = self.config.kubelet.node_lease_duration_seconds;
+        let seconds = u32::try_from(seconds).ok().filter(|seconds| *seconds > 0)?;
+        Some(Holder {
+            name: self.config.node_name.clone(),
+            seconds,
+        })
+    }
+
+    /// By what the node's object is kept.
+    pub fn presence(&self) -> node::Policy {
+        let kubelet = &self.config.kubelet;
+        node::Policy {
+            status: self.node_status(),
+            registering: match kubelet.register_node {
+                true => node::Registering::Itself,
+                false => node::Registering::Awaited,
+            },
+            look_every: kubelet.node_status_update_frequency.into(),
+            report_every: kubelet.node_status_report_frequency.into(),
+            host: node::host::read(Path::new("/"), self.swap),
+            resources: Resources {
+                capacity: self.facts.capacity.clone(),
+                allocatable: self.facts.allocatable.clone(),
+            },
+            folder: self.folder.clone(),
+        }
+    }
+
+    fn node_status(&self) -> node_status::Policy {
+        let (config, kubelet, flags) = (&self.config, &self.config.kubelet, &self.config.flags);
+        let gates = &config.gates;
+        node_status::Policy {
+            name: config.node_name.clone(),
+            hostname: config.node_name.clone(),
+            port: u16::try_from(kubelet.port).unwrap_or(0),
+            version: config.version.clone(),
+            node_ips: config.node_ips.clone(),
+            cloud: match flags.cloud_provider.as_str() {
+                "external" => Cloud::External,
+                _ => Cloud::None,
+            },
+            provider_id: kubelet.provider_id.clone(),
+            labels: self.facts.labels.clone(),
+            taints: self.facts.taints.clone(),
+            scheduling: match flags.register_schedulable {
+                true => Scheduling::Open,
+                false => Scheduling::Closed,
+            },
+            attaching: match kubelet.enable_controller_attach_detach {
+                true => Attaching::Controller,
+                false => Attaching::Node,
+            },
+            max_images: usize::try_from(kubelet.node_status_max_images).ok(),
+            declared_features: node_status::declared_features(
+                |gate| gates.enabled(gate),
+                &kubelet.cpu_manager_policy,
+            ),
+            supplemental_groups_policy: match gates.enabled("SupplementalGroupsPolicy") {
+                true => Support::Yes,
+                false => Support::No,
+            },
+            extended_resources: Extended::Kept,
+        }
+    }
+}
+
+/// None for a node that is alone by design.
+pub(super) fn cluster(config: &NodeConfig) -> Option<Cluster> {
+    let flags = &config.flags;
+    if flags.kubeconfig.is_empty() {
+        return None;
+    }
+    let bootstrap = (!flags.bootstrap_kubeconfig.is_empty())
+        .then(|| access(config, &flags.bootstrap_kubeconfig));
+    let rotated = config.kubelet.rotate_certificates || bootstrap.is_some();
+    Some(Cluster {
+        access: access(config, &flags.kubeconfig),
+        bootstrap,
+        client_certificate: rotated.then(|| store(config, "kubelet-client")),
+    })
+}
+
+fn store(config: &NodeConfig, prefix: &'static str) -> Store {
+    Store::new(PathBuf::from(&config.flags.cert_dir), prefix, None)
+}
+
+fn access(config: &NodeConfig, kubeconfig: &str) -> Access {
+    let kubelet = &config.kubelet;
+    Access {
+        kubeconfig: PathBuf::from(kubeconfig),
+        qps: kubelet.kube_api_qps,
+        burst: kubelet.kube_api_burst,
+        event_qps: kubelet.event_record_qps,
+        event_burst: kubelet.event_burst,
+        heartbeat_within: heartbeat(kubelet),
+        user_agent: format!(
+            "kubelet/{} (linux/{}) oxlet/{}",
+            config.version,
+            std::env::consts::ARCH,
+            env!("CARGO_PKG_VERSION")
+        ),
+        content_type: kubelet.content_type.clone(),
+    }
+}
+
+/// As upstream: a heartbeat may take as long as the time between looks at the node, and no longer than a lease lasts.
+fn heartbeat(kubelet: &config::KubeletConfiguration) -> Duration {
+    let looks: Duration = kubelet.node_status_update_frequency.into();
+    let lease = u64::try_from(kubelet.node_lease_duration_seconds).unwrap_or(0);
+    match lease {
+        0 => looks,
+        seconds => looks.min(Duration::from_secs(seconds)),
+    }
+}
+
+pub(super) fn serving_certificate(config: &NodeConfig) -> ServingCertificate {
+    let kubelet = &config.kubelet;
+    let (certificate, key) = (&kubelet.tls_cert_file, &kubelet.tls_private_key_file);
+    if !certificate.is_empty() && !key.is_empty() {
+        return ServingCertificate::Given(Files {
+            certificate: PathBuf::from(certificate),
+            key: PathBuf::from(key),
+        });
+    }
+    match kubelet.server_tls_bootstrap && !config.flags.kubeconfig.is_empty() {
+        true => ServingCertificate::Asked(store(config, "kubelet-server")),
+        false => ServingCertificate::SelfSigned(PathBuf::from(&config.flags.cert_dir)),
+    }
+}

@@ -1,0 +1,70 @@
+//! The sections of the HTTPS API: where it listens, whom it lets in, what it shows of itself.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use ::serving::policy::{Authentication, Authorization, Paths, Policy, Tls};
+use config::NodeConfig;
+
+/// Where the HTTPS API listens; none where it is switched off.
+pub(super) fn https(config: &NodeConfig) -> Option<SocketAddr> {
+    let kubelet = &config.kubelet;
+    super::address(&kubelet.address, kubelet.port).filter(|_| kubelet.enable_server)
+}
+
+/// What the HTTPS API and the read-only port go by.
+pub(super) fn policy(config: &NodeConfig) -> Policy {
+    let kubelet = &config.kubelet;
+    Policy {
+        address: https(config).unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into()),
+        node_name: config.node_name.clone(),
+        tls: Tls {
+            min_version: kubelet.tls_min_version.clone(),
+            cipher_suites: kubelet.tls_cipher_suites.clone(),
+        },
+        authentication: authentication(config),
+        authorization: authorization(config),
+        paths: paths(config),
+        idle: kubelet.streaming_connection_idle_timeout.into(),
+        system_logs: PathBuf::from("/var/log"),
+    }
+}
+
+fn authentication(config: &NodeConfig) -> Authentication {
+    let section = &config.kubelet.authentication;
+    let client_ca = &section.x509.client_ca_file;
+    Authentication {
+        anonymous: section.anonymous.enabled,
+        tokens: section
+            .webhook
+            .enabled
+            .then(|| section.webhook.cache_ttl.into()),
+        client_ca: (!client_ca.is_empty()).then(|| PathBuf::from(client_ca)),
+    }
+}
+
+fn authorization(config: &NodeConfig) -> Authorization {
+    let section = &config.kubelet.authorization;
+    match section.mode.as_str() {
+        "AlwaysAllow" => Authorization::AlwaysAllow,
+        // Validation knows no third mode.
+        _ => Authorization::Webhook {
+            allowed: section.webhook.cache_authorized_ttl.into(),
+            refused: section.webhook.cache_unauthorized_ttl.into(),
+        },
+    }
+}
+
+fn paths(config: &NodeConfig) -> Paths {
+    let (kubelet, gates) = (&config.kubelet, &config.gates);
+    Paths {
+        debugging: kubelet.enable_debugging_handlers,
+        system_logs: kubelet.enable_system_log_handler,
+        log_query: kubelet.enable_system_log_query,
+        profiling: kubelet.enable_profiling_handler,
+        debug_flags: kubelet.enable_debug_flags_handler,
+        checkpoint: gates.enabled("ContainerCheckpoint"),
+        split_streams: gates.enabled("PodLogsQuerySplitStreams"),
+        fine_grained: gates.enabled("KubeletFineGrainedAuthz"),
+    }
+}

@@ -1,0 +1,107 @@
+//! `/metrics`: what is counted all along, and what is known when somebody asks.
+
+use std::collections::BTreeMap;
+
+use logic::summary::plugin_name;
+use metrics::exposition::Exposition;
+use metrics::volumes::{write_stats, write_totals};
+
+use super::{ASK_WITHIN, Summaries};
+use crate::{observation, volumes};
+
+/// By plugin and state, how many.
+type Totals = BTreeMap<(String, &'static str), usize>;
+
+impl Summaries {
+    /// The agent's own metrics. Who does not answer is left out.
+    pub async fn own_metrics(&self) -> String {
+        let tree = self.0.peers.root.tree().await;
+        observation::count(&tree);
+        let mut text = metrics::text();
+        let mut exposition = Exposition::default();
+        match self.claims().await {
+            Ok(claims) => write_stats(&claims, &mut exposition),
+            Err(error) => tracing::warn!("no metrics of volumes: {error}"),
+        }
+        let volumes = &self.0.peers.volumes;
+        match volumes
+            .ask(ASK_WITHIN, |reply| volumes::Msg::View { reply })
+            .await
+        {
+            Ok(view) => {
+                let totals = totals(&view.volumes);
+                let totals = totals.iter().map(|((plugin, state), count)| {
+                    (plugin.as_str(), *state, *count)
+                });
+                write_totals(totals, &mut exposition);
+            }
+            Err(error) => tracing::warn!("no totals of volumes: {error}"),
+        }
+        text.push_str(&exposition.into_text());
+        text.push_str(&observation::text(&tree));
+        text
+    }
+}
+
+/// What is wanted, and what is mounted; what is left over or goes is mounted and not wanted.
+fn totals(rows: &[volumes::Row]) -> Totals {
+    let mut totals = Totals::new();
+    for row in rows {
+        let plugin = plugin(row);
+        let (actual, desired) = match row.state.as_str() {
+            "Mounted" => (true, true),
+            "Unmounting" | "Left over" => (true, false),
+            _ => (false, true),
+        };
+        if actual {
+            *totals
+                .entry((plugin.clone(), "actual_state_of_world"))
+                .or_default() += 1;
+        }
+        if desired {
+            *totals.entry((plugin, "desired_state_of_world")).or_default() += 1;
+        }
+    }
+    totals
+}
+
+fn plugin(row: &volumes::Row) -> String {
+    match row.kind.is_empty() {
+        true => "N/A".to_owned(),
+        false => plugin_name(&row.kind, &row.id),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upstream's TestMetricCollection and TestTotalVolumesCollector of pkg/kubelet/volumemanager/metrics.
+    #[test]
+    fn volumes_count_as_wanted_and_as_mounted_by_their_plugin() {
+        let row = |kind: &str, id: &str, state: &str| volumes::Row {
+            pod: String::new(),
+            volume: String::new(),
+            kind: kind.to_owned(),
+            id: id.to_owned(),
+            state: state.to_owned(),
+            why: String::new(),
+            path: String::new(),
+            figures: logic::volumes::Figures::default(),
+        };
+        let rows = [
+            row("empty-dir", "kubernetes.io/empty-dir/u1-a", "Mounted"),
+            row("empty-dir", "kubernetes.io/empty-dir/u1-b", "Mounting"),
+            row("csi", "kubernetes.io/csi/disk.example^handle", "Left over"),
+            row("", "x", "Waiting"),
+        ];
+        let (actual, desired) = ("actual_state_of_world", "desired_state_of_world");
+        let expected = [
+            (("N/A".to_owned(), desired), 1),
+            (("kubernetes.io/csi:disk.example".to_owned(), actual), 1),
+            (("kubernetes.io/empty-dir".to_owned(), actual), 1),
+            (("kubernetes.io/empty-dir".to_owned(), desired), 2),
+        ];
+        assert_eq!(totals(&rows), expected.into());
+    }
+}

@@ -1,0 +1,121 @@
+//! Summaries of a whole node whose runtime is in this process.
+
+use std::time::Duration;
+
+use kernel::testing::{pass, run_paused};
+use logic::summary::Scope;
+
+use super::*;
+use crate::testing::{TestNode, pod};
+
+const WEB: &str = "
+metadata: {name: web}
+spec:
+  containers:
+  - {name: app, image: localhost/busybox, command: [sleep, infinity]}
+  - {name: log, image: localhost/busybox, command: [sleep, infinity]}
+  volumes: [{name: scratch, emptyDir: {}}]
+";
+
+async fn running() -> (TestNode, Summaries) {
+    let node = TestNode::start().await;
+    node.desire(&[pod(WEB)]);
+    node.until("web", |status| status.phase.as_deref() == Some("Running"))
+        .await;
+    let summaries = Summaries::new(Peers {
+        root: node.node.root.clone(),
+        runtime: node.runtime.clone(),
+        directory: node.node.directory.clone(),
+        volumes: node.node.volumes.clone(),
+        rules: node.rules.clone(),
+        groups: SystemGroups::default(),
+    });
+    (node, summaries)
+}
+
+/// Upstream's TestSummaryProviderGetStatsNoSplitFileSystem.
+#[test]
+fn a_node_tells_what_it_and_its_pods_take() {
+    run_paused(|| async {
+        let (_node, summaries) = running().await;
+        let summary = summaries.summary(Scope::Everything).await.unwrap();
+        assert_eq!(summary.node.node_name, "node");
+        let memory = summary.node.memory.as_ref().unwrap();
+        assert!(memory.working_set_bytes > Some(0) && memory.available_bytes > Some(0));
+        assert!(summary.node.fs.as_ref().unwrap().capacity_bytes > Some(0));
+        let runtime = summary.node.runtime.as_ref().unwrap();
+        assert!(runtime.image_fs.is_some() && runtime.container_fs.is_some());
+        assert!(summary.node.rlimit.as_ref().unwrap().maxpid > Some(0));
+        assert_eq!(summary.pods.len(), 1);
+        let pod = &summary.pods[0];
+        assert_eq!((pod.pod_ref.name.as_str(), pod.pod_ref.uid.as_str()), ("web", "web"));
+        assert_eq!(pod.containers.len(), 2);
+        assert!(pod.memory.is_some() && pod.ephemeral_storage.is_some());
+        assert!(pod.containers[0].rootfs.is_some() && pod.containers[0].start_time.is_some());
+    });
+}
+
+/// Upstream's TestSummaryProviderGetCPUAndMemoryStats.
+#[test]
+fn cpu_and_memory_alone_come_without_the_rest() {
+    run_paused(|| async {
+        let (_node, summaries) = running().await;
+        let summary = summaries.summary(Scope::CpuAndMemory).await.unwrap();
+        let node = &summary.node;
+        assert!(node.cpu.is_some() && node.memory.is_some());
+        assert!(node.fs.is_none() && node.network.is_none() && node.runtime.is_none());
+        let pod = &summary.pods[0];
+        assert!(pod.ephemeral_storage.is_none() && pod.containers[0].rootfs.is_none());
+        assert!(pod.containers[0].cpu.is_some());
+        let text = summaries.resource_metrics().await;
+        assert!(text.contains("resource_scrape_error 0\n"));
+        for name in ["container_memory_working_set_bytes", "pod_cpu_usage_seconds_total"] {
+            assert!(text.contains(&format!("\n{name}{{")), "{name} in {text}");
+        }
+    });
+}
+
+#[test]
+fn questions_that_come_together_share_one_look_and_later_ones_do_not() {
+    run_paused(|| async {
+        let (_node, summaries) = running().await;
+        let all = (0..10).map(|_| summaries.summary(Scope::Everything));
+        let all = futures_util::future::try_join_all(all).await.unwrap();
+        assert!(all.iter().all(|summary| Rc::ptr_eq(summary, &all[0])));
+        let small = summaries.summary(Scope::CpuAndMemory).await.unwrap();
+        assert!(small.node.fs.is_none());
+        pass(Duration::from_secs(2)).await;
+        let later = summaries.summary(Scope::Everything).await.unwrap();
+        assert!(!Rc::ptr_eq(&later, &all[0]));
+        // Two looks tell how fast the counters grow.
+        let cpu = later.pods[0].containers[0].cpu.as_ref().unwrap();
+        assert!(cpu.usage_nano_cores.is_some(), "{cpu:?}");
+    });
+}
+
+#[test]
+fn a_runtime_that_does_not_measure_leaves_the_metrics_with_an_error() {
+    run_paused(|| async {
+        let (node, summaries) = running().await;
+        let fault = r#"{"call": "ListPodSandboxStats", "code": "Internal", "message": "no"}"#;
+        node.script(&format!(r#"{{"faults": [{fault}]}}"#));
+        let error = summaries.summary(Scope::Everything).await.unwrap_err();
+        assert!(matches!(error, SummaryError::Runtime(_)), "{error}");
+        let text = summaries.resource_metrics().await;
+        assert!(text.contains("resource_scrape_error 1\n"), "{text}");
+    });
+}
+
+/// Upstream falls back to the stats of containers where a runtime knows no others.
+#[test]
+fn a_runtime_that_measures_only_containers_is_enough() {
+    run_paused(|| async {
+        let (node, summaries) = running().await;
+        let fault = r#"{"call": "ListPodSandboxStats", "code": "Unimplemented", "message": "no"}"#;
+        node.script(&format!(r#"{{"faults": [{fault}]}}"#));
+        let summary = summaries.summary(Scope::Everything).await.unwrap();
+        let pod = &summary.pods[0];
+        assert_eq!(pod.containers.len(), 2);
+        assert!(pod.memory.as_ref().unwrap().working_set_bytes.is_some() && pod.network.is_none());
+    });
+}

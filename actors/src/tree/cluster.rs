@@ -1,0 +1,494 @@
+//! The cluster's area: the way to the API server, what comes from it, what is told to it.
+//!
+//! Mailboxes and the client are made before anything else, because pods' keepers talk to both; the actors come last.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use cluster::alone::{self, Alone, Remembered};
+use cluster::certificates::{self, Identity, Purpose, Rotation};
+use cluster::client::{Client, Lane};
+use cluster::events;
+use cluster::node::claims::{self, Claims};
+use cluster::node::csi_node::{self, CsiNode};
+use cluster::node::herald::{self, Herald};
+use cluster::node::lease::{self, Heartbeat};
+use cluster::node::{self, Presence};
+use cluster::objects::keeper::{self, Keeper};
+use cluster::objects::{Shelf, Supply};
+use cluster::pods::{self, Pods};
+use cluster::status::{self, Republish};
+use k8s_openapi::api::core::v1;
+use kernel::{Addr, ChildSpec, Port, Recipient, Strategy, Supervisor, mailbox};
+use logic::admission::ShuttingDown;
+use logic::certificates::Subject;
+use logic::node_status::Fact;
+use logic::objects::StaticObjects;
+use logic::pressure::Signal;
+use rustls::sign::CertifiedKey;
+use tokio::sync::watch;
+
+use super::{Node, PATIENCE};
+use crate::directory::{self, Source};
+use crate::runtime::Runtime;
+use crate::settings::{ServingCertificate, Settings};
+use crate::vitals::{self, Vitals};
+use crate::volumes;
+
+/// What TLS offers: put in at one end, taken at the other.
+type Offer = watch::Sender<Option<Arc<CertifiedKey>>>;
+
+/// The way into the cluster, before its actors are there.
+#[derive(Debug)]
+pub struct Cluster {
+    pub client: Client,
+    pub addrs: Addrs,
+    /// The node's object, once it is known.
+    pub object: watch::Receiver<Option<Arc<v1::Node>>>,
+    bootstrap: Option<Client>,
+    offer: Offer,
+    publish: watch::Sender<Option<Arc<v1::Node>>>,
+    remembered: Remembered,
+    ports: Ports,
+}
+
+/// Whom others tell.
+#[derive(Debug, Clone)]
+pub struct Addrs {
+    pub pods: Addr<pods::Msg>,
+    pub keeper: Addr<keeper::Msg>,
+    pub alone: Addr<alone::Msg>,
+    pub node: Addr<node::Msg>,
+    pub csi_node: Addr<csi_node::Msg>,
+    pub claims: Addr<claims::Msg>,
+    pub vitals: Addr<vitals::Msg>,
+}
+
+#[derive(Debug)]
+struct Ports {
+    pods: Port<pods::Msg>,
+    keeper: Port<keeper::Msg>,
+    alone: Port<alone::Msg>,
+    node: Port<node::Msg>,
+    csi_node: Port<csi_node::Msg>,
+    claims: Port<claims::Msg>,
+    vitals: Port<vitals::Msg>,
+}
+
+impl Cluster {
+    /// Reads the kubeconfig and what was remembered; asks nothing of the server yet. None for a node that is alone by
+    /// design.
+    pub fn find(settings: &Settings) -> anyhow::Result<Option<Cluster>> {
+        let Some(section) = settings.cluster.clone() else {
+            return Ok(None);
+        };
+        if let (Some(bootstrap), Some(store)) = (&section.bootstrap, &section.client_certificate) {
+            let now = super::timestamp();
+            let (own, given) = (&section.access.kubeconfig, &bootstrap.kubeconfig);
+            certificates::prepare(own, given, &store.current_path(), now)?;
+        }
+        let (offer, identity) = watch::channel(None);
+        let client = Client::new(section.access, identity).context("no way to the API server")?;
+        let (_, nobody) = watch::channel(None);
+        let bootstrap = section.bootstrap.map(|access| Client::new(access, nobody));
+        let bootstrap = bootstrap.transpose().context("no way to the API server")?;
+        let (publish, object) = watch::channel(None);
+        let remembered = alone::load(&settings.folder);
+        if let Some(trouble) = &remembered.trouble {
+            tracing::error!("{trouble}");
+        }
+        let (addrs, ports) = mailboxes();
+        Ok(Some(Cluster {
+            client,
+            addrs,
+            object,
+            bootstrap,
+            offer,
+            publish,
+            remembered,
+            ports,
+        }))
+    }
+
+    /// What was remembered, for the shelf to begin with.
+    pub fn remembered(&self) -> StaticObjects {
+        self.remembered.objects.clone()
+    }
+
+    /// How statuses are sent.
+    pub fn sending(&self) -> status::Sending {
+        let pods = Recipient::new(self.addrs.pods.clone(), |Republish| pods::Msg::Again);
+        status::Sending::new(&self.client, pods)
+    }
+
+    /// Whom the keeper of volumes tells.
+    pub fn volumes(&self) -> volumes::Cluster {
+        volumes::Cluster {
+            node: self.addrs.node.clone(),
+            csi_node: self.addrs.csi_node.clone(),
+            claims: self.addrs.claims.clone(),
+            object: self.object.clone(),
+        }
+    }
+
+    /// Who is told of static pods, for their mirrors.
+    pub fn mirrors(&self) -> Recipient<Vec<Arc<v1::Pod>>> {
+        Recipient::new(self.addrs.pods.clone(), |pods| pods::Msg::Static { pods })
+    }
+
+    /// How events are sent.
+    pub fn events(&self, node_name: &str) -> events::Sending {
+        events::Sending::new(&self.client, node_name)
+    }
+
+    /// Who is told what the node runs short of.
+    pub fn pressures(&self) -> Recipient<BTreeSet<Signal>> {
+        Recipient::new(self.addrs.node.clone(), |signals: BTreeSet<Signal>| {
+            let pressures = signals.into_iter().map(Into::into).collect();
+            node::Msg::Learned(Fact::Pressures(pressures))
+        })
+    }
+
+    /// Who is told that the node goes down.
+    pub fn shutdown(&self) -> Recipient<ShuttingDown> {
+        Recipient::new(self.addrs.node.clone(), |state| {
+            let why = match state {
+                ShuttingDown::Yes => Some("node is shutting down".to_owned()),
+                ShuttingDown::No => None,
+            };
+            node::Msg::Learned(Fact::Shutdown(why))
+        })
+    }
+}
+
+fn mailboxes() -> (Addrs, Ports) {
+    let (pods, pods_port) = mailbox(pods::MAILBOX);
+    let (keeper, keeper_port) = mailbox(keeper::MAILBOX);
+    let (alone, alone_port) = mailbox(alone::MAILBOX);
+    let (node, node_port) = mailbox(node::MAILBOX);
+    let (csi_node, csi_node_port) = mailbox(csi_node::MAILBOX);
+    let (claims, claims_port) = mailbox(claims::MAILBOX);
+    let (vitals, vitals_port) = mailbox(vitals::MAILBOX);
+    let addrs = Addrs {
+        pods,
+        keeper,
+        alone,
+        node,
+        csi_node,
+        claims,
+        vitals,
+    };
+    let ports = Ports {
+        pods: pods_port,
+        keeper: keeper_port,
+        alone: alone_port,
+        node: node_port,
+        csi_node: csi_node_port,
+        claims: claims_port,
+        vitals: vitals_port,
+    };
+    (addrs, ports)
+}
+
+/// What the cluster's actors are wired with, besides one another.
+pub struct Around<'a> {
+    pub settings: &'a Settings,
+    pub runtime: Runtime,
+    pub supply: Supply,
+    pub shelf: Shelf,
+    /// Objects of manifests, where there is a folder of them.
+    pub folder: Option<Shelf>,
+    /// Who is told where the node can be reached: its serving certificate says so.
+    pub certificate: Option<Addr<certificates::Msg>>,
+}
+
+/// Everybody who works for the node's place in its cluster.
+pub fn grow(node: &Node, cluster: Cluster, around: Around<'_>) {
+    let group = node
+        .root
+        .supervisor("cluster", Strategy::OneForOne, PATIENCE);
+    let Cluster {
+        client,
+        addrs,
+        object,
+        bootstrap,
+        offer,
+        publish,
+        remembered,
+        ports,
+    } = cluster;
+    identity(&group, around.settings, &client, bootstrap, offer);
+    let way = Way {
+        group: &group,
+        node,
+        client: &client,
+        addrs: &addrs,
+    };
+    let supplied = remembered.supplied.clone();
+    way.keeper(ports.keeper, &around, supplied);
+    way.alone(ports.alone, &around.shelf, around.settings);
+    way.pods(ports.pods, around.settings, remembered.pods);
+    way.presence(ports.node, publish, around.settings);
+    way.volumes((ports.csi_node, ports.claims), &object, around.settings);
+    way.life(&object, around.settings);
+    way.herald(&object, around.certificate);
+    let sources = vitals::Sources {
+        runtime: around.runtime,
+        pleg: node.pleg.clone(),
+        volumes: node.volumes.clone(),
+        root: node.root.clone(),
+    };
+    let told = addrs.node.clone();
+    group.spawn(ChildSpec::permanent("vitals"), ports.vitals, move || {
+        Vitals::new(sources.clone(), told.clone())
+    });
+}
+
+/// The client's own certificate, where it is asked for and replaced.
+fn identity(
+    group: &Supervisor,
+    settings: &Settings,
+    client: &Client,
+    bootstrap: Option<Client>,
+    offer: Offer,
+) {
+    let section = settings.cluster.as_ref();
+    let Some(store) = section.and_then(|section| section.client_certificate.clone()) else {
+        return;
+    };
+    let peers = certificates::Peers {
+        client: client.clone(),
+        bootstrap,
+    };
+    let subject = Subject::node(&settings.config.node_name);
+    let (_, port) = mailbox(certificates::MAILBOX);
+    group.spawn(
+        ChildSpec::permanent("client-certificate"),
+        port,
+        move || {
+            let kept = (Some(subject.clone()), offer.clone());
+            Rotation::new(Purpose::Client, store.clone(), peers.clone(), kept)
+        },
+    );
+}
+
+/// What every one of them is wired with.
+struct Way<'a> {
+    group: &'a Supervisor,
+    node: &'a Node,
+    client: &'a Client,
+    addrs: &'a Addrs,
+}
+
+impl Way<'_> {
+    fn keeper(
+        &self,
+        port: Port<keeper::Msg>,
+        around: &Around<'_>,
+        supplied: BTreeSet<logic::types::PodUid>,
+    ) {
+        let told = vec![
+            Recipient::new(self.addrs.pods.clone(), |uids| pods::Msg::Supplied { uids }),
+            Recipient::new(self.addrs.alone.clone(), |uids| alone::Msg::Supplied { uids }),
+        ];
+        let api = self.client.kube(Lane::Work);
+        let peers = keeper::Peers::new(api, around.supply.clone(), around.folder.clone(), told);
+        let rules = around.settings.keeping(supplied);
+        self.group
+            .spawn(ChildSpec::permanent("objects"), port, move || {
+                Keeper::new(peers.clone(), rules.clone())
+            });
+    }
+
+    fn alone(&self, port: Port<alone::Msg>, shelf: &Shelf, settings: &Settings) {
+        let (folder, shelf) = (settings.folder.clone(), shelf.clone());
+        let name = settings.config.node_name.clone();
+        self.group
+            .spawn(ChildSpec::permanent("alone"), port, move || {
+                Alone::new(&folder, name.clone(), shelf.clone())
+            });
+    }
+
+    fn pods(&self, port: Port<pods::Msg>, settings: &Settings, remembered: Vec<Arc<v1::Pod>>) {
+        let set = |pods| directory::Msg::Set {
+            source: Source::Api,
+            pods,
+        };
+        let told = pods::Told {
+            directory: Recipient::new(self.node.directory.clone(), set),
+            remembered: Recipient::new(self.node.directory.clone(), set),
+            objects: Recipient::new(self.addrs.keeper.clone(), |pods| keeper::Msg::Pods { pods }),
+            alone: Recipient::new(self.addrs.alone.clone(), |pods| alone::Msg::Pods { pods }),
+            statuses: Recipient::new(self.node.statuses.clone(), |pods| status::Msg::Pods {
+                pods,
+            }),
+        };
+        let name: Arc<str> = settings.config.node_name.as_str().into();
+        let client = self.client.clone();
+        self.group
+            .spawn(ChildSpec::permanent("pods"), port, move || {
+                Pods::new(client.clone(), name.clone(), remembered.clone(), told.clone())
+            });
+    }
+
+    fn presence(
+        &self,
+        port: Port<node::Msg>,
+        publish: watch::Sender<Option<Arc<v1::Node>>>,
+        settings: &Settings,
+    ) {
+        let peers = node::Peers {
+            client: self.client.clone(),
+            recorder: self.node.recorder.clone(),
+            object: publish,
+            reported: Recipient::new(self.node.volumes.clone(), volumes::Msg::Reported),
+            tellers: vec![
+                Recipient::new(self.node.volumes.clone(), |node::TellAgain| {
+                    volumes::Msg::TellAgain
+                }),
+                Recipient::new(self.addrs.csi_node.clone(), |node::TellAgain| {
+                    csi_node::Msg::TellAgain
+                }),
+                Recipient::new(self.addrs.vitals.clone(), |node::TellAgain| {
+                    vitals::Msg::TellAgain
+                }),
+            ],
+        };
+        let policy = settings.presence();
+        self.group
+            .spawn(ChildSpec::permanent("node"), port, move || {
+                Presence::new(policy.clone(), peers.clone())
+            });
+    }
+
+    fn volumes(
+        &self,
+        (csi_port, claims_port): (Port<csi_node::Msg>, Port<claims::Msg>),
+        object: &watch::Receiver<Option<Arc<v1::Node>>>,
+        settings: &Settings,
+    ) {
+        let peers = csi_node::Peers {
+            client: self.client.clone(),
+            object: object.clone(),
+            node: self.addrs.node.clone(),
+            volumes: Recipient::new(self.node.volumes.clone(), |node::TellAgain| {
+                volumes::Msg::TellAgain
+            }),
+        };
+        let name = settings.config.node_name.clone();
+        self.group
+            .spawn(ChildSpec::permanent("csi-node"), csi_port, move || {
+                CsiNode::new(name.clone(), peers.clone())
+            });
+        let client = self.client.clone();
+        self.group
+            .spawn(ChildSpec::permanent("claims"), claims_port, move || {
+                Claims::new(client.clone())
+            });
+    }
+
+    fn life(&self, object: &watch::Receiver<Option<Arc<v1::Node>>>, settings: &Settings) {
+        let Some(holder) = settings.lease_holder() else {
+            return;
+        };
+        let (client, object) = (self.client.clone(), object.clone());
+        let (_, port) = mailbox(lease::MAILBOX);
+        self.group
+            .spawn(ChildSpec::permanent("lease"), port, move || {
+                Heartbeat::new(holder.clone(), client.clone(), object.clone())
+            });
+    }
+
+    fn herald(
+        &self,
+        object: &watch::Receiver<Option<Arc<v1::Node>>>,
+        certificate: Option<Addr<certificates::Msg>>,
+    ) {
+        let mut listeners = vec![
+            Recipient::new(self.addrs.pods.clone(), |node: Option<Arc<v1::Node>>| {
+                match node.and_then(|node| node.metadata.uid.clone()) {
+                    Some(uid) => pods::Msg::Node { uid },
+                    None => pods::Msg::NodeGone,
+                }
+            }),
+            Recipient::new(self.addrs.keeper.clone(), |node: Option<Arc<v1::Node>>| {
+                let ttl = node.as_deref().and_then(object_ttl);
+                keeper::Msg::Ttl { ttl }
+            }),
+            Recipient::new(self.node.directory.clone(), |node| {
+                directory::Msg::NodeChanged { node }
+            }),
+        ];
+        if let Some(certificate) = certificate {
+            listeners.push(Recipient::new(certificate, |node: Option<Arc<v1::Node>>| {
+                let subject = node.as_deref().and_then(reached_by);
+                certificates::Msg::Wanted { subject }
+            }));
+        }
+        let object = object.clone();
+        let (_, port) = mailbox(herald::MAILBOX);
+        self.group
+            .spawn(ChildSpec::permanent("herald"), port, move || {
+                Herald::new(object.clone(), listeners.clone())
+            });
+    }
+}
+
+/// How long ConfigMaps and Secrets may be kept, as the node's controller says by the cluster's size.
+fn object_ttl(node: &v1::Node) -> Option<Duration> {
+    let annotations = node.metadata.annotations.as_ref()?;
+    let seconds = annotations.get("node.alpha.kubernetes.io/ttl")?;
+    seconds.parse().ok().map(Duration::from_secs)
+}
+
+/// What the serving certificate must say, by the addresses of the node's object.
+fn reached_by(node: &v1::Node) -> Option<Subject> {
+    let name = node.metadata.name.as_deref()?;
+    let addresses = node.status.as_ref()?.addresses.as_deref()?;
+    let addresses = addresses
+        .iter()
+        .map(|address| (address.type_.as_str(), address.address.as_str()));
+    logic::certificates::serving(name, addresses, logic::certificates::NamesOnly::Allowed)
+}
+
+/// Where the HTTPS API's certificate comes from, and who is told by which addresses the node is reached.
+pub fn serving_certificate(
+    serving: &Supervisor,
+    settings: &Settings,
+    client: Option<&Client>,
+) -> anyhow::Result<(Identity, Option<Addr<certificates::Msg>>)> {
+    let (offer, identity) = watch::channel(None);
+    let given = |files: certificates::Files| {
+        let (_, port) = mailbox(certificates::MAILBOX);
+        let offer = offer.clone();
+        serving.spawn(ChildSpec::permanent("certificate"), port, move || {
+            certificates::Given::new(files.clone(), offer.clone())
+        });
+    };
+    match (&settings.serving_certificate, client) {
+        (ServingCertificate::Given(files), _) => given(files.clone()),
+        (ServingCertificate::Asked(store), Some(client)) => {
+            let (addr, port) = mailbox(certificates::MAILBOX);
+            let (store, offer) = (store.clone(), offer.clone());
+            let peers = certificates::Peers {
+                client: client.clone(),
+                bootstrap: None,
+            };
+            serving.spawn(ChildSpec::permanent("certificate"), port, move || {
+                let kept = (None, offer.clone());
+                Rotation::new(Purpose::Server, store.clone(), peers.clone(), kept)
+            });
+            return Ok((identity, Some(addr)));
+        }
+        (ServingCertificate::Asked(_), None) => {
+            anyhow::bail!("serverTLSBootstrap needs --kubeconfig")
+        }
+        (ServingCertificate::SelfSigned(folder), _) => {
+            let host = &settings.config.node_name;
+            given(certificates::self_signed(folder, host, kernel::wall())?);
+        }
+    }
+    Ok((identity, None))
+}

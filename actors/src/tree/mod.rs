@@ -1,0 +1,503 @@
+//! The supervision tree, and all wiring, on one page.
+//!
+//! Mailboxes come first, so that anyone may tell anyone. Then the actors, in an order that is law: **an
+//! actor asks only those spawned above it**; everyone else it tells. So the asks form no cycle.
+
+pub mod cluster;
+mod serving;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kernel::plugin::{self, Declaration, Host, Line};
+use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::credentials::{self, Credentials};
+use crate::directory::{self, Directory, Source, Workers};
+use crate::eviction::{self, Eviction};
+use crate::hosts;
+use crate::images::{self, Images};
+use crate::logs::{self, Logs};
+use crate::pleg::{self, Pleg};
+use crate::pod_cgroups::PodCgroups;
+use crate::prober::{self, Prober};
+use crate::reach::Reach;
+use crate::records::{self, Records};
+use crate::runtime::Runtime;
+use self::cluster::Cluster;
+use crate::serving::admin::Plugins;
+use crate::settings::{Pulls, RUNTIME, Settings};
+use crate::shutdown::{self, Shutdown};
+use crate::sources::file::{self, Files};
+use crate::sources::http::{self, Url};
+use crate::storage::{Plugin, Storage};
+use crate::usage::Sampler;
+use crate::user_namespaces::{self, UserNamespaces};
+use crate::volumes::{self, Volumes};
+use crate::worker::{Peers, Rules};
+use ::cluster::events::{self, Events, Recorder};
+use ::cluster::objects::{self, Folder, Shelf, Supply};
+use ::cluster::status::{self, Republish, Statuses};
+
+/// A manager that fails more often than this is degraded: shown, and tried again at leisure.
+const PATIENCE: Intensity = Intensity {
+    restarts: 5,
+    within: Duration::from_secs(60),
+};
+
+/// Whom the outside talks to.
+#[derive(Debug, Clone)]
+pub struct Node {
+    pub root: Supervisor,
+    pub directory: Addr<directory::Msg>,
+    pub images: Addr<images::Msg>,
+    pub volumes: Addr<volumes::Msg>,
+    pub statuses: Addr<status::Msg>,
+    pub events: Addr<events::Msg>,
+    pub pleg: Addr<pleg::Msg>,
+    pub recorder: Recorder,
+}
+
+/// Grows the tree and lives in it until it is told to end. Pods live on.
+pub async fn run(settings: Settings) -> anyhow::Result<()> {
+    for warning in &settings.config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let root = Supervisor::root("oxlet", PATIENCE);
+    let cluster = Cluster::find(&settings)?;
+    let (lines, hosts) = plugins(&root, &settings);
+    let runtime = Runtime::new(lines.runtime, settings.runtime_within);
+    let objects = objects(&root, &settings, cluster.as_ref());
+    let backends = Backends {
+        runtime: runtime.clone(),
+        storage: Storage::new(lines.local, lines.csi),
+        storage_hosts: hosts.hosts.clone(),
+    };
+    let sections = settings.sections(objects.shelf.clone());
+    let node = pods(&root, backends, sections, cluster.as_ref());
+    hosts::complain(&node.recorder, &settings.node).await;
+    sources(&node, &settings);
+    resources(&node, runtime.clone(), &settings, cluster.as_ref());
+    let certificate = serving::grow(&node, runtime.clone(), hosts, (&settings, cluster.as_ref()))?;
+    if let Some(cluster) = cluster {
+        let around = cluster::Around {
+            settings: &settings,
+            runtime,
+            supply: objects.supply,
+            shelf: objects.shelf,
+            folder: objects.folder,
+            certificate,
+        };
+        cluster::grow(&node, cluster, around);
+    }
+
+    let (mut terminate, mut interrupt) = (
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    );
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("ending; pods live on");
+    node.root.shutdown().await;
+    Ok(())
+}
+
+/// How the plugins are called; a line follows restart and swap.
+struct Lines {
+    runtime: Line,
+    local: Line,
+    csi: Line,
+}
+
+/// One host a plugin.
+fn plugins(root: &Supervisor, settings: &Settings) -> (Lines, Plugins) {
+    let group = root.supervisor("plugins", Strategy::OneForOne, PATIENCE);
+    let folder = settings.folder.join("plugins");
+    let mut hosts = BTreeMap::new();
+    let mut host = |name: &str, declaration: Declaration| {
+        let line = Line::new(name);
+        // Its own tasks' news, and an operator's orders, one at a time.
+        let (host, port) = mailbox(64);
+        let (folder, hosted) = (folder.clone(), line.clone());
+        group.spawn(ChildSpec::permanent(name), port, move || {
+            Host::new(declaration.clone(), folder.clone(), hosted.clone())
+        });
+        hosts.insert(name.to_owned(), host);
+        line
+    };
+    let declared = |plugin: Plugin| settings.storage[plugin.name()].clone();
+    let lines = Lines {
+        runtime: host(RUNTIME, settings.runtimes[&settings.runtime].clone()),
+        local: host(Plugin::Local.name(), declared(Plugin::Local)),
+        csi: host(Plugin::Csi.name(), declared(Plugin::Csi)),
+    };
+    let choices = settings.runtimes.clone();
+    let plugins = Plugins {
+        group,
+        hosts,
+        choices,
+    };
+    (lines, plugins)
+}
+
+/// Where objects of the API lie at hand.
+struct AtHand {
+    supply: Supply,
+    shelf: Shelf,
+    /// What a folder of manifests holds, where the API fills the shelf.
+    folder: Option<Shelf>,
+}
+
+/// Objects of the API: from the API itself, from a folder that is watched, or from both.
+fn objects(root: &Supervisor, settings: &Settings, cluster: Option<&Cluster>) -> AtHand {
+    let group = root.supervisor("objects", Strategy::OneForOne, PATIENCE);
+    let path = PathBuf::from(&settings.config.flags.object_manifests);
+    let (filled, folder) = Shelf::new(objects::load(&settings.config.flags.object_manifests));
+    let is_given = !path.as_os_str().is_empty();
+    if is_given {
+        let (_, port) = mailbox(objects::MAILBOX);
+        let supply = filled.clone();
+        group.spawn(ChildSpec::permanent("folder"), port, move || {
+            Folder::new(path.clone(), supply.clone())
+        });
+    }
+    let Some(cluster) = cluster else {
+        return AtHand {
+            supply: filled,
+            shelf: folder,
+            folder: None,
+        };
+    };
+    let mut remembered = cluster.remembered();
+    drop(remembered.merge((*folder.snapshot()).clone()));
+    let (supply, shelf) = Shelf::new(remembered);
+    AtHand {
+        supply,
+        shelf,
+        folder: is_given.then_some(folder),
+    }
+}
+
+/// Who does the work outside this process.
+#[derive(Debug)]
+pub struct Backends {
+    pub runtime: Runtime,
+    pub storage: Storage,
+    /// By the plugin's name; who is told that a process is worn.
+    pub storage_hosts: BTreeMap<String, Addr<plugin::Msg>>,
+}
+
+/// The pods' sections of the configuration.
+#[derive(Debug)]
+pub struct Sections {
+    pub rules: Arc<Rules>,
+    /// The agent's own folder.
+    pub folder: PathBuf,
+    pub pulls: Pulls,
+    pub users: user_namespaces::Policy,
+    pub logs: logic::logs::Policy,
+    pub sources: BTreeSet<Source>,
+    pub objects: Shelf,
+    pub volumes: volumes::Policy,
+}
+
+/// The keepers of what is known, and the pods' own area.
+pub fn pods(
+    root: &Supervisor,
+    backends: Backends,
+    sections: Sections,
+    cluster: Option<&Cluster>,
+) -> Node {
+    let runtime = backends.runtime.clone();
+    let (events, events_port) = mailbox(events::MAILBOX);
+    let (records, records_port) = mailbox(records::MAILBOX);
+    let (statuses, statuses_port) = mailbox(status::MAILBOX);
+    let (credentials, credentials_port) = mailbox(credentials::MAILBOX);
+    let (images, images_port) = mailbox(images::MAILBOX);
+    let (directory, directory_port) = mailbox(directory::MAILBOX);
+    let (pleg, pleg_port) = mailbox(pleg::MAILBOX);
+    let (users, users_port) = mailbox(user_namespaces::MAILBOX);
+    let (prober, prober_port) = mailbox(prober::MAILBOX);
+    let (logs, logs_port) = mailbox(logs::MAILBOX);
+    let (volumes, volumes_port) = mailbox(volumes::MAILBOX);
+    let recorder = Recorder::new(events.clone());
+    let peers = Peers {
+        runtime: runtime.clone(),
+        images: images.clone(),
+        statuses: statuses.clone(),
+        records: records.clone(),
+        directory: directory.clone(),
+        prober,
+        logs,
+        users,
+        volumes: volumes.clone(),
+        cgroups: PodCgroups::new(sections.rules.node.cgroups.clone()),
+        recorder: recorder.clone(),
+        objects: Arc::new(sections.objects.clone()),
+        rules: sections.rules.clone(),
+    };
+
+    let ports = KeeperPorts {
+        events: events_port,
+        records: records_port,
+        users: users_port,
+        statuses: statuses_port,
+    };
+    let file = sections.folder.join("pods.checkpoint");
+    let told = Told {
+        directory: &directory,
+        node_name: &sections.rules.node.node_name,
+        cluster,
+    };
+    keepers(root, ports, (&file, sections.users), &told);
+    let keeping = volumes::Peers {
+        storage: backends.storage,
+        hosts: backends.storage_hosts,
+        objects: sections.objects,
+        directory: directory.clone(),
+        recorder: recorder.clone(),
+        rules: sections.rules.clone(),
+        cluster: None,
+    };
+    mounts(root, volumes_port, sections.volumes, keeping);
+
+    let pods = root.supervisor("pods", Strategy::OneForOne, PATIENCE);
+    let ports = ServantPorts {
+        credentials: credentials_port,
+        images: images_port,
+        logs: logs_port,
+        prober: prober_port,
+    };
+    let (pulls, policy) = (sections.pulls, sections.logs);
+    servants(&pods, ports, pulls, policy, (credentials, &peers));
+    let workers = Workers::new(
+        pods.supervisor("workers", Strategy::OneForOne, Intensity::UNLIMITED),
+        peers,
+    );
+    let (told, facts) = (pleg.clone(), sections.rules.facts.clone());
+    let (asked, sources) = (records, sections.sources);
+    let mirrors = cluster.map(Cluster::mirrors);
+    let begin = move || {
+        let peers = directory::Peers {
+            pleg: told.clone(),
+            records: asked.clone(),
+            mirrors: mirrors.clone(),
+        };
+        Directory::new(peers, workers.clone(), sources.clone(), facts.clone())
+    };
+    pods.spawn(ChildSpec::permanent("directory"), directory_port, begin);
+    let told = directory.clone();
+    pods.spawn(ChildSpec::permanent("pleg"), pleg_port, move || {
+        Pleg::new(runtime.clone(), told.clone())
+    });
+
+    Node {
+        root: root.clone(),
+        directory,
+        images,
+        volumes,
+        statuses,
+        events,
+        pleg,
+        recorder,
+    }
+}
+
+struct KeeperPorts {
+    events: Port<events::Msg>,
+    records: Port<records::Msg>,
+    users: Port<user_namespaces::Msg>,
+    statuses: Port<status::Msg>,
+}
+
+/// Whom the keepers tell.
+struct Told<'a> {
+    directory: &'a Addr<directory::Msg>,
+    node_name: &'a str,
+    cluster: Option<&'a Cluster>,
+}
+
+/// Who remembers; they tell the directory and the API server.
+fn keepers(
+    root: &Supervisor,
+    ports: KeeperPorts,
+    (file, ids): (&Path, user_namespaces::Policy),
+    told: &Told<'_>,
+) {
+    let keepers = root.supervisor("keepers", Strategy::OneForOne, PATIENCE);
+    let sending = told.cluster.map(|cluster| cluster.events(told.node_name));
+    keepers.spawn(ChildSpec::permanent("events"), ports.events, move || {
+        Events::new(sending.clone())
+    });
+    let file = file.to_owned();
+    keepers.spawn(ChildSpec::permanent("records"), ports.records, move || {
+        Records::new(file.clone())
+    });
+    keepers.spawn(ChildSpec::permanent("users"), ports.users, move || {
+        UserNamespaces::new(ids.clone())
+    });
+    let peers = status::Peers {
+        republish: Recipient::new(told.directory.clone(), |Republish| {
+            directory::Msg::Republish
+        }),
+        api: told.cluster.map(Cluster::sending),
+    };
+    keepers.spawn(ChildSpec::permanent("status"), ports.statuses, move || {
+        Statuses::new(peers.clone())
+    });
+}
+
+/// Who keeps the volumes.
+fn mounts(
+    root: &Supervisor,
+    port: Port<volumes::Msg>,
+    policy: volumes::Policy,
+    peers: volumes::Peers,
+) {
+    let group = root.supervisor("volumes", Strategy::OneForOne, PATIENCE);
+    group.spawn(ChildSpec::permanent("volumes"), port, move || {
+        Volumes::new(policy.clone(), peers.clone())
+    });
+}
+
+struct ServantPorts {
+    credentials: Port<credentials::Msg>,
+    images: Port<images::Msg>,
+    logs: Port<logs::Msg>,
+    prober: Port<prober::Msg>,
+}
+
+/// Who works for all pods.
+fn servants(
+    pods: &Supervisor,
+    ports: ServantPorts,
+    pulls: Pulls,
+    policy: logic::logs::Policy,
+    (credentials, peers): (Addr<credentials::Msg>, &Peers),
+) {
+    let section = pulls.credentials;
+    pods.spawn(
+        ChildSpec::permanent("credentials"),
+        ports.credentials,
+        move || Credentials::new(section.clone()),
+    );
+    let keeper = images::Peers {
+        runtime: peers.runtime.clone(),
+        credentials,
+        recorder: peers.recorder.clone(),
+        objects: peers.objects.clone(),
+    };
+    let section = pulls.images;
+    pods.spawn(ChildSpec::permanent("images"), ports.images, move || {
+        Images::new(section.clone(), keeper.clone())
+    });
+    let (asked, told) = (peers.runtime.clone(), peers.directory.clone());
+    pods.spawn(ChildSpec::permanent("logs"), ports.logs, move || {
+        Logs::new(policy.clone(), asked.clone(), told.clone())
+    });
+    let probing = prober::Peers {
+        runtime: peers.runtime.clone(),
+        reach: Reach::default(),
+        recorder: peers.recorder.clone(),
+        directory: peers.directory.clone(),
+    };
+    pods.spawn(ChildSpec::permanent("prober"), ports.prober, move || {
+        Prober::new(probing.clone())
+    });
+}
+
+/// Where desired pods come from; each source repeats itself, so a directory that died hears them again.
+fn sources(node: &Node, settings: &Settings) {
+    let sources = node
+        .root
+        .supervisor("sources", Strategy::OneForOne, PATIENCE);
+    let kubelet = &settings.config.kubelet;
+    let ground = settings.ground();
+    if settings.sources.contains(&Source::File) {
+        let (_, port) = mailbox(file::MAILBOX);
+        let (path, period) = (
+            PathBuf::from(&kubelet.static_pod_path),
+            kubelet.file_check_frequency.into(),
+        );
+        let (directory, recorder, ground) = (
+            node.directory.clone(),
+            node.recorder.clone(),
+            ground.clone(),
+        );
+        sources.spawn(ChildSpec::permanent("file"), port, move || {
+            Files::new(
+                path.clone(),
+                period,
+                ground.clone(),
+                directory.clone(),
+                recorder.clone(),
+            )
+        });
+    }
+    if settings.sources.contains(&Source::Http) {
+        let (_, port) = mailbox(http::MAILBOX);
+        let (url, headers) = (
+            kubelet.static_pod_url.clone(),
+            kubelet.static_pod_url_header.clone(),
+        );
+        let period = kubelet.http_check_frequency.into();
+        let (directory, recorder) = (node.directory.clone(), node.recorder.clone());
+        sources.spawn(ChildSpec::permanent("http"), port, move || {
+            Url::new(
+                url.as_str(),
+                &headers,
+                period,
+                ground.clone(),
+                directory.clone(),
+                recorder.clone(),
+            )
+        });
+    }
+}
+
+/// Who keeps the node alive.
+fn resources(
+    node: &Node,
+    runtime: Runtime,
+    settings: &Settings,
+    cluster: Option<&Cluster>,
+) {
+    let resources = node
+        .root
+        .supervisor("resources", Strategy::OneForOne, PATIENCE);
+    let (_, port) = mailbox(eviction::MAILBOX);
+    let sampler = Sampler::new(runtime, node.directory.clone());
+    let (policy, name) = (settings.eviction.clone(), settings.config.node_name.clone());
+    let peers = eviction::Peers {
+        directory: node.directory.clone(),
+        node: cluster.map(Cluster::pressures),
+        recorder: node.recorder.clone(),
+    };
+    resources.spawn(ChildSpec::permanent("eviction"), port, move || {
+        Eviction::new(policy.clone(), sampler.clone(), peers.clone(), name.clone())
+    });
+    if settings.shutdown.order.groups.is_empty() {
+        return;
+    }
+    let (_, port) = mailbox(shutdown::MAILBOX);
+    let peers = shutdown::Peers {
+        directory: node.directory.clone(),
+        volumes: node.volumes.clone(),
+        node: cluster.map(Cluster::shutdown),
+        recorder: node.recorder.clone(),
+    };
+    let policy = settings.shutdown.clone();
+    resources.spawn(ChildSpec::permanent("shutdown"), port, move || {
+        Shutdown::new(policy.clone(), peers.clone())
+    });
+}
+
+/// What time it is, for what is no actor.
+fn timestamp() -> jiff::Timestamp {
+    jiff::Timestamp::try_from(kernel::wall()).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+}

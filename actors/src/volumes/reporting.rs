@@ -1,0 +1,226 @@
+//! What the API server is told of volumes, and what it says of the node that volumes depend on.
+//!
+//! Upstream: `VolumesInUse` and `MarkVolumesAsReportedInUse` of the volume manager, `InstallCSIDriver` of
+//! nodeinfomanager, the claims' statuses of node_expander.go (1.36).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cluster::node::claims::{self, Growth};
+use cluster::node::{self, csi_node};
+use k8s_openapi::api::core::v1::{Node, Pod, Volume};
+use kernel::{Addr, Context};
+use logic::node_status::{self, Fact, InUse};
+use logic::pod::PodView;
+use logic::volumes::VolumeId;
+use logic::volumes::resolve::expansion::{self, Claim, Grow, Outcome, claim_of};
+use logic::volumes::world::{Ending, Task, Trace};
+use tokio::sync::watch;
+
+use super::{Msg, Volumes};
+
+/// Who passes on to the API server.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    pub node: Addr<node::Msg>,
+    pub csi_node: Addr<csi_node::Msg>,
+    pub claims: Addr<claims::Msg>,
+    /// The node's object, once it is known.
+    pub object: watch::Receiver<Option<Arc<Node>>>,
+}
+
+/// Which volumes a controller must leave where they are, and who knows.
+#[derive(Debug, Default)]
+pub(super) struct Reporting {
+    /// As they were told last, with room or without.
+    told: Option<InUse>,
+    /// The API server has been told these; none before it has said anything.
+    known: Option<BTreeSet<VolumeId>>,
+    /// What could not be told for want of room.
+    owed: Owed,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Owed {
+    #[default]
+    Nothing,
+    InUse,
+}
+
+impl Reporting {
+    pub(super) fn in_use(&self) -> &BTreeSet<VolumeId> {
+        static NONE: BTreeSet<VolumeId> = BTreeSet::new();
+        match &self.told {
+            Some(InUse::AtLeast(ids) | InUse::Exactly(ids)) => ids,
+            None => &NONE,
+        }
+    }
+}
+
+/// A claim whose volume grows.
+#[derive(Debug)]
+pub(super) struct Growing {
+    namespace: String,
+    claim: String,
+    grow: Grow,
+}
+
+impl Volumes {
+    /// Without an API server nobody takes a volume away: what is in use counts as reported at once.
+    pub(super) fn report_in_use(&mut self) {
+        let wanted = self.world.in_use();
+        let Some(cluster) = &self.peers.cluster else {
+            if wanted != *self.reporting.in_use() {
+                self.reporting.told = Some(InUse::Exactly(wanted.clone()));
+                self.world.report(wanted);
+            }
+            return;
+        };
+        let known = self.reporting.known.iter().flatten();
+        let held = known.filter(|id| self.world.is_there(id)).cloned();
+        let in_use: BTreeSet<VolumeId> = wanted.into_iter().chain(held).collect();
+        let whole = self.world.is_whole() && self.reporting.known.is_some();
+        let in_use = match whole {
+            true => InUse::Exactly(in_use),
+            false => InUse::AtLeast(in_use),
+        };
+        let new = self.reporting.told.as_ref() != Some(&in_use);
+        if new || self.reporting.owed == Owed::InUse {
+            let fact = Fact::VolumesInUse(in_use.clone());
+            self.reporting.told = Some(in_use);
+            self.reporting.owed = match cluster.node.tell(node::Msg::Learned(fact)) {
+                Ok(()) => Owed::Nothing,
+                Err(_) => Owed::InUse,
+            };
+        }
+    }
+
+    pub(super) fn reported(&mut self, volumes: BTreeSet<VolumeId>) {
+        self.world.report(volumes.clone());
+        self.reporting.known = Some(volumes);
+    }
+
+    pub(super) fn tell_again(&mut self) {
+        self.reporting.told = None;
+        self.tell_drivers();
+        self.tell_stuck();
+    }
+
+    pub(super) fn tell_drivers(&self) {
+        let Some(cluster) = &self.peers.cluster else {
+            return;
+        };
+        let (there, labels) = (self.drivers.admitted().clone(), self.drivers.labels().clone());
+        let drivers = node_status::Drivers {
+            there: there.clone(),
+            labels,
+        };
+        let fact = Fact::Drivers(Box::new(drivers));
+        if let Err(full) = cluster.node.tell(node::Msg::Learned(fact)) {
+            tracing::warn!("the node's object does not name its drivers yet: {full}");
+        }
+        if let Err(full) = cluster.csi_node.tell(csi_node::Msg::Drivers(there)) {
+            tracing::warn!("the CSINode does not name its drivers yet: {full}");
+        }
+    }
+
+    /// A condition of the node names what hangs.
+    pub(super) fn tell_stuck(&self) {
+        let Some(cluster) = &self.peers.cluster else {
+            return;
+        };
+        let fact = Fact::Stuck(self.world.stuck());
+        if let Err(full) = cluster.node.tell(node::Msg::Learned(fact)) {
+            tracing::warn!("the node's object does not say what hangs: {full}");
+        }
+    }
+
+    pub(super) fn await_node(&self, ctx: &mut Context<Msg>) {
+        let Some(cluster) = &self.peers.cluster else {
+            return;
+        };
+        let mut object = cluster.object.clone();
+        ctx.run(async move {
+            if object.changed().await.is_err() {
+                // Nobody tells of the node any more.
+                std::future::pending::<()>().await;
+            }
+            Msg::NodeChanged
+        });
+    }
+
+    pub(super) fn node_changed(&mut self, ctx: &mut Context<Msg>) {
+        self.await_node(ctx);
+        let labels = self.labels();
+        if self.drivers.look_at(labels) {
+            self.tell_drivers();
+            self.resolve_everybody(ctx);
+        }
+    }
+
+    /// The node's labels: the API server's, or else those that it would register with.
+    pub(super) fn labels(&self) -> BTreeMap<String, String> {
+        let object = self.peers.cluster.as_ref().and_then(|cluster| {
+            let object = cluster.object.borrow();
+            object.as_ref()?.metadata.labels.clone()
+        });
+        object.unwrap_or_else(|| self.peers.rules.facts.labels.clone())
+    }
+
+    /// Takes note of whose claim a volume belongs to that is to grow.
+    pub(super) fn note_growth(&mut self, id: &VolumeId, pod: &Pod, entry: &Volume, grow: Grow) {
+        if self.peers.cluster.is_none() || grow.claim == Claim::HasIt {
+            return;
+        }
+        if let Some(claim) = claim_of(pod, entry) {
+            let growing = Growing {
+                namespace: pod.namespace().to_owned(),
+                claim,
+                grow,
+            };
+            self.growing.insert(id.clone(), growing);
+        }
+    }
+
+    pub(super) fn growth_begins(&self, task: &Task) {
+        if let Task::Grow { volume, .. } = task {
+            self.tell_growth(&volume.id, Outcome::Begun);
+        }
+    }
+
+    pub(super) fn growth_ended(&mut self, task: &Task, ending: &Ending) {
+        let Task::Grow { volume, .. } = task else {
+            return;
+        };
+        let outcome = match ending {
+            Ending::Done | Ending::Mounted { .. } => Outcome::Grown,
+            Ending::Failed {
+                message,
+                trace: Trace::Refusal | Trace::Nothing,
+            } => Outcome::Infeasible(message.clone()),
+            Ending::Failed { message, .. } | Ending::Stuck { message, .. } => {
+                Outcome::Failed(message.clone())
+            }
+        };
+        let done = outcome == expansion::Outcome::Grown;
+        self.tell_growth(&volume.id, outcome);
+        if done {
+            self.growing.remove(&volume.id);
+        }
+    }
+
+    fn tell_growth(&self, id: &VolumeId, outcome: Outcome) {
+        let (Some(cluster), Some(growing)) = (&self.peers.cluster, self.growing.get(id)) else {
+            return;
+        };
+        let growth = Growth {
+            namespace: growing.namespace.clone(),
+            claim: growing.claim.clone(),
+            grow: growing.grow.clone(),
+            outcome,
+        };
+        if let Err(full) = cluster.claims.tell(claims::Msg::Grew(Box::new(growth))) {
+            tracing::warn!("a claim does not follow its volume's size: {full}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The certificate authority of the double: it signs the server's certificate, those of clients, and what is asked for by
+//! certificate requests. The whole cluster has one, as small clusters do.
+
+use std::{
+    collections::hash_map::RandomState,
+    hash::{BuildHasher as _, Hasher as _},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SerialNumber, SigningKey as _, date_time_ymd,
+};
+use rustls::pki_types::CertificateDer;
+
+use crate::{call::User, clock};
+
+/// How far back a certificate begins, so that a clock which is a little late finds it good. One that is short begins at once.
+const BACKDATE: i64 = 300;
+const SHORT: i64 = 3600;
+const TEN_YEARS: i64 = 10 * 365 * 24 * 3600;
+
+#[derive(Debug)]
+pub(crate) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: Certificate,
+}
+
+/// A certificate with its key, both as PEM.
+#[derive(Clone)]
+pub struct Credentials {
+    /// The certificate.
+    pub certificate: String,
+    /// Its private key, PKCS#8.
+    pub key: String,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Credentials").field("certificate", &self.certificate).finish_non_exhaustive()
+    }
+}
+
+impl Authority {
+    /// Makes an authority of this name.
+    pub(crate) fn new(name: &str) -> anyhow::Result<Authority> {
+        let key = KeyPair::generate().context("cannot make a key")?;
+        let mut params = params(subject(name, &[]), TEN_YEARS);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let certificate = params.self_signed(&key).context("cannot make an authority")?;
+        Ok(Authority { issuer: Issuer::new(params, key), certificate })
+    }
+
+    pub(crate) fn pem(&self) -> String {
+        self.certificate.pem()
+    }
+
+    pub(crate) fn der(&self) -> CertificateDer<'static> {
+        self.certificate.der().clone()
+    }
+
+    /// Returns the server's own certificate, for the loopback addresses.
+    pub(crate) fn serving(&self) -> anyhow::Result<(CertificateDer<'static>, KeyPair)> {
+        let key = KeyPair::generate().context("cannot make a key")?;
+        let names = ["127.0.0.1", "::1", "localhost", "kubernetes.default.svc"].map(str::to_string);
+        let names = CertificateParams::new(names).context("cannot name the server")?.subject_alt_names;
+        let mut params = params(subject("kube-apiserver", &[]), TEN_YEARS);
+        params.subject_alt_names = names;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let certificate = params.signed_by(&key, &self.issuer).context("cannot sign the server's certificate")?;
+        Ok((certificate.der().clone(), key))
+    }
+
+    /// Returns a client's certificate: its name is the user, its organizations are his groups. Good for so many seconds, less than
+    /// none for one that has been good.
+    pub(crate) fn client(&self, user: &User, seconds: i64) -> anyhow::Result<Credentials> {
+        let key = KeyPair::generate().context("cannot make a key")?;
+        let mut params = params(subject(&user.name, &user.groups), seconds);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = params.signed_by(&key, &self.issuer).context("cannot sign a client's certificate")?;
+        Ok(Credentials { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+
+    /// Signs what a certificate request asks for. What its extensions say of its use is not asked.
+    pub(crate) fn sign(&self, mut request: CertificateSigningRequestParams, usages: &[String], seconds: i64) -> anyhow::Result<String> {
+        let wanted = &mut request.params;
+        limit(wanted, seconds);
+        (wanted.is_ca, wanted.key_usages, wanted.extended_key_usages) = (IsCa::ExplicitNoCa, Vec::new(), Vec::new());
+        wanted.use_authority_key_identifier_extension = true;
+        for usage in usages {
+            match usage.as_str() {
+                "digital signature" => wanted.key_usages.push(KeyUsagePurpose::DigitalSignature),
+                "key encipherment" => wanted.key_usages.push(KeyUsagePurpose::KeyEncipherment),
+                "client auth" => wanted.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth),
+                "server auth" => wanted.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth),
+                other => anyhow::bail!("unsupported usage {other:?}"),
+            }
+        }
+        Ok(request.signed_by(&self.issuer).context("cannot sign")?.pem())
+    }
+
+    /// Signs bytes with the authority's key: ECDSA with P-256 and SHA-256, as ASN.1.
+    pub(crate) fn signature(&self, bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
+        self.issuer.key().sign(bytes).context("cannot sign")
+    }
+}
+
+fn subject(name: &str, groups: &[String]) -> DistinguishedName {
+    let mut subject = DistinguishedName::new();
+    // One name of each kind is all that a DistinguishedName of rcgen holds: a user of a certificate is in one group.
+    if let Some(group) = groups.first() {
+        subject.push(DnType::OrganizationName, group);
+    }
+    subject.push(DnType::CommonName, name);
+    subject
+}
+
+fn params(subject: DistinguishedName, seconds: i64) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = subject;
+    limit(&mut params, seconds);
+    params
+}
+
+/// Writes down from when to when a certificate is good, and a number that no other has.
+fn limit(params: &mut CertificateParams, seconds: i64) {
+    let (now, epoch) = (clock::now(), date_time_ymd(1970, 1, 1));
+    let since = |time: Timestamp| Duration::from_secs(u64::try_from(time.as_second()).unwrap_or_default());
+    let back = if seconds < SHORT { (1 - seconds).max(0) } else { BACKDATE };
+    params.not_before = epoch + since(clock::later(now, -back));
+    params.not_after = epoch + since(clock::later(now, seconds));
+    params.serial_number = Some(SerialNumber::from(RandomState::new().build_hasher().finish() >> 1));
+}

@@ -1,0 +1,156 @@
+//! What a test gives to clients, and how it changes who may do what.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde_json::json;
+
+use super::{Credentials, Question, rights::MASTERS};
+use crate::{Server, base64, call::User, certificates::Signing, options::Security};
+
+/// Whom a kubeconfig is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// Nobody in particular.
+    Anonymous,
+    /// Who has a client certificate with this name and group.
+    Certificate {
+        /// The name of the user.
+        name: String,
+        /// His group.
+        group: String,
+    },
+    /// Who has this bearer token.
+    Token(String),
+}
+
+impl Identity {
+    /// Returns who may do everything.
+    pub fn admin() -> Identity {
+        Identity::Certificate { name: "kubernetes-admin".to_string(), group: MASTERS.to_string() }
+    }
+
+    /// Returns a node.
+    pub fn node(name: &str) -> Identity {
+        Identity::Certificate { name: format!("system:node:{name}"), group: "system:nodes".to_string() }
+    }
+}
+
+impl Server {
+    /// Returns the certificate of the authority of the cluster, as PEM.
+    pub fn authority(&self) -> String {
+        self.state.auth.root_certificate()
+    }
+
+    /// Returns a client certificate, good for so many seconds; less than none for one that has been good.
+    pub fn client_certificate(&self, name: &str, group: &str, seconds: i64) -> anyhow::Result<Credentials> {
+        let groups = if group.is_empty() { Vec::new() } else { vec![group.to_string()] };
+        let user = User { name: name.to_string(), groups, ..User::default() };
+        self.state.auth.authority.client(&user, seconds)
+    }
+
+    /// Returns a kubeconfig that has all it needs in itself.
+    pub fn kubeconfig(&self, identity: &Identity) -> anyhow::Result<String> {
+        let user = match identity {
+            Identity::Anonymous => json!({}),
+            Identity::Token(token) => json!({"token": token}),
+            Identity::Certificate { .. } if self.state.options.security == Security::Plain => json!({}),
+            Identity::Certificate { name, group } => {
+                let Credentials { certificate, key } = self.client_certificate(name, group, self.state.options.certificate_seconds)?;
+                json!({
+                    "client-certificate-data": base64::encode(certificate.as_bytes()),
+                    "client-key-data": base64::encode(key.as_bytes()),
+                })
+            }
+        };
+        let mut cluster = json!({"server": self.url()});
+        if self.state.options.security != Security::Plain {
+            cluster["certificate-authority-data"] = json!(base64::encode(self.authority().as_bytes()));
+        }
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "double",
+            "clusters": [{"name": "double", "cluster": cluster}],
+            "users": [{"name": "double", "user": user}],
+            "contexts": [{"name": "double", "context": {"cluster": "double", "user": "double"}}],
+        });
+        serde_json::to_string_pretty(&config).context("cannot write a kubeconfig")
+    }
+
+    /// Writes a kubeconfig into a folder, and returns its path.
+    pub fn kubeconfig_file(&self, identity: &Identity, folder: &Path) -> anyhow::Result<PathBuf> {
+        let name = match identity {
+            Identity::Anonymous => "anonymous".to_string(),
+            Identity::Token(token) => format!("token-{}", token.split('.').next().unwrap_or_default()),
+            Identity::Certificate { name, .. } => name.replace([':', '/'], "-"),
+        };
+        let path = folder.join(format!("{}.kubeconfig", name.chars().take(64).collect::<String>()));
+        std::fs::write(&path, self.kubeconfig(identity)?).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Lets a bearer token be this user's.
+    pub fn token(&self, token: &str, name: &str, groups: &[&str]) {
+        let groups = groups.iter().map(|group| (*group).to_string()).collect();
+        let user = User { name: name.to_string(), groups, ..User::default() };
+        self.state.auth.settings().tokens.insert(token.to_string(), user);
+    }
+
+    /// Makes a bootstrap token, and returns a kubeconfig with it.
+    pub fn bootstrap_kubeconfig(&self) -> anyhow::Result<String> {
+        let (id, secret) = ("abcdef", "0123456789abcdef");
+        let token = format!("{id}.{secret}");
+        self.token(&token, &format!("system:bootstrap:{id}"), &["system:bootstrappers", "system:bootstrappers:kubeadm:default-node-token"]);
+        self.kubeconfig(&Identity::Token(token))
+    }
+
+    /// Forgets a bearer token, also one that was issued.
+    pub fn revoke_token(&self, token: &str) {
+        self.state.auth.settings().tokens.remove(token);
+        self.state.auth.issued.revoke(token);
+    }
+
+    /// Lets a user in no more, or again, whatever he shows.
+    pub fn refuse_user(&self, name: &str, refused: bool) {
+        let mut settings = self.state.auth.settings();
+        if refused {
+            settings.refused.insert(name.to_string());
+        } else {
+            settings.refused.remove(name);
+        }
+    }
+
+    /// Lets in who shows nothing, or answers him 401.
+    pub fn allow_anonymous(&self, allowed: bool) {
+        self.state.auth.settings().anonymous = allowed;
+    }
+
+    /// Keeps nodes to their own affairs, or does not.
+    pub fn guard_nodes(&self, guarded: bool) {
+        self.state.auth.settings().guards_nodes = guarded;
+    }
+
+    /// Lets a test say first who may do what; where it says nothing, the usual rights do.
+    pub fn judge(&self, judge: impl Fn(&Question) -> Option<bool> + Send + 'static) {
+        self.state.auth.settings().judge = Some(Box::new(judge));
+    }
+
+    /// Returns the access reviews that were asked, oldest first.
+    pub fn asked(&self) -> Vec<Question> {
+        self.state.auth.settings().asked.clone()
+    }
+
+    /// Says what becomes of certificate requests from now on.
+    pub fn sign(&self, signing: Signing) {
+        self.state.auth.settings().signing = signing;
+    }
+
+    /// Says for how many seconds certificates and tokens are good at most, from now on.
+    pub fn issue_for(&self, seconds: i64) {
+        self.state.auth.settings().seconds = seconds;
+    }
+
+    /// Carries WebSockets of kubectl to the kubelets as they are, instead of refusing them so that it comes with SPDY.
+    pub fn carry_websockets(&self, carried: bool) {
+        self.state.auth.settings().carry_websockets = carried;
+    }
+}

@@ -1,0 +1,141 @@
+//! Who may do what: the rights that a cluster gives to its masters, its nodes and to who wants to become one. A test may judge first.
+
+use serde_json::{Value, json};
+
+use super::node;
+use crate::{
+    answer::Failure,
+    call::{Call, User},
+    state::State,
+};
+
+pub(super) const MASTERS: &str = "system:masters";
+const NODES: &str = "system:nodes";
+const BOOTSTRAPPERS: &str = "system:bootstrappers";
+const NODE_PREFIX: &str = "system:node:";
+
+/// What somebody wants to do: to a resource, or to a path that is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Question {
+    /// The name of the user.
+    pub user: String,
+    /// His groups.
+    pub groups: Vec<String>,
+    /// What he wants to do, as `get`.
+    pub verb: String,
+    /// The group of the resource; empty for the core.
+    pub group: String,
+    /// The resource, as `pods`.
+    pub resource: String,
+    /// The part of it, as `log`.
+    pub subresource: String,
+    /// The namespace; empty for all, and for what is in none.
+    pub namespace: String,
+    /// The name of the object; empty for all.
+    pub name: String,
+    /// The path, where no resource is meant.
+    pub path: String,
+}
+
+/// What a test says to a question; none leaves it to the usual rights.
+pub(crate) type Judge = Box<dyn Fn(&Question) -> Option<bool> + Send>;
+
+impl Question {
+    pub(super) fn of_call(call: &Call) -> Question {
+        Question {
+            user: call.user.name.clone(),
+            groups: call.user.groups.clone(),
+            verb: call.verb.word().to_string(),
+            group: call.resource.group.to_string(),
+            resource: call.resource.plural.to_string(),
+            subresource: call.subresource().unwrap_or_default().to_string(),
+            namespace: call.namespace().to_string(),
+            name: call.name().to_string(),
+            path: String::new(),
+        }
+    }
+
+    /// Reads the spec of an access review.
+    pub(crate) fn of_review(spec: &Value) -> Question {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
+        let attributes = &spec["resourceAttributes"];
+        let paths = &spec["nonResourceAttributes"];
+        let from = if attributes.is_object() { attributes } else { paths };
+        Question {
+            user: text(&spec["user"]),
+            groups: words(&spec["groups"]),
+            verb: text(&from["verb"]),
+            group: text(&attributes["group"]),
+            resource: text(&attributes["resource"]),
+            subresource: text(&attributes["subresource"]),
+            namespace: text(&attributes["namespace"]),
+            name: text(&attributes["name"]),
+            path: text(&paths["path"]),
+        }
+    }
+
+    pub(super) fn in_group(&self, group: &str) -> bool {
+        self.groups.iter().any(|one| one == group)
+    }
+
+    /// Returns the sentence that says no.
+    fn refusal(&self) -> String {
+        let resource = if self.subresource.is_empty() { self.resource.clone() } else { format!("{}/{}", self.resource, self.subresource) };
+        let place = if self.namespace.is_empty() { "at the cluster scope".to_string() } else { format!("in the namespace \"{}\"", self.namespace) };
+        format!("User \"{}\" cannot {} resource \"{resource}\" in API group \"{}\" {place}", self.user, self.verb, self.group)
+    }
+}
+
+pub(crate) fn words(value: &Value) -> Vec<String> {
+    let words = value.as_array().into_iter().flatten().filter_map(Value::as_str);
+    words.map(str::to_string).collect()
+}
+
+/// Returns the name of the node that a user is.
+pub(crate) fn node_of(user: &User) -> Option<&str> {
+    let node = user.name.strip_prefix(NODE_PREFIX).filter(|node| !node.is_empty())?;
+    user.groups.iter().any(|group| group == NODES).then_some(node)
+}
+
+/// Checks a call by somebody who is known.
+pub(super) fn check(state: &State, call: &Call) -> Result<(), Failure> {
+    let question = Question::of_call(call);
+    let why = match judge(state, &question) {
+        Some(true) => return Ok(()),
+        Some(false) => String::new(),
+        None => match node_of(&call.user) {
+            Some(node) => match node::check(state, node, call) {
+                Ok(()) => return Ok(()),
+                Err(why) => why,
+            },
+            None if usual(&question) => return Ok(()),
+            None => String::new(),
+        },
+    };
+    let why = if why.is_empty() { question.refusal() } else { format!("{}: {why}", question.refusal()) };
+    Err(Failure::forbidden(call.resource, call.name(), &why))
+}
+
+fn judge(state: &State, question: &Question) -> Option<bool> {
+    let settings = state.auth.settings();
+    let judged = settings.judge.as_ref().and_then(|judge| judge(question));
+    judged.or_else(|| question.in_group(MASTERS).then_some(true))
+}
+
+/// What everybody else may do: who wants to become a node asks for its certificate.
+fn usual(question: &Question) -> bool {
+    question.in_group(BOOTSTRAPPERS)
+        && question.resource == "certificatesigningrequests"
+        && ["create", "get", "list", "watch"].contains(&question.verb.as_str())
+}
+
+/// Answers an access review, and writes it down.
+pub(crate) fn review(state: &State, spec: &Value, open: bool) -> Value {
+    let question = Question::of_review(spec);
+    let judged = judge(state, &question);
+    state.auth.settings().asked.push(question);
+    match judged.unwrap_or(open) {
+        true => json!({"allowed": true}),
+        false => json!({"allowed": false}),
+    }
+}

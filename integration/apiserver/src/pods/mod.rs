@@ -1,0 +1,13 @@
+//! What the server knows of pods: admission, defaults, grace, subresources, and a scheduler of one thought.
+
+pub(crate) mod admission;
+pub(crate) mod defaults;
+pub(crate) mod deletion;
+mod quality;
+pub(crate) mod scheduler;
+pub(crate) mod subresources;
+#[cfg(test)]
+mod tests;
+
+/// Marks what stands for a static pod.
+pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";

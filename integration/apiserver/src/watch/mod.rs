@@ -1,0 +1,183 @@
+//! Watches: what happened after a version, as it happens.
+
+mod events;
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use futures_util::stream;
+use http::{HeaderValue, header};
+use http_body_util::StreamBody;
+use hyper::body::{Bytes, Frame};
+use serde_json::Value;
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, Interval, MissedTickBehavior, sleep_until},
+};
+
+use events::{Lines, Shape};
+
+use crate::{
+    answer::{Body, Failure, Response},
+    call::Call,
+    faults::{Effect, Orders},
+    selectors::Selection,
+    state::State,
+    tables,
+};
+
+/// How many events may wait for a slow client; behind them the history does.
+const BACKLOG: usize = 16;
+
+/// How long a watch stays open that does not say.
+const LONGEST: Duration = Duration::from_secs(45 * 60);
+
+/// Starts to answer a watch.
+pub(crate) fn open(state: &Arc<State>, call: &Call, order: Option<Effect>) -> Result<Response, Failure> {
+    let mut selection = Selection::parse(&call.query)?;
+    if let Some(name) = &call.name {
+        selection = selection.named(name);
+    }
+    let initial = initial_events(call)?;
+    let shape = Shape { call: call.clone(), selection, table: tables::Wanted::of(call)? };
+    let lines = Lines::begin(&state.store(), shape, initial);
+    let bookmarks = call.query.is_true("allowWatchBookmarks");
+    let timeout = call.query.number("timeoutSeconds").and_then(|seconds| u64::try_from(seconds).ok()).filter(|seconds| *seconds > 0);
+    let (sender, receiver) = mpsc::channel(BACKLOG);
+    let mut orders = state.faults().orders();
+    let closings = orders.borrow_and_update().closings;
+    let pulse = state.store().pulse();
+    let watched = Watched { state: state.clone(), lines, sender, order, closings, bookmarks, waiting: VecDeque::new() };
+    tokio::spawn(watched.run(orders, pulse, timeout.map_or(LONGEST, Duration::from_secs)));
+    let frames = stream::unfold(receiver, |mut receiver| async move { receiver.recv().await.map(|frame| (frame, receiver)) });
+    let mut response = Response::new(Body::new(StreamBody::new(frames)));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
+
+/// What a watch begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Initial {
+    /// All objects there are, as if just added.
+    Objects,
+    /// The same, and then a bookmark that says so.
+    List,
+    /// What happened after a version.
+    After(u64),
+}
+
+fn initial_events(call: &Call) -> Result<Initial, Failure> {
+    let version = call.query.get("resourceVersion").unwrap_or_default();
+    if call.query.get("sendInitialEvents").is_some() {
+        if call.query.get("resourceVersionMatch") != Some("NotOlderThan") {
+            let why = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            return Err(Failure::invalid(call.resource, "", "resourceVersionMatch", why));
+        }
+        if call.query.is_true("sendInitialEvents") {
+            if !call.query.is_true("allowWatchBookmarks") {
+                return Err(Failure::invalid(call.resource, "", "allowWatchBookmarks", "Forbidden: sendInitialEvents requires allowWatchBookmarks"));
+            }
+            return Ok(Initial::List);
+        }
+    } else if call.query.get("resourceVersionMatch").is_some() {
+        let why = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+        return Err(Failure::invalid(call.resource, "", "resourceVersionMatch", why));
+    }
+    match version {
+        "" | "0" => Ok(Initial::Objects),
+        text => text.parse().map(Initial::After).map_err(|_| Failure::bad_request(format!("invalid resource version \"{text}\""))),
+    }
+}
+
+/// One watch that is open.
+struct Watched {
+    state: Arc<State>,
+    lines: Lines,
+    sender: mpsc::Sender<std::io::Result<Frame<Bytes>>>,
+    /// The fault that waits for its moment.
+    order: Option<Effect>,
+    closings: u64,
+    bookmarks: bool,
+    waiting: VecDeque<Value>,
+}
+
+/// Why a watch ends.
+#[derive(Debug)]
+struct Ended;
+
+impl Watched {
+    async fn run(mut self, mut orders: watch::Receiver<Orders>, mut pulse: watch::Receiver<u64>, open: Duration) {
+        let end = in_future(open);
+        let mut marks = self.marks();
+        loop {
+            let now = *orders.borrow_and_update();
+            pulse.mark_unchanged();
+            if now.closings != self.closings || (!now.muted && self.tell().await.is_err()) {
+                return;
+            }
+            tokio::select! {
+                _ = pulse.changed() => {}
+                _ = orders.changed() => {}
+                _ = marks.tick(), if self.bookmarks && !now.muted => {
+                    let mark = self.lines.bookmark();
+                    self.waiting.push_back(mark);
+                }
+                () = self.sender.closed() => return,
+                () = sleep_until(end) => return,
+            }
+        }
+    }
+
+    fn marks(&self) -> Interval {
+        let period = Duration::try_from_secs_f64(self.state.options.bookmark_seconds).unwrap_or_default().max(Duration::from_millis(1));
+        let mut marks = tokio::time::interval_at(in_future(period), period);
+        marks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        marks
+    }
+
+    /// Sends what there is to tell.
+    async fn tell(&mut self) -> Result<(), Ended> {
+        if self.order == Some(Effect::Mute) {
+            return Ok(());
+        }
+        let fresh = self.lines.news(&self.state.store());
+        let expired = fresh.is_none();
+        self.waiting.extend(fresh.unwrap_or_else(|| vec![self.lines.expired()]));
+        while let Some(event) = self.waiting.pop_front() {
+            let mut line = serde_json::to_vec(&event).expect("a JSON value can be written");
+            line.push(b'\n');
+            self.spoil(&mut line).await?;
+            self.send(line).await?;
+        }
+        if expired { Err(Ended) } else { Ok(()) }
+    }
+
+    /// Lets the ordered fault happen in front of an event.
+    async fn spoil(&mut self, line: &mut Vec<u8>) -> Result<(), Ended> {
+        match self.order.take() {
+            Some(Effect::HalfEvent) => {
+                line.truncate(line.len() / 2);
+                self.send(std::mem::take(line)).await?;
+                // The half must be on its way before the connection is cut.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                self.sender.send(Err(std::io::Error::other("cut off as ordered"))).await.map_err(|_| Ended)?;
+                Err(Ended)
+            }
+            Some(Effect::GarbageEvent) => self.send(b"{\"type\":\"ADDED\",\"object\":[1,]}\n".to_vec()).await,
+            Some(Effect::ExpireEvent) => {
+                let mut expired = serde_json::to_vec(&self.lines.expired()).expect("a JSON value can be written");
+                expired.push(b'\n');
+                self.send(expired).await?;
+                Err(Ended)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn send(&self, line: Vec<u8>) -> Result<(), Ended> {
+        self.sender.send(Ok(Frame::data(line.into()))).await.map_err(|_| Ended)
+    }
+}
+
+fn in_future(time: Duration) -> Instant {
+    Instant::now() + time
+}

@@ -1,0 +1,206 @@
+//! A cluster of one node: the API server's double, the agent as its node, and people with kubectl.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use apiserver::{Identity, Options, Security, Server};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+use crate::agent::{Builder, NODE_NAME, Node};
+use crate::wait_until;
+
+/// Where kubectls of several versions may lie, besides the PATH.
+const KUBECTLS: &str = "OXLET_KUBECTLS";
+/// A kubectl that takes longer hangs.
+const KUBECTL_WITHIN: Duration = Duration::from_secs(60);
+
+/// The server, its node, and the ways to both.
+#[derive(Debug)]
+pub struct Cluster {
+    pub server: Server,
+    pub node: Node,
+    folder: TempDir,
+}
+
+/// What a kubectl said.
+#[derive(Debug, Clone)]
+pub struct Said {
+    pub ok: bool,
+    pub out: String,
+    pub err: String,
+}
+
+impl Cluster {
+    /// Starts a server that lets in whom it knows alone, and an agent as its node.
+    pub async fn start(builder: Builder) -> Result<Cluster> {
+        let mut cluster = Cluster::prepare(builder, Options::default()).await?;
+        cluster.node.begin().await.context("the agent does not start")?;
+        Ok(cluster)
+    }
+
+    /// The same with a server of other habits; the agent is not started yet.
+    pub async fn prepare(builder: Builder, options: Options) -> Result<Cluster> {
+        let server = Server::start(Options {
+            security: Security::Guarded,
+            scheduler: true,
+            ..options
+        })
+        .await?;
+        let folder = tempfile::Builder::new().prefix("oxlet-").tempdir()?;
+        let ca = folder.path().join("ca.pem");
+        fs::write(&ca, server.authority())?;
+        let config = json!({
+            "authentication": { "x509": { "clientCAFile": ca } },
+            "syncFrequency": "1m",
+        });
+        let kubeconfig = server.kubeconfig(&Identity::node(NODE_NAME))?;
+        let node = builder.with_api(kubeconfig).config(&config).prepare()?;
+        server.kubeconfig_file(&Identity::admin(), folder.path())?;
+        Ok(Cluster {
+            server,
+            node,
+            folder,
+        })
+    }
+
+    /// Returns the administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> PathBuf {
+        let files = fs::read_dir(self.folder.path()).into_iter().flatten();
+        let paths = files.flatten().map(|entry| entry.path());
+        let mut found = paths.filter(|path| path.extension().is_none_or(|end| end != "pem"));
+        found.next().unwrap_or_default()
+    }
+
+    /// Returns a folder for what people make.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Makes a pod of this manifest, in the namespace `default` if it names none.
+    pub fn apply(&self, pod: &Value) -> Result<Value> {
+        let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default");
+        let path = format!("/api/v1/namespaces/{namespace}/pods");
+        let made = self.server.post(&path, pod);
+        made.map_err(|failure| anyhow::anyhow!("{failure:?}"))
+    }
+
+    /// Returns a pod of the namespace `default`, if it is there.
+    pub fn pod(&self, name: &str) -> Option<Value> {
+        self.server
+            .get(&format!("/api/v1/namespaces/default/pods/{name}"))
+            .ok()
+    }
+
+    /// Waits until a pod is as wanted; the pod is null while there is none.
+    pub async fn until_pod(
+        &self,
+        name: &str,
+        within: Duration,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Result<Value> {
+        let path = format!("/api/v1/namespaces/default/pods/{name}");
+        self.until(&path, within, wanted).await
+    }
+
+    /// Waits until an object is as wanted; it is null while there is none.
+    pub async fn until(
+        &self,
+        path: &str,
+        within: Duration,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Result<Value> {
+        let seen = |object: Option<&Value>| wanted(object.unwrap_or(&Value::Null));
+        let found = self.server.wait(path, within, seen).await;
+        let Some(found) = found else {
+            let last = self.server.get(path).ok();
+            bail!("{path} is not as wanted within {within:?}: {last:#?}");
+        };
+        Ok(found.unwrap_or(Value::Null))
+    }
+
+    /// Waits until the node says that it is ready.
+    pub async fn until_ready(&self, within: Duration) -> Result<Value> {
+        let path = format!("/api/v1/nodes/{NODE_NAME}");
+        let ready = |node: &Value| condition(node, "Ready") == Some("True");
+        self.until(&path, within, ready).await
+    }
+
+    /// Runs kubectl to its end.
+    pub async fn kubectl(&self, arguments: &[&str]) -> Result<Said> {
+        self.kubectl_of(&kubectls()?[0], arguments).await
+    }
+
+    /// Runs this kubectl to its end.
+    pub async fn kubectl_of(&self, program: &Path, arguments: &[&str]) -> Result<Said> {
+        let output = self.command(program, arguments).output();
+        let output = tokio::time::timeout(KUBECTL_WITHIN, output).await;
+        let output = output.with_context(|| format!("kubectl {arguments:?} hangs"))??;
+        Ok(Said {
+            ok: output.status.success(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
+    }
+
+    /// Runs kubectl and returns what it wrote; an error if it failed.
+    pub async fn kubectl_ok(&self, arguments: &[&str]) -> Result<String> {
+        let said = self.kubectl(arguments).await?;
+        ensure!(said.ok, "kubectl {arguments:?}: {}{}", said.out, said.err);
+        Ok(said.out)
+    }
+
+    /// Starts a kubectl that goes on, with its input and output at hand.
+    pub fn kubectl_child(&self, arguments: &[&str]) -> Result<Child> {
+        let mut command = self.command(&kubectls()?[0], arguments);
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Ok(command.stderr(Stdio::piped()).spawn()?)
+    }
+
+    fn command(&self, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig())
+            .arg("--cache-dir")
+            .arg(self.folder.path().join("cache"))
+            .args(arguments)
+            .kill_on_drop(true)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Waits until something is so, in words.
+    pub async fn wait(&self, what: &str, holds: impl AsyncFnMut() -> bool) -> Result<()> {
+        wait_until(Duration::from_secs(60), what, holds).await
+    }
+}
+
+/// The state of a condition of an object.
+pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
+    let conditions = object["status"]["conditions"].as_array()?;
+    let found = conditions.iter().find(|one| one["type"] == kind)?;
+    found["status"].as_str()
+}
+
+/// Every kubectl of this machine: on the PATH, beside the first one under a name with its version, and where
+/// `OXLET_KUBECTLS` says; an error where there is none.
+pub fn kubectls() -> Result<Vec<PathBuf>> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let more = std::env::var_os(KUBECTLS).unwrap_or_default();
+    let mut found = Vec::new();
+    for folder in std::env::split_paths(&path).chain(std::env::split_paths(&more)) {
+        let plain = folder.join("kubectl");
+        if plain.is_file() {
+            found.push(plain);
+        }
+        let minor = (27..=40).map(|minor| folder.join(format!("kubectl.1.{minor}")));
+        found.extend(minor.filter(|path| path.is_file()));
+    }
+    ensure!(!found.is_empty(), "no kubectl on the PATH, nor where {KUBECTLS} says");
+    Ok(found)
+}

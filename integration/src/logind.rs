@@ -1,0 +1,107 @@
+//! A logind to shut down: a D-Bus of its own, and on it who answers as logind does.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context, Result};
+use tokio::net::unix::pipe;
+use zbus::connection::{Builder, Connection};
+use zbus::object_server::SignalEmitter;
+
+const PATH: &str = "/org/freedesktop/login1";
+
+/// A bus with a logind.
+#[derive(Debug)]
+pub struct Logind {
+    daemon: Child,
+    address: String,
+    connection: Connection,
+    locks: Locks,
+}
+
+/// The reading ends of the locks that were given out: one is released when its other end is closed.
+type Locks = Arc<Mutex<Vec<pipe::Receiver>>>;
+
+struct Manager {
+    locks: Locks,
+}
+
+#[zbus::interface(name = "org.freedesktop.login1.Manager")]
+impl Manager {
+    fn inhibit(&self, what: &str, who: &str, _why: &str, mode: &str) -> zbus::fdo::Result<zbus::OwnedFd> {
+        if (what, who, mode) != ("shutdown", "kubelet", "delay") {
+            return Err(zbus::fdo::Error::InvalidArgs(format!("{what} {who} {mode}")));
+        }
+        let failed = |error: std::io::Error| zbus::fdo::Error::Failed(error.to_string());
+        let (writing, reading) = pipe::pipe().map_err(failed)?;
+        self.locks.lock().expect("no holder panics").push(reading);
+        let held = writing.into_blocking_fd().map_err(failed)?;
+        Ok(held.into())
+    }
+
+    #[zbus(property, name = "InhibitDelayMaxUSec")]
+    fn inhibit_delay_max(&self) -> u64 {
+        600_000_000
+    }
+
+    #[zbus(signal)]
+    async fn prepare_for_shutdown(emitter: &SignalEmitter<'_>, start: bool) -> zbus::Result<()>;
+}
+
+impl Logind {
+    /// Starts a bus, and a logind on it.
+    pub async fn start() -> Result<Logind> {
+        let mut daemon = Command::new("dbus-daemon")
+            .args(["--session", "--nofork", "--nopidfile", "--print-address=1"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start dbus-daemon (package dbus)")?;
+        let said = daemon.stdout.take().context("dbus-daemon says nothing")?;
+        let mut address = String::new();
+        BufReader::new(said).read_line(&mut address)?;
+        let address = address.trim().to_owned();
+        let locks = Locks::default();
+        let manager = Manager {
+            locks: locks.clone(),
+        };
+        let connection = Builder::address(address.as_str())?
+            .name("org.freedesktop.login1")?
+            .serve_at(PATH, manager)?
+            .build()
+            .await?;
+        Ok(Logind {
+            daemon,
+            address,
+            connection,
+            locks,
+        })
+    }
+
+    /// Returns where the bus listens, as `DBUS_SYSTEM_BUS_ADDRESS` has it.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Returns how many locks are held.
+    pub fn held(&self) -> usize {
+        let mut locks = self.locks.lock().expect("no holder panics");
+        let mut byte = [0];
+        // Nothing is ever written: the end of it is the end of the lock.
+        locks.retain(|lock| lock.try_read(&mut byte).is_err());
+        locks.len()
+    }
+
+    /// Tells that the machine goes down, or that it does not after all.
+    pub async fn prepare_for_shutdown(&self, start: bool) -> Result<()> {
+        let emitter = SignalEmitter::new(&self.connection, PATH)?;
+        Ok(Manager::prepare_for_shutdown(&emitter, start).await?)
+    }
+}
+
+impl Drop for Logind {
+    fn drop(&mut self) {
+        drop(self.daemon.kill());
+        drop(self.daemon.wait());
+    }
+}

@@ -1,0 +1,143 @@
+//! What people do with kubectl, on the fake runtime and on containerd.
+
+use std::path::Path;
+
+use integration::agent::Node;
+use integration::cluster::{Cluster, kubectls};
+use integration::containerd::Containerd;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+
+use super::*;
+
+/// A web server and a shell, talkative.
+fn talkative(name: &str) -> Value {
+    let mut pod = pod(name);
+    pod["spec"]["containers"][0]["command"] = json!([
+        "sh", "-c",
+        "mkdir -p /www; echo hello > /www/index.html; httpd -p 8080 -h /www; \
+         n=0; while true; do n=$((n+1)); echo line $n; sleep 0.2; done"
+    ]);
+    pod
+}
+
+async fn on_containerd() -> (Containerd, Cluster) {
+    let containerd = Containerd::start().await.unwrap();
+    let cluster = start(Node::builder().runtime(&containerd)).await;
+    cluster.apply(&talkative("web")).unwrap();
+    cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+    (containerd, cluster)
+}
+
+#[tokio::test]
+async fn every_kubectl_gets_describes_and_deletes() {
+    let cluster = started().await;
+    for (n, kubectl) in kubectls().unwrap().iter().enumerate() {
+        let name = format!("web-{n}");
+        cluster.apply(&pod(&name)).unwrap();
+        cluster.until_pod(&name, WITHIN, is_running).await.unwrap();
+        let run = async |arguments: &[&str]| {
+            let said = cluster.kubectl_of(kubectl, arguments).await.unwrap();
+            assert!(said.ok, "{}: {}{}", kubectl.display(), said.out, said.err);
+            said.out
+        };
+        let listed = run(&["get", "pods", "-o", "wide"]).await;
+        assert!(listed.contains("1/1") && listed.contains("Running"), "{listed}");
+        let nodes = run(&["get", "nodes"]).await;
+        assert!(nodes.contains("Ready") && nodes.contains("v1.36"), "{nodes}");
+        let told = run(&["describe", "pod", &name]).await;
+        assert!(told.contains("Started") && told.contains("Ready"), "{told}");
+        run(&["delete", "pod", &name]).await;
+    }
+}
+
+#[tokio::test]
+async fn logs_are_read_and_followed() {
+    let (_containerd, cluster) = on_containerd().await;
+    let tail = cluster.kubectl_ok(&["logs", "web", "--tail=1"]).await.unwrap();
+    assert!(tail.starts_with("line "), "{tail}");
+    let mut following = cluster.kubectl_child(&["logs", "-f", "web"]).unwrap();
+    let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
+    for n in 1..15 {
+        let line = lines.next_line().await.unwrap().unwrap();
+        assert_eq!(line, format!("line {n}"));
+    }
+    following.kill().await.unwrap();
+    let wrong = cluster.kubectl(&["logs", "web", "-c", "nobody"]).await.unwrap();
+    assert!(!wrong.ok && wrong.err.contains("nobody"), "{wrong:?}");
+}
+
+#[tokio::test]
+async fn commands_run_with_input_output_and_exit_code_by_every_kubectl() {
+    let (_containerd, cluster) = on_containerd().await;
+    for kubectl in kubectls().unwrap() {
+        let run = async |arguments: &[&str]| {
+            cluster.kubectl_of(&kubectl, arguments).await.unwrap()
+        };
+        let said = run(&["exec", "web", "--", "sh", "-c", "echo out; echo err >&2; exit 7"]).await;
+        assert!(!said.ok && said.out == "out\n", "{}: {said:?}", kubectl.display());
+        assert!(said.err.contains("err\n") && said.err.contains("exit code 7"), "{said:?}");
+    }
+    let mut cat = cluster.kubectl_child(&["exec", "-i", "web", "--", "cat"]).unwrap();
+    let mut input = cat.stdin.take().unwrap();
+    let text = "0123456789abcdef\n".repeat(20_000);
+    let (sent, output) = (text.clone(), cat.wait_with_output());
+    let sending = async move {
+        input.write_all(sent.as_bytes()).await.unwrap();
+        drop(input);
+    };
+    let (output, ()) = tokio::join!(output, sending);
+    assert_eq!(String::from_utf8(output.unwrap().stdout).unwrap(), text);
+}
+
+#[tokio::test]
+async fn files_are_copied_in_and_out() {
+    let (_containerd, cluster) = on_containerd().await;
+    let file = cluster.folder().join("sent.pem");
+    std::fs::write(&file, "precious").unwrap();
+    let to = "web:/tmp-sent";
+    cluster.kubectl_ok(&["cp", file.to_str().unwrap(), to]).await.unwrap();
+    let back = cluster.folder().join("back.pem");
+    cluster.kubectl_ok(&["cp", to, back.to_str().unwrap()]).await.unwrap();
+    assert_eq!(std::fs::read_to_string(Path::new(&back)).unwrap(), "precious");
+}
+
+#[tokio::test]
+async fn ports_are_forwarded() {
+    let (_containerd, cluster) = on_containerd().await;
+    let mut forwarding = cluster.kubectl_child(&["port-forward", "web", ":8080"]).unwrap();
+    let mut lines = BufReader::new(forwarding.stdout.take().unwrap()).lines();
+    let line = lines.next_line().await.unwrap().unwrap();
+    let port = line.split("127.0.0.1:").nth(1).unwrap().split(' ').next().unwrap();
+    for _ in 0..3 {
+        let address = format!("127.0.0.1:{port}");
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = "GET /index.html HTTP/1.0\r\n\r\n";
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        let read = tokio::time::timeout(WITHIN, stream.read_to_string(&mut answer));
+        read.await.unwrap().unwrap();
+        assert!(answer.ends_with("hello\n"), "{answer}");
+    }
+    forwarding.kill().await.unwrap();
+}
+
+#[tokio::test]
+async fn top_shows_what_nodes_and_pods_take() {
+    let (_containerd, cluster) = on_containerd().await;
+    cluster.wait("pods have figures", async || {
+        let said = cluster.kubectl(&["top", "pods"]).await.unwrap();
+        said.ok && said.out.contains("web")
+    }).await.unwrap();
+    let nodes = cluster.kubectl_ok(&["top", "nodes"]).await.unwrap();
+    assert!(nodes.contains("node"), "{nodes}");
+}
+
+#[tokio::test]
+async fn the_fake_runtime_runs_commands_and_forwards_ports_too() {
+    let cluster = started().await;
+    cluster.apply(&pod("web")).unwrap();
+    cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+    let said = cluster.kubectl(&["exec", "web", "--", "echo", "hello"]).await.unwrap();
+    assert!(said.ok && said.out == "hello\n", "{said:?}");
+}

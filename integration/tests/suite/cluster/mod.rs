@@ -1,0 +1,58 @@
+//! The agent as a node of a cluster: against the API server's double, with kubectl, through outages.
+
+mod alone;
+mod kubectl;
+mod node;
+mod pods;
+mod shutdown;
+
+use std::time::Duration;
+
+use integration::agent::{Builder, Node};
+use integration::cluster::Cluster;
+use serde_json::{Value, json};
+
+/// A debug build on a busy machine.
+const WITHIN: Duration = Duration::from_secs(60);
+
+async fn started() -> Cluster {
+    start(Node::builder()).await
+}
+
+async fn start(builder: Builder) -> Cluster {
+    let cluster = Cluster::start(builder).await.unwrap();
+    cluster.until_ready(WITHIN).await.unwrap();
+    cluster
+}
+
+/// A pod that runs until it is told to end, and then ends at once.
+fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": name },
+        "spec": {
+            "nodeName": "node",
+            "terminationGracePeriodSeconds": 2,
+            "containers": [{
+                "name": "app",
+                "image": "localhost/oxlet/busybox:1",
+                "command": ["sleep", "infinity"],
+            }],
+        },
+    })
+}
+
+fn is_running(pod: &Value) -> bool {
+    pod["status"]["phase"] == "Running"
+        && integration::cluster::condition(pod, "Ready") == Some("True")
+}
+
+fn uid(pod: &Value) -> String {
+    pod["metadata"]["uid"].as_str().unwrap().to_owned()
+}
+
+fn restarts(pod: &Value) -> u64 {
+    let status = &pod["status"]["containerStatuses"][0];
+    status["restartCount"].as_u64().unwrap_or_default()
+}

@@ -1,0 +1,163 @@
+//! The node's own object, its lease, its certificates.
+
+use integration::agent::Node;
+use integration::cluster::{Cluster, condition};
+use apiserver::{Identity, Options};
+use serde_json::json;
+
+use super::*;
+
+const OBJECT: &str = "/api/v1/nodes/node";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node";
+
+#[tokio::test]
+async fn a_node_registers_says_what_it_is_and_is_ready() {
+    let cluster = start(
+        Node::builder()
+            .flag("--node-labels=example.com/zone=a")
+            .config(&json!({ "registerWithTaints": [
+                { "key": "example.com/fresh", "value": "yes", "effect": "PreferNoSchedule" }] })),
+    )
+    .await;
+    let node = cluster.server.get(OBJECT).unwrap();
+    let labels = &node["metadata"]["labels"];
+    assert_eq!(labels["kubernetes.io/hostname"], "node");
+    assert_eq!(labels["kubernetes.io/os"], "linux");
+    assert_eq!(labels["example.com/zone"], "a");
+    assert_eq!(node["spec"]["taints"][0]["key"], "example.com/fresh");
+    let status = &node["status"];
+    for kind in ["MemoryPressure", "DiskPressure", "PIDPressure"] {
+        assert_eq!(condition(&node, kind), Some("False"), "{kind}");
+    }
+    for resource in ["cpu", "memory", "pods", "ephemeral-storage"] {
+        assert!(status["capacity"][resource].is_string(), "{status:#}");
+        assert!(status["allocatable"][resource].is_string(), "{status:#}");
+    }
+    let about = &status["nodeInfo"];
+    assert!(about["kubeletVersion"].as_str().unwrap().starts_with("v1.36"), "{about}");
+    assert!(about["containerRuntimeVersion"].as_str().unwrap().contains("://"), "{about}");
+    let port = status["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
+    assert_eq!(port, Some(u64::from(cluster.node.https_port())));
+    let hostname = json!({ "type": "Hostname", "address": "node" });
+    assert!(status["addresses"].as_array().unwrap().contains(&hostname), "{status:#}");
+    cluster
+        .until(LEASE, WITHIN, |lease| lease["spec"]["holderIdentity"] == "node")
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_node_that_is_there_already_keeps_what_others_gave_it() {
+    let options = Options::default();
+    let mut cluster = Cluster::prepare(Node::builder(), options).await.unwrap();
+    cluster
+        .server
+        .post("/api/v1/nodes", &json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": { "name": "node", "labels": { "example.com/kept": "yes" } },
+            "spec": { "unschedulable": true },
+        }))
+        .unwrap();
+    cluster.node.begin().await.unwrap();
+    let node = cluster.until_ready(WITHIN).await.unwrap();
+    assert_eq!(node["metadata"]["labels"]["example.com/kept"], "yes");
+    assert_eq!(node["metadata"]["labels"]["kubernetes.io/os"], "linux");
+    assert_eq!(node["spec"]["unschedulable"], true);
+}
+
+#[tokio::test]
+async fn a_node_with_a_bootstrap_token_alone_gets_a_certificate_and_registers() {
+    let options = Options::default();
+    let mut cluster = Cluster::prepare(Node::builder(), options).await.unwrap();
+    let bootstrap = cluster.server.bootstrap_kubeconfig().unwrap();
+    let file = cluster.folder().join("bootstrap.pem");
+    std::fs::write(&file, bootstrap).unwrap();
+    let kubeconfig = cluster.node.dir().join("kubeconfig");
+    std::fs::remove_file(&kubeconfig).unwrap();
+    cluster.node.add_flag(&format!("--bootstrap-kubeconfig={}", file.display()));
+    cluster.node.begin().await.unwrap();
+    cluster.until_ready(WITHIN).await.unwrap();
+    let current = cluster.node.dir().join("pki/kubelet-client-current.pem");
+    assert!(std::fs::symlink_metadata(&current).unwrap().is_symlink());
+    let text = std::fs::read_to_string(kubeconfig).unwrap();
+    assert!(text.contains("kubelet-client-current.pem"), "{text}");
+    let users = cluster.server.requests();
+    assert!(users.iter().any(|heard| heard.path.starts_with(OBJECT)), "{users:#?}");
+}
+
+#[tokio::test]
+async fn certificates_are_replaced_while_the_node_works() {
+    let options = Options {
+        certificate_seconds: 40,
+        ..Options::default()
+    };
+    let builder = Node::builder().config(&json!({
+        "rotateCertificates": true,
+        "serverTLSBootstrap": true,
+        "featureGates": { "RotateKubeletServerCertificate": true },
+    }));
+    let mut cluster = Cluster::prepare(builder, options).await.unwrap();
+    cluster.node.begin().await.unwrap();
+    cluster.until_ready(WITHIN).await.unwrap();
+    let current = |kind: &str| {
+        let link = cluster.node.dir().join(format!("pki/kubelet-{kind}-current.pem"));
+        std::fs::read_link(link).ok()
+    };
+    cluster.wait("both certificates are there", async || {
+        current("client").is_some() && current("server").is_some()
+    }).await.unwrap();
+    let before = (current("client"), current("server"));
+    cluster.wait("both certificates are new ones", async || {
+        current("client") != before.0 && current("server") != before.1
+    }).await.unwrap();
+    cluster.apply(&pod("after")).unwrap();
+    cluster.until_pod("after", WITHIN, is_running).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_node_that_rests_asks_for_less_than_one_thing_a_second() {
+    let cluster = started().await;
+    for n in 0..5 {
+        cluster.apply(&pod(&format!("rests-{n}"))).unwrap();
+    }
+    for n in 0..5 {
+        let name = format!("rests-{n}");
+        cluster.until_pod(&name, WITHIN, is_running).await.unwrap();
+    }
+    cluster.server.forget_requests();
+    let rest = Duration::from_secs(12);
+    let all_heard = async || cluster.server.requests().len() > 12;
+    let noisy = integration::wait_until(rest, "more than twelve requests", all_heard).await;
+    assert!(noisy.is_err(), "{:#?}", cluster.server.requests());
+}
+
+#[tokio::test]
+async fn who_has_no_right_is_not_answered() {
+    let cluster = started().await;
+    let url = |path: &str| format!("https://127.0.0.1:{}{path}", cluster.node.https_port());
+    let curl = async |arguments: &[&str]| {
+        let output = tokio::process::Command::new("curl")
+            .args(["-sk", "-o", "/dev/null", "-w", "%{http_code}"])
+            .args(arguments)
+            .output()
+            .await
+            .unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!(curl(&[&url("/pods")]).await, "401");
+    assert_eq!(curl(&["-H", "Authorization: Bearer nonsense", &url("/pods")]).await, "401");
+    cluster.server.token("knows-me", "somebody", &[]);
+    cluster.server.judge(|_| Some(false));
+    assert_eq!(curl(&["-H", "Authorization: Bearer knows-me", &url("/pods")]).await, "403");
+    cluster.server.token("may", "operator", &[]);
+    cluster.server.judge(|question| Some(question.user.name == "operator"));
+    for path in ["/pods", "/metrics", "/stats/summary", "/configz", "/healthz", "/runningpods/", "/metrics/resource", "/metrics/probes", "/statusz", "/flagz"] {
+        assert_eq!(curl(&["-H", "Authorization: Bearer may", &url(path)]).await, "200", "{path}");
+    }
+    let token = Identity::Token("may".to_owned());
+    assert!(cluster.server.kubeconfig(&token).is_ok());
+    for path in ["/logs/../../etc/shadow", "/logs/%2e%2e/%2e%2e/etc/shadow", "/nothing"] {
+        let code = curl(&["--path-as-is", "-H", "Authorization: Bearer may", &url(path)]).await;
+        assert!(["400", "404", "301"].contains(&code.as_str()), "{path}: {code}");
+    }
+}
