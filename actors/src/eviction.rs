@@ -168,13 +168,19 @@ impl Eviction {
         }
         if let Some(eviction) = decision.evict {
             tracing::warn!(pod = %eviction.uid, "evicting: {}", eviction.failure.message);
+            let signal = eviction.threshold.signal;
+            let observed = sample.observations.get(&signal);
+            let sampled_at = observed.map(|observed| observed.sampled_at);
             let order = directory::Msg::Fail {
                 uid: eviction.uid,
                 failure: Box::new(eviction.failure),
                 grace: eviction.grace,
             };
             match self.peers.directory.tell(order) {
-                Ok(()) => self.evicted += 1,
+                Ok(()) => {
+                    self.evicted += 1;
+                    count(signal, sampled_at, now);
+                }
                 Err(full) => {
                     tracing::warn!("not evicted now, the next sample decides again: {full}")
                 }
@@ -207,6 +213,20 @@ impl Eviction {
 
     fn node(&self) -> Object {
         Object::node(&self.node_name)
+    }
+}
+
+fn count(signal: Signal, sampled_at: Option<Timestamp>, now: Timestamp) {
+    let word = match signal {
+        Signal::MemoryAvailable => "memory.available",
+        Signal::PidAvailable => "pid.available",
+    };
+    metrics::pods::EVICTIONS.with_label_values(&[word]).inc();
+    if let Some(sampled_at) = sampled_at {
+        let age = now.duration_since(sampled_at).as_secs_f64();
+        metrics::pods::EVICTION_STATS_AGE
+            .with_label_values(&[word])
+            .observe(age.max(0.0));
     }
 }
 

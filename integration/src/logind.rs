@@ -65,9 +65,9 @@ impl Logind {
         let manager = Manager {
             locks: locks.clone(),
         };
-        let connection = Builder::address(address.as_str())?
-            .name("org.freedesktop.login1")?
-            .serve_at(PATH, manager)?
+        let connection = Builder::address(address.as_str())
+            .name("org.freedesktop.login1")
+            .serve_at(PATH, manager)
             .build()
             .await?;
         Ok(Logind {

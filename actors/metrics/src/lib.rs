@@ -19,6 +19,7 @@ mod process;
 mod registry;
 pub mod rest_client;
 pub mod runtime;
+pub mod slis;
 pub mod status;
 #[cfg(test)]
 mod tests;

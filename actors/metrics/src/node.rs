@@ -102,9 +102,34 @@ pub static SHUTDOWN_ENDED: LazyLock<Gauge> = LazyLock::new(|| {
     )
 });
 
-/// Sets what does not change while the agent lives.
-pub fn introduce(name: &str) {
+/// Sets what does not change while the agent lives: the node's name, and the version that it reports (`v1.36.0+...`).
+pub fn introduce(name: &str, version: &str) {
     NAME.with_label_values(&[name]).set(1.0);
+    let mut numbers = version.trim_start_matches('v').split('.');
+    let (major, minor) = (numbers.next(), numbers.next());
+    let platform = format!("{}/{}", std::env::consts::OS, architecture());
+    let labels = [
+        major.unwrap_or_default(),
+        minor.unwrap_or_default(),
+        version,
+        // Not made by Go, and of no tree of theirs.
+        "",
+        "",
+        "",
+        "",
+        "",
+        &platform,
+    ];
+    BUILD.with_label_values(&labels).set(1.0);
+}
+
+/// As Go names it.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
 }
 
 pub(crate) fn declare() {
@@ -123,4 +148,15 @@ pub(crate) fn declare() {
         LazyLock::force(gauge);
     }
     PROVIDER.with_label_values(&["cri"]).set(1.0);
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_node_is_introduced_with_its_name_and_version() {
+        super::introduce("node-1", "v1.36.0+oxlet.0.1.0");
+        let text = crate::text();
+        assert!(text.contains("\nkubelet_node_name{node=\"node-1\"} 1\n"));
+        assert!(text.contains("git_version=\"v1.36.0+oxlet.0.1.0\",go_version=\"\",major=\"1\",minor=\"36\""));
+    }
 }

@@ -4,6 +4,8 @@
 
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
+use metrics::runtime::End;
+use metrics::slis::checked;
 
 use crate::http::{Answer, not_found, query, text, wrong_method};
 
@@ -45,7 +47,7 @@ async fn all(checks: &impl Checks, request: &Request<Incoming>) -> Answer {
         excluded.retain(|other| other != name);
         let line = if excluded.len() < count {
             format!("[+]{name} excluded: ok")
-        } else if let Some(Err(why)) = checks.check(name).await {
+        } else if let Some(Err(why)) = counted(name, checks.check(name).await) {
             failed.push(format!("{name}: {why}"));
             format!("[-]{name} failed: reason withheld")
         } else {
@@ -72,6 +74,19 @@ async fn all(checks: &impl Checks, request: &Request<Incoming>) -> Answer {
         Some(_) => text(StatusCode::OK, format!("{said}healthz check passed\n")),
         None => text(StatusCode::OK, "ok"),
     }
+}
+
+/// Counts what a check found.
+fn counted(
+    name: &str,
+    found: Option<Result<(), String>>,
+) -> Option<Result<(), String>> {
+    let end = match &found {
+        Some(Err(_)) => End::InError,
+        Some(Ok(())) | None => End::Well,
+    };
+    checked(name, end);
+    found
 }
 
 fn one(found: Result<(), String>) -> Answer {

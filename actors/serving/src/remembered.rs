@@ -141,3 +141,81 @@ impl<K, V: Clone> std::fmt::Debug for Remembered<K, V> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use kernel::testing::{pass, run_paused};
+
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(60);
+
+    async fn asked(known: &Remembered<u32, u32>, key: u32, calls: &Rc<Cell<u32>>) -> u32 {
+        let calls = Rc::clone(calls);
+        let ask = async move {
+            calls.set(calls.get() + 1);
+            tokio::task::yield_now().await;
+            Ok(key * 2)
+        };
+        known.answer(key, |_| TTL, ask).await.unwrap()
+    }
+
+    /// Upstream's TestCachedTokenAuthenticator and TestLRUExpireCache.
+    #[test]
+    fn answers_are_kept_for_their_time_and_no_longer() {
+        run_paused(|| async {
+            let (known, calls) = (Remembered::new(), Rc::new(Cell::new(0)));
+            for _ in 0..3 {
+                assert_eq!(asked(&known, 1, &calls).await, 2);
+            }
+            assert_eq!(calls.get(), 1);
+            pass(TTL).await;
+            asked(&known, 1, &calls).await;
+            assert_eq!(calls.get(), 2);
+        });
+    }
+
+    #[test]
+    fn many_askers_are_one_question() {
+        run_paused(|| async {
+            let (known, calls) = (Remembered::new(), Rc::new(Cell::new(0)));
+            let all = (0..50).map(|_| asked(&known, 7, &calls));
+            assert_eq!(futures_util::future::join_all(all).await, [14; 50]);
+            assert_eq!(calls.get(), 1);
+        });
+    }
+
+    #[test]
+    fn what_was_used_longest_ago_makes_room() {
+        run_paused(|| async {
+            let (known, calls) = (Remembered::new(), Rc::new(Cell::new(0)));
+            for key in 0..3000 {
+                asked(&known, key, &calls).await;
+                pass(Duration::from_micros(1)).await;
+                asked(&known, 0, &calls).await;
+            }
+            assert_eq!(known.len(), MOST);
+            assert_eq!(calls.get(), 3000, "what is used stays");
+        });
+    }
+
+    #[test]
+    fn errors_are_forgotten_and_questions_end() {
+        run_paused(|| async {
+            let known: Remembered<u32, u32> = Remembered::new();
+            let refused = known.answer(1, |_| TTL, async { Err(ReviewError::Alone) });
+            assert_eq!(refused.await, Err(ReviewError::Alone));
+            assert_eq!(known.len(), 0);
+            let silent = known.answer(1, |_| TTL, std::future::pending()).await;
+            assert!(silent.is_err_and(|error| error.transient()));
+            assert_eq!(
+                known.answer(1, |_| Duration::ZERO, async { Ok(1) }).await,
+                Ok(1)
+            );
+            assert_eq!(known.len(), 0, "what is kept for no time is not kept");
+        });
+    }
+}

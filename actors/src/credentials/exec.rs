@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use config::CredentialProvider;
 use logic::credentials::provider::{Response, ResponseError, request, response};
+use metrics::images as counted;
 use rustix::process::{Pid, Signal, kill_process_group};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -45,6 +46,23 @@ pub(super) enum ExecError {
 
 /// Asks a provider for the credentials of an image's repository.
 pub(super) async fn ask(
+    provider: &CredentialProvider,
+    image: &str,
+    within: Duration,
+) -> Result<Response, ExecError> {
+    let began = kernel::now();
+    let answer = converse(provider, image, within).await;
+    let took = kernel::now().saturating_duration_since(began);
+    let labels = [provider.name.as_str()];
+    let duration = counted::PROVIDER_DURATION.with_label_values(&labels);
+    duration.observe(took.as_secs_f64());
+    if answer.is_err() {
+        counted::PROVIDER_ERRORS.with_label_values(&labels).inc();
+    }
+    answer
+}
+
+async fn converse(
     provider: &CredentialProvider,
     image: &str,
     within: Duration,

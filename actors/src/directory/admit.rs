@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kernel::Context;
 use logic::admission::{self, Admission, Standing, Verdict};
 use logic::types::{Failure, PodUid};
+use metrics::pods as counted;
 
 use super::desired::{Desired, full_name};
 use super::{Directory, Msg};
@@ -43,6 +44,8 @@ impl Directory {
             Verdict::Admit => self.begin(&uid, pod, ctx),
             Verdict::Reject(failure) => {
                 tracing::info!(pod = %full_name(&pod), "rejected: {}", failure.message);
+                let reason = admission::counted_reason(&failure.reason);
+                counted::REJECTIONS.with_label_values(&[reason]).inc();
                 self.workers.spawn(&uid, Desired::fail(pod, failure, None));
                 // It never holds anything: whoever is judged next finds all the room that there is.
                 self.workers.settle(&uid);
@@ -63,6 +66,7 @@ impl Directory {
     pub(super) fn end_victims(&self, victims: &[PodUid], failure: &Failure) {
         for victim in victims {
             if let Some(desired) = self.workers.desired(victim).filter(Desired::is_run) {
+                counted::PREEMPTIONS.with_label_values(&[""]).inc();
                 let failed = Desired::fail(desired.spec, failure.clone(), None);
                 self.workers.desire(victim, failed);
             }

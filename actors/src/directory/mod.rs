@@ -25,6 +25,7 @@ use kernel::{Actor, Addr, Context, Exit, Recipient, Reply, TimerId};
 use logic::admission::ShuttingDown;
 use logic::arrival::{Arrival, arrival};
 use logic::node::NodeFacts;
+use logic::pod::PodView;
 use logic::pressure::Signal;
 use logic::types::{Failure, PodUid, RuntimePod};
 use serde::Serialize;
@@ -387,6 +388,7 @@ impl Directory {
         self.strangers = Some(expected);
         for (uid, pod) in orphans {
             tracing::info!(pod = %full_name(&pod), %uid, "ending a pod that no source desires");
+            metrics::pods::ORPHANED.inc();
             self.claims.claim(&uid, &pod);
             self.workers.spawn(&uid, Desired::end(pod));
         }
@@ -404,8 +406,11 @@ impl Directory {
             self.ended.insert(uid.clone());
         }
         self.resizes.forget(uid);
-        for (uid, pod) in self.claims.release(uid, &full_name(&pod)) {
-            self.desire(uid, pod, ctx);
+        for (next, pod) in self.claims.release(uid, &full_name(&pod)) {
+            if next == *uid {
+                count_restart(&pod);
+            }
+            self.desire(next, pod, ctx);
         }
         self.make_use_of_room(ctx);
         self.tidy_soon(ctx);
@@ -504,4 +509,14 @@ impl Directory {
         let spoken = |source: &&Source| !self.sets.contains_key(source);
         self.sources.iter().filter(spoken).copied().collect()
     }
+}
+
+/// A pod of the same UID begins anew.
+fn count_restart(pod: &Pod) {
+    let is_static = match pod.is_static() {
+        true => metrics::pods::STATIC,
+        false => "",
+    };
+    let restarted = metrics::pods::RESTARTED.with_label_values(&[is_static]);
+    restarted.inc();
 }

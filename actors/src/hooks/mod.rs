@@ -190,6 +190,7 @@ impl Carrier<'_> {
         within: Duration,
     ) -> Option<Answer> {
         let answer = self.reach.get(&target.in_plain_http(), within).await.ok()?;
+        metrics::pod_starts::HOOK_HTTP_FALLBACKS.inc();
         let text = decide::fell_back(&target.authority());
         let about = object(hook.pod, None);
         self.recorder
@@ -209,9 +210,12 @@ async fn sleep(seconds: i64, within: Duration) -> Result<(), Failed> {
     tokio::time::sleep(wanted.min(within)).await;
     match wanted <= within {
         true => Ok(()),
-        false => Err(Failed::Late {
-            error: decide::SLEEP_ENDED.to_owned(),
-        }),
+        false => {
+            metrics::pod_starts::SLEEPS_CUT.inc();
+            Err(Failed::Late {
+                error: decide::SLEEP_ENDED.to_owned(),
+            })
+        }
     }
 }
 

@@ -94,7 +94,14 @@ impl PodCgroups {
     /// Looks at the machine; without a policy nothing is ever made.
     pub fn new(policy: Option<CgroupPolicy>) -> Self {
         let mounts = fs::read_to_string(MOUNTS).unwrap_or_default();
-        Self::on(policy, Hierarchy::parse(&mounts), page_sizes())
+        let hierarchy = Hierarchy::parse(&mounts);
+        let version = match &hierarchy {
+            Some(Hierarchy::V2(_)) => 2.0,
+            Some(Hierarchy::V1(_)) => 1.0,
+            None => 0.0,
+        };
+        metrics::cgroups::VERSION.set(version);
+        Self::on(policy, hierarchy, page_sizes())
     }
 
     fn on(
@@ -120,7 +127,8 @@ impl PodCgroups {
         if driver == CgroupDriver::Systemd {
             return Ok(parent);
         }
-        match self.blocking(move |machine| machine.create(&group)).await {
+        let made = timed("create", self.blocking(move |machine| machine.create(&group)));
+        match made.await {
             Ok(()) => Ok(parent),
             Err(error) if error.is_machines() => {
                 self.refuse(&error);
@@ -134,7 +142,8 @@ impl PodCgroups {
     pub async fn update(&self, pod: &Pod, node: &NodePolicy) -> Result<(), PodCgroupError> {
         match self.group(pod, node) {
             Some((CgroupDriver::Cgroupfs, group)) => {
-                self.blocking(move |machine| machine.limit(&group)).await
+                let limited = self.blocking(move |machine| machine.limit(&group));
+                timed("update", limited).await
             }
             Some((CgroupDriver::Systemd, _)) | None => Ok(()),
         }
@@ -146,6 +155,10 @@ impl PodCgroups {
         let Some((CgroupDriver::Cgroupfs, group)) = self.group(pod, node) else {
             return Ok(());
         };
+        timed("destroy", self.destroy(group)).await
+    }
+
+    async fn destroy(&self, group: Group) -> Result<(), PodCgroupError> {
         for wait in WAITS {
             let group = group.clone();
             match self.blocking(move |machine| machine.remove(&group)).await {
@@ -189,6 +202,16 @@ impl PodCgroups {
         let outcome = tokio::task::spawn_blocking(move || work(&machine)).await;
         outcome.unwrap_or_else(|error| Err(failed(Path::new("/"))(io::Error::other(error))))
     }
+}
+
+/// Measures an operation.
+async fn timed<T>(operation: &str, work: impl Future<Output = T>) -> T {
+    let began = kernel::now();
+    let result = work.await;
+    let took = kernel::now().saturating_duration_since(began);
+    let duration = metrics::cgroups::DURATION.with_label_values(&[operation]);
+    duration.observe(took.as_secs_f64());
+    result
 }
 
 impl Machine {

@@ -150,7 +150,7 @@ impl Node for Answers {
             Metrics::Own => Ok(self.0.summaries.own_metrics().await),
             Metrics::Probes => Ok(metrics::probes()),
             Metrics::Resource => Ok(self.0.summaries.resource_metrics().await),
-            Metrics::Slis => Ok(String::new()),
+            Metrics::Slis => Ok(metrics::slis::text()),
             Metrics::Cadvisor => Err(Trouble::NotFound(
                 "the metrics of cAdvisor are not served; /metrics/resource and /stats/summary are".into(),
             )),

@@ -66,6 +66,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     for warning in &settings.config.warnings {
         tracing::warn!("{warning}");
     }
+    metrics::node::introduce(&settings.node.node_name, &settings.config.version);
     let root = Supervisor::root("oxlet", PATIENCE);
     let cluster = Cluster::find(&settings)?;
     let (lines, hosts) = plugins(&root, &settings);

@@ -11,6 +11,7 @@ use kernel::{Addr, ChildSpec, Strategy, Supervisor, mailbox};
 
 use super::cluster::{Cluster, serving_certificate};
 use super::{Node, PATIENCE};
+use crate::pod_resources::{self, PodResources};
 use crate::runtime::Runtime;
 use crate::serving::admin::{Admin, AdminPeers, Checkpoints, FaultInjection, Plugins};
 use crate::serving::answers::{self, Answers, Constant};
@@ -67,6 +68,11 @@ pub(super) fn grow(
         });
     }
     let certificate = https(&serving, answers, settings, cluster)?;
+    let (_, port) = mailbox(pod_resources::MAILBOX);
+    let (root_dir, directory) = (settings.node.root_dir.clone(), node.directory.clone());
+    serving.spawn(ChildSpec::permanent("pod-resources"), port, move || {
+        PodResources::new(&root_dir, directory.clone())
+    });
     let (_, port) = mailbox(serving::MAILBOX);
     let peers = AdminPeers {
         root: node.root.clone(),

@@ -142,6 +142,8 @@ impl Volumes {
                 self.world.introduce(abilities.filter(own));
                 // A kind that it does not serve is not mounted either.
                 let kinds = World::kinds().filter(|kind| Plugin::of(*kind) == plugin);
+                let found = u64::try_from(listing.found.len()).unwrap_or(0);
+                metrics::volumes::RECONSTRUCTED.inc_by(found);
                 self.world.listed(kinds, listing.found);
             }
             Err(error) => {

@@ -11,7 +11,7 @@ use logic::volumes::world::{Measurable, Place};
 use logic::volumes::{Condition, Figures, Kind, Source, VolumeId};
 
 use super::tasks::Worn;
-use super::{Msg, Volumes, timestamp};
+use super::{Msg, Volumes, counted, timestamp};
 use crate::storage::{self, Plugin, StorageError};
 use cluster::events::Type;
 
@@ -143,9 +143,12 @@ impl Volumes {
         while let Some((volume, lane)) = self.measures.next(hangs) {
             self.measures.running.insert(volume.place.clone(), lane);
             let storage = self.peers.storage.clone();
+            let source = counted::source(&volume.volume);
             let (place, measured) = asked(volume);
             ctx.run(async move {
+                let began = kernel::now();
                 let figures = storage.stats(&measured, WITHIN).await;
+                counted::measured(&source, began);
                 Msg::Measured(Box::new(Measured { place, figures }))
             });
         }

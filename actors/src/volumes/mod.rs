@@ -10,6 +10,7 @@
 //! Upstream: pkg/kubelet/volumemanager and pkg/volume/util/operationexecutor (1.36). Decisions: `logic::volumes`.
 
 mod backends;
+mod counted;
 mod guests;
 mod measuring;
 mod reporting;

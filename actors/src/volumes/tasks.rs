@@ -10,7 +10,7 @@ use logic::volumes::resolve::words;
 use logic::volumes::world::{Ending, Place, Task, Trace, Unstage};
 use logic::volumes::{Kind, Mode, Relabel, VolumeId, paths};
 
-use super::{Msg, Volumes};
+use super::{Msg, Volumes, counted};
 use crate::storage::{self, Class, MountWish, Plugin, PodRef, Storage, StorageError};
 use cluster::events::{Object, Type};
 
@@ -41,10 +41,12 @@ impl Volumes {
         ctx.run(async move {
             let within = task.within();
             let mut warnings = Vec::new();
+            let began = kernel::now();
             let ending = match errand.carry_out(&task, within, &mut warnings).await {
                 Ok(ending) => ending,
                 Err(error) => failed(error),
             };
+            counted::count(&task, &ending, began);
             Msg::Ended(Box::new(Ended {
                 task,
                 ending,

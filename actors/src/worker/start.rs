@@ -15,7 +15,7 @@ use logic::images::volumes;
 use logic::pod::PodView;
 use logic::runtime_class::HandlerFeatures;
 use logic::types::{ContainerId, ContainerKind, ContainerState, SandboxId, Waiting};
-use metrics::pod_starts;
+use metrics::{pod_starts, volumes as counted_volumes};
 
 use super::carry::{Carrier, Problem, Surroundings};
 use super::counted::container_type;
@@ -143,7 +143,11 @@ impl Start<'_> {
         for volume in mounted {
             let name = volume.name.clone();
             let wanted = images::Wanted::volume(&self.carrier.pod, volume);
-            images.insert(name, self.present(wanted).await?.reference);
+            counted_volumes::IMAGES_REQUESTED.inc();
+            let present = self.present(wanted).await.inspect_err(|_| {
+                counted_volumes::IMAGES_MOUNTED_ERRORS.inc();
+            })?;
+            images.insert(name, present.reference);
         }
         Ok(images)
     }
@@ -191,10 +195,13 @@ impl Start<'_> {
         let config = self.config(kind, container, images).await?;
         files::make_container_files(pod, &config, node).await;
 
-        let id = self
-            .create(&config)
-            .await
-            .map_err(|error| failed("CreateContainerError", &error))?;
+        let created = self.create(&config).await;
+        let of_images = u64::try_from(images.volumes.len()).unwrap_or(0);
+        match &created {
+            Ok(_) => counted_volumes::IMAGES_MOUNTED.inc_by(of_images),
+            Err(_) => counted_volumes::IMAGES_MOUNTED_ERRORS.inc_by(of_images),
+        }
+        let id = created.map_err(|error| failed("CreateContainerError", &error))?;
         self.event(Type::Normal, "Created", "Container created".to_owned());
         self.run(&id)
             .await

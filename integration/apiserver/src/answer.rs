@@ -32,12 +32,20 @@ impl std::error::Error for Failure {}
 
 impl Failure {
     pub(crate) fn new(code: u16, reason: &str, message: impl Into<String>) -> Failure {
-        Failure { code, reason: reason.to_string(), message: message.into(), details: None }
+        Failure {
+            code,
+            reason: reason.to_string(),
+            message: message.into(),
+            details: None,
+        }
     }
 
     fn about(code: u16, reason: &str, resource: &Resource, name: &str, message: String) -> Failure {
         let details = json!({"name": name, "group": resource.group, "kind": resource.plural});
-        Failure { details: Some(details), ..Failure::new(code, reason, message) }
+        Failure {
+            details: Some(details),
+            ..Failure::new(code, reason, message)
+        }
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Failure {
@@ -49,28 +57,55 @@ impl Failure {
     }
 
     pub(crate) fn forbidden(resource: &Resource, name: &str, why: &str) -> Failure {
-        let message = format!("{}{} is forbidden: {why}", resource.qualified(), quoted(name));
+        let message = format!(
+            "{}{} is forbidden: {why}",
+            resource.qualified(),
+            quoted(name)
+        );
         Failure::about(403, "Forbidden", resource, name, message)
     }
 
     pub(crate) fn not_found(resource: &Resource, name: &str) -> Failure {
-        Failure::about(404, "NotFound", resource, name, format!("{} \"{name}\" not found", resource.qualified()))
+        Failure::about(
+            404,
+            "NotFound",
+            resource,
+            name,
+            format!("{} \"{name}\" not found", resource.qualified()),
+        )
     }
 
     pub(crate) fn no_such_path() -> Failure {
-        Failure::new(404, "NotFound", "the server could not find the requested resource")
+        Failure::new(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        )
     }
 
     pub(crate) fn not_allowed() -> Failure {
-        Failure::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+        Failure::new(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        )
     }
 
     pub(crate) fn already_exists(resource: &Resource, name: &str) -> Failure {
-        Failure::about(409, "AlreadyExists", resource, name, format!("{} \"{name}\" already exists", resource.qualified()))
+        Failure::about(
+            409,
+            "AlreadyExists",
+            resource,
+            name,
+            format!("{} \"{name}\" already exists", resource.qualified()),
+        )
     }
 
     pub(crate) fn conflict(resource: &Resource, name: &str, why: &str) -> Failure {
-        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", resource.qualified());
+        let message = format!(
+            "Operation cannot be fulfilled on {} \"{name}\": {why}",
+            resource.qualified()
+        );
         Failure::about(409, "Conflict", resource, name, message)
     }
 
@@ -84,10 +119,16 @@ impl Failure {
 
     /// Returns the refusal of an object: `field` is the path of what is wrong with it.
     pub(crate) fn invalid(resource: &Resource, name: &str, field: &str, why: &str) -> Failure {
-        let message = format!("{} \"{name}\" is invalid: {field}: {why}", kind_and_group(resource));
+        let message = format!(
+            "{} \"{name}\" is invalid: {field}: {why}",
+            kind_and_group(resource)
+        );
         let details = json!({"name": name, "group": resource.group, "kind": resource.kind,
             "causes": [{"reason": "FieldValueInvalid", "message": why, "field": field}]});
-        Failure { details: Some(details), ..Failure::new(422, "Invalid", message) }
+        Failure {
+            details: Some(details),
+            ..Failure::new(422, "Invalid", message)
+        }
     }
 
     /// Returns it as the object on the wire.
@@ -110,11 +151,19 @@ impl Failure {
 }
 
 fn kind_and_group(resource: &Resource) -> String {
-    if resource.group.is_empty() { resource.kind.to_string() } else { format!("{}.{}", resource.kind, resource.group) }
+    if resource.group.is_empty() {
+        resource.kind.to_string()
+    } else {
+        format!("{}.{}", resource.kind, resource.group)
+    }
 }
 
 fn quoted(name: &str) -> String {
-    if name.is_empty() { String::new() } else { format!(" \"{name}\"") }
+    if name.is_empty() {
+        String::new()
+    } else {
+        format!(" \"{name}\"")
+    }
 }
 
 /// Returns the success of a deletion of what leaves nothing to show.
@@ -124,7 +173,9 @@ pub(crate) fn deleted(resource: &Resource, name: &str, uid: &str) -> Value {
 }
 
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+    Full::new(bytes.into())
+        .map_err(|never| match never {})
+        .boxed_unsync()
 }
 
 pub(crate) fn json_response(code: u16, value: &Value) -> Response {
@@ -138,7 +189,11 @@ pub(crate) fn text_response(code: u16, text: &str) -> Response {
 
 pub(crate) fn typed(code: u16, content_type: &'static str, bytes: Vec<u8>) -> Response {
     let mut response = HttpResponse::new(full(bytes));
-    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
+    *response.status_mut() =
+        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        header::HeaderValue::from_static(content_type),
+    );
     response
 }

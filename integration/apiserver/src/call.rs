@@ -18,7 +18,6 @@ pub(crate) struct Call {
     pub(crate) query: Query,
     pub(crate) accept: String,
     pub(crate) content_type: String,
-    pub(crate) user_agent: String,
     /// Who asks; anonymous until `auth` has said.
     pub(crate) user: User,
     /// Empty for what is carried on to a kubelet.
@@ -67,7 +66,13 @@ impl Call {
         let query = Query::parse(uri.query().unwrap_or_default());
         let target = Target::parse(uri.path())?;
         let verb = verb_of(method, &target, &query)?;
-        let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_string();
+        let text = |name: header::HeaderName| {
+            headers
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or_default()
+                .to_string()
+        };
         Some(Call {
             verb,
             resource: target.resource,
@@ -78,7 +83,6 @@ impl Call {
             query,
             accept: text(header::ACCEPT),
             content_type: text(header::CONTENT_TYPE),
-            user_agent: text(header::USER_AGENT),
             user: User::default(),
             body: Bytes::new(),
         })
@@ -103,8 +107,13 @@ impl Call {
 
     /// Whether it is carried to a kubelet instead of being answered from the store.
     pub(crate) fn for_a_kubelet(&self) -> bool {
-        match (self.resource.group, self.resource.plural, self.subresource()) {
-            ("", "pods", Some("log" | "exec" | "attach" | "portforward" | "proxy")) | ("", "nodes", Some("proxy")) => true,
+        match (
+            self.resource.group,
+            self.resource.plural,
+            self.subresource(),
+        ) {
+            ("", "pods", Some("log" | "exec" | "attach" | "portforward" | "proxy"))
+            | ("", "nodes", Some("proxy")) => true,
             _ => self.resource.nature == kinds::Nature::Measured,
         }
     }
@@ -117,21 +126,33 @@ pub(crate) struct Query(Vec<(String, String)>);
 impl Query {
     pub(crate) fn parse(text: &str) -> Query {
         let pairs = text.split('&').filter(|pair| !pair.is_empty());
-        Query(pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(name, value)| (decode(name, true), decode(value, true))).collect())
+        Query(
+            pairs
+                .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+                .map(|(name, value)| (decode(name, true), decode(value, true)))
+                .collect(),
+        )
     }
 
     /// Returns the first value of a name that is not empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .find(|(key, value)| key == name && !value.is_empty())
+            .map(|(_, value)| value.as_str())
     }
 
     /// Returns all values of a name.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .filter(move |(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
     }
 
     pub(crate) fn is_true(&self, name: &str) -> bool {
-        self.get(name).is_some_and(|value| value == "true" || value == "1")
+        self.get(name)
+            .is_some_and(|value| value == "true" || value == "1")
     }
 
     pub(crate) fn number(&self, name: &str) -> Option<i64> {
@@ -146,7 +167,9 @@ fn decode(text: &str, plus: bool) -> String {
         rest = after;
         match (first, after) {
             (b'+', _) if plus => bytes.push(b' '),
-            (b'%', [high, low, tail @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+            (b'%', [high, low, tail @ ..])
+                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
                 let digits = [*high, *low];
                 let digits = std::str::from_utf8(&digits).unwrap_or("3F");
                 bytes.push(u8::from_str_radix(digits, 16).unwrap_or(b'?'));
@@ -186,7 +209,10 @@ impl Target {
         let mut rest: Vec<String> = parts.collect();
         let mut namespace = None;
         // `namespaces/x/status` is of the namespace itself; `namespaces/x/pods` is of what it holds.
-        if word == "namespaces" && rest.len() > 1 && !(group.is_empty() && matches!(rest[1].as_str(), "status" | "finalize")) {
+        if word == "namespaces"
+            && rest.len() > 1
+            && !(group.is_empty() && matches!(rest[1].as_str(), "status" | "finalize"))
+        {
             namespace = Some(rest.remove(0));
             word = rest.remove(0);
         }
@@ -203,7 +229,14 @@ impl Target {
             return None;
         }
         let rest: Vec<String> = rest.collect();
-        Some(Target { resource, namespace, name, subresource, rest: rest.join("/"), watch })
+        Some(Target {
+            resource,
+            namespace,
+            name,
+            subresource,
+            rest: rest.join("/"),
+            watch,
+        })
     }
 }
 

@@ -2,7 +2,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-#[allow(clippy::disallowed_methods, reason = "the double's only clock, in one place")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the double's only clock, in one place"
+)]
 pub(crate) fn now() -> Timestamp {
     Timestamp::now()
 }
@@ -17,7 +20,8 @@ pub(crate) fn now_text() -> String {
 }
 
 pub(crate) fn later(time: Timestamp, seconds: i64) -> Timestamp {
-    time.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX)
+    time.checked_add(SignedDuration::from_secs(seconds))
+        .unwrap_or(Timestamp::MAX)
 }
 
 pub(crate) fn parse(text: &str) -> Option<Timestamp> {

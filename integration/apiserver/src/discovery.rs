@@ -14,8 +14,12 @@ pub(crate) fn document(path: &str) -> Option<Response> {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let value = match parts.as_slice() {
         ["version"] => version(),
-        ["api"] => json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}),
-        ["apis"] => json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups().keys().map(|group| api_group(group)).collect::<Vec<Value>>()}),
+        ["api"] => {
+            json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
+        }
+        ["apis"] => {
+            json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups().keys().map(|group| api_group(group)).collect::<Vec<Value>>()})
+        }
         ["apis", group] if groups().contains_key(group) => {
             let mut document = api_group(group);
             document["kind"] = json!("APIGroup");
@@ -23,7 +27,13 @@ pub(crate) fn document(path: &str) -> Option<Response> {
             document
         }
         ["api", "v1"] => resources("", "v1"),
-        ["apis", group, version] if groups().get(group).is_some_and(|versions| versions.contains(version)) => resources(group, version),
+        ["apis", group, version]
+            if groups()
+                .get(group)
+                .is_some_and(|versions| versions.contains(version)) =>
+        {
+            resources(group, version)
+        }
         _ => return None,
     };
     Some(json_response(200, &value))
@@ -37,7 +47,10 @@ fn version() -> Value {
 /// Returns the groups with names, and their versions.
 fn groups() -> BTreeMap<&'static str, Vec<&'static str>> {
     let mut groups: BTreeMap<&'static str, Vec<&'static str>> = BTreeMap::new();
-    for resource in kinds::ALL.iter().filter(|resource| !resource.group.is_empty()) {
+    for resource in kinds::ALL
+        .iter()
+        .filter(|resource| !resource.group.is_empty())
+    {
         let versions = groups.entry(resource.group).or_default();
         if !versions.contains(&resource.version) {
             versions.push(resource.version);
@@ -48,24 +61,49 @@ fn groups() -> BTreeMap<&'static str, Vec<&'static str>> {
 
 fn api_group(group: &str) -> Value {
     let groups = groups();
-    let versions: Vec<Value> =
-        groups.get(group).into_iter().flatten().map(|version| json!({"groupVersion": format!("{group}/{version}"), "version": version})).collect();
+    let versions: Vec<Value> = groups
+        .get(group)
+        .into_iter()
+        .flatten()
+        .map(|version| json!({"groupVersion": format!("{group}/{version}"), "version": version}))
+        .collect();
     json!({"name": group, "versions": versions, "preferredVersion": versions[0]})
 }
 
 fn resources(group: &str, version: &str) -> Value {
     let mut all = Vec::new();
-    for resource in kinds::ALL.iter().filter(|resource| resource.group == group && resource.version == version) {
+    for resource in kinds::ALL
+        .iter()
+        .filter(|resource| resource.group == group && resource.version == version)
+    {
         all.push(one(resource));
-        all.extend(resource.subresources.iter().map(|subresource| sub(resource, subresource)));
+        all.extend(
+            resource
+                .subresources
+                .iter()
+                .map(|subresource| sub(resource, subresource)),
+        );
     }
-    let group_version = if group.is_empty() { version.to_string() } else { format!("{group}/{version}") };
+    let group_version = if group.is_empty() {
+        version.to_string()
+    } else {
+        format!("{group}/{version}")
+    };
     json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": all})
 }
 
 fn one(resource: &Resource) -> Value {
     let verbs: &[&str] = match resource.nature {
-        Nature::Kept => &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
+        Nature::Kept => &[
+            "create",
+            "delete",
+            "deletecollection",
+            "get",
+            "list",
+            "patch",
+            "update",
+            "watch",
+        ],
         Nature::Answered => &["create"],
         Nature::Measured => &["get", "list"],
     };
@@ -73,7 +111,17 @@ fn one(resource: &Resource) -> Value {
     if !resource.short.is_empty() {
         document["shortNames"] = json!(resource.short);
     }
-    if matches!(resource.plural, "pods" | "services" | "daemonsets" | "deployments" | "replicasets" | "statefulsets" | "jobs") && resource.nature == Nature::Kept {
+    if matches!(
+        resource.plural,
+        "pods"
+            | "services"
+            | "daemonsets"
+            | "deployments"
+            | "replicasets"
+            | "statefulsets"
+            | "jobs"
+    ) && resource.nature == Nature::Kept
+    {
         document["categories"] = json!(["all"]);
     }
     document
@@ -84,13 +132,25 @@ fn sub(resource: &Resource, subresource: &str) -> Value {
     let (verbs, other): (&[&str], Option<(&str, &str, &str)>) = match subresource {
         "binding" => (&["create"], Some(("", "v1", "Binding"))),
         "eviction" => (&["create"], Some(("policy", "v1", "Eviction"))),
-        "token" => (&["create"], Some(("authentication.k8s.io", "v1", "TokenRequest"))),
+        "token" => (
+            &["create"],
+            Some(("authentication.k8s.io", "v1", "TokenRequest")),
+        ),
         "log" => (&["get"], None),
         "exec" => (&["create", "get"], Some(("", "v1", "PodExecOptions"))),
         "attach" => (&["create", "get"], Some(("", "v1", "PodAttachOptions"))),
-        "portforward" => (&["create", "get"], Some(("", "v1", "PodPortForwardOptions"))),
-        "proxy" if resource.plural == "nodes" => (&["create", "delete", "get", "patch", "update"], Some(("", "v1", "NodeProxyOptions"))),
-        "proxy" => (&["create", "delete", "get", "patch", "update"], Some(("", "v1", "PodProxyOptions"))),
+        "portforward" => (
+            &["create", "get"],
+            Some(("", "v1", "PodPortForwardOptions")),
+        ),
+        "proxy" if resource.plural == "nodes" => (
+            &["create", "delete", "get", "patch", "update"],
+            Some(("", "v1", "NodeProxyOptions")),
+        ),
+        "proxy" => (
+            &["create", "delete", "get", "patch", "update"],
+            Some(("", "v1", "PodProxyOptions")),
+        ),
         "finalize" => (&["update"], None),
         _ => (&["get", "patch", "update"], None),
     };

@@ -32,7 +32,9 @@ pub(crate) fn outward(resource: &Resource, object: &mut Value) {
 }
 
 fn rename<'a>(object: &mut Value, names: impl Iterator<Item = (&'a str, &'a str)>) {
-    let Some(fields) = object.as_object_mut() else { return };
+    let Some(fields) = object.as_object_mut() else {
+        return;
+    };
     for (from, to) in names {
         if let Some(value) = fields.remove(from) {
             fields.insert(to.to_string(), value);

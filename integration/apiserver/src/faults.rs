@@ -100,7 +100,10 @@ impl Faults {
 
     /// Returns what shall go wrong with a request, counted as having happened.
     pub(crate) fn take(&mut self, method: &str, target: &str, watch: bool) -> Option<Effect> {
-        let at = self.waiting.iter().position(|fault| fault.hits(method, target, watch))?;
+        let at = self
+            .waiting
+            .iter()
+            .position(|fault| fault.hits(method, target, watch))?;
         let fault = &mut self.waiting[at];
         let effect = fault.effect.clone();
         fault.times -= 1;
@@ -126,24 +129,51 @@ impl Faults {
 impl Fault {
     /// Returns a fault that hits once.
     pub fn once(method: &str, path: &str, effect: Effect) -> Fault {
-        Fault { method: Some(method.to_string()), path: path.to_string(), contains: None, watch: None, times: 1, effect }
+        Fault {
+            method: Some(method.to_string()),
+            path: path.to_string(),
+            contains: None,
+            watch: None,
+            times: 1,
+            effect,
+        }
     }
 
     /// Returns a fault that hits so often, any method.
     pub fn times(times: u32, path: &str, effect: Effect) -> Fault {
-        Fault { method: None, path: path.to_string(), contains: None, watch: None, times, effect }
+        Fault {
+            method: None,
+            path: path.to_string(),
+            contains: None,
+            watch: None,
+            times,
+            effect,
+        }
     }
 
     /// Returns a fault that hits the next watch under a path.
     pub fn watch(path: &str, effect: Effect) -> Fault {
-        Fault { method: None, path: path.to_string(), contains: None, watch: Some(true), times: 1, effect }
+        Fault {
+            method: None,
+            path: path.to_string(),
+            contains: None,
+            watch: Some(true),
+            times: 1,
+            effect,
+        }
     }
 
     fn hits(&self, method: &str, target: &str, watch: bool) -> bool {
         self.times > 0
-            && self.method.as_deref().is_none_or(|wanted| wanted.eq_ignore_ascii_case(method))
+            && self
+                .method
+                .as_deref()
+                .is_none_or(|wanted| wanted.eq_ignore_ascii_case(method))
             && target.starts_with(&self.path)
-            && self.contains.as_deref().is_none_or(|part| target.contains(part))
+            && self
+                .contains
+                .as_deref()
+                .is_none_or(|part| target.contains(part))
             && self.watch.is_none_or(|wanted| wanted == watch)
     }
 }

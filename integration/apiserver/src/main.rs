@@ -8,14 +8,21 @@ use apiserver::{Options, Server};
 fn main() -> anyhow::Result<()> {
     let options = match std::env::args().nth(1) {
         None => Options::default(),
-        Some(text) if text.trim_start().starts_with('{') => serde_json::from_str(&text).context("the options are no JSON")?,
+        Some(text) if text.trim_start().starts_with('{') => {
+            serde_json::from_str(&text).context("the options are no JSON")?
+        }
         Some(file) => {
-            let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?;
+            let text =
+                std::fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?;
             serde_json::from_str(&text).with_context(|| format!("{file} holds no options"))?
         }
     };
     let server = Server::start_now(options)?;
     writeln!(std::io::stdout(), "{}", server.url()).context("nobody listens")?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(tokio::signal::ctrl_c()).context("cannot wait for the signal to end")
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime
+        .block_on(tokio::signal::ctrl_c())
+        .context("cannot wait for the signal to end")
 }

@@ -14,10 +14,20 @@ const SECOND: &[u8] = b"\x0a\x032.0";
 /// Returns the answer to a path of OpenAPI; none if it is not one.
 pub(crate) fn document(path: &str, accept: &str) -> Option<Response> {
     match path {
-        "/openapi/v2" if accept.contains("proto-openapi.spec.v2") => Some(typed(200, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf", SECOND.to_vec())),
-        "/openapi/v2" => Some(json_response(200, &json!({"swagger": "2.0", "info": info(), "paths": {}, "definitions": {}}))),
+        "/openapi/v2" if accept.contains("proto-openapi.spec.v2") => Some(typed(
+            200,
+            "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+            SECOND.to_vec(),
+        )),
+        "/openapi/v2" => Some(json_response(
+            200,
+            &json!({"swagger": "2.0", "info": info(), "paths": {}, "definitions": {}}),
+        )),
         "/openapi/v3" => Some(json_response(200, &index())),
-        _ => path.strip_prefix("/openapi/v3/").and_then(third).map(|document| json_response(200, &document)),
+        _ => path
+            .strip_prefix("/openapi/v3/")
+            .and_then(third)
+            .map(|document| json_response(200, &document)),
     }
 }
 
@@ -29,20 +39,34 @@ fn index() -> Value {
     let mut paths = serde_json::Map::new();
     for resource in kinds::ALL {
         let path = root(resource);
-        paths.insert(path.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash=1")}));
+        paths.insert(
+            path.clone(),
+            json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash=1")}),
+        );
     }
     json!({"paths": paths})
 }
 
 fn root(resource: &Resource) -> String {
-    if resource.group.is_empty() { format!("api/{}", resource.version) } else { format!("apis/{}/{}", resource.group, resource.version) }
+    if resource.group.is_empty() {
+        format!("api/{}", resource.version)
+    } else {
+        format!("apis/{}/{}", resource.group, resource.version)
+    }
 }
 
 /// Returns the document of one group's version.
 fn third(group_version: &str) -> Option<Value> {
     let mut paths = serde_json::Map::new();
-    for resource in kinds::ALL.iter().filter(|resource| root(resource) == group_version && resource.nature == Nature::Kept) {
-        let space = if resource.namespaced { "namespaces/{namespace}/" } else { "" };
+    for resource in kinds::ALL
+        .iter()
+        .filter(|resource| root(resource) == group_version && resource.nature == Nature::Kept)
+    {
+        let space = if resource.namespaced {
+            "namespaces/{namespace}/"
+        } else {
+            ""
+        };
         let parameters: Vec<Value> = ["dryRun", "fieldManager", "fieldValidation", "force"]
             .iter()
             .map(|name| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}}))
@@ -52,9 +76,17 @@ fn third(group_version: &str) -> Option<Value> {
                 "x-kubernetes-group-version-kind": {"group": resource.group, "version": resource.version, "kind": resource.kind}})
         };
         let one = format!("/{group_version}/{space}{}/{{name}}", resource.plural);
-        paths.insert(one, json!({"patch": operation("patch"), "put": operation("put")}));
-        paths.insert(format!("/{group_version}/{space}{}", resource.plural), json!({"post": operation("post")}));
+        paths.insert(
+            one,
+            json!({"patch": operation("patch"), "put": operation("put")}),
+        );
+        paths.insert(
+            format!("/{group_version}/{space}{}", resource.plural),
+            json!({"post": operation("post")}),
+        );
     }
-    let known = kinds::ALL.iter().any(|resource| root(resource) == group_version);
+    let known = kinds::ALL
+        .iter()
+        .any(|resource| root(resource) == group_version);
     known.then(|| json!({"openapi": "3.0.0", "info": info(), "paths": paths, "components": {"schemas": {}}}))
 }

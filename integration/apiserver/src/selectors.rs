@@ -28,26 +28,43 @@ struct Field {
 
 impl Selection {
     pub(crate) fn parse(query: &Query) -> Result<Selection, Failure> {
-        let labels = query.get("labelSelector").map(labels).transpose()?.unwrap_or_default();
-        let fields = query.get("fieldSelector").map(fields).transpose()?.unwrap_or_default();
+        let labels = query
+            .get("labelSelector")
+            .map(labels)
+            .transpose()?
+            .unwrap_or_default();
+        let fields = query
+            .get("fieldSelector")
+            .map(fields)
+            .transpose()?
+            .unwrap_or_default();
         Ok(Selection { labels, fields })
     }
 
     /// Narrows it to one object: what a watch of one name is.
     pub(crate) fn named(mut self, name: &str) -> Selection {
-        self.fields.push(Field { path: "metadata.name".to_string(), value: name.to_string(), equal: true });
+        self.fields.push(Field {
+            path: "metadata.name".to_string(),
+            value: name.to_string(),
+            equal: true,
+        });
         self
     }
 
     pub(crate) fn takes(&self, object: &Value) -> bool {
         let set = &object["metadata"]["labels"];
-        self.labels.iter().all(|label| label.takes(set)) && self.fields.iter().all(|field| field.takes(object))
+        self.labels.iter().all(|label| label.takes(set))
+            && self.fields.iter().all(|field| field.takes(object))
     }
 }
 
 impl Label {
     fn takes(&self, set: &Value) -> bool {
-        let one_of = |key: &str, values: &[String]| set[key].as_str().is_some_and(|value| values.iter().any(|known| known == value));
+        let one_of = |key: &str, values: &[String]| {
+            set[key]
+                .as_str()
+                .is_some_and(|value| values.iter().any(|known| known == value))
+        };
         match self {
             Label::In(key, values) => one_of(key, values),
             Label::NotIn(key, values) => !one_of(key, values),
@@ -61,7 +78,9 @@ impl Field {
     fn takes(&self, object: &Value) -> bool {
         // Events call the same thing by two names.
         let path = match self.path.split_once('.') {
-            Some(("regarding", rest)) if object.get("regarding").is_none() => format!("involvedObject.{rest}"),
+            Some(("regarding", rest)) if object.get("regarding").is_none() => {
+                format!("involvedObject.{rest}")
+            }
             _ if self.path == "source" => "source.component".to_string(),
             _ => self.path.clone(),
         };
@@ -77,11 +96,18 @@ impl Field {
 
 /// Returns what an absent field counts as.
 fn default_of(path: &str) -> String {
-    if path == "spec.unschedulable" || path == "spec.hostNetwork" { "false".to_string() } else { String::new() }
+    if path == "spec.unschedulable" || path == "spec.hostNetwork" {
+        "false".to_string()
+    } else {
+        String::new()
+    }
 }
 
 fn fields(text: &str) -> Result<Vec<Field>, Failure> {
-    let terms = text.split(',').map(str::trim).filter(|term| !term.is_empty());
+    let terms = text
+        .split(',')
+        .map(str::trim)
+        .filter(|term| !term.is_empty());
     terms.map(field).collect()
 }
 
@@ -91,14 +117,23 @@ fn field(term: &str) -> Result<Field, Failure> {
     } else if let Some((path, value)) = term.split_once("==").or_else(|| term.split_once('=')) {
         (path, value, true)
     } else {
-        return Err(Failure::bad_request(format!("invalid field selector: \"{term}\"; can't understand '{term}'")));
+        return Err(Failure::bad_request(format!(
+            "invalid field selector: \"{term}\"; can't understand '{term}'"
+        )));
     };
-    Ok(Field { path: path.trim().to_string(), value: value.trim().to_string(), equal })
+    Ok(Field {
+        path: path.trim().to_string(),
+        value: value.trim().to_string(),
+        equal,
+    })
 }
 
 fn labels(text: &str) -> Result<Vec<Label>, Failure> {
     let refused = || Failure::bad_request(format!("unable to parse requirement: {text}"));
-    split_outside_brackets(text).into_iter().map(|term| label(term.trim()).ok_or_else(refused)).collect()
+    split_outside_brackets(text)
+        .into_iter()
+        .map(|term| label(term.trim()).ok_or_else(refused))
+        .collect()
 }
 
 fn label(term: &str) -> Option<Label> {
@@ -135,7 +170,9 @@ fn split_outside_brackets(text: &str) -> Vec<&str> {
         }
         letter == ',' && depth == 0
     };
-    text.split(cut).filter(|term| !term.trim().is_empty()).collect()
+    text.split(cut)
+        .filter(|term| !term.trim().is_empty())
+        .collect()
 }
 
 #[cfg(test)]
@@ -160,8 +197,15 @@ mod tests {
             ("gone", false),
         ];
         for (text, takes) in table {
-            let query = Query::parse(&format!("labelSelector={}", text.replace('=', "%3D").replace(' ', "+")));
-            assert_eq!(Selection::parse(&query).unwrap().takes(&object), takes, "{text}");
+            let query = Query::parse(&format!(
+                "labelSelector={}",
+                text.replace('=', "%3D").replace(' ', "+")
+            ));
+            assert_eq!(
+                Selection::parse(&query).unwrap().takes(&object),
+                takes,
+                "{text}"
+            );
         }
         assert!(Selection::parse(&Query::parse("labelSelector=a%20b")).is_err());
     }
@@ -172,14 +216,21 @@ mod tests {
         let table = [
             ("spec.nodeName=n", true),
             ("spec.nodeName!=n", false),
-            ("status.phase!=Failed,status.phase!=Succeeded,spec.nodeName=n", true),
+            (
+                "status.phase!=Failed,status.phase!=Succeeded,spec.nodeName=n",
+                true,
+            ),
             ("metadata.name=y", false),
             ("spec.host=", true),
             ("spec.hostNetwork=false", true),
         ];
         for (text, takes) in table {
             let query = Query::parse(&format!("fieldSelector={}", text.replace('=', "%3D")));
-            assert_eq!(Selection::parse(&query).unwrap().takes(&object), takes, "{text}");
+            assert_eq!(
+                Selection::parse(&query).unwrap().takes(&object),
+                takes,
+                "{text}"
+            );
         }
         assert!(Selection::parse(&Query::parse("fieldSelector=nonsense")).is_err());
     }

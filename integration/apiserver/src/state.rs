@@ -18,7 +18,13 @@ impl State {
     pub(crate) fn new(options: Options) -> anyhow::Result<Arc<State>> {
         let auth = Auth::new(&options)?;
         let store = Store::new(options.history);
-        Ok(Arc::new(State { options, store: Mutex::new(store), faults: Mutex::default(), journal: Mutex::default(), auth }))
+        Ok(Arc::new(State {
+            options,
+            store: Mutex::new(store),
+            faults: Mutex::default(),
+            journal: Mutex::default(),
+            auth,
+        }))
     }
 
     pub(crate) fn store(&self) -> MutexGuard<'_, Store> {

@@ -348,6 +348,7 @@ fn a_pods_newest_status_is_kept_with_it() {
 fn a_disk_that_refuses_is_told_and_tried_again() {
     run_paused(|| async {
         let rig = Rig::new();
+        pass(Duration::from_millis(10)).await;
         // A folder in the file's place.
         fs::create_dir(rig.path(FILE)).unwrap();
         fs::create_dir(rig.path(FILE).join("full")).unwrap();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use k8s_openapi::ByteString;
 use kube::config::{AuthInfo, Cluster, ExecConfig, ExecInteractiveMode, Kubeconfig};
 use rustls::RootCertStore;
@@ -18,6 +18,7 @@ use super::exec::{Plugin, State};
 use super::own_key::{KeyError, OwnKey, Source};
 use super::server::{Secured, Server};
 use super::tls::Trust;
+use super::trouble::chain;
 
 /// The server, and how fast it may be asked. A rate below nought is no limit.
 #[derive(Debug, Clone)]
@@ -401,38 +402,39 @@ impl Reading<'_> {
         Ok(told)
     }
 
+    /// What goes with every request: who asks, and whom it stands for.
     fn headers(&self, user: &AuthInfo, access: &Access) -> Result<HeaderMap, AccessError> {
+        let agent = Some(access.user_agent.as_str()).filter(|agent| !agent.is_empty());
+        let agent = agent.map(|agent| ("user-agent".to_owned(), agent, "the user agent"));
+        let one = |name: &str, value| Some((name.to_owned(), value, "users[].user.as"));
+        let name = user.impersonate.as_deref();
+        let uid = user.impersonate_uid.as_deref();
+        let groups = user.impersonate_groups.iter().flatten();
+        let extra = user.impersonate_user_extra.iter().flatten();
+        let extra = extra.flat_map(|(key, values)| {
+            let name = format!("impersonate-extra-{}", key.to_lowercase());
+            let field = "users[].user.as-user-extra";
+            let header = move |value: &'_ String| (name.clone(), value.clone(), field);
+            values.iter().map(header)
+        });
+        let extra: Vec<_> = extra.collect();
+        let all = agent
+            .into_iter()
+            .chain(name.and_then(|name| one("impersonate-user", name)))
+            .chain(uid.and_then(|uid| one("impersonate-uid", uid)))
+            .chain(groups.filter_map(|group| one("impersonate-group", group)))
+            .chain(
+                extra
+                    .iter()
+                    .map(|(name, value, field)| (name.clone(), value.as_str(), *field)),
+            );
         let mut headers = HeaderMap::new();
-        let mut add = |name: String, value: &str, field: &str| {
-            let name = HeaderName::try_from(name);
-            let value = HeaderValue::from_str(value);
-            match (name, value) {
-                (Ok(name), Ok(value)) => Ok(drop(headers.append(name, value))),
-                (Ok(_) | Err(_), _) => Err(self.wrong(field, "what fits a header")),
-            }
-        };
-        if !access.user_agent.is_empty() {
-            add(
-                header::USER_AGENT.to_string(),
-                &access.user_agent,
-                "the user agent",
-            )?;
-        }
-        let as_user = user.impersonate.iter();
-        for name in as_user {
-            add("impersonate-user".into(), name, "users[].user.as")?;
-        }
-        for uid in &user.impersonate_uid {
-            add("impersonate-uid".into(), uid, "users[].user.as-uid")?;
-        }
-        for group in user.impersonate_groups.iter().flatten() {
-            add("impersonate-group".into(), group, "users[].user.as-groups")?;
-        }
-        for (key, values) in user.impersonate_user_extra.iter().flatten() {
-            for value in values {
-                let name = format!("impersonate-extra-{}", key.to_lowercase());
-                add(name, value, "users[].user.as-user-extra")?;
-            }
+        for (name, value, field) in all {
+            let fits = HeaderName::try_from(name)
+                .ok()
+                .zip(HeaderValue::from_str(value).ok());
+            let (name, value) = fits.ok_or_else(|| self.wrong(field, "what fits a header"))?;
+            headers.append(name, value);
         }
         Ok(headers)
     }
@@ -488,13 +490,13 @@ fn native() -> Result<RootCertStore, AccessError> {
     }
 }
 
-/// Where a text is no kubeconfig. The rest of what the parser says may quote the text, and the text holds secrets.
+/// Where a text is no kubeconfig. What else the parser says may quote the text, and the text holds secrets.
 fn place(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = error.to_string();
-        cause = error.source();
-    }
-    text
+    let text = chain(error);
+    let words: Vec<_> = text.split_whitespace().collect();
+    let mut places = words.windows(4);
+    let place = places.find(|words| words[0] == "line" && words[2] == "column");
+    place.map_or("it is none".to_owned(), |words| {
+        words.join(" ").trim_end_matches(':').to_owned()
+    })
 }

@@ -116,10 +116,14 @@ impl Plugin {
             return Ok(Arc::clone(lent));
         }
         state.ran_at = Some(kernel::now());
-        let mut lent = self
-            .run()
-            .await
-            .map_err(|error| Trouble::unreachable(format!("getting credentials: exec: {error}")))?;
+        let ran = self.run().await;
+        let (code, how) = match &ran {
+            Ok(_) => (0, "no_error"),
+            Err(error) => error.counted(),
+        };
+        measured::plugin_ran(code, how);
+        let no_way = |error| Trouble::unreachable(format!("getting credentials: exec: {error}"));
+        let mut lent = ran.map_err(no_way)?;
         // The same certificate is the same identity: connections stay.
         let before = state
             .lent

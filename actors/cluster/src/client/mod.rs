@@ -108,19 +108,6 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// A client that asks this one on every lane: for tests on a paused clock.
-#[cfg(test)]
-impl From<kube::Client> for Client {
-    fn from(client: kube::Client) -> Client {
-        Client {
-            base: Uri::from_static("http://localhost"),
-            work: client.clone(),
-            heartbeat: client.clone(),
-            events: client,
-        }
-    }
-}
-
 /// A client of a server that needs neither TLS nor credentials, without limits: for tests.
 pub fn plain(uri: Uri) -> Client {
     let access = Access::unlimited();

@@ -55,7 +55,8 @@ impl Trouble {
             | Trouble::Busy { .. }
             | Trouble::Unreachable { .. }
             | Trouble::Nonsense { .. } => true,
-            Trouble::Refused { code, .. } => *code >= 500,
+            // A refusal without a code is not the API server's own.
+            Trouble::Refused { code, .. } => *code >= 500 || *code == 0,
             Trouble::NotFound { .. }
             | Trouble::Exists { .. }
             | Trouble::Conflict { .. }

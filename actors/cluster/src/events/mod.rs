@@ -41,7 +41,7 @@ pub enum Msg {
     /// Keeps the event, or counts it if the newest one about this object says the same.
     Record(Box<Event>),
     /// Takes in what became of an event on its way to the API.
-    Posted(Box<Posting>),
+    Posted(Posting),
     /// Sends an event again.
     Retry(Box<Letter>),
     /// Answers with every kept event, oldest first.
@@ -155,7 +155,7 @@ impl Actor for Events {
     async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         match msg {
             Msg::Record(event) => self.record(*event, ctx),
-            Msg::Posted(posting) => self.desk.came(*posting, ctx),
+            Msg::Posted(posting) => self.desk.came(posting, ctx),
             Msg::Retry(letter) => self.desk.retry(*letter, ctx),
             Msg::List { reply } => reply.send(self.ring.iter().cloned().collect()),
             Msg::Follow { reply } => reply.send(self.followers.subscribe()),

@@ -113,7 +113,10 @@ pub enum Posting {
     /// It arrived, or never will.
     Done,
     /// It is tried again after this time.
-    Again { letter: Letter, after: Duration },
+    Again {
+        letter: Box<Letter>,
+        after: Duration,
+    },
 }
 
 /// Letters in order; one is under way.
@@ -160,7 +163,6 @@ impl Desk {
             }
             // The others wait too: they would fare no better.
             Posting::Again { letter, after } => {
-                let letter = Box::new(letter);
                 ctx.after(after, Msg::Retry(letter));
             }
         }
@@ -180,7 +182,7 @@ impl Desk {
         if let Some(letter) = self.waiting.pop_front() {
             self.busy = true;
             let kube = sending.kube.clone();
-            ctx.run(async move { Msg::Posted(Box::new(letter.deliver(kube).await)) });
+            ctx.run(async move { Msg::Posted(letter.deliver(kube).await) });
         }
     }
 }
@@ -196,7 +198,7 @@ impl Letter {
         let reason = self.event.reason.as_deref().unwrap_or_default();
         match self.pause(&trouble) {
             Some(after) if self.tries < TRIES => Posting::Again {
-                letter: self,
+                letter: Box::new(self),
                 after,
             },
             _ => {

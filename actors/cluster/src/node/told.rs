@@ -27,8 +27,16 @@ const SCHEMA: Schema = Schema {
 pub(super) struct Reported {
     writer: Writer,
     volumes: BTreeSet<VolumeId>,
-    /// Whether the one who waits for it has been told.
-    told: bool,
+    telling: Telling,
+}
+
+/// Whether the one who waits for it has been told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Telling {
+    /// Nothing is known yet.
+    Unknown,
+    Owed,
+    Done,
 }
 
 impl Reported {
@@ -37,7 +45,7 @@ impl Reported {
         Reported {
             writer: Writer::new(store, WRITE_EVERY),
             volumes: BTreeSet::new(),
-            told: true,
+            telling: Telling::Unknown,
         }
     }
 
@@ -47,7 +55,7 @@ impl Reported {
             Ok(Loaded::Fresh) => {}
             Ok(Loaded::Found(volumes)) => {
                 self.volumes = volumes;
-                self.told = false;
+                self.telling = Telling::Owed;
                 self.tell_again(recipient);
             }
             Ok(Loaded::SetAside { moved_to, why }) => {
@@ -62,16 +70,19 @@ impl Reported {
         let volumes: BTreeSet<VolumeId> = listed.into_iter().map(VolumeId).collect();
         if volumes != self.volumes {
             self.volumes = volumes;
-            self.told = false;
+            self.telling = Telling::Owed;
             self.writer.mark();
+        }
+        if self.telling == Telling::Unknown {
+            self.telling = Telling::Owed;
         }
         self.tell_again(recipient);
     }
 
     /// Who had no room to hear it hears it at the next occasion.
     pub(super) fn tell_again(&mut self, recipient: &Recipient<BTreeSet<VolumeId>>) {
-        if !self.told {
-            self.told = recipient.tell(self.volumes.clone()).is_ok();
+        if self.telling == Telling::Owed && recipient.tell(self.volumes.clone()).is_ok() {
+            self.telling = Telling::Done;
         }
     }
 }
@@ -80,8 +91,11 @@ impl Presence {
     pub(super) fn keep(&mut self, ctx: &mut Context<Msg>) {
         match self.reported.writer.due(ctx.now()) {
             None => return,
-            Some(wait) if !wait.is_zero() => return drop(ctx.after(wait, Msg::Keep)),
-            Some(_) => {}
+            Some(wait) if wait.is_zero() => {}
+            Some(wait) => {
+                ctx.after(wait, Msg::Keep);
+                return;
+            }
         }
         match self
             .reported

@@ -27,7 +27,7 @@ pub(super) struct Held {
 struct Entry {
     /// What is wanted; changes when a user changes it.
     wish: Arc<Pod>,
-    /// What the API shows; changes with every write.
+    /// What the API shows; changes with every write, and has no spec of its own where the wish's is the same.
     shown: Arc<Pod>,
     gate: Gate,
 }
@@ -160,6 +160,11 @@ impl Held {
             .collect()
     }
 
+    /// Every pod, mirrors included.
+    pub(super) fn everything(&self) -> Vec<Arc<Pod>> {
+        self.pods.values().map(wish).collect()
+    }
+
     /// Every pod as the API shows it, mirrors included.
     pub(super) fn shown(&self) -> Vec<Arc<Pod>> {
         let entries = self.pods.values();
@@ -206,8 +211,12 @@ impl Entry {
         if pod.metadata.resource_version == self.shown.metadata.resource_version {
             return;
         }
+        let mut pod = noted_as(pod, &self.wish);
         let same = same_wish(&self.wish, &pod);
-        self.shown = Arc::new(noted_as(pod, &self.wish));
+        if same {
+            pod.spec = None;
+        }
+        self.shown = Arc::new(pod);
         if !same {
             self.wish = Arc::clone(&self.shown);
         }

@@ -106,7 +106,7 @@ pub struct Told {
     pub objects: Recipient<Vec<Arc<Pod>>>,
     /// Which pods there are, to be remembered.
     pub alone: Recipient<Vec<Arc<Pod>>>,
-    /// What the API shows of each pod, mirrors included.
+    /// What the API shows of each pod, mirrors included: metadata and status; the spec only where it is new.
     pub statuses: Recipient<Vec<Arc<Pod>>>,
 }
 
@@ -172,10 +172,10 @@ impl Actor for Pods {
             Msg::Static { pods } => self.fixed(pods, ctx),
             Msg::Node { uid } => self.node(Some(uid), ctx),
             Msg::NodeGone => self.node(None, ctx),
-            Msg::All { reply } => reply.send(self.held.shown()),
+            Msg::All { reply } => reply.send(self.held.everything()),
             Msg::Came(news) => self.came(news, ctx),
             Msg::Again => self.again(ctx),
-            Msg::Late => self.late(),
+            Msg::Late => self.late(ctx),
             Msg::Tell => self.tell(ctx),
             Msg::Release => self.release(ctx),
             Msg::Mirrored(end) => self.mirrored(*end, ctx),
@@ -236,7 +236,7 @@ impl Pods {
         for event in news.events {
             match event {
                 Ok(event) => self.heard(event, ctx),
-                Err(trouble) => self.troubled(&trouble),
+                Err(trouble) => self.troubled(&trouble, ctx),
             }
         }
         if let Some(stream) = news.stream {
@@ -261,13 +261,13 @@ impl Pods {
         }
     }
 
-    fn troubled(&mut self, trouble: &Trouble) {
+    fn troubled(&mut self, trouble: &Trouble, ctx: &mut Context<Msg>) {
         let text = trouble.to_string();
         if self.trouble.as_ref() != Some(&text) {
             tracing::warn!("no pods from the API server: {text}");
         }
         self.trouble = Some(text);
-        self.late();
+        self.late(ctx);
     }
 
     /// Before the first answer of the API the checkpoint is all there is to go by. One that holds nothing says nothing.
@@ -276,7 +276,7 @@ impl Pods {
         self.tell(ctx);
     }
 
-    fn late(&mut self) {
+    fn late(&mut self, ctx: &mut Context<Msg>) {
         let remembered = self.held.all();
         if self.from != From::Nobody || remembered.is_empty() {
             return;
@@ -286,7 +286,7 @@ impl Pods {
             "no answer of the API server yet: {} pods of the checkpoint are brought up",
             remembered.len()
         );
-        drop(self.told.remembered.tell(&remembered));
+        self.tell_soon(Duration::ZERO, ctx);
     }
 
     fn tell_soon(&mut self, wait: Duration, ctx: &mut Context<Msg>) {

@@ -199,27 +199,35 @@ impl Statuses {
     fn pods(&mut self, pods: Vec<Arc<Pod>>, ctx: &mut Context<Msg>) {
         let before = self.shown.replace(Shown::new(pods));
         self.queue.resume();
-        let uids: Vec<PodUid> = self.entries.keys().cloned().collect();
+        let of = |shown: &Option<Shown>, uid: &PodUid| shown.as_ref()?.of(uid).cloned();
+        let is_new = |uid: &&PodUid| match (of(&before, uid), of(&self.shown, uid)) {
+            (Some(old), Some(new)) => !Arc::ptr_eq(&old, &new),
+            _ => true,
+        };
+        let uids: Vec<PodUid> = self.entries.keys().filter(is_new).cloned().collect();
         for uid in uids {
-            let old = before.as_ref().and_then(|shown| shown.of(&uid));
-            let new = self.shown.as_ref().and_then(|shown| shown.of(&uid));
-            let Some(entry) = self.entries.get_mut(&uid) else {
-                continue;
-            };
-            match (old, new) {
-                (Some(old), Some(new)) if Arc::ptr_eq(old, new) => {}
-                (_, Some(new)) => {
-                    entry.look(&uid, new);
-                    self.consider(&uid, ctx);
-                }
-                (_, None) if entry.life != Life::Worker => self.drop_entry(&uid),
-                (_, None) => {
-                    entry.lose();
-                    self.queue.leave(&uid);
-                }
-            }
+            self.look(&uid, ctx);
         }
         self.dispatch(ctx);
+    }
+
+    /// The API shows a pod otherwise than before, or not at all.
+    fn look(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
+        let pod = self.shown.as_ref().and_then(|shown| shown.of(uid));
+        let Some(entry) = self.entries.get_mut(uid) else {
+            return;
+        };
+        match pod {
+            Some(pod) => {
+                entry.look(uid, pod);
+                self.consider(uid, ctx);
+            }
+            None if entry.life != Life::Worker => self.drop_entry(uid),
+            None => {
+                entry.lose();
+                self.queue.leave(uid);
+            }
+        }
     }
 
     fn came(&mut self, report: Report, ctx: &mut Context<Msg>) {
@@ -237,6 +245,10 @@ impl Statuses {
             Ok(Done::Told(wrote)) => {
                 self.written += u64::from(wrote.is_some());
                 measure(entry.told(&errand, wrote, now));
+                // The watch may have gone on meanwhile.
+                if let Some(pod) = self.shown.as_ref().and_then(|shown| shown.of(&uid)) {
+                    entry.look(&uid, pod);
+                }
             }
             Ok(Done::Deleted) => {
                 self.deleted += 1;
@@ -255,9 +267,6 @@ impl Statuses {
                 tracing::debug!(pod = %uid, "status not told: {trouble}");
                 entry.fail(&trouble, now);
             }
-        }
-        if let Some(pod) = self.shown.as_ref().and_then(|shown| shown.of(&uid)) {
-            entry.look(&uid, pod);
         }
         self.consider(&uid, ctx);
         self.dispatch(ctx);

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
+use super::Containers::{Ended, MayRun};
 use super::*;
 use crate::pod::CONFIG_MIRROR;
 use crate::status::finish::closed;
@@ -86,23 +87,28 @@ fn words(status: &PodStatus) -> (BTreeMap<&str, (&str, &str)>, [&str; 3]) {
     )
 }
 
-/// Upstream's TestMergePodStatus.
+type Row = (&'static str, Containers, PodStatus, PodStatus, PodStatus);
+
+fn check(rows: impl IntoIterator<Item = Row>) {
+    for (name, containers, old, new, expected) in rows {
+        let merged = merged(old, &new, containers);
+        assert_eq!(words(&merged), words(&expected), "{name}");
+    }
+}
+
+/// What upstream shows of a pod that failed.
+fn ended() -> PodStatus {
+    let failed = running().phase("Failed");
+    let unready = failed.with(is("Ready", "False", "PodFailed"));
+    unready.with(is("ContainersReady", "False", "PodFailed"))
+}
+
+/// Upstream's TestMergePodStatus, its rows on disruption.
 #[test]
-fn conditions_of_others_stay_and_a_pod_ends_when_its_containers_have() {
-    use Containers::{Ended, MayRun};
+fn a_disruption_is_told_with_the_end_that_it_caused() {
     let by_kubelet = || is(DISRUPTION, "True", "TerminationByKubelet");
     let by_api = || is(DISRUPTION, "True", "EvictedByEvictionAPI");
-    let feature = |status| is(FEATURE, status, "");
-    let unready = || running().with(is("Ready", "False", ""));
-    let ended = || {
-        let failed = running()
-            .phase("Failed")
-            .with(is("Ready", "False", "PodFailed"));
-        failed.with(is("ContainersReady", "False", "PodFailed"))
-    };
-    let evicted = || running().phase("Failed").because("Evicted", "Was Evicted");
-    let rows = [
-        ("no change", Ended, running(), running(), running()),
+    check([
         (
             "a disruption is told when the pod fails",
             Ended,
@@ -145,6 +151,17 @@ fn conditions_of_others_stay_and_a_pod_ends_when_its_containers_have() {
             running().phase("Failed").with(by_kubelet()),
             running().with(by_api()),
         ),
+    ]);
+}
+
+/// Upstream's TestMergePodStatus, the other rows.
+#[test]
+fn conditions_of_others_stay_and_a_pod_ends_when_its_containers_have() {
+    let feature = |status| is(FEATURE, status, "");
+    let unready = || running().with(is("Ready", "False", ""));
+    let evicted = || running().phase("Failed").because("Evicted", "Was Evicted");
+    check([
+        ("no change", Ended, running(), running(), running()),
         ("readiness changes", Ended, running(), unready(), unready()),
         (
             "a condition of others stays",
@@ -181,17 +198,13 @@ fn conditions_of_others_stay_and_a_pod_ends_when_its_containers_have() {
             evicted(),
             running().because("Unknown", "Message"),
         ),
-    ];
-    for (name, containers, old, new, expected) in rows {
-        let merged = merged(old, &new, containers);
-        assert_eq!(words(&merged), words(&expected), "{name}");
-    }
+    ]);
 }
 
 #[test]
 fn an_ended_pod_never_runs_again() {
     let ended = running().phase("Succeeded").because("Done", "all of it");
-    let merged = merged(ended, &running(), Containers::MayRun);
+    let merged = merged(ended, &running(), MayRun);
     assert_eq!(words(&merged).1, ["Succeeded", "Done", "all of it"]);
     let ready = condition(Some(&merged), "Ready").unwrap();
     assert_eq!(
@@ -215,7 +228,7 @@ fn neither_the_start_nor_the_generation_goes_back() {
         observed_generation: Some(2),
         ..running()
     };
-    let merged = merged(old.clone(), &new, Containers::MayRun);
+    let merged = merged(old.clone(), &new, MayRun);
     assert_eq!(merged.start_time, old.start_time);
     assert_eq!(merged.observed_generation, Some(3));
 }
@@ -229,7 +242,7 @@ fn a_condition_is_as_old_as_the_api_knows_unless_it_changed_since() {
         running().with(condition)
     };
     let time_of = |old, new| {
-        let merged = merged(old, &new, Containers::MayRun);
+        let merged = merged(old, &new, MayRun);
         condition(Some(&merged), "Ready")
             .unwrap()
             .last_transition_time
@@ -264,7 +277,7 @@ fn claims_are_the_business_of_others() {
             ..running()
         }
     };
-    let merged = merged(claims("theirs"), &claims("ours"), Containers::MayRun);
+    let merged = merged(claims("theirs"), &claims("ours"), MayRun);
     assert_eq!(
         merged.resource_claim_statuses,
         claims("theirs").resource_claim_statuses
@@ -305,41 +318,41 @@ fn waiting() -> ContainerState {
 fn a_container_of_any_kind_that_runs_keeps_the_pod_from_ending() {
     let one = |state| Some(vec![status_of("main", state)]);
     let rows = [
-        (PodStatus::default(), Containers::Ended),
+        (PodStatus::default(), Ended),
         (
             PodStatus {
                 container_statuses: one(up()),
                 ..PodStatus::default()
             },
-            Containers::MayRun,
+            MayRun,
         ),
         (
             PodStatus {
                 container_statuses: one(down()),
                 ..PodStatus::default()
             },
-            Containers::Ended,
+            Ended,
         ),
         (
             PodStatus {
                 container_statuses: one(waiting()),
                 ..PodStatus::default()
             },
-            Containers::Ended,
+            Ended,
         ),
         (
             PodStatus {
                 init_container_statuses: one(up()),
                 ..PodStatus::default()
             },
-            Containers::MayRun,
+            MayRun,
         ),
         (
             PodStatus {
                 ephemeral_container_statuses: one(up()),
                 ..PodStatus::default()
             },
-            Containers::MayRun,
+            MayRun,
         ),
     ];
     for (status, expected) in rows {

@@ -189,3 +189,50 @@ impl ClientCertVerifier for AnyClient {
         self.algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(min_version: &str, suites: &[&str]) -> Result<ServerConfig, PolicyError> {
+        let policy = Tls {
+            min_version: min_version.to_owned(),
+            cipher_suites: suites.iter().map(|suite| (*suite).to_owned()).collect(),
+        };
+        config(&policy, watch::channel(None).1, true)
+    }
+
+    #[test]
+    fn versions_and_suites_are_gos_as_far_as_they_are_safe() {
+        let good = [
+            ("", &[][..]),
+            ("VersionTLS12", &["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]),
+            ("VersionTLS13", &["TLS_AES_128_GCM_SHA256"]),
+            ("VersionTLS10", &[]),
+            ("", &["TLS_RSA_WITH_RC4_128_SHA"]),
+        ];
+        for (version, suites) in good {
+            let made = with(version, suites);
+            assert!(made.is_ok(), "{version} {suites:?}: {:?}", made.err());
+        }
+        let strange = with("TLS1.3", &[]).unwrap_err();
+        assert!(matches!(&strange, PolicyError::Version(_)), "{strange}");
+        assert!(!strange.transient());
+        let strange = with("", &["RC4"]).unwrap_err();
+        assert_eq!(
+            strange.to_string(),
+            "tlsCipherSuites has \"RC4\", which does not exist"
+        );
+        let one = Tls {
+            min_version: String::new(),
+            cipher_suites: vec!["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256".to_owned()],
+        };
+        let chosen: Vec<_> = suites(&one)
+            .unwrap()
+            .iter()
+            .filter(|one| !is_13(**one))
+            .map(SupportedCipherSuite::suite)
+            .collect();
+        assert_eq!(chosen, [CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]);
+    }
+}

@@ -127,7 +127,7 @@ impl Reading {
     }
 
     async fn once(&mut self, to: &Sender<Bytes>) -> Result<(), Stop> {
-        self.to_end(to).await?;
+        self.read_on(to).await?;
         let mut out = Vec::new();
         let next = self.show.finish(&mut out);
         pass(out, to).await?;
@@ -138,7 +138,7 @@ impl Reading {
     }
 
     /// Sends what there is up to the file's end.
-    async fn to_end(&mut self, to: &Sender<Bytes>) -> Result<(), Stop> {
+    async fn read_on(&mut self, to: &Sender<Bytes>) -> Result<(), Stop> {
         loop {
             let piece = self.file.read(self.at).await;
             let piece = piece.map_err(|source| self.unread(source))?;
@@ -171,7 +171,7 @@ impl Reading {
         let mut asked = None;
         loop {
             let heard = wake.as_ref().map(|wake| wake.next());
-            self.to_end(to).await?;
+            self.read_on(to).await?;
             if self.has_rotated(to).await? {
                 continue;
             }
@@ -181,9 +181,9 @@ impl Reading {
                 asked = Some(now);
                 if !self.is_running(node).await? {
                     // Its last words may have come since the end was seen.
-                    self.to_end(to).await?;
+                    self.read_on(to).await?;
                     while self.has_rotated(to).await? {
-                        self.to_end(to).await?;
+                        self.read_on(to).await?;
                     }
                     return Ok(());
                 }
@@ -211,7 +211,7 @@ impl Reading {
                 Ok(true)
             }
             Leads::Elsewhere => {
-                self.to_end(to).await?;
+                self.read_on(to).await?;
                 match open(&self.path).await {
                     Ok(file) => self.file = file,
                     // Moved away again meanwhile.

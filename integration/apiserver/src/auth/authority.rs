@@ -10,8 +10,9 @@ use std::{
 use anyhow::Context as _;
 use jiff::Timestamp;
 use rcgen::{
-    BasicConstraints, Certificate, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, SerialNumber, SigningKey as _, date_time_ymd,
+    BasicConstraints, Certificate, CertificateParams, CertificateSigningRequestParams,
+    DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    SerialNumber, SigningKey as _, date_time_ymd,
 };
 use rustls::pki_types::CertificateDer;
 
@@ -39,7 +40,10 @@ pub struct Credentials {
 
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Credentials").field("certificate", &self.certificate).finish_non_exhaustive()
+        formatter
+            .debug_struct("Credentials")
+            .field("certificate", &self.certificate)
+            .finish_non_exhaustive()
     }
 }
 
@@ -49,9 +53,18 @@ impl Authority {
         let key = KeyPair::generate().context("cannot make a key")?;
         let mut params = params(subject(name, &[]), TEN_YEARS);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let certificate = params.self_signed(&key).context("cannot make an authority")?;
-        Ok(Authority { issuer: Issuer::new(params, key), certificate })
+        params.key_usages = vec![
+            KeyUsagePurpose::DigitalSignature,
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::CrlSign,
+        ];
+        let certificate = params
+            .self_signed(&key)
+            .context("cannot make an authority")?;
+        Ok(Authority {
+            issuer: Issuer::new(params, key),
+            certificate,
+        })
     }
 
     pub(crate) fn pem(&self) -> String {
@@ -66,12 +79,16 @@ impl Authority {
     pub(crate) fn serving(&self) -> anyhow::Result<(CertificateDer<'static>, KeyPair)> {
         let key = KeyPair::generate().context("cannot make a key")?;
         let names = ["127.0.0.1", "::1", "localhost", "kubernetes.default.svc"].map(str::to_string);
-        let names = CertificateParams::new(names).context("cannot name the server")?.subject_alt_names;
+        let names = CertificateParams::new(names)
+            .context("cannot name the server")?
+            .subject_alt_names;
         let mut params = params(subject("kube-apiserver", &[]), TEN_YEARS);
         params.subject_alt_names = names;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let certificate = params.signed_by(&key, &self.issuer).context("cannot sign the server's certificate")?;
+        let certificate = params
+            .signed_by(&key, &self.issuer)
+            .context("cannot sign the server's certificate")?;
         Ok((certificate.der().clone(), key))
     }
 
@@ -82,26 +99,44 @@ impl Authority {
         let mut params = params(subject(&user.name, &user.groups), seconds);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let certificate = params.signed_by(&key, &self.issuer).context("cannot sign a client's certificate")?;
-        Ok(Credentials { certificate: certificate.pem(), key: key.serialize_pem() })
+        let certificate = params
+            .signed_by(&key, &self.issuer)
+            .context("cannot sign a client's certificate")?;
+        Ok(Credentials {
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+        })
     }
 
     /// Signs what a certificate request asks for. What its extensions say of its use is not asked.
-    pub(crate) fn sign(&self, mut request: CertificateSigningRequestParams, usages: &[String], seconds: i64) -> anyhow::Result<String> {
+    pub(crate) fn sign(
+        &self,
+        mut request: CertificateSigningRequestParams,
+        usages: &[String],
+        seconds: i64,
+    ) -> anyhow::Result<String> {
         let wanted = &mut request.params;
         limit(wanted, seconds);
-        (wanted.is_ca, wanted.key_usages, wanted.extended_key_usages) = (IsCa::ExplicitNoCa, Vec::new(), Vec::new());
+        (wanted.is_ca, wanted.key_usages, wanted.extended_key_usages) =
+            (IsCa::ExplicitNoCa, Vec::new(), Vec::new());
         wanted.use_authority_key_identifier_extension = true;
         for usage in usages {
             match usage.as_str() {
                 "digital signature" => wanted.key_usages.push(KeyUsagePurpose::DigitalSignature),
                 "key encipherment" => wanted.key_usages.push(KeyUsagePurpose::KeyEncipherment),
-                "client auth" => wanted.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth),
-                "server auth" => wanted.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth),
+                "client auth" => wanted
+                    .extended_key_usages
+                    .push(ExtendedKeyUsagePurpose::ClientAuth),
+                "server auth" => wanted
+                    .extended_key_usages
+                    .push(ExtendedKeyUsagePurpose::ServerAuth),
                 other => anyhow::bail!("unsupported usage {other:?}"),
             }
         }
-        Ok(request.signed_by(&self.issuer).context("cannot sign")?.pem())
+        Ok(request
+            .signed_by(&self.issuer)
+            .context("cannot sign")?
+            .pem())
     }
 
     /// Signs bytes with the authority's key: ECDSA with P-256 and SHA-256, as ASN.1.
@@ -130,9 +165,16 @@ fn params(subject: DistinguishedName, seconds: i64) -> CertificateParams {
 /// Writes down from when to when a certificate is good, and a number that no other has.
 fn limit(params: &mut CertificateParams, seconds: i64) {
     let (now, epoch) = (clock::now(), date_time_ymd(1970, 1, 1));
-    let since = |time: Timestamp| Duration::from_secs(u64::try_from(time.as_second()).unwrap_or_default());
-    let back = if seconds < SHORT { (1 - seconds).max(0) } else { BACKDATE };
+    let since =
+        |time: Timestamp| Duration::from_secs(u64::try_from(time.as_second()).unwrap_or_default());
+    let back = if seconds < SHORT {
+        (1 - seconds).max(0)
+    } else {
+        BACKDATE
+    };
     params.not_before = epoch + since(clock::later(now, -back));
     params.not_after = epoch + since(clock::later(now, seconds));
-    params.serial_number = Some(SerialNumber::from(RandomState::new().build_hasher().finish() >> 1));
+    params.serial_number = Some(SerialNumber::from(
+        RandomState::new().build_hasher().finish() >> 1,
+    ));
 }

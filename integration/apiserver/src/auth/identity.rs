@@ -27,12 +27,18 @@ pub enum Identity {
 impl Identity {
     /// Returns who may do everything.
     pub fn admin() -> Identity {
-        Identity::Certificate { name: "kubernetes-admin".to_string(), group: MASTERS.to_string() }
+        Identity::Certificate {
+            name: "kubernetes-admin".to_string(),
+            group: MASTERS.to_string(),
+        }
     }
 
     /// Returns a node.
     pub fn node(name: &str) -> Identity {
-        Identity::Certificate { name: format!("system:node:{name}"), group: "system:nodes".to_string() }
+        Identity::Certificate {
+            name: format!("system:node:{name}"),
+            group: "system:nodes".to_string(),
+        }
     }
 }
 
@@ -43,9 +49,22 @@ impl Server {
     }
 
     /// Returns a client certificate, good for so many seconds; less than none for one that has been good.
-    pub fn client_certificate(&self, name: &str, group: &str, seconds: i64) -> anyhow::Result<Credentials> {
-        let groups = if group.is_empty() { Vec::new() } else { vec![group.to_string()] };
-        let user = User { name: name.to_string(), groups, ..User::default() };
+    pub fn client_certificate(
+        &self,
+        name: &str,
+        group: &str,
+        seconds: i64,
+    ) -> anyhow::Result<Credentials> {
+        let groups = if group.is_empty() {
+            Vec::new()
+        } else {
+            vec![group.to_string()]
+        };
+        let user = User {
+            name: name.to_string(),
+            groups,
+            ..User::default()
+        };
         self.state.auth.authority.client(&user, seconds)
     }
 
@@ -54,9 +73,12 @@ impl Server {
         let user = match identity {
             Identity::Anonymous => json!({}),
             Identity::Token(token) => json!({"token": token}),
-            Identity::Certificate { .. } if self.state.options.security == Security::Plain => json!({}),
+            Identity::Certificate { .. } if self.state.options.security == Security::Plain => {
+                json!({})
+            }
             Identity::Certificate { name, group } => {
-                let Credentials { certificate, key } = self.client_certificate(name, group, self.state.options.certificate_seconds)?;
+                let Credentials { certificate, key } =
+                    self.client_certificate(name, group, self.state.options.certificate_seconds)?;
                 json!({
                     "client-certificate-data": base64::encode(certificate.as_bytes()),
                     "client-key-data": base64::encode(key.as_bytes()),
@@ -65,7 +87,8 @@ impl Server {
         };
         let mut cluster = json!({"server": self.url()});
         if self.state.options.security != Security::Plain {
-            cluster["certificate-authority-data"] = json!(base64::encode(self.authority().as_bytes()));
+            cluster["certificate-authority-data"] =
+                json!(base64::encode(self.authority().as_bytes()));
         }
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "double",
@@ -80,26 +103,47 @@ impl Server {
     pub fn kubeconfig_file(&self, identity: &Identity, folder: &Path) -> anyhow::Result<PathBuf> {
         let name = match identity {
             Identity::Anonymous => "anonymous".to_string(),
-            Identity::Token(token) => format!("token-{}", token.split('.').next().unwrap_or_default()),
+            Identity::Token(token) => {
+                format!("token-{}", token.split('.').next().unwrap_or_default())
+            }
             Identity::Certificate { name, .. } => name.replace([':', '/'], "-"),
         };
-        let path = folder.join(format!("{}.kubeconfig", name.chars().take(64).collect::<String>()));
-        std::fs::write(&path, self.kubeconfig(identity)?).with_context(|| format!("cannot write {}", path.display()))?;
+        let path = folder.join(format!(
+            "{}.kubeconfig",
+            name.chars().take(64).collect::<String>()
+        ));
+        std::fs::write(&path, self.kubeconfig(identity)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
     }
 
     /// Lets a bearer token be this user's.
     pub fn token(&self, token: &str, name: &str, groups: &[&str]) {
         let groups = groups.iter().map(|group| (*group).to_string()).collect();
-        let user = User { name: name.to_string(), groups, ..User::default() };
-        self.state.auth.settings().tokens.insert(token.to_string(), user);
+        let user = User {
+            name: name.to_string(),
+            groups,
+            ..User::default()
+        };
+        self.state
+            .auth
+            .settings()
+            .tokens
+            .insert(token.to_string(), user);
     }
 
     /// Makes a bootstrap token, and returns a kubeconfig with it.
     pub fn bootstrap_kubeconfig(&self) -> anyhow::Result<String> {
         let (id, secret) = ("abcdef", "0123456789abcdef");
         let token = format!("{id}.{secret}");
-        self.token(&token, &format!("system:bootstrap:{id}"), &["system:bootstrappers", "system:bootstrappers:kubeadm:default-node-token"]);
+        self.token(
+            &token,
+            &format!("system:bootstrap:{id}"),
+            &[
+                "system:bootstrappers",
+                "system:bootstrappers:kubeadm:default-node-token",
+            ],
+        );
         self.kubeconfig(&Identity::Token(token))
     }
 

@@ -21,8 +21,8 @@ use rustls::{
     pki_types::{CertificateDer, PrivatePkcs8KeyDer},
 };
 
-pub use authority::Credentials;
 pub(crate) use authority::Authority;
+pub use authority::Credentials;
 pub use rights::Question;
 
 use self::verifier::Clients;
@@ -68,7 +68,11 @@ pub(crate) struct Settings {
 
 impl std::fmt::Debug for Settings {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Settings").field("signing", &self.signing).field("refused", &self.refused).finish_non_exhaustive()
+        formatter
+            .debug_struct("Settings")
+            .field("signing", &self.signing)
+            .field("refused", &self.refused)
+            .finish_non_exhaustive()
     }
 }
 
@@ -94,12 +98,27 @@ impl Auth {
             refused: BTreeSet::new(),
             anonymous: true,
             guards_nodes: options.security == Security::Guarded,
-            signing: if options.sign_certificates { Signing::Approve } else { Signing::Hold },
+            signing: if options.sign_certificates {
+                Signing::Approve
+            } else {
+                Signing::Hold
+            },
             seconds: options.certificate_seconds,
             carry_websockets: false,
         };
-        let (security, settings, issued) = (options.security, Mutex::new(settings), tokens::Issued::default());
-        Ok(Auth { security, authority, clients, tls, settings, issued })
+        let (security, settings, issued) = (
+            options.security,
+            Mutex::new(settings),
+            tokens::Issued::default(),
+        );
+        Ok(Auth {
+            security,
+            authority,
+            clients,
+            tls,
+            settings,
+            issued,
+        })
     }
 
     /// Returns the certificate of the authority that signed the server's, as PEM.
@@ -137,12 +156,21 @@ impl Auth {
     }
 }
 
-fn tls(authority: &Authority, provider: Arc<CryptoProvider>, clients: Arc<Clients>) -> anyhow::Result<Arc<ServerConfig>> {
+fn tls(
+    authority: &Authority,
+    provider: Arc<CryptoProvider>,
+    clients: Arc<Clients>,
+) -> anyhow::Result<Arc<ServerConfig>> {
     let (certificate, key) = authority.serving()?;
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
-    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().context("no TLS versions")?;
+    let builder = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .context("no TLS versions")?;
     let chain = vec![certificate, authority.der()];
-    let mut config = builder.with_client_cert_verifier(clients).with_single_cert(chain, key.into()).context("cannot use the server's certificate")?;
+    let mut config = builder
+        .with_client_cert_verifier(clients)
+        .with_single_cert(chain, key.into())
+        .context("cannot use the server's certificate")?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
@@ -151,11 +179,19 @@ fn tls(authority: &Authority, provider: Arc<CryptoProvider>, clients: Arc<Client
 pub(crate) fn user(state: &State, peer: &Peer, headers: &HeaderMap) -> Result<User, Failure> {
     let auth = &state.auth;
     if let Some((end, intermediates)) = peer.certificates.split_first() {
-        let user = auth.clients.user(end, intermediates).ok_or_else(Failure::unauthorized)?;
+        let user = auth
+            .clients
+            .user(end, intermediates)
+            .ok_or_else(Failure::unauthorized)?;
         return auth.known(user);
     }
-    let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(|value| value.split_once(' '));
-    if let Some((_, token)) = bearer.filter(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty()) {
+    let bearer = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.split_once(' '));
+    if let Some((_, token)) = bearer
+        .filter(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty())
+    {
         return match tokens::owner(state, token.trim(), &[]) {
             Some(found) => auth.known(found.user),
             None if auth.security == Security::Plain => Ok(User::default()),
@@ -165,7 +201,11 @@ pub(crate) fn user(state: &State, peer: &Peer, headers: &HeaderMap) -> Result<Us
     if !auth.settings().anonymous {
         return Err(Failure::unauthorized());
     }
-    Ok(User { name: ANONYMOUS.to_string(), groups: vec![UNAUTHENTICATED.to_string()], ..User::default() })
+    Ok(User {
+        name: ANONYMOUS.to_string(),
+        groups: vec![UNAUTHENTICATED.to_string()],
+        ..User::default()
+    })
 }
 
 /// Says whether he may: everybody everything, but nodes are kept to their own affairs where that is wanted.
@@ -175,5 +215,9 @@ pub(crate) fn permit(state: &State, call: &Call) -> Result<(), Failure> {
         return Ok(());
     }
     rights::check(state, call)?;
-    if node { node::admit_end(state, call) } else { Ok(()) }
+    if node {
+        node::admit_end(state, call)
+    } else {
+        Ok(())
+    }
 }

@@ -60,7 +60,11 @@ impl Question {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
         let attributes = &spec["resourceAttributes"];
         let paths = &spec["nonResourceAttributes"];
-        let from = if attributes.is_object() { attributes } else { paths };
+        let from = if attributes.is_object() {
+            attributes
+        } else {
+            paths
+        };
         Question {
             user: text(&spec["user"]),
             groups: words(&spec["groups"]),
@@ -80,21 +84,42 @@ impl Question {
 
     /// Returns the sentence that says no.
     fn refusal(&self) -> String {
-        let resource = if self.subresource.is_empty() { self.resource.clone() } else { format!("{}/{}", self.resource, self.subresource) };
-        let place = if self.namespace.is_empty() { "at the cluster scope".to_string() } else { format!("in the namespace \"{}\"", self.namespace) };
-        format!("User \"{}\" cannot {} resource \"{resource}\" in API group \"{}\" {place}", self.user, self.verb, self.group)
+        let resource = if self.subresource.is_empty() {
+            self.resource.clone()
+        } else {
+            format!("{}/{}", self.resource, self.subresource)
+        };
+        let place = if self.namespace.is_empty() {
+            "at the cluster scope".to_string()
+        } else {
+            format!("in the namespace \"{}\"", self.namespace)
+        };
+        format!(
+            "User \"{}\" cannot {} resource \"{resource}\" in API group \"{}\" {place}",
+            self.user, self.verb, self.group
+        )
     }
 }
 
 pub(crate) fn words(value: &Value) -> Vec<String> {
-    let words = value.as_array().into_iter().flatten().filter_map(Value::as_str);
+    let words = value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
     words.map(str::to_string).collect()
 }
 
 /// Returns the name of the node that a user is.
 pub(crate) fn node_of(user: &User) -> Option<&str> {
-    let node = user.name.strip_prefix(NODE_PREFIX).filter(|node| !node.is_empty())?;
-    user.groups.iter().any(|group| group == NODES).then_some(node)
+    let node = user
+        .name
+        .strip_prefix(NODE_PREFIX)
+        .filter(|node| !node.is_empty())?;
+    user.groups
+        .iter()
+        .any(|group| group == NODES)
+        .then_some(node)
 }
 
 /// Checks a call by somebody who is known.
@@ -112,7 +137,11 @@ pub(super) fn check(state: &State, call: &Call) -> Result<(), Failure> {
             None => String::new(),
         },
     };
-    let why = if why.is_empty() { question.refusal() } else { format!("{}: {why}", question.refusal()) };
+    let why = if why.is_empty() {
+        question.refusal()
+    } else {
+        format!("{}: {why}", question.refusal())
+    };
     Err(Failure::forbidden(call.resource, call.name(), &why))
 }
 

@@ -8,18 +8,29 @@ use super::*;
 use crate::{Server, auth::identity::Identity, verbs};
 
 fn guarded() -> Server {
-    let options = Options { security: Security::Guarded, ..Options::default() };
+    let options = Options {
+        security: Security::Guarded,
+        ..Options::default()
+    };
     Server::start_now(options).unwrap()
 }
 
 fn peer(server: &Server, name: &str, group: &str, seconds: i64) -> Peer {
-    let pem = server.client_certificate(name, group, seconds).unwrap().certificate;
-    Peer { certificates: vec![CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()] }
+    let pem = server
+        .client_certificate(name, group, seconds)
+        .unwrap()
+        .certificate;
+    Peer {
+        certificates: vec![CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()],
+    }
 }
 
 fn bearer(token: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    headers.insert(header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
+    headers.insert(
+        header::AUTHORIZATION,
+        format!("Bearer {token}").parse().unwrap(),
+    );
     headers
 }
 
@@ -29,25 +40,48 @@ fn users_are_known_by_certificate_or_token() {
     let state = &server.state;
     let none = HeaderMap::new();
     let found = user(state, &peer(&server, "me", "us", 60), &none).unwrap();
-    assert_eq!((found.name.as_str(), found.groups.as_slice()), ("me", &["us".to_string(), AUTHENTICATED.to_string()][..]));
+    assert_eq!(
+        (found.name.as_str(), found.groups.as_slice()),
+        ("me", &["us".to_string(), AUTHENTICATED.to_string()][..])
+    );
     let nobody = user(state, &Peer::default(), &none).unwrap();
     assert_eq!(nobody.name, ANONYMOUS);
     server.token("secret", "other", &[]);
-    assert_eq!(user(state, &Peer::default(), &bearer("secret")).unwrap().name, "other");
+    assert_eq!(
+        user(state, &Peer::default(), &bearer("secret"))
+            .unwrap()
+            .name,
+        "other"
+    );
 
     let code = |peer: &Peer, headers: &HeaderMap| user(state, peer, headers).unwrap_err().code;
-    assert_eq!(code(&peer(&server, "me", "us", -5), &none), StatusCode::UNAUTHORIZED);
-    assert_eq!(code(&peer(&guarded(), "me", "us", 60), &none), StatusCode::UNAUTHORIZED);
-    assert_eq!(code(&Peer::default(), &bearer("wrong")), StatusCode::UNAUTHORIZED);
+    assert_eq!(
+        code(&peer(&server, "me", "us", -5), &none),
+        StatusCode::UNAUTHORIZED
+    );
+    assert_eq!(
+        code(&peer(&guarded(), "me", "us", 60), &none),
+        StatusCode::UNAUTHORIZED
+    );
+    assert_eq!(
+        code(&Peer::default(), &bearer("wrong")),
+        StatusCode::UNAUTHORIZED
+    );
     server.refuse_user("me", true);
-    assert_eq!(code(&peer(&server, "me", "us", 60), &none), StatusCode::UNAUTHORIZED);
+    assert_eq!(
+        code(&peer(&server, "me", "us", 60), &none),
+        StatusCode::UNAUTHORIZED
+    );
     server.allow_anonymous(false);
     assert_eq!(code(&Peer::default(), &none), StatusCode::UNAUTHORIZED);
 }
 
 fn call(user: &User, method: &Method, path: &str, body: &Value) -> Call {
     let mut headers = HeaderMap::new();
-    headers.insert(header::CONTENT_TYPE, "application/merge-patch+json".parse().unwrap());
+    headers.insert(
+        header::CONTENT_TYPE,
+        "application/merge-patch+json".parse().unwrap(),
+    );
     let mut call = Call::parse(method, &path.parse().unwrap(), &headers).unwrap();
     call.user = user.clone();
     call.body = serde_json::to_vec(body).unwrap().into();
@@ -58,25 +92,54 @@ fn call(user: &User, method: &Method, path: &str, body: &Value) -> Call {
 fn done(server: &Server, user: &User, method: Method, path: &str, body: &Value) -> String {
     let call = call(user, &method, path, body);
     let permitted = permit(&server.state, &call);
-    let done = permitted.and_then(|()| if call.verb == crate::call::Verb::Watch { Ok(()) } else { verbs::carry_out(&server.state, &call).map(drop) });
-    done.err().map(|failure| failure.message).unwrap_or_default()
+    let done = permitted.and_then(|()| {
+        if call.verb == crate::call::Verb::Watch {
+            Ok(())
+        } else {
+            verbs::carry_out(&server.state, &call).map(drop)
+        }
+    });
+    done.err()
+        .map(|failure| failure.message)
+        .unwrap_or_default()
 }
 
 fn node(name: &str) -> User {
-    User { name: format!("system:node:{name}"), groups: vec!["system:nodes".to_string()], ..User::default() }
+    User {
+        name: format!("system:node:{name}"),
+        groups: vec!["system:nodes".to_string()],
+        ..User::default()
+    }
 }
 
 fn furnished() -> Server {
     let server = guarded();
     for name in ["a", "b"] {
-        server.post("/api/v1/nodes", &json!({"metadata": {"name": name}})).unwrap();
+        server
+            .post("/api/v1/nodes", &json!({"metadata": {"name": name}}))
+            .unwrap();
     }
     for (pod, on, secret) in [("mine", "a", "key"), ("other", "b", "others")] {
         let volumes = json!([{"name": "v", "secret": {"secretName": secret}}, {"name": "w", "configMap": {"name": secret}}]);
         let spec = json!({"nodeName": on, "containers": [{"name": "c", "image": "i"}], "volumes": volumes});
-        server.post("/api/v1/namespaces/default/pods", &json!({"metadata": {"name": pod}, "spec": spec})).unwrap();
-        server.post("/api/v1/namespaces/default/secrets", &json!({"metadata": {"name": secret}})).unwrap();
-        server.post("/api/v1/namespaces/default/configmaps", &json!({"metadata": {"name": secret}})).unwrap();
+        server
+            .post(
+                "/api/v1/namespaces/default/pods",
+                &json!({"metadata": {"name": pod}, "spec": spec}),
+            )
+            .unwrap();
+        server
+            .post(
+                "/api/v1/namespaces/default/secrets",
+                &json!({"metadata": {"name": secret}}),
+            )
+            .unwrap();
+        server
+            .post(
+                "/api/v1/namespaces/default/configmaps",
+                &json!({"metadata": {"name": secret}}),
+            )
+            .unwrap();
     }
     server
 }
@@ -102,27 +165,58 @@ fn a_node_keeps_to_its_own_affairs() {
         assert_eq!(get(path), "", "{path}");
     }
     for (path, why) in [
-        ("/api/v1/nodes/b", "node 'a' cannot read 'b', only its own Node object"),
-        ("/api/v1/nodes", "node 'a' cannot read all nodes, only its own Node object"),
-        ("/api/v1/pods", "pods is forbidden: User \"system:node:a\" cannot list resource \"pods\" in API group \"\" at the cluster scope: can only list/watch pods with spec.nodeName field selector"),
-        ("/api/v1/namespaces/default/secrets/others", "no relationship found between node 'a' and this object"),
-        ("/api/v1/namespaces/default/secrets", "No Object name found (only individual secrets can be read)"),
-        ("/api/v1/secrets?fieldSelector=metadata.name%3Dkey", "No Object name found"),
-        ("/apis/apps/v1/deployments", "cannot list resource \"deployments\" in API group \"apps\" at the cluster scope"),
+        (
+            "/api/v1/nodes/b",
+            "node 'a' cannot read 'b', only its own Node object",
+        ),
+        (
+            "/api/v1/nodes",
+            "node 'a' cannot read all nodes, only its own Node object",
+        ),
+        (
+            "/api/v1/pods",
+            "pods is forbidden: User \"system:node:a\" cannot list resource \"pods\" in API group \"\" at the cluster scope: can only list/watch pods with spec.nodeName field selector",
+        ),
+        (
+            "/api/v1/namespaces/default/secrets/others",
+            "no relationship found between node 'a' and this object",
+        ),
+        (
+            "/api/v1/namespaces/default/secrets",
+            "No Object name found (only individual secrets can be read)",
+        ),
+        (
+            "/api/v1/secrets?fieldSelector=metadata.name%3Dkey",
+            "No Object name found",
+        ),
+        (
+            "/apis/apps/v1/deployments",
+            "cannot list resource \"deployments\" in API group \"apps\" at the cluster scope",
+        ),
     ] {
         assert!(get(path).contains(why), "{path}: {}", get(path));
     }
 }
 
+/// A call, and why it is refused; nothing where it is done.
+type Case = (Method, String, Value, &'static str);
+
+fn check(server: &Server, me: &User, cases: impl IntoIterator<Item = Case>) {
+    for (method, path, body, why) in cases {
+        let said = done(server, me, method.clone(), &path, &body);
+        let as_expected = said.contains(why) && said.is_empty() == why.is_empty();
+        assert!(as_expected, "{method} {path}: {said:?}, expected {why:?}");
+    }
+}
+
+/// Upstream's Test_nodePlugin_Admit, its cases of pods.
 #[test]
-fn a_node_writes_only_what_is_its_own() {
+fn a_node_writes_mirror_pods_and_the_status_of_its_own() {
     let server = furnished();
-    let me = node("a");
     let uid = server.get("/api/v1/nodes/a").unwrap()["metadata"]["uid"].clone();
     let mirror = json!({"metadata": {"name": "m", "annotations": {"kubernetes.io/config.mirror": "x"},
         "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "a", "uid": uid, "controller": true}]},
         "spec": {"nodeName": "a", "containers": [{"name": "c", "image": "i"}]}});
-    let lease = json!({"metadata": {"name": "a"}, "spec": {}});
     let with = |at: &str, value: Value| {
         let mut mirror = mirror.clone();
         mirror["metadata"]["name"] = json!("n");
@@ -130,60 +224,129 @@ fn a_node_writes_only_what_is_its_own() {
         mirror
     };
     let pods = "/api/v1/namespaces/default/pods";
-    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
-    let status = json!({"status": {"phase": "Running"}});
+    let post = |body: Value, why| (Method::POST, pods.to_string(), body, why);
+    let patch = |pod: &str, body: Value, why| {
+        let path = format!("{pods}/{pod}/status");
+        (Method::PATCH, path, body, why)
+    };
+    let delete = |pod: &str, why| (Method::DELETE, format!("{pods}/{pod}"), Value::Null, why);
+    let owner = "/metadata/ownerReferences/0/name";
+    let itself = "with spec.nodeName set to itself";
+    let running = json!({"status": {"phase": "Running"}});
+    let labelled = json!({"metadata": {"labels": {"x": "y"}}});
     let cases = [
-        (Method::POST, pods.to_string(), mirror.clone(), ""),
-        (Method::POST, pods.to_string(), with("/metadata/annotations", json!({})), "node \"a\" can only create mirror pods"),
-        (Method::POST, pods.to_string(), with("/spec/nodeName", json!("b")), "can only create pods with spec.nodeName set to itself"),
-        (Method::POST, pods.to_string(), with("/metadata/ownerReferences/0/name", json!("b")), "can only create pods with an owner reference set to itself"),
-        (Method::PATCH, format!("{pods}/mine/status"), status.clone(), ""),
-        (Method::PATCH, format!("{pods}/other/status"), status, "can only update pod status for pods with spec.nodeName set to itself"),
-        (Method::PATCH, format!("{pods}/mine/status"), json!({"metadata": {"labels": {"x": "y"}}}), "cannot update labels through pod status"),
-        (Method::DELETE, format!("{pods}/other"), Value::Null, "can only delete pods with spec.nodeName set to itself"),
-        (Method::DELETE, format!("{pods}/mine"), Value::Null, ""),
-        (Method::PATCH, "/api/v1/nodes/a/status".to_string(), json!({"status": {"phase": "x"}}), ""),
-        (Method::PATCH, "/api/v1/nodes/b/status".to_string(), json!({"status": {"phase": "x"}}), "is not allowed to modify node \"b\""),
-        (Method::DELETE, "/api/v1/nodes/a".to_string(), Value::Null, "cannot delete resource \"nodes\""),
-        (Method::POST, leases.to_string(), lease.clone(), ""),
-        (Method::POST, leases.to_string(), json!({"metadata": {"name": "b"}}), "can only access node lease with the same name as the requesting node"),
-        (Method::POST, leases.replace("kube-node-lease", "default"), lease, "can only access leases in the \"kube-node-lease\" system namespace"),
-        (Method::POST, "/apis/storage.k8s.io/v1/csinodes".to_string(), json!({"metadata": {"name": "b"}}), "can only access CSINode with the same name"),
+        post(mirror.clone(), ""),
+        post(
+            with("/metadata/annotations", json!({})),
+            "node \"a\" can only create mirror pods",
+        ),
+        post(with("/spec/nodeName", json!("b")), itself),
+        post(
+            with(owner, json!("b")),
+            "with an owner reference set to itself",
+        ),
+        patch("mine", running.clone(), ""),
+        patch("other", running, itself),
+        patch("mine", labelled, "cannot update labels through pod status"),
+        delete("other", itself),
+        delete("mine", ""),
     ];
-    for (method, path, body, why) in cases {
-        let said = done(&server, &me, method.clone(), &path, &body);
-        assert!(if why.is_empty() { said.is_empty() } else { said.contains(why) }, "{method} {path}: {said:?}, expected {why:?}");
-    }
+    check(&server, &node("a"), cases);
+}
+
+/// Upstream's Test_nodePlugin_Admit, its cases of nodes, leases and CSINodes.
+#[test]
+fn a_node_writes_its_own_objects() {
+    let (server, me) = (furnished(), node("a"));
+    let status = |node: &str, why| {
+        let path = format!("/api/v1/nodes/{node}/status");
+        (Method::PATCH, path, json!({"status": {"phase": "x"}}), why)
+    };
+    let post = |path: &str, name: &str, why| {
+        (
+            Method::POST,
+            path.to_string(),
+            json!({"metadata": {"name": name}}),
+            why,
+        )
+    };
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+    let elsewhere = leases.replace("kube-node-lease", "default");
+    let gone = (Method::DELETE, "/api/v1/nodes/a".to_string(), Value::Null);
+    let cases = [
+        status("a", ""),
+        status("b", "is not allowed to modify node \"b\""),
+        (gone.0, gone.1, gone.2, "cannot delete resource \"nodes\""),
+        post(leases, "a", ""),
+        post(
+            leases,
+            "b",
+            "can only access node lease with the same name as the requesting node",
+        ),
+        post(
+            &elsewhere,
+            "a",
+            "can only access leases in the \"kube-node-lease\" system namespace",
+        ),
+        post(
+            "/apis/storage.k8s.io/v1/csinodes",
+            "b",
+            "can only access CSINode with the same name",
+        ),
+    ];
+    check(&server, &me, cases);
     server.guard_nodes(false);
     server.judge(|_| Some(true));
-    assert_eq!(done(&server, &me, Method::DELETE, "/api/v1/nodes/b", &Value::Null), "");
+    let other = (
+        Method::DELETE,
+        "/api/v1/nodes/b".to_string(),
+        Value::Null,
+        "",
+    );
+    check(&server, &me, [other]);
 }
 
 #[test]
 fn others_have_the_rights_that_they_are_given() {
     let server = furnished();
-    let someone = |group: &str| User { name: "x".to_string(), groups: vec![group.to_string()], ..User::default() };
+    let someone = |group: &str| User {
+        name: "x".to_string(),
+        groups: vec![group.to_string()],
+        ..User::default()
+    };
     let csr = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
     let get = |user: &User, path: &str| done(&server, user, Method::GET, path, &Value::Null);
     assert_eq!(get(&someone("system:masters"), "/api/v1/nodes"), "");
     assert_eq!(get(&someone("system:bootstrappers"), csr), "");
     assert!(get(&someone("system:bootstrappers"), "/api/v1/nodes").contains("cannot list"));
     assert!(get(&someone("us"), csr).contains("cannot list"));
+    let nobody = user(&server.state, &Peer::default(), &HeaderMap::new()).unwrap();
+    assert!(get(&nobody, csr).contains("User \"system:anonymous\" cannot list resource"));
     server.judge(|question| (question.user == "x" && question.resource == "nodes").then_some(true));
     assert_eq!(get(&someone("us"), "/api/v1/nodes"), "");
 
     let review = |group: &str| {
         let spec = json!({"user": "y", "groups": [group], "resourceAttributes": {"verb": "get", "resource": "nodes", "subresource": "proxy", "name": "a"}});
-        server.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &json!({"spec": spec})).unwrap()["status"]["allowed"].clone()
+        server
+            .post(
+                "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+                &json!({"spec": spec}),
+            )
+            .unwrap()["status"]["allowed"]
+            .clone()
     };
-    assert_eq!((review("system:masters"), review("us")), (json!(true), json!(false)));
+    assert_eq!(
+        (review("system:masters"), review("us")),
+        (json!(true), json!(false))
+    );
     assert_eq!(server.asked()[1].subresource, "proxy");
 }
 
 #[test]
 fn kubeconfigs_have_all_they_need() {
     let server = guarded();
-    let config: Value = serde_json::from_str(&server.kubeconfig(&Identity::node("a")).unwrap()).unwrap();
+    let config: Value =
+        serde_json::from_str(&server.kubeconfig(&Identity::node("a")).unwrap()).unwrap();
     assert_eq!(config["clusters"][0]["cluster"]["server"], server.url());
     assert!(config["users"][0]["user"]["client-key-data"].is_string());
     let bootstrap: Value = serde_json::from_str(&server.bootstrap_kubeconfig().unwrap()).unwrap();
@@ -191,6 +354,12 @@ fn kubeconfigs_have_all_they_need() {
     let found = user(&server.state, &Peer::default(), &bearer(token)).unwrap();
     assert_eq!(found.name, "system:bootstrap:abcdef");
     let folder = tempfile::tempdir().unwrap();
-    let path = server.kubeconfig_file(&Identity::admin(), folder.path()).unwrap();
-    assert!(std::fs::read_to_string(path).unwrap().contains(&server.url()));
+    let path = server
+        .kubeconfig_file(&Identity::admin(), folder.path())
+        .unwrap();
+    assert!(
+        std::fs::read_to_string(path)
+            .unwrap()
+            .contains(&server.url())
+    );
 }

@@ -24,25 +24,50 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    pub(super) fn new(authority: &Authority, provider: &Arc<CryptoProvider>) -> anyhow::Result<Clients> {
+    pub(super) fn new(
+        authority: &Authority,
+        provider: &Arc<CryptoProvider>,
+    ) -> anyhow::Result<Clients> {
         let mut roots = RootCertStore::empty();
-        roots.add(authority.der()).context("cannot trust the authority")?;
-        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
-        let strict = builder.allow_unauthenticated().build().context("cannot verify clients")?;
+        roots
+            .add(authority.der())
+            .context("cannot trust the authority")?;
+        let builder =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+        let strict = builder
+            .allow_unauthenticated()
+            .build()
+            .context("cannot verify clients")?;
         Ok(Clients { strict })
     }
 
     /// Returns whose certificate it is, if it is good now.
-    pub(super) fn user(&self, end: &CertificateDer<'_>, intermediates: &[CertificateDer<'_>]) -> Option<User> {
+    pub(super) fn user(
+        &self,
+        end: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+    ) -> Option<User> {
         let now = u64::try_from(clock::now().as_second()).ok()?;
         let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now));
-        self.strict.verify_client_cert(end, intermediates, now).ok()?;
+        self.strict
+            .verify_client_cert(end, intermediates, now)
+            .ok()?;
         let (_, certificate) = X509Certificate::from_der(end).ok()?;
         let subject = certificate.subject();
-        let text = |part: &x509_parser::x509::AttributeTypeAndValue<'_>| part.as_str().ok().map(str::to_string);
-        let name = subject.iter_common_name().next().and_then(text).filter(|name| !name.is_empty())?;
+        let text = |part: &x509_parser::x509::AttributeTypeAndValue<'_>| {
+            part.as_str().ok().map(str::to_string)
+        };
+        let name = subject
+            .iter_common_name()
+            .next()
+            .and_then(text)
+            .filter(|name| !name.is_empty())?;
         let groups = subject.iter_organization().filter_map(text).collect();
-        Some(User { name, groups, ..User::default() })
+        Some(User {
+            name,
+            groups,
+            ..User::default()
+        })
     }
 }
 
@@ -59,16 +84,33 @@ impl ClientCertVerifier for Clients {
         self.strict.root_hint_subjects()
     }
 
-    fn verify_client_cert(&self, _: &CertificateDer<'_>, _: &[CertificateDer<'_>], _: UnixTime) -> Result<ClientCertVerified, Error> {
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
         Ok(ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(&self, message: &[u8], certificate: &CertificateDer<'_>, signed: &DigitallySignedStruct) -> Result<HandshakeSignatureValid, Error> {
-        self.strict.verify_tls12_signature(message, certificate, signed)
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.strict
+            .verify_tls12_signature(message, certificate, signed)
     }
 
-    fn verify_tls13_signature(&self, message: &[u8], certificate: &CertificateDer<'_>, signed: &DigitallySignedStruct) -> Result<HandshakeSignatureValid, Error> {
-        self.strict.verify_tls13_signature(message, certificate, signed)
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.strict
+            .verify_tls13_signature(message, certificate, signed)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

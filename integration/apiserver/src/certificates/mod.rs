@@ -42,39 +42,78 @@ pub(crate) fn written(state: &State, request: &mut Value) {
     if !decided(request) {
         match signing {
             Signing::Approve | Signing::Fail | Signing::Forget => {
-                condition(request, "Approved", "AutoApproved", "Auto approving kubelet client certificate after SubjectAccessReview.");
+                condition(
+                    request,
+                    "Approved",
+                    "AutoApproved",
+                    "Auto approving kubelet client certificate after SubjectAccessReview.",
+                );
             }
-            Signing::Deny => condition(request, "Denied", "DeniedByTest", "nobody gets a certificate here"),
+            Signing::Deny => condition(
+                request,
+                "Denied",
+                "DeniedByTest",
+                "nobody gets a certificate here",
+            ),
             Signing::Hold => {}
         }
     }
-    let done = has(request, "Failed") || has(request, "Denied") || request["status"]["certificate"].is_string();
+    let done = has(request, "Failed")
+        || has(request, "Denied")
+        || request["status"]["certificate"].is_string();
     if !has(request, "Approved") || done || signing == Signing::Forget {
         return;
     }
     if signing == Signing::Fail {
-        return condition(request, "Failed", "SignerValidationFailure", "no certificate can be signed here");
+        return condition(
+            request,
+            "Failed",
+            "SignerValidationFailure",
+            "no certificate can be signed here",
+        );
     }
     match signed(&state.auth.authority, signer, request, seconds) {
-        Ok(certificate) => request["status"]["certificate"] = json!(base64::encode(certificate.as_bytes())),
+        Ok(certificate) => {
+            request["status"]["certificate"] = json!(base64::encode(certificate.as_bytes()))
+        }
         Err(why) => condition(request, "Failed", "SignerValidationFailure", &why),
     }
 }
 
-fn signed(authority: &Authority, signer: rules::Signer, request: &Value, most: i64) -> Result<String, String> {
-    let pem = request["spec"]["request"].as_str().and_then(base64::decode).and_then(|pem| String::from_utf8(pem).ok());
+fn signed(
+    authority: &Authority,
+    signer: rules::Signer,
+    request: &Value,
+    most: i64,
+) -> Result<String, String> {
+    let pem = request["spec"]["request"]
+        .as_str()
+        .and_then(base64::decode)
+        .and_then(|pem| String::from_utf8(pem).ok());
     let pem = pem.ok_or("unable to parse csr: no PEM block")?;
-    let params = CertificateSigningRequestParams::from_pem(&pem).map_err(|why| format!("unable to parse csr \"{}\": {why}", request["metadata"]["name"]))?;
+    let params = CertificateSigningRequestParams::from_pem(&pem).map_err(|why| {
+        format!(
+            "unable to parse csr \"{}\": {why}",
+            request["metadata"]["name"]
+        )
+    })?;
     let usages = crate::auth::rights::words(&request["spec"]["usages"]);
     signer.check(&params.params, &usages)?;
     let asked = request["spec"]["expirationSeconds"].as_i64();
     let seconds = asked.map_or(most, |asked| asked.max(SHORTEST).min(most));
-    authority.sign(params, &usages, seconds).map_err(|why| format!("{why:#}"))
+    authority
+        .sign(params, &usages, seconds)
+        .map_err(|why| format!("{why:#}"))
 }
 
 fn has(request: &Value, kind: &str) -> bool {
-    let conditions = request["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.into_iter().any(|condition| condition["type"] == kind)
+    let conditions = request["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    conditions
+        .into_iter()
+        .any(|condition| condition["type"] == kind)
 }
 
 fn decided(request: &Value) -> bool {
@@ -93,15 +132,31 @@ fn condition(request: &mut Value, kind: &str, reason: &str, message: &str) {
 impl Server {
     /// Approves a certificate request, as `kubectl certificate approve` does.
     pub fn approve(&self, name: &str) -> Result<Value, Failure> {
-        self.decide(name, "Approved", "KubectlApprove", "This CSR was approved by kubectl certificate approve.")
+        self.decide(
+            name,
+            "Approved",
+            "KubectlApprove",
+            "This CSR was approved by kubectl certificate approve.",
+        )
     }
 
     /// Denies a certificate request, as `kubectl certificate deny` does.
     pub fn deny(&self, name: &str) -> Result<Value, Failure> {
-        self.decide(name, "Denied", "KubectlDeny", "This CSR was denied by kubectl certificate deny.")
+        self.decide(
+            name,
+            "Denied",
+            "KubectlDeny",
+            "This CSR was denied by kubectl certificate deny.",
+        )
     }
 
-    fn decide(&self, name: &str, kind: &str, reason: &str, message: &str) -> Result<Value, Failure> {
+    fn decide(
+        &self,
+        name: &str,
+        kind: &str,
+        reason: &str,
+        message: &str,
+    ) -> Result<Value, Failure> {
         let path = format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}");
         let mut request = self.get(&path)?;
         condition(&mut request, kind, reason, message);

@@ -33,7 +33,9 @@ impl Signer {
             return Err(format!("subject organization is not {NODES}"));
         }
         if !text(DnType::CommonName).starts_with(NODE_PREFIX) {
-            return Err(format!("subject common name does not begin with {NODE_PREFIX}"));
+            return Err(format!(
+                "subject common name does not begin with {NODE_PREFIX}"
+            ));
         }
         self.check_names(&wanted.subject_alt_names)?;
         let purpose = match self {
@@ -41,7 +43,9 @@ impl Signer {
             Signer::Serving => "server auth",
         };
         let known = ["digital signature", "key encipherment", purpose];
-        let complete = ["digital signature", purpose].iter().all(|usage| usages.iter().any(|one| one == usage));
+        let complete = ["digital signature", purpose]
+            .iter()
+            .all(|usage| usages.iter().any(|one| one == usage));
         if !complete || usages.iter().any(|usage| !known.contains(&usage.as_str())) {
             return Err("usages did not match".to_string());
         }
@@ -58,8 +62,12 @@ impl Signer {
         }
         let placed = kinds(|name| matches!(name, SanType::DnsName(_) | SanType::IpAddress(_)));
         match self {
-            Signer::Client if placed => Err("DNS or IP subjectAltNames are not allowed".to_string()),
-            Signer::Serving if !placed => Err("at least one DNS or IP subjectAltName is required".to_string()),
+            Signer::Client if placed => {
+                Err("DNS or IP subjectAltNames are not allowed".to_string())
+            }
+            Signer::Serving if !placed => {
+                Err("at least one DNS or IP subjectAltName is required".to_string())
+            }
             Signer::Client | Signer::Serving => Ok(()),
         }
     }

@@ -27,8 +27,18 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const DAY: i64 = 24 * 3600;
 
 /// Sends a request on a connection of its own, and returns the answer's head; the connection lives as long as its body.
-pub(super) async fn ask(state: &State, place: &Location, request: Request<Body>) -> Result<Response<Incoming>, Failure> {
-    let failed = |why: String| Failure::new(500, "InternalError", format!("Get \"https://{}{}\": {why}", place.host(), place.path));
+pub(super) async fn ask(
+    state: &State,
+    place: &Location,
+    request: Request<Body>,
+) -> Result<Response<Incoming>, Failure> {
+    let failed = |why: String| {
+        Failure::new(
+            500,
+            "InternalError",
+            format!("Get \"https://{}{}\": {why}", place.host(), place.path),
+        )
+    };
     let config = config(state).map_err(|why| failed(format!("{why:#}")))?;
     let connecting = async {
         let stream = TcpStream::connect((place.address.as_str(), place.port)).await?;
@@ -36,26 +46,43 @@ pub(super) async fn ask(state: &State, place: &Location, request: Request<Body>)
         let name = ServerName::try_from(place.address.clone()).map_err(std::io::Error::other)?;
         TlsConnector::from(config).connect(name, stream).await
     };
-    let dial = |why: &dyn std::fmt::Display| failed(format!("dial tcp {}: connect: {why}", place.host()));
+    let dial =
+        |why: &dyn std::fmt::Display| failed(format!("dial tcp {}: connect: {why}", place.host()));
     let stream = match tokio::time::timeout(PATIENCE, connecting).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(why)) => return Err(dial(&why)),
         Err(_) => return Err(dial(&"i/o timeout")),
     };
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|why| failed(why.to_string()))?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|why| failed(why.to_string()))?;
     tokio::spawn(async move { drop(connection.with_upgrades().await) });
-    sender.send_request(request).await.map_err(|why| failed(why.to_string()))
+    sender
+        .send_request(request)
+        .await
+        .map_err(|why| failed(why.to_string()))
 }
 
 fn config(state: &State) -> anyhow::Result<Arc<ClientConfig>> {
-    let user = User { name: "kube-apiserver-kubelet-client".to_string(), groups: vec!["system:masters".to_string()], ..User::default() };
+    let user = User {
+        name: "kube-apiserver-kubelet-client".to_string(),
+        groups: vec!["system:masters".to_string()],
+        ..User::default()
+    };
     let Credentials { certificate, key } = state.auth.authority.client(&user, DAY)?;
-    let chain = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<Result<Vec<_>, _>>()?;
+    let chain =
+        CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<Result<Vec<_>, _>>()?;
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let any = Arc::new(AnyServer { provider: provider.clone() });
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let config = builder.dangerous().with_custom_certificate_verifier(any).with_client_auth_cert(chain, key)?;
+    let any = Arc::new(AnyServer {
+        provider: provider.clone(),
+    });
+    let builder =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let config = builder
+        .dangerous()
+        .with_custom_certificate_verifier(any)
+        .with_client_auth_cert(chain, key)?;
     Ok(Arc::new(config))
 }
 
@@ -66,19 +93,48 @@ struct AnyServer {
 }
 
 impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(&self, _: &CertificateDer<'_>, _: &[CertificateDer<'_>], _: &ServerName<'_>, _: &[u8], _: UnixTime) -> Result<ServerCertVerified, Error> {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
         Ok(ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(&self, message: &[u8], certificate: &CertificateDer<'_>, signed: &DigitallySignedStruct) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(
+            message,
+            certificate,
+            signed,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
-    fn verify_tls13_signature(&self, message: &[u8], certificate: &CertificateDer<'_>, signed: &DigitallySignedStruct) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(
+            message,
+            certificate,
+            signed,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }

@@ -2,7 +2,12 @@
 
 use serde_json::Value;
 
-use crate::{answer::Failure, call::{Call, Query}, kinds::core, state::State};
+use crate::{
+    answer::Failure,
+    call::{Call, Query},
+    kinds::core,
+    state::State,
+};
 
 const KUBELET: u64 = 10250;
 
@@ -16,25 +21,42 @@ pub(super) struct Location {
 
 impl Location {
     pub(super) fn host(&self) -> String {
-        if self.address.contains(':') { format!("[{}]:{}", self.address, self.port) } else { format!("{}:{}", self.address, self.port) }
+        if self.address.contains(':') {
+            format!("[{}]:{}", self.address, self.port)
+        } else {
+            format!("{}:{}", self.address, self.port)
+        }
     }
 }
 
 /// Returns where a call goes; none for the log of a pod that is on no node.
 pub(super) fn of(state: &State, call: &Call, uri: &http::Uri) -> Result<Option<Location>, Failure> {
     if call.resource.plural == "nodes" {
-        let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let query = uri
+            .query()
+            .map(|query| format!("?{query}"))
+            .unwrap_or_default();
         let name = call.name().split(':').next().unwrap_or_default();
-        let name = if name == "https" || name == "http" { call.name().split(':').nth(1).unwrap_or_default() } else { name };
+        let name = if name == "https" || name == "http" {
+            call.name().split(':').nth(1).unwrap_or_default()
+        } else {
+            name
+        };
         return kubelet(state, name, format!("/{}{query}", call.rest)).map(Some);
     }
     let pods = core("pods");
-    let pod = state.store().get(pods, call.namespace(), call.name()).ok_or_else(|| Failure::not_found(pods, call.name()))?;
+    let pod = state
+        .store()
+        .get(pods, call.namespace(), call.name())
+        .ok_or_else(|| Failure::not_found(pods, call.name()))?;
     let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
     let path = path(call, &pod)?;
     match (node, call.subresource()) {
         ("", Some("log")) => Ok(None),
-        ("", _) => Err(Failure::bad_request(format!("pod {} does not have a host assigned", call.name()))),
+        ("", _) => Err(Failure::bad_request(format!(
+            "pod {} does not have a host assigned",
+            call.name()
+        ))),
         (node, _) => kubelet(state, node, path).map(Some),
     }
 }
@@ -42,42 +64,106 @@ pub(super) fn of(state: &State, call: &Call, uri: &http::Uri) -> Result<Option<L
 /// Returns where the kubelet of a node listens.
 pub(super) fn kubelet(state: &State, node: &str, path: String) -> Result<Location, Failure> {
     let nodes = core("nodes");
-    let node = state.store().get(nodes, "", node).ok_or_else(|| Failure::not_found(nodes, node))?;
-    let addresses = node["status"]["addresses"].as_array().cloned().unwrap_or_default();
-    let of_kind = |kind: &str| addresses.iter().find(|one| one["type"] == kind).and_then(|one| one["address"].as_str());
-    let address = ["InternalIP", "ExternalIP", "InternalDNS", "Hostname"].into_iter().find_map(of_kind);
-    let address = address.ok_or_else(|| Failure::new(500, "InternalError", "Internal error occurred: no preferred addresses found; known addresses: []"))?;
-    let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64().filter(|port| *port > 0).unwrap_or(KUBELET);
-    Ok(Location { address: address.to_string(), port: u16::try_from(port).unwrap_or_default(), path })
+    let node = state
+        .store()
+        .get(nodes, "", node)
+        .ok_or_else(|| Failure::not_found(nodes, node))?;
+    let addresses = node["status"]["addresses"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let of_kind = |kind: &str| {
+        addresses
+            .iter()
+            .find(|one| one["type"] == kind)
+            .and_then(|one| one["address"].as_str())
+    };
+    let address = ["InternalIP", "ExternalIP", "InternalDNS", "Hostname"]
+        .into_iter()
+        .find_map(of_kind);
+    let address = address.ok_or_else(|| {
+        Failure::new(
+            500,
+            "InternalError",
+            "Internal error occurred: no preferred addresses found; known addresses: []",
+        )
+    })?;
+    let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+        .as_u64()
+        .filter(|port| *port > 0)
+        .unwrap_or(KUBELET);
+    Ok(Location {
+        address: address.to_string(),
+        port: u16::try_from(port).unwrap_or_default(),
+        path,
+    })
 }
 
 fn path(call: &Call, pod: &Value) -> Result<String, Failure> {
     let (namespace, name, query) = (call.namespace(), call.name(), &call.query);
-    let flags = [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")];
-    let streams = || flags.into_iter().filter(|(wanted, _)| query.is_true(wanted)).map(|(_, name)| (name, "1".to_string()));
+    let flags = [
+        ("stdin", "input"),
+        ("stdout", "output"),
+        ("stderr", "error"),
+        ("tty", "tty"),
+    ];
+    let streams = || {
+        flags
+            .into_iter()
+            .filter(|(wanted, _)| query.is_true(wanted))
+            .map(|(_, name)| (name, "1".to_string()))
+    };
     let (path, pairs): (String, Vec<(&str, String)>) = match call.subresource() {
-        Some("log") => (format!("containerLogs/{namespace}/{name}/{}", container(call, pod)?), log_options(query)),
+        Some("log") => (
+            format!("containerLogs/{namespace}/{name}/{}", container(call, pod)?),
+            log_options(query),
+        ),
         Some("exec") => {
-            let command = query.all("command").map(|word| ("command", word.to_string()));
-            (format!("exec/{namespace}/{name}/{}", container(call, pod)?), streams().chain(command).collect())
+            let command = query
+                .all("command")
+                .map(|word| ("command", word.to_string()));
+            (
+                format!("exec/{namespace}/{name}/{}", container(call, pod)?),
+                streams().chain(command).collect(),
+            )
         }
-        Some("attach") => (format!("attach/{namespace}/{name}/{}", container(call, pod)?), streams().collect()),
+        Some("attach") => (
+            format!("attach/{namespace}/{name}/{}", container(call, pod)?),
+            streams().collect(),
+        ),
         Some("portforward") => {
             let ports: Vec<&str> = query.all("ports").collect();
             let port = (!ports.is_empty()).then(|| ("port", ports.join(",")));
-            (format!("portForward/{namespace}/{name}"), port.into_iter().collect())
+            (
+                format!("portForward/{namespace}/{name}"),
+                port.into_iter().collect(),
+            )
         }
         _ => return Err(Failure::no_such_path()),
     };
-    let pairs: Vec<String> = pairs.into_iter().map(|(name, value)| format!("{name}={}", encoded(&value))).collect();
+    let pairs: Vec<String> = pairs
+        .into_iter()
+        .map(|(name, value)| format!("{name}={}", encoded(&value)))
+        .collect();
     let mark = if pairs.is_empty() { "" } else { "?" };
     Ok(format!("/{path}{mark}{}", pairs.join("&")))
 }
 
 fn log_options(query: &Query) -> Vec<(&'static str, String)> {
-    let flags = ["follow", "previous", "timestamps"].into_iter().filter(|name| query.is_true(name)).map(|name| (name, "true".to_string()));
-    let values = ["sinceSeconds", "sinceTime", "tailLines", "limitBytes", "stream"];
-    let values = values.into_iter().filter_map(|name| query.get(name).map(|value| (name, value.to_string())));
+    let flags = ["follow", "previous", "timestamps"]
+        .into_iter()
+        .filter(|name| query.is_true(name))
+        .map(|name| (name, "true".to_string()));
+    let values = [
+        "sinceSeconds",
+        "sinceTime",
+        "tailLines",
+        "limitBytes",
+        "stream",
+    ];
+    let values = values
+        .into_iter()
+        .filter_map(|name| query.get(name).map(|value| (name, value.to_string())));
     flags.chain(values).collect()
 }
 
@@ -85,22 +171,40 @@ fn log_options(query: &Query) -> Vec<(&'static str, String)> {
 fn container<'a>(call: &'a Call, pod: &'a Value) -> Result<&'a str, Failure> {
     let names = |field: &str| -> Vec<&'a str> {
         let containers = pod["spec"][field].as_array().into_iter().flatten();
-        containers.filter_map(|container| container["name"].as_str()).collect()
+        containers
+            .filter_map(|container| container["name"].as_str())
+            .collect()
     };
     let (all, first) = (names("containers"), names("initContainers"));
     if let Some(name) = call.query.get("container") {
-        if all.contains(&name) || first.contains(&name) || names("ephemeralContainers").contains(&name) {
+        if all.contains(&name)
+            || first.contains(&name)
+            || names("ephemeralContainers").contains(&name)
+        {
             return Ok(name);
         }
-        return Err(Failure::bad_request(format!("container {name} is not valid for pod {}", call.name())));
+        return Err(Failure::bad_request(format!(
+            "container {name} is not valid for pod {}",
+            call.name()
+        )));
     }
     match all.as_slice() {
         [one] => Ok(one),
-        [] => Err(Failure::bad_request(format!("a container name must be specified for pod {}", call.name()))),
+        [] => Err(Failure::bad_request(format!(
+            "a container name must be specified for pod {}",
+            call.name()
+        ))),
         several => {
-            let mut why = format!("a container name must be specified for pod {}, choose one of: [{}]", call.name(), several.join(" "));
+            let mut why = format!(
+                "a container name must be specified for pod {}, choose one of: [{}]",
+                call.name(),
+                several.join(" ")
+            );
             if !first.is_empty() {
-                why.push_str(&format!(" or one of the init containers: [{}]", first.join(" ")));
+                why.push_str(&format!(
+                    " or one of the init containers: [{}]",
+                    first.join(" ")
+                ));
             }
             Err(Failure::bad_request(why))
         }
@@ -109,7 +213,15 @@ fn container<'a>(call: &'a Call, pod: &'a Value) -> Result<&'a str, Failure> {
 
 fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+    text.bytes()
+        .map(|byte| {
+            if plain(byte) {
+                char::from(byte).to_string()
+            } else {
+                format!("%{byte:02X}")
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -120,8 +232,13 @@ mod tests {
     use super::*;
 
     fn carried(target: &str, pod: &Value) -> Result<String, Failure> {
-        let uri = format!("/api/v1/namespaces/d/pods/a/{target}").parse().unwrap();
-        path(&Call::parse(&Method::GET, &uri, &HeaderMap::new()).unwrap(), pod)
+        let uri = format!("/api/v1/namespaces/d/pods/a/{target}")
+            .parse()
+            .unwrap();
+        path(
+            &Call::parse(&Method::GET, &uri, &HeaderMap::new()).unwrap(),
+            pod,
+        )
     }
 
     /// Upstream's TestCheckLogLocation and TestSelectableFieldLabelConversions' neighbours for exec and port-forward.
@@ -130,12 +247,24 @@ mod tests {
         let pod = json!({"spec": {"containers": [{"name": "c"}]}});
         for (target, path) in [
             ("log", "/containerLogs/d/a/c"),
-            ("log?follow=true&tailLines=5&timestamps=false", "/containerLogs/d/a/c?follow=true&tailLines=5"),
-            ("log?sinceTime=2026-01-02T03:04:05Z", "/containerLogs/d/a/c?sinceTime=2026-01-02T03%3A04%3A05Z"),
-            ("exec?command=sh&command=-c&command=a%20%26b&stdin=true&stdout=1&tty=true", "/exec/d/a/c?input=1&output=1&tty=1&command=sh&command=-c&command=a%20%26b"),
+            (
+                "log?follow=true&tailLines=5&timestamps=false",
+                "/containerLogs/d/a/c?follow=true&tailLines=5",
+            ),
+            (
+                "log?sinceTime=2026-01-02T03:04:05Z",
+                "/containerLogs/d/a/c?sinceTime=2026-01-02T03%3A04%3A05Z",
+            ),
+            (
+                "exec?command=sh&command=-c&command=a%20%26b&stdin=true&stdout=1&tty=true",
+                "/exec/d/a/c?input=1&output=1&tty=1&command=sh&command=-c&command=a%20%26b",
+            ),
             ("attach?container=c&stderr=true", "/attach/d/a/c?error=1"),
             ("portforward", "/portForward/d/a"),
-            ("portforward?ports=80&ports=81", "/portForward/d/a?port=80%2C81"),
+            (
+                "portforward?ports=80&ports=81",
+                "/portForward/d/a?port=80%2C81",
+            ),
         ] {
             assert_eq!(carried(target, &pod).unwrap(), path, "{target}");
         }
@@ -145,8 +274,17 @@ mod tests {
     fn a_container_must_be_named_where_there_are_several() {
         let pod = json!({"spec": {"containers": [{"name": "b"}, {"name": "c"}], "initContainers": [{"name": "i"}]}});
         let why = |target: &str| carried(target, &pod).unwrap_err().message;
-        assert_eq!(why("log"), "a container name must be specified for pod a, choose one of: [b c] or one of the init containers: [i]");
-        assert_eq!(why("exec?container=x"), "container x is not valid for pod a");
-        assert_eq!(carried("log?container=i", &pod).unwrap(), "/containerLogs/d/a/i");
+        assert_eq!(
+            why("log"),
+            "a container name must be specified for pod a, choose one of: [b c] or one of the init containers: [i]"
+        );
+        assert_eq!(
+            why("exec?container=x"),
+            "container x is not valid for pod a"
+        );
+        assert_eq!(
+            carried("log?container=i", &pod).unwrap(),
+            "/containerLogs/d/a/i"
+        );
     }
 }

@@ -28,20 +28,40 @@ type Uses = BTreeMap<Owner, Use>;
 
 pub(super) async fn answer(state: &State, call: &Call) -> Result<(u16, Value), Failure> {
     let nodes = state.store().list(core("nodes"), "");
-    let names: Vec<String> = nodes.iter().filter_map(|node| node["metadata"]["name"].as_str()).map(str::to_string).collect();
+    let names: Vec<String> = nodes
+        .iter()
+        .filter_map(|node| node["metadata"]["name"].as_str())
+        .map(str::to_string)
+        .collect();
     let looks = join_all(names.iter().map(|node| look_twice(state, node))).await;
-    let measured: Vec<(&String, (Uses, Uses))> = names.iter().zip(looks).filter_map(|(node, look)| Some((node, look?))).collect();
+    let measured: Vec<(&String, (Uses, Uses))> = names
+        .iter()
+        .zip(looks)
+        .filter_map(|(node, look)| Some((node, look?)))
+        .collect();
     let items: Vec<Value> = if call.resource.plural == "nodes" {
-        measured.iter().filter_map(|(node, looks)| node_metrics(node, looks)).collect()
+        measured
+            .iter()
+            .filter_map(|(node, looks)| node_metrics(node, looks))
+            .collect()
     } else {
-        measured.iter().flat_map(|(_, looks)| pod_metrics(looks)).filter(|item| call.namespace().is_empty() || item["metadata"]["namespace"] == call.namespace()).collect()
+        measured
+            .iter()
+            .flat_map(|(_, looks)| pod_metrics(looks))
+            .filter(|item| {
+                call.namespace().is_empty() || item["metadata"]["namespace"] == call.namespace()
+            })
+            .collect()
     };
     let Some(name) = &call.name else {
         let list = json!({"kind": call.resource.list_kind(), "apiVersion": call.resource.api_version(), "metadata": {}, "items": items});
         return Ok((200, list));
     };
-    let one = items.into_iter().find(|item| item["metadata"]["name"] == name.as_str());
-    one.map(|one| (200, one)).ok_or_else(|| Failure::not_found(call.resource, name))
+    let one = items
+        .into_iter()
+        .find(|item| item["metadata"]["name"] == name.as_str());
+    one.map(|one| (200, one))
+        .ok_or_else(|| Failure::not_found(call.resource, name))
 }
 
 async fn look_twice(state: &State, node: &str) -> Option<(Uses, Uses)> {
@@ -52,9 +72,20 @@ async fn look_twice(state: &State, node: &str) -> Option<(Uses, Uses)> {
 
 async fn look(state: &State, node: &str) -> Option<Uses> {
     let place = location::kubelet(state, node, "/metrics/resource".to_string()).ok()?;
-    let request = Request::builder().uri(&place.path).header(header::HOST, place.host()).body(crate::answer::full("")).ok()?;
-    let answer = kubelet::ask(state, &place, request).await.ok().filter(|answer| answer.status().is_success())?;
-    let body = Limited::new(answer.into_body(), LARGEST).collect().await.ok()?.to_bytes();
+    let request = Request::builder()
+        .uri(&place.path)
+        .header(header::HOST, place.host())
+        .body(crate::answer::full(""))
+        .ok()?;
+    let answer = kubelet::ask(state, &place, request)
+        .await
+        .ok()
+        .filter(|answer| answer.status().is_success())?;
+    let body = Limited::new(answer.into_body(), LARGEST)
+        .collect()
+        .await
+        .ok()?
+        .to_bytes();
     Some(parse(&String::from_utf8_lossy(&body)))
 }
 
@@ -62,16 +93,34 @@ fn parse(text: &str) -> Uses {
     let mut uses = Uses::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let (name, rest) = line.split_at(line.find(['{', ' ']).unwrap_or(line.len()));
-        let (labels, values) = rest.strip_prefix('{').and_then(|rest| rest.split_once('}')).unwrap_or(("", rest));
-        let Some(value) = values.split_whitespace().next().and_then(|value| value.parse::<f64>().ok()) else { continue };
+        let (labels, values) = rest
+            .strip_prefix('{')
+            .and_then(|rest| rest.split_once('}'))
+            .unwrap_or(("", rest));
+        let Some(value) = values
+            .split_whitespace()
+            .next()
+            .and_then(|value| value.parse::<f64>().ok())
+        else {
+            continue;
+        };
         let label = |name: &str| {
-            let found = labels.split(',').filter_map(|label| label.split_once('=')).find(|(key, _)| *key == name);
-            found.map(|(_, value)| value.trim_matches('"').to_string()).unwrap_or_default()
+            let found = labels
+                .split(',')
+                .filter_map(|label| label.split_once('='))
+                .find(|(key, _)| *key == name);
+            found
+                .map(|(_, value)| value.trim_matches('"').to_string())
+                .unwrap_or_default()
         };
         let owner = (label("namespace"), label("pod"), label("container"));
         match name {
-            "node_cpu_usage_seconds_total" | "container_cpu_usage_seconds_total" => uses.entry(owner).or_default().cpu = value,
-            "node_memory_working_set_bytes" | "container_memory_working_set_bytes" => uses.entry(owner).or_default().memory = value,
+            "node_cpu_usage_seconds_total" | "container_cpu_usage_seconds_total" => {
+                uses.entry(owner).or_default().cpu = value
+            }
+            "node_memory_working_set_bytes" | "container_memory_working_set_bytes" => {
+                uses.entry(owner).or_default().memory = value
+            }
             _ => {}
         }
     }
@@ -82,20 +131,27 @@ fn usage((first, second): &(Uses, Uses), owner: &Owner) -> Option<Value> {
     let now = second.get(owner)?;
     let before = first.get(owner).unwrap_or(now);
     let cores = (now.cpu - before.cpu).max(0.0) / WINDOW.as_secs_f64();
-    Some(json!({"cpu": format!("{:.0}n", cores * 1e9), "memory": format!("{:.0}Ki", now.memory / 1024.0)}))
+    Some(
+        json!({"cpu": format!("{:.0}n", cores * 1e9), "memory": format!("{:.0}Ki", now.memory / 1024.0)}),
+    )
 }
 
 fn node_metrics(node: &str, looks: &(Uses, Uses)) -> Option<Value> {
     let usage = usage(looks, &Owner::default())?;
-    Some(json!({"kind": "NodeMetrics", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {"name": node, "creationTimestamp": clock::now_text()},
-        "timestamp": clock::now_text(), "window": "1s", "usage": usage}))
+    Some(
+        json!({"kind": "NodeMetrics", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {"name": node, "creationTimestamp": clock::now_text()},
+        "timestamp": clock::now_text(), "window": "1s", "usage": usage}),
+    )
 }
 
 fn pod_metrics(looks: &(Uses, Uses)) -> Vec<Value> {
     let mut pods: BTreeMap<(&String, &String), Vec<Value>> = BTreeMap::new();
-    for owner @ (namespace, pod, container) in looks.1.keys().filter(|(_, pod, _)| !pod.is_empty()) {
+    for owner @ (namespace, pod, container) in looks.1.keys().filter(|(_, pod, _)| !pod.is_empty())
+    {
         if let Some(usage) = usage(looks, owner) {
-            pods.entry((namespace, pod)).or_default().push(json!({"name": container, "usage": usage}));
+            pods.entry((namespace, pod))
+                .or_default()
+                .push(json!({"name": container, "usage": usage}));
         }
     }
     let one = |((namespace, pod), containers): ((&String, &String), Vec<Value>)| {
@@ -118,9 +174,15 @@ mod tests {
         let first = parse(text);
         let second = parse(&text.replace("12.5", "12.75").replace("} 1 1", "} 1.5 1"));
         let looks = (first, second);
-        assert_eq!(node_metrics("n", &looks).unwrap()["usage"], json!({"cpu": "250000000n", "memory": "2Ki"}));
+        assert_eq!(
+            node_metrics("n", &looks).unwrap()["usage"],
+            json!({"cpu": "250000000n", "memory": "2Ki"})
+        );
         let pods = pod_metrics(&looks);
         assert_eq!(pods.len(), 1);
-        assert_eq!(pods[0]["containers"][0], json!({"name": "c", "usage": {"cpu": "500000000n", "memory": "4Ki"}}));
+        assert_eq!(
+            pods[0]["containers"][0],
+            json!({"name": "c", "usage": {"cpu": "500000000n", "memory": "4Ki"}})
+        );
     }
 }

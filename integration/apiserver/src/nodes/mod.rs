@@ -6,6 +6,8 @@
 mod kubelet;
 mod location;
 mod metrics;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -25,21 +27,34 @@ const WEBSOCKETS: &str = "websocket";
 /// So much of a kubelet's refusal is read.
 const REFUSAL: usize = 64 * 1024;
 /// What is of one connection only, and is not carried on.
-const HOP: [HeaderName; 5] = [header::AUTHORIZATION, header::HOST, header::PROXY_AUTHORIZATION, header::TE, header::TRAILER];
+const HOP: [HeaderName; 5] = [
+    header::AUTHORIZATION,
+    header::HOST,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+];
 
 /// Carries a call that `Call::for_a_kubelet` says is one.
 pub(crate) async fn carry(state: Arc<State>, call: Call, request: Request<Incoming>) -> Response {
     let done = if call.resource.nature == Nature::Measured {
-        metrics::answer(&state, &call).await.map(|(code, value)| json_response(code, &value))
+        metrics::answer(&state, &call)
+            .await
+            .map(|(code, value)| json_response(code, &value))
     } else {
         carried(&state, &call, request).await
     };
     done.unwrap_or_else(|failure| failure.response())
 }
 
-async fn carried(state: &State, call: &Call, request: Request<Incoming>) -> Result<Response, Failure> {
+async fn carried(
+    state: &State,
+    call: &Call,
+    request: Request<Incoming>,
+) -> Result<Response, Failure> {
     let upgraded = wanted_upgrade(request.headers());
-    let refuses = upgraded.as_deref() == Some(WEBSOCKETS) && !state.auth.settings().carry_websockets;
+    let refuses =
+        upgraded.as_deref() == Some(WEBSOCKETS) && !state.auth.settings().carry_websockets;
     if refuses && call.resource.plural == "pods" {
         return Err(Failure::bad_request("Upgrade request required"));
     }
@@ -57,13 +72,20 @@ async fn carried(state: &State, call: &Call, request: Request<Incoming>) -> Resu
 }
 
 fn wanted_upgrade(headers: &HeaderMap) -> Option<String> {
-    let connection = headers.get(header::CONNECTION)?.to_str().ok()?.to_lowercase();
+    let connection = headers
+        .get(header::CONNECTION)?
+        .to_str()
+        .ok()?
+        .to_lowercase();
     let upgrade = headers.get(header::UPGRADE)?.to_str().ok()?.to_lowercase();
     connection.contains("upgrade").then_some(upgrade)
 }
 
 fn outgoing(place: &location::Location, request: &Request<Incoming>) -> http::request::Builder {
-    let mut builder = Request::builder().method(request.method()).uri(&place.path).header(header::HOST, place.host());
+    let mut builder = Request::builder()
+        .method(request.method())
+        .uri(&place.path)
+        .header(header::HOST, place.host());
     for (name, value) in request.headers() {
         if !HOP.contains(name) {
             builder = builder.header(name, value);
@@ -73,8 +95,14 @@ fn outgoing(place: &location::Location, request: &Request<Incoming>) -> http::re
 }
 
 /// Carries a connection that becomes something else than HTTP; a refusal is handed back as it came.
-async fn upgrade(state: &State, place: &location::Location, mut request: Request<Incoming>) -> Result<Response, Failure> {
-    let ask = outgoing(place, &request).body(crate::answer::full("")).map_err(unclear)?;
+async fn upgrade(
+    state: &State,
+    place: &location::Location,
+    mut request: Request<Incoming>,
+) -> Result<Response, Failure> {
+    let ask = outgoing(place, &request)
+        .body(crate::answer::full(""))
+        .map_err(unclear)?;
     let client = hyper::upgrade::on(&mut request);
     let mut answer = kubelet::ask(state, place, ask).await?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -93,7 +121,12 @@ async fn upgrade(state: &State, place: &location::Location, mut request: Request
     Ok(HttpResponse::from_parts(head, crate::answer::full("")))
 }
 
-async fn plain(state: &State, call: &Call, place: &location::Location, request: Request<Incoming>) -> Result<Response, Failure> {
+async fn plain(
+    state: &State,
+    call: &Call,
+    place: &location::Location,
+    request: Request<Incoming>,
+) -> Result<Response, Failure> {
     let builder = outgoing(place, &request);
     let body = Body::new(request.into_body().map_err(std::io::Error::other));
     let answer = kubelet::ask(state, place, builder.body(body).map_err(unclear)?).await?;
@@ -114,15 +147,44 @@ fn passed(answer: HttpResponse<Incoming>) -> Response {
 /// Returns a kubelet's refusal in the server's words.
 async fn refused(call: &Call, answer: HttpResponse<Incoming>) -> Failure {
     let code = answer.status().as_u16();
-    let body = Limited::new(answer.into_body(), REFUSAL).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let body = Limited::new(answer.into_body(), REFUSAL)
+        .collect()
+        .await
+        .map(|body| body.to_bytes())
+        .unwrap_or_default();
     let text = String::from_utf8_lossy(&body).into_owned();
     match code {
         400 => Failure::bad_request(text),
-        500 => Failure::new(500, "InternalError", format!("Internal error occurred: {text}")),
-        404 => Failure::new(404, "NotFound", format!("the server could not find the requested resource ( pods/log {})", call.name())),
-        401 => Failure::new(401, "Unauthorized", "the server has asked for the client to provide credentials".to_string()),
-        403 => Failure::new(403, "Forbidden", format!("Forbidden ( pods/log {}): {text}", call.name())),
-        code => Failure::new(code, "", format!("the server responded with the status code {code} but did not return more information: {text}")),
+        500 => Failure::new(
+            500,
+            "InternalError",
+            format!("Internal error occurred: {text}"),
+        ),
+        404 => Failure::new(
+            404,
+            "NotFound",
+            format!(
+                "the server could not find the requested resource ( pods/log {})",
+                call.name()
+            ),
+        ),
+        401 => Failure::new(
+            401,
+            "Unauthorized",
+            "the server has asked for the client to provide credentials".to_string(),
+        ),
+        403 => Failure::new(
+            403,
+            "Forbidden",
+            format!("Forbidden ( pods/log {}): {text}", call.name()),
+        ),
+        code => Failure::new(
+            code,
+            "",
+            format!(
+                "the server responded with the status code {code} but did not return more information: {text}"
+            ),
+        ),
     }
 }
 

@@ -17,7 +17,8 @@ enum Step {
 }
 
 pub(super) fn apply(object: &mut Value, patch: &Value) -> Result<(), Failure> {
-    let steps: Vec<Step> = serde::Deserialize::deserialize(patch).map_err(|why| Failure::bad_request(format!("error decoding patch: {why}")))?;
+    let steps: Vec<Step> = serde::Deserialize::deserialize(patch)
+        .map_err(|why| Failure::bad_request(format!("error decoding patch: {why}")))?;
     for step in steps {
         take(object, step)?;
     }
@@ -29,7 +30,9 @@ fn take(object: &mut Value, step: Step) -> Result<(), Failure> {
         Step::Add { path, value } => add(object, &path, value),
         Step::Remove { path } => remove(object, &path).map(drop),
         Step::Replace { path, value } => {
-            *object.pointer_mut(&path).ok_or_else(|| missing("replace", &path))? = value;
+            *object
+                .pointer_mut(&path)
+                .ok_or_else(|| missing("replace", &path))? = value;
             Ok(())
         }
         Step::Move { from, path } => {
@@ -37,11 +40,18 @@ fn take(object: &mut Value, step: Step) -> Result<(), Failure> {
             add(object, &path, value)
         }
         Step::Copy { from, path } => {
-            let value = object.pointer(&from).cloned().ok_or_else(|| missing("copy", &from))?;
+            let value = object
+                .pointer(&from)
+                .cloned()
+                .ok_or_else(|| missing("copy", &from))?;
             add(object, &path, value)
         }
-        Step::Test { path, value } if object.pointer(&path).unwrap_or(&Value::Null) == &value => Ok(()),
-        Step::Test { path, .. } => Err(refused(format!("testing value {path} failed: test failed"))),
+        Step::Test { path, value } if object.pointer(&path).unwrap_or(&Value::Null) == &value => {
+            Ok(())
+        }
+        Step::Test { path, .. } => {
+            Err(refused(format!("testing value {path} failed: test failed")))
+        }
     }
 }
 
@@ -56,7 +66,11 @@ fn add(object: &mut Value, path: &str, value: Value) -> Result<(), Failure> {
             Ok(())
         }
         Some(Value::Array(items)) => {
-            let at = if last == "-" { Some(items.len()) } else { last.parse().ok().filter(|at| *at <= items.len()) };
+            let at = if last == "-" {
+                Some(items.len())
+            } else {
+                last.parse().ok().filter(|at| *at <= items.len())
+            };
             items.insert(at.ok_or_else(|| missing("add", path))?, value);
             Ok(())
         }
@@ -65,10 +79,16 @@ fn add(object: &mut Value, path: &str, value: Value) -> Result<(), Failure> {
 }
 
 fn remove(object: &mut Value, path: &str) -> Result<Value, Failure> {
-    let (parent, last) = path.rsplit_once('/').ok_or_else(|| missing("remove", path))?;
+    let (parent, last) = path
+        .rsplit_once('/')
+        .ok_or_else(|| missing("remove", path))?;
     let taken = match object.pointer_mut(parent) {
         Some(Value::Object(fields)) => fields.remove(&unescaped(last)),
-        Some(Value::Array(items)) => last.parse().ok().filter(|at| *at < items.len()).map(|at: usize| items.remove(at)),
+        Some(Value::Array(items)) => last
+            .parse()
+            .ok()
+            .filter(|at| *at < items.len())
+            .map(|at: usize| items.remove(at)),
         _ => None,
     };
     taken.ok_or_else(|| missing("remove", path))
@@ -79,9 +99,15 @@ fn unescaped(part: &str) -> String {
 }
 
 fn missing(operation: &str, path: &str) -> Failure {
-    refused(format!("{operation} operation does not apply: doc is missing path: {path}: missing value"))
+    refused(format!(
+        "{operation} operation does not apply: doc is missing path: {path}: missing value"
+    ))
 }
 
 fn refused(message: String) -> Failure {
-    Failure::new(422, "Invalid", format!("the server rejected our request due to an error in our request: {message}"))
+    Failure::new(
+        422,
+        "Invalid",
+        format!("the server rejected our request due to an error in our request: {message}"),
+    )
 }

@@ -10,7 +10,9 @@ pub(super) fn apply(target: &mut Value, patch: &Value) {
     if !target.is_object() {
         *target = Value::Object(Map::new());
     }
-    let Some(object) = target.as_object_mut() else { return };
+    let Some(object) = target.as_object_mut() else {
+        return;
+    };
     for (name, value) in fields {
         if value.is_null() {
             object.remove(name);

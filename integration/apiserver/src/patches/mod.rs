@@ -37,12 +37,17 @@ impl Kind {
 
 /// Returns the object with the patch of a body applied.
 pub(crate) fn apply(kind: Kind, object: &Value, body: &[u8]) -> Result<Value, Failure> {
-    let patch: Value = serde_json::from_slice(body).map_err(|why| Failure::bad_request(format!("error decoding patch: {why}")))?;
+    let patch: Value = serde_json::from_slice(body)
+        .map_err(|why| Failure::bad_request(format!("error decoding patch: {why}")))?;
     let mut object = object.clone();
     match kind {
         Kind::Strategic | Kind::Apply => strategic::apply(&mut object, &patch)?,
         Kind::Merge => merge::apply(&mut object, &patch),
         Kind::Json => json::apply(&mut object, &patch)?,
     }
-    if object.is_object() { Ok(object) } else { Err(Failure::bad_request("the patch leaves no object")) }
+    if object.is_object() {
+        Ok(object)
+    } else {
+        Err(Failure::bad_request("the patch leaves no object"))
+    }
 }

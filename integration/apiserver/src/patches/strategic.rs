@@ -26,8 +26,18 @@ fn list_of(kind: &str, field: &str) -> List {
     match field {
         "conditions" if kind == "CertificateSigningRequest" => List::Atomic,
         "conditions" | "addresses" => List::ByKey("type"),
-        "containers" | "initContainers" | "ephemeralContainers" | "env" | "volumes" | "imagePullSecrets" | "secrets" | "schedulingGates" | "resourceClaims"
-        | "resourceClaimStatuses" | "allocatedResourcesStatus" | "drivers" => List::ByKey("name"),
+        "containers"
+        | "initContainers"
+        | "ephemeralContainers"
+        | "env"
+        | "volumes"
+        | "imagePullSecrets"
+        | "secrets"
+        | "schedulingGates"
+        | "resourceClaims"
+        | "resourceClaimStatuses"
+        | "allocatedResourcesStatus"
+        | "drivers" => List::ByKey("name"),
         "volumeMounts" => List::ByKey("mountPath"),
         "volumeDevices" => List::ByKey("devicePath"),
         "ports" if kind == "Service" => List::ByKey("port"),
@@ -48,8 +58,15 @@ pub(super) fn apply(object: &mut Value, patch: &Value) -> Result<(), Failure> {
     merge(fields, patch, &kind)
 }
 
-fn merge(original: &mut Map<String, Value>, patch: &Map<String, Value>, kind: &str) -> Result<(), Failure> {
-    match patch.get(PATCH).map(|directive| directive.as_str().unwrap_or_default()) {
+fn merge(
+    original: &mut Map<String, Value>,
+    patch: &Map<String, Value>,
+    kind: &str,
+) -> Result<(), Failure> {
+    match patch
+        .get(PATCH)
+        .map(|directive| directive.as_str().unwrap_or_default())
+    {
         Some("replace") => {
             *original = patch.clone();
             original.remove(PATCH);
@@ -59,7 +76,11 @@ fn merge(original: &mut Map<String, Value>, patch: &Map<String, Value>, kind: &s
             original.clear();
             return Ok(());
         }
-        Some(other) => return Err(Failure::bad_request(format!("unknown patch type found: {other}"))),
+        Some(other) => {
+            return Err(Failure::bad_request(format!(
+                "unknown patch type found: {other}"
+            )));
+        }
         None => {}
     }
     if let Some(kept) = patch.get(RETAIN).and_then(Value::as_array) {
@@ -67,7 +88,10 @@ fn merge(original: &mut Map<String, Value>, patch: &Map<String, Value>, kind: &s
     }
     for (name, values) in patch {
         if let Some(field) = name.strip_prefix(DELETE)
-            && let (Some(items), Some(values)) = (original.get_mut(field).and_then(Value::as_array_mut), values.as_array())
+            && let (Some(items), Some(values)) = (
+                original.get_mut(field).and_then(Value::as_array_mut),
+                values.as_array(),
+            )
         {
             items.retain(|item| !values.contains(item));
         }
@@ -77,7 +101,10 @@ fn merge(original: &mut Map<String, Value>, patch: &Map<String, Value>, kind: &s
     }
     for (name, wanted) in patch {
         if let Some(field) = name.strip_prefix(ORDER)
-            && let (Some(items), Some(wanted)) = (original.get_mut(field).and_then(Value::as_array_mut), wanted.as_array())
+            && let (Some(items), Some(wanted)) = (
+                original.get_mut(field).and_then(Value::as_array_mut),
+                wanted.as_array(),
+            )
         {
             let before = items.clone();
             order::arrange(items, wanted, &before, list_of(kind, field));
@@ -86,7 +113,12 @@ fn merge(original: &mut Map<String, Value>, patch: &Map<String, Value>, kind: &s
     Ok(())
 }
 
-fn merge_field(original: &mut Map<String, Value>, name: &str, value: &Value, kind: &str) -> Result<(), Failure> {
+fn merge_field(
+    original: &mut Map<String, Value>,
+    name: &str,
+    value: &Value,
+    kind: &str,
+) -> Result<(), Failure> {
     match (original.get_mut(name), value) {
         (_, Value::Null) => {
             original.remove(name);
@@ -115,7 +147,12 @@ fn merge_set(had: &mut Vec<Value>, patch: &[Value]) {
     order::arrange(had, patch, &before, List::Set);
 }
 
-fn merge_items(had: &mut Vec<Value>, patch: &[Value], key: &'static str, kind: &str) -> Result<(), Failure> {
+fn merge_items(
+    had: &mut Vec<Value>,
+    patch: &[Value],
+    key: &'static str,
+    kind: &str,
+) -> Result<(), Failure> {
     let mut wanted = Vec::with_capacity(patch.len());
     let mut replace = false;
     for item in patch {
@@ -126,7 +163,11 @@ fn merge_items(had: &mut Vec<Value>, patch: &[Value], key: &'static str, kind: &
                 had.retain(|old| old.get(key) != Some(value));
             }
             Some("replace") => replace = true,
-            Some(other) => return Err(Failure::bad_request(format!("{other} of lists cannot be specified in the patch"))),
+            Some(other) => {
+                return Err(Failure::bad_request(format!(
+                    "{other} of lists cannot be specified in the patch"
+                )));
+            }
         }
     }
     if replace {
@@ -146,7 +187,13 @@ fn merge_items(had: &mut Vec<Value>, patch: &[Value], key: &'static str, kind: &
 }
 
 fn key_of<'a>(item: &'a Value, key: &str) -> Result<&'a Value, Failure> {
-    let missing = || Failure::new(500, "InternalError", format!("map: {item} does not contain declared merge key: {key}"));
+    let missing = || {
+        Failure::new(
+            500,
+            "InternalError",
+            format!("map: {item} does not contain declared merge key: {key}"),
+        )
+    };
     item.get(key).ok_or_else(missing)
 }
 
@@ -155,10 +202,15 @@ fn plain(value: &Value) -> Option<Value> {
     match value {
         Value::Object(fields) if fields.contains_key(PATCH) && fields[PATCH] == "delete" => None,
         Value::Object(fields) => {
-            let kept = fields.iter().filter(|(name, value)| !value.is_null() && !name.starts_with('$'));
-            Some(Value::Object(kept.filter_map(|(name, value)| Some((name.clone(), plain(value)?))).collect()))
+            let kept = fields
+                .iter()
+                .filter(|(name, value)| !value.is_null() && !name.starts_with('$'));
+            Some(Value::Object(
+                kept.filter_map(|(name, value)| Some((name.clone(), plain(value)?)))
+                    .collect(),
+            ))
         }
         Value::Array(items) => Some(Value::Array(items.iter().filter_map(plain).collect())),
-        other => Some(other.clone()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Some(value.clone()),
     }
 }

@@ -6,7 +6,8 @@ use super::{Kind, apply};
 
 fn table(kind: Kind, rows: &[(&str, Value, Value, Value)]) {
     for (law, object, patch, wanted) in rows {
-        let found = apply(kind, object, &serde_json::to_vec(patch).unwrap()).unwrap_or_else(|failure| panic!("{law}: {failure}"));
+        let found = apply(kind, object, &serde_json::to_vec(patch).unwrap())
+            .unwrap_or_else(|failure| panic!("{law}: {failure}"));
         assert_eq!(&found, wanted, "{law}");
     }
 }
@@ -57,6 +58,14 @@ fn strategic_patches_merge_lists_by_their_keys() {
             json!({"metadata": {"labels": {"c": "3", "$patch": "replace"}}}),
             json!({"metadata": {"labels": {"c": "3"}}}),
         ),
+    ];
+    table(Kind::Strategic, &rows);
+}
+
+/// More rows of the same.
+#[test]
+fn strategic_patches_know_how_each_list_is_marked() {
+    let rows = [
         (
             "lists without a key are replaced as a whole",
             json!({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}),
@@ -106,9 +115,16 @@ fn strategic_patches_merge_lists_by_their_keys() {
 #[test]
 fn strategic_patches_without_their_key_are_refused() {
     let object = json!({"status": {"conditions": [{"type": "A"}]}});
-    let patch = serde_json::to_vec(&json!({"status": {"conditions": [{"status": "True"}]}})).unwrap();
-    assert_eq!(apply(Kind::Strategic, &object, &patch).unwrap_err().code, 500);
-    assert_eq!(apply(Kind::Strategic, &object, b"[1]").unwrap_err().code, 400);
+    let patch =
+        serde_json::to_vec(&json!({"status": {"conditions": [{"status": "True"}]}})).unwrap();
+    assert_eq!(
+        apply(Kind::Strategic, &object, &patch).unwrap_err().code,
+        500
+    );
+    assert_eq!(
+        apply(Kind::Strategic, &object, b"[1]").unwrap_err().code,
+        400
+    );
     assert_eq!(apply(Kind::Strategic, &object, b"{").unwrap_err().code, 400);
 }
 
@@ -116,12 +132,42 @@ fn strategic_patches_without_their_key_are_refused() {
 #[test]
 fn merge_patches_replace_lists_and_null_removes() {
     let rows = [
-        ("change", json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
-        ("add", json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),
-        ("remove", json!({"a": "b", "b": "c"}), json!({"a": null}), json!({"b": "c"})),
-        ("lists as a whole", json!({"a": [1, 2]}), json!({"a": [3]}), json!({"a": [3]})),
-        ("deep", json!({"a": {"b": "c"}}), json!({"a": {"b": "d", "c": null}}), json!({"a": {"b": "d"}})),
-        ("nulls of what is new are nothing", json!({}), json!({"a": {"bb": {"ccc": null}}}), json!({"a": {"bb": {}}})),
+        (
+            "change",
+            json!({"a": "b"}),
+            json!({"a": "c"}),
+            json!({"a": "c"}),
+        ),
+        (
+            "add",
+            json!({"a": "b"}),
+            json!({"b": "c"}),
+            json!({"a": "b", "b": "c"}),
+        ),
+        (
+            "remove",
+            json!({"a": "b", "b": "c"}),
+            json!({"a": null}),
+            json!({"b": "c"}),
+        ),
+        (
+            "lists as a whole",
+            json!({"a": [1, 2]}),
+            json!({"a": [3]}),
+            json!({"a": [3]}),
+        ),
+        (
+            "deep",
+            json!({"a": {"b": "c"}}),
+            json!({"a": {"b": "d", "c": null}}),
+            json!({"a": {"b": "d"}}),
+        ),
+        (
+            "nulls of what is new are nothing",
+            json!({}),
+            json!({"a": {"bb": {"ccc": null}}}),
+            json!({"a": {"bb": {}}}),
+        ),
     ];
     table(Kind::Merge, &rows);
 }
@@ -130,13 +176,48 @@ fn merge_patches_replace_lists_and_null_removes() {
 #[test]
 fn json_patches_do_their_steps_in_order() {
     let rows = [
-        ("add a member", json!({"foo": "bar"}), json!([{"op": "add", "path": "/baz", "value": "qux"}]), json!({"foo": "bar", "baz": "qux"})),
-        ("add an element", json!({"foo": ["bar", "baz"]}), json!([{"op": "add", "path": "/foo/1", "value": "qux"}]), json!({"foo": ["bar", "qux", "baz"]})),
-        ("add at the end", json!({"foo": [1]}), json!([{"op": "add", "path": "/foo/-", "value": 2}]), json!({"foo": [1, 2]})),
-        ("remove", json!({"foo": ["bar", "qux"], "x": 1}), json!([{"op": "remove", "path": "/foo/1"}, {"op": "remove", "path": "/x"}]), json!({"foo": ["bar"]})),
-        ("escapes", json!({"a/b": 1, "c~d": 2}), json!([{"op": "replace", "path": "/a~1b", "value": 3}, {"op": "remove", "path": "/c~0d"}]), json!({"a/b": 3})),
-        ("move and copy", json!({"a": 1}), json!([{"op": "copy", "from": "/a", "path": "/b"}, {"op": "move", "from": "/a", "path": "/c"}]), json!({"b": 1, "c": 1})),
-        ("test", json!({"a": 1}), json!([{"op": "test", "path": "/a", "value": 1}]), json!({"a": 1})),
+        (
+            "add a member",
+            json!({"foo": "bar"}),
+            json!([{"op": "add", "path": "/baz", "value": "qux"}]),
+            json!({"foo": "bar", "baz": "qux"}),
+        ),
+        (
+            "add an element",
+            json!({"foo": ["bar", "baz"]}),
+            json!([{"op": "add", "path": "/foo/1", "value": "qux"}]),
+            json!({"foo": ["bar", "qux", "baz"]}),
+        ),
+        (
+            "add at the end",
+            json!({"foo": [1]}),
+            json!([{"op": "add", "path": "/foo/-", "value": 2}]),
+            json!({"foo": [1, 2]}),
+        ),
+        (
+            "remove",
+            json!({"foo": ["bar", "qux"], "x": 1}),
+            json!([{"op": "remove", "path": "/foo/1"}, {"op": "remove", "path": "/x"}]),
+            json!({"foo": ["bar"]}),
+        ),
+        (
+            "escapes",
+            json!({"a/b": 1, "c~d": 2}),
+            json!([{"op": "replace", "path": "/a~1b", "value": 3}, {"op": "remove", "path": "/c~0d"}]),
+            json!({"a/b": 3}),
+        ),
+        (
+            "move and copy",
+            json!({"a": 1}),
+            json!([{"op": "copy", "from": "/a", "path": "/b"}, {"op": "move", "from": "/a", "path": "/c"}]),
+            json!({"b": 1, "c": 1}),
+        ),
+        (
+            "test",
+            json!({"a": 1}),
+            json!([{"op": "test", "path": "/a", "value": 1}]),
+            json!({"a": 1}),
+        ),
     ];
     table(Kind::Json, &rows);
     for patch in [
@@ -145,7 +226,12 @@ fn json_patches_do_their_steps_in_order() {
         json!([{"op": "add", "path": "/list/7", "value": 2}]),
         json!([{"op": "replace", "path": "/none/x", "value": 2}]),
     ] {
-        let failure = apply(Kind::Json, &json!({"a": 1, "list": []}), &serde_json::to_vec(&patch).unwrap()).unwrap_err();
+        let failure = apply(
+            Kind::Json,
+            &json!({"a": 1, "list": []}),
+            &serde_json::to_vec(&patch).unwrap(),
+        )
+        .unwrap_err();
         assert_eq!(failure.code, 422, "{patch}");
     }
 }
@@ -153,5 +239,8 @@ fn json_patches_do_their_steps_in_order() {
 #[test]
 fn unknown_kinds_of_patches_are_refused() {
     assert_eq!(Kind::parse("application/json").unwrap_err().code, 415);
-    assert_eq!(Kind::parse("application/strategic-merge-patch+json; charset=utf-8").unwrap(), Kind::Strategic);
+    assert_eq!(
+        Kind::parse("application/strategic-merge-patch+json; charset=utf-8").unwrap(),
+        Kind::Strategic
+    );
 }

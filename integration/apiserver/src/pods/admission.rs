@@ -28,18 +28,41 @@ pub(crate) fn admit(state: &State, store: &mut Store, pod: &mut Value) -> Result
 
 fn service_account(store: &mut Store, pod: &mut Value) -> Result<(), Failure> {
     let old = pod["spec"]["serviceAccount"].clone();
-    default(&mut pod["spec"], "serviceAccountName", if old.is_string() { old } else { json!("default") });
-    let name = pod["spec"]["serviceAccountName"].as_str().unwrap_or("default").to_string();
+    default(
+        &mut pod["spec"],
+        "serviceAccountName",
+        if old.is_string() {
+            old
+        } else {
+            json!("default")
+        },
+    );
+    let name = pod["spec"]["serviceAccountName"]
+        .as_str()
+        .unwrap_or("default")
+        .to_string();
     pod["spec"]["serviceAccount"] = json!(name);
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
     let Some(account) = store.get(core("serviceaccounts"), namespace, &name) else {
-        let why = format!("error looking up service account {namespace}/{name}: serviceaccount \"{name}\" not found");
-        return Err(Failure::forbidden(core("pods"), pod["metadata"]["name"].as_str().unwrap_or_default(), &why));
+        let why = format!(
+            "error looking up service account {namespace}/{name}: serviceaccount \"{name}\" not found"
+        );
+        return Err(Failure::forbidden(
+            core("pods"),
+            pod["metadata"]["name"].as_str().unwrap_or_default(),
+            &why,
+        ));
     };
     if pod["spec"].get("imagePullSecrets").is_none() && account["imagePullSecrets"].is_array() {
         pod["spec"]["imagePullSecrets"] = account["imagePullSecrets"].clone();
     }
-    let wants = [&pod["spec"]["automountServiceAccountToken"], &account["automountServiceAccountToken"]].into_iter().find_map(Value::as_bool).unwrap_or(true);
+    let wants = [
+        &pod["spec"]["automountServiceAccountToken"],
+        &account["automountServiceAccountToken"],
+    ]
+    .into_iter()
+    .find_map(Value::as_bool)
+    .unwrap_or(true);
     if wants {
         token(store, pod);
     }
@@ -48,18 +71,32 @@ fn service_account(store: &mut Store, pod: &mut Value) -> Result<(), Failure> {
 
 /// Mounts the token's volume into every container that has nothing at its place.
 fn token(store: &mut Store, pod: &mut Value) {
-    let existing = pod["spec"]["volumes"].as_array().into_iter().flatten().filter_map(|volume| volume["name"].as_str()).find(|name| name.starts_with("kube-api-access-"));
-    let name = existing.map_or_else(|| format!("kube-api-access-{}", store.suffix()), str::to_string);
+    let existing = pod["spec"]["volumes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|volume| volume["name"].as_str())
+        .find(|name| name.starts_with("kube-api-access-"));
+    let name = existing.map_or_else(
+        || format!("kube-api-access-{}", store.suffix()),
+        str::to_string,
+    );
     let mut used = existing.is_some();
     let fresh = !used;
     for list in ["initContainers", "containers"] {
         for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
             let mounts = container["volumeMounts"].as_array().into_iter().flatten();
-            if mounts.clone().any(|mount| mount["mountPath"] == TOKEN_FOLDER) {
+            if mounts
+                .clone()
+                .any(|mount| mount["mountPath"] == TOKEN_FOLDER)
+            {
                 continue;
             }
             used = true;
-            push(&mut container["volumeMounts"], json!({"name": name, "readOnly": true, "mountPath": TOKEN_FOLDER}));
+            push(
+                &mut container["volumeMounts"],
+                json!({"name": name, "readOnly": true, "mountPath": TOKEN_FOLDER}),
+            );
         }
     }
     if !(used && fresh) {
@@ -82,21 +119,37 @@ fn push(list: &mut Value, item: Value) {
 }
 
 fn tolerations(pod: &mut Value) {
-    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+    for key in [
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+    ] {
         let tolerates = |toleration: &Value| {
             (toleration["key"] == key || toleration.get("key").is_none_or(|key| key == ""))
-                && (toleration.get("effect").is_none_or(|effect| effect == "" || effect == "NoExecute"))
+                && (toleration
+                    .get("effect")
+                    .is_none_or(|effect| effect == "" || effect == "NoExecute"))
         };
-        let known = pod["spec"]["tolerations"].as_array().into_iter().flatten().any(tolerates);
+        let known = pod["spec"]["tolerations"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(tolerates);
         if !known {
-            push(&mut pod["spec"]["tolerations"], json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}));
+            push(
+                &mut pod["spec"]["tolerations"],
+                json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}),
+            );
         }
     }
 }
 
 fn priority(store: &Store, pod: &mut Value) -> Result<(), Failure> {
-    let class = pod["spec"]["priorityClassName"].as_str().unwrap_or_default().to_string();
-    let classes = kinds::find("scheduling.k8s.io", "v1", "priorityclasses").expect("priority classes stand in the table");
+    let class = pod["spec"]["priorityClassName"]
+        .as_str()
+        .unwrap_or_default()
+        .to_string();
+    let classes = kinds::find("scheduling.k8s.io", "v1", "priorityclasses")
+        .expect("priority classes stand in the table");
     let found = store.get(classes, "", &class);
     let value = match (class.as_str(), &found) {
         ("", _) => pod["spec"].get("priority").cloned().unwrap_or(json!(0)),
@@ -105,21 +158,39 @@ fn priority(store: &Store, pod: &mut Value) -> Result<(), Failure> {
         (_, Some(object)) => object["value"].clone(),
         (_, None) => {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-            return Err(Failure::forbidden(core("pods"), name, &format!("no PriorityClass with name {class} was found")));
+            return Err(Failure::forbidden(
+                core("pods"),
+                name,
+                &format!("no PriorityClass with name {class} was found"),
+            ));
         }
     };
     pod["spec"]["priority"] = value;
     let policy = found.and_then(|object| object["preemptionPolicy"].as_str().map(str::to_string));
-    default(&mut pod["spec"], "preemptionPolicy", json!(policy.as_deref().unwrap_or("PreemptLowerPriority")));
+    default(
+        &mut pod["spec"],
+        "preemptionPolicy",
+        json!(policy.as_deref().unwrap_or("PreemptLowerPriority")),
+    );
     Ok(())
 }
 
 fn overhead(store: &Store, pod: &mut Value) -> Result<(), Failure> {
-    let Some(class) = pod["spec"]["runtimeClassName"].as_str().filter(|class| !class.is_empty()) else { return Ok(()) };
-    let classes = kinds::find("node.k8s.io", "v1", "runtimeclasses").expect("runtime classes stand in the table");
+    let Some(class) = pod["spec"]["runtimeClassName"]
+        .as_str()
+        .filter(|class| !class.is_empty())
+    else {
+        return Ok(());
+    };
+    let classes = kinds::find("node.k8s.io", "v1", "runtimeclasses")
+        .expect("runtime classes stand in the table");
     let Some(object) = store.get(classes, "", class) else {
         let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-        return Err(Failure::forbidden(core("pods"), name, &format!("pod rejected: RuntimeClass \"{class}\" not found")));
+        return Err(Failure::forbidden(
+            core("pods"),
+            name,
+            &format!("pod rejected: RuntimeClass \"{class}\" not found"),
+        ));
     };
     if let Some(fixed) = object["overhead"].get("podFixed") {
         pod["spec"]["overhead"] = fixed.clone();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::quality;
-use crate::verbs::default;
+use crate::{nothing::drop_nulls, verbs::default};
 
 /// Fills in what a pod leaves open; what is said stays. Doing it twice changes nothing.
 pub(crate) fn fill(pod: &mut Value) {
@@ -34,10 +34,17 @@ pub(crate) fn fill(pod: &mut Value) {
     default(&mut pod["status"], "phase", json!("Pending"));
     let class = quality::class(&pod["spec"]);
     default(&mut pod["status"], "qosClass", json!(class));
+    // Looking at an absent field by index has made it null.
+    drop_nulls(pod);
 }
 
 fn fill_volume(volume: &mut Value) {
-    let sources = volume.as_object().map_or(0, |fields| fields.iter().filter(|(name, value)| *name != "name" && !value.is_null()).count());
+    let sources = volume.as_object().map_or(0, |fields| {
+        fields
+            .iter()
+            .filter(|(name, value)| *name != "name" && !value.is_null())
+            .count()
+    });
     if sources == 0 {
         volume["emptyDir"] = json!({});
     }
@@ -57,33 +64,38 @@ fn fill_volume(volume: &mut Value) {
         default(spec, "volumeMode", json!("Filesystem"));
     }
     fill_items(&mut volume["downwardAPI"]);
-    for source in volume.pointer_mut("/projected/sources").and_then(Value::as_array_mut).into_iter().flatten() {
+    for source in volume
+        .pointer_mut("/projected/sources")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
         fill_items(&mut source["downwardAPI"]);
         if let Some(token) = source.get_mut("serviceAccountToken") {
             default(token, "expirationSeconds", json!(3600));
         }
-        drop_nothings(source);
     }
-    drop_nothings(volume);
 }
 
 fn fill_items(downward: &mut Value) {
-    for item in downward.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
+    for item in downward
+        .get_mut("items")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
         if let Some(field) = item.get_mut("fieldRef") {
             default(field, "apiVersion", json!("v1"));
         }
     }
 }
 
-/// Looking at an absent field by index has made it null.
-fn drop_nothings(object: &mut Value) {
-    if let Some(fields) = object.as_object_mut() {
-        fields.retain(|_, value| !value.is_null());
-    }
-}
-
 fn fill_container(container: &mut Value, host_network: bool) {
-    default(container, "terminationMessagePath", json!("/dev/termination-log"));
+    default(
+        container,
+        "terminationMessagePath",
+        json!("/dev/termination-log"),
+    );
     default(container, "terminationMessagePolicy", json!("File"));
     let image = container["image"].as_str().unwrap_or_default().to_string();
     default(container, "imagePullPolicy", json!(pull_policy(&image)));
@@ -93,14 +105,24 @@ fn fill_container(container: &mut Value, host_network: bool) {
             default(&mut container["resources"]["requests"], &name, limit);
         }
     }
-    for port in container.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+    for port in container
+        .get_mut("ports")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
         default(port, "protocol", json!("TCP"));
         if host_network {
             let number = port["containerPort"].clone();
             default(port, "hostPort", number);
         }
     }
-    for variable in container.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten() {
+    for variable in container
+        .get_mut("env")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
         if let Some(field) = variable.pointer_mut("/valueFrom/fieldRef") {
             default(field, "apiVersion", json!("v1"));
         }
@@ -115,12 +137,19 @@ fn fill_container(container: &mut Value, host_network: bool) {
             fill_get(get);
         }
     }
-    drop_nothings(container);
 }
 
 fn fill_probe(probe: &mut Value) {
-    for (field, value) in [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)] {
-        if probe.get(field).is_none_or(|said| said.is_null() || said == 0) {
+    for (field, value) in [
+        ("timeoutSeconds", 1),
+        ("periodSeconds", 10),
+        ("successThreshold", 1),
+        ("failureThreshold", 3),
+    ] {
+        if probe
+            .get(field)
+            .is_none_or(|said| said.is_null() || said == 0)
+        {
             probe[field] = json!(value);
         }
     }

@@ -14,7 +14,15 @@ pub(crate) fn step(resource: &Resource, object: &mut Value, asked: Option<i64>) 
     let asked = asked.map(|grace| if grace < 0 { 1 } else { grace });
     let pod = resource.shelf == "pods";
     if object["metadata"].get("deletionTimestamp").is_some() {
-        return if pod || object["metadata"].get("deletionGracePeriodSeconds").is_some() { again(object, asked) } else { Step::AtOnce };
+        return if pod
+            || object["metadata"]
+                .get("deletionGracePeriodSeconds")
+                .is_some()
+        {
+            again(object, asked)
+        } else {
+            Step::AtOnce
+        };
     }
     if !pod {
         return Step::AtOnce;
@@ -34,18 +42,26 @@ fn again(object: &mut Value, asked: Option<i64>) -> Step {
     let Some(grace) = asked.filter(|grace| *grace < had) else {
         return Step::Pending;
     };
-    let ends = object["metadata"]["deletionTimestamp"].as_str().and_then(clock::parse).unwrap_or_else(clock::now);
+    let ends = object["metadata"]["deletionTimestamp"]
+        .as_str()
+        .and_then(clock::parse)
+        .unwrap_or_else(clock::now);
     object["metadata"]["deletionTimestamp"] = json!(clock::text(clock::later(ends, grace - had)));
     object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
     Step::Graceful(waits(grace))
 }
 
 fn grace_of(pod: &Value, asked: Option<i64>) -> i64 {
-    let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let ended = matches!(
+        pod["status"]["phase"].as_str(),
+        Some("Succeeded" | "Failed")
+    );
     if ended || pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty) {
         return 0;
     }
-    let grace = asked.or_else(|| pod["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or_default();
+    let grace = asked
+        .or_else(|| pod["spec"]["terminationGracePeriodSeconds"].as_i64())
+        .unwrap_or_default();
     if grace < 0 { 1 } else { grace }
 }
 

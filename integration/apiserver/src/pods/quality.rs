@@ -5,10 +5,15 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 pub(super) fn class(spec: &Value) -> &'static str {
-    if spec["resources"].is_object() && (given(&spec["resources"], "requests").next().is_some() || given(&spec["resources"], "limits").next().is_some()) {
+    if spec["resources"].is_object()
+        && (given(&spec["resources"], "requests").next().is_some()
+            || given(&spec["resources"], "limits").next().is_some())
+    {
         return of(std::iter::once(&spec["resources"]));
     }
-    let lists = ["containers", "initContainers"].into_iter().flat_map(|list| spec[list].as_array().into_iter().flatten());
+    let lists = ["containers", "initContainers"]
+        .into_iter()
+        .flat_map(|list| spec[list].as_array().into_iter().flatten());
     of(lists.map(|container| &container["resources"]))
 }
 
@@ -18,7 +23,10 @@ fn of<'a>(all: impl Iterator<Item = &'a Value>) -> &'static str {
         let requests: BTreeMap<&str, &Value> = given(resources, "requests").collect();
         let limits: BTreeMap<&str, &Value> = given(resources, "limits").collect();
         any |= !requests.is_empty() || !limits.is_empty();
-        guaranteed &= limits.len() == 2 && requests.iter().all(|(name, request)| limits.get(name) == Some(request));
+        guaranteed &= limits.len() == 2
+            && requests
+                .iter()
+                .all(|(name, request)| limits.get(name) == Some(request));
     }
     match (any, guaranteed) {
         (false, _) => "BestEffort",
@@ -28,6 +36,14 @@ fn of<'a>(all: impl Iterator<Item = &'a Value>) -> &'static str {
 }
 
 fn given<'a>(resources: &'a Value, part: &'a str) -> impl Iterator<Item = (&'a str, &'a Value)> {
-    let fields = resources.get(part).and_then(Value::as_object).into_iter().flatten();
-    fields.filter(|(name, value)| matches!(name.as_str(), "cpu" | "memory") && **value != "0" && **value != 0).map(|(name, value)| (name.as_str(), value))
+    let fields = resources
+        .get(part)
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
+    fields
+        .filter(|(name, value)| {
+            matches!(name.as_str(), "cpu" | "memory") && **value != "0" && **value != 0
+        })
+        .map(|(name, value)| (name.as_str(), value))
 }

@@ -21,14 +21,24 @@ pub(crate) async fn run(state: Arc<State>) {
 }
 
 fn bind_all(store: &mut Store) {
-    let waiting: Vec<Arc<Value>> = store.list(core("pods"), "").into_iter().filter(|pod| waits(pod)).collect();
+    let waiting: Vec<Arc<Value>> = store
+        .list(core("pods"), "")
+        .into_iter()
+        .filter(|pod| waits(pod))
+        .collect();
     if waiting.is_empty() {
         return;
     }
-    let nodes: Vec<Arc<Value>> = store.list(core("nodes"), "").into_iter().filter(|node| is_ready(node)).collect();
+    let nodes: Vec<Arc<Value>> = store
+        .list(core("nodes"), "")
+        .into_iter()
+        .filter(|node| is_ready(node))
+        .collect();
     for pod in waiting {
         let field = |name: &str| pod["metadata"][name].as_str().unwrap_or_default();
-        let Some(node) = nodes.iter().find(|node| fits(&pod, node)) else { continue };
+        let Some(node) = nodes.iter().find(|node| fits(&pod, node)) else {
+            continue;
+        };
         let node = node["metadata"]["name"].as_str().unwrap_or_default();
         if bind_to(store, (field("namespace"), field("name")), node).is_ok() {
             tell(store, &pod, node);
@@ -39,17 +49,28 @@ fn bind_all(store: &mut Store) {
 fn waits(pod: &Value) -> bool {
     pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty)
         && pod["metadata"].get("deletionTimestamp").is_none()
-        && pod["spec"]["schedulingGates"].as_array().is_none_or(Vec::is_empty)
+        && pod["spec"]["schedulingGates"]
+            .as_array()
+            .is_none_or(Vec::is_empty)
 }
 
 fn is_ready(node: &Value) -> bool {
-    let mut conditions = node["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True") && node["spec"]["unschedulable"] != true
+    let mut conditions = node["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+        && node["spec"]["unschedulable"] != true
 }
 
 fn fits(pod: &Value, node: &Value) -> bool {
-    let wanted = pod["spec"]["nodeSelector"].as_object().into_iter().flatten();
-    wanted.into_iter().all(|(label, value)| node["metadata"]["labels"].get(label) == Some(value))
+    let wanted = pod["spec"]["nodeSelector"]
+        .as_object()
+        .into_iter()
+        .flatten();
+    wanted
+        .into_iter()
+        .all(|(label, value)| node["metadata"]["labels"].get(label) == Some(value))
 }
 
 /// Leaves the event that people look for in `kubectl describe pod`.

@@ -19,16 +19,31 @@ pub(crate) fn bind(state: &State, call: &Call, binding: &Value) -> Result<Value,
 }
 
 /// Gives a pod to a node.
-pub(super) fn bind_to(store: &mut Store, (namespace, name): (&str, &str), node: &str) -> Result<(), Failure> {
+pub(super) fn bind_to(
+    store: &mut Store,
+    (namespace, name): (&str, &str),
+    node: &str,
+) -> Result<(), Failure> {
     let pods = core("pods");
     let Some(pod) = store.get(pods, namespace, name) else {
         return Err(Failure::not_found(pods, name));
     };
     if pod["metadata"].get("deletionTimestamp").is_some() {
-        return Err(Failure::conflict(pods, name, &format!("pod {name} is being deleted, cannot be assigned to a host")));
+        return Err(Failure::conflict(
+            pods,
+            name,
+            &format!("pod {name} is being deleted, cannot be assigned to a host"),
+        ));
     }
-    if let Some(had) = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) {
-        return Err(Failure::conflict(pods, name, &format!("pod {name} is already assigned to node \"{had}\"")));
+    if let Some(had) = pod["spec"]["nodeName"]
+        .as_str()
+        .filter(|node| !node.is_empty())
+    {
+        return Err(Failure::conflict(
+            pods,
+            name,
+            &format!("pod {name} is already assigned to node \"{had}\""),
+        ));
     }
     let mut pod = Value::clone(&pod);
     pod["spec"]["nodeName"] = json!(node);
@@ -53,7 +68,10 @@ pub(crate) fn evict(state: &State, call: &Call, eviction: &Value) -> Result<Valu
     let Some(pod) = store.get(pods, call.namespace(), call.name()) else {
         return Err(Failure::not_found(pods, call.name()));
     };
-    let waits = !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"));
+    let waits = !matches!(
+        pod["status"]["phase"].as_str(),
+        Some("Succeeded" | "Failed" | "Pending")
+    );
     if !terms.dry_run && waits && pod["metadata"].get("deletionTimestamp").is_none() {
         let mut pod = Value::clone(&pod);
         let condition = json!({"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
@@ -78,9 +96,21 @@ fn success() -> Value {
 pub(crate) fn resized(before: &Value, wanted: &Value) -> Value {
     let mut pod = before.clone();
     for list in ["containers", "initContainers"] {
-        for container in pod["spec"].get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+        for container in pod["spec"]
+            .get_mut(list)
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
             let same = |other: &&Value| other["name"] == container["name"];
-            let Some(new) = wanted["spec"][list].as_array().into_iter().flatten().find(same) else { continue };
+            let Some(new) = wanted["spec"][list]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .find(same)
+            else {
+                continue;
+            };
             for field in ["resources", "resizePolicy"] {
                 if let Some(value) = new.get(field) {
                     container[field] = value.clone();

@@ -31,16 +31,28 @@ fn open_fields_get_upstreams_defaults_and_filling_twice_changes_nothing() {
         ("/volumes/1/secret/defaultMode", json!(420)),
         ("/volumes/2/hostPath/type", json!("")),
         ("/containers/0/imagePullPolicy", json!("Always")),
-        ("/containers/0/terminationMessagePath", json!("/dev/termination-log")),
+        (
+            "/containers/0/terminationMessagePath",
+            json!("/dev/termination-log"),
+        ),
         ("/containers/0/ports/0/protocol", json!("TCP")),
         ("/containers/0/resources/requests/cpu", json!("1")),
-        ("/containers/0/livenessProbe", json!({"httpGet": {"port": 80, "path": "/", "scheme": "HTTP"}, "timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3})),
-        ("/containers/0/env/0/valueFrom/fieldRef/apiVersion", json!("v1")),
+        (
+            "/containers/0/livenessProbe",
+            json!({"httpGet": {"port": 80, "path": "/", "scheme": "HTTP"}, "timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}),
+        ),
+        (
+            "/containers/0/env/0/valueFrom/fieldRef/apiVersion",
+            json!("v1"),
+        ),
     ];
     for (pointer, value) in wanted {
         assert_eq!(spec.pointer(pointer), Some(&value), "{pointer}");
     }
-    assert_eq!(spec["volumes"][1], json!({"name": "b", "secret": {"secretName": "s", "defaultMode": 420}}));
+    assert_eq!(
+        spec["volumes"][1],
+        json!({"name": "b", "secret": {"secretName": "s", "defaultMode": 420}})
+    );
     let once = pod.clone();
     fill(&mut pod);
     assert_eq!(pod, once);
@@ -48,9 +60,19 @@ fn open_fields_get_upstreams_defaults_and_filling_twice_changes_nothing() {
 
 #[test]
 fn the_tag_decides_how_an_image_is_pulled() {
-    for (image, policy) in [("a", "Always"), ("a:latest", "Always"), ("a:1", "IfNotPresent"), ("h:5000/a", "Always"), ("h:5000/a:1", "IfNotPresent"), ("a@sha256:0", "IfNotPresent")] {
+    for (image, policy) in [
+        ("a", "Always"),
+        ("a:latest", "Always"),
+        ("a:1", "IfNotPresent"),
+        ("h:5000/a", "Always"),
+        ("h:5000/a:1", "IfNotPresent"),
+        ("a@sha256:0", "IfNotPresent"),
+    ] {
         let pod = filled(json!({"containers": [{"name": "c", "image": image}]}));
-        assert_eq!(pod["spec"]["containers"][0]["imagePullPolicy"], policy, "{image}");
+        assert_eq!(
+            pod["spec"]["containers"][0]["imagePullPolicy"], policy,
+            "{image}"
+        );
     }
 }
 
@@ -61,14 +83,26 @@ fn requests_and_limits_earn_a_class() {
     let table = [
         (json!([{}]), "BestEffort"),
         (json!([{"limits": all}]), "Guaranteed"),
-        (json!([{"limits": all, "requests": {"cpu": "500m"}}]), "Burstable"),
+        (
+            json!([{"limits": all, "requests": {"cpu": "500m"}}]),
+            "Burstable",
+        ),
         (json!([{"limits": all}, {}]), "Burstable"),
         (json!([{"requests": {"memory": "1Gi"}}]), "Burstable"),
         (json!([{"requests": {"memory": "0"}}]), "BestEffort"),
     ];
     for (resources, class) in table {
-        let containers: Vec<Value> = resources.as_array().unwrap().iter().map(|one| json!({"name": "c", "image": "a", "resources": one})).collect();
-        assert_eq!(filled(json!({"containers": containers}))["status"]["qosClass"], class, "{resources}");
+        let containers: Vec<Value> = resources
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| json!({"name": "c", "image": "a", "resources": one}))
+            .collect();
+        assert_eq!(
+            filled(json!({"containers": containers}))["status"]["qosClass"],
+            class,
+            "{resources}"
+        );
     }
 }
 
@@ -78,11 +112,25 @@ fn a_pod_gets_its_account_with_a_token_and_a_mirror_pod_does_not() {
     let pod = server.post(PODS, &json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "a"}]}})).unwrap();
     let volume = &pod["spec"]["volumes"][0];
     assert_eq!(pod["spec"]["serviceAccountName"], "default");
-    assert!(volume["name"].as_str().unwrap().starts_with("kube-api-access-"));
-    assert_eq!(volume["projected"]["sources"][0]["serviceAccountToken"]["expirationSeconds"], 3607);
-    assert_eq!(pod["spec"]["containers"][0]["volumeMounts"][0]["name"], volume["name"]);
+    assert!(
+        volume["name"]
+            .as_str()
+            .unwrap()
+            .starts_with("kube-api-access-")
+    );
+    assert_eq!(
+        volume["projected"]["sources"][0]["serviceAccountToken"]["expirationSeconds"],
+        3607
+    );
+    assert_eq!(
+        pod["spec"]["containers"][0]["volumeMounts"][0]["name"],
+        volume["name"]
+    );
     assert_eq!(pod["spec"]["tolerations"].as_array().unwrap().len(), 2);
-    assert_eq!((&pod["spec"]["priority"], &pod["status"]["phase"]), (&json!(0), &json!("Pending")));
+    assert_eq!(
+        (&pod["spec"]["priority"], &pod["status"]["phase"]),
+        (&json!(0), &json!("Pending"))
+    );
     let mirror = json!({"metadata": {"name": "b", "annotations": {"kubernetes.io/config.mirror": "x"}}, "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "a"}]}});
     let mirror = server.post(PODS, &mirror).unwrap();
     assert!(mirror["spec"].get("volumes").is_none());
@@ -93,9 +141,20 @@ fn a_pod_gets_its_account_with_a_token_and_a_mirror_pod_does_not() {
 
 #[tokio::test]
 async fn the_scheduler_binds_what_waits_to_the_node_that_is_ready() {
-    let server = Server::start(Options { scheduler: true, ..Options::default() }).await.unwrap();
+    let server = Server::start(Options {
+        scheduler: true,
+        ..Options::default()
+    })
+    .await
+    .unwrap();
     server.post(PODS, &json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "a"}]}})).unwrap();
     server.post("/api/v1/nodes", &json!({"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})).unwrap();
-    let bound = server.wait(&format!("{PODS}/a"), std::time::Duration::from_secs(10), |pod| pod.is_some_and(|pod| pod["spec"]["nodeName"] == "n")).await;
+    let bound = server
+        .wait(
+            &format!("{PODS}/a"),
+            std::time::Duration::from_secs(10),
+            |pod| pod.is_some_and(|pod| pod["spec"]["nodeName"] == "n"),
+        )
+        .await;
     assert!(bound.is_some());
 }

@@ -25,26 +25,58 @@ pub(super) async fn serve(state: Arc<State>, stream: TcpStream, number: u64) {
     let Some(tls) = state.auth.tls() else {
         let mut start = [0; PREFACE.len()];
         let second = matches!(stream.peek(&mut start).await, Ok(4)) && start == *PREFACE;
-        return speak(Way { state, peer: Peer::default(), number }, stream, second).await;
+        return speak(
+            Way {
+                state,
+                peer: Peer::default(),
+                number,
+            },
+            stream,
+            second,
+        )
+        .await;
     };
     let Ok(stream) = TlsAcceptor::from(tls).accept(stream).await else {
         return;
     };
     let session = stream.get_ref().1;
     let second = session.alpn_protocol() == Some(b"h2");
-    let certificates = session.peer_certificates().unwrap_or_default().iter().map(|one| one.clone().into_owned()).collect();
-    speak(Way { state, peer: Peer { certificates }, number }, stream, second).await;
+    let certificates = session
+        .peer_certificates()
+        .unwrap_or_default()
+        .iter()
+        .map(|one| one.clone().into_owned())
+        .collect();
+    speak(
+        Way {
+            state,
+            peer: Peer { certificates },
+            number,
+        },
+        stream,
+        second,
+    )
+    .await;
 }
 
-async fn speak(way: Way, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, second: bool) {
+async fn speak(
+    way: Way,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    second: bool,
+) {
     let way = Arc::new(way);
-    let service = service_fn(move |request: hyper::Request<Incoming>| routes::answer(way.clone(), request));
+    let service =
+        service_fn(move |request: hyper::Request<Incoming>| routes::answer(way.clone(), request));
     // A connection that ends badly is the client's affair, or a fault that was asked for.
     if second {
-        let server = http2::Builder::new(TokioExecutor::new()).timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+        let server = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .serve_connection(TokioIo::new(stream), service);
         server.await.unwrap_or_default();
     } else {
-        let server = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+        let server = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .serve_connection(TokioIo::new(stream), service);
         server.with_upgrades().await.unwrap_or_default();
     }
 }

@@ -28,11 +28,17 @@ pub(super) enum Order {
 #[serde(untagged)]
 enum Wish {
     #[serde(rename_all = "camelCase")]
-    Close { close_watches: bool },
+    Close {
+        close_watches: bool,
+    },
     #[serde(rename_all = "camelCase")]
-    Mute { mute_watches: bool },
+    Mute {
+        mute_watches: bool,
+    },
     #[serde(rename_all = "camelCase")]
-    Expire { expire_history: bool },
+    Expire {
+        expire_history: bool,
+    },
     Fault(Fault),
 }
 
@@ -49,7 +55,11 @@ impl Order {
     }
 }
 
-pub(super) async fn answer(state: &Arc<State>, order: Order, request: Request<Incoming>) -> Response {
+pub(super) async fn answer(
+    state: &Arc<State>,
+    order: Order,
+    request: Request<Incoming>,
+) -> Response {
     match order {
         Order::ShowFaults => json_response(200, &json!(state.faults().waiting())),
         Order::ShowRequests => json_response(200, &json!(state.journal().all())),
@@ -72,15 +82,29 @@ pub(super) async fn answer(state: &Arc<State>, order: Order, request: Request<In
 }
 
 async fn wish(request: Request<Incoming>) -> Result<Wish, Failure> {
-    let body = request.into_body().collect().await.map_err(|why| Failure::bad_request(why.to_string()))?;
-    serde_json::from_slice(&body.to_bytes()).map_err(|why| Failure::bad_request(format!("not a fault: {why}")))
+    let body = request
+        .into_body()
+        .collect()
+        .await
+        .map_err(|why| Failure::bad_request(why.to_string()))?;
+    serde_json::from_slice(&body.to_bytes())
+        .map_err(|why| Failure::bad_request(format!("not a fault: {why}")))
 }
 
 fn grant(state: &State, wish: Wish) {
     match wish {
-        Wish::Close { close_watches: true } => state.faults().close_watches(),
-        Wish::Expire { expire_history: true } => state.store().expire_history(),
-        Wish::Close { close_watches: false } | Wish::Expire { expire_history: false } => {}
+        Wish::Close {
+            close_watches: true,
+        } => state.faults().close_watches(),
+        Wish::Expire {
+            expire_history: true,
+        } => state.store().expire_history(),
+        Wish::Close {
+            close_watches: false,
+        }
+        | Wish::Expire {
+            expire_history: false,
+        } => {}
         Wish::Mute { mute_watches } => state.faults().mute_watches(mute_watches),
         Wish::Fault(fault) => state.faults().add(fault),
     }

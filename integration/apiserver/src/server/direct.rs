@@ -26,8 +26,18 @@ impl Server {
     /// Replaces an object, or makes it if it is not there: with a name at the end, as `kubectl replace` does.
     pub fn put(&self, path: &str, object: &Value) -> Result<Value, Failure> {
         match self.direct(Method::PUT, path, "application/json", object) {
-            Err(failure) if failure.code == 404 && path.split('?').next().is_some_and(|path| named(path, object)) => {
-                let collection = path.split('?').next().and_then(|path| path.rsplit_once('/')).map_or(path, |(collection, _)| collection);
+            Err(failure)
+                if failure.code == 404
+                    && path
+                        .split('?')
+                        .next()
+                        .is_some_and(|path| named(path, object)) =>
+            {
+                let collection = path
+                    .split('?')
+                    .next()
+                    .and_then(|path| path.rsplit_once('/'))
+                    .map_or(path, |(collection, _)| collection);
                 self.post(collection, object)
             }
             answer => answer,
@@ -47,15 +57,20 @@ impl Server {
     /// Returns the items of a list by its path and query.
     pub fn list(&self, path: &str) -> Result<Vec<Value>, Failure> {
         let mut list = self.get(path)?;
-        match list["items"].take() {
-            Value::Array(items) => Ok(items),
-            _ => Ok(Vec::new()),
-        }
+        Ok(list["items"]
+            .as_array_mut()
+            .map(std::mem::take)
+            .unwrap_or_default())
     }
 
     /// Waits until an object is as wanted and returns it; none if that does not come to pass in time. The clock is the machine's,
     /// whatever the caller's runtime thinks of time.
-    pub async fn wait(&self, path: &str, within: Duration, wanted: impl Fn(Option<&Value>) -> bool) -> Option<Option<Value>> {
+    pub async fn wait(
+        &self,
+        path: &str,
+        within: Duration,
+        wanted: impl Fn(Option<&Value>) -> bool,
+    ) -> Option<Option<Value>> {
         let late = Arc::new(tokio::sync::Notify::new());
         let alarm = late.clone();
         let (cancel, cancelled) = std::sync::mpsc::channel::<()>();
@@ -79,19 +94,35 @@ impl Server {
         }
     }
 
-    fn direct(&self, method: Method, path: &str, content_type: &'static str, body: &Value) -> Result<Value, Failure> {
-        let uri: Uri = path.parse().map_err(|_| Failure::bad_request(format!("{path} is no path")))?;
+    fn direct(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &'static str,
+        body: &Value,
+    ) -> Result<Value, Failure> {
+        let uri: Uri = path
+            .parse()
+            .map_err(|_| Failure::bad_request(format!("{path} is no path")))?;
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
         let mut call = Call::parse(&method, &uri, &headers).ok_or_else(Failure::no_such_path)?;
-        call.user = User { name: "test".to_string(), groups: vec!["system:masters".to_string()], ..User::default() };
+        call.user = User {
+            name: "test".to_string(),
+            groups: vec!["system:masters".to_string()],
+            ..User::default()
+        };
         if !body.is_null() {
-            call.body = serde_json::to_vec(body).expect("a JSON value can be written").into();
+            call.body = serde_json::to_vec(body)
+                .expect("a JSON value can be written")
+                .into();
         }
         verbs::carry_out(&self.state, &call).map(|(_, value)| value)
     }
 }
 
 fn named(path: &str, object: &Value) -> bool {
-    object["metadata"]["name"].as_str().is_some_and(|name| path.ends_with(&format!("/{name}")))
+    object["metadata"]["name"]
+        .as_str()
+        .is_some_and(|name| path.ends_with(&format!("/{name}")))
 }

@@ -53,12 +53,20 @@ impl Server {
         let state = State::new(options)?;
         verbs::found(&state);
         let running = run(state.clone(), listener)?;
-        Ok(Server { state, address, thread: Mutex::new(Some(running)) })
+        Ok(Server {
+            state,
+            address,
+            thread: Mutex::new(Some(running)),
+        })
     }
 
     /// Returns where clients find it, without a slash at the end.
     pub fn url(&self) -> String {
-        let scheme = if self.state.options.security == Security::Plain { "http" } else { "https" };
+        let scheme = if self.state.options.security == Security::Plain {
+            "http"
+        } else {
+            "https"
+        };
         format!("{scheme}://{}", self.address)
     }
 
@@ -69,7 +77,11 @@ impl Server {
 
     /// Ends serving: the port is closed, connections are cut. What is kept stays kept, and can be changed directly.
     pub fn stop(&self) {
-        let running = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let running = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(Running { stop, thread }) = running {
             stop.send(()).unwrap_or_default();
             thread.join().unwrap_or_default();
@@ -80,7 +92,8 @@ impl Server {
     pub fn resume(&self) -> anyhow::Result<()> {
         self.stop();
         let listener = listen(self.address.port())?;
-        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(run(self.state.clone(), listener)?);
+        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(run(self.state.clone(), listener)?);
         Ok(())
     }
 
@@ -132,17 +145,24 @@ impl Drop for Server {
 }
 
 fn listen(port: u16) -> anyhow::Result<TcpListener> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).with_context(|| format!("cannot listen on port {port}"))?;
-    listener.set_nonblocking(true).context("cannot listen without blocking")?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+        .with_context(|| format!("cannot listen on port {port}"))?;
+    listener
+        .set_nonblocking(true)
+        .context("cannot listen without blocking")?;
     Ok(listener)
 }
 
 fn run(state: Arc<State>, listener: TcpListener) -> anyhow::Result<Running> {
     let (stop, stopped) = oneshot::channel();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot make a runtime")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot make a runtime")?;
     let serve = move || {
         runtime.block_on(async {
-            let listener = tokio::net::TcpListener::from_std(listener).expect("the listener does not block");
+            let listener =
+                tokio::net::TcpListener::from_std(listener).expect("the listener does not block");
             tokio::select! {
                 () = accept(state.clone(), listener) => {}
                 () = scheduler::run(state) => {}
@@ -151,7 +171,10 @@ fn run(state: Arc<State>, listener: TcpListener) -> anyhow::Result<Running> {
         });
         runtime.shutdown_background();
     };
-    let thread = std::thread::Builder::new().name("apiserver".to_string()).spawn(serve).context("cannot start a thread")?;
+    let thread = std::thread::Builder::new()
+        .name("apiserver".to_string())
+        .spawn(serve)
+        .context("cannot start a thread")?;
     Ok(Running { stop, thread })
 }
 

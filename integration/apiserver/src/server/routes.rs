@@ -50,13 +50,22 @@ pub(super) async fn answer(way: Arc<Way>, request: Request<Incoming>) -> Result<
     let written = way.state.journal().add(heard(&request, way.number));
     let answer = spoilt(&way, request).await;
     if let Ok(response) = &answer {
-        way.state.journal().answered(written, response.status().as_u16());
+        way.state
+            .journal()
+            .answered(written, response.status().as_u16());
     }
     answer
 }
 
 fn heard(request: &Request<Incoming>, connection: u64) -> Heard {
-    let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_string();
+    let text = |name| {
+        request
+            .headers()
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+            .to_string()
+    };
     Heard {
         method: request.method().to_string(),
         path: request.uri().path().to_string(),
@@ -70,14 +79,29 @@ fn heard(request: &Request<Incoming>, connection: u64) -> Heard {
 
 /// Answers as far as the faults let it.
 async fn spoilt(way: &Way, request: Request<Incoming>) -> Result<Response, CutOff> {
-    let target = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
+    let target = request
+        .uri()
+        .path_and_query()
+        .map(ToString::to_string)
+        .unwrap_or_default();
     let watched = Query::parse(request.uri().query().unwrap_or_default()).is_true("watch");
-    let effect = way.state.faults().take(request.method().as_str(), &target, watched);
+    let effect = way
+        .state
+        .faults()
+        .take(request.method().as_str(), &target, watched);
     match effect {
         None => Ok(plain(way, request, None).await),
         Some(Effect::Status { code, retry_after }) => Ok(refusal(code, retry_after)),
-        Some(Effect::Garbage) => Ok(typed(200, "application/json", b"<html>{\"kind\": 7, ]]".to_vec())),
-        Some(Effect::Nonsense) => Ok(typed(200, "application/json", b"{\"kind\":\"Teapot\",\"items\":\"none\",\"metadata\":[3]}".to_vec())),
+        Some(Effect::Garbage) => Ok(typed(
+            200,
+            "application/json",
+            b"<html>{\"kind\": 7, ]]".to_vec(),
+        )),
+        Some(Effect::Nonsense) => Ok(typed(
+            200,
+            "application/json",
+            b"{\"kind\":\"Teapot\",\"items\":\"none\",\"metadata\":[3]}".to_vec(),
+        )),
         Some(Effect::Delay(seconds)) => {
             tokio::time::sleep(Duration::try_from_secs_f64(seconds).unwrap_or_default()).await;
             Ok(plain(way, request, None).await)
@@ -89,7 +113,9 @@ async fn spoilt(way: &Way, request: Request<Incoming>) -> Result<Response, CutOf
         }
         Some(Effect::Cut) => cut(plain(way, request, None).await).await,
         Some(Effect::Hang) => std::future::pending().await,
-        Some(order @ (Effect::HalfEvent | Effect::GarbageEvent | Effect::ExpireEvent | Effect::Mute)) => Ok(plain(way, request, Some(order)).await),
+        Some(
+            order @ (Effect::HalfEvent | Effect::GarbageEvent | Effect::ExpireEvent | Effect::Mute),
+        ) => Ok(plain(way, request, Some(order)).await),
     }
 }
 
@@ -97,17 +123,37 @@ fn refusal(code: u16, retry_after: Option<u32>) -> Response {
     let (reason, message) = match code {
         401 => ("Unauthorized", "Unauthorized"),
         403 => ("Forbidden", "forbidden: ordered by a fault"),
-        404 => ("NotFound", "the server could not find the requested resource"),
-        409 => ("Conflict", "Operation cannot be fulfilled: the object has been modified; please apply your changes to the latest version and try again"),
-        410 => ("Expired", "The resourceVersion for the provided watch is too old."),
-        429 => ("TooManyRequests", "The server has received too many requests and has asked us to try again later"),
+        404 => (
+            "NotFound",
+            "the server could not find the requested resource",
+        ),
+        409 => (
+            "Conflict",
+            "Operation cannot be fulfilled: the object has been modified; please apply your changes to the latest version and try again",
+        ),
+        410 => (
+            "Expired",
+            "The resourceVersion for the provided watch is too old.",
+        ),
+        429 => (
+            "TooManyRequests",
+            "The server has received too many requests and has asked us to try again later",
+        ),
         503 => ("ServiceUnavailable", "apiserver is shutting down"),
-        504 => ("Timeout", "request did not complete within the allotted timeout"),
-        _ => ("InternalError", "Internal error occurred: ordered by a fault"),
+        504 => (
+            "Timeout",
+            "request did not complete within the allotted timeout",
+        ),
+        _ => (
+            "InternalError",
+            "Internal error occurred: ordered by a fault",
+        ),
     };
     let mut response = Failure::new(code, reason, message).response();
     if let Some(seconds) = retry_after {
-        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        response
+            .headers_mut()
+            .insert(header::RETRY_AFTER, seconds.into());
     }
     response
 }
@@ -126,7 +172,10 @@ async fn cut(response: Response) -> Result<Response, CutOff> {
         tokio::task::yield_now().await;
         frame
     });
-    Ok(Response::from_parts(head, Body::new(StreamBody::new(frames))))
+    Ok(Response::from_parts(
+        head,
+        Body::new(StreamBody::new(frames)),
+    ))
 }
 
 async fn plain(way: &Way, request: Request<Incoming>, order: Option<Effect>) -> Response {
@@ -136,14 +185,22 @@ async fn plain(way: &Way, request: Request<Incoming>, order: Option<Effect>) -> 
     }
 }
 
-async fn routed(way: &Way, request: Request<Incoming>, order: Option<Effect>) -> Result<Response, Failure> {
+async fn routed(
+    way: &Way,
+    request: Request<Incoming>,
+    order: Option<Effect>,
+) -> Result<Response, Failure> {
     let state = &way.state;
     let user = auth::user(state, &way.peer, request.headers())?;
     let path = request.uri().path();
     if matches!(path, "/healthz" | "/livez" | "/readyz") {
         return Ok(text_response(200, "ok"));
     }
-    let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let accept = request
+        .headers()
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     if let Some(document) = discovery::document(path).or_else(|| openapi::document(path, accept)) {
         return Ok(document);
     }
@@ -165,8 +222,15 @@ async fn routed(way: &Way, request: Request<Incoming>, order: Option<Effect>) ->
 }
 
 async fn body_of(request: Request<Incoming>) -> Result<Bytes, Failure> {
-    match Limited::new(request.into_body(), LARGEST_BODY).collect().await {
+    match Limited::new(request.into_body(), LARGEST_BODY)
+        .collect()
+        .await
+    {
         Ok(body) => Ok(body.to_bytes()),
-        Err(why) => Err(Failure::new(413, "RequestEntityTooLarge", format!("Request entity too large: {why}"))),
+        Err(why) => Err(Failure::new(
+            413,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: {why}"),
+        )),
     }
 }

@@ -32,7 +32,11 @@ pub(crate) struct History {
 
 impl History {
     pub(crate) fn new(kept: usize, since: u64) -> History {
-        History { changes: VecDeque::new(), kept: kept.max(1), since }
+        History {
+            changes: VecDeque::new(),
+            kept: kept.max(1),
+            since,
+        }
     }
 
     pub(crate) fn add(&mut self, change: Change) {
@@ -59,7 +63,15 @@ impl History {
         if version < self.since {
             return None;
         }
-        let from = self.changes.partition_point(|change| change.version <= version);
-        Some(self.changes.range(from..).filter(|change| change.shelf == shelf).cloned().collect())
+        let from = self
+            .changes
+            .partition_point(|change| change.version <= version);
+        Some(
+            self.changes
+                .range(from..)
+                .filter(|change| change.shelf == shelf)
+                .cloned()
+                .collect(),
+        )
     }
 }

@@ -30,7 +30,13 @@ impl Store {
     pub(crate) fn new(history: usize) -> Store {
         // A cluster is never at its first version when a client comes.
         let version = 100;
-        Store { version, shelves: BTreeMap::new(), history: History::new(history, version), pulse: watch::Sender::new(version), names: 0 }
+        Store {
+            version,
+            shelves: BTreeMap::new(),
+            history: History::new(history, version),
+            pulse: watch::Sender::new(version),
+            names: 0,
+        }
     }
 
     pub(crate) fn version(&self) -> u64 {
@@ -46,15 +52,25 @@ impl Store {
         self.pulse.subscribe()
     }
 
-    pub(crate) fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Arc<Value>> {
-        self.shelves.get(resource.shelf)?.get(&(namespace.to_string(), name.to_string())).cloned()
+    pub(crate) fn get(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Arc<Value>> {
+        self.shelves
+            .get(resource.shelf)?
+            .get(&(namespace.to_string(), name.to_string()))
+            .cloned()
     }
 
     /// Returns the objects of a namespace, or of all if it is empty, ordered by namespace and name.
     pub(crate) fn list(&self, resource: &Resource, namespace: &str) -> Vec<Arc<Value>> {
         let shelf = self.shelves.get(resource.shelf);
         let all = shelf.into_iter().flatten();
-        all.filter(|((of, _), _)| namespace.is_empty() || of == namespace).map(|(_, object)| object.clone()).collect()
+        all.filter(|((of, _), _)| namespace.is_empty() || of == namespace)
+            .map(|(_, object)| object.clone())
+            .collect()
     }
 
     /// Keeps an object, new or changed, under the next version.
@@ -63,21 +79,46 @@ impl Store {
         object["metadata"]["resourceVersion"] = json!(version.to_string());
         let key = key_of(&object);
         let object = Arc::new(object);
-        let before = self.shelves.entry(resource.shelf).or_default().insert(key, object.clone());
-        let kind = if before.is_some() { Move::Modified } else { Move::Added };
-        self.tell(Change { version, shelf: resource.shelf, kind, object: object.clone(), before });
+        let before = self
+            .shelves
+            .entry(resource.shelf)
+            .or_default()
+            .insert(key, object.clone());
+        let kind = if before.is_some() {
+            Move::Modified
+        } else {
+            Move::Added
+        };
+        self.tell(Change {
+            version,
+            shelf: resource.shelf,
+            kind,
+            object: object.clone(),
+            before,
+        });
         object
     }
 
     /// Takes an object away; its last state is told under the version of its removal.
-    pub(crate) fn remove(&mut self, resource: &Resource, namespace: &str, name: &str) -> Option<Arc<Value>> {
+    pub(crate) fn remove(
+        &mut self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Arc<Value>> {
         let key = (namespace.to_string(), name.to_string());
         let before = self.shelves.get_mut(resource.shelf)?.remove(&key)?;
         let version = self.next();
         let mut last = Value::clone(&before);
         last["metadata"]["resourceVersion"] = json!(version.to_string());
         let object = Arc::new(last);
-        self.tell(Change { version, shelf: resource.shelf, kind: Move::Deleted, object: object.clone(), before: Some(before) });
+        self.tell(Change {
+            version,
+            shelf: resource.shelf,
+            kind: Move::Deleted,
+            object: object.clone(),
+            before: Some(before),
+        });
         Some(object)
     }
 
@@ -115,6 +156,11 @@ impl Store {
 }
 
 fn key_of(object: &Value) -> (String, String) {
-    let field = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_string();
+    let field = |name: &str| {
+        object["metadata"][name]
+            .as_str()
+            .unwrap_or_default()
+            .to_string()
+    };
     (field("namespace"), field("name"))
 }

@@ -16,7 +16,16 @@ fn every_write_has_the_next_version_of_one_counter() {
     let first = store.put(maps, config_map("a"));
     let second = store.put(pods, config_map("a"));
     let gone = store.remove(maps, "default", "a").unwrap();
-    let versions: Vec<u64> = [first, second, gone].iter().map(|object| object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()).collect();
+    let versions: Vec<u64> = [first, second, gone]
+        .iter()
+        .map(|object| {
+            object["metadata"]["resourceVersion"]
+                .as_str()
+                .unwrap()
+                .parse()
+                .unwrap()
+        })
+        .collect();
     assert_eq!(versions, [101, 102, 103]);
     assert!(store.get(maps, "default", "a").is_none());
     assert!(store.get(pods, "default", "a").is_some());
@@ -28,7 +37,15 @@ fn the_history_is_of_one_shelf_and_after_a_version() {
     store.put(core("configmaps"), config_map("a"));
     store.put(core("pods"), config_map("a"));
     store.put(core("configmaps"), config_map("a"));
-    let moves = |after| store.history().after(after, "configmaps").unwrap().iter().map(|change| change.kind).collect::<Vec<_>>();
+    let moves = |after| {
+        store
+            .history()
+            .after(after, "configmaps")
+            .unwrap()
+            .iter()
+            .map(|change| change.kind)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(moves(100), [Move::Added, Move::Modified]);
     assert_eq!(moves(101), [Move::Modified]);
     assert_eq!(moves(103), []);
@@ -44,7 +61,14 @@ fn what_is_forgotten_is_not_an_empty_history() {
     assert_eq!(store.history().after(101, "configmaps").unwrap().len(), 2);
     store.expire_history();
     assert!(store.history().after(103, "configmaps").is_none());
-    assert_eq!(store.history().after(store.version(), "configmaps").unwrap().len(), 0);
+    assert_eq!(
+        store
+            .history()
+            .after(store.version(), "configmaps")
+            .unwrap()
+            .len(),
+        0
+    );
 }
 
 #[test]

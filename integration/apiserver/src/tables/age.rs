@@ -16,7 +16,11 @@ pub(super) fn span(seconds: i64) -> String {
     let (minutes, hours) = (seconds / 60, seconds / 3600);
     let days = hours / 24;
     let pair = |large: i64, unit: char, small: i64, smaller: char| {
-        if small == 0 { format!("{large}{unit}") } else { format!("{large}{unit}{small}{smaller}") }
+        if small == 0 {
+            format!("{large}{unit}")
+        } else {
+            format!("{large}{unit}{small}{smaller}")
+        }
     };
     match () {
         () if seconds < -1 => "<invalid>".to_string(),

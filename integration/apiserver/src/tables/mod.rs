@@ -42,19 +42,32 @@ impl Wanted {
             Some("None") => Include::Nothing,
             None | Some("Metadata") => Include::Metadata,
             Some("Object") => Include::Object,
-            Some(other) => return Err(Failure::bad_request(format!("unrecognized includeObject value: {other:?}"))),
+            Some(other) => {
+                return Err(Failure::bad_request(format!(
+                    "unrecognized includeObject value: {other:?}"
+                )));
+            }
         };
         let shape = |media: &str| {
             let (kind, parameters) = media.split_once(';').unwrap_or((media, ""));
-            let word = parameters.split(';').find_map(|parameter| parameter.trim().strip_prefix("as="));
+            let word = parameters
+                .split(';')
+                .find_map(|parameter| parameter.trim().strip_prefix("as="));
             match (kind.trim(), word) {
                 ("application/json" | "*/*" | "application/*", None) => Some(Wanted::Objects),
                 ("application/json", Some("Table")) => Some(Wanted::Table(include)),
-                ("application/json", Some("PartialObjectMetadata" | "PartialObjectMetadataList")) => Some(Wanted::Metadata),
+                (
+                    "application/json",
+                    Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
+                ) => Some(Wanted::Metadata),
                 _ => None,
             }
         };
-        Ok(call.accept.split(',').find_map(shape).unwrap_or(Wanted::Objects))
+        Ok(call
+            .accept
+            .split(',')
+            .find_map(shape)
+            .unwrap_or(Wanted::Objects))
     }
 }
 
@@ -62,19 +75,30 @@ impl Wanted {
 pub(crate) fn shaped(call: &Call, value: Value) -> Result<Value, Failure> {
     let reads = matches!(call.verb, Verb::Get | Verb::List) && call.subresource().is_none();
     let wanted = Wanted::of(call)?;
-    if wanted == Wanted::Objects || !reads && wanted != Wanted::Metadata || value["kind"] == "Status" {
+    if wanted == Wanted::Objects
+        || !reads && wanted != Wanted::Metadata
+        || value["kind"] == "Status"
+    {
         return Ok(value);
     }
     let list = value["kind"] == json!(call.resource.list_kind()) && value["items"].is_array();
     Ok(match (wanted, list) {
         (Wanted::Objects, _) => value,
         (Wanted::Metadata, true) => {
-            let items: Vec<Value> = value["items"].as_array().into_iter().flatten().map(metadata_of).collect();
+            let items: Vec<Value> = value["items"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(metadata_of)
+                .collect();
             json!({"kind": "PartialObjectMetadataList", "apiVersion": META, "metadata": value["metadata"], "items": items})
         }
         (Wanted::Metadata, false) => metadata_of(&value),
         (Wanted::Table(include), true) => {
-            let rows = value["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let rows = value["items"]
+                .as_array()
+                .map(Vec::as_slice)
+                .unwrap_or_default();
             table(call.resource, rows, include, value["metadata"].clone())
         }
         (Wanted::Table(include), false) => one_row(call.resource, &value, include),
@@ -117,10 +141,13 @@ fn table(resource: &Resource, objects: &[Value], include: Include, metadata: Val
     json!({"kind": "Table", "apiVersion": META, "metadata": metadata, "columnDefinitions": definitions, "rows": rows})
 }
 
+/// What an object's cells say at a time.
+type Cells = fn(&Value, jiff::Timestamp) -> Vec<Value>;
+
 /// How a kind is printed.
 struct Layout {
     columns: &'static [Column],
-    cells: fn(&Value, jiff::Timestamp) -> Vec<Value>,
+    cells: Cells,
 }
 
 /// A column; with `-o wide` those of priority 1 are shown too.
@@ -135,16 +162,30 @@ impl Column {
 
 fn layout_of(resource: &Resource) -> Layout {
     match resource.shelf {
-        "pods" => Layout { columns: pods::COLUMNS, cells: pods::cells },
-        "nodes" => Layout { columns: nodes::COLUMNS, cells: nodes::cells },
-        "events" => Layout { columns: events::COLUMNS, cells: events::cells },
+        "pods" => Layout {
+            columns: pods::COLUMNS,
+            cells: pods::cells,
+        },
+        "nodes" => Layout {
+            columns: nodes::COLUMNS,
+            cells: nodes::cells,
+        },
+        "events" => Layout {
+            columns: events::COLUMNS,
+            cells: events::cells,
+        },
         shelf => others::layout(shelf),
     }
 }
 
 /// Returns the text of a field, or what is printed for nothing.
 fn text_or(object: &Value, pointer: &str, nothing: &str) -> String {
-    object.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty()).unwrap_or(nothing).to_string()
+    object
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .filter(|text| !text.is_empty())
+        .unwrap_or(nothing)
+        .to_string()
 }
 
 fn age_of(object: &Value, now: jiff::Timestamp) -> Value {

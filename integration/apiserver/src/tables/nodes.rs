@@ -18,7 +18,13 @@ pub(super) const COLUMNS: &[Column] = &[
 ];
 
 pub(super) fn cells(node: &Value, now: jiff::Timestamp) -> Vec<Value> {
-    let said = |field: &str| json!(text_or(node, &format!("/status/nodeInfo/{field}"), "<unknown>"));
+    let said = |field: &str| {
+        json!(text_or(
+            node,
+            &format!("/status/nodeInfo/{field}"),
+            "<unknown>"
+        ))
+    };
     vec![
         node["metadata"]["name"].clone(),
         json!(status(node)),
@@ -34,28 +40,43 @@ pub(super) fn cells(node: &Value, now: jiff::Timestamp) -> Vec<Value> {
 }
 
 fn status(node: &Value) -> String {
-    let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
-    let ready = conditions.into_iter().find(|condition| condition["type"] == "Ready");
+    let conditions = node["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    let ready = conditions
+        .into_iter()
+        .find(|condition| condition["type"] == "Ready");
     let word = match ready {
         Some(condition) if condition["status"] == "True" => "Ready",
         Some(_) => "NotReady",
         None => "Unknown",
     };
-    if node["spec"]["unschedulable"] == true { format!("{word},SchedulingDisabled") } else { word.to_string() }
+    if node["spec"]["unschedulable"] == true {
+        format!("{word},SchedulingDisabled")
+    } else {
+        word.to_string()
+    }
 }
 
 fn roles(node: &Value) -> String {
     let labels = node["metadata"]["labels"].as_object().into_iter().flatten();
-    let role = |(label, value): (&String, &Value)| match label.strip_prefix("node-role.kubernetes.io/") {
-        Some(role) if !role.is_empty() => Some(role.to_string()),
-        _ if label == "kubernetes.io/role" => value.as_str().map(str::to_string),
-        _ => None,
-    };
+    let role =
+        |(label, value): (&String, &Value)| match label.strip_prefix("node-role.kubernetes.io/") {
+            Some(role) if !role.is_empty() => Some(role.to_string()),
+            _ if label == "kubernetes.io/role" => value.as_str().map(str::to_string),
+            _ => None,
+        };
     let roles: Vec<String> = labels.filter_map(role).collect();
-    if roles.is_empty() { "<none>".to_string() } else { roles.join(",") }
+    if roles.is_empty() {
+        "<none>".to_string()
+    } else {
+        roles.join(",")
+    }
 }
 
 fn address(node: &Value, kind: &str) -> Value {
     let mut all = node["status"]["addresses"].as_array().into_iter().flatten();
-    all.find(|address| address["type"] == kind).map_or_else(|| json!("<none>"), |address| address["address"].clone())
+    all.find(|address| address["type"] == kind)
+        .map_or_else(|| json!("<none>"), |address| address["address"].clone())
 }

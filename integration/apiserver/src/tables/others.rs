@@ -1,60 +1,131 @@
 //! The tables of kinds with few columns.
 
-use serde_json::{Value, json};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
 
-use super::{Column, Layout, age_of, text_or};
+use super::{Cells, Column, Layout, age_of, text_or};
 
-const NAME: Column = Column("Name", "string", 0);
-const AGE: Column = Column("Age", "string", 0);
+const NAME: Column = text("Name");
+const AGE: Column = text("Age");
+
+const fn text(name: &'static str) -> Column {
+    Column(name, "string", 0)
+}
 
 pub(super) fn layout(shelf: &str) -> Layout {
-    match shelf {
-        "namespaces" => Layout {
-            columns: const { &[NAME, Column("Status", "string", 0), AGE] },
-            cells: |object, now| vec![name(object), json!(text_or(object, "/status/phase", "")), age_of(object, now)],
-        },
-        "configmaps" => Layout {
-            columns: const { &[NAME, Column("Data", "string", 0), AGE] },
-            cells: |object, now| vec![name(object), json!(count(&object["data"]) + count(&object["binaryData"])), age_of(object, now)],
-        },
-        "secrets" => Layout {
-            columns: const { &[NAME, Column("Type", "string", 0), Column("Data", "string", 0), AGE] },
-            cells: |object, now| vec![name(object), json!(text_or(object, "/type", "")), json!(count(&object["data"])), age_of(object, now)],
-        },
-        "leases" => Layout {
-            columns: const { &[NAME, Column("Holder", "string", 0), AGE] },
-            cells: |object, now| vec![name(object), json!(text_or(object, "/spec/holderIdentity", "")), age_of(object, now)],
-        },
-        "csinodes" => Layout {
-            columns: const { &[NAME, Column("Drivers", "integer", 0), AGE] },
-            cells: |object, now| vec![name(object), json!(object["spec"]["drivers"].as_array().map_or(0, Vec::len)), age_of(object, now)],
-        },
-        "persistentvolumeclaims" => Layout {
-            columns: const { &[NAME, Column("Status", "string", 0), Column("Volume", "string", 0), AGE] },
-            cells: |object, now| vec![name(object), json!(text_or(object, "/status/phase", "")), json!(text_or(object, "/spec/volumeName", "")), age_of(object, now)],
-        },
-        "certificatesigningrequests" => Layout {
-            columns: const { &[NAME, AGE, Column("SignerName", "string", 0), Column("Requestor", "string", 0), Column("Condition", "string", 0)] },
-            cells: |object, now| {
-                let (signer, requestor) = (text_or(object, "/spec/signerName", "<none>"), text_or(object, "/spec/username", ""));
-                vec![name(object), age_of(object, now), json!(signer), json!(requestor), json!(certificate(object))]
+    let (columns, cells): (&'static [Column], Cells) = match shelf {
+        "namespaces" => (const { &[NAME, text("Status"), AGE] }, namespace),
+        "configmaps" => (const { &[NAME, text("Data"), AGE] }, config_map),
+        "secrets" => (const { &[NAME, text("Type"), text("Data"), AGE] }, secret),
+        "leases" => (const { &[NAME, text("Holder"), AGE] }, lease),
+        "csinodes" => (
+            const { &[NAME, Column("Drivers", "integer", 0), AGE] },
+            csi_node,
+        ),
+        "persistentvolumeclaims" => (
+            const { &[NAME, text("Status"), text("Volume"), AGE] },
+            claim,
+        ),
+        "certificatesigningrequests" => (
+            const {
+                &[
+                    NAME,
+                    AGE,
+                    text("SignerName"),
+                    text("Requestor"),
+                    text("Condition"),
+                ]
             },
-        },
-        _ => Layout { columns: const { &[NAME, Column("Created At", "string", 0)] }, cells: |object, _| vec![name(object), object["metadata"]["creationTimestamp"].clone()] },
-    }
+            signing_request,
+        ),
+        _ => (const { &[NAME, text("Created At")] }, other),
+    };
+    Layout { columns, cells }
+}
+
+fn namespace(object: &Value, now: Timestamp) -> Vec<Value> {
+    vec![
+        name(object),
+        said(object, "/status/phase"),
+        age_of(object, now),
+    ]
+}
+
+fn config_map(object: &Value, now: Timestamp) -> Vec<Value> {
+    let entries = count(&object["data"]) + count(&object["binaryData"]);
+    vec![name(object), json!(entries), age_of(object, now)]
+}
+
+fn secret(object: &Value, now: Timestamp) -> Vec<Value> {
+    let entries = json!(count(&object["data"]));
+    vec![
+        name(object),
+        said(object, "/type"),
+        entries,
+        age_of(object, now),
+    ]
+}
+
+fn lease(object: &Value, now: Timestamp) -> Vec<Value> {
+    vec![
+        name(object),
+        said(object, "/spec/holderIdentity"),
+        age_of(object, now),
+    ]
+}
+
+fn csi_node(object: &Value, now: Timestamp) -> Vec<Value> {
+    let drivers = object["spec"]["drivers"].as_array().map_or(0, Vec::len);
+    vec![name(object), json!(drivers), age_of(object, now)]
+}
+
+fn claim(object: &Value, now: Timestamp) -> Vec<Value> {
+    let (phase, volume) = (
+        said(object, "/status/phase"),
+        said(object, "/spec/volumeName"),
+    );
+    vec![name(object), phase, volume, age_of(object, now)]
+}
+
+fn signing_request(object: &Value, now: Timestamp) -> Vec<Value> {
+    let signer = json!(text_or(object, "/spec/signerName", "<none>"));
+    let requestor = said(object, "/spec/username");
+    vec![
+        name(object),
+        age_of(object, now),
+        signer,
+        requestor,
+        json!(condition(object)),
+    ]
+}
+
+fn other(object: &Value, _now: Timestamp) -> Vec<Value> {
+    vec![
+        name(object),
+        object["metadata"]["creationTimestamp"].clone(),
+    ]
 }
 
 fn name(object: &Value) -> Value {
     object["metadata"]["name"].clone()
 }
 
-fn count(data: &Value) -> usize {
-    data.as_object().map_or(0, serde_json::Map::len)
+fn said(object: &Value, pointer: &str) -> Value {
+    json!(text_or(object, pointer, ""))
 }
 
-fn certificate(request: &Value) -> String {
-    let conditions = request["status"]["conditions"].as_array().into_iter().flatten();
-    let mut words: Vec<&str> = conditions.filter_map(|condition| condition["type"].as_str()).collect();
+fn count(data: &Value) -> usize {
+    data.as_object().map_or(0, Map::len)
+}
+
+fn condition(request: &Value) -> String {
+    let conditions = request["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    let mut words: Vec<&str> = conditions
+        .filter_map(|condition| condition["type"].as_str())
+        .collect();
     if words.is_empty() {
         words.push("Pending");
     }

@@ -20,7 +20,11 @@ pub(super) const COLUMNS: &[Column] = &[
 
 pub(super) fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
     let picture = Picture::of(pod);
-    let address = text_or(pod, "/status/podIPs/0/ip", &text_or(pod, "/status/podIP", "<none>"));
+    let address = text_or(
+        pod,
+        "/status/podIPs/0/ip",
+        &text_or(pod, "/status/podIP", "<none>"),
+    );
     vec![
         pod["metadata"]["name"].clone(),
         json!(format!("{}/{}", picture.ready, picture.total)),
@@ -46,12 +50,21 @@ struct Picture {
 
 impl Picture {
     fn of(pod: &Value) -> Picture {
-        let mut picture = Picture { total: items(&pod["spec"]["containers"]).len(), reason: text_or(pod, "/status/phase", ""), ..Picture::default() };
+        let mut picture = Picture {
+            total: items(&pod["spec"]["containers"]).len(),
+            reason: text_or(pod, "/status/phase", ""),
+            ..Picture::default()
+        };
         picture.reason = text_or(pod, "/status/reason", &picture.reason);
-        if items(&pod["status"]["conditions"]).iter().any(|condition| condition["type"] == "PodScheduled" && condition["reason"] == "SchedulingGated") {
+        if items(&pod["status"]["conditions"]).iter().any(|condition| {
+            condition["type"] == "PodScheduled" && condition["reason"] == "SchedulingGated"
+        }) {
             picture.reason = "SchedulingGated".to_string();
         }
-        picture.total += items(&pod["spec"]["initContainers"]).iter().filter(|container| is_sidecar(container)).count();
+        picture.total += items(&pod["spec"]["initContainers"])
+            .iter()
+            .filter(|container| is_sidecar(container))
+            .count();
         let (initializing, sidecars) = picture.initialization(pod);
         if !initializing || holds(pod, "Initialized") {
             picture.containers(pod, sidecars);
@@ -59,7 +72,10 @@ impl Picture {
         if !pod["metadata"]["deletionTimestamp"].is_null() {
             if pod["status"]["reason"] == "NodeLost" {
                 picture.reason = "Unknown".to_string();
-            } else if !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
+            } else if !matches!(
+                pod["status"]["phase"].as_str(),
+                Some("Succeeded" | "Failed")
+            ) {
                 picture.reason = "Terminating".to_string();
             }
         }
@@ -70,13 +86,21 @@ impl Picture {
     fn initialization(&mut self, pod: &Value) -> (bool, i64) {
         let specs = items(&pod["spec"]["initContainers"]);
         let mut sidecars = 0;
-        for (at, status) in items(&pod["status"]["initContainerStatuses"]).iter().enumerate() {
-            let sidecar = specs.iter().any(|spec| spec["name"] == status["name"] && is_sidecar(spec));
+        for (at, status) in items(&pod["status"]["initContainerStatuses"])
+            .iter()
+            .enumerate()
+        {
+            let sidecar = specs
+                .iter()
+                .any(|spec| spec["name"] == status["name"] && is_sidecar(spec));
             self.restarted(status);
             if sidecar {
                 sidecars += status["restartCount"].as_i64().unwrap_or_default();
             }
-            let (terminated, waiting) = (&status["state"]["terminated"], text_or(status, "/state/waiting/reason", ""));
+            let (terminated, waiting) = (
+                &status["state"]["terminated"],
+                text_or(status, "/state/waiting/reason", ""),
+            );
             if terminated.is_object() && terminated["exitCode"] == 0 {
                 continue;
             }
@@ -113,19 +137,31 @@ impl Picture {
             }
         }
         if self.reason == "Completed" && running {
-            self.reason = if holds(pod, "Ready") { "Running" } else { "NotReady" }.to_string();
+            self.reason = if holds(pod, "Ready") {
+                "Running"
+            } else {
+                "NotReady"
+            }
+            .to_string();
         }
     }
 
     fn restarted(&mut self, status: &Value) {
         self.restarts += status["restartCount"].as_i64().unwrap_or_default();
-        let ended = status.pointer("/lastState/terminated/finishedAt").and_then(Value::as_str).and_then(clock::parse);
+        let ended = status
+            .pointer("/lastState/terminated/finishedAt")
+            .and_then(Value::as_str)
+            .and_then(clock::parse);
         self.last_restart = self.last_restart.max(ended);
     }
 
     fn restarts_text(&self, now: Timestamp) -> String {
         match self.last_restart {
-            Some(ended) if self.restarts > 0 => format!("{} ({} ago)", self.restarts, age::span(now.duration_since(ended).as_secs())),
+            Some(ended) if self.restarts > 0 => format!(
+                "{} ({} ago)",
+                self.restarts,
+                age::span(now.duration_since(ended).as_secs())
+            ),
             _ => self.restarts.to_string(),
         }
     }
@@ -133,7 +169,10 @@ impl Picture {
 
 fn ending(terminated: &Value) -> String {
     let reason = text_or(terminated, "/reason", "");
-    match (reason.is_empty(), terminated["signal"].as_i64().unwrap_or_default()) {
+    match (
+        reason.is_empty(),
+        terminated["signal"].as_i64().unwrap_or_default(),
+    ) {
         (false, _) => reason,
         (true, 0) => format!("ExitCode:{}", terminated["exitCode"]),
         (true, signal) => format!("Signal:{signal}"),
@@ -145,12 +184,17 @@ fn gates(pod: &Value) -> String {
     if gates.is_empty() {
         return "<none>".to_string();
     }
-    let met = gates.iter().filter(|gate| holds(pod, gate["conditionType"].as_str().unwrap_or_default())).count();
+    let met = gates
+        .iter()
+        .filter(|gate| holds(pod, gate["conditionType"].as_str().unwrap_or_default()))
+        .count();
     format!("{met}/{}", gates.len())
 }
 
 fn holds(pod: &Value, kind: &str) -> bool {
-    items(&pod["status"]["conditions"]).iter().any(|condition| condition["type"] == kind && condition["status"] == "True")
+    items(&pod["status"]["conditions"])
+        .iter()
+        .any(|condition| condition["type"] == kind && condition["status"] == "True")
 }
 
 fn is_sidecar(container: &Value) -> bool {

@@ -44,15 +44,38 @@ fn a_pod_is_printed_as_its_containers_are() {
     let pod = |status: Value| json!({"metadata": {"name": "x"}, "spec": spec, "status": status});
     let mut ending = pod(json!({"phase": "Running", "containerStatuses": [running]}));
     ending["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    let mut initializing = pod(json!({"phase": "Pending", "initContainerStatuses": [{"name": "i", "restartCount": 2, "state": {"terminated": {"exitCode": 3}}}]}));
+    let mut initializing = pod(
+        json!({"phase": "Pending", "initContainerStatuses": [{"name": "i", "restartCount": 2, "state": {"terminated": {"exitCode": 3}}}]}),
+    );
     initializing["spec"]["initContainers"] = json!([{"name": "i"}]);
     let table = [
         (pod(json!({"phase": "Pending"})), ["0/2", "Pending", "0"]),
-        (pod(json!({"phase": "Running", "containerStatuses": [running, running]})), ["2/2", "Running", "2 (60s ago)"]),
-        (pod(json!({"phase": "Running", "containerStatuses": [running, {"restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]})), ["1/2", "CrashLoopBackOff", "4 (60s ago)"]),
-        (pod(json!({"phase": "Failed", "reason": "Evicted"})), ["0/2", "Evicted", "0"]),
-        (pod(json!({"phase": "Succeeded", "containerStatuses": [{"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}]})), ["0/2", "Completed", "0"]),
-        (pod(json!({"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": 7}}}]})), ["0/2", "ExitCode:7", "0"]),
+        (
+            pod(json!({"phase": "Running", "containerStatuses": [running, running]})),
+            ["2/2", "Running", "2 (60s ago)"],
+        ),
+        (
+            pod(
+                json!({"phase": "Running", "containerStatuses": [running, {"restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}),
+            ),
+            ["1/2", "CrashLoopBackOff", "4 (60s ago)"],
+        ),
+        (
+            pod(json!({"phase": "Failed", "reason": "Evicted"})),
+            ["0/2", "Evicted", "0"],
+        ),
+        (
+            pod(
+                json!({"phase": "Succeeded", "containerStatuses": [{"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}]}),
+            ),
+            ["0/2", "Completed", "0"],
+        ),
+        (
+            pod(
+                json!({"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": 7}}}]}),
+            ),
+            ["0/2", "ExitCode:7", "0"],
+        ),
         (ending, ["1/2", "Terminating", "1 (60s ago)"]),
         (initializing, ["0/2", "Init:ExitCode:3", "2"]),
     ];
@@ -67,5 +90,19 @@ fn a_node_is_printed_with_its_roles_and_addresses() {
         "status": {"conditions": [{"type": "Ready", "status": "True"}], "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}], "nodeInfo": {"kubeletVersion": "v1.36.0"}}});
     let cells = nodes::cells(&node, clock::now());
     let texts: Vec<&str> = cells.iter().map(|cell| cell.as_str().unwrap()).collect();
-    assert_eq!(texts, ["n", "Ready,SchedulingDisabled", "worker", "<unknown>", "v1.36.0", "10.0.0.1", "<none>", "<unknown>", "<unknown>", "<unknown>"]);
+    assert_eq!(
+        texts,
+        [
+            "n",
+            "Ready,SchedulingDisabled",
+            "worker",
+            "<unknown>",
+            "v1.36.0",
+            "10.0.0.1",
+            "<none>",
+            "<unknown>",
+            "<unknown>",
+            "<unknown>"
+        ]
+    );
 }

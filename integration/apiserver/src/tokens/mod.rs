@@ -15,7 +15,8 @@ use crate::{
     answer::Failure,
     auth::rights,
     call::{Call, User},
-    clock, state::State,
+    clock,
+    state::State,
 };
 
 /// Whose tokens they are, and for whom where nobody says so.
@@ -60,28 +61,53 @@ impl Issued {
     }
 
     fn find(&self, token: &str) -> Option<Issue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(token).cloned()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(token)
+            .cloned()
     }
 
     pub(crate) fn revoke(&self, token: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(token);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(token);
     }
 }
 
 /// Says who has a token that is good now, for one of the audiences wanted; none wanted means the server itself.
 pub(crate) fn owner(state: &State, token: &str, wanted: &[String]) -> Option<Owner> {
-    let wanted = if wanted.is_empty() { vec![ISSUER.to_string()] } else { wanted.to_vec() };
+    let wanted = if wanted.is_empty() {
+        vec![ISSUER.to_string()]
+    } else {
+        wanted.to_vec()
+    };
     let known = state.auth.settings().tokens.get(token).cloned();
     if let Some(user) = known {
         // A token of no audience is good for the server's own.
         let audiences: Vec<String> = wanted.into_iter().filter(|one| one == ISSUER).collect();
-        return (!audiences.is_empty()).then_some(Owner { user, extra: Value::Null, audiences });
+        return (!audiences.is_empty()).then_some(Owner {
+            user,
+            extra: Value::Null,
+            audiences,
+        });
     }
     let issue = state.auth.issued.find(token)?;
-    let there = issue.bound.as_ref().is_none_or(|bound| bound.is_there(state));
-    let audiences: Vec<String> = wanted.into_iter().filter(|one| issue.audiences.contains(one)).collect();
+    let there = issue
+        .bound
+        .as_ref()
+        .is_none_or(|bound| bound.is_there(state));
+    let audiences: Vec<String> = wanted
+        .into_iter()
+        .filter(|one| issue.audiences.contains(one))
+        .collect();
     let good = clock::now() < issue.end && there && !audiences.is_empty();
-    good.then_some(Owner { user: issue.user, extra: issue.extra, audiences })
+    good.then_some(Owner {
+        user: issue.user,
+        extra: issue.extra,
+        audiences,
+    })
 }
 
 /// Answers what is posted to serviceaccounts/token, tokenreviews and subjectaccessreviews.

@@ -27,7 +27,9 @@ pub(super) struct Bound {
 
 impl Bound {
     pub(super) fn is_there(&self, state: &State) -> bool {
-        let found = state.store().get(core(self.plural), &self.namespace, &self.name);
+        let found = state
+            .store()
+            .get(core(self.plural), &self.namespace, &self.name);
         found.is_some_and(|object| object["metadata"]["uid"] == self.uid.as_str())
     }
 }
@@ -36,12 +38,20 @@ pub(super) fn answer(state: &State, call: &Call, mut body: Value) -> Result<Valu
     let accounts = core("serviceaccounts");
     let asked = body["spec"]["expirationSeconds"].as_i64().unwrap_or(USUAL);
     if asked < SHORTEST {
-        let why = format!("Invalid value: {asked}: may not specify a duration less than 10 minutes");
-        return Err(Failure::invalid(accounts, call.name(), "spec.expirationSeconds", &why));
+        let why =
+            format!("Invalid value: {asked}: may not specify a duration less than 10 minutes");
+        return Err(Failure::invalid(
+            accounts,
+            call.name(),
+            "spec.expirationSeconds",
+            &why,
+        ));
     }
     let (account, bound, claims) = {
         let store = state.store();
-        let account = store.get(accounts, call.namespace(), call.name()).ok_or_else(|| Failure::not_found(accounts, call.name()))?;
+        let account = store
+            .get(accounts, call.namespace(), call.name())
+            .ok_or_else(|| Failure::not_found(accounts, call.name()))?;
         let pod = bound_pod(&store, call, &body["spec"]["boundObjectRef"])?;
         admit(state, call, pod.as_deref())?;
         let bound = pod.as_ref().map(|pod| bound_to(pod));
@@ -59,13 +69,26 @@ pub(super) fn answer(state: &State, call: &Call, mut body: Value) -> Result<Valu
         "aud": audiences, "exp": end.as_second(), "iat": now.as_second(), "iss": ISSUER, "jti": crate::verbs::uid(),
         "kubernetes.io": claims, "nbf": now.as_second(), "sub": name,
     });
-    let token = signature::token(&state.auth.authority, &payload).map_err(|why| Failure::new(500, "InternalError", format!("{why:#}")))?;
+    let token = signature::token(&state.auth.authority, &payload)
+        .map_err(|why| Failure::new(500, "InternalError", format!("{why:#}")))?;
     let user = User {
         name,
-        uid: account["metadata"]["uid"].as_str().unwrap_or_default().to_string(),
-        groups: vec!["system:serviceaccounts".to_string(), format!("system:serviceaccounts:{}", call.namespace())],
+        uid: account["metadata"]["uid"]
+            .as_str()
+            .unwrap_or_default()
+            .to_string(),
+        groups: vec![
+            "system:serviceaccounts".to_string(),
+            format!("system:serviceaccounts:{}", call.namespace()),
+        ],
     };
-    let issue = Issue { user, extra: extra(&claims), audiences: audiences.clone(), end, bound };
+    let issue = Issue {
+        user,
+        extra: extra(&claims),
+        audiences: audiences.clone(),
+        end,
+        bound,
+    };
     state.auth.issued.keep(token.clone(), issue);
     body["metadata"] = json!({"name": call.name(), "namespace": call.namespace(), "creationTimestamp": clock::now_text()});
     body["kind"] = json!("TokenRequest");
@@ -77,26 +100,45 @@ pub(super) fn answer(state: &State, call: &Call, mut body: Value) -> Result<Valu
 }
 
 /// Returns the pod that a token shall be bound to.
-fn bound_pod(store: &Store, call: &Call, reference: &Value) -> Result<Option<std::sync::Arc<Value>>, Failure> {
+fn bound_pod(
+    store: &Store,
+    call: &Call,
+    reference: &Value,
+) -> Result<Option<std::sync::Arc<Value>>, Failure> {
     let text = |field: &str| reference[field].as_str().unwrap_or_default();
     if !reference.is_object() {
         return Ok(None);
     }
     if text("kind") != "Pod" || text("apiVersion") != "v1" {
         let kind = text("kind");
-        return Err(Failure::bad_request(format!("cannot bind token to object of type {}, Kind={kind}", text("apiVersion"))));
+        return Err(Failure::bad_request(format!(
+            "cannot bind token to object of type {}, Kind={kind}",
+            text("apiVersion")
+        )));
     }
     let pods = core("pods");
     let name = text("name");
-    let pod = store.get(pods, call.namespace(), name).ok_or_else(|| Failure::not_found(pods, name))?;
+    let pod = store
+        .get(pods, call.namespace(), name)
+        .ok_or_else(|| Failure::not_found(pods, name))?;
     if pod["spec"]["serviceAccountName"] != call.name() {
-        let has = pod["spec"]["serviceAccountName"].as_str().unwrap_or_default();
-        let why = format!("cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name {has:?}.", call.name());
+        let has = pod["spec"]["serviceAccountName"]
+            .as_str()
+            .unwrap_or_default();
+        let why = format!(
+            "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name {has:?}.",
+            call.name()
+        );
         return Err(Failure::bad_request(why));
     }
-    let (said, has) = (text("uid"), pod["metadata"]["uid"].as_str().unwrap_or_default());
+    let (said, has) = (
+        text("uid"),
+        pod["metadata"]["uid"].as_str().unwrap_or_default(),
+    );
     if !said.is_empty() && said != has {
-        let why = format!("the UID in the bound object reference ({said}) does not match the UID in record. The object might have been deleted and then recreated");
+        let why = format!(
+            "the UID in the bound object reference ({said}) does not match the UID in record. The object might have been deleted and then recreated"
+        );
         return Err(Failure::conflict(pods, name, &why));
     }
     Ok(Some(pod))
@@ -109,15 +151,27 @@ fn admit(state: &State, call: &Call, pod: Option<&Value>) -> Result<(), Failure>
     };
     let why = match pod {
         None => "node requested token not bound to a pod",
-        Some(pod) if pod["spec"]["nodeName"] != node => "node requested token bound to a pod scheduled on a different node",
+        Some(pod) if pod["spec"]["nodeName"] != node => {
+            "node requested token bound to a pod scheduled on a different node"
+        }
         Some(_) => return Ok(()),
     };
     Err(Failure::forbidden(call.resource, call.name(), why))
 }
 
 fn bound_to(pod: &Value) -> Bound {
-    let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_string();
-    Bound { plural: "pods", namespace: text("namespace"), name: text("name"), uid: text("uid") }
+    let text = |field: &str| {
+        pod["metadata"][field]
+            .as_str()
+            .unwrap_or_default()
+            .to_string()
+    };
+    Bound {
+        plural: "pods",
+        namespace: text("namespace"),
+        name: text("name"),
+        uid: text("uid"),
+    }
 }
 
 fn private_claims(store: &Store, call: &Call, account: &Value, pod: Option<&Value>) -> Value {
@@ -126,7 +180,9 @@ fn private_claims(store: &Store, call: &Call, account: &Value, pod: Option<&Valu
     if let Some(pod) = pod {
         claims["pod"] = of(pod);
         if let Some(node) = pod["spec"]["nodeName"].as_str() {
-            claims["node"] = store.get(core("nodes"), "", node).map_or_else(|| json!({"name": node}), |node| of(&node));
+            claims["node"] = store
+                .get(core("nodes"), "", node)
+                .map_or_else(|| json!({"name": node}), |node| of(&node));
         }
     }
     claims
@@ -134,7 +190,12 @@ fn private_claims(store: &Store, call: &Call, account: &Value, pod: Option<&Valu
 
 fn extra(claims: &Value) -> Value {
     let mut extra = json!({});
-    for (kind, part) in [("pod", "name"), ("pod", "uid"), ("node", "name"), ("node", "uid")] {
+    for (kind, part) in [
+        ("pod", "name"),
+        ("pod", "uid"),
+        ("node", "name"),
+        ("node", "uid"),
+    ] {
         if let Some(value) = claims[kind][part].as_str() {
             extra[format!("authentication.kubernetes.io/{kind}-{part}")] = json!([value]);
         }

@@ -6,7 +6,11 @@ use crate::{auth::Authority, base64};
 
 pub(super) fn token(authority: &Authority, payload: &Value) -> anyhow::Result<String> {
     let header = json!({"alg": "ES256", "kid": "double"});
-    let signed = format!("{}.{}", part(header.to_string().as_bytes()), part(payload.to_string().as_bytes()));
+    let signed = format!(
+        "{}.{}",
+        part(header.to_string().as_bytes()),
+        part(payload.to_string().as_bytes())
+    );
     let signature = authority.signature(signed.as_bytes())?;
     let flat = flat(&signature).ok_or_else(|| anyhow::anyhow!("a signature is not ASN.1"))?;
     Ok(format!("{signed}.{}", part(&flat)))
@@ -14,7 +18,10 @@ pub(super) fn token(authority: &Authority, payload: &Value) -> anyhow::Result<St
 
 /// Base64 as URLs have it.
 fn part(bytes: &[u8]) -> String {
-    base64::encode(bytes).replace('+', "-").replace('/', "_").replace('=', "")
+    base64::encode(bytes)
+        .replace('+', "-")
+        .replace('/', "_")
+        .replace('=', "")
 }
 
 /// Returns the two numbers of an ECDSA signature one behind the other, each of 32 bytes.
@@ -24,7 +31,8 @@ fn flat(signature: &[u8]) -> Option<[u8; 64]> {
     let mut flat = [0; 64];
     for (number, place) in [(number, 32_usize), (second, 64)] {
         let digits = &number[number.iter().take_while(|digit| **digit == 0).count()..];
-        flat.get_mut(place.checked_sub(digits.len())?..place)?.copy_from_slice(digits);
+        flat.get_mut(place.checked_sub(digits.len())?..place)?
+            .copy_from_slice(digits);
     }
     Some(flat)
 }

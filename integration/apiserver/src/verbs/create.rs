@@ -14,7 +14,9 @@ use crate::{
     call::{Call, Query, User, Verb},
     clock, events,
     kinds::{self, Resource},
-    pods, state::State,
+    nothing::tidy,
+    pods,
+    state::State,
     store::Store,
 };
 
@@ -27,7 +29,10 @@ pub(super) fn create(state: &State, call: &Call, mut object: Value) -> Result<Va
     let mut store = state.store();
     admit_namespace(&store, call)?;
     name(call, &mut store, &mut object)?;
-    let written = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
+    let written = object["metadata"]["name"]
+        .as_str()
+        .unwrap_or_default()
+        .to_string();
     if store.get(resource, call.namespace(), &written).is_some() {
         return Err(Failure::already_exists(resource, &written));
     }
@@ -37,6 +42,7 @@ pub(super) fn create(state: &State, call: &Call, mut object: Value) -> Result<Va
         pods::admission::admit(state, &mut store, &mut object)?;
     }
     prepare::for_create(state, call, &mut object);
+    tidy(&mut object);
     validate::new(resource, &object)?;
     node::admit(state, &store, call, None, &object)?;
     if call.dry_run() {
@@ -53,7 +59,8 @@ pub(super) fn create(state: &State, call: &Call, mut object: Value) -> Result<Va
 pub(crate) fn found(state: &State) {
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
         let call = internal("namespaces", None);
-        create(state, &call, json!({"metadata": {"name": name}})).expect("a new server has no namespace yet");
+        create(state, &call, json!({"metadata": {"name": name}}))
+            .expect("a new server has no namespace yet");
     }
 }
 
@@ -68,7 +75,6 @@ fn internal(plural: &str, namespace: Option<&str>) -> Call {
         query: Query::default(),
         accept: String::new(),
         content_type: String::new(),
-        user_agent: String::new(),
         user: User::default(),
         body: hyper::body::Bytes::new(),
     }
@@ -77,12 +83,17 @@ fn internal(plural: &str, namespace: Option<&str>) -> Call {
 /// Checks what the object says it is, and writes it down where it says nothing.
 pub(super) fn identify(call: &Call, object: &mut Value) -> Result<(), Failure> {
     let resource = call.resource;
-    for (field, wanted) in [("kind", resource.kind.to_string()), ("apiVersion", resource.api_version())] {
+    for (field, wanted) in [
+        ("kind", resource.kind.to_string()),
+        ("apiVersion", resource.api_version()),
+    ] {
         match object[field].as_str() {
             None => object[field] = json!(wanted),
             Some(said) if said == wanted => {}
             Some(said) => {
-                return Err(Failure::bad_request(format!("the object provided is unrecognized: {field} is \"{said}\", not \"{wanted}\"")));
+                return Err(Failure::bad_request(format!(
+                    "the object provided is unrecognized: {field} is \"{said}\", not \"{wanted}\""
+                )));
             }
         }
     }
@@ -90,16 +101,22 @@ pub(super) fn identify(call: &Call, object: &mut Value) -> Result<(), Failure> {
         object["metadata"] = json!({});
     }
     if !resource.namespaced {
-        drop(object["metadata"].as_object_mut().and_then(|metadata| metadata.remove("namespace")));
+        drop(
+            object["metadata"]
+                .as_object_mut()
+                .and_then(|metadata| metadata.remove("namespace")),
+        );
         return Ok(());
     }
     if call.namespace().is_empty() {
-        return Err(Failure::bad_request("an empty namespace may not be set during creation"));
+        return Err(Failure::bad_request(
+            "an empty namespace may not be set during creation",
+        ));
     }
     match object["metadata"]["namespace"].as_str() {
-        Some(said) if !said.is_empty() && said != call.namespace() => {
-            Err(Failure::bad_request("the namespace of the provided object does not match the namespace sent on the request"))
-        }
+        Some(said) if !said.is_empty() && said != call.namespace() => Err(Failure::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        )),
         _ => {
             object["metadata"]["namespace"] = json!(call.namespace());
             Ok(())
@@ -116,7 +133,10 @@ fn admit_namespace(store: &Store, call: &Call) -> Result<(), Failure> {
         return Err(Failure::not_found(namespaces, call.namespace()));
     };
     if namespace["metadata"].get("deletionTimestamp").is_some() {
-        let why = format!("unable to create new content in namespace {} because it is being terminated", call.namespace());
+        let why = format!(
+            "unable to create new content in namespace {} because it is being terminated",
+            call.namespace()
+        );
         return Err(Failure::forbidden(call.resource, call.name(), &why));
     }
     Ok(())
@@ -125,25 +145,47 @@ fn admit_namespace(store: &Store, call: &Call) -> Result<(), Failure> {
 fn name(call: &Call, store: &mut Store, object: &mut Value) -> Result<(), Failure> {
     let metadata = &mut object["metadata"];
     if metadata["name"].as_str().is_none_or(str::is_empty) {
-        let Some(prefix) = metadata["generateName"].as_str().filter(|prefix| !prefix.is_empty()) else {
-            return Err(Failure::invalid(call.resource, "", "metadata.name", "Required value: name or generateName is required"));
+        let Some(prefix) = metadata["generateName"]
+            .as_str()
+            .filter(|prefix| !prefix.is_empty())
+        else {
+            return Err(Failure::invalid(
+                call.resource,
+                "",
+                "metadata.name",
+                "Required value: name or generateName is required",
+            ));
         };
         metadata["name"] = json!(format!("{prefix}{}", store.suffix()));
     }
     match &call.name {
-        Some(name) if metadata["name"] != json!(name) => Err(named_otherwise(metadata["name"].as_str().unwrap_or_default(), name)),
+        Some(name) if metadata["name"] != json!(name) => Err(named_otherwise(
+            metadata["name"].as_str().unwrap_or_default(),
+            name,
+        )),
         _ => Ok(()),
     }
 }
 
 pub(super) fn named_otherwise(said: &str, asked: &str) -> Failure {
-    Failure::bad_request(format!("the name of the object ({said}) does not match the name on the URL ({asked})"))
+    Failure::bad_request(format!(
+        "the name of the object ({said}) does not match the name on the URL ({asked})"
+    ))
 }
 
 /// Writes what only the server says.
 fn stamp(resource: &Resource, object: &mut Value) {
-    let metadata = object["metadata"].as_object_mut().expect("identified objects have metadata");
-    for field in ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "generation"] {
+    let metadata = object["metadata"]
+        .as_object_mut()
+        .expect("identified objects have metadata");
+    for field in [
+        "resourceVersion",
+        "selfLink",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "managedFields",
+        "generation",
+    ] {
         metadata.remove(field);
     }
     metadata.insert("uid".to_string(), json!(uid()));
@@ -157,18 +199,31 @@ fn stamp(resource: &Resource, object: &mut Value) {
 pub(crate) fn uid() -> String {
     let random = || RandomState::new().build_hasher().finish();
     let (high, low) = (random(), random());
-    let parts = [high >> 32, (high >> 16) & 0xffff, 0x4000 | (high & 0xfff), 0x8000 | (low >> 48) & 0x3fff, low & 0xffff_ffff_ffff];
-    format!("{:08x}-{:04x}-{:04x}-{:04x}-{:012x}", parts[0], parts[1], parts[2], parts[3], parts[4])
+    let parts = [
+        high >> 32,
+        (high >> 16) & 0xffff,
+        0x4000 | (high & 0xfff),
+        0x8000 | (low >> 48) & 0x3fff,
+        low & 0xffff_ffff_ffff,
+    ];
+    format!(
+        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        parts[0], parts[1], parts[2], parts[3], parts[4]
+    )
 }
 
 /// What the controllers of a cluster put into each new namespace.
 fn furnish(state: &State, store: &mut Store, namespace: &str) {
     let mut add = |plural: &str, mut object: Value| {
         let resource = kinds::core(plural);
-        identify(&internal(plural, Some(namespace)), &mut object).expect("what is written here is well formed");
+        identify(&internal(plural, Some(namespace)), &mut object)
+            .expect("what is written here is well formed");
         stamp(resource, &mut object);
         store.put(resource, object);
     };
     add("serviceaccounts", json!({"metadata": {"name": "default"}}));
-    add("configmaps", json!({"metadata": {"name": ROOT_CERTIFICATES}, "data": {"ca.crt": state.auth.root_certificate()}}));
+    add(
+        "configmaps",
+        json!({"metadata": {"name": ROOT_CERTIFICATES}, "data": {"ca.crt": state.auth.root_certificate()}}),
+    );
 }

@@ -30,15 +30,17 @@ impl Terms {
             grace: options["gracePeriodSeconds"].as_i64(),
             uid: text(&options["preconditions"]["uid"]),
             version: text(&options["preconditions"]["resourceVersion"]),
-            dry_run: options["dryRun"].as_array().is_some_and(|runs| runs.iter().any(|run| run == "All")),
+            dry_run: options["dryRun"]
+                .as_array()
+                .is_some_and(|runs| runs.iter().any(|run| run == "All")),
         }
     }
 
     fn of_call(call: &Call) -> Result<Terms, Failure> {
-        let options: Value = if call.body.is_empty() {
+        let options = if call.body.is_empty() {
             Value::Null
         } else {
-            serde_json::from_slice(&call.body).map_err(|why| Failure::bad_request(format!("the delete options are unrecognized: {why}")))?
+            super::parsed(&call.body)?
         };
         let mut terms = Terms::of(&options);
         if options.is_null() {
@@ -52,7 +54,12 @@ impl Terms {
 pub(super) fn delete(state: &State, call: &Call) -> Result<Value, Failure> {
     let terms = Terms::of_call(call)?;
     let mut store = state.store();
-    delete_object(&mut store, call.resource, (call.namespace(), call.name()), &terms)
+    delete_object(
+        &mut store,
+        call.resource,
+        (call.namespace(), call.name()),
+        &terms,
+    )
 }
 
 pub(super) fn collection(state: &State, call: &Call) -> Result<Value, Failure> {
@@ -60,22 +67,38 @@ pub(super) fn collection(state: &State, call: &Call) -> Result<Value, Failure> {
     let selection = Selection::parse(&call.query)?;
     let list = read::list(state, call)?;
     let mut store = state.store();
-    for object in store.list(call.resource, call.namespace()).iter().filter(|object| selection.takes(object)) {
+    for object in store
+        .list(call.resource, call.namespace())
+        .iter()
+        .filter(|object| selection.takes(object))
+    {
         let field = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
-        delete_object(&mut store, call.resource, (field("namespace"), field("name")), &terms)?;
+        delete_object(
+            &mut store,
+            call.resource,
+            (field("namespace"), field("name")),
+            &terms,
+        )?;
     }
     Ok(list)
 }
 
 /// Deletes one object, or marks it for deletion, and returns the answer.
-pub(crate) fn delete_object(store: &mut Store, resource: &Resource, (namespace, name): (&str, &str), terms: &Terms) -> Result<Value, Failure> {
+pub(crate) fn delete_object(
+    store: &mut Store,
+    resource: &Resource,
+    (namespace, name): (&str, &str),
+    terms: &Terms,
+) -> Result<Value, Failure> {
     let Some(kept) = store.get(resource, namespace, name) else {
         return Err(Failure::not_found(resource, name));
     };
     check(resource, name, &kept, terms)?;
     let mut object = Value::clone(&kept);
     let step = pods::deletion::step(resource, &mut object, terms.grace);
-    let finalizers = object["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty());
+    let finalizers = object["metadata"]["finalizers"]
+        .as_array()
+        .is_some_and(|all| !all.is_empty());
     if step == Step::Pending {
         return Ok(object);
     }
@@ -126,34 +149,60 @@ pub(crate) enum Grace {
 /// Whether an object only waited for its finalizers and its grace.
 pub(super) fn may_go(object: &Value) -> bool {
     let metadata = &object["metadata"];
-    let finalizers = metadata["finalizers"].as_array().is_some_and(|all| !all.is_empty());
-    metadata.get("deletionTimestamp").is_some() && metadata["deletionGracePeriodSeconds"] == 0 && !finalizers
+    let finalizers = metadata["finalizers"]
+        .as_array()
+        .is_some_and(|all| !all.is_empty());
+    metadata.get("deletionTimestamp").is_some()
+        && metadata["deletionGracePeriodSeconds"] == 0
+        && !finalizers
 }
 
 pub(crate) fn raise_generation(object: &mut Value) {
-    if let Some(generation) = object["metadata"]["generation"].as_i64().filter(|generation| *generation > 0) {
+    if let Some(generation) = object["metadata"]["generation"]
+        .as_i64()
+        .filter(|generation| *generation > 0)
+    {
         object["metadata"]["generation"] = json!(generation + 1);
     }
 }
 
 fn check(resource: &Resource, name: &str, object: &Value, terms: &Terms) -> Result<(), Failure> {
-    let differs = |wanted: &Option<String>, field: &str| wanted.as_ref().is_some_and(|wanted| object["metadata"][field] != json!(wanted));
+    let differs = |wanted: &Option<String>, field: &str| {
+        wanted
+            .as_ref()
+            .is_some_and(|wanted| object["metadata"][field] != json!(wanted))
+    };
     let refused = |word: &str, wanted: &Option<String>, field: &str, guess: &str| {
-        let (wanted, had) = (wanted.as_deref().unwrap_or_default(), object["metadata"][field].as_str().unwrap_or_default());
-        let why = format!("the {word} in the precondition ({wanted}) does not match the {word} in record ({had}). The object might have been {guess}");
+        let (wanted, had) = (
+            wanted.as_deref().unwrap_or_default(),
+            object["metadata"][field].as_str().unwrap_or_default(),
+        );
+        let why = format!(
+            "the {word} in the precondition ({wanted}) does not match the {word} in record ({had}). The object might have been {guess}"
+        );
         Err(Failure::conflict(resource, name, &why))
     };
     if differs(&terms.uid, "uid") {
         return refused("UID", &terms.uid, "uid", "deleted and then recreated");
     }
     if differs(&terms.version, "resourceVersion") {
-        return refused("ResourceVersion", &terms.version, "resourceVersion", "modified");
+        return refused(
+            "ResourceVersion",
+            &terms.version,
+            "resourceVersion",
+            "modified",
+        );
     }
     Ok(())
 }
 
 /// Does what the namespace controller does, at once: pods get their grace, the rest goes; the namespace goes when it is empty.
-fn end_namespace(store: &mut Store, resource: &Resource, mut object: Value, terms: &Terms) -> Value {
+fn end_namespace(
+    store: &mut Store,
+    resource: &Resource,
+    mut object: Value,
+    terms: &Terms,
+) -> Value {
     object["metadata"]["deletionTimestamp"] = json!(clock::now_text());
     object["status"]["phase"] = json!("Terminating");
     if terms.dry_run {
@@ -161,7 +210,10 @@ fn end_namespace(store: &mut Store, resource: &Resource, mut object: Value, term
     }
     let object = Value::clone(&store.put(resource, object));
     let namespace = object["metadata"]["name"].as_str().unwrap_or_default();
-    for inside in kinds::ALL.iter().filter(|inside| inside.namespaced && inside.nature == kinds::Nature::Kept) {
+    for inside in kinds::ALL
+        .iter()
+        .filter(|inside| inside.namespaced && inside.nature == kinds::Nature::Kept)
+    {
         for one in store.list(inside, namespace) {
             let name = one["metadata"]["name"].as_str().unwrap_or_default();
             delete_object(store, inside, (namespace, name), &Terms::default()).unwrap_or_default();
@@ -174,7 +226,9 @@ fn end_namespace(store: &mut Store, resource: &Resource, mut object: Value, term
 /// Takes away a namespace that is being ended and holds no pod any more.
 pub(crate) fn sweep(store: &mut Store, namespace: &str) {
     let namespaces = kinds::core("namespaces");
-    let ending = store.get(namespaces, "", namespace).is_some_and(|object| object["metadata"].get("deletionTimestamp").is_some());
+    let ending = store
+        .get(namespaces, "", namespace)
+        .is_some_and(|object| object["metadata"].get("deletionTimestamp").is_some());
     if ending && store.list(kinds::core("pods"), namespace).is_empty() {
         store.remove(namespaces, "", namespace);
     }

@@ -20,16 +20,24 @@ use crate::{
     call::{Call, Verb},
     events,
     kinds::Nature,
-    pods, state::State, tokens,
+    pods, protobuf,
+    state::State,
+    tokens,
 };
 
 /// Does what a call asks, and returns the status and the object to answer. Watches are not for here, nor what goes to a kubelet.
 pub(crate) fn carry_out(state: &State, call: &Call) -> Result<(u16, Value), Failure> {
     let (code, object) = match (call.verb, call.subresource()) {
         (Verb::Create, Some("token")) => (201, tokens::answer(state, call, body(call)?)?),
-        (Verb::Create, None) if call.resource.nature == Nature::Answered => (201, tokens::answer(state, call, body(call)?)?),
-        (Verb::Create, Some("binding")) => (201, pods::subresources::bind(state, call, &body(call)?)?),
-        (Verb::Create, Some("eviction")) => (201, pods::subresources::evict(state, call, &body(call)?)?),
+        (Verb::Create, None) if call.resource.nature == Nature::Answered => {
+            (201, tokens::answer(state, call, body(call)?)?)
+        }
+        (Verb::Create, Some("binding")) => {
+            (201, pods::subresources::bind(state, call, &body(call)?)?)
+        }
+        (Verb::Create, Some("eviction")) => {
+            (201, pods::subresources::evict(state, call, &body(call)?)?)
+        }
         (Verb::Create, None) => (201, create::create(state, call, body(call)?)?),
         (Verb::Get, _) if call.name.is_some() => (200, read::get(state, call)?),
         (Verb::List, None) => (200, read::list(state, call)?),
@@ -44,15 +52,26 @@ pub(crate) fn carry_out(state: &State, call: &Call) -> Result<(u16, Value), Fail
 
 /// Returns the body as an object of the call's kind.
 fn body(call: &Call) -> Result<Value, Failure> {
-    let object: Value = if call.content_type.contains("yaml") {
-        return Err(Failure::unsupported_media("the body of the request was in an unknown format - accepted media types include: application/json"));
-    } else {
-        serde_json::from_slice(&call.body).map_err(|why| Failure::bad_request(format!("the object provided is unrecognized: {why}")))?
-    };
+    if call.content_type.contains("yaml") {
+        return Err(Failure::unsupported_media(
+            "the body of the request was in an unknown format - accepted media types include: application/json",
+        ));
+    }
+    let object = parsed(&call.body)?;
     if !object.is_object() {
-        return Err(Failure::bad_request("the object provided is unrecognized (must be of type object)"));
+        return Err(Failure::bad_request(
+            "the object provided is unrecognized (must be of type object)",
+        ));
     }
     Ok(object)
+}
+
+fn parsed(body: &[u8]) -> Result<Value, Failure> {
+    protobuf::object(body).unwrap_or_else(|| {
+        serde_json::from_slice(body).map_err(|why| {
+            Failure::bad_request(format!("the object provided is unrecognized: {why}"))
+        })
+    })
 }
 
 /// Returns an object, or a list, as the version asked for shows it, with its kind.
@@ -60,7 +79,9 @@ pub(crate) fn shown(call: &Call, mut object: Value) -> Value {
     let resource = call.resource;
     if object["kind"] == json!(resource.list_kind()) {
         if let Some(items) = object["items"].as_array_mut() {
-            items.iter_mut().for_each(|item| events::outward(resource, item));
+            items
+                .iter_mut()
+                .for_each(|item| events::outward(resource, item));
         }
         return object;
     }

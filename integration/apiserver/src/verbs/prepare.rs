@@ -15,16 +15,26 @@ pub(super) fn for_create(state: &State, call: &Call, object: &mut Value) {
         }
         ("", "secrets") => text_into_data(object),
         ("", "services") => service(object),
-        ("", "persistentvolumeclaims") => default(&mut object["spec"], "volumeMode", json!("Filesystem")),
+        ("", "persistentvolumeclaims") => {
+            default(&mut object["spec"], "volumeMode", json!("Filesystem"))
+        }
         ("", "persistentvolumes") => {
             default(&mut object["spec"], "volumeMode", json!("Filesystem"));
-            default(&mut object["spec"], "persistentVolumeReclaimPolicy", json!("Retain"));
+            default(
+                &mut object["spec"],
+                "persistentVolumeReclaimPolicy",
+                json!("Retain"),
+            );
         }
         ("storage.k8s.io", "csidrivers") => csi_driver(object),
         ("certificates.k8s.io", "certificatesigningrequests") => {
             object["spec"]["username"] = json!(call.user.name);
             object["spec"]["groups"] = json!(call.user.groups);
-            default(&mut object["spec"], "usages", json!(["digital signature", "key encipherment"]));
+            default(
+                &mut object["spec"],
+                "usages",
+                json!(["digital signature", "key encipherment"]),
+            );
             certificates::written(state, object);
         }
         _ => {}
@@ -55,8 +65,12 @@ pub(crate) fn default(object: &mut Value, field: &str, value: Value) {
 
 pub(super) fn text_into_data(object: &mut Value) {
     default(object, "type", json!("Opaque"));
-    let Some(fields) = object.as_object_mut() else { return };
-    let Some(Value::Object(texts)) = fields.remove("stringData") else { return };
+    let Some(fields) = object.as_object_mut() else {
+        return;
+    };
+    let Some(Value::Object(texts)) = fields.remove("stringData") else {
+        return;
+    };
     for (key, text) in texts {
         object["data"][key] = json!(base64::encode(text.as_str().unwrap_or_default().as_bytes()));
     }
@@ -79,7 +93,9 @@ fn service(object: &mut Value) {
     }
     // Any address of the range will do: nobody routes to it.
     let name = object["metadata"]["uid"].as_str().unwrap_or_default();
-    let sum = name.bytes().fold(7u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(byte)));
+    let sum = name.bytes().fold(7u32, |sum, byte| {
+        sum.wrapping_mul(31).wrapping_add(u32::from(byte))
+    });
     let address = format!("10.96.{}.{}", (sum >> 8) & 0xff, 1 + (sum & 0x7f));
     let spec = &mut object["spec"];
     default(spec, "clusterIP", json!(address));

@@ -7,21 +7,36 @@ use serde_json::{Value, json};
 use crate::{answer::Failure, base64, call::Call, selectors::Selection, state::State};
 
 pub(super) fn get(state: &State, call: &Call) -> Result<Value, Failure> {
-    let found = state.store().get(call.resource, call.namespace(), call.name());
-    found.map(|object| Value::clone(&object)).ok_or_else(|| Failure::not_found(call.resource, call.name()))
+    let found = state
+        .store()
+        .get(call.resource, call.namespace(), call.name());
+    found
+        .map(|object| Value::clone(&object))
+        .ok_or_else(|| Failure::not_found(call.resource, call.name()))
 }
 
 pub(super) fn list(state: &State, call: &Call) -> Result<Value, Failure> {
     let selection = Selection::parse(&call.query)?;
     let store = state.store();
     check_version(call, store.version())?;
-    let start = call.query.get("continue").map(|token| Page::parse(token, store.history().since())).transpose()?;
+    let start = call
+        .query
+        .get("continue")
+        .map(|token| Page::parse(token, store.history().since()))
+        .transpose()?;
     let version = start.as_ref().map_or(store.version(), |page| page.version);
     let objects = store.list(call.resource, call.namespace());
     let after = |object: &Arc<Value>| start.as_ref().is_none_or(|page| key(object) > page.last);
-    let mut left: Vec<Arc<Value>> = objects.into_iter().filter(|object| selection.takes(object) && after(object)).collect();
+    let mut left: Vec<Arc<Value>> = objects
+        .into_iter()
+        .filter(|object| selection.takes(object) && after(object))
+        .collect();
     let mut metadata = json!({"resourceVersion": version.to_string()});
-    if let Some(limit) = call.query.number("limit").and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit > 0)
+    if let Some(limit) = call
+        .query
+        .number("limit")
+        .and_then(|limit| usize::try_from(limit).ok())
+        .filter(|limit| *limit > 0)
         && left.len() > limit
     {
         metadata["remainingItemCount"] = json!(left.len() - limit);
@@ -30,17 +45,29 @@ pub(super) fn list(state: &State, call: &Call) -> Result<Value, Failure> {
         metadata["continue"] = json!(Page { version, last }.text());
     }
     let items: Vec<Value> = left.iter().map(|object| Value::clone(object)).collect();
-    Ok(json!({"kind": call.resource.list_kind(), "apiVersion": call.resource.api_version(), "metadata": metadata, "items": items}))
+    Ok(
+        json!({"kind": call.resource.list_kind(), "apiVersion": call.resource.api_version(), "metadata": metadata, "items": items}),
+    )
 }
 
 /// Refuses a list that must be newer than anything there is, as after an etcd restored from a backup.
 fn check_version(call: &Call, newest: u64) -> Result<(), Failure> {
-    let wanted = call.query.number("resourceVersion").and_then(|version| u64::try_from(version).ok()).unwrap_or_default();
+    let wanted = call
+        .query
+        .number("resourceVersion")
+        .and_then(|version| u64::try_from(version).ok())
+        .unwrap_or_default();
     if wanted <= newest {
         return Ok(());
     }
-    let mut failure = Failure::new(504, "Timeout", format!("Too large resource version: {wanted}, current: {newest}"));
-    failure.details = Some(json!({"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}], "retryAfterSeconds": 1}));
+    let mut failure = Failure::new(
+        504,
+        "Timeout",
+        format!("Too large resource version: {wanted}, current: {newest}"),
+    );
+    failure.details = Some(
+        json!({"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}], "retryAfterSeconds": 1}),
+    );
     Err(failure)
 }
 
@@ -52,24 +79,39 @@ struct Page {
 
 impl Page {
     fn text(&self) -> String {
-        base64::encode(json!([self.version, self.last.0, self.last.1]).to_string().as_bytes())
+        base64::encode(
+            json!([self.version, self.last.0, self.last.1])
+                .to_string()
+                .as_bytes(),
+        )
     }
 
     fn parse(token: &str, since: u64) -> Result<Page, Failure> {
-        let known = base64::decode(token).and_then(|bytes| serde_json::from_slice::<(u64, String, String)>(&bytes).ok());
+        let known = base64::decode(token)
+            .and_then(|bytes| serde_json::from_slice::<(u64, String, String)>(&bytes).ok());
         let Some((version, namespace, name)) = known else {
-            return Err(Failure::bad_request("continue key is not valid: the token is not one of this server"));
+            return Err(Failure::bad_request(
+                "continue key is not valid: the token is not one of this server",
+            ));
         };
         if version < since {
             return Err(Failure::expired(
                 "The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue parameter.",
             ));
         }
-        Ok(Page { version, last: (namespace, name) })
+        Ok(Page {
+            version,
+            last: (namespace, name),
+        })
     }
 }
 
 fn key(object: &Arc<Value>) -> (String, String) {
-    let field = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_string();
+    let field = |name: &str| {
+        object["metadata"][name]
+            .as_str()
+            .unwrap_or_default()
+            .to_string()
+    };
     (field("namespace"), field("name"))
 }

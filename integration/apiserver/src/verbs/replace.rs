@@ -9,14 +9,20 @@ use crate::{
     call::{Call, Verb},
     certificates, events,
     kinds::Resource,
+    nothing::tidy,
     patches, pods,
     state::State,
     store::Store,
 };
 
-const MODIFIED: &str = "the object has been modified; please apply your changes to the latest version and try again";
+const MODIFIED: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
 
-pub(super) fn update(state: &State, call: &Call, mut object: Value) -> Result<(u16, Value), Failure> {
+pub(super) fn update(
+    state: &State,
+    call: &Call,
+    mut object: Value,
+) -> Result<(u16, Value), Failure> {
     let resource = call.resource;
     create::identify(call, &mut object)?;
     let said = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -53,13 +59,20 @@ pub(super) fn patch(state: &State, call: &Call) -> Result<(u16, Value), Failure>
     let mut patched = patches::apply(kind, &patched, &call.body)?;
     events::inward(call.resource, &mut patched);
     create::identify(call, &mut patched)?;
-    if patched["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"] && !patched["metadata"]["resourceVersion"].is_null() {
+    if patched["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]
+        && !patched["metadata"]["resourceVersion"].is_null()
+    {
         return Err(Failure::conflict(call.resource, call.name(), MODIFIED));
     }
     let uid = &patched["metadata"]["uid"];
     if !uid.is_null() && *uid != before["metadata"]["uid"] {
         let why = format!("Invalid value: {uid}: field is immutable");
-        return Err(Failure::invalid(call.resource, call.name(), "metadata.uid", &why));
+        return Err(Failure::invalid(
+            call.resource,
+            call.name(),
+            "metadata.uid",
+            &why,
+        ));
     }
     let after = replaced(call, &before, patched)?;
     keep(state, &mut store, call, Value::clone(&before), after).map(|object| (200, object))
@@ -67,16 +80,29 @@ pub(super) fn patch(state: &State, call: &Call) -> Result<(u16, Value), Failure>
 
 /// Some kinds are made by their update.
 fn create_by_update(state: &State, call: &Call, object: Value) -> Result<(u16, Value), Failure> {
-    let makes = matches!(call.resource.plural, "leases" | "events" | "endpoints" | "services" | "limitranges");
+    let makes = matches!(
+        call.resource.plural,
+        "leases" | "events" | "endpoints" | "services" | "limitranges"
+    );
     if !makes || call.subresource.is_some() || object["metadata"]["uid"].is_string() {
         return Err(Failure::not_found(call.resource, call.name()));
     }
-    let object = create::create(state, &Call { verb: Verb::Create, ..call.clone() }, object)?;
+    let object = create::create(
+        state,
+        &Call {
+            verb: Verb::Create,
+            ..call.clone()
+        },
+        object,
+    )?;
     Ok((201, object))
 }
 
 fn check_uid(call: &Call, before: &Value, object: &Value) -> Result<(), Failure> {
-    let (had, said) = (before["metadata"]["uid"].as_str().unwrap_or_default(), object["metadata"]["uid"].as_str().unwrap_or_default());
+    let (had, said) = (
+        before["metadata"]["uid"].as_str().unwrap_or_default(),
+        object["metadata"]["uid"].as_str().unwrap_or_default(),
+    );
     if said.is_empty() || said == had {
         return Ok(());
     }
@@ -89,11 +115,25 @@ fn check_uid(call: &Call, before: &Value, object: &Value) -> Result<(), Failure>
 }
 
 fn check_version(call: &Call, before: &Value, object: &Value) -> Result<(), Failure> {
-    let said = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    let said = object["metadata"]["resourceVersion"]
+        .as_str()
+        .unwrap_or_default();
     if said.is_empty() {
-        let strict = matches!(call.resource.plural, "leases" | "csinodes" | "resourceslices" | "clustertrustbundles" | "podcertificaterequests");
+        let strict = matches!(
+            call.resource.plural,
+            "leases"
+                | "csinodes"
+                | "resourceslices"
+                | "clustertrustbundles"
+                | "podcertificaterequests"
+        );
         if strict {
-            return Err(Failure::invalid(call.resource, call.name(), "metadata.resourceVersion", "Invalid value: 0x0: must be specified for an update"));
+            return Err(Failure::invalid(
+                call.resource,
+                call.name(),
+                "metadata.resourceVersion",
+                "Invalid value: 0x0: must be specified for an update",
+            ));
         }
         return Ok(());
     }
@@ -105,94 +145,99 @@ fn check_version(call: &Call, before: &Value, object: &Value) -> Result<(), Fail
 
 /// Returns the object as it becomes: the caller's, but for what the server keeps and what belongs to another subresource.
 fn replaced(call: &Call, before: &Value, mut object: Value) -> Result<Value, Failure> {
-    let resource = call.resource;
-    if let Some(metadata) = object["metadata"].as_object_mut() {
-        metadata.remove("managedFields");
-        metadata.remove("selfLink");
-        for field in ["uid", "creationTimestamp"] {
-            if metadata.get(field).is_none_or(Value::is_null) {
-                metadata.insert(field.to_string(), before["metadata"][field].clone());
-            }
-        }
-        for field in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
-            match before["metadata"].get(field) {
-                Some(value) => drop(metadata.insert(field.to_string(), value.clone())),
-                None => drop(metadata.remove(field)),
-            }
-        }
-    }
-    match call.subresource() {
-        Some("status") => {
-            let status = object["status"].take();
-            let metadata = object["metadata"].take();
-            object = before.clone();
-            object["metadata"] = metadata;
-            object["status"] = status;
-            if resource.shelf == "pods" {
-                // A status cannot give a pod away.
-                object["metadata"]["ownerReferences"] = before["metadata"]["ownerReferences"].clone();
-                if object["metadata"]["ownerReferences"].is_null() {
-                    drop(object["metadata"].as_object_mut().and_then(|metadata| metadata.remove("ownerReferences")));
-                }
-            }
-        }
+    keep_metadata(before, &mut object);
+    let part = |name: &str, object: &mut Value| {
+        let mut after = before.clone();
+        after["spec"][name] = object["spec"][name].take();
+        after
+    };
+    object = match call.subresource() {
+        None => whole(call.resource, before, object),
+        Some("status") => status(call.resource, before, object),
         Some("approval") => {
-            let conditions = object["status"]["conditions"].take();
-            object = before.clone();
-            object["status"]["conditions"] = conditions;
+            let mut after = before.clone();
+            after["status"]["conditions"] = object["status"]["conditions"].take();
+            after
         }
         Some("ephemeralcontainers") => {
-            let containers = object["spec"]["ephemeralContainers"].take();
-            object = before.clone();
-            object["spec"]["ephemeralContainers"] = containers;
-            pods::defaults::fill(&mut object);
+            let mut after = part("ephemeralContainers", &mut object);
+            pods::defaults::fill(&mut after);
+            after
         }
-        Some("resize") => object = pods::subresources::resized(before, &object),
-        Some("finalize") => {
-            let finalizers = object["spec"]["finalizers"].take();
-            object = before.clone();
-            object["spec"]["finalizers"] = finalizers;
-        }
+        Some("finalize") => part("finalizers", &mut object),
+        Some("resize") => pods::subresources::resized(before, &object),
         Some(_) => return Err(Failure::not_allowed()),
-        None => {
-            if resource.has_status() {
-                object["status"] = before["status"].clone();
-            }
-            match resource.shelf {
-                "pods" => pods::defaults::fill(&mut object),
-                "secrets" => prepare::text_into_data(&mut object),
-                _ => {}
-            }
-        }
-    }
+    };
     tidy(&mut object);
-    validate::change(resource, before, &object, call.subresource())?;
+    validate::change(call.resource, before, &object, call.subresource())?;
     Ok(object)
 }
 
-/// Fields of nothing are not kept.
-fn tidy(object: &mut Value) {
-    for part in [&["metadata"][..], &["status"], &["spec"]] {
-        let Some(fields) = part.iter().try_fold(&mut *object, |at, step| at.get_mut(step)).and_then(Value::as_object_mut) else { continue };
-        fields.retain(|_, value| !value.is_null());
+/// Of the metadata some is not for callers to change, whatever they send.
+fn keep_metadata(before: &Value, object: &mut Value) {
+    let Some(metadata) = object["metadata"].as_object_mut() else {
+        return;
+    };
+    metadata.remove("managedFields");
+    metadata.remove("selfLink");
+    for field in ["uid", "creationTimestamp"] {
+        if metadata.get(field).is_none_or(Value::is_null) {
+            metadata.insert(field.to_string(), before["metadata"][field].clone());
+        }
     }
-    if let Some(fields) = object.as_object_mut() {
-        fields.retain(|_, value| !value.is_null());
-    }
-    if let Some(metadata) = object["metadata"].as_object_mut() {
-        metadata.retain(|name, value| !(matches!(name.as_str(), "finalizers" | "ownerReferences") && value.as_array().is_some_and(Vec::is_empty)));
+    for field in [
+        "resourceVersion",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+    ] {
+        match before["metadata"].get(field) {
+            Some(value) => drop(metadata.insert(field.to_string(), value.clone())),
+            None => drop(metadata.remove(field)),
+        }
     }
 }
 
+fn whole(resource: &Resource, before: &Value, mut object: Value) -> Value {
+    if resource.has_status() {
+        object["status"] = before["status"].clone();
+    }
+    match resource.shelf {
+        "pods" => pods::defaults::fill(&mut object),
+        "secrets" => prepare::text_into_data(&mut object),
+        _ => {}
+    }
+    object
+}
+
+fn status(resource: &Resource, before: &Value, mut object: Value) -> Value {
+    let mut after = before.clone();
+    after["metadata"] = object["metadata"].take();
+    after["status"] = object["status"].take();
+    if resource.shelf == "pods" {
+        // A status cannot give a pod away.
+        after["metadata"]["ownerReferences"] = before["metadata"]["ownerReferences"].clone();
+    }
+    after
+}
+
 /// Keeps what came out, unless nothing changed; an object that was only waiting for its finalizers goes.
-fn keep(state: &State, store: &mut Store, call: &Call, before: Value, mut after: Value) -> Result<Value, Failure> {
+fn keep(
+    state: &State,
+    store: &mut Store,
+    call: &Call,
+    before: Value,
+    mut after: Value,
+) -> Result<Value, Failure> {
     let resource = call.resource;
     node::admit(state, store, call, Some(&before), &after)?;
     if resource.shelf == "certificatesigningrequests" {
         certificates::written(state, &mut after);
     }
     if resource.has_generation() && before["spec"] != after["spec"] {
-        let generation = before["metadata"]["generation"].as_i64().unwrap_or_default();
+        let generation = before["metadata"]["generation"]
+            .as_i64()
+            .unwrap_or_default();
         after["metadata"]["generation"] = json!(generation + 1);
     }
     if call.dry_run() || before == after {

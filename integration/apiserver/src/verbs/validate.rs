@@ -7,31 +7,68 @@ use crate::{answer::Failure, kinds::Resource};
 pub(super) fn new(resource: &Resource, object: &Value) -> Result<(), Failure> {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     if !is_name(name) {
-        let why = format!("Invalid value: \"{name}\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character");
+        let why = format!(
+            "Invalid value: \"{name}\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character"
+        );
         return Err(Failure::invalid(resource, name, "metadata.name", &why));
     }
-    if resource.shelf == "pods" && object["spec"]["containers"].as_array().is_none_or(Vec::is_empty) {
-        return Err(Failure::invalid(resource, name, "spec.containers", "Required value"));
+    if resource.shelf == "pods"
+        && object["spec"]["containers"]
+            .as_array()
+            .is_none_or(Vec::is_empty)
+    {
+        return Err(Failure::invalid(
+            resource,
+            name,
+            "spec.containers",
+            "Required value",
+        ));
     }
     Ok(())
 }
 
 fn is_name(name: &str) -> bool {
-    let ends = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit());
-    let inside = name.chars().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || matches!(letter, '-' | '.' | ':'));
+    let ends = |letter: Option<char>| {
+        letter.is_some_and(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit())
+    };
+    let inside = name.chars().all(|letter| {
+        letter.is_ascii_lowercase() || letter.is_ascii_digit() || matches!(letter, '-' | '.' | ':')
+    });
     name.len() <= 253 && ends(name.chars().next()) && ends(name.chars().last()) && inside
 }
 
-pub(super) fn change(resource: &Resource, before: &Value, after: &Value, subresource: Option<&str>) -> Result<(), Failure> {
+pub(super) fn change(
+    resource: &Resource,
+    before: &Value,
+    after: &Value,
+    subresource: Option<&str>,
+) -> Result<(), Failure> {
     let name = before["metadata"]["name"].as_str().unwrap_or_default();
     for field in ["uid", "name", "namespace", "creationTimestamp"] {
         if before["metadata"][field] != after["metadata"][field] {
-            let why = format!("Invalid value: {}: field is immutable", after["metadata"][field]);
-            return Err(Failure::invalid(resource, name, &format!("metadata.{field}"), &why));
+            let why = format!(
+                "Invalid value: {}: field is immutable",
+                after["metadata"][field]
+            );
+            return Err(Failure::invalid(
+                resource,
+                name,
+                &format!("metadata.{field}"),
+                &why,
+            ));
         }
     }
-    if before["immutable"] == Value::Bool(true) && (before["data"] != after["data"] || before["binaryData"] != after["binaryData"] || after["immutable"] != Value::Bool(true)) {
-        return Err(Failure::invalid(resource, name, "data", "Forbidden: field is immutable when `immutable` is set"));
+    if before["immutable"] == Value::Bool(true)
+        && (before["data"] != after["data"]
+            || before["binaryData"] != after["binaryData"]
+            || after["immutable"] != Value::Bool(true))
+    {
+        return Err(Failure::invalid(
+            resource,
+            name,
+            "data",
+            "Forbidden: field is immutable when `immutable` is set",
+        ));
     }
     match (resource.shelf, subresource) {
         ("pods", None) => pod(resource, name, before, after),
@@ -46,7 +83,11 @@ fn pod(resource: &Resource, name: &str, before: &Value, after: &Value) -> Result
         let mut spec = object["spec"].clone();
         for list in ["containers", "initContainers"] {
             for container in spec[list].as_array_mut().into_iter().flatten() {
-                drop(container.as_object_mut().and_then(|fields| fields.remove("image")));
+                drop(
+                    container
+                        .as_object_mut()
+                        .and_then(|fields| fields.remove("image")),
+                );
             }
         }
         let fields = spec.as_object_mut()?;
@@ -66,12 +107,24 @@ fn pod(resource: &Resource, name: &str, before: &Value, after: &Value) -> Result
 
 /// A driver on a node keeps its node id and topology keys.
 fn csi_node(resource: &Resource, name: &str, before: &Value, after: &Value) -> Result<(), Failure> {
-    let drivers = |object: &Value| object["spec"]["drivers"].as_array().cloned().unwrap_or_default();
+    let drivers = |object: &Value| {
+        object["spec"]["drivers"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
+    };
     let after = drivers(after);
     for old in drivers(before) {
-        let Some(new) = after.iter().find(|driver| driver["name"] == old["name"]) else { continue };
+        let Some(new) = after.iter().find(|driver| driver["name"] == old["name"]) else {
+            continue;
+        };
         if new["nodeID"] != old["nodeID"] || new["topologyKeys"] != old["topologyKeys"] {
-            return Err(Failure::invalid(resource, name, "spec.drivers", "Invalid value: field is immutable"));
+            return Err(Failure::invalid(
+                resource,
+                name,
+                "spec.drivers",
+                "Invalid value: field is immutable",
+            ));
         }
     }
     Ok(())

@@ -30,16 +30,25 @@ impl Lines {
             Initial::After(version) => version,
             Initial::Objects | Initial::List => store.version(),
         };
-        let mut lines = Lines { shape, version, first: Vec::new() };
+        let mut lines = Lines {
+            shape,
+            version,
+            first: Vec::new(),
+        };
         if initial == Initial::Objects || initial == Initial::List {
             let (resource, namespace) = (lines.shape.call.resource, lines.shape.call.namespace());
             let objects = store.list(resource, namespace);
-            let taken = objects.iter().filter(|object| lines.shape.selection.takes(object));
-            lines.first = taken.map(|object| lines.shape.event("ADDED", object)).collect();
+            let taken = objects
+                .iter()
+                .filter(|object| lines.shape.selection.takes(object));
+            lines.first = taken
+                .map(|object| lines.shape.event("ADDED", object))
+                .collect();
         }
         if initial == Initial::List {
             let mut mark = lines.bookmark();
-            mark["object"]["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+            mark["object"]["metadata"]["annotations"] =
+                json!({"k8s.io/initial-events-end": "true"});
             lines.first.push(mark);
         }
         lines
@@ -47,7 +56,9 @@ impl Lines {
 
     /// Returns what happened since it was asked last; none if that is forgotten.
     pub(super) fn news(&mut self, store: &Store) -> Option<Vec<Value>> {
-        let changes = store.history().after(self.version, self.shape.call.resource.shelf)?;
+        let changes = store
+            .history()
+            .after(self.version, self.shape.call.resource.shelf)?;
         self.version = self.version.max(store.version());
         let mut lines = std::mem::take(&mut self.first);
         lines.extend(changes.iter().filter_map(|change| self.shape.line(change)));
@@ -77,7 +88,8 @@ impl Shape {
     fn line(&self, change: &Change) -> Option<Value> {
         let inside = |object: &Value| {
             let namespace = self.call.namespace();
-            (namespace.is_empty() || object["metadata"]["namespace"] == namespace) && self.selection.takes(object)
+            (namespace.is_empty() || object["metadata"]["namespace"] == namespace)
+                && self.selection.takes(object)
         };
         let is = change.kind != Move::Deleted && inside(&change.object);
         let was = change.before.as_deref().is_some_and(inside);

@@ -32,25 +32,50 @@ const BACKLOG: usize = 16;
 const LONGEST: Duration = Duration::from_secs(45 * 60);
 
 /// Starts to answer a watch.
-pub(crate) fn open(state: &Arc<State>, call: &Call, order: Option<Effect>) -> Result<Response, Failure> {
+pub(crate) fn open(
+    state: &Arc<State>,
+    call: &Call,
+    order: Option<Effect>,
+) -> Result<Response, Failure> {
     let mut selection = Selection::parse(&call.query)?;
     if let Some(name) = &call.name {
         selection = selection.named(name);
     }
     let initial = initial_events(call)?;
-    let shape = Shape { call: call.clone(), selection, table: tables::Wanted::of(call)? };
+    let shape = Shape {
+        call: call.clone(),
+        selection,
+        table: tables::Wanted::of(call)?,
+    };
     let lines = Lines::begin(&state.store(), shape, initial);
     let bookmarks = call.query.is_true("allowWatchBookmarks");
-    let timeout = call.query.number("timeoutSeconds").and_then(|seconds| u64::try_from(seconds).ok()).filter(|seconds| *seconds > 0);
+    let timeout = call
+        .query
+        .number("timeoutSeconds")
+        .and_then(|seconds| u64::try_from(seconds).ok())
+        .filter(|seconds| *seconds > 0);
     let (sender, receiver) = mpsc::channel(BACKLOG);
     let mut orders = state.faults().orders();
     let closings = orders.borrow_and_update().closings;
     let pulse = state.store().pulse();
-    let watched = Watched { state: state.clone(), lines, sender, order, closings, bookmarks, waiting: VecDeque::new() };
+    let watched = Watched {
+        state: state.clone(),
+        lines,
+        sender,
+        order,
+        closings,
+        bookmarks,
+        waiting: VecDeque::new(),
+    };
     tokio::spawn(watched.run(orders, pulse, timeout.map_or(LONGEST, Duration::from_secs)));
-    let frames = stream::unfold(receiver, |mut receiver| async move { receiver.recv().await.map(|frame| (frame, receiver)) });
+    let frames = stream::unfold(receiver, |mut receiver| async move {
+        receiver.recv().await.map(|frame| (frame, receiver))
+    });
     let mut response = Response::new(Body::new(StreamBody::new(frames)));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
     Ok(response)
 }
 
@@ -70,21 +95,39 @@ fn initial_events(call: &Call) -> Result<Initial, Failure> {
     if call.query.get("sendInitialEvents").is_some() {
         if call.query.get("resourceVersionMatch") != Some("NotOlderThan") {
             let why = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            return Err(Failure::invalid(call.resource, "", "resourceVersionMatch", why));
+            return Err(Failure::invalid(
+                call.resource,
+                "",
+                "resourceVersionMatch",
+                why,
+            ));
         }
         if call.query.is_true("sendInitialEvents") {
             if !call.query.is_true("allowWatchBookmarks") {
-                return Err(Failure::invalid(call.resource, "", "allowWatchBookmarks", "Forbidden: sendInitialEvents requires allowWatchBookmarks"));
+                return Err(Failure::invalid(
+                    call.resource,
+                    "",
+                    "allowWatchBookmarks",
+                    "Forbidden: sendInitialEvents requires allowWatchBookmarks",
+                ));
             }
             return Ok(Initial::List);
         }
     } else if call.query.get("resourceVersionMatch").is_some() {
         let why = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-        return Err(Failure::invalid(call.resource, "", "resourceVersionMatch", why));
+        return Err(Failure::invalid(
+            call.resource,
+            "",
+            "resourceVersionMatch",
+            why,
+        ));
     }
     match version {
         "" | "0" => Ok(Initial::Objects),
-        text => text.parse().map(Initial::After).map_err(|_| Failure::bad_request(format!("invalid resource version \"{text}\""))),
+        text => text
+            .parse()
+            .map(Initial::After)
+            .map_err(|_| Failure::bad_request(format!("invalid resource version \"{text}\""))),
     }
 }
 
@@ -105,7 +148,12 @@ struct Watched {
 struct Ended;
 
 impl Watched {
-    async fn run(mut self, mut orders: watch::Receiver<Orders>, mut pulse: watch::Receiver<u64>, open: Duration) {
+    async fn run(
+        mut self,
+        mut orders: watch::Receiver<Orders>,
+        mut pulse: watch::Receiver<u64>,
+        open: Duration,
+    ) {
         let end = in_future(open);
         let mut marks = self.marks();
         loop {
@@ -128,7 +176,9 @@ impl Watched {
     }
 
     fn marks(&self) -> Interval {
-        let period = Duration::try_from_secs_f64(self.state.options.bookmark_seconds).unwrap_or_default().max(Duration::from_millis(1));
+        let period = Duration::try_from_secs_f64(self.state.options.bookmark_seconds)
+            .unwrap_or_default()
+            .max(Duration::from_millis(1));
         let mut marks = tokio::time::interval_at(in_future(period), period);
         marks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         marks
@@ -141,7 +191,8 @@ impl Watched {
         }
         let fresh = self.lines.news(&self.state.store());
         let expired = fresh.is_none();
-        self.waiting.extend(fresh.unwrap_or_else(|| vec![self.lines.expired()]));
+        self.waiting
+            .extend(fresh.unwrap_or_else(|| vec![self.lines.expired()]));
         while let Some(event) = self.waiting.pop_front() {
             let mut line = serde_json::to_vec(&event).expect("a JSON value can be written");
             line.push(b'\n');
@@ -159,12 +210,19 @@ impl Watched {
                 self.send(std::mem::take(line)).await?;
                 // The half must be on its way before the connection is cut.
                 tokio::time::sleep(Duration::from_millis(20)).await;
-                self.sender.send(Err(std::io::Error::other("cut off as ordered"))).await.map_err(|_| Ended)?;
+                self.sender
+                    .send(Err(std::io::Error::other("cut off as ordered")))
+                    .await
+                    .map_err(|_| Ended)?;
                 Err(Ended)
             }
-            Some(Effect::GarbageEvent) => self.send(b"{\"type\":\"ADDED\",\"object\":[1,]}\n".to_vec()).await,
+            Some(Effect::GarbageEvent) => {
+                self.send(b"{\"type\":\"ADDED\",\"object\":[1,]}\n".to_vec())
+                    .await
+            }
             Some(Effect::ExpireEvent) => {
-                let mut expired = serde_json::to_vec(&self.lines.expired()).expect("a JSON value can be written");
+                let mut expired =
+                    serde_json::to_vec(&self.lines.expired()).expect("a JSON value can be written");
                 expired.push(b'\n');
                 self.send(expired).await?;
                 Err(Ended)
@@ -174,7 +232,10 @@ impl Watched {
     }
 
     async fn send(&self, line: Vec<u8>) -> Result<(), Ended> {
-        self.sender.send(Ok(Frame::data(line.into()))).await.map_err(|_| Ended)
+        self.sender
+            .send(Ok(Frame::data(line.into())))
+            .await
+            .map_err(|_| Ended)
     }
 }
 

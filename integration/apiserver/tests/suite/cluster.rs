@@ -20,7 +20,11 @@ pub(crate) enum Cluster {
 impl Cluster {
     /// Starts each server there is.
     pub(crate) fn all() -> Vec<Cluster> {
-        let double = Server::start_now(Options { scheduler: true, ..Options::default() }).unwrap();
+        let double = Server::start_now(Options {
+            scheduler: true,
+            ..Options::default()
+        })
+        .unwrap();
         let mut all = vec![Cluster::Double(double)];
         if let (Some(server), Some(etcd)) = (find("kube-apiserver"), find("etcd")) {
             all.push(Cluster::Real(Real::start(&server, &etcd)));
@@ -33,7 +37,13 @@ impl Cluster {
         match self {
             Cluster::Double(server) => vec!["--server".to_string(), server.url()],
             Cluster::Real(real) => {
-                vec!["--server".to_string(), format!("https://127.0.0.1:{}", real.port), "--token".to_string(), TOKEN.to_string(), "--insecure-skip-tls-verify".to_string()]
+                vec![
+                    "--server".to_string(),
+                    format!("https://127.0.0.1:{}", real.port),
+                    "--token".to_string(),
+                    TOKEN.to_string(),
+                    "--insecure-skip-tls-verify".to_string(),
+                ]
             }
         }
     }
@@ -56,13 +66,55 @@ impl Real {
         std::fs::write(at("key"), key.serialize_pem()).unwrap();
         let url = |port: u16| format!("http://127.0.0.1:{port}");
         let mut store = Command::new(etcd);
-        store.args(["--data-dir", &at("etcd"), "--listen-client-urls", &url(client), "--advertise-client-urls", &url(client), "--listen-peer-urls", &url(peer)]);
+        store.args([
+            "--data-dir",
+            &at("etcd"),
+            "--listen-client-urls",
+            &url(client),
+            "--advertise-client-urls",
+            &url(client),
+            "--listen-peer-urls",
+            &url(peer),
+        ]);
         let mut serve = Command::new(server);
-        serve.args(["--etcd-servers", &url(client), "--secure-port", &port.to_string(), "--bind-address", "127.0.0.1", "--cert-dir", &at("certificates")]);
-        serve.args(["--token-auth-file", &at("tokens"), "--authorization-mode", "AlwaysAllow", "--disable-admission-plugins", "ServiceAccount"]);
-        serve.args(["--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", &at("key"), "--service-account-signing-key-file", &at("key")]);
-        let run = |mut command: Command| command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let real = Real { port, children: vec![run(store), run(serve)], folder };
+        serve.args([
+            "--etcd-servers",
+            &url(client),
+            "--secure-port",
+            &port.to_string(),
+            "--bind-address",
+            "127.0.0.1",
+            "--cert-dir",
+            &at("certificates"),
+        ]);
+        serve.args([
+            "--token-auth-file",
+            &at("tokens"),
+            "--authorization-mode",
+            "AlwaysAllow",
+            "--disable-admission-plugins",
+            "ServiceAccount",
+        ]);
+        serve.args([
+            "--service-account-issuer",
+            "https://kubernetes.default.svc",
+            "--service-account-key-file",
+            &at("key"),
+            "--service-account-signing-key-file",
+            &at("key"),
+        ]);
+        let run = |mut command: Command| {
+            command
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap()
+        };
+        let real = Real {
+            port,
+            children: vec![run(store), run(serve)],
+            folder,
+        };
         real.wait();
         real
     }
@@ -74,9 +126,14 @@ impl Real {
             if TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok() {
                 return;
             }
-            asleep.recv_timeout(Duration::from_millis(100)).unwrap_or_default();
+            asleep
+                .recv_timeout(Duration::from_millis(100))
+                .unwrap_or_default();
         }
-        panic!("kube-apiserver does not listen; see {}", self.folder.path().display());
+        panic!(
+            "kube-apiserver does not listen; see {}",
+            self.folder.path().display()
+        );
     }
 }
 
@@ -90,10 +147,16 @@ impl Drop for Real {
 }
 
 fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
 }
 
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
 }

@@ -15,17 +15,35 @@ async fn start() -> (Server, Wire) {
 }
 
 fn add(server: &Server, name: &str) {
-    server.post(MAPS, &json!({"metadata": {"name": name, "labels": {"app": "x"}}})).unwrap();
+    server
+        .post(
+            MAPS,
+            &json!({"metadata": {"name": name, "labels": {"app": "x"}}}),
+        )
+        .unwrap();
 }
 
 #[tokio::test]
 async fn a_fault_hits_who_matches_so_often_as_it_says() {
     let (server, wire) = start().await;
-    server.fault(Fault { method: Some("get".to_string()), ..Fault::times(2, MAPS, Effect::Status { code: 429, retry_after: Some(3) }) });
+    server.fault(Fault {
+        method: Some("get".to_string()),
+        ..Fault::times(
+            2,
+            MAPS,
+            Effect::Status {
+                code: 429,
+                retry_after: Some(3),
+            },
+        )
+    });
     assert_eq!(wire.get("/api/v1/nodes").await.unwrap().status, 200);
     for _ in 0..2 {
         let refused = wire.get(MAPS).await.unwrap();
-        assert_eq!((refused.status, refused.json()["reason"].as_str()), (429, Some("TooManyRequests")));
+        assert_eq!(
+            (refused.status, refused.json()["reason"].as_str()),
+            (429, Some("TooManyRequests"))
+        );
         assert_eq!(refused.headers["retry-after"], "3");
     }
     assert_eq!(wire.get(MAPS).await.unwrap().status, 200);
@@ -57,7 +75,10 @@ async fn what_was_lost_on_the_way_back_was_done_and_what_was_refused_was_not() {
     server.fault(Fault::once("POST", MAPS, Effect::Lose));
     assert!(wire.send("POST", MAPS, kind, body).await.is_err());
     assert!(server.get(&format!("{MAPS}/a")).is_ok());
-    assert_eq!(wire.send("POST", MAPS, kind, body).await.unwrap().status, 409);
+    assert_eq!(
+        wire.send("POST", MAPS, kind, body).await.unwrap().status,
+        409
+    );
 }
 
 #[tokio::test]
@@ -99,16 +120,55 @@ async fn faults_are_ordered_by_hand_too_and_the_journal_is_read() {
     let (server, wire) = start().await;
     let kind = ("content-type", "application/json");
     let order = r#"{"path": "/api/v1/nodes", "times": 2, "effect": {"status": {"code": 503}}}"#;
-    assert_eq!(wire.send("POST", "/_faults", kind, order).await.unwrap().status, 201);
+    assert_eq!(
+        wire.send("POST", "/_faults", kind, order)
+            .await
+            .unwrap()
+            .status,
+        201
+    );
     assert_eq!(wire.get("/api/v1/nodes?limit=1").await.unwrap().status, 503);
     assert_eq!(wire.get("/_faults").await.unwrap().json()[0]["times"], 1);
-    assert_eq!(wire.send("DELETE", "/_faults", kind, "").await.unwrap().status, 200);
-    assert_eq!(wire.send("POST", "/_faults", kind, r#"{"effect": "whatever"}"#).await.unwrap().status, 400);
-    for order in [r#"{"closeWatches": true}"#, r#"{"muteWatches": false}"#, r#"{"expireHistory": true}"#, r#"{"effect": "garbage", "path": "/none"}"#] {
-        assert_eq!(wire.send("POST", "/_faults", kind, order).await.unwrap().status, 201, "{order}");
+    assert_eq!(
+        wire.send("DELETE", "/_faults", kind, "")
+            .await
+            .unwrap()
+            .status,
+        200
+    );
+    assert_eq!(
+        wire.send("POST", "/_faults", kind, r#"{"effect": "whatever"}"#)
+            .await
+            .unwrap()
+            .status,
+        400
+    );
+    for order in [
+        r#"{"closeWatches": true}"#,
+        r#"{"muteWatches": false}"#,
+        r#"{"expireHistory": true}"#,
+        r#"{"effect": "garbage", "path": "/none"}"#,
+    ] {
+        assert_eq!(
+            wire.send("POST", "/_faults", kind, order)
+                .await
+                .unwrap()
+                .status,
+            201,
+            "{order}"
+        );
     }
     let heard = server.requests();
     assert_eq!(heard.len(), 1);
     let heard = &heard[0];
-    assert_eq!((heard.method.as_str(), heard.path.as_str(), heard.query.as_str(), heard.status, heard.user_agent.as_str()), ("GET", "/api/v1/nodes", "limit=1", 503, "wire"));
+    assert_eq!(
+        (
+            heard.method.as_str(),
+            heard.path.as_str(),
+            heard.query.as_str(),
+            heard.status,
+            heard.user_agent.as_str()
+        ),
+        ("GET", "/api/v1/nodes", "limit=1", 503, "wire")
+    );
 }

@@ -16,20 +16,38 @@ const FOLDERS: &str = "OXLET_KUBECTLS";
 /// Returns all that are installed, by name: `kubectl` and `kubectl.1.NN` on the PATH, beside the one that is found there, and in
 /// the folders of the environment.
 fn installed() -> BTreeMap<String, PathBuf> {
-    let mut folders: Vec<PathBuf> = std::env::var_os(FOLDERS).iter().flat_map(std::env::split_paths).collect();
-    folders.extend(std::env::var_os("PATH").iter().flat_map(std::env::split_paths));
+    let mut folders: Vec<PathBuf> = std::env::var_os(FOLDERS)
+        .iter()
+        .flat_map(std::env::split_paths)
+        .collect();
+    folders.extend(
+        std::env::var_os("PATH")
+            .iter()
+            .flat_map(std::env::split_paths),
+    );
     let real = find("kubectl").and_then(|file| file.canonicalize().ok());
-    folders.extend(real.as_deref().and_then(Path::parent).map(Path::to_path_buf));
+    folders.extend(
+        real.as_deref()
+            .and_then(Path::parent)
+            .map(Path::to_path_buf),
+    );
     let mut found = BTreeMap::new();
     for folder in folders {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            if name == "kubectl" || name.strip_prefix("kubectl.1.").is_some_and(|minor| minor.parse::<u32>().is_ok()) {
+            if name == "kubectl"
+                || name
+                    .strip_prefix("kubectl.1.")
+                    .is_some_and(|minor| minor.parse::<u32>().is_ok())
+            {
                 found.entry(name).or_insert(entry.path());
             }
         }
     }
-    assert!(!found.is_empty(), "no kubectl is on the PATH or in the folders of {FOLDERS}: install one");
+    assert!(
+        !found.is_empty(),
+        "no kubectl is on the PATH or in the folders of {FOLDERS}: install one"
+    );
     found
 }
 
@@ -46,17 +64,36 @@ impl Kubectl<'_> {
         let manifest = self.home.path().join("manifest.json");
         std::fs::write(&manifest, input).unwrap();
         let mut command = Command::new(self.program);
-        command.args(&self.flags).args(["--cache-dir", &self.home.path().display().to_string(), "--request-timeout", "30s"]).args(arguments);
+        command
+            .args(&self.flags)
+            .args([
+                "--cache-dir",
+                &self.home.path().display().to_string(),
+                "--request-timeout",
+                "30s",
+            ])
+            .args(arguments);
         if !input.is_empty() {
             command.args(["-f", &manifest.display().to_string()]);
         }
-        let output = command.env("HOME", self.home.path()).env_remove("KUBECONFIG").stdin(Stdio::null()).output().unwrap();
+        let output = command
+            .env("HOME", self.home.path())
+            .env_remove("KUBECONFIG")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+        if output.status.success() {
+            Ok(text(&output.stdout))
+        } else {
+            Err(text(&output.stderr))
+        }
     }
 
     fn ok(&self, arguments: &[&str], input: &str) -> String {
-        self.run(arguments, input).unwrap_or_else(|complaint| panic!("{} {arguments:?}: {complaint}", self.program.display()))
+        self.run(arguments, input).unwrap_or_else(|complaint| {
+            panic!("{} {arguments:?}: {complaint}", self.program.display())
+        })
     }
 }
 
@@ -65,7 +102,11 @@ fn each(story: impl Fn(&Kubectl<'_>, &Cluster)) {
     let installed = installed();
     for cluster in Cluster::all() {
         for program in installed.values() {
-            let kubectl = Kubectl { program, flags: cluster.flags(), home: tempfile::tempdir().unwrap() };
+            let kubectl = Kubectl {
+                program,
+                flags: cluster.flags(),
+                home: tempfile::tempdir().unwrap(),
+            };
             story(&kubectl, &cluster);
         }
     }
@@ -80,36 +121,135 @@ fn pod(image: &str) -> String {
 #[test]
 fn a_pod_is_applied_changed_described_and_deleted() {
     each(|kubectl, _| {
-        assert_eq!(kubectl.ok(&["apply"], &pod("localhost/web:1")), "pod/web created\n");
-        assert_eq!(kubectl.ok(&["apply"], &pod("localhost/web:1")), "pod/web unchanged\n");
-        assert_eq!(kubectl.ok(&["apply"], &pod("localhost/web:2")), "pod/web configured\n");
-        assert_eq!(kubectl.ok(&["get", "pod", "web", "-o", "jsonpath={.spec.containers[0].image}"], ""), "localhost/web:2");
+        assert_eq!(
+            kubectl.ok(&["apply"], &pod("localhost/web:1")),
+            "pod/web created\n"
+        );
+        assert_eq!(
+            kubectl.ok(&["apply"], &pod("localhost/web:1")),
+            "pod/web unchanged\n"
+        );
+        assert_eq!(
+            kubectl.ok(&["apply"], &pod("localhost/web:2")),
+            "pod/web configured\n"
+        );
+        assert_eq!(
+            kubectl.ok(
+                &[
+                    "get",
+                    "pod",
+                    "web",
+                    "-o",
+                    "jsonpath={.spec.containers[0].image}"
+                ],
+                ""
+            ),
+            "localhost/web:2"
+        );
         kubectl.ok(&["label", "pod", "web", "tier=front"], "");
         kubectl.ok(&["annotate", "po/web", "note=x"], "");
         let described = kubectl.ok(&["describe", "pod", "web"], "");
-        for part in ["localhost/web:2", "tier=front", "QoS Class:", "http-get http://:80/"] {
+        for part in [
+            "localhost/web:2",
+            "tier=front",
+            "QoS Class:",
+            "http-get http://:80/",
+        ] {
             assert!(described.contains(part), "{part} is not in {described}");
         }
-        assert!(kubectl.run(&["create"], &pod("localhost/web:1")).unwrap_err().contains("AlreadyExists"));
-        kubectl.ok(&["apply", "--server-side", "--force-conflicts"], &pod("localhost/web:3"));
-        assert!(kubectl.ok(&["delete", "pod", "web", "--wait=true"], "").starts_with("pod \"web\" deleted"));
+        assert!(
+            kubectl
+                .run(&["create"], &pod("localhost/web:1"))
+                .unwrap_err()
+                .contains("AlreadyExists")
+        );
+        kubectl.ok(
+            &["apply", "--server-side", "--force-conflicts"],
+            &pod("localhost/web:3"),
+        );
+        assert!(
+            kubectl
+                .ok(&["delete", "pod", "web", "--wait=true"], "")
+                .starts_with("pod \"web\" deleted")
+        );
         let complaint = kubectl.run(&["get", "pod", "web"], "").unwrap_err();
-        assert_eq!(complaint, "Error from server (NotFound): pods \"web\" not found\n");
+        assert_eq!(
+            complaint,
+            "Error from server (NotFound): pods \"web\" not found\n"
+        );
     });
 }
 
 #[test]
 fn objects_of_all_sorts_are_listed_by_their_short_names() {
     each(|kubectl, _| {
-        kubectl.ok(&["create", "configmap", "settings", "--from-literal=a=b"], "");
-        kubectl.ok(&["create", "secret", "generic", "hidden", "--from-literal=a=b"], "");
+        kubectl.ok(
+            &["create", "configmap", "settings", "--from-literal=a=b"],
+            "",
+        );
+        kubectl.ok(
+            &[
+                "create",
+                "secret",
+                "generic",
+                "hidden",
+                "--from-literal=a=b",
+            ],
+            "",
+        );
         assert!(kubectl.ok(&["get", "ns"], "").contains("kube-system"));
-        assert!(kubectl.ok(&["get", "cm", "settings", "--no-headers"], "").starts_with("settings   1 "));
-        assert!(kubectl.ok(&["get", "secret", "hidden", "--no-headers"], "").contains("Opaque"));
-        assert_eq!(kubectl.ok(&["get", "secret", "hidden", "-o", "jsonpath={.data.a}"], ""), "Yg==");
-        assert!(kubectl.ok(&["describe", "cm", "settings"], "").contains("a:\n----\nb"));
+        assert!(
+            kubectl
+                .ok(&["get", "cm", "settings", "--no-headers"], "")
+                .starts_with("settings   1 ")
+        );
+        assert!(
+            kubectl
+                .ok(&["get", "secret", "hidden", "--no-headers"], "")
+                .contains("Opaque")
+        );
+        assert_eq!(
+            kubectl.ok(&["get", "secret", "hidden", "-o", "jsonpath={.data.a}"], ""),
+            "Yg=="
+        );
+        assert!(
+            kubectl
+                .ok(&["describe", "cm", "settings"], "")
+                .contains("a:\n----\nb")
+        );
         kubectl.ok(&["delete", "cm/settings", "secret/hidden"], "");
-        for kind in ["csr", "leases", "csinodes", "csidrivers", "runtimeclasses", "pv", "pvc", "sc", "volumeattachments", "endpoints", "svc", "sa", "events.events.k8s.io"] {
+        // A real server alone never finishes a namespace: each kubectl has its own.
+        let space = kubectl
+            .program
+            .file_name()
+            .unwrap()
+            .to_string_lossy()
+            .replace('.', "-");
+        kubectl.ok(&["create", "namespace", &space], "");
+        kubectl.ok(&["create", "serviceaccount", "robot", "-n", &space], "");
+        assert_eq!(
+            kubectl
+                .ok(&["create", "token", "robot", "-n", &space], "")
+                .split('.')
+                .count(),
+            3
+        );
+        kubectl.ok(&["delete", "namespace", &space, "--wait=false"], "");
+        for kind in [
+            "csr",
+            "leases",
+            "csinodes",
+            "csidrivers",
+            "runtimeclasses",
+            "pv",
+            "pvc",
+            "sc",
+            "volumeattachments",
+            "endpoints",
+            "svc",
+            "sa",
+            "events.events.k8s.io",
+        ] {
             kubectl.ok(&["get", kind, "--ignore-not-found"], "");
         }
         assert!(kubectl.ok(&["version"], "").contains("Server Version: "));
@@ -120,41 +260,122 @@ fn objects_of_all_sorts_are_listed_by_their_short_names() {
 #[test]
 fn pods_and_nodes_are_shown_with_what_their_status_says() {
     each(|kubectl, cluster| {
-        let Cluster::Double(server) = cluster else { return };
+        let Cluster::Double(server) = cluster else {
+            return;
+        };
         let node = json!({"metadata": {"name": "node-1"}, "status": {"conditions": [{"type": "Ready", "status": "True"}],
             "addresses": [{"type": "InternalIP", "address": "10.1.1.1"}],
             "nodeInfo": {"kubeletVersion": "v1.36.0", "osImage": "Linux", "kernelVersion": "6.1", "containerRuntimeVersion": "containerd://2"}}});
         server.put("/api/v1/nodes/node-1", &node).unwrap();
         kubectl.ok(&["apply"], &pod("localhost/web:1"));
-        kubectl.ok(&["wait", "--for=condition=PodScheduled", "pod/web", "--timeout=20s"], "");
+        kubectl.ok(
+            &[
+                "wait",
+                "--for=condition=PodScheduled",
+                "pod/web",
+                "--timeout=20s",
+            ],
+            "",
+        );
         let status = json!({"status": {"phase": "Running", "podIP": "10.2.2.2", "podIPs": [{"ip": "10.2.2.2"}],
             "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}],
             "containerStatuses": [{"name": "c", "ready": true, "restartCount": 3, "image": "x", "imageID": "y", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]}});
-        server.patch("/api/v1/namespaces/default/pods/web/status", &status).unwrap();
-        let words = |text: &str| text.split_whitespace().map(str::to_string).collect::<Vec<_>>();
+        server
+            .patch("/api/v1/namespaces/default/pods/web/status", &status)
+            .unwrap();
+        let words = |text: &str| {
+            text.split_whitespace()
+                .map(str::to_string)
+                .collect::<Vec<_>>()
+        };
         let wide = words(&kubectl.ok(&["get", "pods", "-o", "wide", "--no-headers"], ""));
         assert_eq!(wide[..4], ["web", "1/1", "Running", "3"], "{wide:?}");
-        assert_eq!(wide[5..], ["10.2.2.2", "node-1", "<none>", "<none>"], "{wide:?}");
+        assert_eq!(
+            wide[5..],
+            ["10.2.2.2", "node-1", "<none>", "<none>"],
+            "{wide:?}"
+        );
         let headers = words(&kubectl.ok(&["get", "pods", "-o", "wide"], ""));
-        assert_eq!(headers[..7], ["NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP", "NODE"]);
+        assert_eq!(
+            headers[..7],
+            ["NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP", "NODE"]
+        );
         let nodes = words(&kubectl.ok(&["get", "nodes", "-o", "wide", "--no-headers"], ""));
-        assert_eq!((&nodes[..3], &nodes[4], &nodes[5]), (&["node-1".to_string(), "Ready".to_string(), "<none>".to_string()][..], &"v1.36.0".to_string(), &"10.1.1.1".to_string()));
-        assert!(kubectl.ok(&["describe", "node", "node-1"], "").contains("localhost") || kubectl.ok(&["describe", "node", "node-1"], "").contains("web"));
+        assert_eq!(
+            (&nodes[..3], &nodes[4], &nodes[5]),
+            (
+                &[
+                    "node-1".to_string(),
+                    "Ready".to_string(),
+                    "<none>".to_string()
+                ][..],
+                &"v1.36.0".to_string(),
+                &"10.1.1.1".to_string()
+            )
+        );
+        assert!(
+            kubectl
+                .ok(&["describe", "node", "node-1"], "")
+                .contains("web")
+        );
         kubectl.ok(&["cordon", "node-1"], "");
-        assert!(kubectl.ok(&["get", "node", "node-1"], "").contains("Ready,SchedulingDisabled"));
+        assert!(
+            kubectl
+                .ok(&["get", "node", "node-1"], "")
+                .contains("Ready,SchedulingDisabled")
+        );
         kubectl.ok(&["uncordon", "node-1"], "");
-        assert!(kubectl.ok(&["describe", "pod", "web"], "").contains("Successfully assigned default/web to node-1"));
+        assert!(
+            kubectl
+                .ok(&["describe", "pod", "web"], "")
+                .contains("Successfully assigned default/web to node-1")
+        );
         for arguments in [&["get", "events"][..], &["events"]] {
             let events = kubectl.ok(arguments, "");
-            assert!(events.contains("Scheduled") && events.contains("pod/web") || events.contains("Pod/web"), "{events}");
+            assert!(
+                events.contains("Scheduled") && events.contains("pod/web")
+                    || events.contains("Pod/web"),
+                "{events}"
+            );
         }
         kubectl.ok(&["delete", "pod", "web", "--wait=false"], "");
-        assert!(kubectl.ok(&["get", "pod", "web"], "").contains("Terminating"));
+        assert!(
+            kubectl
+                .ok(&["get", "pod", "web"], "")
+                .contains("Terminating")
+        );
         kubectl.ok(&["delete", "pod", "web", "--force", "--grace-period=0"], "");
+        kubectl.ok(&["apply"], &pod("localhost/web:1"));
+        kubectl.ok(
+            &[
+                "wait",
+                "--for=condition=PodScheduled",
+                "pod/web",
+                "--timeout=20s",
+            ],
+            "",
+        );
+        kubectl.ok(
+            &[
+                "drain",
+                "node-1",
+                "--force",
+                "--grace-period=0",
+                "--timeout=20s",
+            ],
+            "",
+        );
+        assert!(server.get("/api/v1/namespaces/default/pods/web").is_err());
         server.delete("/api/v1/nodes/node-1").unwrap();
-        server.list("/api/v1/events").unwrap().iter().for_each(|event: &Value| {
-            let name = event["metadata"]["name"].as_str().unwrap();
-            server.delete(&format!("/api/v1/namespaces/default/events/{name}")).unwrap();
-        });
+        server
+            .list("/api/v1/events")
+            .unwrap()
+            .iter()
+            .for_each(|event: &Value| {
+                let name = event["metadata"]["name"].as_str().unwrap();
+                server
+                    .delete(&format!("/api/v1/namespaces/default/events/{name}"))
+                    .unwrap();
+            });
     });
 }

@@ -11,13 +11,20 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 async fn a_server_that_comes_back_is_where_it_was_and_knows_what_it_knew() {
     let server = Server::start(Options::default()).await.unwrap();
     let wire = Wire::to(&server);
-    let version = server.post(MAPS, &json!({"metadata": {"name": "a"}})).unwrap()["metadata"]["resourceVersion"].as_str().unwrap().to_string();
+    let version = server
+        .post(MAPS, &json!({"metadata": {"name": "a"}}))
+        .unwrap()["metadata"]["resourceVersion"]
+        .as_str()
+        .unwrap()
+        .to_string();
     let path = format!("{MAPS}?watch=1&resourceVersion={version}");
     let mut watch = wire.watch(&path).await;
     server.stop();
     assert!(matches!(watch.next().await, Said::Cut(_) | Said::End(_)));
     assert!(wire.get(MAPS).await.is_err());
-    server.post(MAPS, &json!({"metadata": {"name": "meanwhile"}})).unwrap();
+    server
+        .post(MAPS, &json!({"metadata": {"name": "meanwhile"}}))
+        .unwrap();
     server.resume().unwrap();
     let mut watch = wire.watch(&path).await;
     assert_eq!(watch.named().await.1, "meanwhile");
@@ -28,6 +35,12 @@ async fn a_server_answers_whatever_time_it_is_for_its_caller() {
     let server = Server::start(Options::default()).await.unwrap();
     assert!(server.get("/api/v1/namespaces/default").is_ok());
     tokio::time::advance(std::time::Duration::from_secs(86_400)).await;
-    let seen = server.wait("/api/v1/namespaces/default", std::time::Duration::from_secs(5), |object| object.is_some()).await;
+    let seen = server
+        .wait(
+            "/api/v1/namespaces/default",
+            std::time::Duration::from_secs(5),
+            |object| object.is_some(),
+        )
+        .await;
     assert!(seen.is_some());
 }

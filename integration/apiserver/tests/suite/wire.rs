@@ -24,7 +24,8 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(self.text.as_deref().expect("the answer came whole")).expect("the answer is JSON")
+        serde_json::from_str(self.text.as_deref().expect("the answer came whole"))
+            .expect("the answer is JSON")
     }
 }
 
@@ -34,31 +35,72 @@ impl Wire {
     }
 
     pub(crate) async fn get(&self, path: &str) -> Result<Answer, String> {
-        self.send("GET", path, ("accept", "application/json"), "").await
+        self.send("GET", path, ("accept", "application/json"), "")
+            .await
     }
 
     /// Sends a request; an error is a connection that ended without an answer.
-    pub(crate) async fn send(&self, method: &str, path: &str, header: (&str, &str), body: &str) -> Result<Answer, String> {
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        header: (&str, &str),
+        body: &str,
+    ) -> Result<Answer, String> {
         let response = self.open(method, path, header, body).await?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        let body = timeout(PATIENCE, response.into_body().collect()).await.expect("the answer ends");
-        let text = body.ok().map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned());
-        Ok(Answer { status, headers, text })
+        let body = timeout(PATIENCE, response.into_body().collect())
+            .await
+            .expect("the answer ends");
+        let text = body
+            .ok()
+            .map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned());
+        Ok(Answer {
+            status,
+            headers,
+            text,
+        })
     }
 
-    pub(crate) async fn open(&self, method: &str, path: &str, header: (&str, &str), body: &str) -> Result<http::Response<Incoming>, String> {
-        let stream = TcpStream::connect(self.0).await.map_err(|why| why.to_string())?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|why| why.to_string())?;
+    pub(crate) async fn open(
+        &self,
+        method: &str,
+        path: &str,
+        header: (&str, &str),
+        body: &str,
+    ) -> Result<http::Response<Incoming>, String> {
+        let stream = TcpStream::connect(self.0)
+            .await
+            .map_err(|why| why.to_string())?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|why| why.to_string())?;
         tokio::spawn(connection);
-        let request = http::Request::builder().method(method).uri(path).header("host", "x").header("user-agent", "wire").header(header.0, header.1);
-        let request = request.body(Full::new(Bytes::from(body.to_string()))).unwrap();
-        timeout(PATIENCE, sender.send_request(request)).await.expect("an answer begins").map_err(|why| why.to_string())
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "x")
+            .header("user-agent", "wire")
+            .header(header.0, header.1);
+        let request = request
+            .body(Full::new(Bytes::from(body.to_string())))
+            .unwrap();
+        timeout(PATIENCE, sender.send_request(request))
+            .await
+            .expect("an answer begins")
+            .map_err(|why| why.to_string())
     }
 
     pub(crate) async fn watch(&self, path: &str) -> Watch {
-        let response = self.open("GET", path, ("accept", "application/json"), "").await.unwrap();
+        let response = self
+            .open("GET", path, ("accept", "application/json"), "")
+            .await
+            .unwrap();
         assert_eq!(response.status(), 200, "{path}");
-        Watch { body: response.into_body(), text: String::new() }
+        Watch {
+            body: response.into_body(),
+            text: String::new(),
+        }
     }
 }
 
@@ -82,18 +124,23 @@ pub(crate) enum Said {
 
 impl Watch {
     pub(crate) async fn next(&mut self) -> Said {
-        timeout(PATIENCE, self.line()).await.expect("the watch says something")
+        timeout(PATIENCE, self.line())
+            .await
+            .expect("the watch says something")
     }
 
     async fn line(&mut self) -> Said {
         loop {
             if let Some((line, rest)) = self.text.split_once('\n') {
-                let said = serde_json::from_str(line).map_or_else(|_| Said::Garbage(line.to_string()), Said::Event);
+                let said = serde_json::from_str(line)
+                    .map_or_else(|_| Said::Garbage(line.to_string()), Said::Event);
                 self.text = rest.to_string();
                 return said;
             }
             match self.body.frame().await {
-                Some(Ok(frame)) => self.text.push_str(&String::from_utf8_lossy(frame.data_ref().unwrap())),
+                Some(Ok(frame)) => self
+                    .text
+                    .push_str(&String::from_utf8_lossy(frame.data_ref().unwrap())),
                 Some(Err(_)) => return Said::Cut(std::mem::take(&mut self.text)),
                 None => return Said::End(std::mem::take(&mut self.text)),
             }
@@ -103,14 +150,22 @@ impl Watch {
     /// Returns the next event's type and its object's name.
     pub(crate) async fn named(&mut self) -> (String, String) {
         let event = self.event().await;
-        let text = |pointer| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_string();
+        let text = |pointer| {
+            event
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_string()
+        };
         (text("/type"), text("/object/metadata/name"))
     }
 
     pub(crate) async fn event(&mut self) -> Value {
         match self.next().await {
             Said::Event(event) => event,
-            other @ (Said::Garbage(_) | Said::End(_) | Said::Cut(_)) => panic!("no event: {other:?}"),
+            other @ (Said::Garbage(_) | Said::End(_) | Said::Cut(_)) => {
+                panic!("no event: {other:?}")
+            }
         }
     }
 }

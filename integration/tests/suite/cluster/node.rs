@@ -150,7 +150,7 @@ async fn who_has_no_right_is_not_answered() {
     cluster.server.judge(|_| Some(false));
     assert_eq!(curl(&["-H", "Authorization: Bearer knows-me", &url("/pods")]).await, "403");
     cluster.server.token("may", "operator", &[]);
-    cluster.server.judge(|question| Some(question.user.name == "operator"));
+    cluster.server.judge(|question| Some(question.user == "operator"));
     for path in ["/pods", "/metrics", "/stats/summary", "/configz", "/healthz", "/runningpods/", "/metrics/resource", "/metrics/probes", "/statusz", "/flagz"] {
         assert_eq!(curl(&["-H", "Authorization: Bearer may", &url(path)]).await, "200", "{path}");
     }

@@ -146,7 +146,8 @@ pub(super) async fn forward_url(
     shared: &Arc<Shared>,
     request: PortForwardRequest,
 ) -> Result<String, Status> {
-    drop(shared.node().target(&request.pod_sandbox_id, 0)?);
+    // Whatever is behind them: the pod must run.
+    shared.node().target(&request.pod_sandbox_id, 0)?;
     shared.url(Asked::PortForward(request)).await
 }
 

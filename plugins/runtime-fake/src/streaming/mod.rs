@@ -134,7 +134,7 @@ async fn serve(stream: TcpStream, node: Weak<Shared>, waiting: Waiting) {
         let answered = answer(request, &waiting);
         let (answer, then) = match answered {
             Ok((answer, then)) => (answer, Some(then)),
-            Err(refusal) => (refusal, None),
+            Err(refusal) => (*refusal, None),
         };
         *upgraded.lock().unwrap_or_else(PoisonError::into_inner) = then;
         async move { Ok::<_, std::convert::Infallible>(answer) }
@@ -162,10 +162,10 @@ type Answer = Response<Full<Bytes>>;
 fn answer(
     request: Request<Incoming>,
     waiting: &Waiting,
-) -> Result<(Answer, upgrade::Upgraded), Answer> {
-    let missing = || plain(StatusCode::NOT_FOUND, "404 page not found\n");
+) -> Result<(Answer, upgrade::Upgraded), Box<Answer>> {
+    let missing = || refusal(StatusCode::NOT_FOUND, "404 page not found\n");
     if request.method() != Method::GET && request.method() != Method::POST {
-        return Err(plain(
+        return Err(refusal(
             StatusCode::METHOD_NOT_ALLOWED,
             "405: Method Not Allowed",
         ));
@@ -183,8 +183,8 @@ fn answer(
     upgrade::begin(request, asked)
 }
 
-fn plain(status: StatusCode, text: impl Into<String>) -> Answer {
+fn refusal(status: StatusCode, text: impl Into<String>) -> Box<Answer> {
     let mut answer = Response::new(Full::new(Bytes::from(text.into())));
     *answer.status_mut() = status;
-    answer
+    Box::new(answer)
 }

@@ -59,9 +59,8 @@ impl Keyboard {
                 }
                 (END, Mode::Terminal) if self.line.is_empty() => read.push(Input::End),
                 (DELETE | 8, Mode::Terminal) => {
-                    if self.line.pop().is_some() {
-                        shown.extend(b"\x08 \x08");
-                    }
+                    let erased = self.line.pop().map_or(&b""[..], |_| b"\x08 \x08");
+                    shown.extend(erased);
                 }
                 (byte, _) if self.line.len() < LONGEST => {
                     self.line.push(byte);

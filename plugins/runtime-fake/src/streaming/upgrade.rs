@@ -18,7 +18,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use super::remote::{Outcome, Streams, Version, Wanted};
 use super::session::{Opened, Outlet};
 use super::websocket::Closing;
-use super::{Answer, Asked, attach, command, forward, plain, remote, spdy, websocket};
+use super::{Answer, Asked, attach, command, forward, refusal, remote, spdy, websocket};
 use crate::shared::Shared;
 
 const VERSION: &str = "x-stream-protocol-version";
@@ -51,7 +51,7 @@ pub(super) struct Upgraded {
 pub(super) fn begin(
     mut request: Request<Incoming>,
     asked: Asked,
-) -> Result<(Answer, Upgraded), Answer> {
+) -> Result<(Answer, Upgraded), Box<Answer>> {
     let headers = request.headers();
     let wants = |what: &str| {
         listed(headers, UPGRADE.as_str()).any(|name| name.eq_ignore_ascii_case(what))
@@ -63,7 +63,7 @@ pub(super) fn begin(
         framed(headers, &asked)?
     } else {
         let text = "unable to upgrade: missing upgrade headers in request";
-        return Err(plain(StatusCode::BAD_REQUEST, text));
+        return Err(refusal(StatusCode::BAD_REQUEST, text));
     };
     let upgrade = hyper::upgrade::on(&mut request);
     Ok((
@@ -87,7 +87,7 @@ fn listed<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'a
         .filter(|name| !name.is_empty())
 }
 
-fn framed(headers: &HeaderMap, asked: &Asked) -> Result<(Answer, Carrier), Answer> {
+fn framed(headers: &HeaderMap, asked: &Asked) -> Result<(Answer, Carrier), Box<Answer>> {
     let served: &[&str] = match asked {
         Asked::Exec(_) | Asked::Attach(_) => &COMMANDS,
         Asked::PortForward(_) => &[FORWARD],
@@ -95,7 +95,7 @@ fn framed(headers: &HeaderMap, asked: &Asked) -> Result<(Answer, Carrier), Answe
     let mut offered = listed(headers, VERSION).peekable();
     if offered.peek().is_none() {
         let text = "unable to upgrade: X-Stream-Protocol-Version is required";
-        return Err(plain(StatusCode::BAD_REQUEST, text));
+        return Err(refusal(StatusCode::BAD_REQUEST, text));
     }
     let Some(chosen) = offered.find_map(|name| served.iter().find(|one| **one == name)) else {
         let names: Vec<_> = listed(headers, VERSION).collect();
@@ -104,7 +104,7 @@ fn framed(headers: &HeaderMap, asked: &Asked) -> Result<(Answer, Carrier), Answe
             names.join(" "),
             served.join(" "),
         );
-        let mut refusal = plain(StatusCode::FORBIDDEN, text);
+        let mut refusal = refusal(StatusCode::FORBIDDEN, text);
         for name in served {
             refusal
                 .headers_mut()
@@ -122,9 +122,9 @@ fn framed(headers: &HeaderMap, asked: &Asked) -> Result<(Answer, Carrier), Answe
     ))
 }
 
-fn websockets(headers: &HeaderMap, asked: &Asked) -> Result<(Answer, Carrier), Answer> {
+fn websockets(headers: &HeaderMap, asked: &Asked) -> Result<(Answer, Carrier), Box<Answer>> {
     let Some(key) = headers.get(SEC_WEBSOCKET_KEY) else {
-        return Err(plain(
+        return Err(refusal(
             StatusCode::BAD_REQUEST,
             "unable to upgrade: no websocket key",
         ));
@@ -155,7 +155,7 @@ fn websockets(headers: &HeaderMap, asked: &Asked) -> Result<(Answer, Carrier), A
             "unable to negotiate protocol: client supports [{}]",
             names.join(" ")
         );
-        return Err(plain(StatusCode::FORBIDDEN, text));
+        return Err(refusal(StatusCode::FORBIDDEN, text));
     };
     let mut answer = switching("websocket");
     if let Ok(accepted) = HeaderValue::from_str(&derive_accept_key(key.as_bytes())) {
@@ -222,6 +222,8 @@ async fn over_spdy<Io: AsyncRead + AsyncWrite>(
         Asked::PortForward(request) => forward::run(node, request, opened).await,
         Asked::Exec(_) | Asked::Attach(_) => {
             let streams = remote::gather(&mut opened, wanted(asked), version).await;
+            // Nobody waits for another one: what more the client opens goes nowhere.
+            drop(opened);
             run(streams, node, asked, version).await;
         }
     };

@@ -86,7 +86,7 @@ fn who_is_told_to_wait_longer_than_he_may_is_told_so_at_once() {
 #[test]
 fn an_error_without_retry_after_is_not_asked_again() {
     run_paused(|| async {
-        let rig = Rig::tls(|_, _| Reply::of(500, &json!({"message": "no"}))).await;
+        let rig = Rig::tls(|_, _| Reply::of(500, &json!({"code": 500, "message": "no"}))).await;
         let trouble = got(&rig.client()).await.unwrap_err();
         assert!(
             matches!(trouble, Trouble::Refused { code: 500, .. }),

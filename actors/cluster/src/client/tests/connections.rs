@@ -31,16 +31,16 @@ fn any_number_of_watches_and_requests_share_one_connection() {
     run_paused(|| async {
         let rig = Rig::tls(quiet).await;
         let client = rig.client();
-        let watching = join_all((0..90).map(|_| async {
+        let watching = join_all((0..50).map(|_| async {
             let mut stream = watch(maps(&client), Selection::default());
             stream.next().await.unwrap().unwrap();
-            let _: Result<_, _> = tokio::time::timeout(Duration::from_secs(1), stream.next()).await;
+            drop(tokio::time::timeout(Duration::from_secs(1), stream.next()).await);
             stream
         }));
         let held = watching.await;
-        join_all((0..50).map(|_| async { maps(&client).get("a").await.unwrap() })).await;
+        join_all((0..40).map(|_| async { maps(&client).get("a").await.unwrap() })).await;
         assert_eq!(rig.connections(), 1);
-        assert_eq!(rig.heard().len(), 90 * 2 + 50);
+        assert_eq!(rig.heard().len(), 50 * 2 + 40);
         drop(held);
     });
 }

@@ -87,7 +87,6 @@ impl Reply {
 /// One request as it came.
 #[derive(Clone, Debug)]
 pub(crate) struct Heard {
-    pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) query: String,
     pub(crate) headers: HeaderMap,
@@ -139,6 +138,8 @@ impl Rig {
         tokio::spawn(async move {
             for connection in 0.. {
                 let (stream, _) = listener.accept().await.unwrap();
+                // A paused clock does not wait for what Nagle holds back.
+                stream.set_nodelay(true).unwrap();
                 let (told, answer, acceptor) = (told.clone(), answer.clone(), acceptor.clone());
                 tokio::spawn(async move {
                     let serving = Serving {
@@ -334,7 +335,6 @@ impl Serving {
         std::io::Error,
     > {
         let heard = Heard {
-            method: request.method().to_string(),
             path: request.uri().path().to_owned(),
             query: request.uri().query().unwrap_or_default().to_owned(),
             headers: request.headers().clone(),

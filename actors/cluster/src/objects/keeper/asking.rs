@@ -201,7 +201,11 @@ impl Keeper {
             }
             Err(trouble) => (entry.troubled(&trouble), false),
         };
-        let differs = differs || entry.trouble != before;
+        let is_told = entry.trouble == before;
+        if let Some(trouble) = entry.trouble.as_ref().filter(|_| !is_told) {
+            tracing::warn!("{wanted}: {trouble}");
+        }
+        let differs = differs || !is_told;
         let is_answer = outcome != Outcome::Failed;
         let is_news = is_answer && entry.answer == Answer::Never;
         let times = entry.went(outcome);
@@ -241,10 +245,12 @@ impl Keeper {
         }
         let wait = match (&entry.token, outcome) {
             (Some(token), Outcome::Found) => Some(tokens::wait(wanted, token, Newness::New, ctx)),
-            _ => self.cadence.wait(wanted, outcome, times),
+            _ => {
+                let wait = self.cadence.wait(wanted, outcome, times);
+                wait.map(|wait| wait + spread(wait))
+            }
         };
         if let Some(wait) = wait {
-            let wait = wait + spread(wait);
             let wanted = Box::new(wanted.clone());
             entry.timer = Some(ctx.after(wait, Msg::Due { wanted, generation }));
         }
@@ -300,10 +306,9 @@ fn followed<K: Kind>(
 }
 
 /// An object as it is kept.
-fn whole<K: Resource>(kind: fn(Arc<K>) -> Object) -> impl Fn(K) -> Object + Send + Copy + 'static
-where
-    K: 'static,
-{
+fn whole<K: Resource + 'static>(
+    kind: fn(Arc<K>) -> Object,
+) -> impl Fn(K) -> Object + Send + Copy + 'static {
     move |mut object| {
         slim(object.meta_mut());
         kind(Arc::new(object))

@@ -134,7 +134,7 @@ pub struct Snapshot {
 
 /// A pod, and whether all it needs has been asked for.
 #[derive(Debug)]
-struct Client {
+struct Consumer {
     pod: Arc<Pod>,
     references: References,
     supplied: bool,
@@ -149,7 +149,7 @@ pub struct Keeper {
     cadence: Cadence,
     node_name: String,
 
-    clients: BTreeMap<PodUid, Client>,
+    consumers: BTreeMap<PodUid, Consumer>,
     entries: BTreeMap<Wanted, Entry>,
     /// All objects of all entries.
     held: StaticObjects,
@@ -199,8 +199,8 @@ impl Actor for Keeper {
             Some((wanted.to_string(), trouble))
         });
         Snapshot {
-            pods: self.clients.len(),
-            supplied: self.clients.values().filter(|c| c.supplied).count(),
+            pods: self.consumers.len(),
+            supplied: self.consumers.values().filter(|c| c.supplied).count(),
             wanted: self.entries.len(),
             answered: entries().filter(|e| e.answer == Answer::Given).count(),
             asking: asking.count(),
@@ -226,7 +226,7 @@ impl Keeper {
                 ttl: None,
             },
             node_name: rules.node_name,
-            clients: BTreeMap::new(),
+            consumers: BTreeMap::new(),
             entries: BTreeMap::new(),
             held: StaticObjects::default(),
             remembered: Some(Arc::new(remembered)),
@@ -242,16 +242,16 @@ impl Keeper {
 
     fn take_pods(&mut self, pods: Vec<Arc<Pod>>, ctx: &mut Context<Msg>) {
         self.peers.pods.send_replace(pods.clone());
-        let mut before = std::mem::take(&mut self.clients);
+        let mut before = std::mem::take(&mut self.consumers);
         let (asked_before, mut came) = (self.generation, Vec::new());
         for pod in pods {
             let uid = pod.uid();
             let known = before.remove(&uid);
-            let client = match known {
+            let consumer = match known {
                 Some(known) if Arc::ptr_eq(&known.pod, &pod) => known,
-                known => self.client(known, pod, &mut came),
+                known => self.consumer(known, pod, &mut came),
             };
-            self.clients.insert(uid, client);
+            self.consumers.insert(uid, consumer);
         }
         self.want(ctx);
         self.refresh(&came, asked_before, ctx);
@@ -260,7 +260,12 @@ impl Keeper {
         self.publish_soon(ctx);
     }
 
-    fn client(&mut self, known: Option<Client>, pod: Arc<Pod>, came: &mut Vec<PodUid>) -> Client {
+    fn consumer(
+        &mut self,
+        known: Option<Consumer>,
+        pod: Arc<Pod>,
+        came: &mut Vec<PodUid>,
+    ) -> Consumer {
         let uid = pod.uid();
         let ended = known.as_ref().is_some_and(|known| known.ended);
         let references = match ended {
@@ -277,7 +282,7 @@ impl Keeper {
         if same.is_none() {
             came.push(uid);
         }
-        Client {
+        Consumer {
             pod,
             references,
             supplied,
@@ -286,9 +291,9 @@ impl Keeper {
     }
 
     fn end(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
-        if let Some(client) = self.clients.get_mut(uid) {
-            client.references = References::default();
-            client.ended = true;
+        if let Some(consumer) = self.consumers.get_mut(uid) {
+            consumer.references = References::default();
+            consumer.ended = true;
             self.want(ctx);
         }
     }
@@ -297,8 +302,8 @@ impl Keeper {
     fn want(&mut self, ctx: &mut Context<Msg>) {
         loop {
             let mut wanted = BTreeSet::from([Wanted::CsiDrivers]);
-            for client in self.clients.values() {
-                wanted.extend(self.needs(client));
+            for consumer in self.consumers.values() {
+                wanted.extend(self.needs(consumer));
             }
             let gone: Vec<Wanted> = self.entries.keys().cloned().collect();
             for gone in gone.iter().filter(|known| !wanted.contains(known)) {
@@ -319,8 +324,13 @@ impl Keeper {
         }
     }
 
-    fn needs(&self, client: &Client) -> BTreeSet<Wanted> {
-        needed(&client.pod, &client.references, &self.held, &self.node_name)
+    fn needs(&self, consumer: &Consumer) -> BTreeSet<Wanted> {
+        needed(
+            &consumer.pod,
+            &consumer.references,
+            &self.held,
+            &self.node_name,
+        )
     }
 
     fn add_entry(&mut self, wanted: Wanted, ctx: &mut Context<Msg>) {
@@ -343,8 +353,10 @@ impl Keeper {
     /// A pod that comes is not given what was true before it came: a fetched object may have changed, and one that
     /// was not there may have been made.
     fn refresh(&mut self, came: &[PodUid], asked_before: u64, ctx: &mut Context<Msg>) {
-        let clients = came.iter().filter_map(|uid| self.clients.get(uid));
-        let stale: BTreeSet<Wanted> = clients.flat_map(|client| self.needs(client)).collect();
+        let consumers = came.iter().filter_map(|uid| self.consumers.get(uid));
+        let stale: BTreeSet<Wanted> = consumers
+            .flat_map(|consumer| self.needs(consumer))
+            .collect();
         for wanted in stale {
             let is_followed = self.is_followed(&wanted);
             let Some(entry) = self.entries.get_mut(&wanted) else {

@@ -47,27 +47,33 @@ impl Keeper {
     }
 
     fn find_supplied(&mut self) {
-        let waiting = self.clients.iter().filter(|(_, client)| !client.supplied);
+        let waiting = self
+            .consumers
+            .iter()
+            .filter(|(_, consumer)| !consumer.supplied);
         let supplied: Vec<PodUid> = waiting
-            .filter(|(_, client)| {
+            .filter(|(_, consumer)| {
                 let is_answered = |wanted: &Wanted| {
                     let entry = self.entries.get(wanted);
                     entry.is_some_and(|entry| entry.answer == Answer::Given)
                 };
-                self.needs(client).iter().all(is_answered)
+                self.needs(consumer).iter().all(is_answered)
             })
             .map(|(uid, _)| uid.clone())
             .collect();
         for uid in supplied {
-            if let Some(client) = self.clients.get_mut(&uid) {
-                client.supplied = true;
+            if let Some(consumer) = self.consumers.get_mut(&uid) {
+                consumer.supplied = true;
             }
         }
     }
 
     /// After the objects are on the shelf, and only when it has changed.
     fn tell(&mut self, ctx: &mut Context<Msg>) {
-        let supplied = self.clients.iter().filter(|(_, client)| client.supplied);
+        let supplied = self
+            .consumers
+            .iter()
+            .filter(|(_, consumer)| consumer.supplied);
         let supplied: BTreeSet<PodUid> = supplied.map(|(uid, _)| uid.clone()).collect();
         if self.told.as_ref() == Some(&supplied) {
             return;

@@ -20,6 +20,9 @@ use crate::client::Trouble;
 /// Upstream's `maxJitter`, in milliseconds.
 const JITTER: f64 = 10_000.0;
 
+/// For what is no token.
+const LOOK: Duration = Duration::from_secs(300);
+
 /// Whether a token has come just now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Newness {
@@ -34,9 +37,12 @@ pub(super) fn wait(
     newness: Newness,
     ctx: &Context<Msg>,
 ) -> Duration {
-    let asked = match wanted {
-        Wanted::Token(wanted) => wanted.expiration_seconds,
-        _ => 0,
+    let Wanted::Token(TokenWanted {
+        expiration_seconds: asked,
+        ..
+    }) = wanted
+    else {
+        return LOOK;
     };
     let now = Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH);
     let token = &token.token;
@@ -44,9 +50,9 @@ pub(super) fn wait(
         #[allow(clippy::cast_possible_truncation, reason = "at most ten thousand")]
         Newness::New => {
             let jitter = SignedDuration::from_millis((chance() * JITTER) as i64);
-            new_token_wait(token, asked, now, jitter)
+            new_token_wait(token, *asked, now, jitter)
         }
-        Newness::Old => token_wait(token, asked, now, SignedDuration::ZERO),
+        Newness::Old => token_wait(token, *asked, now, SignedDuration::ZERO),
     }
 }
 

@@ -53,14 +53,17 @@ impl<N: Node> Open<N> {
 }
 
 fn refused(error: &io::Error) -> Answer {
-    match error.kind() {
-        ErrorKind::NotFound => not_found(),
-        ErrorKind::PermissionDenied => text(StatusCode::FORBIDDEN, "403 Forbidden\n"),
-        _ => text(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "500 Internal Server Error\n",
-        ),
+    let kind = error.kind();
+    if kind == ErrorKind::NotFound {
+        return not_found();
     }
+    if kind == ErrorKind::PermissionDenied {
+        return text(StatusCode::FORBIDDEN, "403 Forbidden\n");
+    }
+    text(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "500 Internal Server Error\n",
+    )
 }
 
 fn find(root: &Path, wanted: &Path) -> io::Result<Found> {

@@ -11,14 +11,13 @@ use hyper::{Response, StatusCode};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
+use super::pods::has_container;
 use super::{Open, failed, no_stream};
 use crate::http::{Answer, kept, text};
 use crate::https::query::Query;
 use crate::https::route::Target;
 use crate::logs::{Asked, Log, Options, Wrong, send, which};
 use crate::node::{Node, Trouble};
-
-use super::pods::has_container;
 
 /// Pieces under way to one reader.
 const PIECES: usize = 2;
@@ -56,8 +55,7 @@ impl<N: Node> Open<N> {
         let found = which(&name, pods.status(pod), &container, options.previous);
         let id = found.map_err(|why| text(StatusCode::BAD_REQUEST, why))?;
         drop(pods);
-        let turn = Rc::new(self.followed.clone().try_acquire_owned());
-        let Ok(turn) = Rc::into_inner(turn).expect("it was just made") else {
+        let Ok(turn) = self.followed.clone().try_acquire_owned() else {
             let why = "maximum number of in-flight requests exceeded".to_owned();
             return Err(no_stream(&Trouble::Exhausted(why)));
         };

@@ -88,14 +88,32 @@ impl<N: Node> Open<N> {
                 .insert(ALLOW, allowed.expect("the names of methods are text"));
             return answering.with(answer);
         }
-        match place {
-            Place::Exec(target) => self.exec(target, request, answering).await,
-            Place::Attach(target) => self.attach(target, request, answering).await,
-            Place::PortForward(target) => self.port_forward(target, request, answering).await,
-            place => {
+        let url = match &place {
+            Place::Exec(target) => self.exec_url(target, &request).await,
+            Place::Attach(target) => self.attach_url(target, &request).await,
+            Place::PortForward(target) => self.port_forward_url(target, &request).await,
+            Place::Healthz
+            | Place::Pods
+            | Place::RunningPods
+            | Place::Summary
+            | Place::Metrics(_)
+            | Place::Run(_)
+            | Place::ContainerLogs(_)
+            | Place::Checkpoint(_)
+            | Place::Logs(_)
+            | Place::Configz
+            | Place::Statusz
+            | Place::Flagz
+            | Place::Verbosity
+            | Place::Profiles
+            | Place::Disabled(_) => {
                 let answer = self.plain(place, request).await;
-                answering.with(answer)
+                return answering.with(answer);
             }
+        };
+        match url {
+            Ok(url) => self.carry(url, request, answering).await,
+            Err(answer) => answering.with(answer),
         }
     }
 

@@ -3,6 +3,7 @@
 use hyper::body::Incoming;
 use hyper::header::CONNECTION;
 use hyper::{HeaderMap, Request, StatusCode};
+use k8s_openapi::api::core::v1::Pod;
 use logic::pod::PodView;
 
 use super::{Answering, Open, no_stream};
@@ -14,54 +15,20 @@ use crate::https::streams::{self, Carried};
 use crate::node::{Attach, Exec, Node, Streams, Trouble};
 
 impl<N: Node> Open<N> {
-    pub(super) async fn exec(
+    pub(super) async fn exec_url(
         &self,
-        target: Target,
-        request: Request<Incoming>,
-        answering: Answering,
-    ) -> Answer {
-        match self.exec_url(target, &request).await {
-            Ok(url) => self.carry(url, request, answering).await,
-            Err(answer) => answering.with(answer),
-        }
-    }
-
-    pub(super) async fn attach(
-        &self,
-        target: Target,
-        request: Request<Incoming>,
-        answering: Answering,
-    ) -> Answer {
-        match self.attach_url(target, &request).await {
-            Ok(url) => self.carry(url, request, answering).await,
-            Err(answer) => answering.with(answer),
-        }
-    }
-
-    pub(super) async fn port_forward(
-        &self,
-        target: Target,
-        request: Request<Incoming>,
-        answering: Answering,
-    ) -> Answer {
-        match self.port_forward_url(target, &request).await {
-            Ok(url) => self.carry(url, request, answering).await,
-            Err(answer) => answering.with(answer),
-        }
-    }
-
-    async fn exec_url(
-        &self,
-        target: Target,
+        target: &Target,
         request: &Request<Incoming>,
     ) -> Result<String, Answer> {
         let query = Query::of(request.uri().query());
-        let streams = wanted(&query)?;
-        let pod = self.pod(&target).await?;
-        upgrades(request.headers())?;
+        let streams = wanted(&query).ok_or_else(no_streams)?;
+        let pod = self.pod(target).await?;
+        if !is_upgrade(request.headers()) {
+            return Err(no_upgrade());
+        }
         let wanted = Exec {
             pod,
-            container: target.container,
+            container: target.container.clone(),
             command: query.all("command").map(str::to_owned).collect(),
             streams,
         };
@@ -69,30 +36,33 @@ impl<N: Node> Open<N> {
         url.map_err(|trouble| no_stream(&trouble))
     }
 
-    async fn attach_url(
+    pub(super) async fn attach_url(
         &self,
-        target: Target,
+        target: &Target,
         request: &Request<Incoming>,
     ) -> Result<String, Answer> {
-        let streams = wanted(&Query::of(request.uri().query()))?;
-        let pod = self.pod(&target).await?;
-        upgrades(request.headers())?;
-        if target.uid.is_some_and(|uid| uid != pod.uid().as_str()) {
+        let query = Query::of(request.uri().query());
+        let streams = wanted(&query).ok_or_else(no_streams)?;
+        let pod = self.pod(target).await?;
+        if !is_upgrade(request.headers()) {
+            return Err(no_upgrade());
+        }
+        if !is_meant(target, &pod) {
             let why = format!("pod {}_{} not found", target.pod, target.namespace);
             return Err(no_stream(&Trouble::Failed(why)));
         }
         let wanted = Attach {
             pod,
-            container: target.container,
+            container: target.container.clone(),
             streams,
         };
         let url = self.node.attach(wanted).await;
         url.map_err(|trouble| no_stream(&trouble))
     }
 
-    async fn port_forward_url(
+    pub(super) async fn port_forward_url(
         &self,
-        target: Target,
+        target: &Target,
         request: &Request<Incoming>,
     ) -> Result<String, Answer> {
         let ports = match is_websocket(request.headers()) {
@@ -100,16 +70,23 @@ impl<N: Node> Open<N> {
                 .map_err(|why| text(StatusCode::BAD_REQUEST, why))?,
             false => Vec::new(),
         };
-        let pod = self.pod(&target).await?;
-        if target.uid.is_some_and(|uid| uid != pod.uid().as_str()) {
+        let pod = self.pod(target).await?;
+        if !is_meant(target, &pod) {
             return Err(text(StatusCode::NOT_FOUND, "pod not found"));
         }
-        upgrades(request.headers())?;
+        if !is_upgrade(request.headers()) {
+            return Err(no_upgrade());
+        }
         let url = self.node.port_forward(&pod, ports).await;
         url.map_err(|trouble| no_stream(&trouble))
     }
 
-    async fn carry(&self, url: String, request: Request<Incoming>, answering: Answering) -> Answer {
+    pub(super) async fn carry(
+        &self,
+        url: String,
+        request: Request<Incoming>,
+        answering: Answering,
+    ) -> Answer {
         let Ok(turn) = self.streams.clone().try_acquire_owned() else {
             let why = "maximum number of in-flight requests exceeded".to_owned();
             return answering.with(no_stream(&Trouble::Exhausted(why)));
@@ -131,8 +108,14 @@ impl<N: Node> Open<N> {
     }
 }
 
-/// Which streams a query asks for. A terminal has no stream of errors.
-fn wanted(query: &Query) -> Result<Streams, Answer> {
+/// Whether the pod is the one that a request names by its UID, if it does.
+fn is_meant(target: &Target, pod: &Pod) -> bool {
+    let uid = target.uid.as_deref();
+    uid.is_none_or(|uid| uid == pod.uid().as_str())
+}
+
+/// Which streams a query asks for, if any. A terminal has no stream of errors.
+fn wanted(query: &Query) -> Option<Streams> {
     let tty = query.is_one("tty");
     let streams = Streams {
         stdin: query.is_one("input"),
@@ -140,26 +123,28 @@ fn wanted(query: &Query) -> Result<Streams, Answer> {
         stderr: query.is_one("error") && !tty,
         tty,
     };
-    match streams.stdin || streams.stdout || streams.stderr {
-        true => Ok(streams),
-        false => Err(text(
-            StatusCode::BAD_REQUEST,
-            "you must specify at least 1 of stdin, stdout, stderr",
-        )),
-    }
+    (streams.stdin || streams.stdout || streams.stderr).then_some(streams)
+}
+
+fn no_streams() -> Answer {
+    text(
+        StatusCode::BAD_REQUEST,
+        "you must specify at least 1 of stdin, stdout, stderr",
+    )
 }
 
 /// Only what becomes another protocol can be carried.
-fn upgrades(headers: &HeaderMap) -> Result<(), Answer> {
+fn is_upgrade(headers: &HeaderMap) -> bool {
     let values = headers.get_all(CONNECTION).into_iter();
     let mut texts = values.filter_map(|value| value.to_str().ok());
-    match texts.any(|text| text.to_ascii_lowercase().contains("upgrade")) {
-        true => Ok(()),
-        false => Err(text(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "Upgrade request required\n",
-        )),
-    }
+    texts.any(|text| text.to_ascii_lowercase().contains("upgrade"))
+}
+
+fn no_upgrade() -> Answer {
+    text(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "Upgrade request required\n",
+    )
 }
 
 /// The ports of a WebSocket stand in its query; SPDY names them later.

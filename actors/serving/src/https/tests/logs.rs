@@ -59,6 +59,13 @@ fn logs_are_cut_to_what_was_asked_for() {
                     .contains("transfer-encoding: chunked")
             );
         }
+    });
+}
+
+#[test]
+fn what_cannot_be_shown_is_refused_in_upstreams_words() {
+    run(open, async |rig: Rig| {
+        log(&rig, &lines(0..5));
         let (unreadable, invalid) = (
             "{\"message\": \"Unable to decode query.\"}",
             "{\"message\": \"Invalid request.\"}",

@@ -17,25 +17,46 @@ const LEASES: &str = "kube-node-lease";
 /// Says why a node may not make a call.
 pub(super) fn check(state: &State, node: &str, call: &Call) -> Result<(), String> {
     let reads = matches!(call.verb, Verb::Get | Verb::List | Verb::Watch);
-    match (call.resource.group, call.resource.plural, call.subresource()) {
+    match (
+        call.resource.group,
+        call.resource.plural,
+        call.subresource(),
+    ) {
         ("", "secrets" | "configmaps", None) => referred(state, node, call),
-        ("", "persistentvolumeclaims" | "persistentvolumes", None) => referred_by_get(state, node, call),
-        ("", "persistentvolumeclaims", Some("status")) => right(matches!(call.verb, Verb::Get | Verb::Update | Verb::Patch)),
+        ("", "persistentvolumeclaims" | "persistentvolumes", None) => {
+            referred_by_get(state, node, call)
+        }
+        ("", "persistentvolumeclaims", Some("status")) => {
+            right(matches!(call.verb, Verb::Get | Verb::Update | Verb::Patch))
+        }
         ("storage.k8s.io", "volumeattachments", None) if call.verb == Verb::Get => right(true),
         ("resource.k8s.io", "resourceclaims", None) => referred_by_get(state, node, call),
-        ("", "serviceaccounts", Some("token")) if call.verb == Verb::Create => referred(state, node, call),
+        ("", "serviceaccounts", Some("token")) if call.verb == Verb::Create => {
+            referred(state, node, call)
+        }
         ("", "serviceaccounts", None) if call.verb == Verb::Get => right(true),
         ("", "nodes", None | Some("status")) => own_node(node, call),
         ("", "pods", subresource) => own_pods(node, call, subresource),
         ("coordination.k8s.io", "leases", None) => own_lease(node, call),
         ("storage.k8s.io", "csinodes", None) => own_name(node, call, "CSINode"),
         ("resource.k8s.io", "resourceslices", None) => right(true),
-        ("", "services", None) | ("storage.k8s.io", "csidrivers", None) | ("node.k8s.io", "runtimeclasses", None) => right(reads),
+        ("", "services", None)
+        | ("storage.k8s.io", "csidrivers", None)
+        | ("node.k8s.io", "runtimeclasses", None) => right(reads),
         ("certificates.k8s.io", "clustertrustbundles", None) => right(reads),
-        ("certificates.k8s.io", "certificatesigningrequests", None) => right(reads || call.verb == Verb::Create),
-        ("certificates.k8s.io", "podcertificaterequests", None) => right(reads || call.verb == Verb::Create),
-        ("" | "events.k8s.io", "events", None) => right(matches!(call.verb, Verb::Create | Verb::Update | Verb::Patch)),
-        ("authentication.k8s.io" | "authorization.k8s.io", _, None) => right(call.verb == Verb::Create),
+        ("certificates.k8s.io", "certificatesigningrequests", None) => {
+            right(reads || call.verb == Verb::Create)
+        }
+        ("certificates.k8s.io", "podcertificaterequests", None) => {
+            right(reads || call.verb == Verb::Create)
+        }
+        ("" | "events.k8s.io", "events", None) => right(matches!(
+            call.verb,
+            Verb::Create | Verb::Update | Verb::Patch
+        )),
+        ("authentication.k8s.io" | "authorization.k8s.io", _, None) => {
+            right(call.verb == Verb::Create)
+        }
         _ => right(false),
     }
 }
@@ -46,71 +67,122 @@ fn right(has: bool) -> Result<(), String> {
 
 /// Single objects that a pod of the node refers to may be read, and watched by their name.
 fn referred(state: &State, node: &str, call: &Call) -> Result<(), String> {
-    if !matches!(call.verb, Verb::Get | Verb::List | Verb::Watch | Verb::Create) {
+    if !matches!(
+        call.verb,
+        Verb::Get | Verb::List | Verb::Watch | Verb::Create
+    ) {
         return Err("can only read resources of this type".to_string());
     }
-    let selected = call.query.get("fieldSelector").and_then(|selector| selector.strip_prefix("metadata.name="));
-    let name = if call.name().is_empty() { selected.filter(|name| !name.contains(',')).unwrap_or_default() } else { call.name() };
+    let selected = call
+        .query
+        .get("fieldSelector")
+        .and_then(|selector| selector.strip_prefix("metadata.name="));
+    let name = if call.name().is_empty() {
+        selected
+            .filter(|name| !name.contains(','))
+            .unwrap_or_default()
+    } else {
+        call.name()
+    };
     if name.is_empty() || call.namespace().is_empty() {
-        return Err(format!("No Object name found (only individual {} can be read)", call.resource.plural));
+        return Err(format!(
+            "No Object name found (only individual {} can be read)",
+            call.resource.plural
+        ));
     }
-    if references::found(&state.store(), node, call.resource.plural, call.namespace(), name) {
+    if references::found(
+        &state.store(),
+        node,
+        call.resource.plural,
+        call.namespace(),
+        name,
+    ) {
         return Ok(());
     }
-    Err(format!("no relationship found between node '{node}' and this object"))
+    Err(format!(
+        "no relationship found between node '{node}' and this object"
+    ))
 }
 
 fn referred_by_get(state: &State, node: &str, call: &Call) -> Result<(), String> {
     if call.verb != Verb::Get {
         return Err("can only get individual resources of this type".to_string());
     }
-    if references::found(&state.store(), node, call.resource.plural, call.namespace(), call.name()) {
+    if references::found(
+        &state.store(),
+        node,
+        call.resource.plural,
+        call.namespace(),
+        call.name(),
+    ) {
         return Ok(());
     }
-    Err(format!("no relationship found between node '{node}' and this object"))
+    Err(format!(
+        "no relationship found between node '{node}' and this object"
+    ))
 }
 
 fn own_node(node: &str, call: &Call) -> Result<(), String> {
     let selected = call.query.get("fieldSelector") == Some(&format!("metadata.name={node}"));
     match call.verb {
         Verb::Get if call.name() == node => Ok(()),
-        Verb::Get => Err(format!("node '{node}' cannot read '{}', only its own Node object", call.name())),
+        Verb::Get => Err(format!(
+            "node '{node}' cannot read '{}', only its own Node object",
+            call.name()
+        )),
         Verb::List | Verb::Watch if selected || call.name() == node => Ok(()),
-        Verb::List | Verb::Watch => Err(format!("node '{node}' cannot read all nodes, only its own Node object")),
+        Verb::List | Verb::Watch => Err(format!(
+            "node '{node}' cannot read all nodes, only its own Node object"
+        )),
         Verb::Create | Verb::Update | Verb::Patch => Ok(()),
         Verb::Delete | Verb::DeleteCollection => Err(String::new()),
     }
 }
 
 fn own_pods(node: &str, call: &Call, subresource: Option<&str>) -> Result<(), String> {
-    let selected = call.query.get("fieldSelector").is_some_and(|selector| selector.split(',').any(|part| part == format!("spec.nodeName={node}")));
+    let selected = call.query.get("fieldSelector").is_some_and(|selector| {
+        selector
+            .split(',')
+            .any(|part| part == format!("spec.nodeName={node}"))
+    });
     match (call.verb, subresource) {
         (Verb::Get, None) | (Verb::Create | Verb::Delete, None) => Ok(()),
         (Verb::List | Verb::Watch, None) if selected => Ok(()),
-        (Verb::List | Verb::Watch, None) => Err("can only list/watch pods with spec.nodeName field selector".to_string()),
-        (Verb::Update | Verb::Patch | Verb::Get, Some("status")) | (Verb::Create, Some("eviction")) => Ok(()),
+        (Verb::List | Verb::Watch, None) => {
+            Err("can only list/watch pods with spec.nodeName field selector".to_string())
+        }
+        (Verb::Update | Verb::Patch | Verb::Get, Some("status"))
+        | (Verb::Create, Some("eviction")) => Ok(()),
         _ => Err(String::new()),
     }
 }
 
 fn own_lease(node: &str, call: &Call) -> Result<(), String> {
     if call.namespace() != LEASES {
-        return Err(format!("can only access leases in the \"{LEASES}\" system namespace"));
+        return Err(format!(
+            "can only access leases in the \"{LEASES}\" system namespace"
+        ));
     }
     own_name(node, call, "lease")
 }
 
 fn own_name(node: &str, call: &Call, what: &str) -> Result<(), String> {
     match call.verb {
-        Verb::List | Verb::Watch | Verb::DeleteCollection => Err(format!("can only get, create, update, patch, or delete a {what}")),
+        Verb::List | Verb::Watch | Verb::DeleteCollection => Err(format!(
+            "can only get, create, update, patch, or delete a {what}"
+        )),
         // The name stands in the body: admission looks at it.
         Verb::Create => Ok(()),
         Verb::Get | Verb::Update | Verb::Patch | Verb::Delete if call.name() == node => Ok(()),
-        Verb::Get | Verb::Update | Verb::Patch | Verb::Delete => Err(format!("can only access {what} with the same name as the requesting node")),
+        Verb::Get | Verb::Update | Verb::Patch | Verb::Delete => Err(format!(
+            "can only access {what} with the same name as the requesting node"
+        )),
     }
 }
 
 /// Whether a pod of this name is of the node.
 fn holds(store: &crate::store::Store, node: &str, namespace: &str, name: &str) -> bool {
-    store.get(core("pods"), namespace, name).is_some_and(|pod| pod["spec"]["nodeName"] == node)
+    store
+        .get(core("pods"), namespace, name)
+        .is_some_and(|pod| pod["spec"]["nodeName"] == node)
 }

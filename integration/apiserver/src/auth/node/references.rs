@@ -7,15 +7,26 @@ use crate::{kinds::core, store::Store};
 /// Whether a pod of the node refers to an object.
 pub(super) fn found(store: &Store, node: &str, plural: &str, namespace: &str, name: &str) -> bool {
     // A volume is of no namespace: whoever claims it does.
-    let pods = store.list(core("pods"), if plural == "persistentvolumes" { "" } else { namespace });
+    let pods = store.list(
+        core("pods"),
+        if plural == "persistentvolumes" {
+            ""
+        } else {
+            namespace
+        },
+    );
     let mut of_node = pods.iter().filter(|pod| pod["spec"]["nodeName"] == node);
     match plural {
         "secrets" => of_node.any(|pod| names(pod, SECRETS).any(|one| one == name)),
-        "configmaps" => name == "kube-root-ca.crt" || of_node.any(|pod| names(pod, CONFIG_MAPS).any(|one| one == name)),
+        "configmaps" => {
+            name == "kube-root-ca.crt"
+                || of_node.any(|pod| names(pod, CONFIG_MAPS).any(|one| one == name))
+        }
         "persistentvolumeclaims" => of_node.any(|pod| claims(pod).any(|one| one == name)),
         "persistentvolumes" => of_node.any(|pod| {
             let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
-            let mut found = claims(pod).filter_map(|claim| store.get(core("persistentvolumeclaims"), namespace, &claim));
+            let mut found = claims(pod)
+                .filter_map(|claim| store.get(core("persistentvolumeclaims"), namespace, &claim));
             found.any(|claim| claim["spec"]["volumeName"] == name)
         }),
         "serviceaccounts" => of_node.any(|pod| pod["spec"]["serviceAccountName"] == name),
@@ -37,7 +48,11 @@ const SECRETS: Places = &[
     ("cephfs", "secretRef"),
     ("azureFile", "secretName"),
 ];
-const CONFIG_MAPS: Places = &[("configMap", "name"), ("configMapRef", "name"), ("configMapKeyRef", "name")];
+const CONFIG_MAPS: Places = &[
+    ("configMap", "name"),
+    ("configMapRef", "name"),
+    ("configMapKeyRef", "name"),
+];
 
 /// Returns all names that stand at these places, however deep.
 fn names(pod: &Value, places: Places) -> impl Iterator<Item = String> {
@@ -58,7 +73,9 @@ fn collect(value: &Value, parent: &str, places: Places, found: &mut Vec<String>)
                 collect(value, field, places, found);
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| collect(item, parent, places, found)),
+        Value::Array(items) => items
+            .iter()
+            .for_each(|item| collect(item, parent, places, found)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
@@ -67,8 +84,12 @@ fn claims(pod: &Value) -> impl Iterator<Item = String> {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
     volumes.filter_map(move |volume| {
-        let claim = volume["persistentVolumeClaim"]["claimName"].as_str().map(str::to_string);
-        let made = volume["ephemeral"].is_object().then(|| format!("{name}-{}", volume["name"].as_str().unwrap_or_default()));
+        let claim = volume["persistentVolumeClaim"]["claimName"]
+            .as_str()
+            .map(str::to_string);
+        let made = volume["ephemeral"]
+            .is_object()
+            .then(|| format!("{name}-{}", volume["name"].as_str().unwrap_or_default()));
         claim.or(made)
     })
 }

@@ -100,7 +100,7 @@ impl Reading {
     }
 
     async fn open(&mut self, id: u32, last: bool, headers: headers::Headers) {
-        if id % 2 == 0 || id <= self.latest {
+        if id.is_multiple_of(2) || id <= self.latest {
             return self.say(Outgoing::Reset(id, PROTOCOL_ERROR)).await;
         }
         self.latest = id;

@@ -1,5 +1,7 @@
 //! Frames, by tables: what Go's implementation sends, and what is refused.
 
+use proptest::prelude::*;
+
 use super::frames::{Decoder, Encoder, Frame, Malformed};
 use super::headers::Headers;
 
@@ -173,4 +175,35 @@ fn a_small_block_does_not_unpack_to_a_big_one() {
     }
     let mut unpacker = super::headers::Unpacker::new();
     assert_eq!(unpacker.block(&stored), Err(Malformed::TooLong));
+}
+
+fn heard(bytes: &[u8], pieces: usize) -> (Vec<u8>, Option<Malformed>) {
+    let mut decoder = Decoder::new();
+    let mut data = Vec::new();
+    for piece in bytes.chunks(pieces) {
+        decoder.take(piece);
+        loop {
+            match decoder.next() {
+                Ok(Some(Frame::Data { bytes, .. })) => data.extend(bytes),
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(malformed) => return (data, Some(malformed)),
+            }
+        }
+    }
+    (data, None)
+}
+
+proptest! {
+    #[test]
+    fn nonsense_is_refused_alike_however_it_is_cut(
+        kind in 0_u8..10,
+        body in prop::collection::vec(any::<u8>(), 0..200),
+        pieces in 1_usize..50,
+    ) {
+        let length = u8::try_from(body.len()).unwrap();
+        let control = [&[0x80, 3, 0, kind, 0, 0, 0, length][..], &body].concat();
+        prop_assert_eq!(heard(&control, pieces), heard(&control, usize::MAX));
+        prop_assert_eq!(heard(&body, pieces), heard(&body, usize::MAX));
+    }
 }

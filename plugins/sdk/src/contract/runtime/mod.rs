@@ -7,6 +7,7 @@ mod execution;
 mod images;
 mod node;
 mod sandboxes;
+mod streams;
 
 use std::path::PathBuf;
 
@@ -60,6 +61,7 @@ pub async fn run(target: Target) -> Report {
         sandboxes::LAWS,
         containers::LAWS,
         execution::LAWS,
+        streams::LAWS,
         images::LAWS,
         events::LAWS,
     ];

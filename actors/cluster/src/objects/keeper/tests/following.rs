@@ -160,10 +160,16 @@ fn an_object_that_did_not_change_is_the_very_same_after_another_list() {
         rig.put_map("settings", "one");
         rig.pods(&[&mapped("a", &["settings"])]).await;
         let before = rig.shelf.config_map("apps", "settings").unwrap();
+        rig.script.forget();
         rig.script.go_away();
         rig.pass(MINUTE).await;
+        rig.script
+            .refuse("configmaps", 410, "too old resource version");
         rig.script.come_back();
         rig.pass(2 * MINUTE).await;
+        rig.script.allow("configmaps");
+        rig.pass(2 * MINUTE).await;
+        assert!(rig.script.heard("settings ask") > 1);
         let after = rig.shelf.config_map("apps", "settings").unwrap();
         assert!(Arc::ptr_eq(&before, &after));
     });

@@ -1,6 +1,7 @@
 //! Laws of the keeper, against a server in the same thread and on a paused clock.
 
 mod claims;
+mod double;
 mod following;
 mod outages;
 mod script;

@@ -56,6 +56,7 @@ impl Script {
     pub(super) fn new() -> Script {
         let state = State {
             life: 3600,
+            version: 1,
             ..State::default()
         };
         Script(Arc::new(Mutex::new(state)), watch::channel(0).0)
@@ -226,7 +227,7 @@ impl State {
             collection == path && name.as_deref().is_none_or(|name| name == own)
         });
         let items: Vec<&Value> = items.map(|(_, object)| object).collect();
-        let metadata = json!({"resourceVersion": (self.version + 1).to_string()});
+        let metadata = json!({"resourceVersion": self.version.to_string()});
         whole(
             200,
             &json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items}),
@@ -242,11 +243,24 @@ impl State {
 
     fn watch(&mut self, path: &str, query: &str) -> Answer {
         let (events, heard) = mpsc::unbounded_channel();
-        self.watchers.push(Watcher {
+        let watcher = Watcher {
             collection: path.to_owned(),
             name: selected(query),
             events,
-        });
+        };
+        let since = parameter(query, "resourceVersion=").unwrap_or_default();
+        let since: u64 = since.parse().unwrap_or_default();
+        let version = |object: &Value| -> u64 {
+            let version = object["metadata"]["resourceVersion"].as_str();
+            version.and_then(|text| text.parse().ok()).unwrap_or(0)
+        };
+        let missed = self.objects.iter();
+        let missed = missed.filter(|(path, object)| watcher.sees(path) && version(object) > since);
+        for (_, object) in missed {
+            let event = json!({"type": "MODIFIED", "object": object}).to_string() + "\n";
+            drop(watcher.events.send(event));
+        }
+        self.watchers.push(watcher);
         let frames = stream::unfold(heard, |mut heard| async {
             let line = heard.recv().await?;
             Some((Ok(Frame::data(Bytes::from(line))), heard))
@@ -268,10 +282,12 @@ impl State {
     }
 }
 
+fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
+    query.split('&').find_map(|part| part.strip_prefix(name))
+}
+
 fn selected(query: &str) -> Option<String> {
-    let field = query
-        .split('&')
-        .find_map(|part| part.strip_prefix("fieldSelector="))?;
+    let field = parameter(query, "fieldSelector=")?;
     field.strip_prefix("metadata.name%3D").map(str::to_owned)
 }
 
@@ -279,6 +295,7 @@ fn status(code: u16, words: &str) -> Answer {
     let reason = match code {
         403 => "Forbidden",
         404 => "NotFound",
+        410 => "Expired",
         _ => "Other",
     };
     whole(

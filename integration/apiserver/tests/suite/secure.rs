@@ -1,0 +1,150 @@
+//! kubectl at a guarded server: TLS, identities, rights.
+
+use std::process::{Command, Stdio};
+
+use apiserver::{Identity, Options, Security, Server, Signing};
+use serde_json::json;
+
+use crate::cluster::find;
+
+struct Guarded {
+    server: Server,
+    home: tempfile::TempDir,
+}
+
+impl Guarded {
+    fn start() -> Guarded {
+        let server = Server::start_now(Options {
+            security: Security::Guarded,
+            ..Options::default()
+        })
+        .unwrap();
+        for name in ["a", "b"] {
+            server
+                .post("/api/v1/nodes", &json!({"metadata": {"name": name}}))
+                .unwrap();
+        }
+        Guarded {
+            server,
+            home: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    /// Runs kubectl as somebody; an error is what it complained of.
+    fn run(&self, identity: &Identity, arguments: &[&str]) -> Result<String, String> {
+        let config = self
+            .server
+            .kubeconfig_file(identity, self.home.path())
+            .unwrap();
+        let kubectl = find("kubectl").expect("kubectl is not on the PATH: install one");
+        let mut command = Command::new(kubectl);
+        command
+            .arg("--kubeconfig")
+            .arg(config)
+            .arg("--cache-dir")
+            .arg(self.home.path())
+            .args(arguments);
+        let output = command
+            .env("HOME", self.home.path())
+            .env_remove("KUBECONFIG")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() {
+            Ok(text(&output.stdout))
+        } else {
+            Err(text(&output.stderr))
+        }
+    }
+}
+
+#[test]
+fn everybody_gets_what_is_his_right() {
+    let guarded = Guarded::start();
+    let nodes = ["get", "nodes", "-o", "name"];
+    assert_eq!(
+        guarded.run(&Identity::admin(), &nodes).unwrap(),
+        "node/a\nnode/b\n"
+    );
+    let node = Identity::node("a");
+    assert_eq!(
+        guarded
+            .run(&node, &["get", "node", "a", "-o", "name"])
+            .unwrap(),
+        "node/a\n"
+    );
+    let refused = [
+        (
+            node.clone(),
+            "node 'a' cannot read all nodes, only its own Node object",
+        ),
+        (
+            Identity::Token("wrong".to_string()),
+            "You must be logged in to the server",
+        ),
+    ];
+    for (identity, why) in refused {
+        let complaint = guarded.run(&identity, &nodes).unwrap_err();
+        assert!(complaint.contains(why), "{identity:?}: {complaint}");
+    }
+    let complaint = guarded
+        .run(
+            &node,
+            &["label", "node", "a", "node-restriction.kubernetes.io/x=y"],
+        )
+        .unwrap_err();
+    assert!(
+        complaint.contains("is not allowed to modify labels: node-restriction.kubernetes.io/x"),
+        "{complaint}"
+    );
+}
+
+#[test]
+fn a_token_of_a_service_account_lets_in_until_it_is_revoked() {
+    let guarded = Guarded::start();
+    guarded.server.judge(|question| {
+        (question.user == "system:serviceaccount:default:default").then_some(true)
+    });
+    let token = guarded
+        .run(&Identity::admin(), &["create", "token", "default"])
+        .unwrap();
+    let account = Identity::Token(token.trim().to_string());
+    assert_eq!(
+        guarded
+            .run(&account, &["get", "nodes", "-o", "name"])
+            .unwrap(),
+        "node/a\nnode/b\n"
+    );
+    guarded.server.revoke_token(token.trim());
+    assert!(
+        guarded
+            .run(&account, &["get", "nodes"])
+            .unwrap_err()
+            .contains("must be logged in")
+    );
+}
+
+#[test]
+fn a_held_request_is_approved_by_hand() {
+    let guarded = Guarded::start();
+    guarded.server.sign(Signing::Hold);
+    let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let spec = json!({"request": "bm9uc2Vuc2U=", "signerName": "kubernetes.io/kubelet-serving", "usages": ["digital signature", "server auth"]});
+    guarded
+        .server
+        .post(path, &json!({"metadata": {"name": "r"}, "spec": spec}))
+        .unwrap();
+    guarded
+        .run(&Identity::admin(), &["certificate", "approve", "r"])
+        .unwrap();
+    let request = guarded.server.get(&format!("{path}/r")).unwrap();
+    let kinds: Vec<_> = request["status"]["conditions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|condition| condition["type"].clone())
+        .collect();
+    // What it asks for is no request at all: the signer says so when it is approved.
+    assert_eq!(kinds, ["Approved", "Failed"]);
+}
