@@ -105,12 +105,7 @@ impl Actor for Eviction {
 }
 
 impl Eviction {
-    pub fn new(
-        policy: Policy,
-        sampler: Sampler,
-        peers: Peers,
-        node_name: String,
-    ) -> Self {
+    pub fn new(policy: Policy, sampler: Sampler, peers: Peers, node_name: String) -> Self {
         Eviction {
             policy,
             sampler,
@@ -267,7 +262,12 @@ mod tests {
         node.node
             .root
             .spawn(ChildSpec::permanent("eviction"), port, move || {
-                Eviction::new(policy.clone(), sampler.clone(), peers.clone(), "node".into())
+                Eviction::new(
+                    policy.clone(),
+                    sampler.clone(),
+                    peers.clone(),
+                    "node".into(),
+                )
             });
     }
 

@@ -14,8 +14,7 @@ static TURN: OnceLock<Turn> = OnceLock::new();
 
 /// Starts the log. `OXLET_LOG` overrules the configured verbosity, e.g. `OXLET_LOG=actors::worker=debug,info`.
 pub fn start(logging: &Logging) {
-    let filter =
-        EnvFilter::try_from_env("OXLET_LOG").unwrap_or_else(|_| filter(logging.verbosity));
+    let filter = EnvFilter::try_from_env("OXLET_LOG").unwrap_or_else(|_| filter(logging.verbosity));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -133,10 +133,15 @@ impl Vitals {
         self.looks += 1;
         let sources = self.sources.clone();
         ctx.run(async move {
-            let pleg = sources.pleg.ask(WITHIN, |reply| pleg::Msg::Health { reply });
-            let volumes = sources.volumes.ask(WITHIN, |reply| volumes::Msg::View { reply });
+            let pleg = sources
+                .pleg
+                .ask(WITHIN, |reply| pleg::Msg::Health { reply });
+            let volumes = sources
+                .volumes
+                .ask(WITHIN, |reply| volumes::Msg::View { reply });
             let runtime = sources.runtime.told();
-            let (pleg, volumes, runtime) = futures_util::future::join3(pleg, volumes, runtime).await;
+            let (pleg, volumes, runtime) =
+                futures_util::future::join3(pleg, volumes, runtime).await;
             let mut unhealthy = BTreeMap::new();
             if let Ok(Err(why)) = pleg {
                 unhealthy.insert("PLEG".to_owned(), why);
@@ -144,7 +149,9 @@ impl Vitals {
             let stuck = volumes.map(|view| view.stuck).unwrap_or_default();
             Msg::Found(Box::new(Found {
                 runtime: runtime
-                    .inspect_err(|error| tracing::warn!("the runtime does not tell how it is: {}", error.told()))
+                    .inspect_err(|error| {
+                        tracing::warn!("the runtime does not tell how it is: {}", error.told())
+                    })
                     .ok(),
                 unhealthy,
                 stuck,
@@ -162,7 +169,8 @@ impl Vitals {
             };
             up(&told.ready) && up(&told.network)
         };
-        self.was_ready |= found.runtime.as_ref().is_some_and(is_up);
+        let is_well = self.unhealthy.is_empty() && found.runtime.as_ref().is_some_and(is_up);
+        self.was_ready |= is_well;
         if let Some(runtime) = found.runtime {
             self.tell(Fact::Runtime(Box::new(runtime)));
         }

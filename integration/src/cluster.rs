@@ -48,6 +48,7 @@ impl Cluster {
         let server = Server::start(Options {
             security: Security::Guarded,
             scheduler: true,
+            kubelets_at: Some("127.0.0.1".to_owned()),
             ..options
         })
         .await?;

@@ -253,7 +253,9 @@ impl Directory {
         let Some(node) = node else { return };
         let mut facts = NodeFacts::clone(&self.node);
         let labels = node.metadata.labels.iter().flatten();
-        facts.labels = labels.map(|(key, value)| (key.clone(), value.clone())).collect();
+        facts.labels = labels
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
         facts.taints = node
             .spec
             .as_ref()
@@ -402,7 +404,10 @@ impl Directory {
             strangers.remove(uid);
         }
         let objects = self.sets.values().filter_map(|pods| pods.get(uid));
-        if objects.into_iter().any(|pod| pod.metadata.deletion_timestamp.is_some()) {
+        if objects
+            .into_iter()
+            .any(|pod| pod.metadata.deletion_timestamp.is_some())
+        {
             self.ended.insert(uid.clone());
         }
         self.resizes.forget(uid);

@@ -55,7 +55,9 @@ pub fn count(tree: &Node) {
     }
     for is_static in ["", STATIC] {
         let count = counts.active.get(is_static).copied().unwrap_or(0);
-        pods::ACTIVE.with_label_values(&[is_static]).set(count as f64);
+        pods::ACTIVE
+            .with_label_values(&[is_static])
+            .set(count as f64);
         let desired = desired(tree, is_static);
         pods::DESIRED.with_label_values(&[is_static]).set(desired);
     }
@@ -133,5 +135,9 @@ fn find<'a>(node: &'a Node, id: &str) -> Option<&'a Node> {
 /// What the first actor that shows such a number shows.
 fn find_number(node: &Node, name: &str) -> Option<f64> {
     let own = node.snapshot.get(name).and_then(Value::as_f64);
-    own.or_else(|| node.children.iter().find_map(|child| find_number(child, name)))
+    own.or_else(|| {
+        node.children
+            .iter()
+            .find_map(|child| find_number(child, name))
+    })
 }

@@ -33,8 +33,15 @@ fn tree() -> Node {
         above
     };
     let supervisor = |path: &str| node(path, Kind::Supervisor, Value::Null);
-    let runtime = json!({"state": "Ready", "restarts": 5, "abandoned": [{"generation": 1, "pid": 2}]});
-    let worker = |uid: &str| node(&format!("oxlet/pods/workers/{uid}"), Kind::Actor, Value::Null);
+    let runtime =
+        json!({"state": "Ready", "restarts": 5, "abandoned": [{"generation": 1, "pid": 2}]});
+    let worker = |uid: &str| {
+        node(
+            &format!("oxlet/pods/workers/{uid}"),
+            Kind::Actor,
+            Value::Null,
+        )
+    };
     with(
         supervisor("oxlet"),
         vec![
@@ -42,8 +49,15 @@ fn tree() -> Node {
                 supervisor("oxlet/plugins"),
                 vec![node("oxlet/plugins/runtime", Kind::Actor, runtime)],
             ),
-            node("oxlet/records", Kind::Actor, json!({"writes": 7, "bytes": 800})),
-            with(supervisor("oxlet/pods/workers"), vec![worker("u1"), worker("u2")]),
+            node(
+                "oxlet/records",
+                Kind::Actor,
+                json!({"writes": 7, "bytes": 800}),
+            ),
+            with(
+                supervisor("oxlet/pods/workers"),
+                vec![worker("u1"), worker("u2")],
+            ),
         ],
     )
 }

@@ -127,7 +127,10 @@ impl PodCgroups {
         if driver == CgroupDriver::Systemd {
             return Ok(parent);
         }
-        let made = timed("create", self.blocking(move |machine| machine.create(&group)));
+        let made = timed(
+            "create",
+            self.blocking(move |machine| machine.create(&group)),
+        );
         match made.await {
             Ok(()) => Ok(parent),
             Err(error) if error.is_machines() => {

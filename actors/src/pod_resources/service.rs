@@ -126,8 +126,7 @@ fn is_active(pod: &Pod) -> bool {
 fn resources(pod: &Pod) -> wire::PodResources {
     let spec = pod.spec.as_ref();
     let init = spec.and_then(|spec| spec.init_containers.as_deref());
-    let sidecar =
-        |container: &&Container| container.restart_policy.as_deref() == Some("Always");
+    let sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
     let sidecars = init.into_iter().flatten().filter(sidecar);
     let apps = spec.into_iter().flat_map(|spec| &spec.containers);
     wire::PodResources {
@@ -193,11 +192,13 @@ pub(super) mod client {
         }
 
         /// How much of each kind could be given.
-        pub(in crate::pod_resources) async fn allocatable(
-            &mut self,
-        ) -> Result<[usize; 3], Status> {
+        pub(in crate::pod_resources) async fn allocatable(&mut self) -> Result<[usize; 3], Status> {
             let request = wire::AllocatableResourcesRequest {};
-            let answer = self.0.get_allocatable_resources(request).await?.into_inner();
+            let answer = self
+                .0
+                .get_allocatable_resources(request)
+                .await?
+                .into_inner();
             Ok([
                 answer.devices.len(),
                 answer.cpu_ids.len(),

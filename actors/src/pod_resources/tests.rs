@@ -39,8 +39,14 @@ async fn start() -> (TestNode, tempfile::TempDir, Client) {
 fn pods_are_listed_with_their_sidecars_and_containers() {
     run_paused(|| async {
         let (_node, _folder, mut client) = start().await;
-        let expected = ("web".to_owned(), vec!["sidecar".to_owned(), "app".to_owned()]);
-        assert_eq!(client.list().await.unwrap(), std::slice::from_ref(&expected));
+        let expected = (
+            "web".to_owned(),
+            vec!["sidecar".to_owned(), "app".to_owned()],
+        );
+        assert_eq!(
+            client.list().await.unwrap(),
+            std::slice::from_ref(&expected)
+        );
         assert_eq!(client.get("shop", "web").await.unwrap(), expected);
         let missing = client.get("shop", "gone").await.unwrap_err();
         assert_eq!(missing.code(), Code::Unknown);

@@ -42,16 +42,14 @@ impl Runtime {
             stderr: streams.stderr,
         };
         let method = async |channel, request| runtime(channel).exec(request).await;
-        let answer = self.idempotent("Exec", self.within, request, method).await?;
+        let answer = self
+            .idempotent("Exec", self.within, request, method)
+            .await?;
         url("Exec", answer.url)
     }
 
     /// Where the streams of a container's own process are served.
-    pub async fn attach(
-        &self,
-        id: &ContainerId,
-        streams: Streams,
-    ) -> Result<String, RuntimeError> {
+    pub async fn attach(&self, id: &ContainerId, streams: Streams) -> Result<String, RuntimeError> {
         let request = cri::AttachRequest {
             container_id: id.as_str().to_owned(),
             tty: streams.tty,

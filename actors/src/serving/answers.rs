@@ -67,8 +67,14 @@ impl Checks for Answers {
 
 impl Node for Answers {
     async fn pods(&self) -> Result<Pods, Trouble> {
-        let pods = self.0.directory.ask(WITHIN, |reply| directory::Msg::Pods { reply });
-        let statuses = self.0.statuses.ask(WITHIN, |reply| status::Msg::All { reply });
+        let pods = self
+            .0
+            .directory
+            .ask(WITHIN, |reply| directory::Msg::Pods { reply });
+        let statuses = self
+            .0
+            .statuses
+            .ask(WITHIN, |reply| status::Msg::All { reply });
         Ok(Pods {
             pods: pods.await.map_err(silent)?,
             statuses: statuses.await.map_err(silent)?,
@@ -132,7 +138,9 @@ impl Node for Answers {
             }
         })?;
         let path = archives.items.first();
-        Ok(path.map(|path| path.display().to_string()).unwrap_or_default())
+        Ok(path
+            .map(|path| path.display().to_string())
+            .unwrap_or_default())
     }
 
     async fn log_path(&self, container: &ContainerId) -> Result<PathBuf, Trouble> {
@@ -152,7 +160,8 @@ impl Node for Answers {
             Metrics::Resource => Ok(self.0.summaries.resource_metrics().await),
             Metrics::Slis => Ok(metrics::slis::text()),
             Metrics::Cadvisor => Err(Trouble::NotFound(
-                "the metrics of cAdvisor are not served; /metrics/resource and /stats/summary are".into(),
+                "the metrics of cAdvisor are not served; /metrics/resource and /stats/summary are"
+                    .into(),
             )),
         }
     }
@@ -163,9 +172,9 @@ impl Node for Answers {
             Detail::OnlyCpuAndMemory => Scope::CpuAndMemory,
         };
         let summary = self.0.summaries.summary(scope);
-        let summary = summary.await.map_err(|error| {
-            Trouble::Failed(format!("{:#}", anyhow::Error::new(error)))
-        })?;
+        let summary = summary
+            .await
+            .map_err(|error| Trouble::Failed(format!("{:#}", anyhow::Error::new(error))))?;
         serde_json::to_vec(&*summary).map_err(|error| Trouble::Failed(error.to_string()))
     }
 
@@ -196,7 +205,9 @@ impl Answers {
     /// The id of the container that runs now.
     async fn running(&self, pod: &Pod, container: &str) -> Result<ContainerId, Trouble> {
         let seen = self.0.runtime.pod(&pod.uid()).await.map_err(told)?;
-        let running = seen.newest(container).filter(|one| one.state == ContainerState::Running);
+        let running = seen
+            .newest(container)
+            .filter(|one| one.state == ContainerState::Running);
         running
             .map(|one| one.id.clone())
             .ok_or_else(|| Trouble::NotFound(format!("container not found ({container:?})")))
@@ -230,7 +241,10 @@ fn as_seen(pod: &RuntimePod) -> Pod {
         image: Some(container.image.clone()),
         ..Default::default()
     };
-    let running = pod.containers.iter().filter(|one| one.state == ContainerState::Running);
+    let running = pod
+        .containers
+        .iter()
+        .filter(|one| one.state == ContainerState::Running);
     Pod {
         metadata: ObjectMeta {
             uid: Some(PodUid::as_str(&pod.uid).to_owned()),
@@ -270,4 +284,3 @@ pub fn flags(flags: &config::KubeletFlags) -> BTreeMap<String, String> {
         .map(|(name, value)| (name.clone(), text(value)))
         .collect()
 }
-

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cluster::certificates::{Files, Store};
-use cluster::client::Access;
+use cluster::client::{Access, Identity};
 use cluster::node;
 use cluster::objects::keeper;
 use config::NodeConfig;
@@ -44,7 +44,10 @@ impl Settings {
         let kubelet = &self.config.kubelet;
         keeper::Rules {
             node_name: self.config.node_name.clone(),
-            detection: match kubelet.config_map_and_secret_change_detection_strategy.as_str() {
+            detection: match kubelet
+                .config_map_and_secret_change_detection_strategy
+                .as_str()
+            {
                 "Get" => Detection::Get,
                 "Cache" => Detection::Cache,
                 _ => Detection::Watch,
@@ -132,7 +135,13 @@ pub(super) fn cluster(config: &NodeConfig) -> Option<Cluster> {
         .then(|| access(config, &flags.bootstrap_kubeconfig));
     let rotated = config.kubelet.rotate_certificates || bootstrap.is_some();
     Some(Cluster {
-        access: access(config, &flags.kubeconfig),
+        access: Access {
+            identity: match rotated {
+                true => Identity::Comes,
+                false => Identity::There,
+            },
+            ..access(config, &flags.kubeconfig)
+        },
         bootstrap,
         client_certificate: rotated.then(|| store(config, "kubelet-client")),
     })
@@ -158,6 +167,7 @@ fn access(config: &NodeConfig, kubeconfig: &str) -> Access {
             env!("CARGO_PKG_VERSION")
         ),
         content_type: kubelet.content_type.clone(),
+        identity: Identity::There,
     }
 }
 

@@ -303,9 +303,7 @@ fn shutdown(config: &NodeConfig) -> crate::shutdown::Policy {
     let by_priority = &kubelet.shutdown_grace_period_by_pod_priority;
     let group = |entry: &config::ShutdownGracePeriodByPodPriority| logic::shutdown::Group {
         priority: entry.priority,
-        grace: Duration::from_secs(
-            u64::try_from(entry.shutdown_grace_period_seconds).unwrap_or(0),
-        ),
+        grace: Duration::from_secs(u64::try_from(entry.shutdown_grace_period_seconds).unwrap_or(0)),
     };
     crate::shutdown::Policy {
         order: logic::shutdown::Policy::new(

@@ -16,11 +16,10 @@ const OVERRIDE: &str = "99-kubelet.conf";
 #[zbus::proxy(
     interface = "org.freedesktop.login1.Manager",
     default_service = "org.freedesktop.login1",
-    default_path = "/org/freedesktop/login1",
+    default_path = "/org/freedesktop/login1"
 )]
 trait Login {
-    fn inhibit(&self, what: &str, who: &str, why: &str, mode: &str)
-    -> zbus::Result<zbus::OwnedFd>;
+    fn inhibit(&self, what: &str, who: &str, why: &str, mode: &str) -> zbus::Result<zbus::OwnedFd>;
 
     #[zbus(property(emits_changed_signal = "false"), name = "InhibitDelayMaxUSec")]
     fn inhibit_delay_max(&self) -> zbus::Result<u64>;
@@ -32,7 +31,7 @@ trait Login {
 #[zbus::proxy(
     interface = "org.freedesktop.systemd1.Manager",
     default_service = "org.freedesktop.systemd1",
-    default_path = "/org/freedesktop/systemd1",
+    default_path = "/org/freedesktop/systemd1"
 )]
 trait Systemd {
     fn kill_unit(&self, name: &str, whom: &str, signal: i32) -> zbus::Result<()>;
@@ -143,6 +142,9 @@ mod tests {
         let below = folder.path().join("logind.conf.d");
         overrule(&below, Duration::from_secs(300)).unwrap();
         let text = fs::read_to_string(below.join("99-kubelet.conf")).unwrap();
-        assert!(text.ends_with("[Login]\nInhibitDelayMaxSec=300\n"), "{text}");
+        assert!(
+            text.ends_with("[Login]\nInhibitDelayMaxSec=300\n"),
+            "{text}"
+        );
     }
 }

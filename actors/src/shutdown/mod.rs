@@ -269,8 +269,15 @@ impl Shutdown {
     }
 
     fn tell(&self, state: ShuttingDown) {
-        let directory = self.peers.directory.tell(directory::Msg::ShuttingDown(state));
-        let node = self.peers.node.as_ref().map_or(Ok(()), |node| node.tell(state));
+        let directory = self
+            .peers
+            .directory
+            .tell(directory::Msg::ShuttingDown(state));
+        let node = self
+            .peers
+            .node
+            .as_ref()
+            .map_or(Ok(()), |node| node.tell(state));
         if directory.is_err() || node.is_err() {
             tracing::warn!("not everybody knows whether the node goes down: a mailbox is full");
         }
@@ -315,7 +322,10 @@ impl Shutdown {
     }
 
     fn plan(&mut self, seen: &Seen) {
-        let mut steps = self.policy.order.steps(seen.active.iter().map(|pod| &**pod));
+        let mut steps = self
+            .policy
+            .order
+            .steps(seen.active.iter().map(|pod| &**pod));
         // The next one is taken from the end.
         steps.reverse();
         self.steps = Some(steps);

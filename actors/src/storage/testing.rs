@@ -142,7 +142,9 @@ impl Double {
         let backend = wire::Backend {
             name: name.to_owned(),
             node_id: format!("node-of-{name}"),
-            abilities: vec!["STAGE_UNSTAGE_VOLUME".to_owned()],
+            abilities: ["STAGE_UNSTAGE_VOLUME", "EXPAND_VOLUME"]
+                .map(str::to_owned)
+                .into(),
             versions: vec!["1.0.0".to_owned()],
             ..wire::Backend::default()
         };

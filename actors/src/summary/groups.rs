@@ -83,7 +83,9 @@ fn memory_of(hierarchy: &Hierarchy, group: &Path) -> Option<Memory> {
     let limit = number(&group.join(limit)).filter(|limit| *limit < UNLIMITED);
     Some(Memory {
         time: None,
-        available_bytes: limit.zip(working_set).map(|(l, used)| l.saturating_sub(used)),
+        available_bytes: limit
+            .zip(working_set)
+            .map(|(l, used)| l.saturating_sub(used)),
         usage_bytes: usage,
         working_set_bytes: working_set,
         rss_bytes: rss,

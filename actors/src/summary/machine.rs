@@ -6,9 +6,7 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 use logic::pod_cgroups::{CgroupName, CgroupPolicy, Hierarchy};
-use logic::summary::{
-    ContainerStats, Cpu, Interface, Memory, Network, ProcessLimit, Scope, Swap,
-};
+use logic::summary::{ContainerStats, Cpu, Interface, Memory, Network, ProcessLimit, Scope, Swap};
 
 use super::SystemGroups;
 use super::groups::{self, Group};
@@ -137,7 +135,10 @@ impl Machine {
         let limits = ["sys/kernel/pid_max", "sys/kernel/threads-max"];
         let limits = limits.map(|file| self.text(file).trim().parse::<u64>().ok());
         let load = self.text("loadavg");
-        let tasks = load.split(' ').nth(3).and_then(|tasks| tasks.split_once('/'));
+        let tasks = load
+            .split(' ')
+            .nth(3)
+            .and_then(|tasks| tasks.split_once('/'));
         ProcessLimit {
             time: at,
             maxpid: limits.into_iter().flatten().min(),
@@ -152,7 +153,9 @@ fn own_group(text: &str) -> String {
         text.lines().find_map(|line| {
             let mut parts = line.splitn(3, ':').skip(1);
             let (controllers, path) = (parts.next()?, parts.next()?);
-            let found = controllers.split(',').any(|controller| controller == wanted);
+            let found = controllers
+                .split(',')
+                .any(|controller| controller == wanted);
             found.then(|| path.to_owned())
         })
     };
@@ -180,7 +183,10 @@ fn busy(stat: &str) -> Option<u64> {
     let ticks: Vec<u64> = ticks.collect::<Option<_>>()?;
     let waits = |index: &usize| *index == 3 || *index == 4;
     let busy = ticks.iter().enumerate().take(8);
-    let busy: u64 = busy.filter(|(index, _)| !waits(index)).map(|(_, n)| n).sum();
+    let busy: u64 = busy
+        .filter(|(index, _)| !waits(index))
+        .map(|(_, n)| n)
+        .sum();
     busy.checked_mul(10_000_000)
 }
 
@@ -268,14 +274,20 @@ mod tests {
             &top,
             &[
                 ("cpu.stat", "usage_usec 5\nuser_usec 1\n"),
-                ("memory.stat", "anon 3000\ninactive_file 2048\npgfault 7\npgmajfault 1\n"),
+                (
+                    "memory.stat",
+                    "anon 3000\ninactive_file 2048\npgfault 7\npgmajfault 1\n",
+                ),
                 ("kubepods/cpu.stat", "usage_usec 4\n"),
                 ("kubepods/memory.current", "5000\n"),
                 ("kubepods/memory.max", "9000\n"),
                 ("kubepods/memory.stat", "anon 1\ninactive_file 1000\n"),
             ],
         );
-        let shown = vec![("pods", "/kubepods".to_owned()), ("misc", "/nowhere".to_owned())];
+        let shown = vec![
+            ("pods", "/kubepods".to_owned()),
+            ("misc", "/nowhere".to_owned()),
+        ];
         let machine = Machine {
             proc,
             hierarchy: Some(Hierarchy::V2(top)),
@@ -286,10 +298,17 @@ mod tests {
         let memory = figures.memory.unwrap();
         let used = 600 * 1024 - 2048;
         assert_eq!(
-            (memory.usage_bytes, memory.working_set_bytes, memory.available_bytes),
+            (
+                memory.usage_bytes,
+                memory.working_set_bytes,
+                memory.available_bytes
+            ),
             (Some(600 * 1024), Some(used), Some(1000 * 1024 - used))
         );
-        assert_eq!((memory.rss_bytes, memory.page_faults), (Some(3000), Some(7)));
+        assert_eq!(
+            (memory.rss_bytes, memory.page_faults),
+            (Some(3000), Some(7))
+        );
         assert_eq!(figures.cpu.unwrap().usage_core_nano_seconds, Some(5000));
         assert_eq!(figures.started, Timestamp::from_second(1_700_000_000).ok());
         let swap = figures.swap.unwrap();
@@ -340,7 +359,11 @@ mod tests {
         assert_eq!(figures.cpu.unwrap().usage_core_nano_seconds, Some(77));
         let memory = figures.memory.unwrap();
         assert_eq!(
-            (memory.working_set_bytes, memory.rss_bytes, memory.available_bytes),
+            (
+                memory.working_set_bytes,
+                memory.rss_bytes,
+                memory.available_bytes
+            ),
             (Some(8000), Some(5), Some(1000 * 1024 - 8000))
         );
     }

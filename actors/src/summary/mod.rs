@@ -281,7 +281,11 @@ impl Summaries {
                 time: layer.used.time,
                 used_bytes: layer.used.used_bytes,
                 inodes_used: layer.used.inodes_used,
-                ..seen.file_systems.get(&layer.mountpoint).cloned().unwrap_or_default()
+                ..seen
+                    .file_systems
+                    .get(&layer.mountpoint)
+                    .cloned()
+                    .unwrap_or_default()
             };
             let image_fs = file_systems.images.as_ref().map(layer);
             let container_fs = file_systems.containers.as_ref().map(layer);
@@ -342,7 +346,9 @@ fn forget_gone(rates: &mut Rates, listed: &BTreeMap<PodUid, RuntimePod>) {
     rates.keep(|whose| groups::NAMES.contains(&whose) || ids.contains(whose));
 }
 
-fn claimed(((namespace, claim), figures): ((String, String), &Figures)) -> metrics::volumes::Claimed {
+fn claimed(
+    ((namespace, claim), figures): ((String, String), &Figures),
+) -> metrics::volumes::Claimed {
     use metrics::volumes::{Claimed, Health};
     let known = |value: Option<u64>| Some(value.unwrap_or(0));
     Claimed {

@@ -30,9 +30,9 @@ impl Summaries {
         {
             Ok(view) => {
                 let totals = totals(&view.volumes);
-                let totals = totals.iter().map(|((plugin, state), count)| {
-                    (plugin.as_str(), *state, *count)
-                });
+                let totals = totals
+                    .iter()
+                    .map(|((plugin, state), count)| (plugin.as_str(), *state, *count));
                 write_totals(totals, &mut exposition);
             }
             Err(error) => tracing::warn!("no totals of volumes: {error}"),
@@ -59,7 +59,9 @@ fn totals(rows: &[volumes::Row]) -> Totals {
                 .or_default() += 1;
         }
         if desired {
-            *totals.entry((plugin, "desired_state_of_world")).or_default() += 1;
+            *totals
+                .entry((plugin, "desired_state_of_world"))
+                .or_default() += 1;
         }
     }
     totals

@@ -78,14 +78,18 @@ pub(super) fn text(summary: Option<&Summary>) -> String {
     let mut text = Exposition::default();
     if let Some(summary) = summary {
         let pods = &summary.pods;
-        containers(&mut text, CPU_OF_CONTAINER, pods, |c| seconds(c.cpu.as_ref()));
+        containers(&mut text, CPU_OF_CONTAINER, pods, |c| {
+            seconds(c.cpu.as_ref())
+        });
         containers(&mut text, MEMORY_OF_CONTAINER, pods, |c| {
             working_set(c.memory.as_ref())
         });
         containers(&mut text, START_OF_CONTAINER, pods, |c| {
             Some((start(c.start_time?), None))
         });
-        containers(&mut text, SWAP_OF_CONTAINER, pods, |c| swap(c.swap.as_ref()));
+        containers(&mut text, SWAP_OF_CONTAINER, pods, |c| {
+            swap(c.swap.as_ref())
+        });
         let node = &summary.node;
         one(&mut text, CPU_OF_NODE, seconds(node.cpu.as_ref()));
         one(&mut text, MEMORY_OF_NODE, working_set(node.memory.as_ref()));
@@ -121,7 +125,7 @@ fn swap(swap: Option<&Swap>) -> Option<Figure> {
 }
 
 fn start(at: Timestamp) -> f64 {
-    at.as_nanosecond() as f64 / 1e9
+    at.as_microsecond() as f64 / 1e6
 }
 
 fn one(text: &mut Exposition, (kind, name, help): Head, figure: Option<Figure>) {

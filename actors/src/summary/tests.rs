@@ -48,7 +48,10 @@ fn a_node_tells_what_it_and_its_pods_take() {
         assert!(summary.node.rlimit.as_ref().unwrap().maxpid > Some(0));
         assert_eq!(summary.pods.len(), 1);
         let pod = &summary.pods[0];
-        assert_eq!((pod.pod_ref.name.as_str(), pod.pod_ref.uid.as_str()), ("web", "web"));
+        assert_eq!(
+            (pod.pod_ref.name.as_str(), pod.pod_ref.uid.as_str()),
+            ("web", "web")
+        );
         assert_eq!(pod.containers.len(), 2);
         assert!(pod.memory.is_some() && pod.ephemeral_storage.is_some());
         assert!(pod.containers[0].rootfs.is_some() && pod.containers[0].start_time.is_some());
@@ -69,7 +72,10 @@ fn cpu_and_memory_alone_come_without_the_rest() {
         assert!(pod.containers[0].cpu.is_some());
         let text = summaries.resource_metrics().await;
         assert!(text.contains("resource_scrape_error 0\n"));
-        for name in ["container_memory_working_set_bytes", "pod_cpu_usage_seconds_total"] {
+        for name in [
+            "container_memory_working_set_bytes",
+            "pod_cpu_usage_seconds_total",
+        ] {
             assert!(text.contains(&format!("\n{name}{{")), "{name} in {text}");
         }
     });

@@ -291,7 +291,9 @@ impl Way<'_> {
     ) {
         let told = vec![
             Recipient::new(self.addrs.pods.clone(), |uids| pods::Msg::Supplied { uids }),
-            Recipient::new(self.addrs.alone.clone(), |uids| alone::Msg::Supplied { uids }),
+            Recipient::new(self.addrs.alone.clone(), |uids| alone::Msg::Supplied {
+                uids,
+            }),
         ];
         let api = self.client.kube(Lane::Work);
         let peers = keeper::Peers::new(api, around.supply.clone(), around.folder.clone(), told);
@@ -329,7 +331,12 @@ impl Way<'_> {
         let client = self.client.clone();
         self.group
             .spawn(ChildSpec::permanent("pods"), port, move || {
-                Pods::new(client.clone(), name.clone(), remembered.clone(), told.clone())
+                Pods::new(
+                    client.clone(),
+                    name.clone(),
+                    remembered.clone(),
+                    told.clone(),
+                )
             });
     }
 
@@ -407,12 +414,14 @@ impl Way<'_> {
         certificate: Option<Addr<certificates::Msg>>,
     ) {
         let mut listeners = vec![
-            Recipient::new(self.addrs.pods.clone(), |node: Option<Arc<v1::Node>>| {
-                match node.and_then(|node| node.metadata.uid.clone()) {
+            Recipient::new(
+                self.addrs.pods.clone(),
+                |node: Option<Arc<v1::Node>>| match node.and_then(|node| node.metadata.uid.clone())
+                {
                     Some(uid) => pods::Msg::Node { uid },
                     None => pods::Msg::NodeGone,
-                }
-            }),
+                },
+            ),
             Recipient::new(self.addrs.keeper.clone(), |node: Option<Arc<v1::Node>>| {
                 let ttl = node.as_deref().and_then(object_ttl);
                 keeper::Msg::Ttl { ttl }
@@ -422,10 +431,13 @@ impl Way<'_> {
             }),
         ];
         if let Some(certificate) = certificate {
-            listeners.push(Recipient::new(certificate, |node: Option<Arc<v1::Node>>| {
-                let subject = node.as_deref().and_then(reached_by);
-                certificates::Msg::Wanted { subject }
-            }));
+            listeners.push(Recipient::new(
+                certificate,
+                |node: Option<Arc<v1::Node>>| {
+                    let subject = node.as_deref().and_then(reached_by);
+                    certificates::Msg::Wanted { subject }
+                },
+            ));
         }
         let object = object.clone();
         let (_, port) = mailbox(herald::MAILBOX);

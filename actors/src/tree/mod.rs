@@ -15,6 +15,7 @@ use kernel::plugin::{self, Declaration, Host, Line};
 use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox};
 use tokio::signal::unix::{SignalKind, signal};
 
+use self::cluster::Cluster;
 use crate::credentials::{self, Credentials};
 use crate::directory::{self, Directory, Source, Workers};
 use crate::eviction::{self, Eviction};
@@ -27,7 +28,6 @@ use crate::prober::{self, Prober};
 use crate::reach::Reach;
 use crate::records::{self, Records};
 use crate::runtime::Runtime;
-use self::cluster::Cluster;
 use crate::serving::admin::Plugins;
 use crate::settings::{Pulls, RUNTIME, Settings};
 use crate::shutdown::{self, Shutdown};
@@ -462,12 +462,7 @@ fn sources(node: &Node, settings: &Settings) {
 }
 
 /// Who keeps the node alive.
-fn resources(
-    node: &Node,
-    runtime: Runtime,
-    settings: &Settings,
-    cluster: Option<&Cluster>,
-) {
+fn resources(node: &Node, runtime: Runtime, settings: &Settings, cluster: Option<&Cluster>) {
     let resources = node
         .root
         .supervisor("resources", Strategy::OneForOne, PATIENCE);

@@ -13,10 +13,10 @@ use super::cluster::{Cluster, serving_certificate};
 use super::{Node, PATIENCE};
 use crate::pod_resources::{self, PodResources};
 use crate::runtime::Runtime;
+use crate::serving;
 use crate::serving::admin::{Admin, AdminPeers, Checkpoints, FaultInjection, Plugins};
 use crate::serving::answers::{self, Answers, Constant};
 use crate::serving::healthz::{Health, Healthz};
-use crate::serving;
 use crate::settings::Settings;
 use crate::summary::{self, Summaries};
 
@@ -111,11 +111,21 @@ fn https(
         Some(client) => {
             let reviews = Rc::new(Reviews::new(client));
             serving.spawn(spec, port, move || {
-                Https::new(policy.clone(), answers.clone(), reviews.clone(), identity.clone())
+                Https::new(
+                    policy.clone(),
+                    answers.clone(),
+                    reviews.clone(),
+                    identity.clone(),
+                )
             });
         }
         None => serving.spawn(spec, port, move || {
-            Https::new(policy.clone(), answers.clone(), Rc::new(Alone), identity.clone())
+            Https::new(
+                policy.clone(),
+                answers.clone(),
+                Rc::new(Alone),
+                identity.clone(),
+            )
         }),
     }
     Ok(keeper)

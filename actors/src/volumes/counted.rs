@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use logic::summary::plugin_name;
-use logic::volumes::{Mode, Source, Volume};
 use logic::volumes::world::{Ending, Task};
+use logic::volumes::{Mode, Source, Volume};
 use metrics::runtime::End;
 use metrics::volumes::{MEASURING, operated};
 

@@ -110,7 +110,10 @@ impl Volumes {
         let Some(cluster) = &self.peers.cluster else {
             return;
         };
-        let (there, labels) = (self.drivers.admitted().clone(), self.drivers.labels().clone());
+        let (there, labels) = (
+            self.drivers.admitted().clone(),
+            self.drivers.labels().clone(),
+        );
         let drivers = node_status::Drivers {
             there: there.clone(),
             labels,

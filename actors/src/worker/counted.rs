@@ -85,7 +85,13 @@ impl Counted {
     }
 
     /// What a status says of the start, beside the one before it.
-    fn publish(&mut self, pod: &Pod, before: Option<&PodStatus>, status: &PodStatus, now: Timestamp) {
+    fn publish(
+        &mut self,
+        pod: &Pod,
+        before: Option<&PodStatus>,
+        status: &PodStatus,
+        now: Timestamp,
+    ) {
         let phase = |status: &PodStatus| status.phase.clone().unwrap_or_default();
         let was_running = before.is_some_and(|before| phase(before) == "Running");
         if self.life != Life::Adopted
@@ -164,7 +170,10 @@ pub(super) fn forget_probes(pod: &Pod) {
     let apps = spec.map(|spec| spec.containers.as_slice());
     let containers = [init, apps].into_iter().flatten().flatten();
     for container in containers {
-        for kind in ProbeKind::ALL.iter().filter(|kind| kind.of(container).is_some()) {
+        for kind in ProbeKind::ALL
+            .iter()
+            .filter(|kind| kind.of(container).is_some())
+        {
             probe(pod, &container.name, *kind).forget();
         }
     }

@@ -71,23 +71,23 @@ fn only_what_was_changed_and_is_not_honoured_is_named() {
     assert!(names(&default, &flags).is_empty());
 
     let mut set = default.clone();
-    set.event_burst = 5;
+    set.hairpin_mode = "none".to_owned();
     set.static_pod_path = "/etc/pods".to_owned();
     set.logging.verbosity = 3;
     set.logging.options.text.split_stream = true;
     set.image_service_endpoint = "unix:///other.sock".to_owned();
     let typed = KubeletFlags {
-        kubeconfig: "/k".to_owned(),
+        lock_file: "/k".to_owned(),
         root_dir: "/r".to_owned(),
         ..KubeletFlags::default()
     };
     assert_eq!(
         names(&set, &typed),
         [
-            "eventBurst",
+            "hairpinMode",
             "logging.options",
             "imageServiceEndpoint",
-            "--kubeconfig"
+            "--lock-file"
         ]
     );
 }

@@ -156,16 +156,11 @@ fn kubeadms_unit_starts_the_agent() {
         ("node-1", 1)
     );
     assert_eq!(node.plugins.runtime, "containerd");
-    let [deprecated, removed, unused] = node.warnings.as_slice() else {
+    let [deprecated, removed] = node.warnings.as_slice() else {
         panic!("{:#?}", node.warnings)
     };
     assert!(deprecated.contains("--container-runtime-endpoint, --register-with-taints"));
     assert!(removed.contains("--pod-infra-container-image"));
-    assert_eq!(
-        unused,
-        "valid, but not honoured yet by this version: rotateCertificates, authentication, \
-         registerWithTaints, --bootstrap-kubeconfig, --kubeconfig, --node-ip"
-    );
 }
 
 #[test]

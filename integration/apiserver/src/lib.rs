@@ -1,6 +1,6 @@
 //! A double of the Kubernetes API server, for tests: objects are JSON in memory, behaviour on the wire is upstream's.
 //!
-//! The way of a request: `server` accepts the connection (TLS by `auth::acceptor`, if asked for) and hears an HTTP request ->
+//! The way of a request: `server` accepts the connection (TLS as `auth` has it, if asked for) and hears an HTTP request ->
 //! `faults` may spoil it -> `call::Call` is what it asks: verb, resource, namespace, name, subresource, query, user, body ->
 //! `auth` says who asks and whether he may -> `server::routes` hands it to `verbs` (objects), `watch`, `tables`, `discovery`, or
 //! to what is beside the store: `nodes` (logs, exec, attach, port-forward, proxy and metrics: carried to the kubelets),

@@ -22,6 +22,8 @@ pub struct Options {
     pub service_accounts: bool,
     /// Where the double's certificates and keys are left for clients; none is a folder of its own.
     pub folder: Option<PathBuf>,
+    /// Where every kubelet is called, whatever address its node has; none is the node's own.
+    pub kubelets_at: Option<String>,
     /// Whether certificate requests of kubelets are approved and signed.
     pub sign_certificates: bool,
     /// Seconds that signed certificates and tokens are good for, unless asked otherwise.
@@ -38,6 +40,7 @@ impl Default for Options {
             scheduler: false,
             service_accounts: true,
             folder: None,
+            kubelets_at: None,
             sign_certificates: true,
             certificate_seconds: 31_536_000,
         }

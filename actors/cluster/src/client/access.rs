@@ -39,6 +39,16 @@ pub struct Access {
     pub user_agent: String,
     /// contentType. Bodies are JSON all the same.
     pub content_type: String,
+    pub identity: Identity,
+}
+
+/// Whether the client certificate must be there at the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Identity {
+    /// As the kubeconfig names it.
+    There,
+    /// It may be asked for first.
+    Comes,
 }
 
 impl Access {
@@ -52,6 +62,7 @@ impl Access {
             heartbeat_within: Duration::from_secs(10),
             user_agent: String::new(),
             content_type: String::new(),
+            identity: Identity::There,
         }
     }
 }
@@ -120,13 +131,19 @@ pub(super) fn server(
         path: path.clone(),
         reason: place(&error),
     })?;
-    Reading { path, file }.server(access, identity)
+    let reading = Reading {
+        path,
+        file,
+        identity: access.identity,
+    };
+    reading.server(access, identity)
 }
 
 /// A kubeconfig being made sense of.
 struct Reading<'a> {
     path: &'a Path,
     file: Kubeconfig,
+    identity: Identity,
 }
 
 impl Reading<'_> {
@@ -291,7 +308,13 @@ impl Reading<'_> {
             Source::Inline(_) => None,
             Source::File(path) => Some(path.clone()),
         };
-        OwnKey::new(certificate, key, kernel::now()).map_err(|error| match error {
+        let own = OwnKey::new(certificate, key, kernel::now());
+        if self.identity == Identity::Comes
+            && matches!(&own, Err(KeyError::Unread(error)) if error.kind() == std::io::ErrorKind::NotFound)
+        {
+            return Ok(OwnKey::default());
+        }
+        own.map_err(|error| match error {
             KeyError::Unread(source) => AccessError::Unread {
                 path: names.unwrap_or_else(|| self.path.to_owned()),
                 source,

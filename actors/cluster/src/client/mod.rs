@@ -26,7 +26,7 @@ use http::Uri;
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch as channel;
 
-pub use access::{Access, AccessError};
+pub use access::{Access, AccessError, Identity};
 pub use backoff::chance;
 pub use trouble::Trouble;
 pub use watching::{Event, Selection, watch};

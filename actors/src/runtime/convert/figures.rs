@@ -23,7 +23,9 @@ fn sandbox(stats: cri::PodSandboxStats) -> Option<SandboxFigures> {
         memory: linux.memory.map(memory),
         io: linux.io.map(io),
         network: linux.network.map(network),
-        processes: linux.process.and_then(|process| number(process.process_count)),
+        processes: linux
+            .process
+            .and_then(|process| number(process.process_count)),
         containers: linux.containers.into_iter().filter_map(container).collect(),
     })
 }

@@ -2,6 +2,7 @@
 
 mod drivers;
 mod lives;
+mod reporting;
 mod within;
 
 use kernel::testing::{Inbox, inbox, pass, run_paused};
@@ -40,6 +41,16 @@ impl Rig {
 
     /// `before` prepares the plugins.
     async fn with(objects: &str, stats: Option<Duration>, before: impl FnOnce(&Double)) -> Rig {
+        Rig::within(None, objects, stats, before).await
+    }
+
+    /// With an API server behind these, or without one.
+    async fn within(
+        cluster: Option<Cluster>,
+        objects: &str,
+        stats: Option<Duration>,
+        before: impl FnOnce(&Double),
+    ) -> Rig {
         let folder = tempfile::tempdir().unwrap();
         let plugins = Double::start(folder.path());
         before(&plugins);
@@ -65,7 +76,7 @@ impl Rig {
             directory,
             recorder: Recorder::new(events),
             rules: Arc::new(rules),
-            cluster: None,
+            cluster,
         };
         let policy = Policy {
             resync: Duration::from_secs(60),

