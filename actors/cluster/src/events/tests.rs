@@ -1,3 +1,5 @@
+//! What is recorded, counted, and sent to the API.
+
 use kernel::{ChildSpec, Intensity, Supervisor, testing};
 
 use std::sync::{Arc, Mutex};

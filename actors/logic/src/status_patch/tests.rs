@@ -1,3 +1,5 @@
+//! What is sent of a status, and what is not.
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{

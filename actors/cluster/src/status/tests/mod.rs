@@ -1,3 +1,5 @@
+//! Laws of the keeper of statuses.
+
 mod double;
 mod rig;
 

@@ -1,3 +1,5 @@
+//! What a pod needs once it is known what it refers to.
+
 use serde_json::{Value, json};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! What a pod refers to.
+
 use serde_json::{Value, json};
 
 use super::*;
