@@ -77,10 +77,7 @@ async fn all(checks: &impl Checks, request: &Request<Incoming>) -> Answer {
 }
 
 /// Counts what a check found.
-fn counted(
-    name: &str,
-    found: Option<Result<(), String>>,
-) -> Option<Result<(), String>> {
+fn counted(name: &str, found: Option<Result<(), String>>) -> Option<Result<(), String>> {
     let end = match &found {
         Some(Err(_)) => End::InError,
         Some(Ok(())) | None => End::Well,

@@ -113,6 +113,7 @@ impl Plugin {
             .as_ref()
             .filter(|lent| good(lent) && !state.refused)
         {
+            measured::plugin_certificate(lent.certificate.as_deref());
             return Ok(Arc::clone(lent));
         }
         state.ran_at = Some(kernel::now());
@@ -132,6 +133,8 @@ impl Plugin {
         let der = |key: &Arc<CertifiedKey>| key.cert.clone();
         if before.as_ref().map(der) == lent.certificate.as_ref().map(der) {
             lent.certificate = before;
+        } else if let Some(before) = before {
+            measured::plugin_certificate_replaced(&before);
         }
         let lent = Arc::new(lent);
         state.lent = Some(Arc::clone(&lent));

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use http::{Method, Response};
+use rustls::sign::CertifiedKey;
+use x509_parser::parse_x509_certificate;
 
 use super::body::Answer;
 use super::trouble::Trouble;
@@ -70,4 +72,42 @@ pub(super) fn begun_anew() {
     metrics::rest_client::TRANSPORT_CALLS
         .with_label_values(&["miss"])
         .inc();
+}
+
+/// Notes how long a plugin's certificate has to live.
+pub(super) fn plugin_certificate(key: Option<&CertifiedKey>) {
+    if let Some((_, end)) = key.and_then(life) {
+        let left = end.saturating_sub(now());
+        metrics::rest_client::EXEC_PLUGIN_TTL.set(seconds(left));
+    }
+}
+
+/// Notes how long a plugin's certificate has lived.
+pub(super) fn plugin_certificate_replaced(key: &CertifiedKey) {
+    if let Some((begin, _)) = life(key) {
+        let age = now().saturating_sub(begin);
+        metrics::rest_client::EXEC_PLUGIN_ROTATION_AGE.observe(seconds(age));
+    }
+}
+
+/// From when until when a certificate is good, in seconds of Unix time.
+fn life(key: &CertifiedKey) -> Option<(i64, i64)> {
+    let (_, certificate) = parse_x509_certificate(key.cert.first()?).ok()?;
+    let validity = certificate.validity();
+    Some((
+        validity.not_before.timestamp(),
+        validity.not_after.timestamp(),
+    ))
+}
+
+fn now() -> i64 {
+    jiff::Timestamp::try_from(kernel::wall()).map_or(0, jiff::Timestamp::as_second)
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "seconds of a certificate's life are far below 2^52"
+)]
+fn seconds(seconds: i64) -> f64 {
+    seconds as f64
 }

@@ -10,6 +10,7 @@ mod call;
 mod connections;
 mod credentials;
 mod exec;
+mod kubeconfig;
 mod limiter;
 mod measured;
 mod own_key;
@@ -18,6 +19,7 @@ mod server;
 pub(crate) mod tests;
 mod tls;
 mod trouble;
+mod user;
 mod watching;
 
 use std::sync::Arc;

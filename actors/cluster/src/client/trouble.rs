@@ -80,6 +80,9 @@ impl Trouble {
 
 impl From<Status> for Trouble {
     fn from(status: Status) -> Trouble {
+        if status.code == 0 && status.reason.is_empty() && status.message.is_empty() {
+            return Trouble::nonsense("the answer is not what was asked for");
+        }
         let message = match status.message.is_empty() {
             true => format!("the server answered with code {}", status.code),
             false => status.message,

@@ -11,7 +11,7 @@ use rustls::crypto::{
 };
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::{ClientHello, ResolvesServerCert, ServerSessionMemoryCache};
 use rustls::sign::CertifiedKey;
 use rustls::{
     CipherSuite, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
@@ -65,6 +65,8 @@ const SUITES_OF_13: [&str; 3] = [
     "TLS_AES_256_GCM_SHA384",
     "TLS_CHACHA20_POLY1305_SHA256",
 ];
+/// Clients that may come back without a whole handshake; each takes some kilobytes.
+const SESSIONS: usize = 32;
 const BOTH: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS13, &rustls::version::TLS12];
 const NEWEST: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
 
@@ -91,6 +93,8 @@ pub(super) fn config(
     };
     let mut config = builder.with_cert_resolver(Arc::new(Current(certificate)));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+    config.send_tls13_tickets = 1;
     Ok(config)
 }
 

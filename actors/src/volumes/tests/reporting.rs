@@ -194,7 +194,7 @@ fn a_claim_is_told_each_step_of_its_volumes_growth() {
         rig.plugins.backend("d.example.com");
         pass(MOMENT).await;
         rig.plugins
-            .fault("expand", ID, Fault::Refuse(Status::internal("no")));
+            .fault("expand", ID, Fault::Refused(Status::internal("no")));
         let answer = rig.want(&pod_with("a", &[CLAIM]));
         pass(SECOND * 5).await;
         answer.await.unwrap().unwrap().unwrap();

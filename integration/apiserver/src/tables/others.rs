@@ -38,7 +38,7 @@ pub(super) fn layout(shelf: &str) -> Layout {
             },
             signing_request,
         ),
-        _ => (const { &[NAME, text("Created At")] }, other),
+        _ => (const { &[NAME, AGE] }, other),
     };
     Layout { columns, cells }
 }

@@ -121,7 +121,12 @@ fn half_an_event_is_nothing_and_the_watch_is_resumed() {
                 whole.truncate(40);
                 Reply::parts(
                     200,
-                    vec![event("ADDED", &map("a", 11)), Part::Text(whole), Part::Cut],
+                    vec![
+                        event("ADDED", &map("a", 11)),
+                        Part::Text(whole),
+                        Part::Wait(Duration::from_millis(10)),
+                        Part::Cut,
+                    ],
                 )
             }
             (_, true) => Reply::parts(200, vec![event("ADDED", &map("b", 12)), Part::Hang]),
@@ -256,7 +261,7 @@ fn an_event_that_never_ends_is_given_up_at_16_mib() {
             ),
         })
         .await;
-        let (_, troubles) = told(&mut following(&rig), Duration::from_secs(1)).await;
+        let (_, troubles) = told(&mut following(&rig), Duration::from_millis(700)).await;
         assert!(
             matches!(troubles.as_slice(), [Trouble::Nonsense { .. }]),
             "{troubles:?}"

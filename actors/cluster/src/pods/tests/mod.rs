@@ -17,6 +17,8 @@ use crate::client::Client;
 
 const NODE: &str = "worker-1";
 const SOON: Duration = Duration::from_secs(5);
+/// Of 20 ms each.
+const ATTEMPTS: usize = 3_000;
 
 /// A set as one of the neighbours hears it.
 #[derive(Debug, strum::IntoStaticStr)]
@@ -85,7 +87,7 @@ impl Scene {
 
     /// What the directory hears next; whatever waits is supplied.
     async fn run(&mut self) -> Vec<Arc<Pod>> {
-        loop {
+        for _ in 0..ATTEMPTS {
             if let Some(Set::Told(pods)) = self.objects.drain().pop() {
                 self.supply(&pods);
             }
@@ -93,6 +95,7 @@ impl Scene {
                 return pods;
             }
         }
+        panic!("the directory hears nothing");
     }
 
     fn nothing_for_the_directory(&mut self) -> bool {

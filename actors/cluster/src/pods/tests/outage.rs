@@ -100,7 +100,14 @@ fn an_outage_takes_no_pod_away() {
     run_paused(|| async {
         let rig = Rig::tls(|nth, heard| match (nth, is_watch(heard)) {
             (0, _) => listed(&[kept("a", 50)]),
-            (1, true) => Reply::parts(200, vec![event("ADDED", &kept("b", 101)), Part::Cut]),
+            (1, true) => Reply::parts(
+                200,
+                vec![
+                    event("ADDED", &kept("b", 101)),
+                    Part::Wait(Duration::from_millis(10)),
+                    Part::Cut,
+                ],
+            ),
             (2..30, _) => Reply::of(500, &json!({})),
             (_, true) => quiet(),
             (_, false) => listed(&[kept("a", 50), kept("b", 101)]),
@@ -199,7 +206,7 @@ fn a_successor_begins_anew_and_says_it_all_again() {
         assert_eq!(names(&scene.run().await), ["a"]);
         scene
             .supervisor
-            .inject("pods", kernel::Fault::Panic)
+            .inject("test/pods", kernel::Fault::Panic)
             .unwrap();
         assert_eq!(names(&scene.run().await), ["a"]);
         let all = scene
