@@ -39,7 +39,11 @@ impl Cluster {
     /// Starts a server that lets in whom it knows alone, and an agent as its node.
     pub async fn start(builder: Builder) -> Result<Cluster> {
         let mut cluster = Cluster::prepare(builder, Options::default()).await?;
-        cluster.node.begin().await.context("the agent does not start")?;
+        cluster
+            .node
+            .begin()
+            .await
+            .context("the agent does not start")?;
         Ok(cluster)
     }
 
@@ -202,6 +206,9 @@ pub fn kubectls() -> Result<Vec<PathBuf>> {
         let minor = (27..=40).map(|minor| folder.join(format!("kubectl.1.{minor}")));
         found.extend(minor.filter(|path| path.is_file()));
     }
-    ensure!(!found.is_empty(), "no kubectl on the PATH, nor where {KUBECTLS} says");
+    ensure!(
+        !found.is_empty(),
+        "no kubectl on the PATH, nor where {KUBECTLS} says"
+    );
     Ok(found)
 }

@@ -29,9 +29,17 @@ struct Manager {
 
 #[zbus::interface(name = "org.freedesktop.login1.Manager")]
 impl Manager {
-    fn inhibit(&self, what: &str, who: &str, _why: &str, mode: &str) -> zbus::fdo::Result<zbus::OwnedFd> {
+    fn inhibit(
+        &self,
+        what: &str,
+        who: &str,
+        _why: &str,
+        mode: &str,
+    ) -> zbus::fdo::Result<zbus::OwnedFd> {
         if (what, who, mode) != ("shutdown", "kubelet", "delay") {
-            return Err(zbus::fdo::Error::InvalidArgs(format!("{what} {who} {mode}")));
+            return Err(zbus::fdo::Error::InvalidArgs(format!(
+                "{what} {who} {mode}"
+            )));
         }
         let failed = |error: std::io::Error| zbus::fdo::Error::Failed(error.to_string());
         let (writing, reading) = pipe::pipe().map_err(failed)?;

@@ -145,7 +145,8 @@ mod tests {
     fn a_pod_whose_names_are_no_names_is_refused_by_the_field() {
         let refusal = |change: &dyn Fn(&mut Pod)| refused(&changed(|pod| change(pod)), "node");
         assert_eq!(refusal(&|_| ()), None);
-        let cases: [(&str, &dyn Fn(&mut Pod)); 7] = [
+        type Change<'a> = &'a dyn Fn(&mut Pod);
+        let cases: [(&str, Change<'_>); 7] = [
             ("metadata.name", &|pod| pod.metadata.name = None),
             ("metadata.name", &|pod| {
                 pod.metadata.name = Some("../x".into())

@@ -157,6 +157,8 @@ mod tests {
         super::introduce("node-1", "v1.36.0+oxlet.0.1.0");
         let text = crate::text();
         assert!(text.contains("\nkubelet_node_name{node=\"node-1\"} 1\n"));
-        assert!(text.contains("git_version=\"v1.36.0+oxlet.0.1.0\",go_version=\"\",major=\"1\",minor=\"36\""));
+        assert!(text.contains(
+            "git_version=\"v1.36.0+oxlet.0.1.0\",go_version=\"\",major=\"1\",minor=\"36\""
+        ));
     }
 }

@@ -276,9 +276,9 @@ pub fn configz(kubelet: &config::KubeletConfiguration) -> Vec<u8> {
 pub fn flags(flags: &config::KubeletFlags) -> BTreeMap<String, String> {
     let value = serde_json::to_value(flags).unwrap_or_default();
     let fields = value.as_object().into_iter().flatten();
-    let text = |value: &serde_json::Value| match value {
-        serde_json::Value::String(text) => text.clone(),
-        other => other.to_string(),
+    let text = |value: &serde_json::Value| {
+        let plain = value.as_str().map(str::to_owned);
+        plain.unwrap_or_else(|| value.to_string())
     };
     fields
         .map(|(name, value)| (name.clone(), text(value)))

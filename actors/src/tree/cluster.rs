@@ -27,6 +27,7 @@ use logic::certificates::Subject;
 use logic::node_status::Fact;
 use logic::objects::StaticObjects;
 use logic::pressure::Signal;
+use logic::types::PodUid;
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
@@ -123,6 +124,13 @@ impl Cluster {
         status::Sending::new(&self.client, pods)
     }
 
+    /// Who keeps every pod's newest status for a time without the server.
+    pub fn kept(&self) -> Recipient<(PodUid, Arc<v1::PodStatus>)> {
+        Recipient::new(self.addrs.alone.clone(), |(uid, status)| {
+            alone::Msg::Status { uid, status }
+        })
+    }
+
     /// Whom the keeper of volumes tells.
     pub fn volumes(&self) -> volumes::Cluster {
         volumes::Cluster {
@@ -193,6 +201,7 @@ fn mailboxes() -> (Addrs, Ports) {
 }
 
 /// What the cluster's actors are wired with, besides one another.
+#[derive(Debug)]
 pub struct Around<'a> {
     pub settings: &'a Settings,
     pub runtime: Runtime,
@@ -283,12 +292,7 @@ struct Way<'a> {
 }
 
 impl Way<'_> {
-    fn keeper(
-        &self,
-        port: Port<keeper::Msg>,
-        around: &Around<'_>,
-        supplied: BTreeSet<logic::types::PodUid>,
-    ) {
+    fn keeper(&self, port: Port<keeper::Msg>, around: &Around<'_>, supplied: BTreeSet<PodUid>) {
         let told = vec![
             Recipient::new(self.addrs.pods.clone(), |uids| pods::Msg::Supplied { uids }),
             Recipient::new(self.addrs.alone.clone(), |uids| alone::Msg::Supplied {

@@ -256,15 +256,7 @@ pub fn pods(
         cluster,
     };
     keepers(root, ports, (&file, sections.users), &told);
-    let keeping = volumes::Peers {
-        storage: backends.storage,
-        hosts: backends.storage_hosts,
-        objects: sections.objects,
-        directory: directory.clone(),
-        recorder: recorder.clone(),
-        rules: sections.rules.clone(),
-        cluster: None,
-    };
+    let keeping = keeping(backends, (&sections.objects, &peers), cluster);
     mounts(root, volumes_port, sections.volumes, keeping);
 
     let pods = root.supervisor("pods", Strategy::OneForOne, PATIENCE);
@@ -280,22 +272,19 @@ pub fn pods(
         pods.supervisor("workers", Strategy::OneForOne, Intensity::UNLIMITED),
         peers,
     );
-    let (told, facts) = (pleg.clone(), sections.rules.facts.clone());
-    let (asked, sources) = (records, sections.sources);
-    let mirrors = cluster.map(Cluster::mirrors);
-    let begin = move || {
-        let peers = directory::Peers {
-            pleg: told.clone(),
-            records: asked.clone(),
-            mirrors: mirrors.clone(),
-        };
-        Directory::new(peers, workers.clone(), sources.clone(), facts.clone())
+    let centre = Centre {
+        peers: directory::Peers {
+            pleg: pleg.clone(),
+            records,
+            mirrors: cluster.map(Cluster::mirrors),
+        },
+        workers,
+        sources: sections.sources,
+        rules: sections.rules,
+        runtime,
+        directory: directory.clone(),
     };
-    pods.spawn(ChildSpec::permanent("directory"), directory_port, begin);
-    let told = directory.clone();
-    pods.spawn(ChildSpec::permanent("pleg"), pleg_port, move || {
-        Pleg::new(runtime.clone(), told.clone())
-    });
+    centre.grow(&pods, directory_port, pleg_port);
 
     Node {
         root: root.clone(),
@@ -306,6 +295,35 @@ pub fn pods(
         events,
         pleg,
         recorder,
+    }
+}
+
+/// The directory, and who tells it what the runtime has.
+struct Centre {
+    peers: directory::Peers,
+    workers: Workers,
+    sources: BTreeSet<Source>,
+    rules: Arc<Rules>,
+    runtime: Runtime,
+    directory: Addr<directory::Msg>,
+}
+
+impl Centre {
+    fn grow(self, pods: &Supervisor, directory: Port<directory::Msg>, pleg: Port<pleg::Msg>) {
+        let facts = self.rules.facts.clone();
+        let (peers, workers, sources) = (self.peers, self.workers, self.sources);
+        pods.spawn(ChildSpec::permanent("directory"), directory, move || {
+            Directory::new(
+                peers.clone(),
+                workers.clone(),
+                sources.clone(),
+                facts.clone(),
+            )
+        });
+        let (runtime, told) = (self.runtime, self.directory);
+        pods.spawn(ChildSpec::permanent("pleg"), pleg, move || {
+            Pleg::new(runtime.clone(), told.clone())
+        });
     }
 }
 
@@ -347,10 +365,28 @@ fn keepers(
             directory::Msg::Republish
         }),
         api: told.cluster.map(Cluster::sending),
+        kept: told.cluster.map(Cluster::kept),
     };
     keepers.spawn(ChildSpec::permanent("status"), ports.statuses, move || {
         Statuses::new(peers.clone())
     });
+}
+
+/// Whom the keeper of volumes works with.
+fn keeping(
+    backends: Backends,
+    (objects, peers): (&Shelf, &Peers),
+    cluster: Option<&Cluster>,
+) -> volumes::Peers {
+    volumes::Peers {
+        storage: backends.storage,
+        hosts: backends.storage_hosts,
+        objects: objects.clone(),
+        directory: peers.directory.clone(),
+        recorder: peers.recorder.clone(),
+        rules: peers.rules.clone(),
+        cluster: cluster.map(Cluster::volumes),
+    }
 }
 
 /// Who keeps the volumes.

@@ -202,7 +202,7 @@ impl Actor for Volumes {
         self.follow(Duration::ZERO, ctx);
         self.look_for_folders(ctx);
         self.await_objects(ctx);
-        self.await_node(ctx);
+        self.node_changed(ctx);
         self.measure_later(ctx);
         if let Err(full) = self.peers.directory.tell(directory::Msg::Republish) {
             tracing::warn!("the workers are not asked to tell again: {full}");
@@ -285,6 +285,8 @@ impl Volumes {
         for task in plan.tasks {
             self.begin(task, ctx);
         }
+        // The plan may have let go of what nobody has any more.
+        self.report_in_use();
         self.wake_at(plan.wake, ctx);
         self.tell_news(ctx);
         for uid in self.world.touched() {

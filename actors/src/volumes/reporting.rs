@@ -138,11 +138,13 @@ impl Volumes {
         }
     }
 
-    pub(super) fn await_node(&self, ctx: &mut Context<Msg>) {
+    fn await_node(&self, ctx: &mut Context<Msg>) {
         let Some(cluster) = &self.peers.cluster else {
             return;
         };
+        // What there is now is looked at by the caller.
         let mut object = cluster.object.clone();
+        object.mark_unchanged();
         ctx.run(async move {
             if object.changed().await.is_err() {
                 // Nobody tells of the node any more.
@@ -153,6 +155,9 @@ impl Volumes {
     }
 
     pub(super) fn node_changed(&mut self, ctx: &mut Context<Msg>) {
+        if self.peers.cluster.is_none() {
+            return;
+        }
         self.await_node(ctx);
         let labels = self.labels();
         if self.drivers.look_at(labels) {

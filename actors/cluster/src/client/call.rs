@@ -55,6 +55,28 @@ impl Service<Request<Body>> for Caller {
     }
 }
 
+/// Why an attempt has no answer.
+enum Miss {
+    /// It went out, and its connection broke: to read again does no harm.
+    Broken(Trouble),
+    /// It did not go out, or nobody answered in time.
+    Other(Trouble),
+}
+
+impl From<Trouble> for Miss {
+    fn from(trouble: Trouble) -> Miss {
+        Miss::Other(trouble)
+    }
+}
+
+impl From<Miss> for Trouble {
+    fn from(miss: Miss) -> Trouble {
+        match miss {
+            Miss::Broken(trouble) | Miss::Other(trouble) => trouble,
+        }
+    }
+}
+
 /// A request under way.
 struct Asking {
     method: Method,
@@ -114,8 +136,9 @@ impl Caller {
         for attempt in 0.. {
             let answer = timeout_at(asking.deadline, self.once(asking))
                 .await
-                .unwrap_or_else(|_| Err(Trouble::unreachable("no answer in time")));
-            measured::answered(&self.server.host, &asking.method, attempt, &answer);
+                .unwrap_or_else(|_| Err(Trouble::unreachable("no answer in time").into()));
+            let code = answer.as_ref().ok().map(Response::status);
+            measured::answered(&self.server.host, &asking.method, attempt, code);
             let stale = answer
                 .as_ref()
                 .is_ok_and(|answer| answer.status() == StatusCode::UNAUTHORIZED);
@@ -124,7 +147,7 @@ impl Caller {
                 continue;
             }
             let Some(wait) = wait(asking, &answer) else {
-                return answer;
+                return answer.map_err(Trouble::from);
             };
             let again = Instant::now() + wait;
             if attempt >= RETRIES || again >= asking.deadline {
@@ -138,7 +161,7 @@ impl Caller {
     }
 
     /// One attempt, on a connection that takes it.
-    async fn once(&self, asking: &Asking) -> Result<Response<Answer>, Trouble> {
+    async fn once(&self, asking: &Asking) -> Result<Response<Answer>, Miss> {
         let connections = self.server.connections().await?;
         let mut request = asking.request();
         self.server
@@ -158,14 +181,11 @@ impl Caller {
                     return Ok(response.map(|body| Answer::new(body, bounds, place)));
                 }
                 Err(Failure::Unsent(unsent)) => request = unsent,
-                Err(Failure::Unconnected(trouble) | Failure::Broken(trouble)) => {
-                    return Err(trouble);
-                }
+                Err(Failure::Unconnected(trouble)) => return Err(trouble.into()),
+                Err(Failure::Broken(trouble)) => return Err(Miss::Broken(trouble)),
             }
         }
-        Err(Trouble::unreachable(
-            "every connection ends before it is used",
-        ))
+        Err(Trouble::unreachable("every connection ends before it is used").into())
     }
 }
 
@@ -180,7 +200,7 @@ impl Asking {
 }
 
 /// How long to wait before the same is asked again; nothing if it is not worth it.
-fn wait(asking: &Asking, answer: &Result<Response<Answer>, Trouble>) -> Option<Duration> {
+fn wait(asking: &Asking, answer: &Result<Response<Answer>, Miss>) -> Option<Duration> {
     match answer {
         Ok(answer) => {
             let status = answer.status();
@@ -189,13 +209,16 @@ fn wait(asking: &Asking, answer: &Result<Response<Answer>, Trouble>) -> Option<D
             let seconds = seconds.parse().ok().filter(|_| asks)?;
             Some(Duration::from_secs(seconds))
         }
-        Err(_) => (asking.method == Method::GET && !asking.watch).then_some(AFTER_BREAK),
+        Err(Miss::Broken(_)) => {
+            (asking.method == Method::GET && !asking.watch).then_some(AFTER_BREAK)
+        }
+        Err(Miss::Other(_)) => None,
     }
 }
 
 /// The last answer to somebody who was told to wait: how long, rather than the server's words.
 fn busy(
-    answer: Result<Response<Answer>, Trouble>,
+    answer: Result<Response<Answer>, Miss>,
     after: Duration,
 ) -> Result<Response<Answer>, Trouble> {
     let answer = answer?;

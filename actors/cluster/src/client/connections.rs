@@ -79,6 +79,10 @@ enum Sender {
 }
 
 /// Why there is no head of an answer.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one at a time, and taken apart at once"
+)]
 pub(super) enum Failure {
     /// Nobody took the connection.
     Unconnected(Trouble),

@@ -168,9 +168,11 @@ impl Plugin {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true);
-        let mut child = command.spawn().map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => ExecError::Missing(name.clone(), self.hint.clone()),
-            _ => ExecError::Unrun(name.clone(), error),
+        let mut child = command.spawn().map_err(|error| {
+            match error.kind() == std::io::ErrorKind::NotFound {
+                true => ExecError::Missing(name.clone(), self.hint.clone()),
+                false => ExecError::Unrun(name.clone(), error),
+            }
         })?;
         let stdout = child.stdout.take();
         let ended = async {

@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
-use super::access::{Access, AccessError};
+use super::access::{Access, AccessError, Identity};
 use super::own_key::Source;
 use super::server::{Secured, Server};
 use super::tls::Trust;
@@ -21,7 +21,7 @@ use super::tls::Trust;
 pub(super) struct Reading<'a> {
     pub(super) path: &'a Path,
     pub(super) file: Kubeconfig,
-    identity: Identity,
+    pub(super) identity: Identity,
 }
 
 impl Reading<'_> {

@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use http::{Method, Response};
+use http::{Method, StatusCode};
 use rustls::sign::CertifiedKey;
 use x509_parser::parse_x509_certificate;
-
-use super::body::Answer;
-use super::trouble::Trouble;
 
 pub(super) fn latency(host: &str, method: &Method, took: Duration) {
     metrics::rest_client::DURATION
@@ -22,16 +19,8 @@ pub(super) fn throttled(host: &str, method: &Method, waited: Duration) {
 }
 
 /// Counts an attempt; every one after the first is a retry as well.
-pub(super) fn answered(
-    host: &str,
-    method: &Method,
-    attempt: usize,
-    answer: &Result<Response<Answer>, Trouble>,
-) {
-    let code = match answer {
-        Ok(answer) => answer.status().as_u16().to_string(),
-        Err(_) => "<error>".to_owned(),
-    };
+pub(super) fn answered(host: &str, method: &Method, attempt: usize, code: Option<StatusCode>) {
+    let code = code.map_or("<error>".to_owned(), |code| code.as_u16().to_string());
     metrics::rest_client::REQUESTS
         .with_label_values(&[code.as_str(), method.as_str(), host])
         .inc();

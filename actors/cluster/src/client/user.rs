@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use k8s_openapi::ByteString;
 use kube::config::{AuthInfo, Cluster, ExecConfig, ExecInteractiveMode};
 
-use super::access::{Access, AccessError};
+use super::access::{Access, AccessError, Identity};
 use super::credentials::{Credentials, TokenFile, basic, bearer};
 use super::exec::{Plugin, State};
 use super::kubeconfig::Reading;

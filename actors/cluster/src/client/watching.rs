@@ -133,12 +133,19 @@ where
     fn failed(&mut self, trouble: &Trouble) -> bool {
         self.events = None;
         let wait = self.backoff.wait(kernel::now());
-        self.wait = Some(match trouble {
-            Trouble::Busy {
-                after: Some(after), ..
-            } => wait.max(*after),
-            _ => wait,
-        });
+        let asked = match trouble {
+            Trouble::Busy { after, .. } => after.unwrap_or_default(),
+            Trouble::NotFound { .. }
+            | Trouble::Exists { .. }
+            | Trouble::Conflict { .. }
+            | Trouble::Gone { .. }
+            | Trouble::Forbidden { .. }
+            | Trouble::Unauthorized { .. }
+            | Trouble::Refused { .. }
+            | Trouble::Unreachable { .. }
+            | Trouble::Nonsense { .. } => Duration::ZERO,
+        };
+        self.wait = Some(wait.max(asked));
         let known = self.version.is_some();
         if matches!(trouble, Trouble::Gone { .. } | Trouble::Nonsense { .. }) {
             self.version = None;

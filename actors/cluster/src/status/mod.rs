@@ -66,6 +66,8 @@ pub struct Peers {
     pub republish: Recipient<Republish>,
     /// None for a node without an API server.
     pub api: Option<Sending>,
+    /// Who remembers what the API may not have yet.
+    pub kept: Option<Recipient<(PodUid, Arc<PodStatus>)>>,
 }
 
 impl From<Recipient<Republish>> for Peers {
@@ -73,6 +75,7 @@ impl From<Recipient<Republish>> for Peers {
         Peers {
             republish,
             api: None,
+            kept: None,
         }
     }
 }
@@ -172,6 +175,11 @@ impl Statuses {
 
     fn changed(&mut self, uid: PodUid, status: Arc<PodStatus>, ctx: &mut Context<Msg>) {
         self.changes += 1;
+        if let Some(kept) = &self.peers.kept
+            && let Err(full) = kept.tell((uid.clone(), status.clone()))
+        {
+            tracing::warn!(%uid, "a status is not kept for a time without the API server: {full}");
+        }
         let entry = self.entries.entry(uid.clone()).or_default();
         if entry.life == Life::Over {
             // A manifest that came back has the UID that it had.

@@ -45,36 +45,40 @@ async fn within(objects: &str) -> (Rig, Cluster) {
 impl Cluster {
     /// The volumes that were told to be in use, in order; what is not certain yet has a question mark.
     fn in_use(&mut self) -> Vec<String> {
-        let text = |msg| match msg {
-            node::Msg::Learned(Fact::VolumesInUse(in_use)) => Some(match in_use {
+        let text = |msg| {
+            let node::Msg::Learned(Fact::VolumesInUse(in_use)) = msg else {
+                return None;
+            };
+            Some(match in_use {
                 InUse::AtLeast(ids) => format!("{}?", csi(&ids)),
                 InUse::Exactly(ids) => csi(&ids),
-            }),
-            _ => None,
+            })
         };
         self.node.drain().into_iter().filter_map(text).collect()
     }
 
     fn drivers(&mut self) -> Vec<Vec<String>> {
-        let names = |msg| match msg {
-            csi_node::Msg::Drivers(drivers) => drivers.into_keys().collect(),
-            other => panic!("{other:?}"),
+        let names = |msg| {
+            let csi_node::Msg::Drivers(drivers) = msg else {
+                panic!("{msg:?}");
+            };
+            drivers.into_keys().collect()
         };
         self.csi_node.drain().into_iter().map(names).collect()
     }
 
     fn outcomes(&mut self) -> Vec<(String, Outcome)> {
-        let outcome = |msg| match msg {
-            claims::Msg::Grew(growth) => {
-                let Growth {
-                    namespace,
-                    claim,
-                    outcome,
-                    ..
-                } = *growth;
-                (format!("{namespace}/{claim}"), outcome)
-            }
-            other => panic!("{other:?}"),
+        let outcome = |msg| {
+            let claims::Msg::Grew(growth) = msg else {
+                panic!("{msg:?}");
+            };
+            let Growth {
+                namespace,
+                claim,
+                outcome,
+                ..
+            } = *growth;
+            (format!("{namespace}/{claim}"), outcome)
         };
         self.claims.drain().into_iter().map(outcome).collect()
     }

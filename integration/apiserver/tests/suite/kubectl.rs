@@ -6,7 +6,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-use serde_json::{Value, json};
+use apiserver::Server;
+use serde_json::json;
 
 use crate::cluster::{Cluster, find};
 
@@ -88,6 +89,17 @@ impl Kubectl<'_> {
         } else {
             Err(text(&output.stderr))
         }
+    }
+
+    /// Runs a line of words.
+    fn say(&self, line: &str) -> String {
+        self.ok(&words(line), "")
+    }
+
+    /// Runs a line, and finds a part in what it tells.
+    fn tells(&self, line: &str, part: &str) {
+        let told = self.say(line);
+        assert!(told.contains(part), "{line}: {part} is not in {told}");
     }
 
     fn ok(&self, arguments: &[&str], input: &str) -> String {
@@ -256,9 +268,8 @@ fn objects_of_all_sorts_are_listed_by_their_short_names() {
     });
 }
 
-/// What is behind the API's surface is told to the double alone: a real server's nodes are not written by hand.
-#[test]
-fn pods_and_nodes_are_shown_with_what_their_status_says() {
+/// Tells a story of one pod on one node to the double alone: a real server's nodes are not written by hand.
+fn on_a_node(story: impl Fn(&Kubectl<'_>, &Server)) {
     each(|kubectl, cluster| {
         let Cluster::Double(server) = cluster else {
             return;
@@ -268,114 +279,62 @@ fn pods_and_nodes_are_shown_with_what_their_status_says() {
             "nodeInfo": {"kubeletVersion": "v1.36.0", "osImage": "Linux", "kernelVersion": "6.1", "containerRuntimeVersion": "containerd://2"}}});
         server.put("/api/v1/nodes/node-1", &node).unwrap();
         kubectl.ok(&["apply"], &pod("localhost/web:1"));
-        kubectl.ok(
-            &[
-                "wait",
-                "--for=condition=PodScheduled",
-                "pod/web",
-                "--timeout=20s",
-            ],
-            "",
-        );
+        kubectl.say("wait --for=condition=PodScheduled pod/web --timeout=20s");
+        story(kubectl, server);
+        server.delete("/api/v1/nodes/node-1").unwrap();
+        for event in server.list("/api/v1/events").unwrap() {
+            let name = event["metadata"]["name"].as_str().unwrap();
+            let path = format!("/api/v1/namespaces/default/events/{name}");
+            server.delete(&path).unwrap();
+        }
+    });
+}
+
+fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
+}
+
+#[test]
+fn a_pod_is_shown_with_what_its_status_says() {
+    on_a_node(|kubectl, server| {
         let status = json!({"status": {"phase": "Running", "podIP": "10.2.2.2", "podIPs": [{"ip": "10.2.2.2"}],
             "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}],
             "containerStatuses": [{"name": "c", "ready": true, "restartCount": 3, "image": "x", "imageID": "y", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]}});
         server
             .patch("/api/v1/namespaces/default/pods/web/status", &status)
             .unwrap();
-        let words = |text: &str| {
-            text.split_whitespace()
-                .map(str::to_string)
-                .collect::<Vec<_>>()
-        };
-        let wide = words(&kubectl.ok(&["get", "pods", "-o", "wide", "--no-headers"], ""));
-        assert_eq!(wide[..4], ["web", "1/1", "Running", "3"], "{wide:?}");
-        assert_eq!(
-            wide[5..],
-            ["10.2.2.2", "node-1", "<none>", "<none>"],
-            "{wide:?}"
+        let wide = kubectl.say("get pods -o wide --no-headers");
+        assert_eq!(words(&wide)[..4], ["web", "1/1", "Running", "3"], "{wide}");
+        let place = ["10.2.2.2", "node-1", "<none>", "<none>"];
+        assert_eq!(words(&wide)[5..], place, "{wide}");
+        let headers = kubectl.say("get pods -o wide");
+        let wanted = ["NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP", "NODE"];
+        assert_eq!(words(&headers)[..7], wanted);
+        kubectl.tells(
+            "describe pod web",
+            "Successfully assigned default/web to node-1",
         );
-        let headers = words(&kubectl.ok(&["get", "pods", "-o", "wide"], ""));
-        assert_eq!(
-            headers[..7],
-            ["NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP", "NODE"]
-        );
-        let nodes = words(&kubectl.ok(&["get", "nodes", "-o", "wide", "--no-headers"], ""));
-        assert_eq!(
-            (&nodes[..3], &nodes[4], &nodes[5]),
-            (
-                &[
-                    "node-1".to_string(),
-                    "Ready".to_string(),
-                    "<none>".to_string()
-                ][..],
-                &"v1.36.0".to_string(),
-                &"10.1.1.1".to_string()
-            )
-        );
-        assert!(
-            kubectl
-                .ok(&["describe", "node", "node-1"], "")
-                .contains("web")
-        );
-        kubectl.ok(&["cordon", "node-1"], "");
-        assert!(
-            kubectl
-                .ok(&["get", "node", "node-1"], "")
-                .contains("Ready,SchedulingDisabled")
-        );
-        kubectl.ok(&["uncordon", "node-1"], "");
-        assert!(
-            kubectl
-                .ok(&["describe", "pod", "web"], "")
-                .contains("Successfully assigned default/web to node-1")
-        );
-        for arguments in [&["get", "events"][..], &["events"]] {
-            let events = kubectl.ok(arguments, "");
-            assert!(
-                events.contains("Scheduled") && events.contains("pod/web")
-                    || events.contains("Pod/web"),
-                "{events}"
-            );
-        }
-        kubectl.ok(&["delete", "pod", "web", "--wait=false"], "");
-        assert!(
-            kubectl
-                .ok(&["get", "pod", "web"], "")
-                .contains("Terminating")
-        );
-        kubectl.ok(&["delete", "pod", "web", "--force", "--grace-period=0"], "");
-        kubectl.ok(&["apply"], &pod("localhost/web:1"));
-        kubectl.ok(
-            &[
-                "wait",
-                "--for=condition=PodScheduled",
-                "pod/web",
-                "--timeout=20s",
-            ],
-            "",
-        );
-        kubectl.ok(
-            &[
-                "drain",
-                "node-1",
-                "--force",
-                "--grace-period=0",
-                "--timeout=20s",
-            ],
-            "",
-        );
-        assert!(server.get("/api/v1/namespaces/default/pods/web").is_err());
-        server.delete("/api/v1/nodes/node-1").unwrap();
-        server
-            .list("/api/v1/events")
-            .unwrap()
-            .iter()
-            .for_each(|event: &Value| {
-                let name = event["metadata"]["name"].as_str().unwrap();
-                server
-                    .delete(&format!("/api/v1/namespaces/default/events/{name}"))
-                    .unwrap();
-            });
+        kubectl.tells("get events", "pod/web");
+        kubectl.tells("get events", "Scheduled");
+        kubectl.tells("events", "Pod/web");
+        kubectl.say("delete pod web --wait=false");
+        kubectl.tells("get pod web", "Terminating");
+        kubectl.say("delete pod web --force --grace-period=0");
+        assert!(server.list("/api/v1/pods").unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_node_is_shown_cordoned_and_drained() {
+    on_a_node(|kubectl, server| {
+        let nodes = kubectl.say("get nodes -o wide --no-headers");
+        assert_eq!(words(&nodes)[..3], ["node-1", "Ready", "<none>"]);
+        assert_eq!(words(&nodes)[4..6], ["v1.36.0", "10.1.1.1"]);
+        kubectl.tells("describe node node-1", "web");
+        kubectl.say("cordon node-1");
+        kubectl.tells("get node node-1", "Ready,SchedulingDisabled");
+        kubectl.say("uncordon node-1");
+        kubectl.say("drain node-1 --force --grace-period=0 --timeout=20s");
+        assert!(server.list("/api/v1/pods").unwrap().is_empty());
     });
 }

@@ -14,7 +14,8 @@ use super::*;
 fn talkative(name: &str) -> Value {
     let mut pod = pod(name);
     pod["spec"]["containers"][0]["command"] = json!([
-        "sh", "-c",
+        "sh",
+        "-c",
         "mkdir -p /www; echo hello > /www/index.html; httpd -p 8080 -h /www; \
          n=0; while true; do n=$((n+1)); echo line $n; sleep 0.2; done"
     ]);
@@ -56,9 +57,15 @@ async fn every_kubectl_gets_describes_and_deletes() {
             said.out
         };
         let listed = run(&["get", "pods", "-o", "wide"]).await;
-        assert!(listed.contains("1/1") && listed.contains("Running"), "{listed}");
+        assert!(
+            listed.contains("1/1") && listed.contains("Running"),
+            "{listed}"
+        );
         let nodes = run(&["get", "nodes"]).await;
-        assert!(nodes.contains("Ready") && nodes.contains("v1.36"), "{nodes}");
+        assert!(
+            nodes.contains("Ready") && nodes.contains("v1.36"),
+            "{nodes}"
+        );
         let told = run(&["describe", "pod", &name]).await;
         assert!(told.contains("Started") && told.contains("Ready"), "{told}");
         run(&["delete", "pod", &name]).await;
@@ -71,7 +78,10 @@ async fn logs_are_read_and_followed() {
         return;
     };
     let cluster = &world.cluster;
-    let tail = cluster.kubectl_ok(&["logs", "web", "--tail=1"]).await.unwrap();
+    let tail = cluster
+        .kubectl_ok(&["logs", "web", "--tail=1"])
+        .await
+        .unwrap();
     assert!(tail.starts_with("line "), "{tail}");
     let mut following = cluster.kubectl_child(&["logs", "-f", "web"]).unwrap();
     let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
@@ -80,7 +90,10 @@ async fn logs_are_read_and_followed() {
         assert_eq!(line, format!("line {n}"));
     }
     following.kill().await.unwrap();
-    let wrong = cluster.kubectl(&["logs", "web", "-c", "nobody"]).await.unwrap();
+    let wrong = cluster
+        .kubectl(&["logs", "web", "-c", "nobody"])
+        .await
+        .unwrap();
     assert!(!wrong.ok && wrong.err.contains("nobody"), "{wrong:?}");
 }
 
@@ -91,14 +104,29 @@ async fn commands_run_with_input_output_and_exit_code_by_every_kubectl() {
     };
     let cluster = &world.cluster;
     for kubectl in kubectls().unwrap() {
-        let run = async |arguments: &[&str]| {
-            cluster.kubectl_of(&kubectl, arguments).await.unwrap()
-        };
-        let said = run(&["exec", "web", "--", "sh", "-c", "echo out; echo err >&2; exit 7"]).await;
-        assert!(!said.ok && said.out == "out\n", "{}: {said:?}", kubectl.display());
-        assert!(said.err.contains("err\n") && said.err.contains("exit code 7"), "{said:?}");
+        let run = async |arguments: &[&str]| cluster.kubectl_of(&kubectl, arguments).await.unwrap();
+        let said = run(&[
+            "exec",
+            "web",
+            "--",
+            "sh",
+            "-c",
+            "echo out; echo err >&2; exit 7",
+        ])
+        .await;
+        assert!(
+            !said.ok && said.out == "out\n",
+            "{}: {said:?}",
+            kubectl.display()
+        );
+        assert!(
+            said.err.contains("err\n") && said.err.contains("exit code 7"),
+            "{said:?}"
+        );
     }
-    let mut cat = cluster.kubectl_child(&["exec", "-i", "web", "--", "cat"]).unwrap();
+    let mut cat = cluster
+        .kubectl_child(&["exec", "-i", "web", "--", "cat"])
+        .unwrap();
     let mut input = cat.stdin.take().unwrap();
     let text = "0123456789abcdef\n".repeat(20_000);
     let (sent, output) = (text.clone(), cat.wait_with_output());
@@ -119,10 +147,19 @@ async fn files_are_copied_in_and_out() {
     let file = cluster.folder().join("sent.pem");
     std::fs::write(&file, "precious").unwrap();
     let to = "web:/tmp-sent";
-    cluster.kubectl_ok(&["cp", file.to_str().unwrap(), to]).await.unwrap();
+    cluster
+        .kubectl_ok(&["cp", file.to_str().unwrap(), to])
+        .await
+        .unwrap();
     let back = cluster.folder().join("back.pem");
-    cluster.kubectl_ok(&["cp", to, back.to_str().unwrap()]).await.unwrap();
-    assert_eq!(std::fs::read_to_string(Path::new(&back)).unwrap(), "precious");
+    cluster
+        .kubectl_ok(&["cp", to, back.to_str().unwrap()])
+        .await
+        .unwrap();
+    assert_eq!(
+        std::fs::read_to_string(Path::new(&back)).unwrap(),
+        "precious"
+    );
 }
 
 #[tokio::test]
@@ -131,10 +168,18 @@ async fn ports_are_forwarded() {
         return;
     };
     let cluster = &world.cluster;
-    let mut forwarding = cluster.kubectl_child(&["port-forward", "web", ":8080"]).unwrap();
+    let mut forwarding = cluster
+        .kubectl_child(&["port-forward", "web", ":8080"])
+        .unwrap();
     let mut lines = BufReader::new(forwarding.stdout.take().unwrap()).lines();
     let line = lines.next_line().await.unwrap().unwrap();
-    let port = line.split("127.0.0.1:").nth(1).unwrap().split(' ').next().unwrap();
+    let port = line
+        .split("127.0.0.1:")
+        .nth(1)
+        .unwrap()
+        .split(' ')
+        .next()
+        .unwrap();
     for _ in 0..3 {
         let address = format!("127.0.0.1:{port}");
         let mut stream = TcpStream::connect(address).await.unwrap();
@@ -154,10 +199,13 @@ async fn top_shows_what_nodes_and_pods_take() {
         return;
     };
     let cluster = &world.cluster;
-    cluster.wait("pods have figures", async || {
-        let said = cluster.kubectl(&["top", "pods"]).await.unwrap();
-        said.ok && said.out.contains("web")
-    }).await.unwrap();
+    cluster
+        .wait("pods have figures", async || {
+            let said = cluster.kubectl(&["top", "pods"]).await.unwrap();
+            said.ok && said.out.contains("web")
+        })
+        .await
+        .unwrap();
     let nodes = cluster.kubectl_ok(&["top", "nodes"]).await.unwrap();
     assert!(nodes.contains("node"), "{nodes}");
 }
@@ -167,6 +215,9 @@ async fn the_fake_runtime_runs_commands_and_forwards_ports_too() {
     let cluster = started().await;
     cluster.apply(&pod("web")).unwrap();
     cluster.until_pod("web", WITHIN, is_running).await.unwrap();
-    let said = cluster.kubectl(&["exec", "web", "--", "echo", "hello"]).await.unwrap();
+    let said = cluster
+        .kubectl(&["exec", "web", "--", "echo", "hello"])
+        .await
+        .unwrap();
     assert!(said.ok && said.out == "hello\n", "{said:?}");
 }

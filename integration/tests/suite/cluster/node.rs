@@ -1,8 +1,8 @@
 //! The node's own object, its lease, its certificates.
 
+use apiserver::{Identity, Options};
 use integration::agent::Node;
 use integration::cluster::{Cluster, condition};
-use apiserver::{Identity, Options};
 use serde_json::json;
 
 use super::*;
@@ -34,14 +34,31 @@ async fn a_node_registers_says_what_it_is_and_is_ready() {
         assert!(status["allocatable"][resource].is_string(), "{status:#}");
     }
     let about = &status["nodeInfo"];
-    assert!(about["kubeletVersion"].as_str().unwrap().starts_with("v1.36"), "{about}");
-    assert!(about["containerRuntimeVersion"].as_str().unwrap().contains("://"), "{about}");
+    assert!(
+        about["kubeletVersion"]
+            .as_str()
+            .unwrap()
+            .starts_with("v1.36"),
+        "{about}"
+    );
+    assert!(
+        about["containerRuntimeVersion"]
+            .as_str()
+            .unwrap()
+            .contains("://"),
+        "{about}"
+    );
     let port = status["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
     assert_eq!(port, Some(u64::from(cluster.node.https_port())));
     let hostname = json!({ "type": "Hostname", "address": "node" });
-    assert!(status["addresses"].as_array().unwrap().contains(&hostname), "{status:#}");
+    assert!(
+        status["addresses"].as_array().unwrap().contains(&hostname),
+        "{status:#}"
+    );
     cluster
-        .until(LEASE, WITHIN, |lease| lease["spec"]["holderIdentity"] == "node")
+        .until(LEASE, WITHIN, |lease| {
+            lease["spec"]["holderIdentity"] == "node"
+        })
         .await
         .unwrap();
 }
@@ -52,11 +69,14 @@ async fn a_node_that_is_there_already_keeps_what_others_gave_it() {
     let mut cluster = Cluster::prepare(Node::builder(), options).await.unwrap();
     cluster
         .server
-        .post("/api/v1/nodes", &json!({
-            "apiVersion": "v1", "kind": "Node",
-            "metadata": { "name": "node", "labels": { "example.com/kept": "yes" } },
-            "spec": { "unschedulable": true },
-        }))
+        .post(
+            "/api/v1/nodes",
+            &json!({
+                "apiVersion": "v1", "kind": "Node",
+                "metadata": { "name": "node", "labels": { "example.com/kept": "yes" } },
+                "spec": { "unschedulable": true },
+            }),
+        )
         .unwrap();
     cluster.node.begin().await.unwrap();
     let node = cluster.until_ready(WITHIN).await.unwrap();
@@ -74,7 +94,9 @@ async fn a_node_with_a_bootstrap_token_alone_gets_a_certificate_and_registers() 
     std::fs::write(&file, bootstrap).unwrap();
     let kubeconfig = cluster.node.dir().join("kubeconfig");
     std::fs::remove_file(&kubeconfig).unwrap();
-    cluster.node.add_flag(&format!("--bootstrap-kubeconfig={}", file.display()));
+    cluster
+        .node
+        .add_flag(&format!("--bootstrap-kubeconfig={}", file.display()));
     cluster.node.begin().await.unwrap();
     cluster.until_ready(WITHIN).await.unwrap();
     let current = cluster.node.dir().join("pki/kubelet-client-current.pem");
@@ -82,7 +104,10 @@ async fn a_node_with_a_bootstrap_token_alone_gets_a_certificate_and_registers() 
     let text = std::fs::read_to_string(kubeconfig).unwrap();
     assert!(text.contains("kubelet-client-current.pem"), "{text}");
     let users = cluster.server.requests();
-    assert!(users.iter().any(|heard| heard.path.starts_with(OBJECT)), "{users:#?}");
+    assert!(
+        users.iter().any(|heard| heard.path.starts_with(OBJECT)),
+        "{users:#?}"
+    );
 }
 
 #[tokio::test]
@@ -100,18 +125,30 @@ async fn certificates_are_replaced_while_the_node_works() {
     cluster.node.begin().await.unwrap();
     cluster.until_ready(WITHIN).await.unwrap();
     let current = |kind: &str| {
-        let link = cluster.node.dir().join(format!("pki/kubelet-{kind}-current.pem"));
+        let link = cluster
+            .node
+            .dir()
+            .join(format!("pki/kubelet-{kind}-current.pem"));
         std::fs::read_link(link).ok()
     };
-    cluster.wait("both certificates are there", async || {
-        current("client").is_some() && current("server").is_some()
-    }).await.unwrap();
+    cluster
+        .wait("both certificates are there", async || {
+            current("client").is_some() && current("server").is_some()
+        })
+        .await
+        .unwrap();
     let before = (current("client"), current("server"));
-    cluster.wait("both certificates are new ones", async || {
-        current("client") != before.0 && current("server") != before.1
-    }).await.unwrap();
+    cluster
+        .wait("both certificates are new ones", async || {
+            current("client") != before.0 && current("server") != before.1
+        })
+        .await
+        .unwrap();
     cluster.apply(&pod("after")).unwrap();
-    cluster.until_pod("after", WITHIN, is_running).await.unwrap();
+    cluster
+        .until_pod("after", WITHIN, is_running)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -153,20 +190,60 @@ async fn who_has_no_right_is_not_answered() {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     assert_eq!(curl(&[&url("/pods")]).await, "401");
-    assert_eq!(curl(&["-H", "Authorization: Bearer nonsense", &url("/pods")]).await, "401");
+    assert_eq!(
+        curl(&["-H", "Authorization: Bearer nonsense", &url("/pods")]).await,
+        "401"
+    );
     cluster.server.token("knows-me", "somebody", &[]);
-    let judged = |question: &apiserver::Question| question.resource == "nodes" && !question.user.starts_with("system:");
-    cluster.server.judge(move |question| judged(question).then_some(false));
-    assert_eq!(curl(&["-H", "Authorization: Bearer knows-me", &url("/pods")]).await, "403");
+    let judged = |question: &apiserver::Question| {
+        question.resource == "nodes" && !question.user.starts_with("system:")
+    };
+    cluster
+        .server
+        .judge(move |question| judged(question).then_some(false));
+    assert_eq!(
+        curl(&["-H", "Authorization: Bearer knows-me", &url("/pods")]).await,
+        "403"
+    );
     cluster.server.token("may", "operator", &[]);
-    cluster.server.judge(move |question| judged(question).then_some(question.user == "operator"));
-    for path in ["/pods", "/metrics", "/stats/summary", "/configz", "/healthz", "/runningpods/", "/metrics/resource", "/metrics/probes", "/statusz", "/flagz"] {
-        assert_eq!(curl(&["-H", "Authorization: Bearer may", &url(path)]).await, "200", "{path}");
+    cluster
+        .server
+        .judge(move |question| judged(question).then_some(question.user == "operator"));
+    for path in [
+        "/pods",
+        "/metrics",
+        "/stats/summary",
+        "/configz",
+        "/healthz",
+        "/runningpods/",
+        "/metrics/resource",
+        "/metrics/probes",
+        "/statusz",
+        "/flagz",
+    ] {
+        assert_eq!(
+            curl(&["-H", "Authorization: Bearer may", &url(path)]).await,
+            "200",
+            "{path}"
+        );
     }
     let token = Identity::Token("may".to_owned());
     assert!(cluster.server.kubeconfig(&token).is_ok());
-    for path in ["/logs/../../etc/shadow", "/logs/%2e%2e/%2e%2e/etc/shadow", "/nothing"] {
-        let code = curl(&["--path-as-is", "-H", "Authorization: Bearer may", &url(path)]).await;
-        assert!(["400", "404", "301"].contains(&code.as_str()), "{path}: {code}");
+    for path in [
+        "/logs/../../etc/shadow",
+        "/logs/%2e%2e/%2e%2e/etc/shadow",
+        "/nothing",
+    ] {
+        let code = curl(&[
+            "--path-as-is",
+            "-H",
+            "Authorization: Bearer may",
+            &url(path),
+        ])
+        .await;
+        assert!(
+            ["400", "404", "301"].contains(&code.as_str()),
+            "{path}: {code}"
+        );
     }
 }

@@ -26,7 +26,10 @@ async fn pods_end_in_the_order_of_their_priority_before_the_machine_goes_down() 
     for name in ["usual", "critical"] {
         cluster.until_pod(name, WITHIN, is_running).await.unwrap();
     }
-    cluster.wait("the machine would wait", async || logind.held() == 1).await.unwrap();
+    cluster
+        .wait("the machine would wait", async || logind.held() == 1)
+        .await
+        .unwrap();
     logind.prepare_for_shutdown(true).await.unwrap();
     let failed = |pod: &Value| pod["status"]["phase"] == "Failed";
     let mut ends = Vec::new();
@@ -38,7 +41,10 @@ async fn pods_end_in_the_order_of_their_priority_before_the_machine_goes_down() 
         ends.push(state["finishedAt"].as_str().unwrap().to_owned());
     }
     assert!(ends[0] <= ends[1], "{ends:?}");
-    cluster.wait("the machine may go down", async || logind.held() == 0).await.unwrap();
+    cluster
+        .wait("the machine may go down", async || logind.held() == 0)
+        .await
+        .unwrap();
     let node = cluster.server.get("/api/v1/nodes/node").unwrap();
     assert_eq!(condition(&node, "Ready"), Some("False"));
     cluster.apply(&pod("late")).unwrap();
@@ -46,6 +52,9 @@ async fn pods_end_in_the_order_of_their_priority_before_the_machine_goes_down() 
     assert_eq!(late["status"]["reason"], "NodeShutdown");
 
     logind.prepare_for_shutdown(false).await.unwrap();
-    cluster.wait("the machine would wait again", async || logind.held() == 1).await.unwrap();
+    cluster
+        .wait("the machine would wait again", async || logind.held() == 1)
+        .await
+        .unwrap();
     cluster.until_ready(WITHIN).await.unwrap();
 }

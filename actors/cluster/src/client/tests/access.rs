@@ -29,6 +29,7 @@ fn kubeconfig(cluster: Value, user: Value) -> String {
 
 /// Upstream's TestValidateClusterInfo and TestValidateAuthInfo of clientcmd, the cases that concern a node.
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn a_kubeconfig_that_leads_nowhere_is_refused_by_the_field() {
     run_paused(|| async {
         let server = json!({"server": "https://10.0.0.1:6443", "insecure-skip-tls-verify": true});

@@ -211,10 +211,16 @@ fn a_server_that_nobody_serves_is_unreachable_and_named() {
         let server = json!({"server": format!("https://{address}")});
         let client = rig.client_of(server, json!({})).unwrap();
         let api = Api::<ConfigMap>::namespaced(client.kube(Lane::Heartbeat), "default");
+        let began = tokio::time::Instant::now();
         let trouble = Trouble::from(api.get("a").await.unwrap_err());
         assert!(
             trouble.to_string().contains(&address.to_string()),
             "{trouble}"
+        );
+        let took = began.elapsed();
+        assert!(
+            took.as_millis() < 500,
+            "nobody waits for a server that is not there: {took:?}"
         );
     });
 }

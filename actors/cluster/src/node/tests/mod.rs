@@ -176,9 +176,11 @@ impl Rig {
     }
 
     fn reasons(&mut self) -> Vec<String> {
-        let reason = |msg| match msg {
-            events::Msg::Record(event) => event.reason,
-            other => panic!("{other:?}"),
+        let reason = |msg| {
+            let events::Msg::Record(event) = msg else {
+                panic!("{msg:?}");
+            };
+            event.reason
         };
         self.events.drain().into_iter().map(reason).collect()
     }

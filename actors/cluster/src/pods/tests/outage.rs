@@ -60,6 +60,22 @@ fn a_server_that_refuses_or_hangs_leaves_the_node_to_its_checkpoint() {
 }
 
 #[test]
+fn a_node_that_starts_without_a_server_has_its_pods_at_once() {
+    run_paused(|| async {
+        let rig = Rig::tls(|_, _| Script::Hang).await;
+        let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("https://{}", nobody.local_addr().unwrap());
+        drop(nobody);
+        let client = rig.client_of(json!({"server": server}), json!({})).unwrap();
+        let mut scene = begin(client, &remembered(&["a"]));
+        let told = next(&mut scene.remembered, Duration::from_millis(500))
+            .await
+            .unwrap();
+        assert_eq!(names(&told), ["a"]);
+    });
+}
+
+#[test]
 fn without_an_answer_and_a_checkpoint_nothing_is_said() {
     run_paused(|| async {
         let rig = Rig::tls(|_, _| Script::Hang).await;

@@ -41,6 +41,7 @@ fn play<F: Future>(act: impl FnOnce(Stage) -> F) {
             Statuses::new(Peers {
                 republish: republish.clone(),
                 api: Some(sending.clone()),
+                kept: None,
             })
         });
         let made = server.post(PODS, &spec()).unwrap();

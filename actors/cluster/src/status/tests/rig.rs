@@ -243,6 +243,7 @@ impl Rig {
             Statuses::new(Peers {
                 republish: republish.clone(),
                 api: Some(sending.clone()),
+                kept: None,
             })
         });
         Rig {
