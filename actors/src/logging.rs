@@ -14,7 +14,10 @@ static TURN: OnceLock<Turn> = OnceLock::new();
 
 /// Starts the log. `OXLET_LOG` overrules the configured verbosity, e.g. `OXLET_LOG=actors::worker=debug,info`.
 pub fn start(logging: &Logging) {
-    let filter = EnvFilter::try_from_env("OXLET_LOG").unwrap_or_else(|_| filter(logging.verbosity));
+    let filter = EnvFilter::try_from_env("OXLET_LOG")
+        .unwrap_or_else(|_| filter(logging.verbosity))
+        // It logs answers that it cannot read, and a Secret may be one.
+        .add_directive("kube_client=error".parse().expect("a literal"));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -41,7 +44,7 @@ pub fn set_verbosity(level: u32) -> Result<(), String> {
 
 fn filter(verbosity: u32) -> EnvFilter {
     EnvFilter::new(format!(
-        "{},h2=warn,hyper=warn,tower=warn,kube_client=warn,kube_runtime=warn,rustls=warn",
+        "{},h2=warn,hyper=warn,tower=warn,kube_client=error,kube_runtime=warn,rustls=warn",
         log_level(verbosity)
     ))
 }

@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    /// Upstream's TestPodUpdateLabels, TestPodUpdateAnnotations and TestGetOrphanedMirrorPods' neighbours of config.go.
+    /// Upstream's TestPodUpdateLabels and TestPodUpdateAnnotations.
     #[test]
     fn what_a_user_changes_is_another_wish() {
         let old = noted(pod(), at(0));

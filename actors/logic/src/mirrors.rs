@@ -116,8 +116,7 @@ mod tests {
         Arc::new(pod)
     }
 
-    /// Upstream's TestCreateStaticPodWithExistingMirrorPod, TestRecreateMirrorPodIfItIsMarkedForDeletion,
-    /// TestRecreateMirrorPodIfNodeIsRegistered's neighbours, TestDeleteOutdatedMirrorPod and TestDeleteOrphanedMirrorPods.
+    /// Upstream's TestDeleteOutdatedMirrorPod and TestDeleteOrphanedMirrorPods, as decisions.
     #[test]
     fn a_mirror_is_made_kept_replaced_or_deleted_by_its_hash_and_name() {
         let web = fixed("web", "1");

@@ -48,6 +48,8 @@ const TIDY_AFTER: Duration = Duration::from_millis(500);
 pub enum Msg {
     /// Makes the pods of this source exactly these.
     Set { source: Source, pods: Vec<Arc<Pod>> },
+    /// Has these pods run that the API gave before: it has not answered yet, so nobody else is an orphan.
+    Remembered { pods: Vec<Arc<Pod>> },
     /// Hands what the runtime reported about one pod to its worker.
     Observed(Box<pleg::Observed>),
     /// Has the workers of changed pods look again, and ends pods that nobody desires.
@@ -154,6 +156,7 @@ impl Actor for Directory {
     async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         match msg {
             Msg::Set { source, pods } => self.set(source, pods, ctx),
+            Msg::Remembered { pods } => self.remembered(pods, ctx),
             Msg::Observed(observed) => self.observed(observed),
             Msg::Relisted { pods, changed } => self.relisted(&pods, &changed, ctx),
             Msg::Finished { uid } => self.finished(&uid, ctx),
@@ -236,11 +239,27 @@ impl Directory {
         }
     }
 
+    fn remembered(&mut self, pods: Vec<Arc<Pod>>, ctx: &Context<Msg>) {
+        if self.sets.contains_key(&Source::Api) {
+            return;
+        }
+        for pod in pods {
+            self.desire(uid_of(&pod), pod, ctx);
+        }
+    }
+
     /// Has the API show what does not come from it. Said again with every set, so a lost word is not lost for long.
     fn show_static_pods(&self) {
         let Some(mirrors) = &self.peers.mirrors else {
             return;
         };
+        if self
+            .missing_sources()
+            .iter()
+            .any(|source| *source != Source::Api)
+        {
+            return;
+        }
         let sets = self.sets.iter();
         let fixed = sets.filter(|(source, _)| **source != Source::Api);
         let pods = fixed.flat_map(|(_, pods)| pods.values().cloned()).collect();

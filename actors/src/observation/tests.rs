@@ -123,3 +123,93 @@ spec:
         }
     });
 }
+
+const PROBED: &str = "
+metadata:
+  name: web
+  creationTimestamp: 2020-01-01T00:00:00Z
+  annotations: {kubernetes.io/config.seen: 2020-01-01T00:00:00Z}
+spec:
+  initContainers: [{name: setup, image: localhost/setup, command: ['true']}]
+  containers:
+  - name: app
+    image: localhost/busybox
+    command: [sleep, infinity]
+    readinessProbe: {exec: {command: ['true']}, periodSeconds: 1}
+";
+
+/// The value of a sample; none if it does not show.
+fn value(text: &str, sample: &str) -> Option<f64> {
+    let rest = |line: &str| line.strip_prefix(sample)?.strip_prefix(' ')?.parse().ok();
+    text.lines().find_map(rest)
+}
+
+/// Upstream's metrics of pkg/kubelet/metrics beside one life, as its e2e test of metrics looks at them.
+#[test]
+fn a_pods_life_is_counted() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.desire(&[pod(PROBED)]);
+        let ready = |status: &k8s_openapi::api::core::v1::PodStatus| {
+            let mut conditions = status.conditions.iter().flatten();
+            conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        };
+        node.until("web", ready).await;
+        let text = metrics::text();
+        for (sample, expected) in [
+            ("kubelet_started_pods_total", 1.0),
+            ("kubelet_started_pods_errors_total", 0.0),
+            (
+                "kubelet_started_containers_total{container_type=\"container\"}",
+                1.0,
+            ),
+            (
+                "kubelet_started_containers_total{container_type=\"init_container\"}",
+                1.0,
+            ),
+            ("kubelet_containers_per_pod_count_count", 1.0),
+            ("kubelet_pod_worker_start_duration_seconds_count", 1.0),
+            ("kubelet_pod_start_duration_seconds_count", 1.0),
+            ("kubelet_pod_start_sli_duration_seconds_count", 1.0),
+            ("kubelet_pod_start_total_duration_seconds_count", 1.0),
+            (
+                "kubelet_pod_worker_duration_seconds_count{operation_type=\"create\"}",
+                1.0,
+            ),
+            (
+                "kubelet_runtime_operations_total{operation_type=\"run_podsandbox\"}",
+                1.0,
+            ),
+            (
+                "kubelet_runtime_operations_total{operation_type=\"create_container\"}",
+                2.0,
+            ),
+            (
+                "kubelet_run_podsandbox_duration_seconds_count{runtime_handler=\"\"}",
+                1.0,
+            ),
+            (
+                "kubelet_terminated_containers_total{container_type=\"init_container\",exit_code=\"0\",reason=\"Completed\"}",
+                1.0,
+            ),
+        ] {
+            assert_eq!(value(&text, sample), Some(expected), "{sample} in {text}");
+        }
+        for sample in [
+            "kubelet_pleg_last_seen_seconds",
+            "kubelet_pleg_relist_duration_seconds_count",
+            "kubelet_evented_pleg_connection_success_count",
+            "kubelet_runtime_operations_total{operation_type=\"version\"}",
+        ] {
+            assert!(value(&text, sample) > Some(0.0), "{sample} in {text}");
+        }
+        let probes = "prober_probe_total{container=\"app\",namespace=\"default\",pod=\"web\",pod_uid=\"web\",probe_type=\"Readiness\",result=\"successful\"}";
+        assert!(value(&metrics::probes(), probes) > Some(0.0));
+        node.desire(&[]);
+        node.until_gone("web").await;
+        assert!(!metrics::probes().contains("pod=\"web\""));
+        let text = metrics::text();
+        let kill = "kubelet_pod_worker_duration_seconds_count{operation_type=\"kill\"}";
+        assert!(value(&text, kill) > Some(0.0), "{text}");
+    });
+}

@@ -13,8 +13,13 @@ pub struct FileSystems {
 }
 
 impl Runtime {
-    /// What everything takes now. A runtime that does not know sandboxes is asked for containers.
+    /// What everything takes now. A runtime that does not know sandboxes is asked for containers, and for
+    /// nothing else until it is another one: each refusal would count as an error of the runtime.
     pub async fn measured(&self) -> Result<Measured, RuntimeError> {
+        let asked = self.known.borrow().clone();
+        if self.coarse.borrow().as_ref() == Some(&asked) {
+            return self.measured_containers().await;
+        }
         let request = cri::ListPodSandboxStatsRequest::default();
         let method =
             async |channel, request| runtime(channel).list_pod_sandbox_stats(request).await;
@@ -23,7 +28,10 @@ impl Runtime {
             .await;
         match answer {
             Ok(answer) => Ok(convert::sandboxes(answer.stats)),
-            Err(error) if error.is_unimplemented() => self.measured_containers().await,
+            Err(error) if error.is_unimplemented() => {
+                self.coarse.send_replace(Some(asked));
+                self.measured_containers().await
+            }
             Err(error) => Err(error),
         }
     }

@@ -171,7 +171,7 @@ impl RuntimeError {
 }
 
 /// What the runtime calls itself.
-#[derive(Debug, Clone, Default, serde::Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Version {
     pub name: String,
     pub version: String,
@@ -211,6 +211,8 @@ pub struct Runtime {
     line: Line,
     within: Duration,
     known: Arc<watch::Sender<Version>>,
+    /// The runtime that was found not to measure sandboxes: it is not asked again.
+    coarse: Arc<watch::Sender<Option<Version>>>,
 }
 
 fn runtime(channel: Channel) -> RuntimeServiceClient<Channel> {
@@ -229,6 +231,7 @@ impl Runtime {
             line,
             within,
             known,
+            coarse: Arc::new(watch::Sender::new(None)),
         }
     }
 

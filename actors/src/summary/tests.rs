@@ -123,5 +123,11 @@ fn a_runtime_that_measures_only_containers_is_enough() {
         let pod = &summary.pods[0];
         assert_eq!(pod.containers.len(), 2);
         assert!(pod.memory.as_ref().unwrap().working_set_bytes.is_some() && pod.network.is_none());
+        // It is asked once: what it does not know is not its error.
+        pass(Duration::from_secs(5)).await;
+        summaries.summary(Scope::Everything).await.unwrap();
+        let refused =
+            r#"kubelet_runtime_operations_errors_total{operation_type="list_podsandbox_stats"} 1"#;
+        assert!(metrics::text().lines().any(|line| line == refused));
     });
 }

@@ -324,7 +324,9 @@ impl Way<'_> {
         };
         let told = pods::Told {
             directory: Recipient::new(self.node.directory.clone(), set),
-            remembered: Recipient::new(self.node.directory.clone(), set),
+            remembered: Recipient::new(self.node.directory.clone(), |pods| {
+                directory::Msg::Remembered { pods }
+            }),
             objects: Recipient::new(self.addrs.keeper.clone(), |pods| keeper::Msg::Pods { pods }),
             alone: Recipient::new(self.addrs.alone.clone(), |pods| alone::Msg::Pods { pods }),
             statuses: Recipient::new(self.node.statuses.clone(), |pods| status::Msg::Pods {

@@ -16,6 +16,7 @@ mod finding;
 pub mod herald;
 pub mod host;
 pub mod lease;
+mod registering;
 mod requests;
 #[cfg(test)]
 mod tests;
@@ -27,13 +28,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kernel::{Actor, Context, Exit, Recipient, TimerId};
 use kube::Api;
 use logic::node_status::{
-    self, Addresses, Cause, Fact, Facts, Host, Moment, Resources, Schedule, Urgency, registration,
+    self, Addresses, Cause, Fact, Facts, Host, Moment, Resources, Schedule, Urgency,
 };
 use logic::volumes::VolumeId;
 use serde::Serialize;
@@ -41,7 +41,7 @@ use serde_json::Value;
 use tokio::sync::watch as channel;
 
 use self::told::Reported;
-use crate::client::{Client, Event, Lane, Selection, Trouble, watch};
+use crate::client::{Client, Lane, Trouble};
 use crate::events::Recorder;
 
 /// A dozen tellers, each of whom may have a fact of each kind under way, and the actor's own news.
@@ -53,8 +53,6 @@ const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Between two searches for the node's addresses.
 const FIND_EVERY: Duration = Duration::from_secs(60);
-/// The watch tells of at most a few changes a second; a full mailbox is waited for.
-const WATCH_WITHIN: Duration = Duration::from_secs(60);
 
 /// What the keeper of the node's object is told.
 #[derive(Debug, strum::IntoStaticStr)]
@@ -300,62 +298,6 @@ impl Presence {
                 Registering::Awaited => self.follow(ctx),
             }
         }
-    }
-
-    fn register(&mut self, ctx: &mut Context<Msg>) {
-        let initial = registration::initial(&self.policy.status, &self.facts, moment(ctx));
-        self.tell_person(&initial, ctx);
-        let (api, within) = (self.api(), self.within());
-        let policy = self.policy.status.clone();
-        tracing::info!(node = policy.name, "registering");
-        ctx.run(async move {
-            let answer = requests::register(&api, &policy, &initial.node, within).await;
-            Msg::Registered(Box::new(answer))
-        });
-    }
-
-    fn registered(&mut self, answer: Result<Node, Trouble>, ctx: &mut Context<Msg>) {
-        match answer {
-            Ok(node) => {
-                tracing::info!(node = self.policy.status.name, "registered");
-                self.attempts = 0;
-                self.last_error = None;
-                self.take(Some(node), ctx);
-                self.follow(ctx);
-                self.look(ctx);
-            }
-            Err(trouble) => {
-                self.attempts += 1;
-                let pause = registration::pause(self.attempts);
-                tracing::warn!("the node is not registered, next attempt in {pause:?}: {trouble}");
-                self.last_error = Some(trouble.to_string());
-                ctx.after(pause, Msg::Register);
-            }
-        }
-    }
-
-    /// Follows the node's own object, for as long as the actor lives.
-    fn follow(&self, ctx: &mut Context<Msg>) {
-        let own = ctx.addr().clone();
-        let mut events = watch::<Node>(self.api(), Selection::named(&self.policy.status.name));
-        ctx.run(async move {
-            while let Some(event) = events.next().await {
-                let node = match event {
-                    Ok(Event::Listed(nodes)) => nodes.into_iter().next(),
-                    Ok(Event::Applied(node)) => Some(node),
-                    Ok(Event::Deleted(_)) => None,
-                    Err(trouble) => {
-                        tracing::debug!("the node's object is not seen for now: {trouble}");
-                        continue;
-                    }
-                };
-                let seen = Msg::Seen(Box::new(node));
-                if own.send(seen, WATCH_WITHIN).await.is_err() {
-                    break;
-                }
-            }
-            Msg::Look
-        });
     }
 
     fn seen(&mut self, node: Option<Node>, ctx: &mut Context<Msg>) {

@@ -27,7 +27,6 @@ fn kubeconfig(cluster: Value, user: Value) -> String {
     .to_string()
 }
 
-/// Upstream's TestValidateClusterInfo and TestValidateAuthInfo of clientcmd, the cases that concern a node.
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn a_kubeconfig_that_leads_nowhere_is_refused_by_the_field() {

@@ -36,7 +36,6 @@ fn who_is_told_to_come_again_comes_again_then() {
     });
 }
 
-/// Upstream's TestCheckRetryClosesBody, and its rule that a body is no reason not to come again.
 #[test]
 fn a_write_comes_again_with_its_whole_body() {
     run_paused(|| async {
@@ -97,7 +96,6 @@ fn an_error_without_retry_after_is_not_asked_again() {
     });
 }
 
-/// Upstream's TestRequestWithRetry, its read and its write over a connection that breaks.
 #[test]
 fn a_broken_connection_repeats_reads_and_never_writes() {
     run_paused(|| async {
@@ -174,7 +172,7 @@ fn an_answer_larger_than_64_mib_is_given_up() {
     });
 }
 
-/// Upstream's TestTransformResponse and TestTransformUnstructuredError, the cases that have names here.
+/// Upstream's TestTransformUnstructuredError, the cases that have names here.
 #[test]
 fn what_the_server_says_is_sorted_by_code_and_told_in_its_words() {
     run_paused(|| async {
@@ -218,7 +216,7 @@ fn a_path_of_the_server_goes_before_every_request_and_the_agent_names_itself() {
     });
 }
 
-/// Upstream's TestThrottle and TestNeverThrottle.
+/// Upstream's TestBasicThrottle and TestIncrementThrottle.
 #[test]
 fn a_lane_asks_at_its_rate_after_its_burst_and_the_heartbeat_at_once() {
     run_paused(|| async {

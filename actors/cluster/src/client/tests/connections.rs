@@ -141,7 +141,6 @@ fn the_kubeconfigs_own_certificate_is_used_until_another_is_given() {
     });
 }
 
-/// Upstream's TestCertRotation of client-go's transport.
 #[test]
 fn a_certificate_that_changes_in_its_file_is_taken_up() {
     run_paused(|| async {

@@ -21,7 +21,7 @@ fn authorization(rig: &Rig) -> Vec<String> {
         .collect()
 }
 
-/// Upstream's TestTokenSource and TestCachingTokenSource of client-go's transport.
+/// Upstream's TestTokenSource.
 #[test]
 fn a_token_file_is_read_again_as_it_changes() {
     run_paused(|| async {

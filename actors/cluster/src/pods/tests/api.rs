@@ -143,8 +143,7 @@ fn hash(mirror: &Value) -> &str {
         .unwrap_or_default()
 }
 
-/// Upstream's TestCreateStaticPodMirrorPod, TestRecreateMirrorPodIfItIsMarkedForDeletion, TestDeleteOutdatedMirrorPod and
-/// TestDeleteOrphanedMirrorPods.
+/// Upstream's TestCreateMirrorPod, TestDeleteOutdatedMirrorPod and TestDeleteOrphanedMirrorPods.
 #[test]
 fn a_mirror_is_made_renewed_and_deleted_with_its_static_pod() {
     play(|mut stage| async move {

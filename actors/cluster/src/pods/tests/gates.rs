@@ -117,7 +117,6 @@ fn a_second_list_disturbs_nobody() {
     assert!(case.held.all().is_empty());
 }
 
-/// Upstream's TestPodUpdate of config_test.go, its reconcile.
 #[test]
 fn a_status_is_shown_and_no_wish_changes() {
     let mut case = Case::new();
@@ -132,7 +131,6 @@ fn a_status_is_shown_and_no_wish_changes() {
     assert_eq!(phase.as_deref(), Some("Running"));
 }
 
-/// Upstream's TestNewPodAddedSnapshotAndUpdates's neighbour of apiserver.go: one name, another UID.
 #[test]
 fn a_pod_of_the_same_name_is_another_pod() {
     let mut case = Case::new();

@@ -1,0 +1,72 @@
+//! How the object comes to be, and how it is followed.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::Node;
+use kernel::Context;
+use logic::node_status::registration;
+
+use super::{Msg, Presence, moment, requests};
+use crate::client::{Event, Selection, Trouble, watch};
+
+/// The watch tells of at most a few changes a second; a full mailbox is waited for.
+const WATCH_WITHIN: Duration = Duration::from_secs(60);
+
+impl Presence {
+    pub(super) fn register(&mut self, ctx: &mut Context<Msg>) {
+        let initial = registration::initial(&self.policy.status, &self.facts, moment(ctx));
+        self.tell_person(&initial, ctx);
+        let (api, within) = (self.api(), self.within());
+        let policy = self.policy.status.clone();
+        tracing::info!(node = policy.name, "registering");
+        ctx.run(async move {
+            let answer = requests::register(&api, &policy, &initial.node, within).await;
+            Msg::Registered(Box::new(answer))
+        });
+    }
+
+    pub(super) fn registered(&mut self, answer: Result<Node, Trouble>, ctx: &mut Context<Msg>) {
+        match answer {
+            Ok(node) => {
+                tracing::info!(node = self.policy.status.name, "registered");
+                self.attempts = 0;
+                self.last_error = None;
+                self.take(Some(node), ctx);
+                self.follow(ctx);
+                self.look(ctx);
+            }
+            Err(trouble) => {
+                self.attempts += 1;
+                let pause = registration::pause(self.attempts);
+                tracing::warn!("the node is not registered, next attempt in {pause:?}: {trouble}");
+                self.last_error = Some(trouble.to_string());
+                ctx.after(pause, Msg::Register);
+            }
+        }
+    }
+
+    /// Follows the node's own object, for as long as the actor lives.
+    pub(super) fn follow(&self, ctx: &mut Context<Msg>) {
+        let own = ctx.addr().clone();
+        let mut events = watch::<Node>(self.api(), Selection::named(&self.policy.status.name));
+        ctx.run(async move {
+            while let Some(event) = events.next().await {
+                let node = match event {
+                    Ok(Event::Listed(nodes)) => nodes.into_iter().next(),
+                    Ok(Event::Applied(node)) => Some(node),
+                    Ok(Event::Deleted(_)) => None,
+                    Err(trouble) => {
+                        tracing::debug!("the node's object is not seen for now: {trouble}");
+                        continue;
+                    }
+                };
+                let seen = Msg::Seen(Box::new(node));
+                if own.send(seen, WATCH_WITHIN).await.is_err() {
+                    break;
+                }
+            }
+            Msg::Look
+        });
+    }
+}
