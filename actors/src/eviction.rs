@@ -34,6 +34,8 @@ pub enum Msg {
     Tick,
     /// Decides whether a pod has to go, and ticks again later.
     Sampled(Box<Result<Sample, usage::SampleError>>),
+    /// Tells the node's object again what runs short: its keeper has a successor.
+    TellAgain,
 }
 
 /// The node and its pods at one moment.
@@ -72,6 +74,8 @@ pub struct Eviction {
 
     memory: Memory,
     pressures: BTreeSet<Signal>,
+    /// What the node's object was told last.
+    told: Option<BTreeSet<Signal>>,
     available: Observations,
     evicted: u64,
     last_error: Option<String>,
@@ -90,6 +94,7 @@ impl Actor for Eviction {
         match msg {
             Msg::Tick => self.tick(ctx),
             Msg::Sampled(answer) => self.sampled(*answer, ctx),
+            Msg::TellAgain => self.tell_again(),
         }
         Ok(())
     }
@@ -113,6 +118,7 @@ impl Eviction {
             node_name,
             memory: Memory::default(),
             pressures: BTreeSet::new(),
+            told: None,
             available: Observations::new(),
             evicted: 0,
             last_error: None,
@@ -189,11 +195,7 @@ impl Eviction {
 
     /// Lets the directory know what is short, which admits accordingly; what was not told is told again.
     fn press(&mut self, pressures: BTreeSet<Signal>) {
-        if let Some(node) = &self.peers.node
-            && node.tell(pressures.clone()).is_err()
-        {
-            tracing::warn!("the node's object shows pressure with the next sample");
-        }
+        self.tell_node(&pressures);
         if pressures == self.pressures {
             return;
         }
@@ -203,6 +205,28 @@ impl Eviction {
         match told {
             Ok(()) => self.pressures = pressures,
             Err(full) => tracing::warn!("pressure not told now, the next sample tells: {full}"),
+        }
+    }
+
+    fn tell_node(&mut self, pressures: &BTreeSet<Signal>) {
+        let Some(node) = &self.peers.node else {
+            return;
+        };
+        if self.told.as_ref() == Some(pressures) {
+            return;
+        }
+        match node.tell(pressures.clone()) {
+            Ok(()) => self.told = Some(pressures.clone()),
+            Err(full) => {
+                tracing::warn!("the node's object shows pressure with the next sample: {full}");
+            }
+        }
+    }
+
+    /// Before the first sample there is nothing to tell.
+    fn tell_again(&mut self) {
+        if let Some(told) = self.told.take() {
+            self.tell_node(&told);
         }
     }
 
@@ -252,11 +276,19 @@ mod tests {
     }
 
     fn spawn(node: &TestNode, policy: Policy) {
-        let (_, port) = mailbox(MAILBOX);
+        spawn_beside(node, policy, None);
+    }
+
+    fn spawn_beside(
+        node: &TestNode,
+        policy: Policy,
+        object: Option<Recipient<BTreeSet<Signal>>>,
+    ) -> Addr<Msg> {
+        let (addr, port) = mailbox(MAILBOX);
         let sampler = Sampler::new(node.runtime.clone(), node.node.directory.clone());
         let peers = Peers {
             directory: node.node.directory.clone(),
-            node: None,
+            node: object,
             recorder: node.node.recorder.clone(),
         };
         node.node
@@ -269,6 +301,34 @@ mod tests {
                     "node".into(),
                 )
             });
+        addr
+    }
+
+    #[derive(Debug, strum::IntoStaticStr)]
+    enum Told {
+        Pressures(BTreeSet<Signal>),
+    }
+
+    #[test]
+    fn the_nodes_object_is_told_what_changes_and_again_when_it_asks() {
+        run_paused(|| async {
+            let node = TestNode::start().await;
+            let (to_object, mut object) = kernel::testing::inbox(64);
+            let to_object = Recipient::new(to_object, Told::Pressures);
+            let eviction = spawn_beside(&node, always_short(), Some(to_object));
+            eviction.tell(Msg::TellAgain).unwrap();
+            pass(PERIOD / 2).await;
+            assert_eq!(object.drain().len(), 0, "there is no sample yet");
+            pass(PERIOD * 10).await;
+            let told = object.drain();
+            let [Told::Pressures(pressures)] = told.as_slice() else {
+                panic!("{told:?}");
+            };
+            assert_eq!(*pressures, BTreeSet::from([Signal::MemoryAvailable]));
+            eviction.tell(Msg::TellAgain).unwrap();
+            pass(PERIOD / 2).await;
+            assert_eq!(object.drain().len(), 1);
+        });
     }
 
     const GUEST: &str = "

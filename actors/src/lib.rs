@@ -28,6 +28,7 @@ pub mod shutdown;
 pub mod sources;
 pub mod storage;
 pub mod summary;
+pub mod take_over;
 pub mod termination;
 pub mod usage;
 pub mod user_namespaces;

@@ -1,6 +1,7 @@
 //! What must outlive the agent about each pod: back-off, when it started, which exits were seen when.
 //!
-//! - **Owns** one checkpoint file with a record a pod.
+//! - **Owns** one checkpoint file with a record a pod, and the two files in which a kubelet keeps what pods are
+//!   allocated and what was carried out of it ([`crate::take_over`]).
 //! - **Hears** `Keep` and `Forget` from the pod workers, `Load` from a worker that starts.
 //! - **Tells** nobody.
 //! - **Never** writes more often than once a [`WRITE_EVERY`], nor what has not changed: flash wears out.
@@ -8,7 +9,7 @@
 //! Upstream keeps back-off in memory and forgets it on restart; Oxlet does not.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -17,8 +18,11 @@ use kernel::checkpoint::{Loaded, Schema, Store, Writer, Written};
 use kernel::{Actor, Context, Exit, Reply, TimerId};
 use logic::backoff::Backoffs;
 use logic::resize::Allocated;
+use logic::take_over::ByPod;
 use logic::types::{ContainerId, Health, PodUid};
 use serde::{Deserialize, Serialize};
+
+use crate::take_over::{self, Checkpoints};
 
 /// Room for two changes from each of 1,000 pods at once.
 pub const MAILBOX: usize = 2048;
@@ -104,17 +108,18 @@ pub struct Snapshot {
     pub records: usize,
     pub writes: u64,
     pub bytes: u64,
-    pub set_aside: Option<String>,
+    pub set_aside: Vec<String>,
 }
 
 /// The keeper of records.
 #[derive(Debug)]
 pub struct Records {
     writer: Writer,
+    checkpoints: Checkpoints,
 
     records: BTreeMap<PodUid, Record>,
     timer: Option<TimerId>,
-    set_aside: Option<String>,
+    set_aside: Vec<String>,
 }
 
 impl Actor for Records {
@@ -128,10 +133,11 @@ impl Actor for Records {
             Ok(Loaded::SetAside { moved_to, why }) => {
                 let text = format!("{}: {why}", moved_to.display());
                 tracing::error!("pod records were damaged and are set aside as {text}");
-                self.set_aside = Some(text);
+                self.set_aside.push(text);
             }
             Err(error) => return Err(error.into()),
         }
+        self.take_over();
         Ok(())
     }
 
@@ -148,6 +154,7 @@ impl Actor for Records {
     }
 
     async fn stop(&mut self, _ctx: &mut Context<Msg>) {
+        self.checkpoints.drafts(self.resources()).write_now();
         if let Err(error) = self.writer.flush(&self.records) {
             tracing::error!("pod records could not be written: {error}");
         }
@@ -165,12 +172,60 @@ impl Actor for Records {
 }
 
 impl Records {
-    pub fn new(file: PathBuf) -> Self {
+    /// The file is the agent's own, `root_dir` the folder that it shares with a kubelet.
+    pub fn new(file: PathBuf, root_dir: &Path) -> Self {
         Records {
             writer: Writer::new(Store::new(file, SCHEMA), WRITE_EVERY),
+            checkpoints: Checkpoints::new(root_dir),
             records: BTreeMap::new(),
             timer: None,
-            set_aside: None,
+            set_aside: Vec::new(),
+        }
+    }
+
+    /// Learns what pods have from the files that this agent shares with a kubelet.
+    fn take_over(&mut self) {
+        let left = self.checkpoints.read();
+        for text in &left.set_aside {
+            tracing::error!("what pods are allocated cannot be read: {text}");
+        }
+        self.set_aside.extend(left.set_aside);
+        let take_over::Resources {
+            allocated,
+            actuated,
+        } = left.resources;
+        for (uid, allocated) in allocated {
+            if allocated.is_some() {
+                self.records.entry(uid).or_default().allocated = Some(allocated);
+            }
+        }
+        let nothing = ResourceRequirements::default();
+        for (uid, mut actuated) in actuated {
+            actuated.containers.retain(|_, own| *own != nothing);
+            if !actuated.containers.is_empty() {
+                let record = self.records.entry(uid).or_default();
+                record.actuated.clone_from(&actuated.containers);
+                // Where nobody can tell any more what was promised, it is what the pod has.
+                record.allocated.get_or_insert(actuated);
+            }
+        }
+    }
+
+    /// What a kubelet would find.
+    fn resources(&self) -> take_over::Resources {
+        let records = self.records.iter();
+        let actuated = records.filter(|(_, record)| !record.actuated.is_empty());
+        let actuated = actuated.map(|(uid, record)| {
+            let containers = record.actuated.clone();
+            let actuated = Allocated {
+                pod: None,
+                containers,
+            };
+            (uid.clone(), actuated)
+        });
+        take_over::Resources {
+            allocated: self.allocations(),
+            actuated: actuated.collect(),
         }
     }
 
@@ -181,7 +236,7 @@ impl Records {
         }
     }
 
-    fn allocations(&self) -> BTreeMap<PodUid, Allocated> {
+    fn allocations(&self) -> ByPod {
         let records = self.records.iter();
         records
             .filter_map(|(uid, record)| Some((uid.clone(), record.allocated.clone()?)))
@@ -208,7 +263,14 @@ impl Records {
     fn write(&mut self, ctx: &mut Context<Msg>) {
         self.timer = None;
         match self.writer.begin(ctx.now(), &self.records) {
-            Ok(Some(writing)) => drop(ctx.run(async move { Msg::Written(writing.run().await) })),
+            Ok(Some(writing)) => {
+                // Before our own: where they differ, they are the newer.
+                let drafts = self.checkpoints.drafts(self.resources());
+                ctx.run(async move {
+                    drafts.write().await;
+                    Msg::Written(writing.run().await)
+                });
+            }
             Ok(None) => {}
             Err(error) => tracing::error!("pod records could not be written: {error}"),
         }

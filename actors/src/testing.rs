@@ -24,7 +24,7 @@ use crate::directory::{self, Source};
 use crate::runtime::Runtime;
 use crate::settings::Pulls;
 use crate::storage::testing::Double;
-use crate::tree::{self, Backends, Node, Sections};
+use crate::tree::{self, Backends, Listeners, Node, Sections};
 use crate::worker::Rules;
 use crate::{credentials, images, volumes};
 use cluster::events::{self, Event};
@@ -49,6 +49,11 @@ pub(crate) struct TestNode {
 impl TestNode {
     /// Starts a node with an empty runtime.
     pub(crate) async fn start() -> TestNode {
+        TestNode::heard_by(Listeners::default()).await
+    }
+
+    /// The same, and these hear what becomes of its pods.
+    pub(crate) async fn heard_by(listeners: Listeners) -> TestNode {
         let folder = tempfile::tempdir().unwrap();
         let fake = Fake::open_at(
             folder.path().join("fake"),
@@ -57,22 +62,28 @@ impl TestNode {
         )
         .unwrap();
         let storage = Double::start(folder.path());
-        TestNode::on(fake, storage, folder, CPUS).await
+        TestNode::on((fake, storage, folder), CPUS, listeners).await
     }
 
     /// The agent dies without a word, and a new one starts over the same runtime and folder.
     pub(crate) async fn restart(self) -> TestNode {
         self.node.root.shutdown().await;
-        TestNode::on(self.fake, self.storage, self.folder, CPUS).await
+        let world = (self.fake, self.storage, self.folder);
+        TestNode::on(world, CPUS, Listeners::default()).await
     }
 
     /// The same, and the new agent finds a machine of so many CPUs.
     pub(crate) async fn restart_with(self, cpus: u32) -> TestNode {
         self.node.root.shutdown().await;
-        TestNode::on(self.fake, self.storage, self.folder, cpus).await
+        let world = (self.fake, self.storage, self.folder);
+        TestNode::on(world, cpus, Listeners::default()).await
     }
 
-    async fn on(fake: Fake, storage: Double, folder: TempDir, cpus: u32) -> TestNode {
+    async fn on(
+        (fake, storage, folder): (Fake, Double, TempDir),
+        cpus: u32,
+        listeners: Listeners,
+    ) -> TestNode {
         let line = Line::fixed("runtime", serve(&fake, folder.path()));
         let runtime = Runtime::new(line, Duration::from_secs(120));
         let root = Supervisor::root(
@@ -110,6 +121,7 @@ impl TestNode {
                 stats: None,
                 selinux: SeLinux::Off,
             },
+            listeners,
         };
         let backends = Backends {
             runtime: runtime.clone(),

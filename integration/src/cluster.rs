@@ -1,6 +1,6 @@
 //! A cluster of one node: the API server's double, the agent as its node, and people with kubectl.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -64,7 +64,7 @@ impl Cluster {
             "syncFrequency": "1m",
         });
         let kubeconfig = server.kubeconfig(&Identity::node(NODE_NAME))?;
-        let node = builder.with_api(kubeconfig).config(&config).prepare()?;
+        let node = builder.with_api(kubeconfig).defaults(&config).prepare()?;
         server.kubeconfig_file(&Identity::admin(), folder.path())?;
         Ok(Cluster {
             server,
@@ -166,8 +166,23 @@ impl Cluster {
         Ok(command.stderr(Stdio::piped()).spawn()?)
     }
 
+    /// Starts a kubectl whose input and output are this terminal, which it hears of when it changes.
+    pub fn kubectl_on(&self, terminal: &File, arguments: &[&str]) -> Result<Child> {
+        let mut command = Command::new("setsid");
+        command.arg("--ctty").arg(&kubectls()?[0]);
+        self.at_home(&mut command, arguments);
+        command.stdin(terminal.try_clone()?);
+        command.stdout(terminal.try_clone()?);
+        Ok(command.stderr(terminal.try_clone()?).spawn()?)
+    }
+
     fn command(&self, program: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
+        self.at_home(&mut command, arguments);
+        command
+    }
+
+    fn at_home(&self, command: &mut Command, arguments: &[&str]) {
         command
             .arg("--kubeconfig")
             .arg(self.kubeconfig())
@@ -176,7 +191,6 @@ impl Cluster {
             .args(arguments)
             .kill_on_drop(true)
             .stdin(Stdio::null());
-        command
     }
 
     /// Waits until something is so, in words.

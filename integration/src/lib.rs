@@ -13,6 +13,7 @@ pub mod images;
 pub mod logind;
 pub mod pods;
 pub mod registry;
+pub mod tls;
 pub mod try_node;
 mod wait;
 

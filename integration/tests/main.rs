@@ -15,10 +15,12 @@ mod suite {
     mod fake_proofs;
     mod full;
     mod images_real;
+    mod metrics;
     mod pods;
     mod runtime_contract;
     mod runtime_events;
     mod runtime_rig;
+    mod take_over;
     mod try_oxlet;
     mod volumes_csi;
     mod volumes_hostage;

@@ -3,95 +3,48 @@
 //!
 //! Generated from the `.proto` files of this crate; they are the documentation.
 
+#![allow(
+    missing_debug_implementations,
+    unreachable_pub,
+    deprecated,
+    clippy::all,
+    clippy::restriction,
+    clippy::pedantic,
+    reason = "generated code"
+)]
+
 /// `oxlet.plugin.v1`: what every plugin serves.
 pub mod plugin {
-    #![allow(
-        missing_debug_implementations,
-        unreachable_pub,
-        clippy::all,
-        clippy::restriction,
-        clippy::pedantic,
-        reason = "generated code"
-    )]
     tonic::include_proto!("oxlet.plugin.v1");
 }
 
 /// `oxlet.storage.v1`: what a storage plugin serves beside that.
 pub mod storage {
-    #![allow(
-        missing_debug_implementations,
-        unreachable_pub,
-        clippy::all,
-        clippy::restriction,
-        clippy::pedantic,
-        reason = "generated code"
-    )]
     tonic::include_proto!("oxlet.storage.v1");
 }
 
 /// `runtime.v1`: the Container Runtime Interface.
 pub mod cri {
-    #![allow(
-        missing_debug_implementations,
-        unreachable_pub,
-        deprecated,
-        clippy::all,
-        clippy::restriction,
-        clippy::pedantic,
-        reason = "generated code"
-    )]
     tonic::include_proto!("runtime.v1");
 }
 
 /// containerd's event stream.
 pub mod containerd {
-    #![allow(
-        missing_debug_implementations,
-        unreachable_pub,
-        clippy::all,
-        clippy::restriction,
-        clippy::pedantic,
-        reason = "generated code"
-    )]
     tonic::include_proto!("containerd.services.events.v1");
 }
 
 /// `pluginregistration`: how a node plugin, such as a CSI driver, introduces itself.
 pub mod registration {
-    #![allow(
-        missing_debug_implementations,
-        unreachable_pub,
-        clippy::all,
-        clippy::restriction,
-        clippy::pedantic,
-        reason = "generated code"
-    )]
     tonic::include_proto!("pluginregistration");
 }
 
 /// `v1`, podresources: which devices, processors and memory containers have for themselves.
 pub mod pod_resources {
-    #![allow(
-        missing_debug_implementations,
-        unreachable_pub,
-        clippy::all,
-        clippy::restriction,
-        clippy::pedantic,
-        reason = "generated code"
-    )]
     tonic::include_proto!("v1");
 }
 
 /// `csi.v1`: the Container Storage Interface, as a CSI driver serves it.
 pub mod csi {
-    #![allow(
-        missing_debug_implementations,
-        unreachable_pub,
-        clippy::all,
-        clippy::restriction,
-        clippy::pedantic,
-        reason = "generated code"
-    )]
     tonic::include_proto!("csi.v1");
 }
 

@@ -12,7 +12,13 @@ pub mod alone;
 pub mod objects;
 pub mod pods;
 
+// How what lies in a folder is read and watched.
+pub mod folder;
+
 // What is told to it.
 pub mod events;
 pub mod node;
 pub mod status;
+
+#[cfg(test)]
+mod outages;

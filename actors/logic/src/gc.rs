@@ -60,30 +60,14 @@ pub fn garbage(runtime: &RuntimePod) -> Garbage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::bare;
     use crate::types::{Container, Sandbox};
 
     fn container(name: &str, attempt: u32, state: ContainerState, sandbox: &str) -> Container {
         Container {
-            id: format!("{name}{attempt}").into(),
-            sandbox: sandbox.into(),
-            name: name.into(),
             attempt,
-            state,
-            created_at: None,
-            started_at: None,
-            finished_at: None,
-            exit_code: 0,
-            reason: String::new(),
-            message: String::new(),
-            image: String::new(),
-            image_id: String::new(),
-            hash: None,
             restart_count: attempt,
-            termination_grace: None,
-            log_path: String::new(),
-            enforced: None,
-            user: None,
-            stop_signal: None,
+            ..bare(&format!("{name}{attempt}"), sandbox, name, state)
         }
     }
 

@@ -3,7 +3,7 @@
 //! Mirrors upstream's pkg/kubelet/pod/mirror_client.go, and `tryReconcileMirrorPods` and the orphans' part of
 //! `HandlePodCleanups` in kubelet.go and kubelet_pods.go (v1.36).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -36,8 +36,9 @@ pub fn full_name(pod: &Pod) -> String {
     format!("{}/{}", pod.namespace(), pod.name())
 }
 
-/// What is to be done, in the order of the names.
-pub fn plan(statics: &[Arc<Pod>], mirrors: &[Arc<Pod>]) -> Vec<Step> {
+/// What is to be done, in the order of the names. `ending` are the names of static pods that nobody wants any more and
+/// of which something is still left: what the cluster sees of them stays until they have ended.
+pub fn plan(statics: &[Arc<Pod>], mirrors: &[Arc<Pod>], ending: &BTreeSet<String>) -> Vec<Step> {
     let by_name = |pods: &[Arc<Pod>]| -> BTreeMap<String, Arc<Pod>> {
         let named = pods.iter().map(|pod| (full_name(pod), Arc::clone(pod)));
         named.collect()
@@ -59,6 +60,7 @@ pub fn plan(statics: &[Arc<Pod>], mirrors: &[Arc<Pod>]) -> Vec<Step> {
         }
     });
     let mut steps: Vec<_> = kept.chain(gone).collect();
+    steps.retain(|step| !ending.contains(&step.full_name()));
     steps.sort_by_cached_key(Step::full_name);
     steps
 }
@@ -137,7 +139,10 @@ mod tests {
             (vec![], vec![], vec![]),
         ];
         for (statics, mirrors, steps) in cases {
-            assert_eq!(plan(&statics, &mirrors), steps);
+            assert_eq!(plan(&statics, &mirrors, &BTreeSet::new()), steps);
+            // While the pod of before still ends, nothing of the name changes.
+            let ending = BTreeSet::from(["default/web".to_owned()]);
+            assert_eq!(plan(&statics, &mirrors, &ending), []);
         }
     }
 

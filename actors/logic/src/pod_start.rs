@@ -151,7 +151,8 @@ fn initializing(pod: &Pod, status: &PodStatus) -> SignedDuration {
     took.sum()
 }
 
-/// A volume whose making takes as long as it takes.
+/// A volume whose making takes as long as it takes. A projected one is made of what is none: almost every pod has one,
+/// for its token.
 fn is_stateful(pod: &Pod) -> bool {
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref());
     volumes.into_iter().flatten().any(|volume| {
@@ -159,6 +160,7 @@ fn is_stateful(pod: &Pod) -> bool {
             && volume.config_map.is_none()
             && volume.downward_api.is_none()
             && volume.empty_dir.is_none()
+            && volume.projected.is_none()
     })
 }
 
@@ -292,6 +294,7 @@ mod tests {
         let cases = [
             (json!({"name": "v", "emptyDir": {}}), Some(3.0)),
             (json!({"name": "v", "configMap": {}}), Some(3.0)),
+            (json!({"name": "v", "projected": {}}), Some(3.0)),
             (json!({"name": "v", "hostPath": {"path": "/"}}), None),
             (
                 json!({"name": "v", "persistentVolumeClaim": {"claimName": "c"}}),

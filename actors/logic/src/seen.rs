@@ -133,37 +133,13 @@ fn age(state: ContainerState) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn container(id: &str, state: ContainerState) -> Container {
-        Container {
-            id: id.into(),
-            sandbox: "sandbox".into(),
-            name: id.into(),
-            attempt: 0,
-            state,
-            created_at: None,
-            started_at: None,
-            finished_at: None,
-            exit_code: 0,
-            reason: String::new(),
-            message: String::new(),
-            image: String::new(),
-            image_id: String::new(),
-            hash: None,
-            restart_count: 0,
-            termination_grace: None,
-            log_path: String::new(),
-            enforced: None,
-            user: None,
-            stop_signal: None,
-        }
-    }
+    use crate::testing::bare;
 
     fn picture(containers: &[(&str, ContainerState)]) -> RuntimePod {
         RuntimePod {
             containers: containers
                 .iter()
-                .map(|(id, state)| container(id, *state))
+                .map(|(id, state)| bare(id, "sandbox", id, *state))
                 .collect(),
             ..RuntimePod::default()
         }

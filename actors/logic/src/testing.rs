@@ -102,24 +102,38 @@ pub(crate) fn instance(pod: &Pod, name: &str, state: ContainerState) -> Containe
     let ended = state == ContainerState::Exited;
     let spec = pod.container(name).map(|(_, spec)| spec);
     Container {
-        id: format!("{name}-0").into(),
-        sandbox: "s0".into(),
-        name: name.into(),
-        attempt: 0,
-        state,
         created_at: Some(at(-90)),
         started_at: (state != ContainerState::Created).then(|| at(-89)),
         finished_at: ended.then(|| at(-5)),
-        exit_code: 0,
         reason: if ended {
             "Completed".into()
         } else {
             String::new()
         },
-        message: String::new(),
         image: format!("localhost/{name}:1"),
         image_id: format!("localhost/{name}@sha256:1"),
         hash: spec.as_deref().map(container_hash),
+        ..bare(&format!("{name}-0"), "s0", name, state)
+    }
+}
+
+/// A container of which nothing more is known.
+pub(crate) fn bare(id: &str, sandbox: &str, name: &str, state: ContainerState) -> Container {
+    Container {
+        id: id.into(),
+        sandbox: sandbox.into(),
+        name: name.into(),
+        attempt: 0,
+        state,
+        created_at: None,
+        started_at: None,
+        finished_at: None,
+        exit_code: 0,
+        reason: String::new(),
+        message: String::new(),
+        image: String::new(),
+        image_id: String::new(),
+        hash: None,
         restart_count: 0,
         termination_grace: None,
         log_path: String::new(),

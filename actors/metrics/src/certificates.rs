@@ -14,6 +14,14 @@ pub static CLIENT_RENEW_ERRORS: LazyLock<IntCounter> = LazyLock::new(|| {
     )
 });
 
+/// Serving certificates that were not renewed.
+pub static SERVER_RENEW_ERRORS: LazyLock<IntCounter> = LazyLock::new(|| {
+    counter(
+        "kubelet_server_expiration_renew_errors",
+        "Counter of certificate renewal errors.",
+    )
+});
+
 /// Seconds until the client certificate is over; negative afterwards, infinite where there is none.
 pub static CLIENT_TTL: LazyLock<Gauge> = LazyLock::new(|| {
     gauge(
@@ -32,21 +40,19 @@ pub static SERVER_TTL: LazyLock<Gauge> = LazyLock::new(|| {
 
 /// Seconds that a serving certificate was used before it was replaced.
 pub static SERVER_ROTATION_SECONDS: LazyLock<Histogram> = LazyLock::new(|| {
-    let hours = [
-        1.0 / 60.0,
-        1.0,
-        4.0,
-        24.0,
-        7.0 * 24.0,
-        14.0 * 24.0,
-        28.0 * 24.0,
-        90.0 * 24.0,
-        180.0 * 24.0,
-        365.0 * 24.0,
-        1_460.0 * 24.0,
-        3_650.0 * 24.0,
+    // A minute, an hour, four hours, a day, a week; then months of thirty days: one, three, six, twelve, forty-eight.
+    let buckets = [
+        60.0,
+        3_600.0,
+        14_400.0,
+        86_400.0,
+        604_800.0,
+        2_592_000.0,
+        7_776_000.0,
+        15_552_000.0,
+        31_104_000.0,
+        124_416_000.0,
     ];
-    let buckets = hours.map(|hours| hours * 3_600.0);
     histogram(
         "kubelet_certificate_manager_server_rotation_seconds",
         "Histogram of the number of seconds the previous certificate lived before being rotated.",
@@ -56,6 +62,7 @@ pub static SERVER_ROTATION_SECONDS: LazyLock<Histogram> = LazyLock::new(|| {
 
 pub(crate) fn declare() {
     LazyLock::force(&CLIENT_RENEW_ERRORS);
+    LazyLock::force(&SERVER_RENEW_ERRORS);
     LazyLock::force(&CLIENT_TTL);
     LazyLock::force(&SERVER_TTL);
     LazyLock::force(&SERVER_ROTATION_SECONDS);

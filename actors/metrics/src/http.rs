@@ -37,6 +37,15 @@ pub static INFLIGHT: LazyLock<GaugeVec> = LazyLock::new(|| {
     )
 });
 
+/// Streams asked for as WebSockets: `exec`, `attach`, `portforward`.
+pub static WEBSOCKETS: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    counters(
+        "kubelet_websocket_streaming_requests_total",
+        "Total number of WebSocket streaming requests (exec/attach/portforward) received by the kubelet.",
+        &["subresource"],
+    )
+});
+
 /// A request while it is answered.
 #[derive(Debug)]
 pub struct Request {
@@ -120,7 +129,9 @@ fn bucket(path: &str) -> &'static str {
 }
 
 pub(crate) fn declare() {
-    LazyLock::force(&REQUESTS);
+    for counters in [&REQUESTS, &WEBSOCKETS] {
+        LazyLock::force(counters);
+    }
     LazyLock::force(&DURATION);
     LazyLock::force(&INFLIGHT);
 }

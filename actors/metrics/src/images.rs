@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
-use prometheus::{HistogramVec, IntCounterVec};
+use prometheus::{Gauge, HistogramVec, IntCounterVec};
 
-use crate::registry::{SECONDS, counters, histograms};
+use crate::registry::{SECONDS, counters, gauge, histograms};
 
 /// With the time in the queue; by the image's size, as [`size`] words it.
 pub static PULL_DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
@@ -54,6 +54,63 @@ pub static PROVIDER_DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
     )
 });
 
+/// Pulls under way, as their records say.
+static INTENTS: LazyLock<Gauge> = LazyLock::new(|| {
+    gauge(
+        "kubelet_imagemanager_ondisk_pullintents",
+        "Number of ImagePullIntents stored on disk.",
+    )
+});
+
+static PULLED_RECORDS: LazyLock<Gauge> = LazyLock::new(|| {
+    gauge(
+        "kubelet_imagemanager_ondisk_pulledrecords",
+        "Number of ImagePulledRecords stored on disk.",
+    )
+});
+
+/// By `credentialPolicyAllowed`, `credentialRecordFound`, `mustAuthenticate`, `error`.
+static MUST_PULL_CHECKS: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    counters(
+        "kubelet_imagemanager_image_mustpull_checks_total",
+        "Counter for how many times kubelet checked whether credentials need to be re-verified to access an image",
+        &["result"],
+    )
+});
+
+/// What the records say of who may use an image that is here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// The policy asks for nothing.
+    Allowed,
+    /// The pod has shown what it was pulled with, or everybody may.
+    Found,
+    /// It must be pulled.
+    Denied,
+    InError,
+}
+
+/// Counts a look at the records.
+pub fn checked(check: Check) {
+    let result = match check {
+        Check::Allowed => "credentialPolicyAllowed",
+        Check::Found => "credentialRecordFound",
+        Check::Denied => "mustAuthenticate",
+        Check::InError => "error",
+    };
+    MUST_PULL_CHECKS.with_label_values(&[result]).inc();
+}
+
+/// Shows how many pulls are noted to be under way.
+pub fn intents(count: usize) {
+    INTENTS.set(count as f64);
+}
+
+/// Shows of how many images it is noted what they were pulled with.
+pub fn pulled_records(count: usize) {
+    PULLED_RECORDS.set(count as f64);
+}
+
 /// Which of upstream's classes of sizes so many bytes belong to.
 pub fn size(bytes: u64) -> &'static str {
     const MIB: u64 = 1 << 20;
@@ -79,8 +136,16 @@ pub(crate) fn declare() {
     for histograms in [&PULL_DURATION, &PROVIDER_DURATION] {
         LazyLock::force(histograms);
     }
-    for counters in [&ENSURED, &GARBAGE_COLLECTED, &PROVIDER_ERRORS] {
+    for counters in [
+        &ENSURED,
+        &GARBAGE_COLLECTED,
+        &PROVIDER_ERRORS,
+        &MUST_PULL_CHECKS,
+    ] {
         LazyLock::force(counters);
+    }
+    for gauge in [&INTENTS, &PULLED_RECORDS] {
+        LazyLock::force(gauge);
     }
 }
 

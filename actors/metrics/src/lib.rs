@@ -4,8 +4,10 @@
 //! all, so that a counter that never counted shows its nought. Names, labels, units and buckets are upstream's
 //! (test/instrumentation/documentation/documentation.md, 1.36); ours begin with `oxlet_`.
 
+pub mod callers;
 pub mod certificates;
 pub mod cgroups;
+pub mod component;
 pub mod exposition;
 pub mod http;
 pub mod images;
@@ -16,10 +18,13 @@ pub mod pod_starts;
 pub mod pods;
 pub mod prober;
 mod process;
+pub mod queues;
 mod registry;
+pub mod resizes;
 pub mod rest_client;
 pub mod runtime;
 pub mod slis;
+pub mod startup;
 pub mod status;
 #[cfg(test)]
 mod tests;
@@ -30,8 +35,10 @@ pub use registry::text;
 
 /// What enters the metrics of each area.
 const AREAS: &[fn()] = &[
+    callers::declare,
     certificates::declare,
     cgroups::declare,
+    component::declare,
     http::declare,
     images::declare,
     node::declare,
@@ -39,8 +46,11 @@ const AREAS: &[fn()] = &[
     pod_resources::declare,
     pod_starts::declare,
     pods::declare,
+    queues::declare,
+    resizes::declare,
     rest_client::declare,
     runtime::declare,
+    startup::declare,
     status::declare,
     volumes::declare,
 ];

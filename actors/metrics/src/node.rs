@@ -33,56 +33,12 @@ pub static BUILD: LazyLock<GaugeVec> = LazyLock::new(|| {
     )
 });
 
-/// By feature gate and stage (`ALPHA`, `BETA`, `DEPRECATED`; empty when it is generally available).
-pub static FEATURES: LazyLock<GaugeVec> = LazyLock::new(|| {
-    gauges(
-        "kubernetes_feature_enabled",
-        "[BETA] This metric records the data about the stage and enablement of a k8s feature.",
-        &["name", "stage"],
-    )
-});
-
 /// Who measures containers: here it is always the runtime.
 pub static PROVIDER: LazyLock<GaugeVec> = LazyLock::new(|| {
     gauges(
         "kubelet_metrics_provider",
         "Metrics provider used by kubelet to collect container stats. Values can be 'cadvisor' and 'cri'",
         &["provider"],
-    )
-});
-
-pub static STARTUP_BEFORE: LazyLock<Gauge> = LazyLock::new(|| {
-    gauge(
-        "kubelet_node_startup_pre_kubelet_duration_seconds",
-        "Duration in seconds of node startup before kubelet starts.",
-    )
-});
-
-pub static STARTUP_BEFORE_REGISTRATION: LazyLock<Gauge> = LazyLock::new(|| {
-    gauge(
-        "kubelet_node_startup_pre_registration_duration_seconds",
-        "Duration in seconds of node startup before registration.",
-    )
-});
-
-pub static STARTUP_REGISTRATION: LazyLock<Gauge> = LazyLock::new(|| {
-    gauge(
-        "kubelet_node_startup_registration_duration_seconds",
-        "Duration in seconds of node startup during registration.",
-    )
-});
-
-pub static STARTUP_AFTER_REGISTRATION: LazyLock<Gauge> = LazyLock::new(|| {
-    gauge(
-        "kubelet_node_startup_post_registration_duration_seconds",
-        "Duration in seconds of node startup after registration.",
-    )
-});
-
-pub static STARTUP: LazyLock<Gauge> = LazyLock::new(|| {
-    gauge(
-        "kubelet_node_startup_duration_seconds",
-        "Duration in seconds of node startup in total.",
     )
 });
 
@@ -107,6 +63,9 @@ pub fn introduce(name: &str, version: &str) {
     NAME.with_label_values(&[name]).set(1.0);
     let mut numbers = version.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next(), numbers.next());
+    if let Some(minor) = minor.and_then(|minor| minor.parse().ok()) {
+        crate::component::version(minor);
+    }
     let platform = format!("{}/{}", std::env::consts::OS, architecture());
     let labels = [
         major.unwrap_or_default(),
@@ -133,18 +92,10 @@ fn architecture() -> &'static str {
 }
 
 pub(crate) fn declare() {
-    for gauges in [&NAME, &BUILD, &FEATURES, &PROVIDER] {
+    for gauges in [&NAME, &BUILD, &PROVIDER] {
         LazyLock::force(gauges);
     }
-    for gauge in [
-        &STARTUP_BEFORE,
-        &STARTUP_BEFORE_REGISTRATION,
-        &STARTUP_REGISTRATION,
-        &STARTUP_AFTER_REGISTRATION,
-        &STARTUP,
-        &SHUTDOWN_BEGAN,
-        &SHUTDOWN_ENDED,
-    ] {
+    for gauge in [&SHUTDOWN_BEGAN, &SHUTDOWN_ENDED] {
         LazyLock::force(gauge);
     }
     PROVIDER.with_label_values(&["cri"]).set(1.0);

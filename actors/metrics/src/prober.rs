@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 
-use crate::registry::{SECONDS, encode, help};
+use crate::registry::{SECONDS, encode, enter_in, help};
 
 static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::new);
 
@@ -22,10 +22,7 @@ static RESULTS: LazyLock<IntCounterVec> = LazyLock::new(|| {
         "pod_uid",
     ];
     let results = IntCounterVec::new(Opts::new(name, help(name, text)), &labels);
-    let results = results.expect("names and labels are literals");
-    let entered = REGISTRY.register(Box::new(results.clone()));
-    entered.expect("each metric is made once");
-    results
+    enter_in(&REGISTRY, results.expect("names and labels are literals"))
 });
 
 static DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
@@ -36,10 +33,7 @@ static DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
     );
     let labels = ["probe_type", "container", "pod", "namespace"];
     let durations = HistogramVec::new(options.buckets(SECONDS.to_vec()), &labels);
-    let durations = durations.expect("names and labels are literals");
-    let entered = REGISTRY.register(Box::new(durations.clone()));
-    entered.expect("each metric is made once");
-    durations
+    enter_in(&REGISTRY, durations.expect("names and labels are literals"))
 });
 
 /// Whose probe, and which.

@@ -29,6 +29,18 @@ pub(crate) fn text() -> String {
     }
 }
 
+/// When the machine and this process began, in seconds since the epoch.
+pub(crate) fn beginnings() -> (Option<f64>, Option<f64>) {
+    let proc = Path::new("/proc");
+    (booted(proc), read(proc).and_then(|process| process.started))
+}
+
+fn booted(proc: &Path) -> Option<f64> {
+    let stat = fs::read_to_string(proc.join("stat")).unwrap_or_default();
+    let booted = stat.lines().find_map(|line| line.strip_prefix("btime "));
+    booted.and_then(|seconds| seconds.trim().parse().ok())
+}
+
 fn read(proc: &Path) -> Option<Process> {
     let own = proc.join("self");
     let stat = fs::read_to_string(own.join("stat")).ok()?;
@@ -38,14 +50,11 @@ fn read(proc: &Path) -> Option<Process> {
     let number = |index: usize| words.get(index)?.trim().parse::<f64>().ok();
     let (user, system, began) = (number(11)?, number(12)?, number(19)?);
     let limits = fs::read_to_string(own.join("limits")).unwrap_or_default();
-    let booted = fs::read_to_string(proc.join("stat")).unwrap_or_default();
-    let booted = booted.lines().find_map(|line| line.strip_prefix("btime "));
-    let booted = booted.and_then(|seconds| seconds.trim().parse::<f64>().ok());
     Some(Process {
         cpu_seconds: (user + system) / TICKS,
         virtual_bytes: number(20)?,
         resident_bytes: number(21)? * PAGE,
-        started: booted.map(|booted| booted + began / TICKS),
+        started: booted(proc).map(|booted| booted + began / TICKS),
         open_files: fs::read_dir(own.join("fd"))
             .ok()
             .map(|files| files.count() as f64),

@@ -22,6 +22,7 @@ pub fn text() -> String {
         declare();
     }
     let mut text = encode(&REGISTRY);
+    text.push_str(&crate::component::text());
     text.push_str(&crate::process::text());
     text
 }
@@ -75,7 +76,15 @@ pub(crate) fn help(name: &str, text: &str) -> String {
 fn enter<C: Collector + Clone + 'static>(metric: C) -> C {
     #[cfg(test)]
     known::note(&metric);
-    REGISTRY
+    enter_in(&REGISTRY, metric)
+}
+
+/// Enters a metric in a registry of its own.
+pub(crate) fn enter_in<C: Collector + Clone + 'static>(registry: &Registry, metric: C) -> C {
+    for description in metric.desc() {
+        crate::component::entered(&description.help);
+    }
+    registry
         .register(Box::new(metric.clone()))
         .expect("each metric is made once");
     metric

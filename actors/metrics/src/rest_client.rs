@@ -137,7 +137,7 @@ pub static TRANSPORTS: LazyLock<Gauge> = LazyLock::new(|| {
 pub static TRANSPORT_CALLS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     counters(
         "rest_client_transport_create_calls_total",
-        "Number of calls to get a new transport, partitioned by the result of the operation hit: obtained from the cache, miss: created and added to the cache, uncacheable: created and not cached",
+        "Number of calls to get a new transport, partitioned by the result of the operation hit: obtained from the cache, miss: created and added to the cache, miss-gc: recreated and added back to the cache after being garbage collected, uncacheable: created and not cached",
         &["result"],
     )
 });

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use prometheus::{GaugeVec, IntCounterVec, Opts, Registry};
 
-use crate::registry::encode;
+use crate::registry::{encode, enter_in};
 use crate::runtime::End;
 
 static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::new);
@@ -14,19 +14,14 @@ static HEALTHCHECK: LazyLock<GaugeVec> = LazyLock::new(|| {
     let text = "[STABLE] This metric records the result of a single healthcheck.";
     let options = Opts::new("kubernetes_healthcheck", text);
     let last = GaugeVec::new(options, &["name", "type"]).expect("names and labels are literals");
-    let entered = REGISTRY.register(Box::new(last.clone()));
-    entered.expect("each metric is made once");
-    last
+    enter_in(&REGISTRY, last)
 });
 
 static HEALTHCHECKS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     let text = "[STABLE] This metric records the results of all healthcheck.";
     let options = Opts::new("kubernetes_healthchecks_total", text);
     let all = IntCounterVec::new(options, &["name", "type", "status"]);
-    let all = all.expect("names and labels are literals");
-    let entered = REGISTRY.register(Box::new(all.clone()));
-    entered.expect("each metric is made once");
-    all
+    enter_in(&REGISTRY, all.expect("names and labels are literals"))
 });
 
 /// Counts a check by its name, as a part of `healthz`.

@@ -7,6 +7,26 @@ use crate::registry::{SECONDS, known};
 
 /// Names and labels, the labels in any order.
 const FACTS: &[(&str, &[&str])] = &[
+    ("apiserver_client_certificate_expiration_seconds", &[]),
+    (
+        "apiserver_delegated_authn_request_duration_seconds",
+        &["code"],
+    ),
+    ("apiserver_delegated_authn_request_total", &["code"]),
+    (
+        "apiserver_delegated_authz_request_duration_seconds",
+        &["code"],
+    ),
+    ("apiserver_delegated_authz_request_total", &["code"]),
+    ("authentication_token_cache_active_fetch_count", &["status"]),
+    ("authentication_token_cache_fetch_total", &["status"]),
+    (
+        "authentication_token_cache_request_duration_seconds",
+        &["status"],
+    ),
+    ("authentication_token_cache_request_total", &["status"]),
+    ("disabled_metrics_total", &[]),
+    ("hidden_metrics_total", &[]),
     ("kubelet_active_pods", &["static"]),
     ("kubelet_admission_rejections_total", &["reason"]),
     (
@@ -21,6 +41,10 @@ const FACTS: &[(&str, &[&str])] = &[
         &["operation_type"],
     ),
     ("kubelet_cgroup_version", &[]),
+    (
+        "kubelet_container_requested_resizes_total",
+        &["operation", "requirement", "resource"],
+    ),
     ("kubelet_containers_per_pod_count", &[]),
     (
         "kubelet_credential_provider_plugin_duration",
@@ -39,6 +63,18 @@ const FACTS: &[(&str, &[&str])] = &[
     ("kubelet_first_network_pod_start_sli_duration_seconds", &[]),
     ("kubelet_graceful_shutdown_end_time_seconds", &[]),
     ("kubelet_graceful_shutdown_start_time_seconds", &[]),
+    (
+        "kubelet_http_inflight_requests",
+        &["long_running", "method", "path", "server_type"],
+    ),
+    (
+        "kubelet_http_requests_duration_seconds",
+        &["long_running", "method", "path", "server_type"],
+    ),
+    (
+        "kubelet_http_requests_total",
+        &["long_running", "method", "path", "server_type"],
+    ),
     ("kubelet_image_garbage_collected_total", &["reason"]),
     (
         "kubelet_image_manager_ensure_image_requests_total",
@@ -51,6 +87,12 @@ const FACTS: &[(&str, &[&str])] = &[
     ("kubelet_image_volume_mounted_errors_total", &[]),
     ("kubelet_image_volume_mounted_succeed_total", &[]),
     ("kubelet_image_volume_requested_total", &[]),
+    (
+        "kubelet_imagemanager_image_mustpull_checks_total",
+        &["result"],
+    ),
+    ("kubelet_imagemanager_ondisk_pulledrecords", &[]),
+    ("kubelet_imagemanager_ondisk_pullintents", &[]),
     ("kubelet_lifecycle_handler_http_fallbacks_total", &[]),
     ("kubelet_managed_ephemeral_containers", &[]),
     ("kubelet_metrics_provider", &["provider"]),
@@ -75,6 +117,14 @@ const FACTS: &[(&str, &[&str])] = &[
     ("kubelet_pleg_pod_relist_duration_seconds", &[]),
     ("kubelet_pleg_relist_duration_seconds", &[]),
     ("kubelet_pleg_relist_interval_seconds", &[]),
+    (
+        "kubelet_pod_deferred_accepted_resizes_total",
+        &["retry_trigger"],
+    ),
+    ("kubelet_pod_in_progress_resizes", &[]),
+    ("kubelet_pod_infeasible_resizes_total", &["reason_detail"]),
+    ("kubelet_pod_pending_resizes", &["reason"]),
+    ("kubelet_pod_resize_duration_milliseconds", &["success"]),
     (
         "kubelet_pod_resources_endpoint_errors_get",
         &["server_api_version"],
@@ -127,6 +177,7 @@ const FACTS: &[(&str, &[&str])] = &[
         &["operation_type"],
     ),
     ("kubelet_runtime_operations_total", &["operation_type"]),
+    ("kubelet_server_expiration_renew_errors", &[]),
     ("kubelet_sleep_action_terminated_early_total", &[]),
     (
         "kubelet_started_containers_errors_total",
@@ -145,6 +196,10 @@ const FACTS: &[(&str, &[&str])] = &[
         "kubelet_volume_metric_collection_duration_seconds",
         &["metric_source"],
     ),
+    (
+        "kubelet_websocket_streaming_requests_total",
+        &["subresource"],
+    ),
     ("kubelet_working_pods", &["config", "lifecycle", "static"]),
     (
         "kubernetes_build_info",
@@ -160,24 +215,148 @@ const FACTS: &[(&str, &[&str])] = &[
             "platform",
         ],
     ),
-    ("kubernetes_feature_enabled", &["name", "stage"]),
     ("force_cleaned_failed_volume_operation_errors_total", &[]),
     ("force_cleaned_failed_volume_operations_total", &[]),
     ("reconstruct_volume_operations_errors_total", &[]),
     ("reconstruct_volume_operations_total", &[]),
+    (
+        "rest_client_exec_plugin_call_total",
+        &["call_status", "code"],
+    ),
+    ("rest_client_exec_plugin_certificate_rotation_age", &[]),
+    ("rest_client_exec_plugin_ttl_seconds", &[]),
+    (
+        "rest_client_rate_limiter_duration_seconds",
+        &["host", "verb"],
+    ),
     ("rest_client_request_duration_seconds", &["host", "verb"]),
+    (
+        "rest_client_request_retries_total",
+        &["code", "host", "verb"],
+    ),
+    ("rest_client_request_size_bytes", &["host", "verb"]),
+    ("rest_client_response_size_bytes", &["host", "verb"]),
+    ("rest_client_transport_cache_entries", &[]),
+    ("rest_client_transport_create_calls_total", &["result"]),
     ("rest_client_requests_total", &["code", "host", "method"]),
+    ("running_managed_controllers", &["manager", "name"]),
     (
         "storage_operation_duration_seconds",
         &["migrated", "operation_name", "status", "volume_plugin"],
     ),
+    (
+        "version_info",
+        &["binary", "component", "emulation", "min_compat"],
+    ),
+    ("workqueue_adds_total", &["name"]),
+    ("workqueue_depth", &["name"]),
+    ("workqueue_longest_running_processor_seconds", &["name"]),
+    ("workqueue_queue_duration_seconds", &["name"]),
+    ("workqueue_retries_total", &["name"]),
+    ("workqueue_unfinished_work_seconds", &["name"]),
+    ("workqueue_work_duration_seconds", &["name"]),
 ];
 
 const STORAGE: &[f64] = &[
     0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0,
 ];
 
+const REST: &[f64] = &[
+    0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0,
+];
+const BYTES: &[f64] = &[
+    64.0,
+    256.0,
+    512.0,
+    1024.0,
+    4096.0,
+    16_384.0,
+    65_536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
+];
+const REVIEWS: &[f64] = &[0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
+const QUEUES: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0];
+
 const BUCKETS: &[(&str, &[f64])] = &[
+    (
+        "apiserver_client_certificate_expiration_seconds",
+        &[
+            0.0,
+            1800.0,
+            3600.0,
+            7200.0,
+            21_600.0,
+            43_200.0,
+            86_400.0,
+            172_800.0,
+            345_600.0,
+            604_800.0,
+            2_592_000.0,
+            7_776_000.0,
+            15_552_000.0,
+            31_104_000.0,
+        ],
+    ),
+    (
+        "apiserver_delegated_authn_request_duration_seconds",
+        REVIEWS,
+    ),
+    (
+        "apiserver_delegated_authz_request_duration_seconds",
+        REVIEWS,
+    ),
+    (
+        "authentication_token_cache_request_duration_seconds",
+        &SECONDS,
+    ),
+    (
+        "kubelet_certificate_manager_server_rotation_seconds",
+        &[
+            60.0,
+            3600.0,
+            14_400.0,
+            86_400.0,
+            604_800.0,
+            2_592_000.0,
+            7_776_000.0,
+            15_552_000.0,
+            31_104_000.0,
+            124_416_000.0,
+        ],
+    ),
+    ("kubelet_http_requests_duration_seconds", &SECONDS),
+    (
+        "kubelet_pod_resize_duration_milliseconds",
+        &[
+            10.0, 50.0, 100.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0, 20_000.0, 30_000.0,
+            60_000.0, 120_000.0, 300_000.0, 600_000.0,
+        ],
+    ),
+    (
+        "rest_client_exec_plugin_certificate_rotation_age",
+        &[
+            600.0,
+            1800.0,
+            3600.0,
+            14_400.0,
+            86_400.0,
+            604_800.0,
+            2_592_000.0,
+            7_776_000.0,
+            15_552_000.0,
+            31_104_000.0,
+            124_416_000.0,
+        ],
+    ),
+    ("rest_client_rate_limiter_duration_seconds", REST),
+    ("rest_client_request_duration_seconds", REST),
+    ("rest_client_request_size_bytes", BYTES),
+    ("rest_client_response_size_bytes", BYTES),
+    ("workqueue_queue_duration_seconds", QUEUES),
+    ("workqueue_work_duration_seconds", QUEUES),
     ("kubelet_cgroup_manager_duration_seconds", &SECONDS),
     (
         "kubelet_containers_per_pod_count",

@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 use tokio::task::{JoinError, JoinSet};
 
+use crate::guests::{Guest, Guests};
 use crate::listen::Listen;
 
 /// For the head of a request, and for an idle connection.
@@ -50,7 +52,7 @@ pub trait Answers: 'static {
 /// How much of the node its clients may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// At a time; more wait in the listener's backlog.
+    /// At a time; beyond them the idle ones make room, and who finds none waits in the listener's backlog.
     pub connections: usize,
     /// How long one connection lives at most, whatever its client does.
     pub life: Option<Duration>,
@@ -85,35 +87,45 @@ pub async fn serve<L: Listen, A: Answers>(
     limits: Limits,
 ) -> io::Error {
     let counted = Rc::clone(&traffic);
-    accept(listener, counted, limits.connections, move |stream| {
-        connection(
-            stream,
-            Rc::clone(&answers),
-            Rc::clone(&traffic),
-            limits.life,
-        )
-    })
+    accept(
+        listener,
+        counted,
+        limits.connections,
+        move |stream, guest| {
+            let (answers, traffic) = (Rc::clone(&answers), Rc::clone(&traffic));
+            let service = Service {
+                answers,
+                traffic,
+                guest,
+            };
+            connection(stream, service, limits.life)
+        },
+    )
     .await
 }
 
-/// Gives every connection a task of its own, at most so many at a time, until none can be accepted any more.
-pub async fn accept<L, F>(
+/// Gives every connection a task of its own, at most so many at a time, until none can be accepted any more. Where there
+/// is no room, one that is idle makes it.
+pub(crate) async fn accept<L, F>(
     listener: L,
     traffic: Rc<Traffic>,
     most: usize,
-    serve: impl Fn(L::Stream) -> F,
+    serve: impl Fn(L::Stream, Arc<Guest>) -> F,
 ) -> io::Error
 where
     L: Listen,
     F: Future<Output = ()> + 'static,
 {
-    let mut connections = JoinSet::new();
+    let (mut connections, mut guests) = (JoinSet::new(), Guests::new(most));
     loop {
-        // Both arms are cancel-safe: a connection that was not returned is accepted next time.
+        let room = guests.has_room();
+        // All arms are cancel-safe: a connection that was not returned is accepted next time.
         tokio::select! {
-            accepted = listener.accept(), if connections.len() < most => match accepted {
+            accepted = listener.accept(), if room => match accepted {
                 Ok(stream) => {
-                    connections.spawn_local(serve(stream));
+                    let guest = guests.welcome();
+                    let task = connections.spawn_local(serve(stream, Arc::clone(&guest)));
+                    guests.seat(guest, task);
                 }
                 Err(error) if is_scarcity(&error) => {
                     tracing::warn!("a connection waits: {error}");
@@ -123,20 +135,31 @@ where
                 Err(error) => return error,
             },
             Some(ended) = connections.join_next() => ended.unwrap_or_else(|error| broke(&error)),
+            () = guests.freed(), if !room => {}
         }
         traffic.connections.set(connections.len());
     }
 }
 
-async fn connection<S, A>(stream: S, answers: Rc<A>, traffic: Rc<Traffic>, life: Option<Duration>)
+/// Who answers on a connection, and whose it is.
+struct Service<A> {
+    answers: Rc<A>,
+    traffic: Rc<Traffic>,
+    guest: Arc<Guest>,
+}
+
+async fn connection<S, A>(stream: S, service: Service<A>, life: Option<Duration>)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + 'static,
     A: Answers,
 {
     let service = service_fn(move |request| {
-        traffic.asked();
-        let answers = Rc::clone(&answers);
-        async move { Ok::<_, Infallible>(answers.answer(request).await) }
+        service.traffic.asked();
+        let (answers, served) = (Rc::clone(&service.answers), service.guest.begin());
+        async move {
+            let answer = answers.answer(request).await;
+            Ok::<_, Infallible>(answer.map(|body| kept(body, served)))
+        }
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -153,6 +176,9 @@ where
 }
 
 fn broke(error: &JoinError) {
+    if error.is_cancelled() {
+        return tracing::debug!("an idle connection made room for another one");
+    }
     tracing::error!("answering a request broke: {error}");
 }
 
@@ -279,11 +305,37 @@ pub fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
-        let code = after.get(..2).filter(|_| *first == b'%');
-        let byte =
-            code.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok());
-        bytes.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &after[2..] } else { after };
+        let escaped = escaped(after).filter(|_| *first == b'%');
+        let (byte, left) = escaped.unwrap_or((*first, after));
+        bytes.push(byte);
+        rest = left;
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The byte that stands behind a `%`, and what follows; none if that is no escape.
+pub(crate) fn escaped(text: &[u8]) -> Option<(u8, &[u8])> {
+    let (code, rest) = text.split_first_chunk::<2>()?;
+    let digit = |digit: u8| u8::try_from(char::from(digit).to_digit(16)?).ok();
+    Some(((digit(code[0])? << 4) | digit(code[1])?, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_escape_stays_as_it_is() {
+        let cases = [
+            ("a%20b%2F", "a b/"),
+            ("%C3%a4", "ä"),
+            ("%", "%"),
+            ("%4", "%4"),
+            ("%+1", "%+1"),
+            ("%é", "%é"),
+        ];
+        for (text, plain) in cases {
+            assert_eq!(decoded(text), plain, "{text}");
+        }
+    }
 }

@@ -20,6 +20,7 @@ mod remembered;
 mod logs;
 
 // How connections are had, and HTTP is spoken over them.
+mod guests;
 pub mod http;
 pub mod listen;
 pub mod server;

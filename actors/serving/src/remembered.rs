@@ -163,7 +163,7 @@ mod tests {
         known.answer(key, |_| TTL, ask).await.unwrap()
     }
 
-    /// Upstream's TestCachedTokenAuthenticator and TestLRUExpireCache.
+    /// Upstream's TestCachedTokenAuthenticator, and TestExpiredGet and TestLRUOverflow of its cache.
     #[test]
     fn answers_are_kept_for_their_time_and_no_longer() {
         run_paused(|| async {

@@ -36,6 +36,7 @@ pub use self::desired::{Course, Desired, Source};
 use self::resize::Resizes;
 pub use self::workers::Workers;
 use crate::{pleg, records, worker};
+use cluster::pods::Statics;
 
 /// Room for an event from each of 1,000 pods starting at once, four times: PLEG is the loudest neighbour.
 pub const MAILBOX: usize = 4096;
@@ -110,7 +111,7 @@ pub struct Peers {
     pub pleg: Addr<pleg::Msg>,
     pub records: Addr<records::Msg>,
     /// Who sees to it that static pods are seen in the API; none on a node without one.
-    pub mirrors: Option<Recipient<Vec<Arc<Pod>>>>,
+    pub mirrors: Option<Recipient<Statics>>,
 }
 
 /// The directory of pods.
@@ -262,8 +263,11 @@ impl Directory {
         }
         let sets = self.sets.iter();
         let fixed = sets.filter(|(source, _)| **source != Source::Api);
-        let pods = fixed.flat_map(|(_, pods)| pods.values().cloned()).collect();
-        if mirrors.tell(pods).is_err() {
+        let statics = Statics {
+            pods: fixed.flat_map(|(_, pods)| pods.values().cloned()).collect(),
+            ending: self.workers.ending_statics(),
+        };
+        if mirrors.tell(statics).is_err() {
             tracing::warn!("static pods are shown in the API later: a mailbox is full");
         }
     }
@@ -430,6 +434,9 @@ impl Directory {
             self.ended.insert(uid.clone());
         }
         self.resizes.forget(uid);
+        if pod.is_static() {
+            self.show_static_pods();
+        }
         for (next, pod) in self.claims.release(uid, &full_name(&pod)) {
             if next == *uid {
                 count_restart(&pod);

@@ -11,8 +11,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Addr, Context};
 use logic::arrival;
-use logic::resize::{self, Allocated, Allocation, Pending, ResizeInput};
+use logic::resize::{self, Allocated, Allocation, Pending, Refusal, Requested, ResizeInput};
 use logic::types::PodUid;
+use metrics::resizes;
 
 use super::desired::Desired;
 use super::{Directory, Msg};
@@ -59,7 +60,7 @@ impl Directory {
         let wants_more = !Arc::ptr_eq(&desired.pod, &desired.spec);
         self.workers.spawn(uid, desired);
         if wants_more {
-            self.answer(uid, ctx);
+            self.answer(uid, "pods_added", ctx);
         }
     }
 
@@ -74,6 +75,7 @@ impl Directory {
         if Arc::ptr_eq(&desired.spec, &spec) || arrival::same_wish(&desired.spec, &spec) {
             return;
         }
+        count_requested(&resize::requested(&desired.spec, &spec));
         let allocated = Allocated::of(&desired.pod);
         let same = !resize::pod_differs(&spec, &allocated);
         let pod = match same {
@@ -91,7 +93,7 @@ impl Directory {
             },
         );
         if !same {
-            self.answer(uid, ctx);
+            self.answer(uid, "pod_updated", ctx);
         }
     }
 
@@ -116,12 +118,13 @@ impl Directory {
             })
             .collect();
         for uid in resize::order(&pending) {
-            self.answer(&uid, ctx);
+            self.answer(&uid, "pods_removed", ctx);
         }
     }
 
-    /// Decides what a running pod gets of what it wants, and lets its worker know.
-    fn answer(&mut self, uid: &PodUid, ctx: &Context<Msg>) {
+    /// Decides what a running pod gets of what it wants, and lets its worker know. `trigger` is upstream's word for why
+    /// it is decided now.
+    fn answer(&mut self, uid: &PodUid, trigger: &str, ctx: &Context<Msg>) {
         let Some(desired) = self.workers.desired(uid).filter(Desired::is_run) else {
             self.resizes.waiting.remove(uid);
             return;
@@ -138,7 +141,13 @@ impl Directory {
         });
         let next = match answer {
             Allocation::Unchanged => Desired::run(desired.spec),
-            Allocation::Allocated(_) => Desired::run(desired.spec),
+            Allocation::Allocated(_) => {
+                if matches!(desired.pending, Some((Refusal::Deferred, _))) {
+                    let accepted = resizes::DEFERRED_ACCEPTED.with_label_values(&[trigger]);
+                    accepted.inc();
+                }
+                Desired::run(desired.spec)
+            }
             Allocation::Preempt {
                 victims, failure, ..
             } => {
@@ -150,12 +159,23 @@ impl Directory {
             Allocation::Refused(refusal, why) => {
                 let since = self.resizes.waiting.entry(uid.clone());
                 since.or_insert_with(|| now(ctx));
+                if refusal == Refusal::Infeasible {
+                    let detail = resize::infeasible_detail(&why);
+                    resizes::INFEASIBLE.with_label_values(&[detail]).inc();
+                }
                 let pending = Some((refusal, why));
                 return self.workers.desire(uid, Desired { pending, ..desired });
             }
         };
         self.resizes.waiting.remove(uid);
         self.workers.desire(uid, next);
+    }
+}
+
+fn count_requested(requested: &[Requested]) {
+    for one in requested {
+        let labels = [one.resource, one.requirement, one.operation];
+        resizes::REQUESTED.with_label_values(&labels).inc();
     }
 }
 

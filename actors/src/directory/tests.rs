@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use cluster::pods::Statics;
 use k8s_openapi::api::core::v1::PodStatus;
-use kernel::Fault;
-use kernel::testing::{pass, run_paused};
+use kernel::testing::{inbox, pass, run_paused};
+use kernel::{Fault, Recipient};
 use logic::types::PodUid;
 
 use crate::testing::{TestNode, pod};
+use crate::tree::Listeners;
 
 const WEB: &str = "
 metadata: {name: web}
@@ -69,5 +71,78 @@ fn a_directory_that_dies_finds_its_workers_again_and_ends_what_was_dropped_meanw
         assert_eq!(before.container_statuses, after.container_statuses);
         node.desire(&[]);
         node.until_gone("web").await;
+    });
+}
+
+#[derive(Debug, strum::IntoStaticStr)]
+enum Heard {
+    Statics(Statics),
+    Over(PodUid),
+}
+
+const FIXED: &str = "
+metadata: {name: fixed, annotations: {kubernetes.io/config.source: file}}
+spec:
+  terminationGracePeriodSeconds: 5
+  containers: [{name: app, image: localhost/busybox, command: [sh, -c, 'trap : TERM; sleep infinity']}]
+";
+
+/// Upstream's IsPodForMirrorPodTerminatingByFullName, and what HandlePodCleanups makes of it.
+#[test]
+fn a_static_pod_that_ends_is_told_as_ending_until_it_is_over() {
+    run_paused(|| async {
+        let (addr, mut heard) = inbox(64);
+        let node = TestNode::heard_by(Listeners {
+            mirrors: Some(Recipient::new(addr, Heard::Statics)),
+            over: None,
+        })
+        .await;
+        node.desire(&[pod(FIXED)]);
+        node.until("fixed", running).await;
+        node.desire(&[]);
+        node.until_gone("fixed").await;
+        pass(Duration::from_secs(1)).await;
+        let told: Vec<(usize, usize)> = heard
+            .drain()
+            .into_iter()
+            .filter_map(|heard| match heard {
+                Heard::Statics(statics) => Some((statics.pods.len(), statics.ending.len())),
+                Heard::Over(_) => None,
+            })
+            .collect();
+        assert_eq!(told, [(1, 0), (0, 1), (0, 0)]);
+    });
+}
+
+const DONE: &str = "
+metadata: {name: done}
+spec:
+  restartPolicy: Never
+  containers: [{name: app, image: localhost/busybox, command: ['true']}]
+";
+
+#[test]
+fn a_pod_that_has_ended_for_good_is_told_to_need_nothing_while_it_is_still_desired() {
+    run_paused(|| async {
+        let (addr, mut heard) = inbox(64);
+        let node = TestNode::heard_by(Listeners {
+            mirrors: None,
+            over: Some(Recipient::new(addr, Heard::Over)),
+        })
+        .await;
+        node.desire(&[pod(DONE), pod(WEB)]);
+        node.until("web", running).await;
+        let over = |status: &PodStatus| status.phase.as_deref() == Some("Succeeded");
+        node.until("done", over).await;
+        pass(Duration::from_secs(60)).await;
+        let told: Vec<PodUid> = heard
+            .drain()
+            .into_iter()
+            .filter_map(|heard| match heard {
+                Heard::Over(uid) => Some(uid),
+                Heard::Statics(_) => None,
+            })
+            .collect();
+        assert_eq!(told, [PodUid::from("done")]);
     });
 }

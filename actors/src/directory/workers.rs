@@ -8,6 +8,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Addr, ChildSpec, Supervisor};
 use logic::admission::asked_by;
+use logic::pod::PodView;
 use logic::requests::{self, Amounts};
 use logic::types::PodUid;
 use tokio::sync::watch;
@@ -120,6 +121,16 @@ impl Workers {
             .iter()
             .map(|(uid, worker)| (uid.clone(), worker.desired.borrow().pod.clone()));
         pods.collect()
+    }
+
+    /// The full names of static pods that end.
+    pub(super) fn ending_statics(&self) -> BTreeSet<String> {
+        let list = self.list.borrow();
+        let ending = list.values().filter_map(|worker| {
+            let desired = worker.desired.borrow();
+            (desired.is_end() && desired.pod.is_static()).then(|| full_name(&desired.pod))
+        });
+        ending.collect()
     }
 
     /// Notes that nothing of a pod runs any more.

@@ -16,6 +16,7 @@ use logic::images::records::{
 };
 use logic::images::repository;
 use logic::images::verification::Tracked;
+use metrics::images;
 
 /// The records. Its work is done in the blocking pool, one thing at a time; the lock is the image
 /// keeper's own tasks' and nobody else's.
@@ -101,7 +102,11 @@ impl Ledger {
             match books.under_way.contains_key(&image) {
                 // It is being pulled again: its end will tell.
                 true => Ok(()),
-                false => remove(&books.pulling.join(file_name(&image))),
+                false => {
+                    remove(&books.pulling.join(file_name(&image)))?;
+                    count(images::intents, &books.pulling);
+                    Ok(())
+                }
             }
         });
         if let Err(error) = adopted.await {
@@ -156,6 +161,7 @@ impl Books {
 
     fn intend(&mut self, image: String) -> io::Result<()> {
         write(&self.pulling, &image, &records::encode_intent(&image))?;
+        count(images::intents, &self.pulling);
         *self.under_way.entry(image).or_default() += 1;
         Ok(())
     }
@@ -165,6 +171,7 @@ impl Books {
             Some(count) if *count > 1 => *count -= 1,
             Some(_) | None => {
                 remove(&self.pulling.join(file_name(image)))?;
+                count(images::intents, &self.pulling);
                 self.under_way.remove(image);
             }
         }
@@ -186,10 +193,12 @@ impl Books {
         let is_new = known.is_none();
         let mut record = known.unwrap_or_else(|| PulledRecord::new(reference, now));
         let changed = with.is_some_and(|with| record.merge(&repository, with, now));
-        match is_new || changed {
-            true => write(&self.pulled, reference, &records::encode_pulled(&record)),
-            false => Ok(()),
+        if !(is_new || changed) {
+            return Ok(());
         }
+        write(&self.pulled, reference, &records::encode_pulled(&record))?;
+        count(images::pulled_records, &self.pulled);
+        Ok(())
     }
 
     fn open(&mut self) -> io::Result<Vec<String>> {
@@ -220,7 +229,16 @@ impl Books {
                 Err(error) => tracing::error!("an image pull intent is of no use: {error}"),
             }
         }
+        count(images::intents, &self.pulling);
+        count(images::pulled_records, &self.pulled);
         Ok(intents)
+    }
+}
+
+/// Shows how many records a folder holds.
+fn count(show: fn(usize), folder: &Path) {
+    if let Ok(files) = files(folder) {
+        show(files.len());
     }
 }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 use kernel::Addr;
 use logic::credentials::Credential;
 use logic::images::records::PullCredentials;
-use logic::images::verification::{self, Access, Policy, Verdict};
+use logic::images::verification::{self, Access, Policy, Tracked, Verdict};
 use logic::images::{PullPolicy, repository, text};
+use metrics::images::{Check, checked};
 
 use super::ledger::Ledger;
 use super::request::{Request, Wanted};
@@ -59,26 +60,46 @@ impl Tools {
     }
 
     async fn verified(&self, request: &mut Request, image: Image) -> Look {
-        let Some(Verification { policy, ledger }) = &self.verification else {
+        let Some(verification) = &self.verification else {
             return Look::Present(image);
         };
+        let (look, check) = self.verify(verification, request, image).await;
+        checked(check);
+        look
+    }
+
+    async fn verify(
+        &self,
+        Verification { policy, ledger }: &Verification,
+        request: &mut Request,
+        image: Image,
+    ) -> (Look, Check) {
         let reference = image.reference.as_str().to_owned();
         let name = request.wanted.image.clone();
         let tracked = match policy {
             // Nobody's records matter.
-            Policy::NeverVerify => return Look::Present(image),
+            Policy::NeverVerify => return (Look::Present(image), Check::Allowed),
             Policy::NeverVerifyPreloadedImages
             | Policy::NeverVerifyAllowlistedImages(_)
             | Policy::AlwaysVerify => ledger.tracked(&name, &reference).await,
         };
         let known = match verification::access(policy, &name, &tracked) {
-            Access::Granted => return Look::Present(image),
-            Access::Denied => return Look::Closed,
+            Access::Granted => {
+                let by_record =
+                    matches!(tracked, Tracked::Pulled(_)) && policy.requires(&name, true);
+                let check = match by_record {
+                    true => Check::Found,
+                    false => Check::Allowed,
+                };
+                return (Look::Present(image), check);
+            }
+            Access::Denied if tracked == Tracked::Damaged => return (Look::Closed, Check::InError),
+            Access::Denied => return (Look::Closed, Check::Denied),
             Access::Depends(known) => known,
         };
         let own = match self.credentials(request).await {
             Ok(own) => own,
-            Err(why) => return Look::NoCredentials(why),
+            Err(why) => return (Look::NoCredentials(why), Check::InError),
         };
         match verification::with_credentials(&known, &own) {
             Verdict::Granted { learn } => {
@@ -89,9 +110,9 @@ impl Tools {
                     };
                     ledger.learn(&name, &reference, with).await;
                 }
-                Look::Present(image)
+                (Look::Present(image), Check::Found)
             }
-            Verdict::Denied => Look::Closed,
+            Verdict::Denied => (Look::Closed, Check::Denied),
         }
     }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use kernel::Node;
 use logic::types::ContainerState;
 use metrics::pods::{self, STATIC};
+use metrics::resizes;
 use serde_json::Value;
 
 use super::WORKERS;
@@ -35,6 +36,9 @@ struct Counts {
     running_pods: usize,
     containers: BTreeMap<String, u64>,
     ephemeral: u64,
+    resizing: usize,
+    /// By why they wait.
+    resizes: BTreeMap<String, usize>,
     /// By what is shown of being static.
     active: BTreeMap<&'static str, usize>,
     /// By stage, config, and being static.
@@ -52,6 +56,13 @@ pub fn count(tree: &Node) {
         let count = counts.containers.get(state).copied().unwrap_or(0);
         let gauge = pods::RUNNING_CONTAINERS.with_label_values(&[state]);
         gauge.set(count as f64);
+    }
+    resizes::IN_PROGRESS.set(counts.resizing as f64);
+    for reason in ["deferred", "infeasible"] {
+        let count = counts.resizes.get(reason).copied().unwrap_or(0);
+        resizes::PENDING
+            .with_label_values(&[reason])
+            .set(count as f64);
     }
     for is_static in ["", STATIC] {
         let count = counts.active.get(is_static).copied().unwrap_or(0);
@@ -98,6 +109,13 @@ fn counted(tree: &Node) -> Counts {
         for (state, count) in states.into_iter().flatten() {
             let sum = counts.containers.entry(state.clone()).or_default();
             *sum += count.as_u64().unwrap_or(0);
+        }
+        if shown.get("resizing").and_then(Value::as_bool) == Some(true) {
+            counts.resizing += 1;
+        }
+        if !word("resize_waits").is_empty() {
+            let waits = word("resize_waits").to_owned();
+            *counts.resizes.entry(waits).or_default() += 1;
         }
         let ephemeral = shown.get("ephemeral").and_then(Value::as_u64);
         counts.ephemeral += ephemeral.unwrap_or(0);

@@ -15,6 +15,14 @@ use crate::usage::MemoryUse;
 impl Runtime {
     /// Everything that exists of one pod, with every detail.
     pub async fn pod(&self, uid: &PodUid) -> Result<RuntimePod, RuntimeError> {
+        let began = kernel::now();
+        let pod = self.whole_pod(uid).await;
+        let took = kernel::now().saturating_duration_since(began);
+        metrics::pleg::POD_RELIST_DURATION.observe(took.as_secs_f64());
+        pod
+    }
+
+    async fn whole_pod(&self, uid: &PodUid) -> Result<RuntimePod, RuntimeError> {
         let selector = BTreeMap::from([(labels::POD_UID.to_owned(), uid.as_str().to_owned())]);
         let (sandboxes, containers) = self.list(selector.into_iter().collect()).await?;
         let sandboxes = sandboxes
@@ -186,6 +194,7 @@ impl Events {
             match event.map_err(|status| refused("GetContainerEvents", &status))? {
                 None => return Ok(None),
                 Some(event) => {
+                    operations::count_event(event.created_at);
                     if let Some((pod, removed)) = convert::event(event) {
                         let at = kernel::now();
                         return Ok(Some(Observed { pod, removed, at }));

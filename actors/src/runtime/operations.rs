@@ -1,6 +1,6 @@
 //! Calls counted by upstream's names: pkg/kubelet/kuberuntime/instrumented_services.go (1.36).
 
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use metrics::runtime::{End, called};
 
@@ -14,6 +14,16 @@ pub(super) fn count<T, E>(call: &str, began: Instant, answer: &Result<T, E>) {
 pub(super) fn count_sandbox<T, E>(handler: &str, began: Instant, answer: &Result<T, E>) {
     let took = kernel::now().saturating_duration_since(began);
     metrics::runtime::made_sandbox(handler, took, end(answer));
+}
+
+/// Counts how long an event was on its way: the runtime says when it happened, in nanoseconds since the epoch.
+pub(super) fn count_event(happened: i64) {
+    let now = kernel::wall().duration_since(SystemTime::UNIX_EPOCH);
+    let happened = Duration::from_nanos(u64::try_from(happened).unwrap_or(0));
+    let took = now.unwrap_or_default().saturating_sub(happened);
+    if !happened.is_zero() {
+        metrics::pleg::EVENT_LATENCY.observe(took.as_secs_f64());
+    }
 }
 
 fn end<T, E>(answer: &Result<T, E>) -> End {

@@ -27,9 +27,9 @@ use logic::volumes::resolve::SeLinux;
 
 pub use self::cluster::{Cluster, ServingCertificate};
 use crate::directory::Source;
-use crate::tree::Sections;
+use crate::tree::{Listeners, Sections};
 use crate::worker::Rules;
-use crate::{credentials, images, user_namespaces, volumes};
+use crate::{credentials, images, take_over, user_namespaces, volumes};
 use ::cluster::objects::Shelf;
 
 /// The runtime's host: whichever runtime is declared active, it is reached under this name.
@@ -129,6 +129,7 @@ impl Settings {
                 true => References::Refused,
                 false => References::Allowed,
             },
+            residents: take_over::residents(&self.node.root_dir.join("pods")),
         }
     }
 
@@ -175,6 +176,7 @@ impl Settings {
                 stats: period(kubelet.volume_stats_agg_period),
                 selinux: selinux(),
             },
+            listeners: Listeners::default(),
         }
     }
 }
@@ -313,6 +315,10 @@ fn shutdown(config: &NodeConfig) -> crate::shutdown::Policy {
         ),
         node_name: config.node_name.clone(),
         logind_folder: PathBuf::from("/etc/systemd/logind.conf.d"),
+        record: config
+            .gates
+            .enabled("GracefulNodeShutdownBasedOnPodPriority")
+            .then(|| Path::new(&config.flags.root_dir).join(crate::shutdown::record::NAME)),
     }
 }
 

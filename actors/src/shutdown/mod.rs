@@ -9,7 +9,11 @@
 //! Upstream: pkg/kubelet/nodeshutdown/nodeshutdown_manager_linux.go (1.36). Decisions: `logic::shutdown`.
 
 mod logind;
+pub mod record;
+#[cfg(test)]
+mod tests;
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,6 +30,7 @@ use serde::Serialize;
 
 pub use self::logind::LogindError;
 use self::logind::{Lock, Logind};
+use self::record::Record;
 use crate::{directory, volumes};
 
 /// It hears logind and its own looks.
@@ -49,6 +54,8 @@ pub struct Policy {
     pub node_name: String,
     /// logind's own folder for files that overrule its settings.
     pub logind_folder: PathBuf,
+    /// Where it is noted when the node goes down; none where nobody measures that.
+    pub record: Option<PathBuf>,
 }
 
 /// Whom it works with.
@@ -82,6 +89,12 @@ pub enum Msg {
     Silent,
     /// Lets the machine go on.
     Release,
+    /// Tells the node's object again whether the node goes down: its keeper has a successor.
+    TellAgain,
+    /// Shows when an earlier life went down.
+    Remembered(io::Result<Record>),
+    /// Goes on: it is noted, or cannot be.
+    Noted(io::Result<()>),
 }
 
 /// What is on the node now.
@@ -121,7 +134,27 @@ pub struct Shutdown {
     going_down: bool,
     going: Option<Going>,
     steps: Option<Vec<Step>>,
+    record: Record,
+    noting: Noting,
+    releasing: Releasing,
     trouble: Option<String>,
+}
+
+/// Whether the record is being written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Noting {
+    #[default]
+    No,
+    /// As it was then.
+    Now(Record),
+}
+
+/// Whether the machine goes on as soon as the record is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Releasing {
+    #[default]
+    No,
+    Yes,
 }
 
 impl Actor for Shutdown {
@@ -130,6 +163,9 @@ impl Actor for Shutdown {
 
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.connect(ctx);
+        if let Some(path) = self.policy.record.clone() {
+            ctx.run(async move { Msg::Remembered(record::read(path).await) });
+        }
         Ok(())
     }
 
@@ -143,7 +179,10 @@ impl Actor for Shutdown {
             Msg::Look => self.look(ctx),
             Msg::Seen(seen) => self.seen(*seen, ctx),
             Msg::Silent => self.silent(ctx),
-            Msg::Release => self.lock = None,
+            Msg::Release => self.release(ctx),
+            Msg::TellAgain => self.tell_node(),
+            Msg::Remembered(record) => self.remembered(record),
+            Msg::Noted(outcome) => self.noted(outcome, ctx),
         }
         Ok(())
     }
@@ -170,6 +209,9 @@ impl Shutdown {
             going_down: false,
             going: None,
             steps: None,
+            record: Record::default(),
+            noting: Noting::No,
+            releasing: Releasing::No,
             trouble: None,
         }
     }
@@ -243,6 +285,13 @@ impl Shutdown {
         self.event("Shutdown manager detected shutdown event", ctx);
         self.tell(ShuttingDown::Yes);
         self.steps = None;
+        self.note(
+            Record {
+                began: Some(timestamp(ctx)),
+                ended: None,
+            },
+            ctx,
+        );
         self.look(ctx);
     }
 
@@ -252,6 +301,8 @@ impl Shutdown {
         self.going_down = false;
         self.going = None;
         self.steps = None;
+        self.releasing = Releasing::No;
+        self.end(ctx);
         self.tell(ShuttingDown::No);
         if let Some(logind) = self.logind.clone() {
             ctx.run(async move { Msg::Locked(Box::new(logind.lock().await)) });
@@ -273,13 +324,78 @@ impl Shutdown {
             .peers
             .directory
             .tell(directory::Msg::ShuttingDown(state));
-        let node = self
-            .peers
-            .node
-            .as_ref()
-            .map_or(Ok(()), |node| node.tell(state));
-        if directory.is_err() || node.is_err() {
+        if directory.is_err() {
             tracing::warn!("not everybody knows whether the node goes down: a mailbox is full");
+        }
+        self.tell_node();
+    }
+
+    fn tell_node(&self) {
+        let state = match self.going_down {
+            true => ShuttingDown::Yes,
+            false => ShuttingDown::No,
+        };
+        if let Some(node) = &self.peers.node
+            && let Err(full) = node.tell(state)
+        {
+            tracing::warn!("the node's object does not show whether the node goes down: {full}");
+        }
+    }
+
+    fn remembered(&mut self, record: io::Result<Record>) {
+        match record {
+            // What has happened meanwhile is newer.
+            Ok(record) if self.record == Record::default() => {
+                self.record = record;
+                record.show();
+            }
+            Ok(_) => {}
+            Err(error) => tracing::error!("it is not known when the node went down last: {error}"),
+        }
+    }
+
+    /// Takes down when it goes down; what cannot be written is shown all the same.
+    fn note(&mut self, record: Record, ctx: &mut Context<Msg>) {
+        let Some(path) = self.policy.record.clone() else {
+            return;
+        };
+        self.record = record;
+        record.show();
+        if self.noting == Noting::No {
+            self.noting = Noting::Now(record);
+            ctx.run(async move { Msg::Noted(record::write(path, record).await) });
+        }
+    }
+
+    fn end(&mut self, ctx: &mut Context<Msg>) {
+        if self.record.began.is_some() && self.record.ended.is_none() {
+            let ended = Some(timestamp(ctx));
+            let record = self.record;
+            self.note(Record { ended, ..record }, ctx);
+        }
+    }
+
+    fn release(&mut self, ctx: &mut Context<Msg>) {
+        if !self.going_down {
+            return;
+        }
+        self.end(ctx);
+        match self.noting {
+            Noting::No => self.lock = None,
+            Noting::Now(_) => self.releasing = Releasing::Yes,
+        }
+    }
+
+    fn noted(&mut self, outcome: io::Result<()>, ctx: &mut Context<Msg>) {
+        if let Err(error) = outcome {
+            tracing::error!("it is not written down when the node goes down: {error}");
+        }
+        let noted = std::mem::take(&mut self.noting);
+        if noted != Noting::Now(self.record) {
+            return self.note(self.record, ctx);
+        }
+        if std::mem::take(&mut self.releasing) == Releasing::Yes {
+            self.lock = None;
         }
     }
 
@@ -368,11 +484,14 @@ impl Shutdown {
     }
 
     fn event(&self, message: &str, ctx: &Context<Msg>) {
-        let now = Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH);
         let node = Object::node(&self.policy.node_name);
-        self.peers
-            .recorder
-            .record(now, Type::Normal, node, "NodeShutdown", message.to_owned());
+        self.peers.recorder.record(
+            timestamp(ctx),
+            Type::Normal,
+            node,
+            "NodeShutdown",
+            message.to_owned(),
+        );
     }
 
     fn complain(&mut self, error: LogindError) {
@@ -382,4 +501,8 @@ impl Shutdown {
         }
         self.trouble = Some(text);
     }
+}
+
+fn timestamp(ctx: &Context<Msg>) -> Timestamp {
+    Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH)
 }

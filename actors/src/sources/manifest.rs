@@ -1,10 +1,10 @@
 //! From the bytes of one manifest to its pods, and to sentences about what is wrong with it.
 
 use std::error::Error;
-use std::io;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 
+use cluster::folder::Unread;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use logic::manifest::{Ground, ManifestError, Parsed, Source, UnknownFields, parse, static_pod};
@@ -18,14 +18,10 @@ const LONGEST_UID: usize = 253;
 /// Why something of a source does not run.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refused {
-    #[error("found {found}, expected a regular file")]
-    WrongType { found: &'static str },
-    #[error("found a link whose target is missing, expected a regular file")]
-    Dangling,
+    #[error(transparent)]
+    Unread(#[from] Unread),
     #[error("the file's name is not utf-8, expected a name that a log can show")]
     Unspeakable,
-    #[error("the file cannot be read")]
-    Unreadable(#[source] io::Error),
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     #[error("items[{index}]: {source}")]

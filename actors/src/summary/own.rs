@@ -17,6 +17,8 @@ impl Summaries {
     pub async fn own_metrics(&self) -> String {
         let tree = self.0.peers.root.tree().await;
         observation::count(&tree);
+        let now = jiff::Timestamp::try_from(kernel::wall());
+        cluster::certificates::measure(now.unwrap_or(jiff::Timestamp::UNIX_EPOCH));
         let mut text = metrics::text();
         let mut exposition = Exposition::default();
         match self.claims().await {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use cluster::alone::{self, Alone, Remembered};
-use cluster::certificates::{self, Identity, Purpose, Rotation};
+use cluster::certificates;
 use cluster::client::{Client, Lane};
 use cluster::events;
 use cluster::node::claims::{self, Claims};
@@ -23,23 +23,21 @@ use cluster::status::{self, Republish};
 use k8s_openapi::api::core::v1;
 use kernel::{Addr, ChildSpec, Port, Recipient, Strategy, Supervisor, mailbox};
 use logic::admission::ShuttingDown;
-use logic::certificates::Subject;
+use logic::arrival::{Arrival, arrival};
 use logic::node_status::Fact;
 use logic::objects::StaticObjects;
+use logic::pod::PodView;
 use logic::pressure::Signal;
 use logic::types::PodUid;
-use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
-use super::{Node, PATIENCE};
+use super::certificates::{Offer, grow_client, reached_by};
+use super::{Listeners, Node, PATIENCE};
 use crate::directory::{self, Source};
 use crate::runtime::Runtime;
-use crate::settings::{ServingCertificate, Settings};
+use crate::settings::Settings;
 use crate::vitals::{self, Vitals};
 use crate::volumes;
-
-/// What TLS offers: put in at one end, taken at the other.
-type Offer = watch::Sender<Option<Arc<CertifiedKey>>>;
 
 /// The way into the cluster, before its actors are there.
 #[derive(Debug)]
@@ -141,9 +139,13 @@ impl Cluster {
         }
     }
 
-    /// Who is told of static pods, for their mirrors.
-    pub fn mirrors(&self) -> Recipient<Vec<Arc<v1::Pod>>> {
-        Recipient::new(self.addrs.pods.clone(), |pods| pods::Msg::Static { pods })
+    /// Who hears what becomes of pods.
+    pub fn listeners(&self) -> Listeners {
+        let (pods, keeper) = (self.addrs.pods.clone(), self.addrs.keeper.clone());
+        Listeners {
+            mirrors: Some(Recipient::new(pods, pods::Msg::Static)),
+            over: Some(Recipient::new(keeper, |uid| keeper::Msg::Ended { uid })),
+        }
     }
 
     /// How events are sent.
@@ -211,6 +213,8 @@ pub struct Around<'a> {
     pub folder: Option<Shelf>,
     /// Who is told where the node can be reached: its serving certificate says so.
     pub certificate: Option<Addr<certificates::Msg>>,
+    /// Who of those before it tells facts of the node.
+    pub tellers: Vec<Recipient<node::TellAgain>>,
 }
 
 /// Everybody who works for the node's place in its cluster.
@@ -228,7 +232,11 @@ pub fn grow(node: &Node, cluster: Cluster, around: Around<'_>) {
         remembered,
         ports,
     } = cluster;
-    identity(&group, around.settings, &client, bootstrap, offer);
+    let peers = certificates::Peers {
+        client: client.clone(),
+        bootstrap,
+    };
+    grow_client(&group, around.settings, peers, offer);
     let way = Way {
         group: &group,
         node,
@@ -238,8 +246,9 @@ pub fn grow(node: &Node, cluster: Cluster, around: Around<'_>) {
     let supplied = remembered.supplied.clone();
     way.keeper(ports.keeper, &around, supplied);
     way.alone(ports.alone, &around.shelf, around.settings);
+    way.ended(&remembered.pods);
     way.pods(ports.pods, around.settings, remembered.pods);
-    way.presence(ports.node, publish, around.settings);
+    way.presence(ports.node, publish, (around.settings, around.tellers));
     way.volumes((ports.csi_node, ports.claims), &object, around.settings);
     way.life(&object, around.settings);
     way.herald(&object, around.certificate);
@@ -253,34 +262,6 @@ pub fn grow(node: &Node, cluster: Cluster, around: Around<'_>) {
     group.spawn(ChildSpec::permanent("vitals"), ports.vitals, move || {
         Vitals::new(sources.clone(), told.clone())
     });
-}
-
-/// The client's own certificate, where it is asked for and replaced.
-fn identity(
-    group: &Supervisor,
-    settings: &Settings,
-    client: &Client,
-    bootstrap: Option<Client>,
-    offer: Offer,
-) {
-    let section = settings.cluster.as_ref();
-    let Some(store) = section.and_then(|section| section.client_certificate.clone()) else {
-        return;
-    };
-    let peers = certificates::Peers {
-        client: client.clone(),
-        bootstrap,
-    };
-    let subject = Subject::node(&settings.config.node_name);
-    let (_, port) = mailbox(certificates::MAILBOX);
-    group.spawn(
-        ChildSpec::permanent("client-certificate"),
-        port,
-        move || {
-            let kept = (Some(subject.clone()), offer.clone());
-            Rotation::new(Purpose::Client, store.clone(), peers.clone(), kept)
-        },
-    );
 }
 
 /// What every one of them is wired with.
@@ -317,6 +298,20 @@ impl Way<'_> {
             });
     }
 
+    /// Nobody works on pods that had ended before, and the API server may not know how they did.
+    fn ended(&self, remembered: &[Arc<v1::Pod>]) {
+        for pod in remembered
+            .iter()
+            .filter(|pod| arrival(pod) != Arrival::Live)
+        {
+            let (uid, status) = (pod.uid(), pod.status.clone().unwrap_or_default());
+            let status = Arc::new(status);
+            if let Err(full) = (self.node.statuses).tell(status::Msg::Changed { uid, status }) {
+                tracing::warn!("how a remembered pod ended is not told: {full}");
+            }
+        }
+    }
+
     fn pods(&self, port: Port<pods::Msg>, settings: &Settings, remembered: Vec<Arc<v1::Pod>>) {
         let set = |pods| directory::Msg::Set {
             source: Source::Api,
@@ -332,6 +327,7 @@ impl Way<'_> {
             statuses: Recipient::new(self.node.statuses.clone(), |pods| status::Msg::Pods {
                 pods,
             }),
+            kept: pods::Kept::default(),
         };
         let name: Arc<str> = settings.config.node_name.as_str().into();
         let client = self.client.clone();
@@ -350,24 +346,25 @@ impl Way<'_> {
         &self,
         port: Port<node::Msg>,
         publish: watch::Sender<Option<Arc<v1::Node>>>,
-        settings: &Settings,
+        (settings, mut tellers): (&Settings, Vec<Recipient<node::TellAgain>>),
     ) {
+        tellers.extend([
+            Recipient::new(self.node.volumes.clone(), |node::TellAgain| {
+                volumes::Msg::TellAgain
+            }),
+            Recipient::new(self.addrs.csi_node.clone(), |node::TellAgain| {
+                csi_node::Msg::TellAgain
+            }),
+            Recipient::new(self.addrs.vitals.clone(), |node::TellAgain| {
+                vitals::Msg::TellAgain
+            }),
+        ]);
         let peers = node::Peers {
             client: self.client.clone(),
             recorder: self.node.recorder.clone(),
             object: publish,
             reported: Recipient::new(self.node.volumes.clone(), volumes::Msg::Reported),
-            tellers: vec![
-                Recipient::new(self.node.volumes.clone(), |node::TellAgain| {
-                    volumes::Msg::TellAgain
-                }),
-                Recipient::new(self.addrs.csi_node.clone(), |node::TellAgain| {
-                    csi_node::Msg::TellAgain
-                }),
-                Recipient::new(self.addrs.vitals.clone(), |node::TellAgain| {
-                    vitals::Msg::TellAgain
-                }),
-            ],
+            tellers,
         };
         let policy = settings.presence();
         self.group
@@ -459,54 +456,4 @@ fn object_ttl(node: &v1::Node) -> Option<Duration> {
     let annotations = node.metadata.annotations.as_ref()?;
     let seconds = annotations.get("node.alpha.kubernetes.io/ttl")?;
     seconds.parse().ok().map(Duration::from_secs)
-}
-
-/// What the serving certificate must say, by the addresses of the node's object.
-fn reached_by(node: &v1::Node) -> Option<Subject> {
-    let name = node.metadata.name.as_deref()?;
-    let addresses = node.status.as_ref()?.addresses.as_deref()?;
-    let addresses = addresses
-        .iter()
-        .map(|address| (address.type_.as_str(), address.address.as_str()));
-    logic::certificates::serving(name, addresses, logic::certificates::NamesOnly::Allowed)
-}
-
-/// Where the HTTPS API's certificate comes from, and who is told by which addresses the node is reached.
-pub fn serving_certificate(
-    serving: &Supervisor,
-    settings: &Settings,
-    client: Option<&Client>,
-) -> anyhow::Result<(Identity, Option<Addr<certificates::Msg>>)> {
-    let (offer, identity) = watch::channel(None);
-    let given = |files: certificates::Files| {
-        let (_, port) = mailbox(certificates::MAILBOX);
-        let offer = offer.clone();
-        serving.spawn(ChildSpec::permanent("certificate"), port, move || {
-            certificates::Given::new(files.clone(), offer.clone())
-        });
-    };
-    match (&settings.serving_certificate, client) {
-        (ServingCertificate::Given(files), _) => given(files.clone()),
-        (ServingCertificate::Asked(store), Some(client)) => {
-            let (addr, port) = mailbox(certificates::MAILBOX);
-            let (store, offer) = (store.clone(), offer.clone());
-            let peers = certificates::Peers {
-                client: client.clone(),
-                bootstrap: None,
-            };
-            serving.spawn(ChildSpec::permanent("certificate"), port, move || {
-                let kept = (None, offer.clone());
-                Rotation::new(Purpose::Server, store.clone(), peers.clone(), kept)
-            });
-            return Ok((identity, Some(addr)));
-        }
-        (ServingCertificate::Asked(_), None) => {
-            anyhow::bail!("serverTLSBootstrap needs --kubeconfig")
-        }
-        (ServingCertificate::SelfSigned(folder), _) => {
-            let host = &settings.config.node_name;
-            given(certificates::self_signed(folder, host, kernel::wall())?);
-        }
-    }
-    Ok((identity, None))
 }

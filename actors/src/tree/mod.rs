@@ -3,16 +3,20 @@
 //! Mailboxes come first, so that anyone may tell anyone. Then the actors, in an order that is law: **an
 //! actor asks only those spawned above it**; everyone else it tells. So the asks form no cycle.
 
+mod certificates;
 pub mod cluster;
+mod plugins;
 mod serving;
+mod sources;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::plugin::{self, Declaration, Host, Line};
+use kernel::plugin;
 use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox};
+use logic::types::PodUid;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::cluster::Cluster;
@@ -28,18 +32,17 @@ use crate::prober::{self, Prober};
 use crate::reach::Reach;
 use crate::records::{self, Records};
 use crate::runtime::Runtime;
-use crate::serving::admin::Plugins;
-use crate::settings::{Pulls, RUNTIME, Settings};
+use crate::settings::{Pulls, Settings};
 use crate::shutdown::{self, Shutdown};
-use crate::sources::file::{self, Files};
-use crate::sources::http::{self, Url};
-use crate::storage::{Plugin, Storage};
+use crate::storage::Storage;
 use crate::usage::Sampler;
 use crate::user_namespaces::{self, UserNamespaces};
 use crate::volumes::{self, Volumes};
 use crate::worker::{Peers, Rules};
 use ::cluster::events::{self, Events, Recorder};
+use ::cluster::node::TellAgain;
 use ::cluster::objects::{self, Folder, Shelf, Supply};
+use ::cluster::pods::Statics;
 use ::cluster::status::{self, Republish, Statuses};
 
 /// A manager that fails more often than this is degraded: shown, and tried again at leisure.
@@ -67,9 +70,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     metrics::node::introduce(&settings.node.node_name, &settings.config.version);
+    metrics::component::features(settings.config.gates.all());
     let root = Supervisor::root("oxlet", PATIENCE);
     let cluster = Cluster::find(&settings)?;
-    let (lines, hosts) = plugins(&root, &settings);
+    let (lines, hosts) = plugins::grow(&root, &settings);
     let runtime = Runtime::new(lines.runtime, settings.runtime_within);
     let objects = objects(&root, &settings, cluster.as_ref());
     let backends = Backends {
@@ -77,11 +81,15 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         storage: Storage::new(lines.local, lines.csi),
         storage_hosts: hosts.hosts.clone(),
     };
-    let sections = settings.sections(objects.shelf.clone());
+    let listeners = cluster.as_ref().map(Cluster::listeners);
+    let sections = Sections {
+        listeners: listeners.unwrap_or_default(),
+        ..settings.sections(objects.shelf.clone())
+    };
     let node = pods(&root, backends, sections, cluster.as_ref());
     hosts::complain(&node.recorder, &settings.node).await;
-    sources(&node, &settings);
-    resources(&node, runtime.clone(), &settings, cluster.as_ref());
+    sources::grow(&node, &settings);
+    let tellers = resources(&node, runtime.clone(), &settings, cluster.as_ref());
     let certificate = serving::grow(&node, runtime.clone(), hosts, (&settings, cluster.as_ref()))?;
     if let Some(cluster) = cluster {
         let around = cluster::Around {
@@ -91,6 +99,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
             shelf: objects.shelf,
             folder: objects.folder,
             certificate,
+            tellers,
         };
         cluster::grow(&node, cluster, around);
     }
@@ -106,44 +115,6 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     tracing::info!("ending; pods live on");
     node.root.shutdown().await;
     Ok(())
-}
-
-/// How the plugins are called; a line follows restart and swap.
-struct Lines {
-    runtime: Line,
-    local: Line,
-    csi: Line,
-}
-
-/// One host a plugin.
-fn plugins(root: &Supervisor, settings: &Settings) -> (Lines, Plugins) {
-    let group = root.supervisor("plugins", Strategy::OneForOne, PATIENCE);
-    let folder = settings.folder.join("plugins");
-    let mut hosts = BTreeMap::new();
-    let mut host = |name: &str, declaration: Declaration| {
-        let line = Line::new(name);
-        // Its own tasks' news, and an operator's orders, one at a time.
-        let (host, port) = mailbox(64);
-        let (folder, hosted) = (folder.clone(), line.clone());
-        group.spawn(ChildSpec::permanent(name), port, move || {
-            Host::new(declaration.clone(), folder.clone(), hosted.clone())
-        });
-        hosts.insert(name.to_owned(), host);
-        line
-    };
-    let declared = |plugin: Plugin| settings.storage[plugin.name()].clone();
-    let lines = Lines {
-        runtime: host(RUNTIME, settings.runtimes[&settings.runtime].clone()),
-        local: host(Plugin::Local.name(), declared(Plugin::Local)),
-        csi: host(Plugin::Csi.name(), declared(Plugin::Csi)),
-    };
-    let choices = settings.runtimes.clone();
-    let plugins = Plugins {
-        group,
-        hosts,
-        choices,
-    };
-    (lines, plugins)
 }
 
 /// Where objects of the API lie at hand.
@@ -205,6 +176,16 @@ pub struct Sections {
     pub sources: BTreeSet<Source>,
     pub objects: Shelf,
     pub volumes: volumes::Policy,
+    pub listeners: Listeners,
+}
+
+/// Who hears what becomes of pods, besides those who work for them; nobody on a node that is alone.
+#[derive(Debug, Clone, Default)]
+pub struct Listeners {
+    /// Of static pods, for their mirrors.
+    pub mirrors: Option<Recipient<Statics>>,
+    /// Of pods that need nothing any more.
+    pub over: Option<Recipient<PodUid>>,
 }
 
 /// The keepers of what is known, and the pods' own area.
@@ -240,6 +221,7 @@ pub fn pods(
         cgroups: PodCgroups::new(sections.rules.node.cgroups.clone()),
         recorder: recorder.clone(),
         objects: Arc::new(sections.objects.clone()),
+        over: sections.listeners.over.clone(),
         rules: sections.rules.clone(),
     };
 
@@ -255,10 +237,13 @@ pub fn pods(
         node_name: &sections.rules.node.node_name,
         cluster,
     };
-    keepers(root, ports, (&file, sections.users), &told);
+    let files = (
+        [file.as_path(), &sections.rules.node.root_dir],
+        sections.users,
+    );
+    keepers(root, ports, files, &told);
     let keeping = keeping(backends, (&sections.objects, &peers), cluster);
     mounts(root, volumes_port, sections.volumes, keeping);
-
     let pods = root.supervisor("pods", Strategy::OneForOne, PATIENCE);
     let ports = ServantPorts {
         credentials: credentials_port,
@@ -266,17 +251,15 @@ pub fn pods(
         logs: logs_port,
         prober: prober_port,
     };
-    let (pulls, policy) = (sections.pulls, sections.logs);
-    servants(&pods, ports, pulls, policy, (credentials, &peers));
-    let workers = Workers::new(
-        pods.supervisor("workers", Strategy::OneForOne, Intensity::UNLIMITED),
-        peers,
-    );
+    let policies = (sections.pulls, sections.logs);
+    servants(&pods, ports, policies, (credentials, &peers));
+    let group = pods.supervisor("workers", Strategy::OneForOne, Intensity::UNLIMITED);
+    let workers = Workers::new(group, peers);
     let centre = Centre {
         peers: directory::Peers {
             pleg: pleg.clone(),
             records,
-            mirrors: cluster.map(Cluster::mirrors),
+            mirrors: sections.listeners.mirrors.clone(),
         },
         workers,
         sources: sections.sources,
@@ -345,7 +328,7 @@ struct Told<'a> {
 fn keepers(
     root: &Supervisor,
     ports: KeeperPorts,
-    (file, ids): (&Path, user_namespaces::Policy),
+    ([file, root_dir], ids): ([&Path; 2], user_namespaces::Policy),
     told: &Told<'_>,
 ) {
     let keepers = root.supervisor("keepers", Strategy::OneForOne, PATIENCE);
@@ -353,9 +336,9 @@ fn keepers(
     keepers.spawn(ChildSpec::permanent("events"), ports.events, move || {
         Events::new(sending.clone())
     });
-    let file = file.to_owned();
+    let (file, root_dir) = (file.to_owned(), root_dir.to_owned());
     keepers.spawn(ChildSpec::permanent("records"), ports.records, move || {
-        Records::new(file.clone())
+        Records::new(file.clone(), &root_dir)
     });
     keepers.spawn(ChildSpec::permanent("users"), ports.users, move || {
         UserNamespaces::new(ids.clone())
@@ -413,8 +396,7 @@ struct ServantPorts {
 fn servants(
     pods: &Supervisor,
     ports: ServantPorts,
-    pulls: Pulls,
-    policy: logic::logs::Policy,
+    (pulls, policy): (Pulls, logic::logs::Policy),
     (credentials, peers): (Addr<credentials::Msg>, &Peers),
 ) {
     let section = pulls.credentials;
@@ -448,61 +430,18 @@ fn servants(
     });
 }
 
-/// Where desired pods come from; each source repeats itself, so a directory that died hears them again.
-fn sources(node: &Node, settings: &Settings) {
-    let sources = node
-        .root
-        .supervisor("sources", Strategy::OneForOne, PATIENCE);
-    let kubelet = &settings.config.kubelet;
-    let ground = settings.ground();
-    if settings.sources.contains(&Source::File) {
-        let (_, port) = mailbox(file::MAILBOX);
-        let (path, period) = (
-            PathBuf::from(&kubelet.static_pod_path),
-            kubelet.file_check_frequency.into(),
-        );
-        let (directory, recorder, ground) = (
-            node.directory.clone(),
-            node.recorder.clone(),
-            ground.clone(),
-        );
-        sources.spawn(ChildSpec::permanent("file"), port, move || {
-            Files::new(
-                path.clone(),
-                period,
-                ground.clone(),
-                directory.clone(),
-                recorder.clone(),
-            )
-        });
-    }
-    if settings.sources.contains(&Source::Http) {
-        let (_, port) = mailbox(http::MAILBOX);
-        let (url, headers) = (
-            kubelet.static_pod_url.clone(),
-            kubelet.static_pod_url_header.clone(),
-        );
-        let period = kubelet.http_check_frequency.into();
-        let (directory, recorder) = (node.directory.clone(), node.recorder.clone());
-        sources.spawn(ChildSpec::permanent("http"), port, move || {
-            Url::new(
-                url.as_str(),
-                &headers,
-                period,
-                ground.clone(),
-                directory.clone(),
-                recorder.clone(),
-            )
-        });
-    }
-}
-
-/// Who keeps the node alive.
-fn resources(node: &Node, runtime: Runtime, settings: &Settings, cluster: Option<&Cluster>) {
+/// Who keeps the node alive; returns who of them tells the node's object something.
+fn resources(
+    node: &Node,
+    runtime: Runtime,
+    settings: &Settings,
+    cluster: Option<&Cluster>,
+) -> Vec<Recipient<TellAgain>> {
     let resources = node
         .root
         .supervisor("resources", Strategy::OneForOne, PATIENCE);
-    let (_, port) = mailbox(eviction::MAILBOX);
+    let (addr, port) = mailbox(eviction::MAILBOX);
+    let mut tellers = vec![Recipient::new(addr, |TellAgain| eviction::Msg::TellAgain)];
     let sampler = Sampler::new(runtime, node.directory.clone());
     let (policy, name) = (settings.eviction.clone(), settings.config.node_name.clone());
     let peers = eviction::Peers {
@@ -514,9 +453,10 @@ fn resources(node: &Node, runtime: Runtime, settings: &Settings, cluster: Option
         Eviction::new(policy.clone(), sampler.clone(), peers.clone(), name.clone())
     });
     if settings.shutdown.order.groups.is_empty() {
-        return;
+        return tellers;
     }
-    let (_, port) = mailbox(shutdown::MAILBOX);
+    let (addr, port) = mailbox(shutdown::MAILBOX);
+    tellers.push(Recipient::new(addr, |TellAgain| shutdown::Msg::TellAgain));
     let peers = shutdown::Peers {
         directory: node.directory.clone(),
         volumes: node.volumes.clone(),
@@ -527,6 +467,7 @@ fn resources(node: &Node, runtime: Runtime, settings: &Settings, cluster: Option
     resources.spawn(ChildSpec::permanent("shutdown"), port, move || {
         Shutdown::new(policy.clone(), peers.clone())
     });
+    tellers
 }
 
 /// What time it is, for what is no actor.

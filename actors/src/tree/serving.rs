@@ -9,7 +9,8 @@ use cluster::certificates;
 use cluster::reviews::Reviews;
 use kernel::{Addr, ChildSpec, Strategy, Supervisor, mailbox};
 
-use super::cluster::{Cluster, serving_certificate};
+use super::certificates::grow_serving;
+use super::cluster::Cluster;
 use super::{Node, PATIENCE};
 use crate::pod_resources::{self, PodResources};
 use crate::runtime::Runtime;
@@ -103,8 +104,8 @@ fn https(
     }
     let policy = settings.serving.clone();
     let client = cluster.map(|cluster| &cluster.client);
-    let (identity, keeper) = serving_certificate(serving, settings, client)
-        .context("no certificate for the HTTPS API")?;
+    let (identity, keeper) =
+        grow_serving(serving, settings, client).context("no certificate for the HTTPS API")?;
     let (_, port) = mailbox(::serving::MAILBOX);
     let spec = ChildSpec::permanent("https");
     match client {

@@ -11,7 +11,7 @@ use logic::volumes::world::{Ability, World};
 use logic::volumes::{Backend, Kind};
 
 use super::tasks::Worn;
-use super::{Listing, Msg, Volumes};
+use super::{Listing, Msg, Volumes, counted};
 use crate::storage::{Abilities, BackendNews, Plugin, StorageError};
 
 /// A plugin looks through the pods' folders for it.
@@ -142,8 +142,7 @@ impl Volumes {
                 self.world.introduce(abilities.filter(own));
                 // A kind that it does not serve is not mounted either.
                 let kinds = World::kinds().filter(|kind| Plugin::of(*kind) == plugin);
-                let found = u64::try_from(listing.found.len()).unwrap_or(0);
-                metrics::volumes::RECONSTRUCTED.inc_by(found);
+                counted::count_found(&listing.found);
                 self.world.listed(kinds, listing.found);
             }
             Err(error) => {

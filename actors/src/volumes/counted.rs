@@ -4,9 +4,12 @@ use std::time::Instant;
 
 use logic::summary::plugin_name;
 use logic::volumes::world::{Ending, Task};
-use logic::volumes::{Mode, Source, Volume};
+use logic::volumes::{Found, FoundState, Mode, Source, Volume};
 use metrics::runtime::End;
-use metrics::volumes::{MEASURING, operated};
+use metrics::volumes::{
+    MEASURING, ORPHANS_CLEANED, ORPHANS_CLEANED_ERRORS, RECONSTRUCTED, RECONSTRUCTED_ERRORS,
+    operated,
+};
 
 /// Counts an operation that has ended. Upstream's `volume_mount` stages and mounts: here each counts for itself.
 pub(super) fn count(task: &Task, ending: &Ending, began: Instant) {
@@ -25,7 +28,7 @@ pub(super) fn count(task: &Task, ending: &Ending, began: Instant) {
             Mode::Block => (place.kind, id, "unmap_volume"),
         },
         Task::Grow { volume, place, .. } => (place.kind, &volume.id, "volume_fs_resize"),
-        Task::Remove { .. } => return,
+        Task::Remove { .. } => return count_removal(ending),
     };
     let end = match ending {
         Ending::Failed { .. } | Ending::Stuck { .. } => End::InError,
@@ -33,6 +36,33 @@ pub(super) fn count(task: &Task, ending: &Ending, began: Instant) {
     };
     let took = kernel::now().saturating_duration_since(began);
     operated(&plugin_name(kind.as_str(), &id.0), operation, took, end);
+}
+
+fn count_removal(ending: &Ending) {
+    let removals = match ending {
+        Ending::Failed { .. } | Ending::Stuck { .. } => &ORPHANS_CLEANED_ERRORS,
+        Ending::Done | Ending::Mounted { .. } => &ORPHANS_CLEANED,
+    };
+    removals.inc();
+}
+
+/// A sweep for what belongs to no pod begins.
+pub(super) fn sweep() {
+    ORPHANS_CLEANED.set(0.0);
+    ORPHANS_CLEANED_ERRORS.set(0.0);
+}
+
+/// Counts what plugins found, and of it what leads to no pod: nobody can tell whose it is.
+pub(super) fn count_found(found: &[Found]) {
+    let lost = found.iter().filter(|found| {
+        let at_a_pod = match found.state {
+            FoundState::Mounted | FoundState::LeftOver | FoundState::Mapped => true,
+            FoundState::Staged | FoundState::StagedBlock => false,
+        };
+        at_a_pod && found.pod.is_none()
+    });
+    RECONSTRUCTED_ERRORS.inc_by(u64::try_from(lost.count()).unwrap_or(0));
+    RECONSTRUCTED.inc_by(u64::try_from(found.len()).unwrap_or(0));
 }
 
 /// Where a volume's figures come from: upstream's words, or the driver's name.

@@ -342,6 +342,9 @@ pub enum NotMounted {
     /// `Unable to attach or mount volumes: unmounted volumes=[...] ...`
     #[error("{0}")]
     Late(String),
+    /// The same, and it is for good: the node has no room for another attachment.
+    #[error("{0}")]
+    NoRoom(String),
     #[error("a later definition of the pod replaced this one")]
     Superseded,
     #[error("the pod is being ended")]

@@ -10,6 +10,7 @@ use cluster::node::claims::{self, Growth};
 use cluster::node::{self, csi_node};
 use k8s_openapi::api::core::v1::{Node, Pod, Volume};
 use kernel::{Addr, Context};
+use logic::node_status::registration::CONTROLLER_ATTACHES;
 use logic::node_status::{self, Fact, InUse};
 use logic::pod::PodView;
 use logic::volumes::VolumeId;
@@ -38,6 +39,8 @@ pub(super) struct Reporting {
     known: Option<BTreeSet<VolumeId>>,
     /// What could not be told for want of room.
     owed: Owed,
+    /// What a controller has attached, as the node's object says; none where none attaches, or there is no object.
+    attached: Option<BTreeSet<VolumeId>>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -48,6 +51,10 @@ enum Owed {
 }
 
 impl Reporting {
+    pub(super) fn attached(&self) -> Option<&BTreeSet<VolumeId>> {
+        self.attached.as_ref()
+    }
+
     pub(super) fn in_use(&self) -> &BTreeSet<VolumeId> {
         static NONE: BTreeSet<VolumeId> = BTreeSet::new();
         match &self.told {
@@ -55,6 +62,20 @@ impl Reporting {
             None => &NONE,
         }
     }
+}
+
+/// What a controller has attached to this node, if one does.
+fn attached(node: &Node) -> Option<BTreeSet<VolumeId>> {
+    let annotations = node.metadata.annotations.as_ref()?;
+    if annotations.get(CONTROLLER_ATTACHES).map(String::as_str) != Some("true") {
+        return None;
+    }
+    let listed = node
+        .status
+        .as_ref()
+        .and_then(|status| status.volumes_attached.as_ref());
+    let ids = listed.into_iter().flatten();
+    Some(ids.map(|volume| VolumeId(volume.name.clone())).collect())
 }
 
 /// A claim whose volume grows.
@@ -160,10 +181,23 @@ impl Volumes {
         }
         self.await_node(ctx);
         let labels = self.labels();
-        if self.drivers.look_at(labels) {
+        let differs = self.drivers.look_at(labels);
+        if differs {
             self.tell_drivers();
+        }
+        if self.look_at_attached() || differs {
             self.resolve_everybody(ctx);
         }
+    }
+
+    /// Says whether something else is attached than before.
+    fn look_at_attached(&mut self) -> bool {
+        let Some(cluster) = &self.peers.cluster else {
+            return false;
+        };
+        let now = cluster.object.borrow().as_deref().and_then(attached);
+        let before = std::mem::replace(&mut self.reporting.attached, now);
+        before != self.reporting.attached
     }
 
     /// The node's labels: the API server's, or else those that it would register with.

@@ -34,9 +34,22 @@ pub(super) struct Resolving {
     again: Option<TimerId>,
     /// Volumes of which it was told that they do not grow for a reader.
     readers: BTreeSet<String>,
+    room: Room,
+}
+
+/// Whether the node has room for the pod's attachments.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    #[default]
+    Enough,
+    Exceeded,
 }
 
 impl Resolving {
+    pub(super) fn is_full(&self) -> bool {
+        self.room == Room::Exceeded
+    }
+
     pub(super) fn end(self, ctx: &mut Context<Msg>) {
         if let Some(timer) = self.again {
             ctx.cancel(timer);
@@ -51,6 +64,7 @@ struct Wishes {
     refresh_at: Option<Timestamp>,
     readers: BTreeMap<String, String>,
     growths: Vec<(VolumeId, Volume, Grow)>,
+    room: Room,
 }
 
 impl Volumes {
@@ -129,6 +143,7 @@ impl Volumes {
             if let Some(wanting) = self.pods.get_mut(uid) {
                 let resolving = &mut wanting.resolving;
                 resolving.uses = wishes.uses;
+                resolving.room = wishes.room;
                 resolving.readers = wishes.readers.into_keys().collect();
                 if let Some(timer) = resolving.again.replace(again) {
                     ctx.cancel(timer);
@@ -139,6 +154,7 @@ impl Volumes {
 
     fn wishes_of(&self, pod: &Pod, objects: &StaticObjects, ctx: &Context<Msg>) -> Wishes {
         let (taken, labels) = (self.taken_for(pod), self.labels());
+        let attached = self.reporting.attached();
         let ground = Ground {
             objects,
             node: &self.peers.rules.node,
@@ -147,6 +163,7 @@ impl Volumes {
             selinux: self.policy.selinux,
             now: timestamp(ctx),
             taken: &taken,
+            attached,
         };
         let mut wishes = Wishes {
             by_name: BTreeMap::new(),
@@ -154,6 +171,7 @@ impl Volumes {
             refresh_at: None,
             readers: BTreeMap::new(),
             growths: Vec::new(),
+            room: Room::Enough,
         };
         for (name, resolved) in resolve::all(pod, &ground) {
             let wish = match resolved {
@@ -165,6 +183,9 @@ impl Volumes {
                 }
                 Err(unresolved) => {
                     wishes.uses.extend(unresolved.uses.iter().cloned());
+                    if unresolved.reason == words::ATTACH_LIMIT {
+                        wishes.room = Room::Exceeded;
+                    }
                     Err(unresolved)
                 }
             };

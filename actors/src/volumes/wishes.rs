@@ -13,7 +13,7 @@ use logic::volumes::resolve::words;
 use logic::volumes::world::Cause;
 
 use super::resolving::Resolving;
-use super::{Msg, NotMounted, NotReleased, Volumes};
+use super::{Msg, NotMounted, NotReleased, Volumes, counted};
 
 /// A pod whose volumes are wanted.
 #[derive(Debug)]
@@ -106,6 +106,7 @@ impl Volumes {
         let gone = self.pods.keys().filter(|uid| !known.contains(*uid));
         let gone: Vec<PodUid> = gone.cloned().collect();
         gone.iter().for_each(|uid| self.forget(uid, ctx));
+        counted::sweep();
         self.world.pods(known);
     }
 
@@ -121,7 +122,14 @@ impl Volumes {
                 causes => causes,
             };
             let text = self.world.not_mounted(uid, cause);
-            waiter.reply.send(Err(NotMounted::Late(text)));
+            let full = self
+                .pods
+                .get(uid)
+                .is_some_and(|pod| pod.resolving.is_full());
+            waiter.reply.send(Err(match full {
+                true => NotMounted::NoRoom(text),
+                false => NotMounted::Late(text),
+            }));
         }
         let is_late = |releaser: &Releaser| releaser.turn == turn;
         if self.releasing.get(uid).is_some_and(is_late)

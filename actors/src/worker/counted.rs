@@ -12,6 +12,7 @@ use kernel::Context;
 use logic::pod::PodView;
 use logic::pod_start::{Network, Pulled, Start};
 use logic::probes::ProbeKind;
+use logic::resize::Refusal;
 use logic::types::{ContainerId, ContainerKind, ContainerState, RuntimePod};
 use metrics::{pod_starts, pods};
 
@@ -204,6 +205,10 @@ pub struct Shown {
     /// Containers by their state.
     pub states: BTreeMap<&'static str, usize>,
     pub ephemeral: usize,
+    /// Why a change of its resources is not allocated: upstream's word.
+    pub resize_waits: Option<&'static str>,
+    /// An allocated change of its resources is being carried out.
+    pub resizing: bool,
 }
 
 impl Worker {
@@ -238,6 +243,11 @@ impl Worker {
             sandbox_ready: runtime.is_some_and(|pod| pod.sandboxes.iter().any(|s| s.is_ready())),
             states,
             ephemeral: ephemeral.map_or(0, Vec::len),
+            resize_waits: desired.pending.as_ref().map(|(refusal, _)| match refusal {
+                Refusal::Deferred => "deferred",
+                Refusal::Infeasible => "infeasible",
+            }),
+            resizing: self.resize.in_progress,
         }
     }
 }

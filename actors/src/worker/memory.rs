@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use kernel::Addr;
 use logic::resize::Allocated;
-use logic::types::{ContainerId, ContainerState, PodUid, RuntimePod};
+use logic::take_over;
+use logic::types::{Container, ContainerId, ContainerState, PodUid, RuntimePod};
 
 use crate::records::{self, Record};
 
@@ -34,14 +35,29 @@ impl Memory {
         self.kept = self.record.clone();
     }
 
-    /// The pod begins now, unless it began in an earlier life. Where that life left no record, its first
-    /// sandbox tells.
-    pub(super) fn begin(&mut self, pod: Option<&RuntimePod>, now: Timestamp) {
+    /// The pod begins now, unless it began in an earlier life. Where that life left no record, the API's status
+    /// tells what another agent said of it, or its first sandbox.
+    pub(super) fn begin(&mut self, given: &Pod, pod: Option<&RuntimePod>, now: Timestamp) {
+        if self.is_new() {
+            let containers = pod.into_iter().flat_map(|pod| &pod.containers);
+            containers.for_each(|container| self.take_over(given, container, now));
+        }
         let sandboxes = pod.into_iter().flat_map(|pod| &pod.sandboxes);
         let first = sandboxes.filter_map(|sandbox| sandbox.created_at).min();
-        self.record
-            .started
-            .get_or_insert(first.unwrap_or(now).min(now));
+        let started = take_over::start_time(given).or(first).unwrap_or(now);
+        self.record.started.get_or_insert(started.min(now));
+    }
+
+    /// Another agent has run this container: what it said of it stands.
+    fn take_over(&mut self, given: &Pod, container: &Container, now: Timestamp) {
+        if let Some(health) = take_over::health(given, container) {
+            self.record.health.insert(container.id.clone(), health);
+        }
+        if let Some(since) = take_over::ran_since(given, container) {
+            self.record
+                .runs
+                .insert(container.id.clone(), since.min(now));
+        }
     }
 
     /// Whether no earlier life left anything.
@@ -69,14 +85,10 @@ impl Memory {
         }
     }
 
-    /// Remembers what is promised to the pod. A pod that asks for nothing can never ask for something: its
-    /// class would change. So nothing is remembered of it.
+    /// Remembers what is promised to the pod.
     pub(super) fn allocate(&mut self, pod: &Pod) {
         let allocated = Allocated::of(pod);
-        let nothing = ResourceRequirements::default();
-        let asks =
-            allocated.pod.is_some() || allocated.containers.values().any(|own| *own != nothing);
-        self.record.allocated = asks.then_some(allocated);
+        self.record.allocated = allocated.is_some().then_some(allocated);
     }
 
     /// Remembers what a container was started with or resized to; nothing is what is taken for true anyway.

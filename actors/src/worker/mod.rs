@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use kernel::{Actor, Addr, AskError, Context, Exit, Reply, TimerId};
+use kernel::{Actor, Addr, AskError, Context, Exit, Recipient, Reply, TimerId};
 use logic::objects::Objects;
 use logic::resize::ResizeState;
 use logic::runtime_class::HandlerFeatures;
@@ -117,6 +117,8 @@ pub struct Peers {
     pub cgroups: PodCgroups,
     pub recorder: Recorder,
     pub objects: Arc<dyn Objects>,
+    /// Who keeps objects for pods, and may let go what a pod that is over has needed; none where nobody does.
+    pub over: Option<Recipient<PodUid>>,
     pub rules: Arc<Rules>,
 }
 
@@ -195,6 +197,8 @@ pub struct Worker {
     /// The grace of a pod that is failed by decree.
     grace: Option<Duration>,
     status: Option<Arc<PodStatus>>,
+    /// What another agent said of the pod, until the first status has gone on from it.
+    earlier: Option<Box<PodStatus>>,
     resize: ResizeState,
     volumes: volumes::Volumes,
     /// What the runtime can do with the pod, where that shows in its status.
@@ -282,6 +286,7 @@ impl Worker {
             failure: None,
             grace: None,
             status: None,
+            earlier: None,
             resize: ResizeState::default(),
             volumes: volumes::Volumes::default(),
             features: HandlerFeatures::default(),

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kernel::Context;
 use logic::seen::Seen;
 use logic::status::{self, Stage as Shown, StatusInput};
+use logic::take_over;
 use logic::types::{ContainerId, ContainerState, RuntimePod, Waiting, Weight, Why};
 
 use super::advance::CARRYING;
@@ -20,14 +21,25 @@ impl Worker {
     pub(super) fn begin(&mut self, ctx: &Context<Msg>) {
         let is_new = self.memory.is_new();
         let runtime = self.seen.as_ref().map(Seen::pod);
-        self.memory.begin(runtime, timestamp(ctx));
+        let given = self.wish.desired.borrow().pod.clone();
+        self.memory.begin(&given, runtime, timestamp(ctx));
+        // Another agent may have run the pod: what it said last is gone on from, once.
+        self.earlier = self
+            .memory
+            .record
+            .started
+            .filter(|_| is_new)
+            .map(|started| {
+                let runtime = self.seen.as_ref().map(Seen::pod);
+                Box::new(take_over::earlier(&given, runtime, started))
+            });
+        let start_time = self.memory.record.started.map(Time);
         self.status = Some(Arc::new(PodStatus {
-            start_time: self.memory.record.started.map(Time),
+            start_time,
             ..PodStatus::default()
         }));
-        let pod = self.wish.desired.borrow().pod.clone();
-        self.counted.meet(&pod, is_new);
-        let fields = logic::honoured::not_honoured(&pod);
+        self.counted.meet(&given, is_new);
+        let fields = logic::honoured::not_honoured(&given);
         if !fields.is_empty() && is_new {
             let message = format!("this version does not act on: {}", fields.join(", "));
             let why = Why {
@@ -37,7 +49,7 @@ impl Worker {
                 message,
             };
             self.whys
-                .tell(&pod, &[why], timestamp(ctx), &self.peers.recorder);
+                .tell(&given, &[why], timestamp(ctx), &self.peers.recorder);
         }
     }
 
@@ -52,6 +64,7 @@ impl Worker {
         }
         self.follow_resize(pod, ctx);
         let Some(seen) = &self.seen else { return };
+        let earlier = self.earlier.take();
         let input = StatusInput {
             now: timestamp(ctx),
             pod,
@@ -59,7 +72,7 @@ impl Worker {
             runtime_name: &self.peers.runtime.name(),
             handler: self.features,
             waiting,
-            previous: self.status.as_deref(),
+            previous: earlier.as_deref().or(self.status.as_deref()),
             host_ips: &self.peers.rules.node.host_ips,
             stage: match self.stage {
                 Stage::Syncing => Shown::Syncing,

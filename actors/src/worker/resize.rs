@@ -1,6 +1,7 @@
 //! Where a change of the pod's CPU and memory stands, and what is told of it.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::Context;
@@ -59,6 +60,13 @@ fn happenings(old: &ResizeState, new: &ResizeState) -> impl Iterator<Item = Happ
         .chain(failed.map(Happening::Failed))
 }
 
+fn count(began: Instant, success: bool) {
+    let success = if success { "true" } else { "false" };
+    let took = kernel::now().saturating_duration_since(began);
+    let duration = metrics::resizes::DURATION.with_label_values(&[success]);
+    duration.observe(took.as_secs_f64() * 1000.0);
+}
+
 /// The key of a container's resize among the held.
 pub(super) fn resize_key(name: &str) -> String {
     format!("\u{0}resize {name}")
@@ -67,7 +75,10 @@ pub(super) fn resize_key(name: &str) -> String {
 impl Carrier {
     /// Has the runtime and the pod's cgroup enforce what is allocated to a container now.
     pub(super) async fn resize(&mut self, id: &ContainerId, name: String) {
-        match self.enforce(id, &name).await {
+        let began = kernel::now();
+        let enforced = self.enforce(id, &name).await;
+        count(began, enforced.is_ok());
+        match enforced {
             Ok(()) => {
                 let resources = self.resources(&name);
                 self.started

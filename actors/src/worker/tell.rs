@@ -19,6 +19,7 @@ use crate::{directory, prober};
 #[derive(Debug, Default)]
 pub(super) struct Told {
     settled: bool,
+    over: bool,
     probed: Option<ToProbe>,
     logged: Vec<Watched>,
 }
@@ -35,7 +36,12 @@ struct ToProbe {
 impl Worker {
     /// Tells what has changed; what found no room is told again.
     pub(super) fn tell_watchers(&mut self, ctx: &mut Context<Msg>) {
-        let told = [self.tell_settled(), self.tell_prober(ctx), self.tell_logs()];
+        let told = [
+            self.tell_settled(),
+            self.tell_over(),
+            self.tell_prober(ctx),
+            self.tell_logs(),
+        ];
         if told.contains(&false) {
             self.retry_after(SOON, ctx);
         }
@@ -47,6 +53,18 @@ impl Worker {
             let settled = directory::Msg::Settled { uid };
             self.told.settled = self.peers.directory.tell(settled).is_ok();
             return self.told.settled;
+        }
+        true
+    }
+
+    /// Nothing of the pod runs any more, and its volumes are gone: it needs nothing.
+    fn tell_over(&mut self) -> bool {
+        let is_over = self.stage == Stage::Terminated && self.volumes.is_released();
+        if let Some(keeper) = self.peers.over.as_ref().filter(|_| is_over)
+            && !self.told.over
+        {
+            self.told.over = keeper.tell(self.uid.clone()).is_ok();
+            return self.told.over;
         }
         true
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kernel::{AskError, Context};
+use logic::admission;
 use logic::container::{Prepared, has_subpaths};
 use logic::env_file::{self, EnvFiles};
 use logic::pod::PodView;
@@ -17,6 +18,7 @@ use logic::volumes::{self, Mounted, Subpath};
 
 use super::carry::Carrier;
 use super::{LATER, Msg, SOON, Stage, Worker, timestamp};
+use crate::directory;
 use crate::volumes::{BindError, Msg as Keeper, NotMounted, NotReleased, Retry};
 
 /// Upstream's `podAttachAndMountTimeout`: how long one wish for a pod's volumes lasts.
@@ -107,10 +109,32 @@ impl Worker {
                 self.volumes.doubt();
                 self.note_of_volumes("FailedMount", &error, ctx);
             }
+            Ok(Err(error @ NotMounted::NoRoom(_))) => {
+                self.volumes.doubt();
+                self.reject(&error, ctx);
+            }
             Ok(Err(NotMounted::Superseded | NotMounted::Released)) => self.volumes.doubt(),
             Err(error) => {
                 tracing::warn!(pod = %self.pod_name(), "the keeper of volumes does not answer: {error}");
                 self.volumes.doubt();
+                self.retry_after(SOON, ctx);
+            }
+        }
+    }
+
+    /// As upstream, a pod whose volumes find no room on the node is rejected: elsewhere there may be some.
+    fn reject(&mut self, error: &NotMounted, ctx: &mut Context<Msg>) {
+        let failure = admission::no_room_for_volumes(&error.to_string());
+        let reason = admission::counted_reason(&failure.reason);
+        let fail = directory::Msg::Fail {
+            uid: self.uid.clone(),
+            failure: Box::new(failure),
+            grace: Duration::ZERO,
+        };
+        match self.peers.directory.tell(fail) {
+            Ok(()) => metrics::pods::REJECTIONS.with_label_values(&[reason]).inc(),
+            Err(full) => {
+                tracing::warn!(pod = %self.pod_name(), "not rejected now: {full}");
                 self.retry_after(SOON, ctx);
             }
         }

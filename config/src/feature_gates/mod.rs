@@ -106,6 +106,35 @@ impl FeatureGates {
         };
         *all.unwrap_or(&gate.on)
     }
+
+    /// Returns every gate with its stage as the metrics word it (`ALPHA`, `BETA`, `DEPRECATED`; empty when it is generally
+    /// available), and whether it is on.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
+        let groups = [
+            (table::ALPHA, "ALPHA"),
+            (table::BETA_ON, "BETA"),
+            (table::BETA_OFF, "BETA"),
+            (table::SETTLED_ON, ""),
+            (table::SETTLED_OFF, "DEPRECATED"),
+            (table::LOCKED_ON, ""),
+            (table::LOCKED_OFF, "DEPRECATED"),
+        ];
+        let gates = groups.into_iter().flat_map(move |(names, stage)| {
+            names.iter().map(move |name| {
+                let stage = match table::DEPRECATED_ON.contains(name) {
+                    true => "DEPRECATED",
+                    false => stage,
+                };
+                (*name, stage, self.enabled(name))
+            })
+        });
+        let all = |name: &str| self.set.get(name) == Some(&true);
+        let groups = [
+            ("AllAlpha", "ALPHA", all("AllAlpha")),
+            ("AllBeta", "BETA", all("AllBeta")),
+        ];
+        gates.chain(groups)
+    }
 }
 
 #[cfg(test)]
@@ -163,6 +192,24 @@ mod tests {
         assert!(gates.enabled("MemoryQoS"));
         assert!(!gates.enabled("EventedPLEG"));
         assert!(!gates.enabled("SELinuxMount"));
+    }
+
+    #[test]
+    fn every_gate_is_told_with_its_stage() {
+        let gates = gates(&[("AllAlpha", true), ("EnvFiles", false)]).unwrap();
+        let told: Vec<_> = gates.all().collect();
+        for expected in [
+            ("MemoryQoS", "ALPHA", true),
+            ("EnvFiles", "BETA", false),
+            ("NodeSwap", "", true),
+            ("GitRepoVolumeDriver", "DEPRECATED", false),
+            ("StorageNamespaceIndex", "DEPRECATED", true),
+            ("AllAlpha", "ALPHA", true),
+            ("AllBeta", "BETA", false),
+        ] {
+            assert!(told.contains(&expected), "{expected:?}");
+        }
+        assert!(told.len() > 200);
     }
 
     #[test]

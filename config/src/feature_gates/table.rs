@@ -69,6 +69,13 @@ pub(super) const SETTLED_ON: &[&str] = &[
     "NodeLogQuery", "StorageNamespaceIndex",
 ];
 
+/// Those of them that are on their way out.
+pub(super) const DEPRECATED_ON: &[&str] = &[
+    "DisableNodeKubeProxyVersion",
+    "KubeletPodResourcesListUseActivePods",
+    "StorageNamespaceIndex",
+];
+
 #[rustfmt::skip]
 pub(super) const SETTLED_OFF: &[&str] = &[
     "AllowDNSOnlyNodeCSR", "AllowInsecureKubeletCertificateSigningRequests",

@@ -50,6 +50,8 @@ pub enum Effect {
     Garbage,
     /// Answered 200 with JSON of another shape, nothing done.
     Nonsense,
+    /// Answered 200 with an empty list of another kind, nothing done.
+    OtherList,
     /// Done, but only after so many seconds.
     Delay(f64),
     /// The connection is cut without an answer, nothing done.
@@ -64,6 +66,8 @@ pub enum Effect {
     HalfEvent,
     /// The watch sends a line that is no event in front of its next one.
     GarbageEvent,
+    /// The watch says of its next event's object that it was deleted, under another kind, in front of the event.
+    OtherEvent,
     /// The watch is told that its version has expired, at its next event.
     ExpireEvent,
     /// The watch stays open and sends nothing.

@@ -94,6 +94,15 @@ impl Builder {
         self
     }
 
+    /// Sets fields of the KubeletConfiguration where nobody has set them.
+    #[must_use]
+    pub fn defaults(mut self, fields: &Value) -> Self {
+        let mut config = fields.clone();
+        merge(&mut config, &self.config);
+        self.config = config;
+        self
+    }
+
     /// Sets fields of the fake runtime's own configuration.
     #[must_use]
     pub fn fake(mut self, fields: &Value) -> Self {

@@ -115,15 +115,12 @@ impl Agent {
         Ok(before)
     }
 
-    /// The agent's process and the plugins that it manages; what stands where the runtime stands is none of them.
+    /// The agent's process, and ours with its plugins.
     pub(super) fn processes(&self) -> Result<Vec<u32>> {
-        let agent = self.pid()?;
-        let plugins = process::children(agent)?.into_iter();
-        let counted =
-            plugins.filter(|(_, name)| self.column() == Column::Oxlet && name != "runtime-fake");
-        Ok(std::iter::once(agent)
-            .chain(counted.map(|(pid, _)| pid))
-            .collect())
+        match self {
+            Agent::Oxlet(node) => processes(node),
+            Agent::Kubelet(_) => Ok(vec![self.pid()?]),
+        }
     }
 
     /// The process that stands where the runtime stands.
@@ -147,6 +144,16 @@ impl Agent {
         };
         pid.context("the agent does not run")
     }
+}
+
+/// Our agent's process and the plugins that it manages; what stands where the runtime stands is none of them.
+pub(super) fn processes(node: &Node) -> Result<Vec<u32>> {
+    let agent = node.pid().context("the agent does not run")?;
+    let plugins = process::children(agent)?.into_iter();
+    let counted = plugins.filter(|(_, name)| name != "runtime-fake");
+    Ok(std::iter::once(agent)
+        .chain(counted.map(|(pid, _)| pid))
+        .collect())
 }
 
 /// Waits until `/healthz` says so.

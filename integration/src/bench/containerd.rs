@@ -73,7 +73,7 @@ pub(super) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
 }
 
 /// Makes a pod without the agent: sandbox, one container created and started.
-async fn straight(
+pub(super) async fn straight(
     rig: &Containerd,
     nth: usize,
     took: &mut Samples,

@@ -16,9 +16,23 @@ pub const BURST: &str = "burst";
 pub const KERNEL: &str = "kernel";
 /// On a real runtime.
 pub const CONTAINERD: &str = "containerd";
+/// A node of a cluster.
+pub const CLUSTER: &str = "cluster";
+/// A node of a cluster, on a real runtime.
+pub const CLUSTER_REAL: &str = "cluster-containerd";
 
 /// The sections, in the order in which they are measured.
-pub const SECTIONS: [&str; 7] = [MEMORY, LATENCY, PROBES, VOLUMES, BURST, KERNEL, CONTAINERD];
+pub const SECTIONS: [&str; 9] = [
+    MEMORY,
+    LATENCY,
+    PROBES,
+    VOLUMES,
+    BURST,
+    KERNEL,
+    CONTAINERD,
+    CLUSTER,
+    CLUSTER_REAL,
+];
 
 /// What a figure should be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,6 +78,7 @@ impl Figure {
             .replace("{many}", &plan.many.to_string())
             .replace("{most}", &plan.most.to_string())
             .replace("{real}", &plan.real_pods.to_string())
+            .replace("{crowd}", &plan.api_crowd.to_string())
     }
 }
 
@@ -429,5 +444,131 @@ pub const FIGURES: &[Figure] = &[
         "of it ours, and containerd's time to notice",
         "ms",
         Aim::Under(50.0),
+    ),
+    figure(
+        "api-ready-median",
+        CLUSTER,
+        "process start to Node Ready in the API, median",
+        "ms",
+        Aim::Under(300.0),
+    ),
+    figure(
+        "api-ready-most",
+        CLUSTER,
+        "process start to Node Ready in the API, longest",
+        "ms",
+        Aim::None,
+    ),
+    figure(
+        "api-pss-none",
+        CLUSTER,
+        "node of a cluster: agent's memory, 0 pods",
+        "MiB",
+        Aim::None,
+    ),
+    figure(
+        "api-pss-many",
+        CLUSTER,
+        "node of a cluster: agent's memory, {many} pods",
+        "MiB",
+        Aim::AtMost(35.0),
+    ),
+    figure(
+        "api-pss-plugins",
+        CLUSTER,
+        "of it the storage plugins'",
+        "MiB",
+        Aim::None,
+    ),
+    figure(
+        "api-cpu-many",
+        CLUSTER,
+        "node of a cluster: agent's processor time, {many} idle pods",
+        "% of a core",
+        Aim::AtMost(1.0),
+    ),
+    figure(
+        "api-requests",
+        CLUSTER,
+        "node of a cluster: requests to the API, {many} idle pods",
+        "1/s",
+        Aim::Under(1.0),
+    ),
+    figure(
+        "api-start-median",
+        CLUSTER,
+        "pod made in the API to Running in the API, median",
+        "ms",
+        Aim::AtMost(30.0),
+    ),
+    figure(
+        "api-start-p99",
+        CLUSTER,
+        "pod made in the API to Running in the API, p99",
+        "ms",
+        Aim::None,
+    ),
+    figure(
+        "api-exit-median",
+        CLUSTER,
+        "container's exit to its status in the API, median",
+        "ms",
+        Aim::None,
+    ),
+    figure(
+        "api-exit-p99",
+        CLUSTER,
+        "container's exit to its status in the API, p99",
+        "ms",
+        Aim::Under(100.0),
+    ),
+    figure(
+        "api-crowd",
+        CLUSTER,
+        "{crowd} pods made in the API at once to all Running in the API",
+        "ms",
+        Aim::None,
+    ),
+    figure(
+        "api-logs",
+        CLUSTER,
+        "10,000 log lines followed by ten clients: the agent's memory grows by",
+        "MiB",
+        Aim::AtMost(2.0),
+    ),
+    figure(
+        "api-real-direct",
+        CLUSTER_REAL,
+        "containerd's own time: sandbox, create, start, median",
+        "ms",
+        Aim::None,
+    ),
+    figure(
+        "api-real-start",
+        CLUSTER_REAL,
+        "on containerd: pod made in the API to Running in the API, median",
+        "ms",
+        Aim::None,
+    ),
+    figure(
+        "api-real-own",
+        CLUSTER_REAL,
+        "of it ours",
+        "ms",
+        Aim::AtMost(30.0),
+    ),
+    figure(
+        "api-real-crowd-direct",
+        CLUSTER_REAL,
+        "containerd's own time: {crowd} pods at once",
+        "ms",
+        Aim::None,
+    ),
+    figure(
+        "api-real-crowd",
+        CLUSTER_REAL,
+        "on containerd: {crowd} pods made in the API at once to all Running in the API",
+        "ms",
+        Aim::None,
     ),
 ];

@@ -13,11 +13,11 @@ const STARTED_WITHIN: Duration = Duration::from_secs(120);
 /// Measures an agent that runs, without pods and with many.
 pub(super) async fn measure(plan: &Plan, agent: &mut Agent, report: &mut Report) -> Result<()> {
     let column = agent.column();
-    let (memory, processor) = at_rest(plan, agent).await?;
+    let (memory, processor) = at_rest(plan, &agent.processes()?).await?;
     report.put(column, "pss-none", memory);
     report.put(column, "cpu-none", processor);
     fill(agent, "idle", plan.many).await?;
-    let (memory, processor) = at_rest(plan, agent).await?;
+    let (memory, processor) = at_rest(plan, &agent.processes()?).await?;
     report.put(column, "pss-many", memory);
     report.put(column, "cpu-many", processor);
     report.put(column, "fake-many", process::memory(&agent.fake()?)?);
@@ -28,7 +28,7 @@ pub(super) async fn measure(plan: &Plan, agent: &mut Agent, report: &mut Report)
 pub(super) async fn large(plan: &Plan, report: &mut Report) -> Result<()> {
     let agent = oxlet().await?;
     fill(&agent, "idle", plan.most).await?;
-    let (memory, processor) = at_rest(plan, &agent).await?;
+    let (memory, processor) = at_rest(plan, &agent.processes()?).await?;
     report.put(agent.column(), "pss-most", memory);
     report.put(agent.column(), "cpu-most", processor);
     report.put(
@@ -50,13 +50,12 @@ pub(super) async fn fill(agent: &Agent, prefix: &str, count: usize) -> Result<()
     watch.started(count, STARTED_WITHIN).await.map(drop)
 }
 
-/// Leaves the agent alone, then looks at it: MiB, and per cent of a core.
-pub(super) async fn at_rest(plan: &Plan, agent: &Agent) -> Result<(f64, f64)> {
+/// Leaves an agent's processes alone, then looks at them: MiB, and per cent of a core.
+pub(super) async fn at_rest(plan: &Plan, processes: &[u32]) -> Result<(f64, f64)> {
     tokio::time::sleep(plan.settle).await;
-    let processes = agent.processes()?;
-    let (began, before) = (Instant::now(), process::processor_time(&processes)?);
+    let (began, before) = (Instant::now(), process::processor_time(processes)?);
     tokio::time::sleep(plan.idle).await;
-    let used = process::processor_time(&processes)?.saturating_sub(before);
+    let used = process::processor_time(processes)?.saturating_sub(before);
     let share = used.as_secs_f64() / began.elapsed().as_secs_f64() * 100.0;
-    Ok((process::memory(&processes)?, share))
+    Ok((process::memory(processes)?, share))
 }

@@ -6,6 +6,7 @@
 
 mod agent;
 mod burst;
+mod cluster;
 mod containerd;
 pub mod figures;
 mod kernel;
@@ -52,6 +53,10 @@ pub struct Plan {
     pub plugin_kills: usize,
     /// Pods on containerd.
     pub real_pods: usize,
+    /// Pods made in the API at once.
+    pub api_crowd: usize,
+    /// Log lines that are followed.
+    pub log_lines: usize,
     /// How long a node is left alone before it is looked at.
     pub settle: Duration,
     /// How long processor time is counted.
@@ -75,6 +80,8 @@ impl Plan {
             container_kills: 220,
             plugin_kills: 100,
             real_pods: 10,
+            api_crowd: 50,
+            log_lines: 10_000,
             settle: Duration::from_secs(5),
             idle: Duration::from_secs(40),
             section: None,
@@ -94,6 +101,8 @@ impl Plan {
             container_kills: 20,
             plugin_kills: 10,
             real_pods: 3,
+            api_crowd: 10,
+            log_lines: 1_000,
             settle: Duration::from_secs(1),
             idle: Duration::from_secs(5),
             ..Self::whole()
@@ -111,6 +120,8 @@ impl Plan {
             container_kills: 3,
             plugin_kills: 2,
             real_pods: 1,
+            api_crowd: 2,
+            log_lines: 10,
             settle: Duration::from_millis(100),
             idle: Duration::from_millis(200),
             ..Self::quick()
@@ -144,6 +155,8 @@ pub async fn run(plan: &Plan) -> Result<Report> {
             figures::BURST => burst::measure(plan, &mut report).await?,
             figures::KERNEL => kernel::measure(&mut report).await?,
             figures::CONTAINERD => containerd::measure(plan, &mut report).await?,
+            figures::CLUSTER => cluster::measure(plan, &mut report).await?,
+            figures::CLUSTER_REAL => cluster::real(plan, &mut report).await?,
             other => anyhow::bail!("no section {other}"),
         }
     }

@@ -24,7 +24,7 @@ const PROBES: usize = 3;
 pub(super) async fn without(plan: &Plan, agent: &Agent, report: &mut Report) -> Result<f64> {
     let manifest = |name: &str, _| pods::manifest(name, pods::PROBED_CONTAINERS);
     fill(agent, plan.many, manifest).await?;
-    let (memory, processor) = memory::at_rest(&long(plan), agent).await?;
+    let (memory, processor) = memory::at_rest(&long(plan), &agent.processes()?).await?;
     report.put(agent.column(), "probes-none-cpu", processor);
     Ok(memory)
 }
@@ -45,7 +45,7 @@ pub(super) async fn with(
     });
     visited.await?;
     targets.begin();
-    let (memory, processor) = memory::at_rest(&long(plan), agent).await?;
+    let (memory, processor) = memory::at_rest(&long(plan), &agent.processes()?).await?;
     let mut late = Samples::default();
     late.add(targets.longest_gap().saturating_sub(PERIOD));
 

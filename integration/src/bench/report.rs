@@ -178,10 +178,14 @@ mod tests {
 
     #[test]
     fn a_figure_is_judged_by_its_aim_when_the_plan_is_whole() {
+        let figure = Figure {
+            aim: Aim::AtMost(15.0),
+            ..FIGURES[0]
+        };
         let verdict = |plan: &Plan, value| {
             let mut report = Report::new(plan);
-            report.put(Column::Oxlet, "pss-none", value);
-            report.verdict(&FIGURES[0])
+            report.put(Column::Oxlet, figure.key, value);
+            report.verdict(&figure)
         };
         assert_eq!(verdict(&Plan::whole(), 15.0), "met");
         assert_eq!(verdict(&Plan::whole(), 15.1), "MISSED");

@@ -30,7 +30,7 @@ pub(super) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     let mut agent = Agent::Oxlet(Box::new(builder.start().await?));
     starts(plan, &agent, report).await?;
     change(plan, &agent, report).await?;
-    let (memory, processor) = memory::at_rest(plan, &agent).await?;
+    let (memory, processor) = memory::at_rest(plan, &agent.processes()?).await?;
     report.put(Column::Oxlet, "volumes-pss", memory);
     report.put(Column::Oxlet, "volumes-cpu", processor);
     let plugins = process::memory(&agent.storage()?)?;

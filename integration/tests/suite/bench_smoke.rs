@@ -7,7 +7,16 @@ const MAY_BE_MISSING: [&str; 5] = ["tells", "ask-median", "ask-p99", "actor-byte
 
 #[tokio::test]
 async fn the_bench_measures_every_figure() {
-    for section in ["memory", "latency", "probes", "burst", "containerd"] {
+    let sections = [
+        "memory",
+        "latency",
+        "probes",
+        "burst",
+        "containerd",
+        "cluster",
+        "cluster-containerd",
+    ];
+    for section in sections {
         let plan = Plan {
             section: Some(section.to_owned()),
             ..Plan::smoke()

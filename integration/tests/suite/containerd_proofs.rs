@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use apiserver::Options;
 use integration::agent::Runtime;
 use integration::chaos::Chaos;
+use integration::cluster::Cluster;
 use integration::wait_until;
 use serde_json::json;
 
@@ -166,26 +168,35 @@ async fn an_agent_killed_with_pods_restarts_no_container() {
     assert_nothing_twice(&world.cri().await).await;
 }
 
-/// The unit that kubeadm installs, its files in a folder of the test, and the two flags that keep it private.
+/// The unit that kubeadm installs, right after `kubeadm join` wrote its bootstrap file and the cluster's CA.
 #[tokio::test]
 async fn the_agent_starts_as_kubeadms_unit_starts_the_kubelet() {
     let dir = tempfile::tempdir().unwrap();
     let Some(rig) = integration::containerd::Containerd::for_test(dir.path()).await else {
         return;
     };
-    let file = |name: &str| dir.path().join(name).display().to_string();
-    let node = integration::agent::Node::builder()
+    let builder = integration::agent::Node::builder()
         .runtime(Runtime::Undeclared("unix:///nowhere/containerd.sock".to_owned()))
         .config(&json!({ "cgroupDriver": "cgroupfs", "clusterDNS": ["10.96.0.10"], "rotateCertificates": true, "cgroupRoot": rig.cgroup() }))
-        .flag(format!("--bootstrap-kubeconfig={}", file("bootstrap-kubelet.conf")))
-        .flag(format!("--kubeconfig={}", file("kubelet.conf")))
         .flag(format!("--container-runtime-endpoint={}", rig.endpoint()))
         .flag("--pod-infra-container-image=example.org/pause:3.10")
-        .manifest("web.yaml", &server("web"))
-        .start()
-        .await;
-    let node = node.unwrap_or_else(|error| panic!("{error:#}"));
+        .manifest("web.yaml", &server("web"));
+    let mut cluster = Cluster::prepare(builder, Options::default()).await.unwrap();
+    let bootstrap = cluster.folder().join("bootstrap-kubelet.conf.pem");
+    std::fs::write(&bootstrap, cluster.server.bootstrap_kubeconfig().unwrap()).unwrap();
+    std::fs::remove_file(cluster.node.dir().join("kubeconfig")).unwrap();
+    let flag = format!("--bootstrap-kubeconfig={}", bootstrap.display());
+    cluster.node.add_flag(&flag);
+    cluster.node.begin().await.unwrap();
+    let node = &cluster.node;
     node.until("web", WITHIN, "is ready", is_ready)
+        .await
+        .unwrap();
+    cluster.until_ready(WITHIN).await.unwrap();
+    cluster
+        .until_pod("web-node", WITHIN, |mirror| {
+            mirror["status"]["phase"] == "Running"
+        })
         .await
         .unwrap();
     let plugin = node.plugin().await.unwrap();

@@ -175,6 +175,8 @@ pub struct Snapshot {
     pub writes: u64,
     pub bytes: u64,
     pub unchanged: u64,
+    /// What a crash would forget now: `nothing`, or `details` that come again by themselves, or `more`.
+    pub unwritten: &'static str,
     /// Why the last write failed.
     pub trouble: Option<String>,
 }
@@ -241,6 +243,7 @@ impl Actor for Alone {
             writes: stats.writes,
             bytes: stats.bytes,
             unchanged: self.unchanged,
+            unwritten: self.unwritten(),
             trouble: self.trouble.clone(),
         }
     }
@@ -297,6 +300,15 @@ impl Alone {
     fn take_supplied(&mut self, uids: BTreeSet<PodUid>, ctx: &mut Context<Msg>) {
         self.supplied = uids;
         self.write_within(SOON, ctx);
+    }
+
+    fn unwritten(&self) -> &'static str {
+        match &self.due {
+            _ if self.busy => "more",
+            None => "nothing",
+            Some((at, _)) if at.saturating_duration_since(kernel::now()) > SOON => "details",
+            Some(_) => "more",
+        }
     }
 
     fn await_objects(&mut self, ctx: &mut Context<Msg>) {

@@ -301,8 +301,9 @@ impl Rotation {
             }
             Err(error) => {
                 self.failures += 1;
-                if self.purpose == Purpose::Client {
-                    metrics::certificates::CLIENT_RENEW_ERRORS.inc();
+                match self.purpose {
+                    Purpose::Client => metrics::certificates::CLIENT_RENEW_ERRORS.inc(),
+                    Purpose::Server => metrics::certificates::SERVER_RENEW_ERRORS.inc(),
                 }
                 self.complain(&anyhow::Error::new(error));
                 self.due = Some(ctx.after(pause(self.failures), Msg::Due));

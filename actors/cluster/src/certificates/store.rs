@@ -169,7 +169,7 @@ mod tests {
         Store::new(folder.join("pki"), "kubelet-client", None)
     }
 
-    /// Upstream's TestUpdateNoRotation and TestUpdateSymlink...
+    /// Upstream's TestUpdateNoRotation and TestUpdateSymlinkReplaceExistingSymlink.
     #[test]
     fn an_update_is_what_the_link_leads_to_and_only_its_owner_reads_it() {
         let folder = tempfile::tempdir().unwrap();
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
     }
 
-    /// Upstream's TestRecover.
+    /// Upstream's `recover`.
     #[test]
     fn an_update_that_was_cut_off_between_its_links_is_ended() {
         let folder = tempfile::tempdir().unwrap();
@@ -207,7 +207,7 @@ mod tests {
         assert!(store.current().unwrap().is_some());
     }
 
-    /// Upstream's TestUpdateSymlinkExistingSymlink... and its errors.
+    /// Upstream's TestUpdateSymlinkExistingFileError.
     #[test]
     fn a_file_in_the_links_place_is_never_replaced() {
         let folder = tempfile::tempdir().unwrap();

@@ -252,7 +252,6 @@ fn a_certificate_that_is_over_is_offered_no_more_and_asked_for_with_the_bootstra
     });
 }
 
-/// Upstream's TestRotateCertWithDynamicTemplate.
 #[test]
 fn a_serving_certificate_waits_for_addresses_and_follows_them() {
     run_paused(|| async {

@@ -20,7 +20,7 @@ use super::body::{Answer, Bounds};
 use super::connections::Failure;
 use super::limiter::Bucket;
 use super::server::Server;
-use super::trouble::{Trouble, chain};
+use super::trouble::{Trouble, WAIT_AT_MOST, chain};
 use super::{Lane, measured};
 
 /// Upstream's `defaultMaxRetries`, or as many as fit before the deadline.
@@ -207,7 +207,7 @@ fn wait(asking: &Asking, answer: &Result<Response<Answer>, Miss>) -> Option<Dura
             let asks = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
             let seconds = answer.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
             let seconds = seconds.parse().ok().filter(|_| asks)?;
-            Some(Duration::from_secs(seconds))
+            Some(Duration::from_secs(seconds).min(WAIT_AT_MOST))
         }
         Err(Miss::Broken(_)) => {
             (asking.method == Method::GET && !asking.watch).then_some(AFTER_BREAK)

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use kube::core::Status;
 
+/// No server is left alone for longer, whatever it says.
+pub(super) const WAIT_AT_MOST: Duration = Duration::from_secs(60 * 60);
+
 /// Why a request has no good answer. What the server said is its own words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
@@ -48,6 +51,22 @@ pub enum Trouble {
 }
 
 impl Trouble {
+    /// How long the server wants to be left alone, if it says so.
+    pub fn pause(&self) -> Option<Duration> {
+        match self {
+            Trouble::Busy { after, .. } => *after,
+            Trouble::NotFound { .. }
+            | Trouble::Exists { .. }
+            | Trouble::Conflict { .. }
+            | Trouble::Gone { .. }
+            | Trouble::Unauthorized { .. }
+            | Trouble::Forbidden { .. }
+            | Trouble::Refused { .. }
+            | Trouble::Unreachable { .. }
+            | Trouble::Nonsense { .. } => None,
+        }
+    }
+
     /// Whether the same request may succeed later.
     pub fn transient(&self) -> bool {
         match self {
@@ -91,7 +110,7 @@ impl From<Status> for Trouble {
             .details
             .as_ref()
             .map_or(0, |details| details.retry_after_seconds);
-        let after = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
+        let after = (seconds > 0).then(|| Duration::from_secs(seconds.into()).min(WAIT_AT_MOST));
         match (status.code, status.reason.as_str()) {
             (404, _) => Trouble::NotFound { message },
             (409, "AlreadyExists") => Trouble::Exists { message },

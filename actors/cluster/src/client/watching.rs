@@ -21,6 +21,8 @@ use super::trouble::Trouble;
 const LEAST: u32 = 300;
 /// How much longer than that a watch may stay silent before it is given up.
 const GRACE: Duration = Duration::from_secs(30);
+/// What a list is called that does not say of what.
+const ANY_LIST: &str = "List";
 /// A watch that ended sooner without a word failed.
 const SHORT: Duration = Duration::from_secs(1);
 
@@ -65,6 +67,7 @@ pub enum Event<K> {
 pub fn watch<K>(api: Api<K>, selection: Selection) -> BoxStream<'static, Result<Event<K>, Trouble>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    K::DynamicType: Default,
 {
     let watching = Watching {
         api,
@@ -103,6 +106,7 @@ struct Open<K> {
 impl<K> Watching<K>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    K::DynamicType: Default,
 {
     /// Goes on until there is something to tell.
     async fn step(&mut self) -> Result<Event<K>, Trouble> {
@@ -133,19 +137,7 @@ where
     fn failed(&mut self, trouble: &Trouble) -> bool {
         self.events = None;
         let wait = self.backoff.wait(kernel::now());
-        let asked = match trouble {
-            Trouble::Busy { after, .. } => after.unwrap_or_default(),
-            Trouble::NotFound { .. }
-            | Trouble::Exists { .. }
-            | Trouble::Conflict { .. }
-            | Trouble::Gone { .. }
-            | Trouble::Forbidden { .. }
-            | Trouble::Unauthorized { .. }
-            | Trouble::Refused { .. }
-            | Trouble::Unreachable { .. }
-            | Trouble::Nonsense { .. } => Duration::ZERO,
-        };
-        self.wait = Some(wait.max(asked));
+        self.wait = Some(wait.max(trouble.pause().unwrap_or_default()));
         let known = self.version.is_some();
         if matches!(trouble, Trouble::Gone { .. } | Trouble::Nonsense { .. }) {
             self.version = None;
@@ -160,6 +152,11 @@ where
             ..ListParams::default()
         };
         let list = self.api.list(&parameters).await?;
+        // Items of a list have no kind of their own, and an empty one would take everything away.
+        let kind = format!("{}List", K::kind(&K::DynamicType::default()));
+        if list.types.kind != kind && list.types.kind != ANY_LIST {
+            return Err(Trouble::nonsense("the list is one of another kind"));
+        }
         let version = list.metadata.resource_version.unwrap_or_default();
         if version.is_empty() {
             return Err(Trouble::nonsense("the list has no resourceVersion"));

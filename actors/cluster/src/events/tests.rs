@@ -199,7 +199,7 @@ fn an_event_is_an_object_in_the_namespace_of_what_it_is_about() {
     });
 }
 
-/// Upstream's TestEventfNoNamespace... rows on repetition, and TestUpdateExpiredEvent.
+/// Upstream's TestEventfNoNamespace (repetition) and TestUpdateExpiredEvent.
 #[test]
 fn a_repeated_event_is_counted_in_the_same_object_and_made_again_when_that_is_gone() {
     testing::run_paused(|| async {

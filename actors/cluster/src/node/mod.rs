@@ -327,6 +327,9 @@ impl Presence {
             (None, Registered::NotYet | Registered::Deleted) => {}
         }
         self.node = node;
+        if self.node.as_ref().is_some_and(is_ready) {
+            metrics::startup::ready(ctx.wall());
+        }
         self.tell_scheduling(ctx);
         self.publish();
         if let Some(node) = &self.node {
@@ -419,18 +422,8 @@ impl Presence {
             return;
         }
         self.again = Again::Yes;
-        let wait = match trouble {
-            Trouble::Busy { after, .. } => after.unwrap_or(PAUSE).min(self.policy.look_every),
-            Trouble::NotFound { .. }
-            | Trouble::Exists { .. }
-            | Trouble::Conflict { .. }
-            | Trouble::Gone { .. }
-            | Trouble::Unauthorized { .. }
-            | Trouble::Forbidden { .. }
-            | Trouble::Refused { .. }
-            | Trouble::Unreachable { .. }
-            | Trouble::Nonsense { .. } => PAUSE,
-        };
+        let asked = trouble.pause().map(|wait| wait.min(self.policy.look_every));
+        let wait = asked.unwrap_or(PAUSE);
         let (api, within) = (self.api(), self.within());
         let name = self.policy.status.name.clone();
         ctx.run(async move {
@@ -452,6 +445,14 @@ impl Presence {
             Err(trouble) => self.not_written(&trouble, ctx),
         }
     }
+}
+
+fn is_ready(node: &Node) -> bool {
+    let status = node.status.as_ref();
+    let mut conditions = status
+        .into_iter()
+        .flat_map(|s| s.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// What was asked for before the write is answered after it.

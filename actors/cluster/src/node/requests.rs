@@ -22,7 +22,10 @@ pub(super) async fn register(
     within: Duration,
 ) -> Result<Node, Trouble> {
     match create(api, initial, within).await {
-        Ok(node) => return Ok(node),
+        Ok(node) => {
+            metrics::startup::registered(kernel::wall());
+            return Ok(node);
+        }
         // A node that may not make the object may still have one.
         Err(Trouble::Exists { .. } | Trouble::Forbidden { .. }) => {}
         Err(trouble) => return Err(trouble),

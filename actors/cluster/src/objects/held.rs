@@ -2,7 +2,8 @@
 
 use logic::objects::StaticObjects;
 
-use super::reading::{Look, Stamp};
+use super::reading::Look;
+use crate::folder::Stamp;
 
 /// What a file holds.
 #[derive(Debug, Default)]

@@ -16,33 +16,32 @@ mod reading;
 mod shelf;
 #[cfg(test)]
 mod tests;
-mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use kernel::{Actor, Context, Exit, TaskId};
+use kernel::{Actor, Context, Exit};
 use logic::objects::StaticObjects;
 use serde::Serialize;
 
 use self::held::{Held, sentence};
-pub use self::reading::Place;
-use self::reading::{Reader, Reading, SETTLED_AFTER};
+use self::reading::{Reader, Reading};
 pub use self::shelf::{Changes, Shelf, Supply};
-pub use self::watch::WatchEnded;
+use crate::folder::{Pace, SETTLED_AFTER, Sight, Turns, Watch};
 
 /// It hears its own watch, timers and readings: a handful at a time.
 pub const MAILBOX: usize = 64;
 /// What inotify does not see, such as a change on another machine, is seen after this time.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Between attempts to watch.
-const WATCH_AGAIN: Duration = Duration::from_secs(1);
-/// The same when they go on failing.
-const WATCH_AGAIN_AT_MOST: Duration = Duration::from_secs(60);
-/// A reading that takes longer is worth a line: a disk or network file system does not answer.
-const SLOW: Duration = Duration::from_secs(30);
+/// Nobody waits for an object within milliseconds.
+const PACE: Pace = Pace {
+    quiet: Duration::from_millis(25),
+    rounds: 4,
+    missing: Duration::from_secs(60),
+    refused: Duration::from_secs(60),
+};
 
 /// Reads the folder once, before anybody watches it: what is wrong is left for the [`Folder`] to tell. No folder (an
 /// empty path) holds nothing.
@@ -73,12 +72,14 @@ pub enum Msg {
     Changed,
     /// Takes in what was read, and puts it on the shelf if it differs.
     Read(Box<Findings>),
-    /// Begins to watch.
-    Watch,
-    /// Reads what changed before the watch stood.
-    Watching(Place),
-    /// Relies on the period, and tries to watch again.
-    Unwatched(WatchEnded),
+    /// Reads what the watch has seen, or sees to the watch.
+    Watched(Sight),
+}
+
+impl From<Sight> for Msg {
+    fn from(sight: Sight) -> Self {
+        Msg::Watched(sight)
+    }
 }
 
 /// What came of a reading.
@@ -109,12 +110,9 @@ pub struct Folder {
     /// What lay on the shelf at the start and is in no file, while one of them is bad: it may have held that.
     orphans: StaticObjects,
     told: BTreeSet<String>,
-    reading_since: Option<Instant>,
-    read_again: bool,
+    turns: Turns,
     settling: bool,
-    watching: Option<Place>,
-    watch: Option<TaskId>,
-    watch_pause: Duration,
+    watch: Watch,
     readings: u64,
     changes: u64,
 }
@@ -125,7 +123,7 @@ impl Actor for Folder {
 
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         tracing::info!(path = %self.path.display(), "objects are read from here");
-        self.begin_watch(ctx);
+        self.watch.begin(ctx);
         self.tick(ctx);
         Ok(())
     }
@@ -135,9 +133,7 @@ impl Actor for Folder {
             Msg::Tick => self.tick(ctx),
             Msg::Changed => self.read(ctx),
             Msg::Read(findings) => self.take(findings.0, ctx),
-            Msg::Watch => self.begin_watch(ctx),
-            Msg::Watching(place) => self.watch_stands(place, ctx),
-            Msg::Unwatched(ended) => self.unwatched(ended, ctx),
+            Msg::Watched(sight) => self.watched(sight, ctx),
         }
         Ok(())
     }
@@ -145,7 +141,7 @@ impl Actor for Folder {
     fn snapshot(&self) -> Snapshot {
         Snapshot {
             path: self.path.display().to_string(),
-            watching: self.watching.is_some(),
+            watching: self.watch.stands(),
             files: self.files.len(),
             objects: self.supply.borrow().len(),
             refused: self.told.iter().cloned().collect(),
@@ -158,41 +154,31 @@ impl Actor for Folder {
 impl Folder {
     /// The supply's shelf holds what [`load`] found, or what this actor put there before it restarted.
     pub fn new(path: PathBuf, supply: Supply) -> Self {
+        let path: Arc<Path> = path.into();
         Folder {
-            path: path.into(),
+            watch: Watch::new(path.clone(), PACE),
+            path,
             supply,
             files: BTreeMap::new(),
             orphans: StaticObjects::default(),
             told: BTreeSet::new(),
-            reading_since: None,
-            read_again: false,
+            turns: Turns::default(),
             settling: false,
-            watching: None,
-            watch: None,
-            watch_pause: WATCH_AGAIN,
             readings: 0,
             changes: 0,
         }
     }
 
     fn tick(&mut self, ctx: &mut Context<Msg>) {
-        let since = self
-            .reading_since
-            .map(|since| ctx.now().duration_since(since));
-        if let Some(since) = since.filter(|since| *since > SLOW) {
-            let seconds = since.as_secs();
-            tracing::error!("reading {} takes {seconds} s already", self.path.display());
-        }
+        self.turns.look(&self.path, ctx.now());
         self.read(ctx);
         ctx.after(PERIOD, Msg::Tick);
     }
 
     fn read(&mut self, ctx: &mut Context<Msg>) {
-        if self.reading_since.is_some() {
-            self.read_again = true;
+        if !self.turns.begins(ctx.now()) {
             return;
         }
-        self.reading_since = Some(ctx.now());
         self.settling = false;
         let stamps = self.files.iter();
         let reader = Reader {
@@ -210,7 +196,7 @@ impl Folder {
     }
 
     fn take(&mut self, reading: Reading, ctx: &mut Context<Msg>) {
-        self.reading_since = None;
+        let again = self.turns.ends();
         match reading {
             Reading::Missing => {
                 self.files.clear();
@@ -229,16 +215,14 @@ impl Folder {
                     self.files.insert(path, held.after(look));
                 }
                 self.put(Vec::new());
-                if self.watching.is_some_and(|watched| watched != place) {
-                    self.begin_watch(ctx);
-                }
+                self.watch.found(place, ctx);
             }
         }
         let unsettled = self.files.values().any(|held| !held.settled);
         if unsettled && !std::mem::replace(&mut self.settling, true) {
             ctx.after(SETTLED_AFTER, Msg::Changed);
         }
-        if std::mem::take(&mut self.read_again) {
+        if again {
             self.read(ctx);
         }
     }
@@ -291,30 +275,9 @@ impl Folder {
         self.told = all;
     }
 
-    fn begin_watch(&mut self, ctx: &mut Context<Msg>) {
-        if let Some(task) = self.watch.take() {
-            ctx.abort(task);
-        }
-        self.watching = None;
-        let (path, addr) = (self.path.clone(), ctx.addr().clone());
-        let watch = ctx.run(async move { Msg::Unwatched(watch::watch(path, addr).await) });
-        self.watch = Some(watch);
-    }
-
-    fn watch_stands(&mut self, place: Place, ctx: &mut Context<Msg>) {
-        self.watching = Some(place);
-        self.watch_pause = WATCH_AGAIN;
-        self.read(ctx);
-    }
-
-    fn unwatched(&mut self, ended: WatchEnded, ctx: &mut Context<Msg>) {
-        if self.watching.take().is_some() {
-            tracing::warn!("{}", sentence(ended));
+    fn watched(&mut self, sight: Sight, ctx: &mut Context<Msg>) {
+        if self.watch.hear(sight, ctx) {
             self.read(ctx);
-        } else {
-            tracing::debug!("{}", sentence(ended));
-            self.watch_pause = (self.watch_pause * 2).min(WATCH_AGAIN_AT_MOST);
         }
-        ctx.after(self.watch_pause, Msg::Watch);
     }
 }

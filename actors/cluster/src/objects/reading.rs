@@ -1,88 +1,33 @@
 //! Reading the folder: blocking work, done in the pool for it.
-//!
-//! Nothing here waits for a file: what is not a regular file is refused before it is opened, and what turns into
-//! something else between the look and the opening is opened without waiting.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use jiff::Timestamp;
 use logic::objects::{MAX_FILE_BYTES, ObjectError, StaticObjects, parse};
-use rustix::fs::{Mode, OFlags, open};
+
+use crate::folder::{self, Place, Stamp, Unread};
 
 /// A folder with more files than this is not meant for us.
 pub(super) const MOST_FILES: usize = 1000;
 /// All files together, so that a folder cannot fill the memory.
 pub(super) const MOST_BYTES: u64 = 64 << 20;
-/// A file that changed this recently is perhaps being written, and may change again and keep its times.
-pub(super) const SETTLED_AFTER: Duration = Duration::from_millis(300);
 
 /// Why a file is not taken.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refused {
-    #[error("the file cannot be read")]
-    Unreadable(#[from] io::Error),
-    #[error("found something else than a regular file")]
-    WrongType,
+    #[error(transparent)]
+    Unread(#[from] Unread),
     #[error("the folder's files have more than {MOST_BYTES} bytes together")]
     TooMuch,
     #[error("the folder has more than {MOST_FILES} manifests, the rest is not read")]
     TooMany,
     #[error(transparent)]
     Object(#[from] ObjectError),
-}
-
-/// Which file or folder on which disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    device: u64,
-    inode: u64,
-}
-
-impl From<&Metadata> for Place {
-    fn from(metadata: &Metadata) -> Self {
-        Place {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-        }
-    }
-}
-
-/// One version of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp {
-    place: Place,
-    bytes: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl From<&Metadata> for Stamp {
-    fn from(metadata: &Metadata) -> Self {
-        Stamp {
-            place: metadata.into(),
-            bytes: metadata.len(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
-}
-
-impl Stamp {
-    /// Whether nobody seems to be writing it any more. The clock may have stepped: forwards or backwards.
-    fn is_settled(&self, now: SystemTime) -> bool {
-        let (seconds, nanoseconds) = self.changed;
-        let nanoseconds = i32::try_from(nanoseconds).unwrap_or(0);
-        let changed = Timestamp::new(seconds, nanoseconds).unwrap_or(Timestamp::UNIX_EPOCH);
-        let now = Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH);
-        now.duration_since(changed).unsigned_abs() > SETTLED_AFTER
-    }
 }
 
 /// What to read.
@@ -138,9 +83,7 @@ impl Reader {
         for name in &names.taken {
             let path = self.folder.join(name);
             match self.look(&path, &mut left) {
-                // It went away since the folder was listed.
-                Err(Refused::Unreadable(error))
-                    if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => {}
+                Err(Refused::Unread(Unread::Gone)) => {}
                 look => {
                     looks.insert(path, look.unwrap_or_else(Look::Refused));
                 }
@@ -155,15 +98,15 @@ impl Reader {
 
     /// `left` is how many bytes the folder's files may still have.
     pub(super) fn look(&self, path: &Path, left: &mut u64) -> Result<Look, Refused> {
-        let stamp = regular(&fs::metadata(path)?)?;
+        let stamp = folder::look(path)?;
         if self.known.get(path) == Some(&stamp) {
-            *left = left.saturating_sub(stamp.bytes);
+            *left = left.saturating_sub(stamp.bytes());
             return Ok(Look::Unchanged);
         }
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = File::from(open(path, flags, Mode::empty()).map_err(io::Error::from)?);
-        let stamp = regular(&file.metadata()?)?;
-        let data = contents(file, left)?;
+        let (file, stamp) = folder::open(path)?;
+        let data = folder::contents(file, MAX_FILE_BYTES).map_err(Unread::from)?;
+        let bytes = u64::try_from(data.len()).unwrap_or(u64::MAX);
+        *left = left.checked_sub(bytes).ok_or(Refused::TooMuch)?;
         let parsed = parse(&data);
         let mut objects = parsed.objects;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -202,22 +145,4 @@ fn names(folder: &Path) -> io::Result<Names> {
         }
     }
     Ok(names)
-}
-
-fn regular(metadata: &Metadata) -> Result<Stamp, Refused> {
-    if metadata.is_file() {
-        Ok(metadata.into())
-    } else {
-        Err(Refused::WrongType)
-    }
-}
-
-/// One byte more than is allowed shows that it is too long.
-fn contents(file: File, left: &mut u64) -> Result<Vec<u8>, Refused> {
-    let mut data = Vec::new();
-    let bound = u64::try_from(MAX_FILE_BYTES + 1).unwrap_or(u64::MAX);
-    file.take(bound).read_to_end(&mut data)?;
-    let bytes = u64::try_from(data.len()).unwrap_or(u64::MAX);
-    *left = left.checked_sub(bytes).ok_or(Refused::TooMuch)?;
-    Ok(data)
 }

@@ -1,6 +1,8 @@
 //! Seeing to it that every static pod has its mirror, one errand a name at a time.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,12 +18,30 @@ const APART: Duration = Duration::from_secs(1);
 /// No longer than this: upstream tries at each sync of the pod.
 const AT_MOST: Duration = Duration::from_secs(60);
 
+/// The static pods of the node.
+#[derive(Debug, Clone, Default)]
+pub struct Statics {
+    /// Those that the sources want.
+    pub pods: Vec<Arc<Pod>>,
+    /// The names (namespace/name) of those that end, and are not over yet.
+    pub ending: BTreeSet<String>,
+}
+
+/// What others told last. It outlives the actor: nobody has to tell it again to a successor.
+#[derive(Debug, Clone, Default)]
+pub struct Kept(Rc<RefCell<Facts>>);
+
+#[derive(Debug, Default)]
+struct Facts {
+    node_uid: Option<String>,
+    /// Nothing until the sources have said it: before that no mirror is an orphan.
+    statics: Option<Statics>,
+}
+
 /// What is known, and who is on an errand.
 pub(super) struct Mirroring {
     node: Arc<str>,
-    node_uid: Option<String>,
-    /// Nothing until the sources have said it: before that no mirror is an orphan.
-    statics: Option<Vec<Arc<Pod>>>,
+    kept: Kept,
     under_way: BTreeSet<String>,
     pauses: BTreeMap<String, Pause>,
 }
@@ -50,33 +70,33 @@ pub struct Mirrored {
 }
 
 impl Mirroring {
-    pub(super) fn new(node: Arc<str>) -> Mirroring {
+    pub(super) fn new(node: Arc<str>, kept: Kept) -> Mirroring {
         Mirroring {
             node,
-            node_uid: None,
-            statics: None,
+            kept,
             under_way: BTreeSet::new(),
             pauses: BTreeMap::new(),
         }
     }
 
-    pub(super) fn desire(&mut self, statics: Vec<Arc<Pod>>) {
-        self.statics = Some(statics);
+    pub(super) fn desire(&mut self, statics: Statics) {
+        self.kept.0.borrow_mut().statics = Some(statics);
     }
 
     pub(super) fn owned_by(&mut self, node_uid: Option<String>) {
-        self.node_uid = node_uid;
+        self.kept.0.borrow_mut().node_uid = node_uid;
     }
 
     /// The errands to begin now. A mirror is made only for a node that is in the API.
     pub(super) fn begin(&mut self, mirrors: &[Arc<Pod>], now: Instant) -> Vec<Errand> {
-        let Some(statics) = &self.statics else {
+        let facts = self.kept.0.borrow();
+        let Some(statics) = &facts.statics else {
             return Vec::new();
         };
         let mut errands = Vec::new();
-        for step in plan(statics, mirrors) {
+        for step in plan(&statics.pods, mirrors, &statics.ending) {
             let name = step.full_name();
-            let node_uid = match (&self.node_uid, &step) {
+            let node_uid = match (&facts.node_uid, &step) {
                 (Some(uid), _) => uid.clone(),
                 (None, Step::Delete(_) | Step::Replace { .. }) => String::new(),
                 (None, Step::Make(_)) => continue,

@@ -36,6 +36,7 @@ use serde::Serialize;
 use crate::client::{Client, Event, Lane, Selection, Trouble, watch};
 
 use self::held::Held;
+pub use self::mirroring::{Kept, Statics};
 use self::mirroring::{Mirrored, Mirroring};
 use self::outlets::Outlets;
 
@@ -57,8 +58,8 @@ const AT_ONCE: usize = 128;
 pub enum Msg {
     /// Takes note for whom everything that the pod refers to has been asked for: the others wait.
     Supplied { uids: BTreeSet<PodUid> },
-    /// Sees to it that exactly these static pods have mirrors.
-    Static { pods: Vec<Arc<Pod>> },
+    /// Sees to it that exactly these static pods have mirrors; those that end keep theirs until they are over.
+    Static(Statics),
     /// Takes note of the node's UID in the API: mirrors belong to it.
     Node { uid: String },
     /// Makes no more mirrors: the node is no longer in the API.
@@ -108,6 +109,8 @@ pub struct Told {
     pub alone: Recipient<Vec<Arc<Pod>>>,
     /// What the API shows of each pod, mirrors included: metadata and status; the spec only where it is new.
     pub statuses: Recipient<Vec<Arc<Pod>>>,
+    /// What others tell; a successor finds it here.
+    pub kept: Kept,
 }
 
 /// How many, and what is awaited.
@@ -169,7 +172,7 @@ impl Actor for Pods {
     async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         match msg {
             Msg::Supplied { uids } => self.supplied(&uids, ctx),
-            Msg::Static { pods } => self.fixed(pods, ctx),
+            Msg::Static(statics) => self.fixed(statics, ctx),
             Msg::Node { uid } => self.node(Some(uid), ctx),
             Msg::NodeGone => self.node(None, ctx),
             Msg::All { reply } => reply.send(self.held.everything()),
@@ -206,9 +209,9 @@ impl Pods {
     pub fn new(client: Client, node: Arc<str>, remembered: Vec<Arc<Pod>>, told: Told) -> Pods {
         Pods {
             client,
+            mirroring: Mirroring::new(Arc::clone(&node), told.kept.clone()),
             told: Outlets::new(told),
             from: From::Nobody,
-            mirroring: Mirroring::new(Arc::clone(&node)),
             held: Held::new(node, remembered),
             trouble: None,
             telling: Timer::Off,
@@ -222,8 +225,8 @@ impl Pods {
         }
     }
 
-    fn fixed(&mut self, pods: Vec<Arc<Pod>>, ctx: &mut Context<Msg>) {
-        self.mirroring.desire(pods);
+    fn fixed(&mut self, statics: Statics, ctx: &mut Context<Msg>) {
+        self.mirroring.desire(statics);
         self.mirror(ctx);
     }
 

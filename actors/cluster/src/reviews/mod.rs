@@ -11,7 +11,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use k8s_openapi::api::authorization::v1::{
@@ -19,6 +19,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::Api;
 use kube::api::PostParams;
+use metrics::callers::Question;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serving::{Access, ReviewError, User, Verdict};
@@ -49,7 +50,7 @@ impl Reviews {
     }
 
     /// Posts a review and returns it with its verdict.
-    async fn post<K>(&self, review: &K) -> Result<K, ReviewError>
+    async fn post<K>(&self, question: Question, review: &K) -> Result<K, ReviewError>
     where
         K: kube::Resource + Clone + Serialize + DeserializeOwned + Debug,
         K::DynamicType: Default,
@@ -58,7 +59,9 @@ impl Reviews {
         let insisted = async {
             let (mut pause, mut step) = (FIRST_PAUSE, 1);
             loop {
+                let began = kernel::now();
                 let answer = api.create(&PostParams::default(), review).await;
+                count(question, &answer, began);
                 let trouble = match answer.map_err(Trouble::from) {
                     Ok(review) => return Ok(review),
                     Err(trouble) => trouble,
@@ -91,7 +94,8 @@ impl serving::Reviews for Reviews {
             },
             ..TokenReview::default()
         };
-        let status = self.post(&review).await?.status.unwrap_or_default();
+        let status = self.post(Question::Token, &review).await?;
+        let status = status.status.unwrap_or_default();
         if status.authenticated == Some(true) {
             return Ok(Some(user(status.user.unwrap_or_default())));
         }
@@ -123,7 +127,7 @@ impl serving::Reviews for Reviews {
             },
             ..SubjectAccessReview::default()
         };
-        let Some(status) = self.post(&review).await?.status else {
+        let Some(status) = self.post(Question::Right, &review).await?.status else {
             return Err(ReviewError::Refused {
                 why: "the answer has no verdict".to_owned(),
             });
@@ -137,6 +141,17 @@ impl serving::Reviews for Reviews {
             (false, _) => Ok(Verdict::Refused),
         }
     }
+}
+
+fn count<K>(question: Question, answer: &kube::Result<K>, began: Instant) {
+    let code = match answer {
+        // What was made new says so.
+        Ok(_) => Some(201),
+        Err(kube::Error::Api(status)) => Some(status.code),
+        Err(_) => None,
+    };
+    let took = kernel::now().saturating_duration_since(began);
+    metrics::callers::reviewed(question, code, took);
 }
 
 fn user(info: UserInfo) -> User {

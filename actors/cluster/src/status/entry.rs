@@ -19,6 +19,9 @@ const CORRECTED_EVERY: Duration = Duration::from_secs(10);
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 const REFUSED_AT_MOST: Duration = Duration::from_secs(300);
 
+/// How long what nobody waits for may wait for more: a pod that starts at once is told of once.
+const SETTLED_AFTER: Duration = Duration::from_millis(100);
+
 /// Who still works on a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Life {
@@ -90,6 +93,19 @@ impl Entry {
                 Some(Urgency::Ending)
             }
             _ => None,
+        }
+    }
+
+    /// Whether the API has not everything yet.
+    pub(super) fn has_news(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// How long to wait before this is told, beside what failures ask for.
+    pub(super) fn settles_at(&self, urgency: Urgency) -> Option<Instant> {
+        match urgency {
+            Urgency::Cosmetics => Some(self.since? + SETTLED_AFTER),
+            Urgency::Readiness | Urgency::Ending => None,
         }
     }
 

@@ -282,8 +282,9 @@ impl Statuses {
 
     fn tick(&mut self, ctx: &mut Context<Msg>) {
         self.queue.woken();
-        let waits = |(uid, entry): (&PodUid, &Entry)| entry.not_before.map(|_| uid.clone());
-        let waiting: Vec<PodUid> = self.entries.iter().filter_map(waits).collect();
+        let waits = |entry: &Entry| entry.not_before.is_some() || entry.has_news();
+        let all = self.entries.iter().filter(|(_, entry)| waits(entry));
+        let waiting: Vec<PodUid> = all.map(|(uid, _)| uid.clone()).collect();
         for uid in waiting {
             self.consider(&uid, ctx);
         }
@@ -304,13 +305,17 @@ impl Statuses {
         let now = ctx.now();
         entry.close(pod, now);
         entry.not_before = entry.not_before.filter(|at| now < *at);
-        match (entry.need(pod), entry.not_before) {
-            (Some(urgency), None) => self.queue.join(uid, urgency),
-            (Some(_), Some(at)) => {
+        let Some(urgency) = entry.need(pod) else {
+            self.queue.leave(uid);
+            return;
+        };
+        let settled = entry.settles_at(urgency).filter(|at| now < *at);
+        match entry.not_before.max(settled) {
+            None => self.queue.join(uid, urgency),
+            Some(at) => {
                 self.queue.leave(uid);
                 self.queue.wake(at, ctx);
             }
-            (None, _) => self.queue.leave(uid),
         }
     }
 

@@ -23,6 +23,7 @@ use crate::pressure::Signal;
 use crate::requests::{self, Amounts, Basis, Overhead};
 use crate::sysctls::Forbidden;
 use crate::types::{Failure, PodUid};
+use crate::volumes::resolve::words::ATTACH_LIMIT;
 
 pub(crate) use affinity::selects;
 pub use fit::Insufficient;
@@ -81,12 +82,13 @@ pub enum Verdict {
 const REJECTED: &str = "Pod was rejected: ";
 
 /// The reasons that rejections are counted by (upstream's `admissionRejectionReasons`).
-const COUNTED: [&str; 17] = [
+const COUNTED: [&str; 21] = [
     "AppArmor",
     "PodOSSelectorNodeLabelDoesNotMatch",
     "PodOSNotSupported",
     "InvalidNodeInfo",
     "InitContainerRestartPolicyForbidden",
+    "SupplementalGroupsPolicyNotSupported",
     "UnexpectedAdmissionError",
     "UnknownReason",
     "UnexpectedPredicateFailureType",
@@ -94,11 +96,14 @@ const COUNTED: [&str; 17] = [
     "OutOfmemory",
     "OutOfephemeral-storage",
     "OutOfpods",
+    "PodLevelResourcesNotSupported",
+    "PodFeatureUnsupported",
     "node(s) had taints that the pod didn't tolerate",
     "Evicted",
     "SysctlForbidden",
     "TopologyAffinityError",
     "NodeShutdown",
+    "VolumeAttachmentLimitExceeded",
 ];
 
 /// A reason of a bounded set: what pods ask for must not make new labels.
@@ -108,6 +113,15 @@ pub fn counted_reason(reason: &str) -> &'static str {
         Some(known) => known,
         None if reason.starts_with("OutOf") => "OutOfExtendedResources",
         None => "Other",
+    }
+}
+
+/// What becomes of a pod whose volumes find no room on the node.
+pub fn no_room_for_volumes(message: &str) -> Failure {
+    Failure {
+        reason: ATTACH_LIMIT.to_owned(),
+        message: format!("{REJECTED}{message}"),
+        disruption: None,
     }
 }
 

@@ -1,8 +1,8 @@
 //! Upstream's debug dump of a pod, byte for byte: the text that a static pod's UID is the hash of.
 //!
 //! Upstream hashes what the Go library spew prints (`%#v`, sorted keys) for its internal Pod, so the names, types and order of
-//! all Go fields count, even of empty ones. [`core_types.txt`](core_types.txt) lists them; a walk over the pod's JSON prints
-//! them. Three things cannot be told from the JSON and are printed in a form of our own, so a manifest that holds them gets a
+//! all Go fields count, even of empty ones, and a [`Release`] that adds a field gives every static pod another UID.
+//! [`core_types.txt`](core_types.txt) lists them; a walk over the pod's JSON prints them. Three things cannot be told from the JSON and are printed in a form of our own, so a manifest that holds them gets a
 //! UID that is stable but not upstream's: a timestamp that is not null (upstream prints the machine's time zone table),
 //! `metadata.managedFields[].fieldsV1`, and a number too large for [`Quantity`].
 
@@ -13,6 +13,7 @@ use std::sync::OnceLock;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Map, Value};
 
+use super::Release;
 use crate::quantity::{Amount, Format, Quantity};
 
 static TABLE: &str = include_str!("core_types.txt");
@@ -28,13 +29,32 @@ const HOST_FIELDS: [&str; 5] = [
     "hostUsers",
 ];
 
-/// Prints the pod, defaults applied, as upstream's hash sees it.
-pub(super) fn pod(pod: &Pod) -> String {
+/// Prints the pod, defaults applied, as the hash of this release sees it.
+pub(super) fn pod(pod: &Pod, release: Release) -> String {
     let mut value = serde_json::to_value(pod).unwrap_or_default();
     to_internal(&mut value);
-    let mut out = String::from("(*core.Pod)");
-    body(Some(&value), ROOT, &mut out);
-    out
+    let mut page = Page {
+        text: String::from("(*core.Pod)"),
+        release,
+    };
+    body(Some(&value), ROOT, &mut page);
+    page.text
+}
+
+/// What is printed, and by whose types.
+struct Page {
+    text: String,
+    release: Release,
+}
+
+impl Page {
+    fn push_str(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    fn push(&mut self, c: char) {
+        self.text.push(c);
+    }
 }
 
 /// Names the type that a field's path ends in: `spec.containers[0].x` is a field of `v1 Container`.
@@ -71,6 +91,9 @@ struct Field {
     name: &'static str,
     kind: &'static str,
     key: Key,
+    /// Minor versions: the first that has it, and the last.
+    since: u32,
+    until: u32,
 }
 
 enum Key {
@@ -81,6 +104,10 @@ enum Key {
 }
 
 impl Field {
+    fn is_of(&self, release: Release) -> bool {
+        (self.since..=self.until).contains(&release.minor())
+    }
+
     fn json(&self, at: &'static str) -> String {
         if !at.is_empty() {
             return at.to_owned();
@@ -110,6 +137,8 @@ fn entry(line: &'static str) -> Option<(&'static str, Type)> {
 }
 
 fn field(text: &'static str) -> Option<Field> {
+    let (text, span) = text.split_once(" @").unwrap_or((text, ""));
+    let (since, until) = span.split_once('-').unwrap_or((span, ""));
     let mut words = text.split(' ');
     let (name, kind) = (words.next()?, words.next()?);
     let key = match words.next().unwrap_or_default() {
@@ -117,7 +146,13 @@ fn field(text: &'static str) -> Option<Field> {
         "-" => Key::None,
         at => Key::At(at),
     };
-    Some(Field { name, kind, key })
+    Some(Field {
+        name,
+        kind,
+        key,
+        since: since.parse().unwrap_or(0),
+        until: until.parse().unwrap_or(u32::MAX),
+    })
 }
 
 /// Upstream's conversion to its internal type, as far as it moves fields.
@@ -151,14 +186,14 @@ fn to_internal(pod: &mut Value) {
 }
 
 /// Prints the type in brackets and the value.
-fn typed(value: Option<&Value>, kind: &str, out: &mut String) {
+fn typed(value: Option<&Value>, kind: &str, out: &mut Page) {
     out.push('(');
     out.push_str(kind);
     out.push(')');
     body(value, kind, out);
 }
 
-fn body(value: Option<&Value>, kind: &str, out: &mut String) {
+fn body(value: Option<&Value>, kind: &str, out: &mut Page) {
     let value = value.filter(|value| !value.is_null());
     if let Some(target) = kind.strip_prefix('*') {
         return match value {
@@ -196,9 +231,11 @@ fn body(value: Option<&Value>, kind: &str, out: &mut String) {
     }
 }
 
-fn structure(value: Option<&Value>, fields: &[Field], out: &mut String) {
+fn structure(value: Option<&Value>, fields: &[Field], out: &mut Page) {
     out.push('{');
-    for (index, field) in fields.iter().enumerate() {
+    let release = out.release;
+    let fields = fields.iter().filter(|field| field.is_of(release));
+    for (index, field) in fields.enumerate() {
         if index > 0 {
             out.push(' ');
         }
@@ -214,7 +251,7 @@ fn structure(value: Option<&Value>, fields: &[Field], out: &mut String) {
     out.push('}');
 }
 
-fn list(value: Option<&Value>, element: &str, out: &mut String) {
+fn list(value: Option<&Value>, element: &str, out: &mut Page) {
     let Some(items) = value.and_then(Value::as_array) else {
         return out.push_str("<nil>");
     };
@@ -228,7 +265,7 @@ fn list(value: Option<&Value>, element: &str, out: &mut String) {
     out.push(']');
 }
 
-fn map(value: Option<&Value>, element: &str, out: &mut String) {
+fn map(value: Option<&Value>, element: &str, out: &mut Page) {
     let Some(entries) = value.and_then(Value::as_object) else {
         return out.push_str("<nil>");
     };
@@ -245,7 +282,7 @@ fn map(value: Option<&Value>, element: &str, out: &mut String) {
     out.push(']');
 }
 
-fn int_or_string(value: Option<&Value>, out: &mut String) {
+fn int_or_string(value: Option<&Value>, out: &mut Page) {
     let text = value.and_then(Value::as_str);
     let number = value.and_then(Value::as_i64).unwrap_or(0);
     let kind = u8::from(text.is_some());
@@ -256,7 +293,7 @@ fn int_or_string(value: Option<&Value>, out: &mut String) {
     );
 }
 
-fn time(value: Option<&Value>, out: &mut String) {
+fn time(value: Option<&Value>, out: &mut Page) {
     match value.and_then(Value::as_str) {
         None => out
             .push_str("{Time:(time.Time){wall:(uint64)0 ext:(int64)0 loc:(*time.Location)<nil>}}"),
@@ -264,7 +301,7 @@ fn time(value: Option<&Value>, out: &mut String) {
     }
 }
 
-fn quantity(value: Option<&Value>, rounded: impl Fn(Quantity) -> Quantity, out: &mut String) {
+fn quantity(value: Option<&Value>, rounded: impl Fn(Quantity) -> Quantity, out: &mut Page) {
     const EMPTY: &str = "{i:(resource.int64Amount){value:(int64)0 scale:(resource.Scale)0} \
                          d:(resource.infDecAmount){Dec:(*inf.Dec)<nil>} s:(string) Format:(resource.Format)}";
     let Some(text) = value.and_then(Value::as_str) else {
@@ -276,7 +313,7 @@ fn quantity(value: Option<&Value>, rounded: impl Fn(Quantity) -> Quantity, out: 
     go_quantity(&rounded(quantity), out);
 }
 
-fn go_quantity(quantity: &Quantity, out: &mut String) {
+fn go_quantity(quantity: &Quantity, out: &mut Page) {
     let (value, scale) = match quantity.amount {
         Amount::Small { value, scale } => (value, scale),
         Amount::Big { .. } => (0, 0),
@@ -326,7 +363,8 @@ fn words(number: u128) -> String {
     }
 }
 
-fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
-    out.write_fmt(text)
+fn push(out: &mut Page, text: std::fmt::Arguments<'_>) {
+    out.text
+        .write_fmt(text)
         .expect("writing to a String cannot fail");
 }

@@ -2,16 +2,19 @@
 //!
 //! The UID is upstream's to the letter, so that a node taken over from a kubelet keeps its pods: the hash (FNV-1a, 128 bits; MD5
 //! before v1.35) of the debug dump of the defaulted pod, then of the node and the path. The path must therefore be the one upstream
-//! sees: the manifest folder without trailing slashes, a slash, the file's name.
+//! sees: the manifest folder without trailing slashes, a slash, the file's name. A kubelet of another release gives another UID to
+//! the same manifest: the one that is at home on this node already is kept.
 //! Mirrors `applyDefaults` of `pkg/kubelet/config/common.go` and `recordFirstSeenTime` of `config.go` (v1.36).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, Toleration};
 
 use super::{ManifestError, Problem, ProblemKind, defaults, dump, references, validate};
-use crate::hash::Fnv128a;
+use crate::hash::{Fnv128a, md5_hex};
+use crate::types::PodUid;
 
 const CONFIG_HASH: &str = "kubernetes.io/config.hash";
 const CONFIG_SEEN: &str = "kubernetes.io/config.seen";
@@ -39,6 +42,38 @@ impl Source {
 pub struct Ground {
     pub node_name: Arc<str>,
     pub references: References,
+    /// The pods that were at home on this node when the agent started.
+    pub residents: Arc<BTreeSet<PodUid>>,
+}
+
+/// Whose kubelet gives a static pod its UID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Release {
+    V1_34,
+    V1_35,
+    V1_36,
+}
+
+impl Release {
+    /// The number after the dot.
+    pub const fn minor(self) -> u32 {
+        match self {
+            Self::V1_34 => 34,
+            Self::V1_35 => 35,
+            Self::V1_36 => 36,
+        }
+    }
+
+    fn hex(self, text: &[u8]) -> String {
+        match self {
+            Self::V1_34 => md5_hex(text),
+            Self::V1_35 | Self::V1_36 => {
+                let mut hash = Fnv128a::new();
+                hash.write(text);
+                hash.hex()
+            }
+        }
+    }
 }
 
 /// Whether a static pod may refer to objects of the API (feature gate `PreventStaticPodAPIReferences`).
@@ -54,6 +89,7 @@ impl<T: Into<Arc<str>>> From<T> for Ground {
         Ground {
             node_name: node_name.into(),
             references: References::default(),
+            residents: Arc::default(),
         }
     }
 }
@@ -79,7 +115,7 @@ pub fn static_pod(
     };
     defaults::apply(&mut pod);
     let uid = pod.metadata.uid.clone().filter(|uid| !uid.is_empty());
-    let uid = uid.unwrap_or_else(|| uid_of(&pod, source, node_name));
+    let uid = uid.unwrap_or_else(|| uid_at_home(&pod, source, ground));
     pod.metadata.name = Some(format!("{name}-{}", node_name.to_lowercase()));
     if pod
         .metadata
@@ -112,15 +148,32 @@ pub fn static_pod(
     Ok(pod)
 }
 
-fn uid_of(pod: &Pod, source: &Source, node_name: &str) -> String {
-    let mut hash = Fnv128a::new();
-    hash.write(dump::pod(pod).as_bytes());
+/// The UID of today's release, unless the pod lives here under that of an earlier one.
+fn uid_at_home(pod: &Pod, source: &Source, ground: &Ground) -> String {
+    let uid = |release| uid_of(pod, source, &ground.node_name, release);
+    let is_at_home = |uid: &String| ground.residents.contains(&PodUid::from(uid.as_str()));
+    let newest = uid(Release::V1_36);
+    if ground.residents.is_empty() || is_at_home(&newest) {
+        return newest;
+    }
+    let mut earlier = [Release::V1_35, Release::V1_34].into_iter().map(uid);
+    earlier.find(is_at_home).unwrap_or(newest)
+}
+
+/// The UID that the kubelet of this release gives to the pod of a manifest that names none.
+pub fn given_uid(mut pod: Pod, source: &Source, node_name: &str, release: Release) -> String {
+    defaults::apply(&mut pod);
+    uid_of(&pod, source, node_name, release)
+}
+
+/// The same of the defaulted pod.
+fn uid_of(pod: &Pod, source: &Source, node_name: &str, release: Release) -> String {
     let place = match source {
         Source::File(path) => format!("host:{node_name}file:{path}"),
         Source::Url(url) => format!("url:{url}"),
     };
-    hash.write(place.as_bytes());
-    hash.hex()
+    let text = dump::pod(pod, release) + &place;
+    release.hex(text.as_bytes())
 }
 
 /// A static pod of a file stays when its node is in trouble.

@@ -18,7 +18,7 @@ pub(crate) mod validate;
 #[cfg(test)]
 mod tests;
 
-pub use identity::{Ground, References, Source, static_pod};
+pub use identity::{Ground, References, Release, Source, given_uid, static_pod};
 pub use parse::{Parsed, ParsedPod, parse};
 pub use validate::{Problem, ProblemKind};
 

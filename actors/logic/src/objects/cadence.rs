@@ -201,7 +201,7 @@ mod tests {
         ]
     }
 
-    /// Upstream's TestCacheRefcounts has no such case; its `defaultTTL` and TestGetObjectTTLFromNode are here.
+    /// Upstream's `defaultTTL`, and what TestParseNodeAnnotation reads.
     #[test]
     fn a_cached_object_is_kept_for_as_long_as_the_node_says() {
         let wait = |detection, ttl| cadence(detection, ttl).wait(&map(), Outcome::Found, 0);

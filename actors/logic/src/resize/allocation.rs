@@ -39,6 +39,12 @@ impl Allocated {
             containers: resizable(pod).map(own).collect(),
         }
     }
+
+    /// Whether anything is promised. A pod that asks for nothing can never ask for something: its class would change.
+    pub fn is_some(&self) -> bool {
+        let nothing = ResourceRequirements::default();
+        self.pod.is_some() || self.containers.values().any(|own| *own != nothing)
+    }
 }
 
 /// Everything that an answer to a wish depends on.

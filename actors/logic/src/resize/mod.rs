@@ -8,6 +8,7 @@
 
 mod allocation;
 mod change;
+mod counted;
 mod happening;
 mod order;
 mod progress;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use allocation::{Allocated, Allocation, ResizeInput, allocate, apply, pod_differs};
 pub use change::{Change, Direction, Directions, container_change, directions, effective};
+pub use counted::{Requested, infeasible_detail, requested};
 pub use happening::Happening;
 pub use order::{Pending, order};
 pub use progress::{in_progress, memory_refusal};

@@ -33,7 +33,11 @@ pub enum Urgency {
 
 /// How urgent it is to tell this status, where the API shows another.
 pub fn urgency(shown: Option<&PodStatus>, ours: &PodStatus) -> Urgency {
-    let differs = |kind: &str| verdict(shown, kind) != verdict(Some(ours), kind);
+    // A condition that is not there yet says as much as one that is false.
+    let differs = |kind: &str| {
+        let of = |status| verdict(status, kind).unwrap_or("False");
+        of(shown) != of(Some(ours))
+    };
     let phases = (
         shown.and_then(|s| s.phase.as_deref()),
         ours.phase.as_deref(),

@@ -216,8 +216,7 @@ fn an_ended_pod_never_runs_again() {
     assert_eq!(ready.last_transition_time, Some(Time(at(50))));
 }
 
-/// Upstream's TestNewStatusPreservesPodStartTime, TestChangedStatusKeepsStartTime and the row of
-/// TestUpdateStatus... on generations.
+/// Upstream's TestNewStatusPreservesPodStartTime and TestChangedStatusKeepsStartTime.
 #[test]
 fn neither_the_start_nor_the_generation_goes_back() {
     let old = PodStatus {
@@ -584,6 +583,11 @@ fn readiness_and_phases_are_told_before_anything_else() {
         assert_eq!(urgency(Some(&shown), &ours), expected, "{ours:?}");
     }
     assert_eq!(urgency(None, &shown), Urgency::Readiness);
+    let fresh = PodStatus::default().phase("Pending");
+    let unready = PodStatus::default()
+        .phase("Pending")
+        .with(is("Ready", "False", ""));
+    assert_eq!(urgency(Some(&fresh), &unready), Urgency::Cosmetics);
     assert!(Urgency::Readiness < Urgency::Ending && Urgency::Ending < Urgency::Cosmetics);
 }
 

@@ -12,6 +12,7 @@ use super::pods::{
 };
 use super::rates::Rates;
 use super::*;
+use crate::testing::bare;
 use crate::types::{
     Container, ContainerId, ContainerState, PodUid, RuntimePod, Sandbox, SandboxId, SandboxState,
 };
@@ -51,26 +52,8 @@ fn sandbox(id: &str, created: i64, state: SandboxState) -> Sandbox {
 
 fn container(id: &str, sandbox: &str, name: &str, state: ContainerState) -> Container {
     Container {
-        id: id.into(),
-        sandbox: sandbox.into(),
-        name: name.to_owned(),
-        attempt: 0,
-        state,
         created_at: Some(at(1)),
-        started_at: None,
-        finished_at: None,
-        exit_code: 0,
-        reason: String::new(),
-        message: String::new(),
-        image: String::new(),
-        image_id: String::new(),
-        hash: None,
-        restart_count: 0,
-        termination_grace: None,
-        log_path: String::new(),
-        enforced: None,
-        user: None,
-        stop_signal: None,
+        ..bare(id, sandbox, name, state)
     }
 }
 

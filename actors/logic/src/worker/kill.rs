@@ -17,6 +17,8 @@ use crate::types::{Container, ContainerKind, RuntimePod, Weight, Why};
 pub const MINIMUM_GRACE: Duration = Duration::from_secs(2);
 /// A pod that ends gets at least this long, so that its hooks begin.
 const MINIMUM_TERMINATION: Duration = Duration::from_secs(1);
+/// The API takes any number of seconds; a century later is still a time that a clock can tell.
+const LONGEST_GRACE: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// Why a container is killed while its pod lives on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,7 +72,7 @@ pub fn termination_grace(
         None => container.termination_grace.map(Duration::from_secs),
     };
     let grace = asked.or_else(defined).unwrap_or_default();
-    grace.max(MINIMUM_TERMINATION)
+    grace.clamp(MINIMUM_TERMINATION, LONGEST_GRACE)
 }
 
 fn deletion_grace(pod: &Pod) -> Option<Duration> {
@@ -91,7 +93,7 @@ fn probe_grace(spec: &core::Container, cause: Cause) -> Option<Duration> {
 }
 
 fn seconds(count: i64) -> Duration {
-    Duration::from_secs(u64::try_from(count).unwrap_or(0))
+    Duration::from_secs(u64::try_from(count).unwrap_or(0)).min(LONGEST_GRACE)
 }
 
 /// What ends a pod: every container that may run is killed, then every sandbox is stopped.

@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use metrics::queues::{self, End};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -77,7 +78,7 @@ struct Seen {
 
 impl Authorities {
     pub(crate) async fn load(path: PathBuf) -> Result<Self, AuthoritiesError> {
-        let from = path.clone();
+        let (from, began) = (path.clone(), kernel::now());
         let loaded = beside(move || load(&from)).await;
         let loaded = loaded.unwrap_or_else(|source| {
             Err(AuthoritiesError::Read {
@@ -85,6 +86,7 @@ impl Authorities {
                 source,
             })
         })?;
+        looked(began, End::Done);
         Ok(Authorities {
             path,
             current: RefCell::new(loaded),
@@ -107,6 +109,7 @@ impl Authorities {
         verifier
             .verify_client_cert(certificate, others, now)
             .map_err(CertificateError::Untrusted)?;
+        count(certificate, now);
         Ok(user(certificate)?.map(Rc::new))
     }
 
@@ -118,6 +121,7 @@ impl Authorities {
         }
         self.looked.set(now);
         let (path, seen) = (self.path.clone(), self.current.borrow().seen);
+        let began = now;
         let found = beside(
             move || match fs::metadata(&path).map(|meta| seen_in(&meta)) {
                 Ok(now) if now == seen => None,
@@ -126,15 +130,38 @@ impl Authorities {
             },
         );
         match found.await {
-            Ok(None) => {}
+            Ok(None) => looked(began, End::Done),
             Ok(Some(Ok(loaded))) => {
                 tracing::info!("the client CA file has changed and was read again");
                 *self.current.borrow_mut() = loaded;
+                looked(began, End::Done);
             }
-            Ok(Some(Err(error))) => tracing::warn!("the client CA file stays as it was: {error}"),
-            Err(error) => tracing::warn!("the client CA file cannot be looked at: {error}"),
+            Ok(Some(Err(error))) => {
+                tracing::warn!("the client CA file stays as it was: {error}");
+                looked(began, End::Again);
+            }
+            Err(error) => {
+                tracing::warn!("the client CA file cannot be looked at: {error}");
+                looked(began, End::Again);
+            }
         }
     }
+}
+
+/// Counts a look at the file; one that failed is made again.
+fn looked(began: Instant, end: End) {
+    let took = kernel::now().saturating_duration_since(began);
+    queues::worked(queues::CLIENT_AUTHORITIES, took, end);
+}
+
+/// Counts how long a caller's certificate has yet to live.
+fn count(certificate: &CertificateDer<'_>, now: UnixTime) {
+    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
+        return;
+    };
+    let end = u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or(0);
+    let left = Duration::from_secs(end.saturating_sub(now.as_secs()));
+    metrics::callers::CERTIFICATE_LIVES.observe(left.as_secs_f64());
 }
 
 async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {

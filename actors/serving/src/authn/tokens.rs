@@ -3,12 +3,14 @@
 //! Tokens are kept as keyed digests alone. Upstream: staging/src/k8s.io/apiserver/pkg/authentication/token/cache,
 //! request/bearertoken, request/websocket (1.36).
 
+use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
+use metrics::callers::{End, Fetch, Look};
 use sha2::{Digest, Sha256};
 
 use super::base64;
@@ -59,10 +61,21 @@ impl<R: Reviews> Tokens<R> {
                 None => return Ok(None),
             },
         };
-        let reviews = Rc::clone(&self.reviews);
+        let (reviews, began) = (Rc::clone(&self.reviews), kernel::now());
         let key = self.digest(&token);
-        let ask = async move { Ok(reviews.token(&token).await?.map(Rc::new)) };
-        match self.known.answer(key, |_| self.ttl, ask).await {
+        let asked = Rc::new(Cell::new(Look::Hit));
+        let asking = Rc::clone(&asked);
+        let ask = async move {
+            asking.set(Look::Miss);
+            let fetch = Fetch::begin();
+            let user = reviews.token(&token).await?;
+            fetch.end(End::Well);
+            Ok(user.map(Rc::new))
+        };
+        let answer = self.known.answer(key, |_| self.ttl, ask).await;
+        let took = kernel::now().saturating_duration_since(began);
+        metrics::callers::looked(asked.get(), took);
+        match answer {
             Ok(Some(user)) => Ok(Some(user)),
             Ok(None) => Err(TokenError::Unknown),
             Err(error) => Err(TokenError::Review(error)),

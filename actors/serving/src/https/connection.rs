@@ -23,6 +23,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 
+use crate::guests::Guest;
 use crate::http::{Answer, Traffic, kept};
 
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
@@ -49,13 +50,20 @@ pub(super) trait AnswersPeer: 'static {
     async fn answer(&self, peer: &Peer, request: Request<Incoming>) -> Answer;
 }
 
+/// What every connection is served with.
+pub(super) struct Host<A> {
+    pub(super) tls: TlsAcceptor,
+    pub(super) answers: Rc<A>,
+    pub(super) traffic: Rc<Traffic>,
+}
+
 /// Serves a connection to its end.
-pub(super) async fn serve<A: AnswersPeer>(
-    stream: TcpStream,
-    tls: TlsAcceptor,
-    answers: Rc<A>,
-    traffic: Rc<Traffic>,
-) {
+pub(super) async fn serve<A: AnswersPeer>(stream: TcpStream, host: Host<A>, guest: Arc<Guest>) {
+    let Host {
+        tls,
+        answers,
+        traffic,
+    } = host;
     let Ok(address) = stream.peer_addr() else {
         return;
     };
@@ -79,7 +87,8 @@ pub(super) async fn serve<A: AnswersPeer>(
     let busy = Arc::clone(&pulse);
     let service = service_fn(move |request| {
         traffic.asked();
-        let (answers, peer, answering) = (Rc::clone(&answers), Rc::clone(&peer), busy.begin());
+        let (answers, peer) = (Rc::clone(&answers), Rc::clone(&peer));
+        let answering = (busy.begin(), guest.begin());
         async move {
             let answer = answers.answer(&peer, request).await;
             Ok::<_, Infallible>(answer.map(|body| kept(body, answering)))

@@ -38,7 +38,7 @@ use crate::policy::{self, Policy};
 use crate::reviews::Reviews;
 use crate::server::{Deaf, Msg, Snapshot};
 
-/// At a time: API servers, scrapers, and some people. More wait in the listener's backlog.
+/// At a time: API servers, scrapers, and some people. Beyond them idle ones make room.
 const CONNECTIONS: usize = 512;
 
 /// Why the server cannot be what the operator wants.
@@ -136,13 +136,13 @@ impl<N: Node, R: Reviews> Actor for Https<N, R> {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         ctx.run(async move {
             let counted = Rc::clone(&traffic);
-            let source = accept(listener, counted, CONNECTIONS, move |stream| {
-                connection::serve(
-                    stream,
-                    acceptor.clone(),
-                    Rc::clone(&server),
-                    Rc::clone(&traffic),
-                )
+            let source = accept(listener, counted, CONNECTIONS, move |stream, guest| {
+                let host = connection::Host {
+                    tls: acceptor.clone(),
+                    answers: Rc::clone(&server),
+                    traffic: Rc::clone(&traffic),
+                };
+                connection::serve(stream, host, guest)
             })
             .await;
             Msg::Deaf(Deaf { address, source })

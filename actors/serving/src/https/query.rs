@@ -1,5 +1,7 @@
 //! What stands behind the question mark.
 
+use crate::http::escaped;
+
 /// The pairs of a query, decoded as Go decodes them.
 #[derive(Debug, Default)]
 pub(super) struct Query(Vec<(String, String)>);
@@ -52,11 +54,9 @@ pub(super) fn unescaped(text: &str) -> Option<String> {
             rest = after;
             continue;
         }
-        let code = after.get(..2)?;
-        let digits = code.iter().all(u8::is_ascii_hexdigit);
-        let code = std::str::from_utf8(code).ok().filter(|_| digits)?;
-        bytes.push(u8::from_str_radix(code, 16).ok()?);
-        rest = &after[2..];
+        let (byte, left) = escaped(after)?;
+        bytes.push(byte);
+        rest = left;
     }
     String::from_utf8(bytes).ok()
 }

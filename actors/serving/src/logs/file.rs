@@ -127,3 +127,40 @@ fn tail(file: &File, lines: u64) -> io::Result<u64> {
     }
     Ok(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Upstream's TestTailLines (tail_test.go).
+    #[test]
+    fn tail_is_found_wherever_blocks_end() {
+        let run = kernel::system::run(async {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("log");
+            let starts = BTreeMap::from([(0, 12_u64), (1, 9), (2, 6), (3, 3), (4, 0), (9, 0)]);
+            std::fs::write(&path, "a1\nb2\nc3\nd4\n").unwrap();
+            let file = LogFile::open(path.clone()).await.unwrap();
+            for (lines, start) in starts {
+                assert_eq!(file.tail(lines).await.unwrap(), start, "{lines}");
+            }
+            // One without an end is no line.
+            std::fs::write(&path, "a1\nb2\nc3").unwrap();
+            let file = LogFile::open(path.clone()).await.unwrap();
+            assert_eq!(file.tail(1).await.unwrap(), 3);
+            assert_eq!(file.tail(0).await.unwrap(), 6);
+            let line = |n: usize| format!("{}\n", "x".repeat(n % 700));
+            let text: String = (0..500).map(line).collect();
+            std::fs::write(&path, &text).unwrap();
+            let file = LogFile::open(path).await.unwrap();
+            for lines in [1, 37, 100, 499, 500, 501] {
+                let at = usize::try_from(file.tail(lines).await.unwrap()).unwrap();
+                let kept = text[at..].lines().count() as u64;
+                assert_eq!(kept, lines.min(500), "{lines}");
+            }
+        });
+        run.unwrap();
+    }
+}

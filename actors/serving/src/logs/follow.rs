@@ -6,13 +6,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use hyper::body::Bytes;
+use logic::container_logs::{Next, Options, Show};
 use logic::types::ContainerId;
 use tokio::sync::mpsc::Sender;
 
 use super::Written;
 use super::file::{self, Leads, LogFile};
-use super::options::Options;
-use super::show::{Next, Show};
 use crate::node::{Node, Trouble};
 
 /// What is written in bursts is read in bursts.

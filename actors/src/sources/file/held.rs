@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use cluster::folder::Stamp;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::scan::{Look, Stamp};
+use super::scan::Look;
 use crate::sources::complaints::Complaint;
 use crate::sources::manifest::{Refused, sentence};
 

@@ -14,41 +14,39 @@ mod held;
 mod scan;
 #[cfg(test)]
 mod tests;
-mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use cluster::events::Recorder;
+use cluster::folder::{Pace, SETTLED_AFTER, Sight, Turns, Watch};
 use k8s_openapi::api::core::v1::Pod;
-use kernel::{Actor, Addr, Context, Exit, TaskId};
+use kernel::{Actor, Addr, Context, Exit};
 use logic::manifest::Ground;
 use serde::Serialize;
 
 use self::held::Held;
-pub use self::scan::Place;
-use self::scan::{Look, SETTLED_AFTER, Scan, Scanner, cleaned};
-pub use self::watch::WatchEnded;
-use self::watch::watch;
+use self::scan::{Look, Scan, Scanner, cleaned};
 use crate::directory::{self, Source};
 use crate::sources::complaints::{Complaint, Complaints};
 use crate::sources::manifest::{Refused, sentence};
 use crate::sources::unique::{Unique, unique};
-use cluster::events::Recorder;
 
 /// It hears its own watch, timers and readings: a handful at a time.
 pub const MAILBOX: usize = 64;
-/// Between attempts to watch what is not there yet; upstream's `retryPeriod`.
-const WATCH_AGAIN: Duration = Duration::from_secs(1);
-/// Between attempts when the system refuses; upstream's `maxRetryPeriod`.
-const WATCH_AGAIN_AT_MOST: Duration = Duration::from_secs(20);
+/// Latency counts. The pauses are upstream's `retryPeriod` and `maxRetryPeriod`.
+const PACE: Pace = Pace {
+    quiet: Duration::from_millis(1),
+    rounds: 2,
+    missing: Duration::from_secs(1),
+    refused: Duration::from_secs(20),
+};
 /// Between attempts to tell a directory whose mailbox is full.
 const TELL_AGAIN: Duration = Duration::from_millis(200);
 /// A configured period shorter than this would be a busy loop.
 const SHORTEST_PERIOD: Duration = Duration::from_millis(100);
-/// A reading that takes longer is worth a line: a disk or network file system does not answer.
-const SLOW: Duration = Duration::from_secs(30);
 
 /// What the file source is told.
 #[derive(Debug, strum::IntoStaticStr)]
@@ -61,16 +59,14 @@ pub enum Msg {
     Scanned(Box<Scanned>),
     /// Tells the directory, whose mailbox was full.
     Tell,
-    /// Begins to watch.
-    Watch,
-    /// Reads what changed before the watch stood.
-    Watching(Place),
-    /// Relies on the period, and tries to watch again.
-    Unwatched {
-        /// Which watch, counted from the first.
-        watch: u64,
-        ended: WatchEnded,
-    },
+    /// Reads what the watch has seen, or sees to the watch.
+    Watched(Sight),
+}
+
+impl From<Sight> for Msg {
+    fn from(sight: Sight) -> Self {
+        Msg::Watched(sight)
+    }
 }
 
 /// What came of a reading.
@@ -105,13 +101,9 @@ pub struct Files {
     desired: Option<Vec<Arc<Pod>>>,
     /// As they were told last.
     told: Option<Vec<Arc<Pod>>>,
-    reading_since: Option<Instant>,
-    read_again: bool,
+    turns: Turns,
     settling: bool,
-    watching: Option<Place>,
-    watch: Option<TaskId>,
-    watches: u64,
-    watch_pause: Duration,
+    watch: Watch,
     readings: u64,
     sets_told: u64,
 }
@@ -123,7 +115,7 @@ impl Actor for Files {
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         tracing::info!(path = %self.path.display(), "static pods are read from here");
         self.tick(ctx);
-        self.begin_watch(ctx);
+        self.watch.begin(ctx);
         Ok(())
     }
 
@@ -133,9 +125,7 @@ impl Actor for Files {
             Msg::Changed => self.read(ctx),
             Msg::Scanned(scanned) => self.scanned(scanned.0, ctx),
             Msg::Tell => self.tell(ctx),
-            Msg::Watch => self.begin_watch(ctx),
-            Msg::Watching(place) => self.watch_stands(place, ctx),
-            Msg::Unwatched { watch, ended } => self.unwatched(watch, &ended, ctx),
+            Msg::Watched(sight) => self.watched(sight, ctx),
         }
         Ok(())
     }
@@ -153,7 +143,7 @@ impl Actor for Files {
         };
         Snapshot {
             path: self.path.display().to_string(),
-            watching: self.watching.is_some(),
+            watching: self.watch.stands(),
             manifests: self.manifests.len(),
             pods: self.desired.as_ref().map_or(0, Vec::len),
             refused: bad
@@ -175,8 +165,10 @@ impl Files {
         recorder: Recorder,
     ) -> Self {
         let ground = ground.into();
+        let path: Arc<Path> = cleaned(&path).into();
         Files {
-            path: cleaned(&path).into(),
+            watch: Watch::new(path.clone(), PACE),
+            path,
             period: period.max(SHORTEST_PERIOD),
             directory,
             complaints: Complaints::new(recorder, &ground.node_name),
@@ -184,37 +176,24 @@ impl Files {
             manifests: BTreeMap::new(),
             desired: None,
             told: None,
-            reading_since: None,
-            read_again: false,
+            turns: Turns::default(),
             settling: false,
-            watching: None,
-            watch: None,
-            watches: 0,
-            watch_pause: WATCH_AGAIN,
             readings: 0,
             sets_told: 0,
         }
     }
 
     fn tick(&mut self, ctx: &mut Context<Msg>) {
-        if let Some(since) = self
-            .reading_since
-            .filter(|since| ctx.now().duration_since(*since) > SLOW)
-        {
-            let seconds = ctx.now().duration_since(since).as_secs();
-            tracing::error!("reading {} takes {seconds} s already", self.path.display());
-        }
+        self.turns.look(&self.path, ctx.now());
         self.tell(ctx);
         self.read(ctx);
         ctx.after(self.period, Msg::Tick);
     }
 
     fn read(&mut self, ctx: &mut Context<Msg>) {
-        if self.reading_since.is_some() {
-            self.read_again = true;
+        if !self.turns.begins(ctx.now()) {
             return;
         }
-        self.reading_since = Some(ctx.now());
         self.settling = false;
         self.readings += 1;
         let telling = self.manifests.iter().filter(|(_, held)| held.telling);
@@ -233,21 +212,19 @@ impl Files {
     }
 
     fn scanned(&mut self, scan: Scan, ctx: &mut Context<Msg>) {
-        self.reading_since = None;
+        let again = self.turns.ends();
         match scan {
             Scan::Missing => self.missing(),
             Scan::Unreadable(why) => self.unreadable(&why, ctx),
             Scan::Found { watched, looks } => {
                 self.found(looks, ctx);
-                if self.watching.is_some_and(|place| place != watched) {
-                    self.begin_watch(ctx);
-                }
+                self.watch.found(watched, ctx);
             }
         }
         if self.desired.is_some() && !same(self.desired.as_deref(), self.told.as_deref()) {
             self.tell(ctx);
         }
-        if std::mem::take(&mut self.read_again) {
+        if again {
             self.read(ctx);
         }
     }
@@ -339,46 +316,10 @@ impl Files {
         }
     }
 
-    fn begin_watch(&mut self, ctx: &mut Context<Msg>) {
-        if let Some(task) = self.watch.take() {
-            ctx.abort(task);
-        }
-        self.watching = None;
-        self.watches += 1;
-        let (path, addr, number) = (self.path.clone(), ctx.addr().clone(), self.watches);
-        self.watch = Some(ctx.run(async move {
-            let ended = watch(path, addr).await;
-            Msg::Unwatched {
-                watch: number,
-                ended,
-            }
-        }));
-    }
-
-    fn watch_stands(&mut self, place: Place, ctx: &mut Context<Msg>) {
-        self.watching = Some(place);
-        self.watch_pause = WATCH_AGAIN;
-        self.read(ctx);
-    }
-
-    fn unwatched(&mut self, watch: u64, ended: &WatchEnded, ctx: &mut Context<Msg>) {
-        if watch != self.watches {
-            // Another one was begun meanwhile.
-            return;
-        }
-        self.watch = None;
-        if self.watching.take().is_some() {
-            tracing::warn!("{}", sentence(ended));
+    fn watched(&mut self, sight: Sight, ctx: &mut Context<Msg>) {
+        if self.watch.hear(sight, ctx) {
             self.read(ctx);
-        } else if !ended.transient() {
-            tracing::error!(
-                "{}: manifests are read every {:?} meanwhile",
-                sentence(ended),
-                self.period
-            );
-            self.watch_pause = (self.watch_pause * 2).min(WATCH_AGAIN_AT_MOST);
         }
-        ctx.after(self.watch_pause, Msg::Watch);
     }
 }
 

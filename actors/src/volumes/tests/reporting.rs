@@ -2,7 +2,8 @@
 
 use cluster::node::claims::{self, Growth};
 use cluster::node::{self, csi_node};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{AttachedVolume, Node};
+use logic::node_status::registration::CONTROLLER_ATTACHES;
 use logic::node_status::{Fact, InUse};
 use logic::volumes::resolve::attachment_name;
 use logic::volumes::resolve::expansion::Outcome;
@@ -147,6 +148,56 @@ fn an_attached_volume_is_mounted_when_the_api_server_knows_it_to_be_in_use() {
         rig.release("a").await.unwrap().unwrap().unwrap();
         pass(SECOND).await;
         assert_eq!(cluster.in_use(), [""]);
+    });
+}
+
+/// Upstream's `VerifyControllerAttachedVolume`.
+#[test]
+fn a_volume_is_mounted_when_the_nodes_object_says_that_it_is_attached() {
+    run_paused(|| async {
+        let (rig, cluster) = within(&objects("1Gi", "1Gi", true)).await;
+        let mut node = Node::default();
+        let managed = (CONTROLLER_ATTACHES.to_owned(), "true".to_owned());
+        node.metadata.annotations = Some([managed].into());
+        cluster.object.send_replace(Some(Arc::new(node.clone())));
+        rig.plugins.backend("d.example.com");
+        rig.keeper.tell(Msg::Reported(ids(&[ID]))).unwrap();
+        pass(MOMENT).await;
+        let answer = rig.want(&pod_with("a", &[CLAIM]));
+        pass(SECOND * 5).await;
+        assert_eq!(rig.plugins.staged(), NONE);
+        node.status.get_or_insert_default().volumes_attached = Some(vec![AttachedVolume {
+            name: ID.to_owned(),
+            device_path: String::new(),
+        }]);
+        cluster.object.send_replace(Some(Arc::new(node.clone())));
+        answer.await.unwrap().unwrap().unwrap();
+        assert_eq!(rig.plugins.staged(), [ID]);
+        // It is a controller's word while it is not mounted, and the node's from then on.
+        node.status = None;
+        cluster.object.send_replace(Some(Arc::new(node)));
+        pass(SECOND).await;
+        assert_eq!(rig.plugins.staged(), [ID]);
+    });
+}
+
+/// Upstream's TestWaitForAttachAndMountVolumeAttachLimitExceededError.
+#[test]
+fn who_waits_for_an_attachment_that_finds_no_room_is_told_so() {
+    run_paused(|| async {
+        let full = "status: {attached: false, attachError: {message: full, errorCode: 8}}";
+        let tells = "attachRequired: true, nodeAllocatableUpdatePeriodSeconds: 60";
+        let objects = objects("1Gi", "1Gi", true)
+            .replace("status: {attached: true}", full)
+            .replace("attachRequired: true", tells);
+        let (rig, _cluster) = within(&objects).await;
+        rig.plugins.backend("d.example.com");
+        pass(MOMENT).await;
+        let answer = rig.want(&pod_with("a", &[CLAIM])).await.unwrap().unwrap();
+        let Err(NotMounted::NoRoom(text)) = answer else {
+            panic!("{answer:?}");
+        };
+        assert!(text.contains("unmounted volumes=[data]"), "{text}");
     });
 }
 

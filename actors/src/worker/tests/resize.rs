@@ -90,7 +90,26 @@ fn a_resize_waits_for_room_or_is_refused_for_good() {
             .until("web", |status| allocated(status).as_deref() == Some("3"))
             .await;
         assert_eq!(container(&status, "app").restart_count, 0);
+        counted_by_upstreams_words(&node).await;
     });
+}
+
+/// Upstream's TestRecordPodDeferredAcceptedResizes and TestRetryPendingResizes, as far as they measure.
+async fn counted_by_upstreams_words(node: &TestNode) {
+    kernel::testing::pass(std::time::Duration::from_secs(1)).await;
+    crate::observation::count(&node.node.root.tree().await);
+    let text = metrics::text();
+    for line in [
+        "kubelet_container_requested_resizes_total{operation=\"increase\",requirement=\"limits\",resource=\"cpu\"} 1",
+        "kubelet_container_requested_resizes_total{operation=\"decrease\",requirement=\"requests\",resource=\"cpu\"} 1",
+        "kubelet_pod_deferred_accepted_resizes_total{retry_trigger=\"pods_removed\"} 1",
+        "kubelet_pod_infeasible_resizes_total{reason_detail=\"insufficient_node_allocatable\"} 1",
+        "kubelet_pod_pending_resizes{reason=\"deferred\"} 0",
+        "kubelet_pod_in_progress_resizes 0",
+        "kubelet_pod_resize_duration_milliseconds_count{success=\"true\"} 1",
+    ] {
+        assert!(text.lines().any(|there| there == line), "{line} in {text}");
+    }
 }
 
 #[test]

@@ -102,6 +102,12 @@ async fn spoilt(way: &Way, request: Request<Incoming>) -> Result<Response, CutOf
             "application/json",
             b"{\"kind\":\"Teapot\",\"items\":\"none\",\"metadata\":[3]}".to_vec(),
         )),
+        Some(Effect::OtherList) => Ok(typed(
+            200,
+            "application/json",
+            b"{\"kind\":\"ComponentStatusList\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"9\"},\"items\":[]}"
+                .to_vec(),
+        )),
         Some(Effect::Delay(seconds)) => {
             tokio::time::sleep(Duration::try_from_secs_f64(seconds).unwrap_or_default()).await;
             Ok(plain(way, request, None).await)
@@ -114,7 +120,11 @@ async fn spoilt(way: &Way, request: Request<Incoming>) -> Result<Response, CutOf
         Some(Effect::Cut) => cut(plain(way, request, None).await).await,
         Some(Effect::Hang) => std::future::pending().await,
         Some(
-            order @ (Effect::HalfEvent | Effect::GarbageEvent | Effect::ExpireEvent | Effect::Mute),
+            order @ (Effect::HalfEvent
+            | Effect::GarbageEvent
+            | Effect::OtherEvent
+            | Effect::ExpireEvent
+            | Effect::Mute),
         ) => Ok(plain(way, request, Some(order)).await),
     }
 }

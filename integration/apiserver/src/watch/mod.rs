@@ -8,7 +8,7 @@ use futures_util::stream;
 use http::{HeaderValue, header};
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, Interval, MissedTickBehavior, sleep_until},
@@ -30,6 +30,9 @@ const BACKLOG: usize = 16;
 
 /// How long a watch stays open that does not say.
 const LONGEST: Duration = Duration::from_secs(45 * 60);
+
+/// Half an event has left by then, and the connection is cut behind it: nobody says so here.
+const ON_ITS_WAY: Duration = Duration::from_millis(20);
 
 /// Starts to answer a watch.
 pub(crate) fn open(
@@ -208,8 +211,7 @@ impl Watched {
             Some(Effect::HalfEvent) => {
                 line.truncate(line.len() / 2);
                 self.send(std::mem::take(line)).await?;
-                // The half must be on its way before the connection is cut.
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                tokio::time::sleep(ON_ITS_WAY).await;
                 self.sender
                     .send(Err(std::io::Error::other("cut off as ordered")))
                     .await
@@ -219,6 +221,12 @@ impl Watched {
             Some(Effect::GarbageEvent) => {
                 self.send(b"{\"type\":\"ADDED\",\"object\":[1,]}\n".to_vec())
                     .await
+            }
+            Some(Effect::OtherEvent) => {
+                let mut other: Value = serde_json::from_slice(line).expect("it was just written");
+                other["type"] = json!("DELETED");
+                other["object"]["kind"] = json!("ConfigMap");
+                self.send(format!("{other}\n").into_bytes()).await
             }
             Some(Effect::ExpireEvent) => {
                 let mut expired =

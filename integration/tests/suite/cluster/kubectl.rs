@@ -24,17 +24,23 @@ fn talkative(name: &str) -> Value {
 
 /// A node over a real containerd with that pod; the fields are dropped in their order. None where the machine has no
 /// containerd, which fails the test in CI.
-struct OnContainerd {
-    cluster: Cluster,
+pub(super) struct OnContainerd {
+    pub(super) cluster: Cluster,
     _containerd: Containerd,
     _folder: tempfile::TempDir,
 }
 
-async fn on_containerd() -> Option<OnContainerd> {
+pub(super) async fn on_containerd() -> Option<OnContainerd> {
+    on_containerd_with(json!({})).await
+}
+
+/// The same with fields of the KubeletConfiguration.
+pub(super) async fn on_containerd_with(fields: Value) -> Option<OnContainerd> {
     let folder = tempfile::tempdir().unwrap();
     let containerd = Containerd::for_test(folder.path()).await?;
     let root = json!({ "cgroupRoot": containerd.cgroup() });
-    let cluster = start(Node::builder().runtime(&containerd).config(&root)).await;
+    let node = Node::builder().runtime(&containerd).config(&root);
+    let cluster = start(node.config(&fields)).await;
     cluster.apply(&talkative("web")).unwrap();
     cluster.until_pod("web", WITHIN, is_running).await.unwrap();
     Some(OnContainerd {
@@ -220,4 +226,34 @@ async fn the_fake_runtime_runs_commands_and_forwards_ports_too() {
         .await
         .unwrap();
     assert!(said.ok && said.out == "hello\n", "{said:?}");
+}
+
+#[tokio::test]
+async fn figures_are_had_through_the_nodes_proxy() {
+    let cluster = started().await;
+    cluster.apply(&pod("web")).unwrap();
+    cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+    let raw = async |path: &str| {
+        let path = format!("/api/v1/nodes/node/proxy/{path}");
+        cluster.kubectl_ok(&["get", "--raw", &path]).await.unwrap()
+    };
+    let summary: Value = serde_json::from_str(&raw("stats/summary").await).unwrap();
+    assert_eq!(summary["node"]["nodeName"], "node");
+    let pods = summary["pods"].as_array().unwrap();
+    assert!(
+        pods.iter().any(|pod| pod["podRef"]["name"] == "web"),
+        "{summary:#}"
+    );
+    let figures = raw("metrics/resource").await;
+    for name in [
+        "node_cpu_usage_seconds_total",
+        "node_memory_working_set_bytes",
+        "pod=\"web\"",
+    ] {
+        assert!(figures.contains(name), "{figures}");
+    }
+    let pods: Value = serde_json::from_str(&raw("pods").await).unwrap();
+    assert_eq!(pods["items"][0]["metadata"]["name"], "web");
+    let configured: Value = serde_json::from_str(&raw("configz").await).unwrap();
+    assert_eq!(configured["kubeletconfig"]["syncFrequency"], "1m0s");
 }

@@ -1,8 +1,14 @@
 //! The agent as a node of a cluster: against the API server's double, with kubectl, through outages.
 
 mod alone;
+mod bad_server;
+mod csi;
+mod followers;
+mod hostile;
 mod kubectl;
+mod kubectl_streams;
 mod node;
+mod outage;
 mod pods;
 mod shutdown;
 

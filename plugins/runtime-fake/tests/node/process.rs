@@ -246,6 +246,28 @@ fn usage(process: &Process) -> (u64, u64) {
     )
 }
 
+/// Begins a container that lives for a second; what is returned ends with it.
+async fn second(runtime: &mut Runtime) -> impl Future<Output = ()> {
+    let sandbox = run(runtime, sandbox_config("second")).await.unwrap();
+    let container_id = create(runtime, &sandbox, container_config("c", "sleep 1"))
+        .await
+        .unwrap();
+    let events = runtime.get_container_events(GetEventsRequest {}).await;
+    let mut events = events.unwrap().into_inner();
+    let start = StartContainerRequest {
+        container_id: container_id.clone(),
+    };
+    runtime.start_container(start).await.unwrap();
+    async move {
+        let mut ended = false;
+        while !ended {
+            let event = events.message().await.unwrap().unwrap();
+            ended = event.container_id == container_id
+                && event.container_event_type() == ContainerEventType::ContainerStoppedEvent;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_thousand_idle_pods_take_little_memory_and_no_processor() {
     let home = home("{}");
@@ -274,11 +296,13 @@ async fn a_thousand_idle_pods_take_little_memory_and_no_processor() {
             .await
             .unwrap();
     }
+    let second = second(&mut runtime).await;
     let (after, busy) = usage(&process);
     let each = (after - before) as f64 / 1_000.0;
     assert!(each < 5.0, "{each} KiB a pod");
-    // Idleness has no event to wait for.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    tokio::time::timeout(Duration::from_secs(60), second)
+        .await
+        .expect("a second passes");
     let (_, later) = usage(&process);
     assert!(later - busy <= 1, "{} ticks while idle", later - busy);
     println!("{each} KiB a pod, {busy} ticks to make them");

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kernel::testing::run_paused;
 use kube::Api;
 use kube::api::PostParams;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::rig::{Part, Reply, Rig, Script, map, maps};
 use crate::client::{Client, Lane, Trouble};
@@ -36,6 +36,7 @@ fn who_is_told_to_come_again_comes_again_then() {
     });
 }
 
+/// Upstream's TestCheckRetryClosesBody.
 #[test]
 fn a_write_comes_again_with_its_whole_body() {
     run_paused(|| async {
@@ -83,6 +84,30 @@ fn who_is_told_to_wait_longer_than_he_may_is_told_so_at_once() {
 }
 
 #[test]
+fn no_server_is_left_alone_for_longer_than_an_hour() {
+    let endless = u64::MAX.to_string();
+    run_paused(|| async move {
+        let rig = Rig::tls(move |nth, _| match nth {
+            0 => Reply::again_after(503, &endless),
+            _ => Reply::of(429, &busy_for(u32::MAX)),
+        })
+        .await;
+        for _ in 0..2 {
+            let trouble = got(&rig.client()).await.unwrap_err();
+            assert!(
+                matches!(trouble, Trouble::Busy { after: Some(after), .. } if after.as_secs() == 3600),
+                "{trouble:?}"
+            );
+        }
+        assert_eq!(rig.heard().len(), 2);
+    });
+}
+
+fn busy_for(seconds: u32) -> Value {
+    json!({"kind": "Status", "code": 429, "message": "busy", "details": {"retryAfterSeconds": seconds}})
+}
+
+#[test]
 fn an_error_without_retry_after_is_not_asked_again() {
     run_paused(|| async {
         let rig = Rig::tls(|_, _| Reply::of(500, &json!({"code": 500, "message": "no"}))).await;
@@ -96,6 +121,7 @@ fn an_error_without_retry_after_is_not_asked_again() {
     });
 }
 
+/// Upstream's TestRequestWithRetry.
 #[test]
 fn a_broken_connection_repeats_reads_and_never_writes() {
     run_paused(|| async {
@@ -172,7 +198,7 @@ fn an_answer_larger_than_64_mib_is_given_up() {
     });
 }
 
-/// Upstream's TestTransformUnstructuredError, the cases that have names here.
+/// Upstream's TestTransformResponse and TestTransformUnstructuredError, the cases that have names here.
 #[test]
 fn what_the_server_says_is_sorted_by_code_and_told_in_its_words() {
     run_paused(|| async {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kernel::testing::run_paused;
+use kernel::testing::{pass, run_paused};
 use kube::Api;
 use serde_json::json;
 use tokio::sync::watch as channel;
@@ -16,14 +16,15 @@ use crate::client::{Client, Lane, Selection, Trouble, watch};
 
 /// Lists of nothing, watches of nothing, and any object.
 fn quiet(_: usize, heard: &Heard) -> Script {
-    match (
-        heard.query.contains("watch=true"),
-        heard.path.ends_with("/configmaps"),
-    ) {
+    match (is_watch(heard), heard.path.ends_with("/configmaps")) {
         (true, _) => Reply::parts(200, vec![Part::Text("\n".into()), Part::Hang]),
         (false, true) => list(1, &[]),
         (false, false) => Reply::json(&map("a", 1)),
     }
+}
+
+fn is_watch(heard: &Heard) -> bool {
+    heard.query.contains("watch=true")
 }
 
 #[test]
@@ -58,7 +59,7 @@ fn a_connection_full_of_answers_still_has_room_for_the_heartbeat() {
             let api = maps(&client);
             tokio::spawn(async move { api.get("a").await.map(drop) });
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        rig.hears(96, |_| true).await;
         assert_eq!((rig.heard().len(), rig.connections()), (96, 1));
         let api = Api::<ConfigMap>::namespaced(client.kube(Lane::Heartbeat), "default");
         api.get("beat").await.unwrap();
@@ -90,7 +91,10 @@ fn a_new_identity_takes_new_connections_and_loses_nothing() {
         let watching = tokio::spawn(async move { stream.next().await.is_some() });
         let api = maps(&client);
         let slow = tokio::spawn(async move { api.get("slow").await });
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        rig.hears(1, is_watch).await;
+        rig.hears(1, |heard| heard.path.ends_with("slow")).await;
+        // A watch that ends at once is no watch.
+        pass(Duration::from_secs(2)).await;
 
         give.send_replace(Some(Arc::clone(&second)));
         maps(&client).get("a").await.unwrap();
@@ -98,12 +102,11 @@ fn a_new_identity_takes_new_connections_and_loses_nothing() {
             slow.await.unwrap().unwrap().metadata.name.as_deref(),
             Some("slow")
         );
-        tokio::time::sleep(Duration::from_secs(5)).await;
+        rig.hears(2, is_watch).await;
+        // Nothing more comes of it.
+        pass(Duration::from_secs(5)).await;
         let heard = rig.heard();
-        let watches: Vec<_> = heard
-            .iter()
-            .filter(|h| h.query.contains("watch=true"))
-            .collect();
+        let watches: Vec<_> = heard.iter().filter(|heard| is_watch(heard)).collect();
         let by = |heard: &Heard| heard.certificate.clone().unwrap();
         assert_eq!(watches.len(), 2);
         assert_eq!(by(watches[0]), first.cert[0].to_vec());
@@ -155,10 +158,10 @@ fn a_certificate_that_changes_in_its_file_is_taken_up() {
         let client = rig.client_of(json!({}), user).unwrap();
         maps(&client).get("a").await.unwrap();
         std::fs::write(&place, "half").unwrap();
-        tokio::time::sleep(Duration::from_secs(61)).await;
+        pass(Duration::from_secs(61)).await;
         maps(&client).get("a").await.unwrap();
         put("two");
-        tokio::time::sleep(Duration::from_secs(61)).await;
+        pass(Duration::from_secs(61)).await;
         maps(&client).get("a").await.unwrap();
         let heard = rig.heard();
         assert_eq!(heard[0].certificate, heard[1].certificate);

@@ -1,8 +1,9 @@
 //! Tokens in files, and plugins. A plugin is a process, so the clock is the machine's.
 
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
-use kernel::testing::run_paused;
+use kernel::testing::{pass, run_paused};
 use serde_json::{Value, json};
 
 use super::rig::{Reply, Rig, map, maps};
@@ -21,7 +22,7 @@ fn authorization(rig: &Rig) -> Vec<String> {
         .collect()
 }
 
-/// Upstream's TestTokenSource.
+/// Upstream's TestCachingTokenSource.
 #[test]
 fn a_token_file_is_read_again_as_it_changes() {
     run_paused(|| async {
@@ -35,10 +36,10 @@ fn a_token_file_is_read_again_as_it_changes() {
         maps(&client).get("a").await.unwrap();
         std::fs::write(&path, "two").unwrap();
         maps(&client).get("a").await.unwrap();
-        tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+        pass(Duration::from_secs(60)).await;
         maps(&client).get("a").await.unwrap();
         std::fs::remove_file(&path).unwrap();
-        tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+        pass(Duration::from_secs(60)).await;
         maps(&client).get("a").await.unwrap();
         assert_eq!(
             authorization(&rig),
@@ -53,7 +54,7 @@ fn a_token_file_is_read_again_as_it_changes() {
     });
 }
 
-/// Upstream's TestTokenSourceTransportRoundTrip.
+/// Upstream's `tokenSourceTransport`: what was refused is asked for again.
 #[test]
 fn a_refused_token_is_read_again_at_once() {
     run_paused(|| async {

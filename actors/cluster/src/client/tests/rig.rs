@@ -1,7 +1,7 @@
 //! A server in the test's own runtime, so that its clock may be paused: it answers by a script.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -13,6 +13,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use k8s_openapi::api::core::v1::ConfigMap;
+use kernel::testing::pass;
 use kube::Api;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -28,6 +29,9 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use crate::client::{Access, AccessError, Client, Lane};
+
+/// What is waited for has happened by then, or does not.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An answer: its head, then its parts.
 pub(crate) struct Reply {
@@ -103,7 +107,7 @@ pub(crate) struct Rig {
     pub(crate) port: u16,
     pub(crate) authority: CertifiedIssuer<'static, KeyPair>,
     pub(crate) folder: tempfile::TempDir,
-    heard: Arc<Mutex<Vec<Heard>>>,
+    heard: watch::Sender<Vec<Heard>>,
     secured: Secured,
 }
 
@@ -133,7 +137,7 @@ impl Rig {
         let acceptor = acceptor(&authority);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let heard: Arc<Mutex<Vec<Heard>>> = Arc::default();
+        let heard = watch::Sender::new(Vec::new());
         let told = heard.clone();
         tokio::spawn(async move {
             for connection in 0.. {
@@ -164,7 +168,15 @@ impl Rig {
     }
 
     pub(crate) fn heard(&self) -> Vec<Heard> {
-        self.heard.lock().unwrap().clone()
+        self.heard.borrow().clone()
+    }
+
+    /// Waits until so many requests that are like this have come.
+    pub(crate) async fn hears(&self, count: usize, like: impl Fn(&Heard) -> bool) {
+        let mut heard = self.heard.subscribe();
+        let enough = heard.wait_for(|all| all.iter().filter(|heard| like(heard)).count() >= count);
+        let enough = tokio::time::timeout(PATIENCE, enough).await;
+        drop(enough.expect("they come in time").unwrap());
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -295,7 +307,7 @@ fn acceptor(authority: &CertifiedIssuer<'static, KeyPair>) -> TlsAcceptor {
 #[derive(Clone)]
 struct Serving {
     connection: usize,
-    told: Arc<Mutex<Vec<Heard>>>,
+    told: watch::Sender<Vec<Heard>>,
     answer: Answering,
 }
 
@@ -342,15 +354,15 @@ impl Serving {
             certificate,
             at: tokio::time::Instant::now(),
         };
-        let nth = {
-            let mut told = self.told.lock().unwrap();
+        let mut nth = 0;
+        self.told.send_modify(|told| {
+            nth = told.len();
             told.push(heard.clone());
-            told.len() - 1
-        };
+        });
         let reply = match (self.answer)(nth, &heard) {
             Script::Reply(reply) => reply,
             Script::Late(wait, reply) => {
-                tokio::time::sleep(wait).await;
+                pass(wait).await;
                 reply
             }
             Script::Hang => std::future::pending().await,
@@ -365,7 +377,7 @@ impl Serving {
                 Part::Text(text) => Some(Ok(Frame::data(Bytes::from(text)))),
                 Part::Blanks(size) => Some(Ok(Frame::data(Bytes::from(vec![b' '; size])))),
                 Part::Wait(wait) => {
-                    tokio::time::sleep(wait).await;
+                    pass(wait).await;
                     None
                 }
                 Part::Hang => std::future::pending().await,

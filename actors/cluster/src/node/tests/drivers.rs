@@ -73,7 +73,7 @@ impl Driving {
     }
 }
 
-/// Upstream's TestInstallCSIDriver, TestUninstallCSIDriver, TestInitializeCSINodeWithAnnotation.
+/// Upstream's TestInstallCSIDriver and TestUninstallCSIDriver, and its `InitializeCSINodeWithAnnotation`.
 #[test]
 fn the_csi_node_is_made_when_the_node_is_there_and_follows_the_drivers() {
     run_paused(|| async {

@@ -9,6 +9,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame};
+use kernel::testing::pass;
 use kube::client::Body;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
@@ -90,7 +91,7 @@ impl Server {
         let service = service_fn(move |request: Request<Body>| {
             let server = server.clone();
             async move {
-                tokio::time::sleep(ROUND_TRIP).await;
+                pass(ROUND_TRIP).await;
                 let (parts, body) = request.into_parts();
                 let body = body.collect_bytes().await.map_err(std::io::Error::other)?;
                 let body = serde_json::from_slice(&body).unwrap_or_default();

@@ -88,8 +88,9 @@ pub struct Peers {
     pub folder: Option<Shelf>,
     /// Who is told for which pods everything has been asked for.
     pub supplied: Vec<Recipient<BTreeSet<PodUid>>>,
-    /// The pods that were told last: they outlive the keeper.
+    /// The pods that were told last, and those of them that are over: they outlive the keeper.
     pods: watch::Sender<Vec<Arc<Pod>>>,
+    over: watch::Sender<BTreeSet<PodUid>>,
 }
 
 impl std::fmt::Debug for Peers {
@@ -106,12 +107,14 @@ impl Peers {
         supplied: Vec<Recipient<BTreeSet<PodUid>>>,
     ) -> Peers {
         let (pods, _) = watch::channel(Vec::new());
+        let (over, _) = watch::channel(BTreeSet::new());
         Peers {
             api,
             supply,
             folder,
             supplied,
             pods,
+            over,
         }
     }
 }
@@ -242,6 +245,9 @@ impl Keeper {
 
     fn take_pods(&mut self, pods: Vec<Arc<Pod>>, ctx: &mut Context<Msg>) {
         self.peers.pods.send_replace(pods.clone());
+        let there: BTreeSet<PodUid> = pods.iter().map(|pod| pod.uid()).collect();
+        let over = &self.peers.over;
+        over.send_modify(|over| over.retain(|uid| there.contains(uid)));
         let mut before = std::mem::take(&mut self.consumers);
         let (asked_before, mut came) = (self.generation, Vec::new());
         for pod in pods {
@@ -267,7 +273,11 @@ impl Keeper {
         came: &mut Vec<PodUid>,
     ) -> Consumer {
         let uid = pod.uid();
-        let ended = known.as_ref().is_some_and(|known| known.ended);
+        // Of a pod that came as one that is over nothing is started any more.
+        let ended = match &known {
+            Some(known) => known.ended,
+            None => self.peers.over.borrow().contains(&uid) || is_over(&pod),
+        };
         let references = match ended {
             true => References::default(),
             false => references(&pod),
@@ -294,6 +304,8 @@ impl Keeper {
         if let Some(consumer) = self.consumers.get_mut(uid) {
             consumer.references = References::default();
             consumer.ended = true;
+            let over = &self.peers.over;
+            over.send_if_modified(|over| over.insert(uid.clone()));
             self.want(ctx);
         }
     }
@@ -394,6 +406,14 @@ impl Keeper {
             ctx.run(async { Msg::Publish });
         }
     }
+}
+
+fn is_over(pod: &Pod) -> bool {
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// Anything from 0 to 1. The standard library seeds its hashers by chance, which is chance enough here.

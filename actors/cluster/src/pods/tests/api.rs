@@ -6,8 +6,8 @@ use apiserver::{Effect, Fault, Options, Server};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use super::super::Msg;
-use super::{NODE, SOON, Scene, begin, names, pod, typed, until};
+use super::super::{Msg, Statics};
+use super::{NODE, SOON, Scene, begin, names, pod, typed, until, wanted};
 use crate::client::plain;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -148,12 +148,7 @@ fn hash(mirror: &Value) -> &str {
 fn a_mirror_is_made_renewed_and_deleted_with_its_static_pod() {
     play(|mut stage| async move {
         let Stage { server, scene } = &mut stage;
-        scene
-            .pods
-            .tell(Msg::Static {
-                pods: vec![fixed("one")],
-            })
-            .unwrap();
+        scene.pods.tell(wanted(vec![fixed("one")])).unwrap();
         scene.run().await;
         assert!(
             server.get(&format!("{PODS}/web-worker-1")).is_err(),
@@ -168,12 +163,7 @@ fn a_mirror_is_made_renewed_and_deleted_with_its_static_pod() {
         assert_eq!(names(&shown), ["web-worker-1"]);
         assert!(scene.nothing_for_the_directory());
 
-        scene
-            .pods
-            .tell(Msg::Static {
-                pods: vec![fixed("two")],
-            })
-            .unwrap();
+        scene.pods.tell(wanted(vec![fixed("two")])).unwrap();
         let other = mirror(server, |pod| hash(pod) == "two").await;
         assert_ne!(other["metadata"]["uid"], made["metadata"]["uid"]);
 
@@ -184,7 +174,7 @@ fn a_mirror_is_made_renewed_and_deleted_with_its_static_pod() {
         .await;
         assert_eq!(hash(&again), "two");
 
-        scene.pods.tell(Msg::Static { pods: Vec::new() }).unwrap();
+        scene.pods.tell(wanted(Vec::new())).unwrap();
         let path = format!("{PODS}/web-worker-1");
         server
             .wait(&path, SOON, |pod| pod.is_none())
@@ -207,12 +197,7 @@ fn a_mirror_that_is_refused_is_tried_again() {
         ));
         let uid = node(server);
         scene.pods.tell(Msg::Node { uid }).unwrap();
-        scene
-            .pods
-            .tell(Msg::Static {
-                pods: vec![fixed("one")],
-            })
-            .unwrap();
+        scene.pods.tell(wanted(vec![fixed("one")])).unwrap();
         scene.run().await;
         mirror(server, |_| true).await;
         let tries = server
@@ -221,5 +206,62 @@ fn a_mirror_that_is_refused_is_tried_again() {
             .filter(|heard| heard.method == "POST")
             .count();
         assert_eq!(tries, 2);
+    });
+}
+
+/// Upstream's HandlePodCleanups: a mirror shows its static pod until that has ended.
+#[test]
+fn a_mirror_stays_until_its_static_pod_has_ended() {
+    play(|mut stage| async move {
+        let Stage { server, scene } = &mut stage;
+        let uid = node(server);
+        scene.pods.tell(Msg::Node { uid }).unwrap();
+        scene.pods.tell(wanted(vec![fixed("one")])).unwrap();
+        scene.run().await;
+        let made = mirror(server, |_| true).await;
+        let ending = Statics {
+            pods: Vec::new(),
+            ending: ["default/web-worker-1".to_owned()].into(),
+        };
+        scene.pods.tell(Msg::Static(ending)).unwrap();
+        // What comes after it in the mailbox has been done when this one has an answer.
+        let all = |reply| Msg::All { reply };
+        scene.pods.ask(SOON, all).await.unwrap();
+        let deletes = |server: &Server| {
+            let requests = server.requests().into_iter();
+            requests.filter(|heard| heard.method == "DELETE").count()
+        };
+        assert_eq!(deletes(server), 0);
+        assert_eq!(
+            mirror(server, |_| true).await["metadata"]["uid"],
+            made["metadata"]["uid"]
+        );
+        scene.pods.tell(wanted(Vec::new())).unwrap();
+        let path = format!("{PODS}/web-worker-1");
+        server
+            .wait(&path, SOON, |pod| pod.is_none())
+            .await
+            .expect("the orphan is deleted");
+        assert_eq!(deletes(server), 1);
+    });
+}
+
+#[test]
+fn a_successor_knows_static_pods_and_the_node_without_being_told() {
+    play(|mut stage| async move {
+        let Stage { server, scene } = &mut stage;
+        let uid = node(server);
+        scene.pods.tell(Msg::Node { uid: uid.clone() }).unwrap();
+        scene.pods.tell(wanted(vec![fixed("one")])).unwrap();
+        scene.run().await;
+        let made = mirror(server, |_| true).await;
+        let panic = kernel::Fault::Panic;
+        scene.supervisor.inject("test/pods", panic).unwrap();
+        server.delete(&format!("{PODS}/web-worker-1")).unwrap();
+        let again = mirror(server, |pod| {
+            pod["metadata"]["uid"] != made["metadata"]["uid"]
+        })
+        .await;
+        assert_eq!(again["metadata"]["ownerReferences"][0]["uid"], uid);
     });
 }

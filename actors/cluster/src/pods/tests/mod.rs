@@ -12,7 +12,7 @@ use kernel::testing::{Inbox, inbox};
 use kernel::{Addr, ChildSpec, Intensity, Recipient, Supervisor};
 use serde_json::{Value, json};
 
-use super::{MAILBOX, Msg, Pods, Told};
+use super::{Kept, MAILBOX, Msg, Pods, Statics, Told};
 use crate::client::Client;
 
 const NODE: &str = "worker-1";
@@ -54,6 +54,7 @@ fn begin(client: Client, remembered: &[Arc<Pod>]) -> Scene {
         objects: to_objects,
         alone: to_alone,
         statuses: to_statuses,
+        kept: Kept::default(),
     };
     let (pods, port) = kernel::mailbox(MAILBOX);
     let supervisor = Supervisor::root("test", Intensity::UNLIMITED);
@@ -137,6 +138,14 @@ fn kept(name: &str, version: u64) -> Value {
     pod["metadata"]["uid"] = format!("{name}-uid").into();
     pod["metadata"]["resourceVersion"] = version.to_string().into();
     pod
+}
+
+/// These static pods, none of which ends.
+fn wanted(pods: Vec<Arc<Pod>>) -> Msg {
+    Msg::Static(Statics {
+        pods,
+        ..Statics::default()
+    })
 }
 
 fn typed(pod: Value) -> Pod {

@@ -148,6 +148,7 @@ fn an_answer_that_is_no_list_of_pods_takes_nothing_away() {
             json!({"metadata": {"resourceVersion": "9", "continue": "more"}, "items": []}),
             json!({"metadata": {}, "items": []}),
             json!({"metadata": {"resourceVersion": "9"}, "items": [{"metadata": 7}]}),
+            json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": []}),
             json!([]),
         ];
         for answer in nonsense {

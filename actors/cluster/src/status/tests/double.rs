@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use apiserver::{Options, Server};
 use k8s_openapi::api::core::v1::{HostIP, Pod, PodIP, PodStatus};
-use kernel::testing;
-use kernel::{Addr, ChildSpec, Intensity, Recipient, Supervisor, mailbox};
+use kernel::Addr;
 use logic::status_patch::equal;
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 
-use super::super::{MAILBOX, Msg, Peers, Republish, Sending, Statuses};
-use super::rig::{Asked, status, with_container, with_message, with_ready};
+use super::super::{Msg, Sending};
+use super::rig::{keeper, status, with_container, with_message, with_ready};
 use crate::client::plain;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -31,19 +31,8 @@ fn play<F: Future>(act: impl FnOnce(Stage) -> F) {
             ..Options::default()
         };
         let server = Server::start(options).await.unwrap();
-        let (keeper, port) = mailbox(MAILBOX);
-        let (told, _asked) = testing::inbox::<Asked>(64);
-        let republish = Recipient::new(told.clone(), |Republish| Asked::Statuses);
-        let pods = Recipient::new(told, |Republish| Asked::Pods);
-        let sending = Sending::new(&plain(server.url().parse().unwrap()), pods);
-        let root = Supervisor::root("test", Intensity::UNLIMITED);
-        root.spawn(ChildSpec::permanent("status"), port, move || {
-            Statuses::new(Peers {
-                republish: republish.clone(),
-                api: Some(sending.clone()),
-                kept: None,
-            })
-        });
+        let client = plain(server.url().parse().unwrap());
+        let (_root, keeper, _asked) = keeper(|pods| Sending::new(&client, pods));
         let made = server.post(PODS, &spec()).unwrap();
         let uid = made["metadata"]["uid"].as_str().unwrap().to_owned();
         let stage = Stage {
@@ -189,9 +178,11 @@ fn a_deleted_pod_is_gone_when_its_worker_has_ended() {
 fn what_happened_during_an_outage_is_told_after_it() {
     play(|stage| async move {
         stage.server.stop();
+        let deaf = TcpListener::bind(stage.server.address()).await.unwrap();
         stage.say(&status("Running"));
         stage.say(&status("Succeeded"));
-        testing::pass(Duration::from_millis(300)).await;
+        let asked = tokio::time::timeout(SOON, deaf.accept()).await;
+        drop((asked.unwrap().unwrap(), deaf));
         stage.server.resume().unwrap();
         stage.shows(&status("Succeeded")).await;
     });

@@ -67,6 +67,30 @@ fn of_what_changes_meanwhile_only_the_newest_is_told() {
     });
 }
 
+#[test]
+fn what_nobody_waits_for_waits_a_tenth_of_a_second_for_more() {
+    run_paused(|| async {
+        let rig = Rig::start();
+        let mut made = pod("web");
+        made["status"]["phase"] = json!("Pending");
+        rig.api.put(made);
+        rig.watch();
+        rig.say("web-uid", with_ready(status("Pending"), "False"));
+        pass(Duration::from_millis(90)).await;
+        assert!(rig.api.heard().is_empty());
+        rig.say("web-uid", with_ready(status("Running"), "True"));
+        assert_eq!(rig.settle().await, ["PATCH web"], "both in one");
+
+        rig.watch();
+        rig.say("web-uid", with_message("Running", "one"));
+        pass(Duration::from_millis(60)).await;
+        rig.say("web-uid", with_message("Running", "two"));
+        pass(Duration::from_millis(60)).await;
+        assert_eq!(rig.api.heard(), ["PATCH web"], "more does not put it off");
+        assert_eq!(rig.api.pod("web")["status"]["message"], "two");
+    });
+}
+
 /// The watch is behind what was written: what the API answered counts.
 #[test]
 fn a_status_that_goes_back_is_told_although_the_watch_never_showed_it() {

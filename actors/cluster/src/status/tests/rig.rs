@@ -17,6 +17,8 @@ use super::super::{MAILBOX, Msg, Peers, Republish, Sending, Statuses};
 /// How long the API takes for a request.
 pub(super) const ROUND_TRIP: Duration = Duration::from_millis(5);
 pub(super) const SOON: Duration = Duration::from_millis(50);
+/// Longer than what nobody waits for waits, shorter than the first pause after a failure.
+const REST: Duration = Duration::from_millis(150);
 
 /// What the next request gets instead of its answer.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +117,7 @@ impl Api {
                     world.now += 1;
                     world.most = world.most.max(world.now);
                 });
-                tokio::time::sleep(ROUND_TRIP).await;
+                testing::pass(ROUND_TRIP).await;
                 let (parts, body) = request.into_parts();
                 let body = body.collect_bytes().await.map_err(std::io::Error::other)?;
                 let body = serde_json::from_slice(&body).unwrap_or_default();
@@ -230,22 +232,29 @@ pub(super) struct Rig {
     root: Supervisor,
 }
 
+/// Starts a keeper that sends as `sending` says.
+pub(super) fn keeper(
+    sending: impl FnOnce(Recipient<Republish>) -> Sending,
+) -> (Supervisor, Addr<Msg>, Inbox<Asked>) {
+    let (keeper, port) = mailbox(MAILBOX);
+    let (told, asked) = testing::inbox(64);
+    let republish = Recipient::new(told.clone(), |Republish| Asked::Statuses);
+    let sending = sending(Recipient::new(told, |Republish| Asked::Pods));
+    let root = Supervisor::root("test", Intensity::UNLIMITED);
+    root.spawn(ChildSpec::permanent("status"), port, move || {
+        Statuses::new(Peers {
+            republish: republish.clone(),
+            api: Some(sending.clone()),
+            kept: None,
+        })
+    });
+    (root, keeper, asked)
+}
+
 impl Rig {
     pub(super) fn start() -> Rig {
         let api = Api::default();
-        let (keeper, port) = mailbox(MAILBOX);
-        let (told, asked) = testing::inbox(64);
-        let republish = Recipient::new(told.clone(), |Republish| Asked::Statuses);
-        let pods = Recipient::new(told, |Republish| Asked::Pods);
-        let sending = Sending::over(api.client(), pods);
-        let root = Supervisor::root("test", Intensity::UNLIMITED);
-        root.spawn(ChildSpec::permanent("status"), port, move || {
-            Statuses::new(Peers {
-                republish: republish.clone(),
-                api: Some(sending.clone()),
-                kept: None,
-            })
-        });
+        let (root, keeper, asked) = keeper(|pods| Sending::over(api.client(), pods));
         Rig {
             api,
             keeper,
@@ -271,7 +280,7 @@ impl Rig {
 
     /// What is heard from now on until everything has come to rest.
     pub(super) async fn settle(&self) -> Vec<String> {
-        testing::pass(SOON).await;
+        testing::pass(REST).await;
         self.api.heard()
     }
 

@@ -33,7 +33,8 @@ impl Policy {
         }
     }
 
-    fn requires(&self, image: &str, tracked: bool) -> bool {
+    /// Whether whoever uses this image must show that it may; `tracked` where the agent has pulled it.
+    pub fn requires(&self, image: &str, tracked: bool) -> bool {
         match self {
             Self::NeverVerify => false,
             Self::NeverVerifyPreloadedImages => tracked,

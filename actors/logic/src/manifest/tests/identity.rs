@@ -1,6 +1,7 @@
 //! Who a static pod is: UID, name, marks.
 
 use super::*;
+use crate::types::PodUid;
 
 #[test]
 fn uid_is_the_one_that_upstreams_types_and_dump_give() {
@@ -46,6 +47,72 @@ fn uid_is_the_one_that_upstreams_types_and_dump_give() {
             );
         }
     }
+}
+
+/// The dump of today's fields, and of those that earlier releases had.
+#[test]
+fn each_release_dumps_the_fields_that_it_has() {
+    for text in [LEAST, CONTROL_PLANE, RICH, POD_LEVEL] {
+        let mut pod = only(text).unwrap();
+        defaults::apply(&mut pod);
+        let v1_36 = dump::pod(&pod, Release::V1_36);
+        let without = |text: &str, field: &str| {
+            let cut = text.replacen(field, "", 1);
+            assert!(cut.len() < text.len(), "{field}");
+            cut
+        };
+        let v1_35 = without(
+            &v1_36,
+            " NodeAllocatableResourceClaimStatuses:([]core.NodeAllocatableResourceClaimStatus)<nil>",
+        );
+        let v1_35 = v1_35.replacen(
+            " SchedulingGroup:(*core.PodSchedulingGroup)<nil>}",
+            " WorkloadRef:(*core.WorkloadReference)<nil>}",
+            1,
+        );
+        assert_eq!(dump::pod(&pod, Release::V1_35), v1_35);
+        let v1_34 = without(&v1_35, " WorkloadRef:(*core.WorkloadReference)<nil>");
+        let v1_34 = without(
+            &v1_34,
+            " AllocatedResources:(core.ResourceList)<nil> Resources:(*core.ResourceRequirements)<nil>}",
+        );
+        assert_eq!(dump::pod(&pod, Release::V1_34), v1_34 + "}");
+    }
+}
+
+#[test]
+fn a_pod_that_lives_here_keeps_the_uid_of_the_kubelet_that_made_it() {
+    let source = file("control-plane");
+    let given = |release| given_uid(only(CONTROL_PLANE).unwrap(), &source, "node-1", release);
+    let releases = [Release::V1_34, Release::V1_35, Release::V1_36];
+    let uids = releases.map(given);
+    let uid = |residents: &[&str]| {
+        let residents = residents.iter().map(|uid| PodUid::from(*uid)).collect();
+        let ground = Ground {
+            residents: std::sync::Arc::new(residents),
+            ..Ground::from("node-1")
+        };
+        let pod = only(CONTROL_PLANE).unwrap();
+        let pod = static_pod(pod, &source, &ground, Timestamp::UNIX_EPOCH).unwrap();
+        let uid = pod.metadata.uid.unwrap();
+        assert_eq!(
+            pod.metadata.annotations.unwrap()["kubernetes.io/config.hash"],
+            uid
+        );
+        uid
+    };
+    assert!(uids[0] != uids[1] && uids[1] != uids[2]);
+    assert_eq!(uids[2], "5af2d547237c4e8a7b6c58d6b9fb849f");
+    for known in &uids {
+        assert_eq!(uid(&[known, "d41d8cd98f00b204e9800998ecf8427e"]), *known);
+    }
+    // A stranger's folder, none at all, and one that a newer agent has left as well.
+    assert_eq!(uid(&["d41d8cd98f00b204e9800998ecf8427e"]), uids[2]);
+    assert_eq!(uid(&[]), uids[2]);
+    assert_eq!(uid(&[&uids[0], &uids[2]]), uids[2]);
+    // A manifest that has changed is another pod, whoever ran the old one.
+    let changed = given_uid(only(LEAST).unwrap(), &source, "node-1", Release::V1_34);
+    assert_eq!(uid(&[&changed]), uids[2]);
 }
 
 #[test]

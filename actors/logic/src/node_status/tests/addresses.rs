@@ -105,7 +105,7 @@ fn the_node_is_where_it_was_put_or_where_its_name_or_route_says() {
     }
 }
 
-/// Upstream's TestNodeStatusWithCloudProviderNodeIP, and the external rows of TestNodeAddress.
+/// The external rows of upstream's TestNodeAddress.
 #[test]
 fn a_cloud_provider_tells_the_addresses_and_is_told_the_operators_choice() {
     let external = |ips: &[&str]| Policy {

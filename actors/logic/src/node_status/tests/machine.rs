@@ -44,7 +44,7 @@ fn capacity_and_allocatable_are_the_nodes_and_what_others_advertise_stays() {
     assert_eq!(listed(status.allocatable.as_ref()), allocatable);
 }
 
-/// Upstream's TestVersionInfo, TestMachineInfo (NodeInfo), TestRuntimeHandlers, TestNodeFeatures.
+/// Upstream's TestVersionInfo and TestMachineInfo (NodeInfo).
 #[test]
 fn the_node_names_its_machine_its_system_and_its_runtime() {
     let mut facts = well();
@@ -129,7 +129,7 @@ fn a_system_without_a_name_is_linux() {
     }
 }
 
-/// Upstream's TestNodeRebooted of the setters, by its event.
+/// Upstream's TestMachineInfo, by its event `NodeRebooted`.
 #[test]
 fn another_boot_is_told_once_and_the_first_is_none() {
     let first = set_at(&well(), 0, &Node::default());
@@ -148,7 +148,7 @@ fn another_boot_is_told_once_and_the_first_is_none() {
     assert!(!reasons(&again).contains(&"Rebooted"));
 }
 
-/// Upstream's TestImages, TestGenerateImageTags, TestSortImage of the status.
+/// Upstream's TestImages and TestGenerateImageTags.
 #[test]
 fn images_are_listed_by_size_each_with_a_few_names_and_not_too_many() {
     let image = |name: &str, bytes| Image {

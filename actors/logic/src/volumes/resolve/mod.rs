@@ -47,6 +47,9 @@ pub struct Ground<'a> {
     pub now: Timestamp,
     /// Which pods have which volume: mounted, or a mount was begun. A pod that only waits has none.
     pub taken: &'a BTreeMap<VolumeId, BTreeSet<PodUid>>,
+    /// What a controller has attached, as the node's object says (`volumesAttached`); none where no controller attaches
+    /// or no object is known, and then nothing is checked.
+    pub attached: Option<&'a BTreeSet<VolumeId>>,
 }
 
 /// Whether the node's kernel enforces SELinux labels, and which volumes are mounted with one.

@@ -99,6 +99,28 @@ fn a_pod_that_ends_has_the_shortest_grace_asked_for_and_never_under_two_seconds(
 }
 
 #[test]
+fn no_grace_is_longer_than_a_clock_can_tell() {
+    let mut pod = pod("p").app_with("c", |c| {
+        c.liveness_probe = Some(core::Probe {
+            termination_grace_period_seconds: Some(i64::MAX),
+            ..core::Probe::default()
+        });
+    });
+    pod.spec.as_mut().unwrap().termination_grace_period_seconds = Some(i64::MAX);
+    let mut container = instance(&pod, "c", ContainerState::Running);
+    container.termination_grace = Some(u64::MAX);
+    let graces = [
+        kill_grace(&pod, "c", Cause::Other),
+        kill_grace(&pod, "c", Cause::LivenessProbe),
+        termination_grace(Some(&pod), &container, None),
+        termination_grace(Some(&pod), &container, Some(Duration::MAX)),
+        termination_grace(None, &container, None),
+    ];
+    let century = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+    assert_eq!(graces, [century; 5]);
+}
+
+#[test]
 fn termination_kills_what_may_run_and_stops_every_sandbox() {
     let (pod, mut runtime) = apps();
     exit(&mut runtime, "foo1", 0);

@@ -9,6 +9,7 @@ use hyper::body::{Bytes, Frame};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use jiff::Timestamp;
+use logic::container_logs::{Asked, Options, Wrong, which};
 use tokio::sync::mpsc;
 
 use super::pods::has_container;
@@ -16,7 +17,7 @@ use super::{Open, failed, no_stream};
 use crate::http::{Answer, kept, text};
 use crate::https::query::Query;
 use crate::https::route::Target;
-use crate::logs::{Asked, Log, Options, Wrong, send, which};
+use crate::logs::{Log, send};
 use crate::node::{Node, Trouble};
 
 /// Pieces under way to one reader.

@@ -20,6 +20,7 @@ impl<N: Node> Open<N> {
         target: &Target,
         request: &Request<Incoming>,
     ) -> Result<String, Answer> {
+        count("exec", request.headers());
         let query = Query::of(request.uri().query());
         let streams = wanted(&query).ok_or_else(no_streams)?;
         let pod = self.pod(target).await?;
@@ -41,6 +42,7 @@ impl<N: Node> Open<N> {
         target: &Target,
         request: &Request<Incoming>,
     ) -> Result<String, Answer> {
+        count("attach", request.headers());
         let query = Query::of(request.uri().query());
         let streams = wanted(&query).ok_or_else(no_streams)?;
         let pod = self.pod(target).await?;
@@ -65,6 +67,7 @@ impl<N: Node> Open<N> {
         target: &Target,
         request: &Request<Incoming>,
     ) -> Result<String, Answer> {
+        count("portforward", request.headers());
         let ports = match is_websocket(request.headers()) {
             true => ports(&Query::of(request.uri().query()))
                 .map_err(|why| text(StatusCode::BAD_REQUEST, why))?,
@@ -105,6 +108,13 @@ impl<N: Node> Open<N> {
                 text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n"))
             }
         }
+    }
+}
+
+/// Counts a stream that is asked for as a WebSocket.
+fn count(name: &str, headers: &HeaderMap) {
+    if is_websocket(headers) {
+        metrics::http::WEBSOCKETS.with_label_values(&[name]).inc();
     }
 }
 

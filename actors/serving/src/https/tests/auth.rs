@@ -168,7 +168,6 @@ fn user_of_a_certificate_has_all_that_upstream_gives_him() {
     run.unwrap();
 }
 
-/// Upstream's TestTokenMasqueradesX509, TestUnionAuth (authenticatorfactory and union tests).
 #[test]
 fn stale_certificate_does_not_spoil_a_good_token() {
     run(
@@ -256,7 +255,7 @@ fn verdicts_are_believed_for_a_while() {
     });
 }
 
-/// Upstream's TestAuthorizerError (TestAuthFilters).
+/// Upstream's TestAuthFilters, with an authorizer that fails.
 #[test]
 fn nobody_gets_in_while_the_api_server_is_away() {
     run(webhook, async |rig: Rig| {
@@ -289,7 +288,6 @@ fn always_allow_asks_nobody_but_who_it_is() {
     );
 }
 
-/// Upstream's TestDynamicFileCAContent reloads.
 #[test]
 fn authorities_change_under_an_open_connection() {
     run(webhook, async |rig: Rig| {

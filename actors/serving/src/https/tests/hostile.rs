@@ -7,6 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::rig::{Rig, SOON, open, run, told};
+use crate::https::CONNECTIONS;
 
 #[test]
 fn oversized_heads_are_refused() {
@@ -91,6 +92,33 @@ fn whoever_dawdles_is_shown_out() {
             "{took:?}"
         );
         assert_eq!(rig.ask("GET /healthz").await.body, "ok");
+    });
+}
+
+#[test]
+fn a_crowd_that_does_nothing_keeps_nobody_out() {
+    run(open, async |rig: Rig| {
+        let began = kernel::now();
+        let mut kept = rig.connect(None).await;
+        let mut crowd = Vec::new();
+        for _ in 0..CONNECTIONS {
+            crowd.push(rig.connect(None).await);
+            // Whoever asks from time to time is nobody who does nothing.
+            let ask = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+            kept.write_all(ask).await.unwrap();
+            let mut answer = [0; 4096];
+            let read = kept.read(&mut answer).await.unwrap();
+            assert!(answer[..read].starts_with(b"HTTP/1.1 200"));
+        }
+        assert_eq!(rig.ask("GET /healthz").await.body, "ok");
+        let mut bytes = Vec::new();
+        drop(crowd[0].read_to_end(&mut bytes).await);
+        assert_eq!(bytes, b"", "the first made room");
+        let took = kernel::now() - began;
+        assert!(
+            took < Duration::from_secs(30),
+            "{took:?}: it was waited for"
+        );
     });
 }
 

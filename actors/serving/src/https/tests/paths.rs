@@ -277,7 +277,7 @@ fn system_logs_are_files_beneath_their_folder() {
     });
 }
 
-/// Upstream's TestStatusz, TestFlagz and TestStringFlagPutHandler.
+/// Upstream's TestStatusz and TestFlagz.
 #[test]
 fn status_flags_and_verbosity_are_for_people() {
     run(open, async |rig: Rig| {

@@ -211,7 +211,7 @@ fn what_the_api_refuses_is_told_in_its_words_until_it_allows_it() {
     });
 }
 
-/// Upstream's TestRegistersNewPod... of ephemeral containers: `RegisterPod` of a pod that is known.
+/// Upstream's `RegisterPod` of a pod that is known, such as one that got an ephemeral container.
 #[test]
 fn a_reference_that_comes_later_is_asked_for_and_one_that_goes_is_let_go() {
     run_paused(|| async {
@@ -250,7 +250,7 @@ fn a_pod_that_comes_after_an_object_was_found_absent_makes_it_looked_for_again()
     });
 }
 
-/// Upstream's TestSecretCacheGet, TestSecretCacheGetTTL and TestSecretCacheInvalidate.
+/// Upstream's TestSecretStoreGetAlwaysRefresh, TestSecretStoreGetNeverRefresh and TestCacheInvalidation.
 #[test]
 fn a_fetched_object_is_fetched_again_for_a_new_pod_and_after_a_while() {
     for (detection, ttl, every) in [
@@ -391,5 +391,35 @@ fn a_pod_that_has_ended_holds_nothing() {
         assert!(rig.is_supplied("a"));
         rig.pods(&[&running]).await;
         assert_eq!(rig.value("settings"), None);
+    });
+}
+
+#[test]
+fn what_a_pod_that_has_ended_needed_stays_gone_when_the_keeper_falls() {
+    run_paused(|| async {
+        let mut rig = Rig::new();
+        rig.put_map("settings", "one");
+        rig.pods(&[&mapped("a", &["settings"])]).await;
+        rig.keeper.tell(Msg::Ended { uid: uid("a") }).unwrap();
+        rig.settle().await;
+        rig.root.inject("test/keeper", Fault::Panic).unwrap();
+        rig.keeper.tell(Msg::Ttl { ttl: None }).unwrap();
+        rig.settle().await;
+        assert_eq!(rig.value("settings"), None);
+    });
+}
+
+/// Upstream never syncs such a pod, and so registers none of its objects.
+#[test]
+fn a_pod_that_comes_as_one_that_has_ended_needs_nothing() {
+    run_paused(|| async {
+        let mut rig = Rig::new();
+        rig.put_map("settings", "one");
+        let mut over = (*mapped("a", &["settings"])).clone();
+        over.status.get_or_insert_default().phase = Some("Succeeded".to_owned());
+        rig.pods(&[&Arc::new(over)]).await;
+        assert_eq!(rig.value("settings"), None);
+        assert!(rig.is_supplied("a"));
+        assert_eq!(rig.script.heard("configmaps"), 0);
     });
 }

@@ -1,6 +1,7 @@
 //! Whether a controller has attached a volume to this node.
 //!
-//! Upstream: `WaitForAttach` of pkg/volume/csi/csi_attacher.go, `VerifyExhaustedResource` of csi_plugin.go (1.36).
+//! Upstream: `VerifyControllerAttachedVolume` of operation_generator.go, `WaitForAttach` of
+//! pkg/volume/csi/csi_attacher.go, `VerifyExhaustedResource` of csi_plugin.go (1.36).
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use super::super::look::{Look, Refusal};
 use super::super::persistent::Persistent;
 use super::super::words::{ATTACH_LIMIT, Operation};
 use crate::credentials::hex;
-use crate::volumes::Attachment;
+use crate::volumes::{Attachment, VolumeId};
 
 /// gRPC's `RESOURCE_EXHAUSTED`.
 const EXHAUSTED: i32 = 8;
@@ -33,8 +34,8 @@ pub fn attachment_name(volume_handle: &str, driver: &str, node_name: &str) -> St
 pub(super) fn attached(
     look: &mut Look<'_>,
     volume: &Persistent,
-    source: &CSIPersistentVolumeSource,
-    driver: Option<&CSIDriver>,
+    (source, driver): (&CSIPersistentVolumeSource, Option<&CSIDriver>),
+    id: &VolumeId,
 ) -> Result<Attached, Refusal> {
     if driver.is_some_and(|driver| driver.spec.attach_required == Some(false)) {
         return Ok(Attached {
@@ -45,6 +46,14 @@ pub(super) fn attached(
     let handle = &source.volume_handle;
     let name = attachment_name(handle, &source.driver, &look.ground.node.node_name);
     let waits = |cause: &str| Refusal::attaching(volume.at(Operation::WaitForAttach), cause);
+    // Of a volume that is mounted already nobody asks: it is there.
+    let held = look.ground.taken.contains_key(id);
+    let listed = look.ground.attached.is_none_or(|all| all.contains(id));
+    if !held && !listed {
+        // It is looked for all the same: it is wanted.
+        drop(look.attachment(&name));
+        return Err(waits("Volume not attached according to node status"));
+    }
     let Some(found) = look.attachment(&name) else {
         let kind = ("VolumeAttachment", "volumeattachments.storage.k8s.io");
         let missing = look.missing(kind, "", &name);

@@ -96,7 +96,7 @@ fn ready<'a>(
         let cause = "kubernetes.io/csi: attacher.GetDeviceMountPath failed to make device mount path: makeDeviceMountPath failed, CSIPersistentVolumeSource volume handle is empty";
         return Err(volume.failed(Operation::StagePath, cause, Until::Changed));
     }
-    let attached = attach::attached(look, volume, source, driver)?;
+    let attached = attach::attached(look, volume, (source, driver), id)?;
     let backend = registered(look, volume, &source.driver)?;
     limit::check(look, volume, id, (backend, &attached.attachment))?;
     let stage_secrets = stage_secrets(look, volume, source, backend)?;

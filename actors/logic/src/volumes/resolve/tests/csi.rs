@@ -154,6 +154,31 @@ fn a_volume_waits_until_a_controller_has_attached_it() {
     );
 }
 
+/// Upstream's Test_Run_Positive_VolumeAttachAndMount of the reconciler, with a controller.
+#[test]
+fn a_volume_waits_until_the_nodes_object_says_that_it_is_attached() {
+    let name = attachment_name("vol-1", DRIVER, "edge");
+    let manifests = format!("{}{}", volume(""), attachment("attached: true"));
+    let node = || Node::of(&manifests.replace(ATTACHMENT, &name)).driver(DRIVER, &[]);
+    let id = node().volume(&mounting(CLAIMING)).id.0;
+    let waits = "attaching FailedMount: MountVolume.WaitForAttach failed for volume \"pv\" : Volume not attached according to node status";
+    assert_eq!(node().attached(&[]).refusal(&mounting(CLAIMING)), waits);
+    let listed = node().attached(&[&id]).volume(&mounting(CLAIMING));
+    assert_eq!(listed.attachment, Attachment::Attached);
+    // What is mounted stays so, whatever the object says.
+    let held = node().attached(&[]).taken(&id, &["web-uid"]);
+    assert_eq!(
+        held.volume(&mounting(CLAIMING)).attachment,
+        Attachment::Attached
+    );
+    let unneeded = format!("{manifests}{}", driver_says("attachRequired: false"));
+    let unneeded = Node::of(&unneeded).driver(DRIVER, &[]).attached(&[]);
+    assert_eq!(
+        unneeded.volume(&mounting(CLAIMING)).attachment,
+        Attachment::NotNeeded
+    );
+}
+
 /// Upstream's TestWaitForAttachAndMountVolumeAttachLimitExceededError.
 #[test]
 fn a_full_node_is_told_apart_where_the_driver_tells_of_its_room() {

@@ -23,6 +23,7 @@ pub(super) struct Node {
     pub(super) backends: BTreeMap<String, Backend>,
     pub(super) selinux: SeLinux,
     pub(super) taken: BTreeMap<VolumeId, BTreeSet<PodUid>>,
+    pub(super) attached: Option<BTreeSet<VolumeId>>,
 }
 
 impl Node {
@@ -51,6 +52,12 @@ impl Node {
         self
     }
 
+    /// The node's object says that these are attached.
+    pub(super) fn attached(mut self, ids: &[&str]) -> Self {
+        self.attached = Some(ids.iter().map(|id| VolumeId((*id).into())).collect());
+        self
+    }
+
     pub(super) fn taken(mut self, id: &str, pods: &[&str]) -> Self {
         let pods = pods.iter().map(|uid| PodUid::from(*uid)).collect();
         self.taken.insert(VolumeId(id.into()), pods);
@@ -66,6 +73,7 @@ impl Node {
             selinux: self.selinux,
             now: at(0),
             taken: &self.taken,
+            attached: self.attached.as_ref(),
         }
     }
 

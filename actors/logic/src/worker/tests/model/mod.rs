@@ -12,7 +12,7 @@ mod world;
 use proptest::prelude::*;
 
 use self::events::{Event, Upset};
-use self::shape::shapes;
+use self::shape::{Shape, shapes};
 use self::world::World;
 use super::*;
 
@@ -71,6 +71,18 @@ fn assert_settled(world: &World) {
         let newest = runtime.newest(&spec.name).unwrap();
         assert_ne!(newest.state, ContainerState::Created, "{}", spec.name);
     }
+}
+
+/// A start that was broken off goes on, even where the policy alone would not start the container again.
+#[test]
+fn a_replacement_that_was_broken_off_goes_on_in_a_pod_that_never_restarts() {
+    let mut world = World::new(&Shape::of_one_app("Never"));
+    let half = Event::Sync(Upset::Half(1));
+    for event in [Event::Sync(Upset::No), Event::ChangeImage(0), half] {
+        world.happens(&event);
+    }
+    world.come_to_rest();
+    assert_settled(&world);
 }
 
 proptest! {

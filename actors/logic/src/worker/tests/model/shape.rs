@@ -66,6 +66,22 @@ pub(super) fn shapes() -> impl Strategy<Value = Shape> {
 }
 
 impl Shape {
+    pub(super) fn of_one_app(policy: &'static str) -> Shape {
+        let app = App {
+            own: None,
+            rules: false,
+            resize_restarts: false,
+        };
+        Shape {
+            policy,
+            inits: Vec::new(),
+            apps: vec![app],
+            ephemerals: 0,
+            grace: None,
+            probe_grace: None,
+        }
+    }
+
     pub(super) fn pod(&self) -> Pod {
         let mut made = pod("p").policy(self.policy);
         made.spec.as_mut().unwrap().termination_grace_period_seconds = self.grace;

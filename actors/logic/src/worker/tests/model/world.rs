@@ -114,7 +114,13 @@ impl World {
             .iter()
             .any(|a| matches!(a, Action::StopSandbox { .. }));
         let mut sandbox = plan.sandbox.clone();
-        let mut killed = BTreeSet::new();
+        // Who may start whatever its policy says: its start was broken off, or it is killed for it.
+        let is_created = |name: &String| {
+            let newest = self.runtime.newest(name);
+            newest.is_some_and(|container| container.state == ContainerState::Created)
+        };
+        let names = self.runtime.containers.iter().map(|c| c.name.clone());
+        let mut replaced: BTreeSet<String> = names.filter(is_created).collect();
         let kills: Vec<_> = plan.actions.iter().filter(|a| is_kill(a)).collect();
         let rest = plan.actions.iter().filter(|a| !is_kill(a));
         for (index, action) in in_turns(kills).into_iter().chain(rest).enumerate() {
@@ -139,7 +145,7 @@ impl World {
                     self.check_grace(*grace);
                     // Who has no time at all waits for nobody, as upstream has it.
                     self.check_turn(name, ends && *hooks == Hooks::Run);
-                    killed.insert(name.clone());
+                    replaced.insert(name.clone());
                     if outcome != Outcome::Refused {
                         self.end(id);
                     }
@@ -160,7 +166,7 @@ impl World {
                     restart_count,
                     ..
                 } => {
-                    self.check_start(name, *kind, killed.contains(name));
+                    self.check_start(name, *kind, replaced.contains(name));
                     let sandbox = sandbox.as_ref().unwrap();
                     self.start((name, *kind, *restart_count), sandbox, outcome);
                 }
@@ -202,7 +208,7 @@ impl World {
         }
     }
 
-    fn check_start(&self, name: &str, kind: ContainerKind, killed: bool) {
+    fn check_start(&self, name: &str, kind: ContainerKind, replaced: bool) {
         assert!(!self.ending, "{name} starts in a pod that ends");
         let alive = self.runtime.instances(name).any(Container::may_run);
         assert!(!alive, "{name} has two live instances");
@@ -226,7 +232,7 @@ impl World {
             .runtime
             .newest_sandbox()
             .is_some_and(|s| s.id == newest.sandbox);
-        let ended = newest.state == ContainerState::Exited && here && !killed;
+        let ended = newest.state == ContainerState::Exited && here && !replaced;
         assert!(
             !ended || restarts_after(&self.pod, &spec, newest.exit_code),
             "{name} starts against its policy"

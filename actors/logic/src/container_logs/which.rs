@@ -2,11 +2,11 @@
 //!
 //! Upstream: pkg/kubelet/kubelet_pods.go (validateContainerLogStatus), 1.36.
 
+use crate::types::ContainerId;
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
-use logic::types::ContainerId;
 
 /// Returns the container whose log is shown, or why there is none to show.
-pub(crate) fn which(
+pub fn which(
     pod: &str,
     status: Option<&PodStatus>,
     container: &str,

@@ -1,15 +1,13 @@
 //! What a caller may do: the attributes of its request, and the API server's verdict on them.
 //!
-//! Upstream: pkg/kubelet/server/auth.go, staging/src/k8s.io/apiserver/plugin/pkg/authorizer/webhook (1.36).
-
-mod attributes;
+//! Upstream: staging/src/k8s.io/apiserver/plugin/pkg/authorizer/webhook (1.36).
 
 use std::rc::Rc;
 use std::time::Duration;
 
 use hyper::Method;
+use logic::node_rights::{subresources, verb};
 
-pub(crate) use self::attributes::{subresources, verb};
 use crate::policy;
 use crate::remembered::Remembered;
 use crate::reviews::{Access, ReviewError, Reviews, User, Verdict};
@@ -71,7 +69,7 @@ impl<R: Reviews> Authorization<R> {
         let policy::Authorization::Webhook { allowed, refused } = self.mode else {
             return Ok(());
         };
-        let (verb, subresources) = (verb(method), subresources(path, self.fine_grained));
+        let (verb, subresources) = (verb(method.as_str()), subresources(path, self.fine_grained));
         for subresource in &subresources {
             let access = Access {
                 user: Rc::clone(user),

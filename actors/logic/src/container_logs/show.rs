@@ -5,7 +5,7 @@ use super::options::{Options, Stream};
 
 /// Cuts a log's bytes into lines and keeps what was asked for. What is unfinished waits, up to a bound.
 #[derive(Debug)]
-pub(crate) struct Show {
+pub struct Show {
     options: Options,
     format: Option<Format>,
     /// Of a line whose end has not come.
@@ -26,11 +26,11 @@ enum Long {
 }
 
 /// Runtimes break lines at 16 KiB; docker's JSON makes at most six bytes of one.
-pub(crate) const LONGEST: usize = 64 * 1024;
+pub const LONGEST: usize = 64 * 1024;
 
 /// How the reading goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
+pub enum Next {
     More,
     /// All that was asked for has been shown.
     Enough,
@@ -39,7 +39,7 @@ pub(crate) enum Next {
 }
 
 impl Show {
-    pub(crate) fn new(options: &Options) -> Show {
+    pub fn new(options: &Options) -> Show {
         Show {
             format: None,
             pending: Vec::new(),
@@ -51,12 +51,12 @@ impl Show {
         }
     }
 
-    pub(super) fn options(&self) -> &Options {
+    pub fn options(&self) -> &Options {
         &self.options
     }
 
     /// Takes bytes of the log and adds to `out` what is shown of them.
-    pub(crate) fn take(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> Next {
+    pub fn take(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> Next {
         while !bytes.is_empty() {
             if self.is_done() {
                 return Next::Enough;
@@ -88,7 +88,7 @@ impl Show {
     }
 
     /// Shows a last line that has no end.
-    pub(crate) fn finish(&mut self, out: &mut Vec<u8>) -> Next {
+    pub fn finish(&mut self, out: &mut Vec<u8>) -> Next {
         let line = std::mem::take(&mut self.pending);
         match line.is_empty() || self.is_done() {
             true => Next::Enough,
@@ -97,7 +97,7 @@ impl Show {
     }
 
     /// Forgets an unfinished line: another file begins.
-    pub(crate) fn another_file(&mut self) {
+    pub fn another_file(&mut self) {
         self.pending = Vec::new();
         self.long = None;
     }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 /// Whose lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stream {
+pub enum Stream {
     All,
     Stdout,
     Stderr,
@@ -15,35 +15,35 @@ pub(crate) enum Stream {
 
 /// What a query says, word for word.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Asked<'a> {
-    pub(crate) follow: bool,
-    pub(crate) previous: bool,
-    pub(crate) timestamps: bool,
+pub struct Asked<'a> {
+    pub follow: bool,
+    pub previous: bool,
+    pub timestamps: bool,
     /// The old name of `tailLines`, which counts before it; `all` is everything.
-    pub(crate) tail: Option<&'a str>,
-    pub(crate) tail_lines: Option<&'a str>,
-    pub(crate) since_seconds: Option<&'a str>,
-    pub(crate) since_time: Option<&'a str>,
-    pub(crate) limit_bytes: Option<&'a str>,
-    pub(crate) stream: Option<&'a str>,
+    pub tail: Option<&'a str>,
+    pub tail_lines: Option<&'a str>,
+    pub since_seconds: Option<&'a str>,
+    pub since_time: Option<&'a str>,
+    pub limit_bytes: Option<&'a str>,
+    pub stream: Option<&'a str>,
 }
 
 /// What is shown of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Options {
-    pub(crate) follow: bool,
-    pub(crate) previous: bool,
-    pub(crate) timestamps: bool,
+pub struct Options {
+    pub follow: bool,
+    pub previous: bool,
+    pub timestamps: bool,
     /// So many of the last lines; none is all.
-    pub(crate) tail: Option<u64>,
-    pub(crate) bytes: Option<u64>,
-    pub(crate) since: Option<Timestamp>,
-    pub(crate) stream: Stream,
+    pub tail: Option<u64>,
+    pub bytes: Option<u64>,
+    pub since: Option<Timestamp>,
+    pub stream: Stream,
 }
 
 /// Why a query asks for nothing that could be shown. The texts are upstream's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Wrong {
+pub enum Wrong {
     #[error("{{\"message\": \"Unable to decode query.\"}}")]
     Unreadable,
     #[error("{{\"message\": \"Invalid request.\"}}")]
@@ -56,7 +56,7 @@ pub(crate) enum Wrong {
 
 impl Options {
     /// Reads a query. `split` is whether one stream alone may be asked for.
-    pub(crate) fn read(asked: &Asked<'_>, now: Timestamp, split: bool) -> Result<Options, Wrong> {
+    pub fn read(asked: &Asked<'_>, now: Timestamp, split: bool) -> Result<Options, Wrong> {
         let tail = match asked.tail.filter(|tail| !tail.is_empty()) {
             Some("all") => None,
             Some(tail) => Some(number(tail)?),

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 /// How a runtime writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
+pub enum Format {
     /// `2016-10-06T00:17:09.669794202Z stdout P text`
     Cri,
     /// `{"log":"text\n","stream":"stdout","time":"2016-10-06T00:17:09.669794202Z"}`
@@ -16,22 +16,22 @@ pub(crate) enum Format {
 
 /// Where a line was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
+pub enum Source {
     Stdout,
     Stderr,
 }
 
 /// A line, read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Line<'a> {
+pub struct Line<'a> {
     /// As it stands in the log, with its own offset.
-    pub(crate) written: Cow<'a, str>,
-    pub(crate) at: Timestamp,
-    pub(crate) source: Source,
+    pub written: Cow<'a, str>,
+    pub at: Timestamp,
+    pub source: Source,
     /// With its end, unless it goes on in the next.
-    pub(crate) text: Cow<'a, [u8]>,
+    pub text: Cow<'a, [u8]>,
     /// The text ends here by the log's own word, whatever stands in it.
-    pub(crate) partial: bool,
+    pub partial: bool,
 }
 
 #[derive(Deserialize)]
@@ -46,7 +46,7 @@ struct JsonLine<'a> {
 
 impl Format {
     /// Returns the format that a log's first line is in.
-    pub(crate) fn of(line: &[u8]) -> Option<Format> {
+    pub fn of(line: &[u8]) -> Option<Format> {
         let formats = [Format::Cri, Format::Json];
         formats
             .into_iter()
@@ -54,7 +54,7 @@ impl Format {
     }
 
     /// Reads a line with its end; none if it is in another format.
-    pub(crate) fn read(self, line: &[u8]) -> Option<Line<'_>> {
+    pub fn read(self, line: &[u8]) -> Option<Line<'_>> {
         match self {
             Format::Cri => cri(line),
             Format::Json => json(line),
@@ -110,7 +110,7 @@ fn source(name: &[u8]) -> Option<Source> {
 }
 
 /// Returns a time of a log with nine digits of a second and its own offset.
-pub(crate) fn nine_digits(written: &str) -> String {
+pub fn nine_digits(written: &str) -> String {
     let Some(seconds) = written.get(..19) else {
         return written.to_owned();
     };

@@ -1,10 +1,10 @@
-//! What a request is to the API server's rules: a verb on a subresource of the node.
-
-use hyper::Method;
+//! What a request to the node is to the API server's rules: a verb on a subresource of the node.
+//!
+//! Upstream: pkg/kubelet/server/auth.go (1.36).
 
 /// Returns the verb of a method; none of the others has one.
-pub(crate) fn verb(method: &Method) -> &'static str {
-    match method.as_str() {
+pub fn verb(method: &str) -> &'static str {
+    match method {
         "POST" => "create",
         "GET" => "get",
         "PUT" => "update",
@@ -15,7 +15,7 @@ pub(crate) fn verb(method: &Method) -> &'static str {
 }
 
 /// Returns the names under which a path may be permitted, the narrowest first.
-pub(crate) fn subresources(path: &str, fine_grained: bool) -> Vec<&'static str> {
+pub fn subresources(path: &str, fine_grained: bool) -> Vec<&'static str> {
     let is = |root| is_beneath(path, root);
     let fine = match () {
         () if !fine_grained => None,
@@ -110,7 +110,7 @@ mod tests {
             );
         }
         let verbs = ["POST", "GET", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
-        let verbs = verbs.map(|name| verb(&name.parse().unwrap()));
+        let verbs = verbs.map(verb);
         assert_eq!(
             verbs,
             ["create", "get", "update", "patch", "delete", "", ""]

@@ -1,0 +1,276 @@
+//! Watching a folder with inotify: it says when to read, never what.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{FutureExt, StreamExt};
+use inotify::{EventMask, EventOwned, EventStream, Inotify, WatchMask};
+use kernel::{Addr, Context, Message, TaskId};
+
+use super::file::Place;
+
+/// Between attempts to watch; it doubles while they fail.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Room for a few hundred events; what does not fit waits in the kernel.
+const BUFFER: usize = 16 * 1024;
+/// How long one message may wait for room; the watch is begun anew then.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why a watch ended.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchEnded {
+    #[error("{path} is not there yet")]
+    Missing { path: String },
+    #[error("cannot watch {path}")]
+    Inotify { path: String, source: io::Error },
+    #[error("{path} was moved or removed")]
+    Moved { path: String },
+    #[error("the watch on {path} is not heard: the mailbox is full")]
+    Unheard { path: String },
+}
+
+impl WatchEnded {
+    /// Whether another attempt is as good as the first: otherwise somebody should know.
+    pub fn transient(&self) -> bool {
+        match self {
+            WatchEnded::Missing { .. } | WatchEnded::Moved { .. } | WatchEnded::Unheard { .. } => {
+                true
+            }
+            WatchEnded::Inotify { .. } => false,
+        }
+    }
+}
+
+/// What a watch says to its owner, who hands it to [`Watch::hear`].
+#[derive(Debug)]
+pub enum Sight {
+    /// It is time to begin.
+    Due,
+    /// The watch stands; it is counted from the first.
+    Stands { watch: u64, place: Place },
+    /// Something has changed.
+    Changed,
+    /// It sees nothing any more.
+    Ended { watch: u64, ended: WatchEnded },
+}
+
+/// How hasty a watch is.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// A burst ends when it was quiet for this long: files dropped together are read together.
+    pub quiet: Duration,
+    /// Rounds of quiet that a burst is given before it is read in parts.
+    pub rounds: usize,
+    /// The longest pause between attempts to watch what is not there yet.
+    pub missing: Duration,
+    /// The same where the system refuses.
+    pub refused: Duration,
+}
+
+/// The watch on a folder, or on one file in its folder. It begins anew when it breaks.
+#[derive(Debug)]
+pub struct Watch {
+    path: Arc<Path>,
+    pace: Pace,
+
+    stands: Option<Place>,
+    task: Option<TaskId>,
+    count: u64,
+    pause: Duration,
+}
+
+impl Watch {
+    /// A watch that has not begun.
+    pub fn new(path: Arc<Path>, pace: Pace) -> Self {
+        Watch {
+            path,
+            pace,
+            stands: None,
+            task: None,
+            count: 0,
+            pause: AGAIN,
+        }
+    }
+
+    /// Returns whether a change is seen.
+    pub fn stands(&self) -> bool {
+        self.stands.is_some()
+    }
+
+    /// Begins, or begins anew.
+    pub fn begin<M: Message + From<Sight>>(&mut self, ctx: &mut Context<M>) {
+        if let Some(task) = self.task.take() {
+            ctx.abort(task);
+        }
+        self.stands = None;
+        self.count += 1;
+        let (path, pace, watch) = (self.path.clone(), self.pace, self.count);
+        let addr = ctx.addr().clone();
+        self.task = Some(ctx.run(async move {
+            let ended = watched(path, pace, watch, addr).await;
+            Sight::Ended { watch, ended }.into()
+        }));
+    }
+
+    /// Begins anew if what was read is another folder than the watched one.
+    pub fn found<M: Message + From<Sight>>(&mut self, place: Place, ctx: &mut Context<M>) {
+        if self.stands.is_some_and(|stands| stands != place) {
+            self.begin(ctx);
+        }
+    }
+
+    /// Returns whether the folder is to be read.
+    #[must_use]
+    pub fn hear<M: Message + From<Sight>>(&mut self, sight: Sight, ctx: &mut Context<M>) -> bool {
+        match sight {
+            Sight::Due => {
+                self.begin(ctx);
+                false
+            }
+            Sight::Stands { watch, place } => {
+                // What changed before is not seen.
+                let current = watch == self.count;
+                if current {
+                    (self.stands, self.pause) = (Some(place), AGAIN);
+                }
+                current
+            }
+            Sight::Changed => true,
+            Sight::Ended { watch, ended } => watch == self.count && self.ended(ended, ctx),
+        }
+    }
+
+    fn ended<M: Message + From<Sight>>(&mut self, ended: WatchEnded, ctx: &mut Context<M>) -> bool {
+        self.task = None;
+        let stood = self.stands.take().is_some();
+        if !stood {
+            let longest = match ended.transient() {
+                true => self.pace.missing,
+                false => self.pace.refused,
+            };
+            self.pause = (self.pause * 2).min(longest);
+        }
+        let transient = ended.transient();
+        let why = format!("{:#}", anyhow::Error::new(ended));
+        match (stood, transient) {
+            (true, _) => tracing::warn!("{why}"),
+            (false, true) => tracing::debug!("{why}"),
+            (false, false) => tracing::error!("{why}: it is read every so often"),
+        }
+        ctx.after(self.pause, Sight::Due.into());
+        stood
+    }
+}
+
+/// Tells the actor when to read, until that is no longer possible.
+async fn watched<M: Message + From<Sight>>(
+    path: Arc<Path>,
+    pace: Pace,
+    watch: u64,
+    addr: Addr<M>,
+) -> WatchEnded {
+    let name = path.display().to_string();
+    let begun = tokio::task::spawn_blocking(move || begin(&path)).await;
+    let (inotify, only, place) =
+        match begun.unwrap_or_else(|panicked| Err(io::Error::other(panicked))) {
+            Ok(begun) => begun,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return WatchEnded::Missing { path: name };
+            }
+            Err(source) => return WatchEnded::Inotify { path: name, source },
+        };
+    let mut events = match inotify.into_event_stream(vec![0_u8; BUFFER]) {
+        Ok(events) => events,
+        Err(source) => return WatchEnded::Inotify { path: name, source },
+    };
+    let stands = Sight::Stands { watch, place };
+    if addr.send(stands.into(), PATIENCE).await.is_err() {
+        return WatchEnded::Unheard { path: name };
+    }
+    loop {
+        match burst(&mut events, only.as_deref(), pace).await {
+            Ok(true) => {}
+            Ok(false) => return WatchEnded::Moved { path: name },
+            Err(source) => return WatchEnded::Inotify { path: name, source },
+        }
+        if addr.send(Sight::Changed.into(), PATIENCE).await.is_err() {
+            return WatchEnded::Unheard { path: name };
+        }
+    }
+}
+
+/// A single file is watched through its folder: what replaces it has another inode.
+fn begin(path: &Path) -> io::Result<(Inotify, Option<OsString>, Place)> {
+    let (folder, only) = if fs::metadata(path)?.is_dir() {
+        (path, None)
+    } else {
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        (folder, path.file_name().map(OsStr::to_owned))
+    };
+    let inotify = Inotify::init()?;
+    let appears =
+        WatchMask::CREATE | WatchMask::CLOSE_WRITE | WatchMask::MOVED_TO | WatchMask::ATTRIB;
+    let disappears =
+        WatchMask::MOVED_FROM | WatchMask::DELETE | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF;
+    inotify
+        .watches()
+        .add(folder, appears | disappears | WatchMask::ONLYDIR)?;
+    let place = Place::from(&fs::metadata(folder)?);
+    Ok((inotify, only, place))
+}
+
+/// Waits for a change and then for quiet; false when the folder itself went away.
+async fn burst(
+    events: &mut EventStream<Vec<u8>>,
+    only: Option<&OsStr>,
+    pace: Pace,
+) -> io::Result<bool> {
+    loop {
+        let Some(event) = events.next().await.transpose()? else {
+            return Ok(false);
+        };
+        if is_end(&event) {
+            return Ok(false);
+        }
+        if concerns(&event, only) {
+            break;
+        }
+    }
+    for _ in 0..pace.rounds {
+        tokio::time::sleep(pace.quiet).await;
+        let mut quiet = true;
+        while let Some(Some(event)) = events.next().now_or_never() {
+            quiet = false;
+            if is_end(&event?) {
+                return Ok(false);
+            }
+        }
+        if quiet {
+            break;
+        }
+    }
+    Ok(true)
+}
+
+fn is_end(event: &EventOwned) -> bool {
+    let ends =
+        EventMask::DELETE_SELF | EventMask::MOVE_SELF | EventMask::IGNORED | EventMask::UNMOUNT;
+    event.mask.intersects(ends)
+}
+
+/// Hidden files are none of ours, but for `..data`, through which Kubernetes swaps a whole folder.
+fn concerns(event: &EventOwned, only: Option<&OsStr>) -> bool {
+    let Some(name) = event.name.as_deref() else {
+        return true;
+    };
+    let bytes = name.as_encoded_bytes();
+    let hidden = bytes.starts_with(b".") && !bytes.starts_with(b"..");
+    match only {
+        Some(only) => name == only || bytes.starts_with(b".."),
+        None => !hidden,
+    }
+}

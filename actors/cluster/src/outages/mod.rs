@@ -1,0 +1,288 @@
+//! An hour without the API server, lived through by all who speak to it: on a paused clock.
+
+mod world;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kernel::testing::{Inbox, inbox, pass, run_paused};
+use kernel::{Addr, ChildSpec, Intensity, Recipient, Supervisor, mailbox};
+use logic::node_status::lease::Holder;
+use logic::node_status::{self, Fact, Host, Resources, Runtime};
+use logic::objects::{Detection, Objects, StaticObjects};
+use logic::pod::PodView;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use self::world::World;
+use crate::client::Lane;
+use crate::events::{self, Events, Recorder};
+use crate::node::lease::{self, Heartbeat};
+use crate::node::{self, Presence, Registering};
+use crate::objects::Shelf;
+use crate::objects::keeper::{self, Keeper};
+use crate::pods::{self, Pods, Told};
+use crate::status::{self, Statuses};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const MAP: &str = "/api/v1/namespaces/default/configmaps/settings";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/edge";
+const NODE: &str = "/api/v1/nodes/edge";
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "gone"];
+
+#[derive(Debug, strum::IntoStaticStr)]
+enum Heard {
+    Pods(Vec<Arc<Pod>>),
+    Other,
+}
+
+/// The node's actors, as they stand in the tree, and who would hear of pods.
+struct Rig {
+    world: World,
+    root: Supervisor,
+    statuses: Addr<status::Msg>,
+    node: Addr<node::Msg>,
+    directory: Inbox<Heard>,
+    others: Inbox<Heard>,
+    shelf: Shelf,
+    _folder: tempfile::TempDir,
+}
+
+fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "uid": format!("{name}-uid")},
+        "spec": {
+            "nodeName": "edge", "enableServiceLinks": false,
+            "containers": [{"name": "main", "image": "localhost/a:1",
+                "volumeMounts": [{"name": "settings", "mountPath": "/settings"}]}],
+            "volumes": [{"name": "settings", "configMap": {"name": "settings"}}],
+        },
+        "status": {"phase": "Pending"},
+    })
+}
+
+fn map(value: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "namespace": "default"},
+        "data": {"k": value}})
+}
+
+fn rules() -> keeper::Rules {
+    keeper::Rules {
+        node_name: "edge".into(),
+        detection: Detection::Watch,
+        period: MINUTE,
+        supplied: Default::default(),
+    }
+}
+
+fn policy(folder: &std::path::Path) -> node::Policy {
+    node::Policy {
+        status: node_status::Policy {
+            name: "edge".into(),
+            // An address, so that no test asks a name server.
+            hostname: "192.0.2.10".into(),
+            ..node_status::Policy::default()
+        },
+        registering: Registering::Itself,
+        look_every: Duration::from_secs(10),
+        report_every: 5 * MINUTE,
+        host: Host::default(),
+        resources: Resources::default(),
+        folder: folder.to_owned(),
+    }
+}
+
+impl Rig {
+    fn begin() -> Rig {
+        let world = World::default();
+        world.put(MAP, map("before"));
+        for name in NAMES {
+            world.put(&format!("{PODS}/{name}"), pod(name));
+        }
+        let client = world.client();
+        let folder = tempfile::tempdir().unwrap();
+        let root = Supervisor::root("test", Intensity::UNLIMITED);
+        let (to_directory, directory) = inbox(64);
+        let (to_others, others) = inbox(4096);
+        let (pods, pods_port) = mailbox(pods::MAILBOX);
+        let (keeper, keeper_port) = mailbox(keeper::MAILBOX);
+        let (statuses, statuses_port) = mailbox(status::MAILBOX);
+        let (node, node_port) = mailbox(node::MAILBOX);
+        let (events, events_port) = mailbox(events::MAILBOX);
+        let object = watch::Sender::new(None);
+
+        let told = Told {
+            directory: Recipient::new(to_directory, Heard::Pods),
+            remembered: Recipient::new(to_others.clone(), |_| Heard::Other),
+            objects: Recipient::new(keeper, |pods| keeper::Msg::Pods { pods }),
+            alone: Recipient::new(to_others.clone(), |_| Heard::Other),
+            statuses: Recipient::new(statuses.clone(), |pods| status::Msg::Pods { pods }),
+            kept: pods::Kept::default(),
+        };
+        let asked = client.clone();
+        root.spawn(ChildSpec::permanent("pods"), pods_port, move || {
+            Pods::new(asked.clone(), "edge".into(), Vec::new(), told.clone())
+        });
+        let (supply, shelf) = Shelf::new(StaticObjects::default());
+        let supplied = Recipient::new(pods.clone(), |uids| pods::Msg::Supplied { uids });
+        let peers = keeper::Peers::new(client.kube(Lane::Work), supply, None, vec![supplied]);
+        let rules = rules();
+        root.spawn(ChildSpec::permanent("objects"), keeper_port, move || {
+            Keeper::new(peers.clone(), rules.clone())
+        });
+        let again = Recipient::new(pods, |status::Republish| pods::Msg::Again);
+        let peers = status::Peers {
+            republish: Recipient::new(to_others.clone(), |_| Heard::Other),
+            api: Some(status::Sending::new(&client, again)),
+            kept: None,
+        };
+        root.spawn(ChildSpec::permanent("status"), statuses_port, move || {
+            Statuses::new(peers.clone())
+        });
+        root.spawn(ChildSpec::permanent("events"), events_port, Events::default);
+        let peers = node::Peers {
+            client: client.clone(),
+            recorder: Recorder::new(events),
+            object: object.clone(),
+            reported: Recipient::new(to_others.clone(), |_| Heard::Other),
+            tellers: vec![Recipient::new(to_others, |_| Heard::Other)],
+        };
+        let policy = policy(folder.path());
+        root.spawn(ChildSpec::permanent("node"), node_port, move || {
+            Presence::new(policy.clone(), peers.clone())
+        });
+        let holder = Holder {
+            name: "edge".into(),
+            seconds: 40,
+        };
+        let (_, port) = mailbox(lease::MAILBOX);
+        root.spawn(ChildSpec::permanent("lease"), port, move || {
+            Heartbeat::new(holder.clone(), client.clone(), object.subscribe())
+        });
+        Rig {
+            world,
+            root,
+            statuses,
+            node,
+            directory,
+            others,
+            shelf,
+            _folder: folder,
+        }
+    }
+
+    fn say(&self, name: &str, message: &str) {
+        let status = PodStatus {
+            phase: Some("Running".into()),
+            message: Some(message.into()),
+            ..PodStatus::default()
+        };
+        let (uid, status) = (format!("{name}-uid").as_str().into(), Arc::new(status));
+        self.statuses
+            .tell(status::Msg::Changed { uid, status })
+            .unwrap();
+    }
+
+    /// A minute in which every pod changes six times, and the runtime is heard of.
+    async fn live(&mut self, minute: usize) {
+        for part in 0..6 {
+            for name in NAMES {
+                self.say(name, &format!("{minute}.{part}"));
+            }
+            let runtime = Fact::Runtime(Box::new(Runtime::default()));
+            self.node.tell(node::Msg::Learned(runtime)).unwrap();
+            pass(MINUTE / 6).await;
+        }
+        self.others.drain();
+    }
+
+    fn last_wishes(&mut self) -> Option<Vec<Arc<Pod>>> {
+        match self.directory.drain().pop() {
+            Some(Heard::Pods(pods)) => Some(pods),
+            Some(Heard::Other) | None => None,
+        }
+    }
+
+    fn value(&self) -> Option<String> {
+        let map = self.shelf.config_map("default", "settings")?;
+        map.data.as_ref()?.get("k").cloned()
+    }
+
+    /// Nobody fell, nobody has a letter that he cannot take.
+    async fn assert_at_ease(&self) {
+        let tree = self.root.tree().await;
+        for actor in &tree.children {
+            assert_eq!(actor.restarts, 0, "{}", actor.path);
+            let waiting = actor.snapshot["waiting"].as_u64().unwrap_or_default();
+            assert!(waiting <= NAMES.len() as u64, "{waiting} statuses wait");
+            assert_eq!(
+                (actor.mailbox.len, actor.mailbox.overloaded),
+                (0, 0),
+                "{}",
+                actor.path
+            );
+        }
+    }
+}
+
+fn names(pods: &[Arc<Pod>]) -> Vec<&str> {
+    pods.iter().map(|pod| pod.name()).collect()
+}
+
+#[test]
+fn an_hour_without_a_server_is_asked_through_with_patience_and_all_is_told_once_afterwards() {
+    run_paused(|| async {
+        let mut rig = Rig::begin();
+        rig.live(0).await;
+        let before = rig.last_wishes().unwrap();
+        assert_eq!(names(&before), NAMES);
+        let beat = rig.world.get(LEASE)["spec"]["renewTime"].clone();
+        assert!(beat.is_string(), "{beat}");
+        rig.world.heard();
+
+        rig.world.go_away();
+        rig.world.put(MAP, map("after"));
+        rig.world.remove(&format!("{PODS}/gone"));
+        rig.world.put(&format!("{PODS}/new"), pod("new"));
+        let mut all = 0;
+        for minute in 1..=60 {
+            rig.live(minute).await;
+            let heard = rig.world.heard();
+            // Five lists at client-go's back-off, the lease every 7 s, the node every 10 s, five statuses as often.
+            let most = if minute == 1 { 120 } else { 70 };
+            assert!(heard.len() < most, "minute {minute}: {heard:#?}");
+            all += heard.len();
+            if minute % 10 == 0 {
+                rig.assert_at_ease().await;
+            }
+        }
+        assert!(all > 60 * 10, "{all} requests: somebody has given up");
+        assert!(rig.last_wishes().is_none(), "no server, no word on pods");
+        assert_eq!(rig.value().as_deref(), Some("before"));
+
+        rig.world.come_back();
+        pass(2 * MINUTE).await;
+        let heard = rig.world.heard();
+        for name in ["a", "b", "c", "d"] {
+            let patch = format!("PATCH {PODS}/{name}/status");
+            let told = heard.iter().filter(|one| **one == patch).count();
+            assert_eq!(told, 1, "{name}: {heard:#?}");
+            let status = rig.world.get(&format!("{PODS}/{name}"))["status"].clone();
+            assert_eq!(status["message"], "60.5", "{name}");
+        }
+        let after = rig.last_wishes().unwrap();
+        assert_eq!(names(&after), ["a", "b", "c", "d", "new"]);
+        assert_eq!(rig.value().as_deref(), Some("after"));
+        assert_ne!(rig.world.get(LEASE)["spec"]["renewTime"], beat);
+        assert!(rig.world.get(NODE)["status"]["conditions"].is_array());
+        assert!(
+            rig.world.most_at_once() <= 40,
+            "{}",
+            rig.world.most_at_once()
+        );
+        rig.assert_at_ease().await;
+    });
+}

@@ -1,0 +1,67 @@
+//! Resources by pod and container, as upstream keeps them over a restart.
+//!
+//! Upstream: pkg/kubelet/allocation/state (1.34: containers alone; later releases: the pod's own as well).
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::checkpoint::{CheckpointFlaw, opened, sealed};
+use crate::resize::Allocated;
+use crate::types::PodUid;
+
+/// What each pod has.
+pub type ByPod = BTreeMap<PodUid, Allocated>;
+
+#[derive(Default, Serialize, Deserialize)]
+struct Data {
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "or_empty"
+    )]
+    entries: BTreeMap<String, Entry>,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Entry {
+    #[serde(default, rename = "ContainerResources", deserialize_with = "or_empty")]
+    containers: BTreeMap<String, ResourceRequirements>,
+    #[serde(
+        default,
+        rename = "PodLevelResources",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pod: Option<ResourceRequirements>,
+}
+
+/// Reads a file of a kubelet, or of this agent.
+pub fn read_resources(bytes: &[u8]) -> Result<ByPod, CheckpointFlaw> {
+    let data = opened(bytes)?;
+    let data: Data = serde_json::from_str(&data).map_err(CheckpointFlaw::Data)?;
+    let entries = data.entries.into_iter();
+    let known = entries.map(|(uid, Entry { containers, pod })| {
+        let allocated = Allocated { pod, containers };
+        (PodUid::from(uid.as_str()), allocated)
+    });
+    Ok(known.collect())
+}
+
+/// Returns a file that every kubelet of 1.34 and later reads.
+pub fn written_resources(pods: ByPod) -> Vec<u8> {
+    let entries = pods.into_iter();
+    let entries = entries
+        .map(|(uid, Allocated { pod, containers })| (uid.to_string(), Entry { containers, pod }));
+    let data = Data {
+        entries: entries.collect(),
+    };
+    sealed(serde_json::to_string(&data).expect("resources are plain data"))
+}
+
+/// Go writes an absent map as null.
+fn or_empty<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}

@@ -1,0 +1,178 @@
+//! Who calls the node, and who is asked about them. Upstream: apiserver's pkg/authentication/request/x509,
+//! pkg/authentication/token/cache, pkg/{authentication/authenticator,authorization/authorizer}factory (1.36).
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use prometheus::{GaugeVec, Histogram, HistogramVec, IntCounterVec};
+
+use crate::registry::{SECONDS, counters, gauges, histogram, histograms};
+
+const CODE: [&str; 1] = ["code"];
+const STATUS: [&str; 1] = ["status"];
+/// Of reviews.
+pub(crate) const REVIEWS: [f64; 8] = [0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
+/// Half an hour to a year of twelve months of thirty days.
+pub(crate) const LIVES: [f64; 14] = [
+    0.0,
+    1_800.0,
+    3_600.0,
+    7_200.0,
+    21_600.0,
+    43_200.0,
+    86_400.0,
+    172_800.0,
+    345_600.0,
+    604_800.0,
+    2_592_000.0,
+    7_776_000.0,
+    15_552_000.0,
+    31_104_000.0,
+];
+
+/// Seconds that callers' certificates have yet to live.
+pub static CERTIFICATE_LIVES: LazyLock<Histogram> = LazyLock::new(|| {
+    histogram(
+        "apiserver_client_certificate_expiration_seconds",
+        "Distribution of the remaining lifetime on the certificate used to authenticate a request.",
+        &LIVES,
+    )
+});
+
+static TOKENS: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    counters(
+        "apiserver_delegated_authn_request_total",
+        "Number of HTTP requests partitioned by status code.",
+        &CODE,
+    )
+});
+
+static TOKENS_DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
+    histograms(
+        "apiserver_delegated_authn_request_duration_seconds",
+        "Request latency in seconds. Broken down by status code.",
+        &CODE,
+        &REVIEWS,
+    )
+});
+
+static RIGHTS: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    counters(
+        "apiserver_delegated_authz_request_total",
+        "Number of HTTP requests partitioned by status code.",
+        &CODE,
+    )
+});
+
+static RIGHTS_DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
+    histograms(
+        "apiserver_delegated_authz_request_duration_seconds",
+        "Request latency in seconds. Broken down by status code.",
+        &CODE,
+        &REVIEWS,
+    )
+});
+
+/// Tokens that are being reviewed (`in_flight`) or wait for their turn (`blocked`).
+static ACTIVE: LazyLock<GaugeVec> =
+    LazyLock::new(|| gauges("authentication_token_cache_active_fetch_count", "", &STATUS));
+
+static FETCHES: LazyLock<IntCounterVec> =
+    LazyLock::new(|| counters("authentication_token_cache_fetch_total", "", &STATUS));
+
+static LOOKS: LazyLock<IntCounterVec> =
+    LazyLock::new(|| counters("authentication_token_cache_request_total", "", &STATUS));
+
+static LOOKS_DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
+    histograms(
+        "authentication_token_cache_request_duration_seconds",
+        "",
+        &STATUS,
+        &SECONDS,
+    )
+});
+
+/// What is asked of the API server about a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// Whose token it is.
+    Token,
+    /// Whether it may.
+    Right,
+}
+
+/// Counts a review by the status code of its answer, as `<error>` where there was none.
+pub fn reviewed(question: Question, code: Option<u16>, took: Duration) {
+    let code = code.map_or("<error>".to_owned(), |code| code.to_string());
+    let (count, duration) = match question {
+        Question::Token => (&TOKENS, &TOKENS_DURATION),
+        Question::Right => (&RIGHTS, &RIGHTS_DURATION),
+    };
+    count.with_label_values(&[&code]).inc();
+    let duration = duration.with_label_values(&[&code]);
+    duration.observe(took.as_secs_f64());
+}
+
+/// Whether a token was remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    Hit,
+    Miss,
+}
+
+/// Counts a look for whose token it is.
+pub fn looked(look: Look, took: Duration) {
+    let status = match look {
+        Look::Hit => "hit",
+        Look::Miss => "miss",
+    };
+    LOOKS.with_label_values(&[status]).inc();
+    let duration = LOOKS_DURATION.with_label_values(&[status]);
+    duration.observe(took.as_secs_f64());
+}
+
+/// A review of a token while it lasts.
+#[derive(Debug)]
+pub struct Fetch(Option<End>);
+
+/// Whether a review had an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Well,
+    InError,
+}
+
+impl Fetch {
+    /// Counts the review in until the value is dropped.
+    pub fn begin() -> Fetch {
+        ACTIVE.with_label_values(&["in_flight"]).inc();
+        Fetch(None)
+    }
+
+    /// It has an answer.
+    pub fn end(mut self, end: End) {
+        self.0 = Some(end);
+    }
+}
+
+impl Drop for Fetch {
+    fn drop(&mut self) {
+        ACTIVE.with_label_values(&["in_flight"]).dec();
+        let status = match self.0 {
+            Some(End::Well) => "ok",
+            Some(End::InError) | None => "error",
+        };
+        FETCHES.with_label_values(&[status]).inc();
+    }
+}
+
+pub(crate) fn declare() {
+    for counters in [&TOKENS, &RIGHTS, &FETCHES, &LOOKS] {
+        LazyLock::force(counters);
+    }
+    for histograms in [&TOKENS_DURATION, &RIGHTS_DURATION, &LOOKS_DURATION] {
+        LazyLock::force(histograms);
+    }
+    LazyLock::force(&ACTIVE);
+    LazyLock::force(&CERTIFICATE_LIVES);
+}

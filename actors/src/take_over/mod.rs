@@ -1,0 +1,243 @@
+//! The files in which a kubelet keeps what pods are allocated, read and written in its own form: either agent finds
+//! what the other left.
+//!
+//! They are written before the agent's own records, and **what they say counts**: where they differ from the records,
+//! a kubelet was here since, or this agent died between the two writes. One that cannot be written is removed, since an
+//! old one would be taken for true. A damaged one, which a kubelet would not start with, is set aside and told.
+//!
+//! Upstream: pkg/kubelet/allocation/state/state_checkpoint.go (1.36). Decisions: `logic::take_over`.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::hash::{DefaultHasher, Hasher};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use logic::take_over::{ACTUATED, ALLOCATED, ByPod, read_resources, resident, written_resources};
+use logic::types::PodUid;
+
+/// More pods than a node ever has.
+const MOST_PODS: usize = 20_000;
+/// Many times what a thousand pods take.
+const LARGEST: u64 = 64 << 20;
+/// The suffix of a file that does not read.
+const ASIDE: &str = ".set-aside";
+
+/// The UIDs of static pods that have their folders here.
+pub fn residents(pods: &Path) -> Arc<BTreeSet<PodUid>> {
+    let names = folders(pods).unwrap_or_default();
+    let uids = names.iter().filter_map(|name| resident(name));
+    Arc::new(uids.collect())
+}
+
+/// The names of the pods' folders.
+fn folders(pods: &Path) -> io::Result<BTreeSet<String>> {
+    let entries = match fs::read_dir(pods) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        entries => entries?,
+    };
+    let entries = entries.take(MOST_PODS).flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    Ok(names.collect())
+}
+
+/// Both files.
+#[derive(Debug)]
+pub struct Checkpoints {
+    allocated: Checkpoint,
+    actuated: Checkpoint,
+    pods: PathBuf,
+    is_read: bool,
+}
+
+/// What pods have.
+#[derive(Debug, Default, PartialEq)]
+pub struct Resources {
+    pub allocated: ByPod,
+    pub actuated: ByPod,
+}
+
+/// What was found.
+#[derive(Debug, Default, PartialEq)]
+pub struct Left {
+    /// Of pods that have their folders here: a kubelet forgets the others late.
+    pub resources: Resources,
+    /// Files that are of no use, and why.
+    pub set_aside: Vec<String>,
+}
+
+impl Checkpoints {
+    /// Names the files; nothing is read or written yet.
+    pub fn new(root_dir: &Path) -> Self {
+        Checkpoints {
+            allocated: Checkpoint::new(root_dir.join(ALLOCATED)),
+            actuated: Checkpoint::new(root_dir.join(ACTUATED)),
+            pods: root_dir.join("pods"),
+            is_read: false,
+        }
+    }
+
+    /// Reads what the last agent left. Blocking.
+    pub fn read(&mut self) -> Left {
+        self.is_read = true;
+        let here = folders(&self.pods).unwrap_or_else(|error| {
+            tracing::warn!("{}: {error}", self.pods.display());
+            BTreeSet::new()
+        });
+        let mut left = Left::default();
+        let files = [
+            (&mut self.allocated, &mut left.resources.allocated),
+            (&mut self.actuated, &mut left.resources.actuated),
+        ];
+        for (file, pods) in files {
+            match file.read() {
+                Ok(found) => *pods = found,
+                Err(why) => left.set_aside.push(why),
+            }
+            pods.retain(|uid, _| here.contains(uid.as_str()));
+        }
+        left
+    }
+
+    /// What is to be written for these; the files that say it already are left alone, and before they have been read
+    /// all of them.
+    pub fn drafts(&mut self, resources: Resources) -> Drafts {
+        if !self.is_read {
+            return Drafts(Vec::new());
+        }
+        let drafts = [
+            self.allocated.draft(resources.allocated),
+            self.actuated.draft(resources.actuated),
+        ];
+        Drafts(drafts.into_iter().flatten().collect())
+    }
+}
+
+/// One file.
+#[derive(Debug)]
+struct Checkpoint {
+    path: PathBuf,
+    /// The hash of what it is known to hold, or will hold in a moment.
+    holds: Option<u64>,
+}
+
+impl Checkpoint {
+    fn new(path: PathBuf) -> Self {
+        Checkpoint { path, holds: None }
+    }
+
+    fn read(&mut self) -> Result<ByPod, String> {
+        let read = File::open(&self.path).and_then(|file| {
+            let mut bytes = Vec::new();
+            file.take(LARGEST).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        });
+        let bytes = match read {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(ByPod::new()),
+            Err(error) => return Err(format!("{}: {error}", self.path.display())),
+            Ok(bytes) => bytes,
+        };
+        let found = read_resources(&bytes).map_err(|error| self.set_aside(&error))?;
+        self.holds = Some(hash(&bytes));
+        Ok(found)
+    }
+
+    fn set_aside(&self, why: &dyn std::error::Error) -> String {
+        let mut aside = self.path.clone().into_os_string();
+        aside.push(ASIDE);
+        let told = format!("{}: {}", self.path.display(), crate::sources::sentence(why));
+        match fs::rename(&self.path, &aside) {
+            Ok(()) => format!("{told}; it is kept as {}", Path::new(&aside).display()),
+            Err(error) => format!("{told}; it cannot be set aside: {error}"),
+        }
+    }
+
+    fn draft(&mut self, pods: ByPod) -> Option<Draft> {
+        let exists = self.path.exists();
+        if pods.is_empty() && !exists {
+            return None;
+        }
+        let bytes = written_resources(pods);
+        let content = Some(hash(&bytes));
+        if exists && self.holds == content {
+            return None;
+        }
+        self.holds = content;
+        Some(Draft {
+            path: self.path.clone(),
+            bytes,
+        })
+    }
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+/// Contents on their way to the disk.
+#[derive(Debug)]
+#[must_use = "nothing is written until they are"]
+pub struct Drafts(Vec<Draft>);
+
+#[derive(Debug)]
+struct Draft {
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl Drafts {
+    /// Writes them, in the pool for blocking work.
+    pub async fn write(self) {
+        if self.0.is_empty() {
+            return;
+        }
+        let written = tokio::task::spawn_blocking(move || self.write_now()).await;
+        if let Err(error) = written {
+            tracing::error!("what pods are allocated could not be written: {error}");
+        }
+    }
+
+    /// Writes them, and waits for the disk.
+    pub fn write_now(self) {
+        // A predecessor of the keeper may still be at its last write.
+        static ONE: Mutex<()> = Mutex::new(());
+        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        for draft in self.0 {
+            if let Err(error) = draft.write() {
+                tracing::error!("{} could not be written: {error}", draft.path.display());
+                drop(fs::remove_file(&draft.path));
+            }
+        }
+    }
+}
+
+impl Draft {
+    /// Written beside and renamed: a power cut leaves the old file or the new one.
+    fn write(&self) -> io::Result<()> {
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o750)
+            .create(folder)?;
+        let mut fresh = self.path.clone().into_os_string();
+        fresh.push(".tmp");
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .create(true)
+            .write(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&fresh)?;
+        file.write_all(&self.bytes)?;
+        file.sync_all()?;
+        fs::rename(&fresh, &self.path)?;
+        File::open(folder)?.sync_all()
+    }
+}

@@ -1,0 +1,89 @@
+//! Who the agent is: to the API server, and to those who call it.
+
+use std::sync::Arc;
+
+use cluster::certificates::{self, Identity, Purpose, Rotation};
+use cluster::client::Client;
+use k8s_openapi::api::core::v1;
+use kernel::{Addr, ChildSpec, Supervisor, mailbox};
+use logic::certificates::Subject;
+use rustls::sign::CertifiedKey;
+use tokio::sync::watch;
+
+use crate::settings::{ServingCertificate, Settings};
+
+/// What TLS offers: put in at one end, taken at the other.
+pub(super) type Offer = watch::Sender<Option<Arc<CertifiedKey>>>;
+
+/// The client's own certificate, where it is asked for and replaced.
+pub(super) fn grow_client(
+    group: &Supervisor,
+    settings: &Settings,
+    peers: certificates::Peers,
+    offer: Offer,
+) {
+    let section = settings.cluster.as_ref();
+    let Some(store) = section.and_then(|section| section.client_certificate.clone()) else {
+        return;
+    };
+    let subject = Subject::node(&settings.config.node_name);
+    let (_, port) = mailbox(certificates::MAILBOX);
+    group.spawn(
+        ChildSpec::permanent("client-certificate"),
+        port,
+        move || {
+            let kept = (Some(subject.clone()), offer.clone());
+            Rotation::new(Purpose::Client, store.clone(), peers.clone(), kept)
+        },
+    );
+}
+
+/// What the serving certificate must say, by the addresses of the node's object.
+pub(super) fn reached_by(node: &v1::Node) -> Option<Subject> {
+    let name = node.metadata.name.as_deref()?;
+    let addresses = node.status.as_ref()?.addresses.as_deref()?;
+    let addresses = addresses
+        .iter()
+        .map(|address| (address.type_.as_str(), address.address.as_str()));
+    logic::certificates::serving(name, addresses, logic::certificates::NamesOnly::Allowed)
+}
+
+/// Where the HTTPS API's certificate comes from, and who is told by which addresses the node is reached.
+pub(super) fn grow_serving(
+    serving: &Supervisor,
+    settings: &Settings,
+    client: Option<&Client>,
+) -> anyhow::Result<(Identity, Option<Addr<certificates::Msg>>)> {
+    let (offer, identity) = watch::channel(None);
+    let given = |files: certificates::Files| {
+        let (_, port) = mailbox(certificates::MAILBOX);
+        let offer = offer.clone();
+        serving.spawn(ChildSpec::permanent("certificate"), port, move || {
+            certificates::Given::new(files.clone(), offer.clone())
+        });
+    };
+    match (&settings.serving_certificate, client) {
+        (ServingCertificate::Given(files), _) => given(files.clone()),
+        (ServingCertificate::Asked(store), Some(client)) => {
+            let (addr, port) = mailbox(certificates::MAILBOX);
+            let (store, offer) = (store.clone(), offer.clone());
+            let peers = certificates::Peers {
+                client: client.clone(),
+                bootstrap: None,
+            };
+            serving.spawn(ChildSpec::permanent("certificate"), port, move || {
+                let kept = (None, offer.clone());
+                Rotation::new(Purpose::Server, store.clone(), peers.clone(), kept)
+            });
+            return Ok((identity, Some(addr)));
+        }
+        (ServingCertificate::Asked(_), None) => {
+            anyhow::bail!("serverTLSBootstrap needs --kubeconfig")
+        }
+        (ServingCertificate::SelfSigned(folder), _) => {
+            let host = &settings.config.node_name;
+            given(certificates::self_signed(folder, host, kernel::wall())?);
+        }
+    }
+    Ok((identity, None))
+}

@@ -1,0 +1,49 @@
+//! The processes behind the agent: one host a plugin.
+
+use std::collections::BTreeMap;
+
+use kernel::plugin::{Declaration, Host, Line};
+use kernel::{ChildSpec, Strategy, Supervisor, mailbox};
+
+use super::PATIENCE;
+use crate::serving::admin::Plugins;
+use crate::settings::{RUNTIME, Settings};
+use crate::storage::Plugin;
+
+/// How the plugins are called; a line follows restart and swap.
+pub(super) struct Lines {
+    pub(super) runtime: Line,
+    pub(super) local: Line,
+    pub(super) csi: Line,
+}
+
+/// One host a plugin.
+pub(super) fn grow(root: &Supervisor, settings: &Settings) -> (Lines, Plugins) {
+    let group = root.supervisor("plugins", Strategy::OneForOne, PATIENCE);
+    let folder = settings.folder.join("plugins");
+    let mut hosts = BTreeMap::new();
+    let mut host = |name: &str, declaration: Declaration| {
+        let line = Line::new(name);
+        // Its own tasks' news, and an operator's orders, one at a time.
+        let (host, port) = mailbox(64);
+        let (folder, hosted) = (folder.clone(), line.clone());
+        group.spawn(ChildSpec::permanent(name), port, move || {
+            Host::new(declaration.clone(), folder.clone(), hosted.clone())
+        });
+        hosts.insert(name.to_owned(), host);
+        line
+    };
+    let declared = |plugin: Plugin| settings.storage[plugin.name()].clone();
+    let lines = Lines {
+        runtime: host(RUNTIME, settings.runtimes[&settings.runtime].clone()),
+        local: host(Plugin::Local.name(), declared(Plugin::Local)),
+        csi: host(Plugin::Csi.name(), declared(Plugin::Csi)),
+    };
+    let choices = settings.runtimes.clone();
+    let plugins = Plugins {
+        group,
+        hosts,
+        choices,
+    };
+    (lines, plugins)
+}

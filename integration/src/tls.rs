@@ -1,0 +1,137 @@
+//! A client of the node's HTTPS API that is content with any certificate of the server, and free in what it sends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use apiserver::Credentials;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// A connection whose handshake is over.
+pub type Stream = tokio_rustls::client::TlsStream<TcpStream>;
+
+/// Longer than the agent asks an API server that does not answer.
+const WITHIN: Duration = Duration::from_secs(40);
+
+/// What a server said until it closed the connection.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Told {
+    /// 0 where there was no answer.
+    pub status: u16,
+    /// The status line and the headers, in small letters.
+    pub head: String,
+    /// What came after them, as it came.
+    pub body: String,
+}
+
+impl Told {
+    /// Returns the value of a header, in small letters; empty where there is none.
+    pub fn header(&self, name: &str) -> &str {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines
+            .find(|(key, _)| *key == name)
+            .map_or("", |(_, value)| value)
+    }
+}
+
+/// Connects to a port of 127.0.0.1, with a client certificate or without one.
+pub async fn connect(port: u16, credentials: Option<&Credentials>) -> Result<Stream> {
+    let provider = Arc::new(ring::default_provider());
+    let any = Arc::new(AnyServer {
+        provider: Arc::clone(&provider),
+    });
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(any);
+    let config = match credentials {
+        None => builder.with_no_client_auth(),
+        Some(Credentials { certificate, key }) => {
+            let chain = CertificateDer::pem_slice_iter(certificate.as_bytes());
+            let chain = chain.collect::<Result<Vec<_>, _>>()?;
+            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes())?)?
+        }
+    };
+    let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    stream.set_nodelay(true)?;
+    let name = ServerName::try_from("localhost")?;
+    let connecting = TlsConnector::from(Arc::new(config)).connect(name, stream);
+    let connected = tokio::time::timeout(WITHIN, connecting).await;
+    Ok(connected.context("no end of the TLS handshake")??)
+}
+
+/// Sends these bytes on a connection of their own; returns what is said until its end.
+pub async fn say(port: u16, credentials: Option<&Credentials>, bytes: &[u8]) -> Result<Told> {
+    let mut stream = connect(port, credentials).await?;
+    // The answer may come, and the connection end, before everything is sent.
+    drop(stream.write_all(bytes).await);
+    told(&mut stream).await
+}
+
+/// Returns what is said until the connection ends, however it ends.
+pub async fn told(stream: &mut (impl AsyncRead + Unpin)) -> Result<Told> {
+    let mut bytes = Vec::new();
+    let reading = tokio::time::timeout(WITHIN, stream.read_to_end(&mut bytes)).await;
+    // A connection that was cut has said what it said.
+    drop(reading.context("the connection does not end")?);
+    let text = String::from_utf8_lossy(&bytes);
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+    Ok(Told {
+        status: status.unwrap_or_default(),
+        head: head.to_lowercase(),
+        body: body.to_owned(),
+    })
+}
+
+/// Takes any certificate, whoever signed it.
+#[derive(Debug)]
+struct AnyServer {
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}

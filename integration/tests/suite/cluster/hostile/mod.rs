@@ -1,0 +1,75 @@
+//! Whoever speaks to the node's ports gets a clear answer, and in only with a right.
+
+mod callers;
+mod requests;
+
+use apiserver::{Credentials, Server};
+use integration::tls::{self, Told};
+use integration::wait_until;
+
+use super::*;
+
+const SECRET: &str = "open-sesame-77";
+
+/// A node that believes nobody for longer than an instant, says all that it can in its log, and runs a pod with a secret.
+async fn guarded() -> Cluster {
+    let instant = json!({ "cacheTTL": "1ms" });
+    let instants = json!({ "cacheAuthorizedTTL": "1ms", "cacheUnauthorizedTTL": "1ms" });
+    let cluster = start(Node::builder().config(&json!({
+        "authentication": { "webhook": instant },
+        "authorization": { "webhook": instants },
+        "logging": { "verbosity": 10 },
+    })))
+    .await;
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "key" }, "stringData": { "word": SECRET },
+    });
+    let secrets = "/api/v1/namespaces/default/secrets";
+    cluster.server.post(secrets, &secret).unwrap();
+    let mut web = pod("web");
+    web["spec"]["volumes"] = json!([{ "name": "key", "secret": { "secretName": "key" } }]);
+    web["spec"]["containers"][0]["volumeMounts"] = json!([{ "name": "key", "mountPath": "/key" }]);
+    cluster.apply(&web).unwrap();
+    cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+    cluster
+}
+
+fn request(line: &str, headers: &str) -> Vec<u8> {
+    format!("{line} HTTP/1.1\r\nhost: node\r\nconnection: close\r\n{headers}\r\n").into_bytes()
+}
+
+async fn ask(cluster: &Cluster, caller: Option<&Credentials>, line: &str, headers: &str) -> Told {
+    let (port, bytes) = (cluster.node.https_port(), request(line, headers));
+    tls::say(port, caller, &bytes).await.unwrap()
+}
+
+fn bearer(token: &str) -> String {
+    format!("authorization: Bearer {token}\r\n")
+}
+
+fn master(server: &Server, seconds: i64) -> Credentials {
+    let made = server.client_certificate("kubernetes-admin", "system:masters", seconds);
+    made.unwrap()
+}
+
+/// The token of the pod's own service account.
+fn token_of(cluster: &Cluster, pod: &Value) -> String {
+    let volumes = format!("pods/{}/volumes/kubernetes.io~projected", uid(pod));
+    let volumes = std::fs::read_dir(cluster.node.root().join(volumes)).unwrap();
+    let volume = volumes.flatten().next().unwrap().path();
+    std::fs::read_to_string(volume.join("token")).unwrap()
+}
+
+/// No server fell, and the log has none of these words.
+async fn assert_unhurt(cluster: &Cluster, secrets: &[&str]) {
+    fn restarts(node: &Value) -> u64 {
+        let children = node["children"].as_array().into_iter().flatten();
+        node["restarts"].as_u64().unwrap() + children.map(restarts).sum::<u64>()
+    }
+    assert_eq!(restarts(&cluster.node.admin("/tree").await.unwrap()), 0);
+    let log = cluster.node.log();
+    assert!(log.contains("DEBUG"), "the log says little");
+    for secret in secrets.iter().chain(&[SECRET, "PRIVATE KEY"]) {
+        assert!(!log.contains(secret), "the log has {}", &secret[..4]);
+    }
+}
