@@ -196,27 +196,24 @@ pub fn pods(
     cluster: Option<&Cluster>,
 ) -> Node {
     let runtime = backends.runtime.clone();
-    let (events, events_port) = mailbox(events::MAILBOX);
-    let (records, records_port) = mailbox(records::MAILBOX);
-    let (statuses, statuses_port) = mailbox(status::MAILBOX);
+    let (keepers, keepers_ports) = keepers_mailboxes();
     let (credentials, credentials_port) = mailbox(credentials::MAILBOX);
     let (images, images_port) = mailbox(images::MAILBOX);
     let (directory, directory_port) = mailbox(directory::MAILBOX);
     let (pleg, pleg_port) = mailbox(pleg::MAILBOX);
-    let (users, users_port) = mailbox(user_namespaces::MAILBOX);
     let (prober, prober_port) = mailbox(prober::MAILBOX);
     let (logs, logs_port) = mailbox(logs::MAILBOX);
     let (volumes, volumes_port) = mailbox(volumes::MAILBOX);
-    let recorder = Recorder::new(events.clone());
+    let recorder = Recorder::new(keepers.events.clone());
     let peers = Peers {
         runtime: runtime.clone(),
         images: images.clone(),
-        statuses: statuses.clone(),
-        records: records.clone(),
+        statuses: keepers.statuses.clone(),
+        records: keepers.records.clone(),
         directory: directory.clone(),
         prober,
         logs,
-        users,
+        users: keepers.users,
         volumes: volumes.clone(),
         cgroups: PodCgroups::new(sections.rules.node.cgroups.clone()),
         recorder: recorder.clone(),
@@ -225,12 +222,6 @@ pub fn pods(
         rules: sections.rules.clone(),
     };
 
-    let ports = KeeperPorts {
-        events: events_port,
-        records: records_port,
-        users: users_port,
-        statuses: statuses_port,
-    };
     let file = sections.folder.join("pods.checkpoint");
     let told = Told {
         directory: &directory,
@@ -241,7 +232,7 @@ pub fn pods(
         [file.as_path(), &sections.rules.node.root_dir],
         sections.users,
     );
-    keepers(root, ports, files, &told);
+    grow_keepers(root, keepers_ports, files, &told);
     let keeping = keeping(backends, (&sections.objects, &peers), cluster);
     mounts(root, volumes_port, sections.volumes, keeping);
     let pods = root.supervisor("pods", Strategy::OneForOne, PATIENCE);
@@ -258,7 +249,7 @@ pub fn pods(
     let centre = Centre {
         peers: directory::Peers {
             pleg: pleg.clone(),
-            records,
+            records: keepers.records,
             mirrors: sections.listeners.mirrors.clone(),
         },
         workers,
@@ -274,8 +265,8 @@ pub fn pods(
         directory,
         images,
         volumes,
-        statuses,
-        events,
+        statuses: keepers.statuses,
+        events: keepers.events,
         pleg,
         recorder,
     }
@@ -310,11 +301,38 @@ impl Centre {
     }
 }
 
+struct KeeperAddrs {
+    events: Addr<events::Msg>,
+    records: Addr<records::Msg>,
+    users: Addr<user_namespaces::Msg>,
+    statuses: Addr<status::Msg>,
+}
+
 struct KeeperPorts {
     events: Port<events::Msg>,
     records: Port<records::Msg>,
     users: Port<user_namespaces::Msg>,
     statuses: Port<status::Msg>,
+}
+
+fn keepers_mailboxes() -> (KeeperAddrs, KeeperPorts) {
+    let (events, events_port) = mailbox(events::MAILBOX);
+    let (records, records_port) = mailbox(records::MAILBOX);
+    let (users, users_port) = mailbox(user_namespaces::MAILBOX);
+    let (statuses, statuses_port) = mailbox(status::MAILBOX);
+    let addrs = KeeperAddrs {
+        events,
+        records,
+        users,
+        statuses,
+    };
+    let ports = KeeperPorts {
+        events: events_port,
+        records: records_port,
+        users: users_port,
+        statuses: statuses_port,
+    };
+    (addrs, ports)
 }
 
 /// Whom the keepers tell.
@@ -325,7 +343,7 @@ struct Told<'a> {
 }
 
 /// Who remembers; they tell the directory and the API server.
-fn keepers(
+fn grow_keepers(
     root: &Supervisor,
     ports: KeeperPorts,
     ([file, root_dir], ids): ([&Path; 2], user_namespaces::Policy),

@@ -357,105 +357,194 @@ async fn every_stable_and_beta_metric_shows_by_upstreams_name_type_labels_and_bu
     }
 }
 
+/// A metric, the labels that count, and their sum.
+type Count = (&'static str, &'static [(&'static str, &'static str)], f64);
+
+/// What must be counted, no more and no less.
+const EXACT: &[Count] = &[
+    ("kubelet_running_pods", &[], 2.0),
+    (
+        "kubelet_running_containers",
+        &[("container_state", "running")],
+        3.0,
+    ),
+    (
+        "kubelet_running_containers",
+        &[("container_state", "exited")],
+        1.0,
+    ),
+    ("kubelet_started_pods_total", &[], 4.0),
+    ("kubelet_started_pods_errors_total", &[], 0.0),
+    (
+        "kubelet_started_containers_total",
+        &[("container_type", "container")],
+        5.0,
+    ),
+    ("kubelet_desired_pods", &[("static", "")], 2.0),
+    ("kubelet_desired_pods", &[("static", "true")], 1.0),
+    ("kubelet_active_pods", &[("static", "")], 1.0),
+    ("kubelet_active_pods", &[("static", "true")], 1.0),
+    ("kubelet_mirror_pods", &[], 1.0),
+    ("kubelet_pod_worker_start_duration_seconds_count", &[], 4.0),
+    ("kubelet_containers_per_pod_count_count", &[], 4.0),
+    (
+        "kubelet_runtime_operations_total",
+        &[("operation_type", "run_podsandbox")],
+        4.0,
+    ),
+    (
+        "kubelet_runtime_operations_total",
+        &[("operation_type", "create_container")],
+        5.0,
+    ),
+    (
+        "kubelet_runtime_operations_total",
+        &[("operation_type", "start_container")],
+        5.0,
+    ),
+    (
+        "kubelet_runtime_operations_total",
+        &[("operation_type", "exec")],
+        1.0,
+    ),
+    (
+        "kubelet_runtime_operations_errors_total",
+        &[("operation_type", "run_podsandbox")],
+        0.0,
+    ),
+    ("kubelet_run_podsandbox_duration_seconds_count", &[], 4.0),
+    (
+        "kubelet_terminated_containers_total",
+        &[
+            ("exit_code", "0"),
+            ("reason", "Completed"),
+            ("container_type", "container"),
+        ],
+        1.0,
+    ),
+    ("kubelet_node_name", &[("node", "node")], 1.0),
+    ("kubelet_metrics_provider", &[("provider", "cri")], 1.0),
+    (
+        "kubernetes_feature_enabled",
+        &[("name", "NodeSwap"), ("stage", "")],
+        1.0,
+    ),
+    (
+        "version_info",
+        &[("component", "kube"), ("emulation", "1.36")],
+        1.0,
+    ),
+    (
+        "kubelet_http_requests_total",
+        &[
+            ("path", "exec"),
+            ("server_type", "readwrite"),
+            ("long_running", "true"),
+        ],
+        1.0,
+    ),
+    (
+        "authentication_token_cache_request_total",
+        &[("status", "miss")],
+        1.0,
+    ),
+    (
+        "apiserver_delegated_authn_request_total",
+        &[("code", "201")],
+        1.0,
+    ),
+];
+
+/// What must be counted at least so often.
+const AT_LEAST: &[Count] = &[
+    // A pod whose command is quick may be over before it shows as running.
+    ("kubelet_pod_start_duration_seconds_count", &[], 3.0),
+    ("kubelet_pod_start_sli_duration_seconds_count", &[], 2.0),
+    ("kubelet_pleg_relist_duration_seconds_count", &[], 1.0),
+    ("kubelet_pleg_relist_interval_seconds_count", &[], 1.0),
+    ("kubelet_pleg_pod_relist_duration_seconds_count", &[], 4.0),
+    ("kubelet_pleg_last_seen_seconds", &[], 1e9),
+    (
+        "kubelet_evented_pleg_connection_latency_seconds_count",
+        &[],
+        1.0,
+    ),
+    (
+        "kubelet_pod_worker_duration_seconds_count",
+        &[("operation_type", "create")],
+        4.0,
+    ),
+    ("kubelet_pod_status_sync_duration_seconds_count", &[], 4.0),
+    (
+        "kubelet_runtime_operations_total",
+        &[("operation_type", "stop_podsandbox")],
+        1.0,
+    ),
+    (
+        "kubelet_runtime_operations_total",
+        &[("operation_type", "remove_container")],
+        1.0,
+    ),
+    (
+        "kubelet_runtime_operations_total",
+        &[("operation_type", "version")],
+        1.0,
+    ),
+    (
+        "rest_client_requests_total",
+        &[("code", "200"), ("method", "GET")],
+        1.0,
+    ),
+    (
+        "rest_client_requests_total",
+        &[("code", "201"), ("method", "POST")],
+        2.0,
+    ),
+    (
+        "rest_client_requests_total",
+        &[("code", "200"), ("method", "PATCH")],
+        3.0,
+    ),
+    (
+        "rest_client_request_duration_seconds_count",
+        &[("verb", "PATCH")],
+        3.0,
+    ),
+    (
+        "kubelet_node_startup_pre_kubelet_duration_seconds",
+        &[],
+        1e-9,
+    ),
+    (
+        "kubelet_node_startup_registration_duration_seconds",
+        &[],
+        1e-9,
+    ),
+    (
+        "kubelet_node_startup_post_registration_duration_seconds",
+        &[],
+        1e-9,
+    ),
+    ("kubelet_node_startup_duration_seconds", &[], 1e-9),
+    (
+        "storage_operation_duration_seconds_count",
+        &[("operation_name", "volume_mount")],
+        1.0,
+    ),
+    ("process_resident_memory_bytes", &[], 1e6),
+    (
+        "apiserver_client_certificate_expiration_seconds_count",
+        &[],
+        1.0,
+    ),
+];
+
 #[tokio::test]
 async fn what_is_counted_is_what_has_happened() {
     let cluster = lived_in().await;
     let first = page(&cluster, OWN).await;
     let own = page(&cluster, OWN).await;
-    let exact: &[(&str, &[(&str, &str)], f64)] = &[
-        ("kubelet_running_pods", &[], 2.0),
-        (
-            "kubelet_running_containers",
-            &[("container_state", "running")],
-            3.0,
-        ),
-        (
-            "kubelet_running_containers",
-            &[("container_state", "exited")],
-            1.0,
-        ),
-        ("kubelet_started_pods_total", &[], 4.0),
-        ("kubelet_started_pods_errors_total", &[], 0.0),
-        (
-            "kubelet_started_containers_total",
-            &[("container_type", "container")],
-            5.0,
-        ),
-        ("kubelet_desired_pods", &[("static", "")], 2.0),
-        ("kubelet_desired_pods", &[("static", "true")], 1.0),
-        ("kubelet_active_pods", &[("static", "")], 1.0),
-        ("kubelet_active_pods", &[("static", "true")], 1.0),
-        ("kubelet_mirror_pods", &[], 1.0),
-        ("kubelet_pod_worker_start_duration_seconds_count", &[], 4.0),
-        ("kubelet_containers_per_pod_count_count", &[], 4.0),
-        (
-            "kubelet_runtime_operations_total",
-            &[("operation_type", "run_podsandbox")],
-            4.0,
-        ),
-        (
-            "kubelet_runtime_operations_total",
-            &[("operation_type", "create_container")],
-            5.0,
-        ),
-        (
-            "kubelet_runtime_operations_total",
-            &[("operation_type", "start_container")],
-            5.0,
-        ),
-        (
-            "kubelet_runtime_operations_total",
-            &[("operation_type", "exec")],
-            1.0,
-        ),
-        (
-            "kubelet_runtime_operations_errors_total",
-            &[("operation_type", "run_podsandbox")],
-            0.0,
-        ),
-        ("kubelet_run_podsandbox_duration_seconds_count", &[], 4.0),
-        (
-            "kubelet_terminated_containers_total",
-            &[
-                ("exit_code", "0"),
-                ("reason", "Completed"),
-                ("container_type", "container"),
-            ],
-            1.0,
-        ),
-        ("kubelet_node_name", &[("node", "node")], 1.0),
-        ("kubelet_metrics_provider", &[("provider", "cri")], 1.0),
-        (
-            "kubernetes_feature_enabled",
-            &[("name", "NodeSwap"), ("stage", "")],
-            1.0,
-        ),
-        (
-            "version_info",
-            &[("component", "kube"), ("emulation", "1.36")],
-            1.0,
-        ),
-        (
-            "kubelet_http_requests_total",
-            &[
-                ("path", "exec"),
-                ("server_type", "readwrite"),
-                ("long_running", "true"),
-            ],
-            1.0,
-        ),
-        (
-            "authentication_token_cache_request_total",
-            &[("status", "miss")],
-            1.0,
-        ),
-        (
-            "apiserver_delegated_authn_request_total",
-            &[("code", "201")],
-            1.0,
-        ),
-    ];
-    for (name, labels, expected) in exact {
+    for (name, labels, expected) in EXACT {
         let found = own.sum(name, labels);
         assert_eq!(
             found,
@@ -464,89 +553,7 @@ async fn what_is_counted_is_what_has_happened() {
             own.samples(name)
         );
     }
-    let at_least: &[(&str, &[(&str, &str)], f64)] = &[
-        // A pod whose command is quick may be over before it shows as running.
-        ("kubelet_pod_start_duration_seconds_count", &[], 3.0),
-        ("kubelet_pod_start_sli_duration_seconds_count", &[], 2.0),
-        ("kubelet_pleg_relist_duration_seconds_count", &[], 1.0),
-        ("kubelet_pleg_relist_interval_seconds_count", &[], 1.0),
-        ("kubelet_pleg_pod_relist_duration_seconds_count", &[], 4.0),
-        ("kubelet_pleg_last_seen_seconds", &[], 1e9),
-        (
-            "kubelet_evented_pleg_connection_latency_seconds_count",
-            &[],
-            1.0,
-        ),
-        (
-            "kubelet_pod_worker_duration_seconds_count",
-            &[("operation_type", "create")],
-            4.0,
-        ),
-        ("kubelet_pod_status_sync_duration_seconds_count", &[], 4.0),
-        (
-            "kubelet_runtime_operations_total",
-            &[("operation_type", "stop_podsandbox")],
-            1.0,
-        ),
-        (
-            "kubelet_runtime_operations_total",
-            &[("operation_type", "remove_container")],
-            1.0,
-        ),
-        (
-            "kubelet_runtime_operations_total",
-            &[("operation_type", "version")],
-            1.0,
-        ),
-        (
-            "rest_client_requests_total",
-            &[("code", "200"), ("method", "GET")],
-            1.0,
-        ),
-        (
-            "rest_client_requests_total",
-            &[("code", "201"), ("method", "POST")],
-            2.0,
-        ),
-        (
-            "rest_client_requests_total",
-            &[("code", "200"), ("method", "PATCH")],
-            3.0,
-        ),
-        (
-            "rest_client_request_duration_seconds_count",
-            &[("verb", "PATCH")],
-            3.0,
-        ),
-        (
-            "kubelet_node_startup_pre_kubelet_duration_seconds",
-            &[],
-            1e-9,
-        ),
-        (
-            "kubelet_node_startup_registration_duration_seconds",
-            &[],
-            1e-9,
-        ),
-        (
-            "kubelet_node_startup_post_registration_duration_seconds",
-            &[],
-            1e-9,
-        ),
-        ("kubelet_node_startup_duration_seconds", &[], 1e-9),
-        (
-            "storage_operation_duration_seconds_count",
-            &[("operation_name", "volume_mount")],
-            1.0,
-        ),
-        ("process_resident_memory_bytes", &[], 1e6),
-        (
-            "apiserver_client_certificate_expiration_seconds_count",
-            &[],
-            1.0,
-        ),
-    ];
-    for (name, labels, least) in at_least {
+    for (name, labels, least) in AT_LEAST {
         let found = own.sum(name, labels);
         assert!(
             found >= *least,

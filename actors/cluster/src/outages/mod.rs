@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{Addr, ChildSpec, Intensity, Recipient, Supervisor, mailbox};
 use logic::node_status::lease::Holder;
-use logic::node_status::{self, Fact, Host, Resources, Runtime};
+use logic::node_status::{self, Fact, Host, Resources};
 use logic::objects::{Detection, Objects, StaticObjects};
 use logic::pod::PodView;
 use serde_json::{Value, json};
@@ -192,7 +192,7 @@ impl Rig {
             for name in NAMES {
                 self.say(name, &format!("{minute}.{part}"));
             }
-            let runtime = Fact::Runtime(Box::new(Runtime::default()));
+            let runtime = Fact::Runtime(Box::default());
             self.node.tell(node::Msg::Learned(runtime)).unwrap();
             pass(MINUTE / 6).await;
         }

@@ -45,6 +45,7 @@ async fn a_pod_that_is_deleted_before_it_could_start_goes_as_well() {
     let cluster = started().await;
     let mut web = pod("web");
     web["spec"]["containers"][0]["image"] = json!("localhost/nowhere:1");
+    web["spec"]["containers"][0]["imagePullPolicy"] = json!("Never");
     cluster.apply(&web).unwrap();
     let waits = |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["waiting"].is_object();
     cluster.until_pod("web", WITHIN, waits).await.unwrap();

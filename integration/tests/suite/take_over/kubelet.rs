@@ -48,7 +48,6 @@ pub(super) fn checkpoint_data(path: &Path) -> Value {
 /// A pod that the kubelet runs, and where it came from.
 pub(super) struct Ran {
     pub(super) pod: Value,
-    pub(super) sandbox: String,
     /// The instance that ended, and the one that runs.
     pub(super) containers: [String; 2],
 }
@@ -87,7 +86,6 @@ impl Kubelet<'_> {
         }
         Ran {
             pod,
-            sandbox,
             containers: containers.try_into().unwrap(),
         }
     }

@@ -82,9 +82,10 @@ fn what_nobody_waits_for_waits_a_tenth_of_a_second_for_more() {
         assert_eq!(rig.settle().await, ["PATCH web"], "both in one");
 
         rig.watch();
-        rig.say("web-uid", with_message("Running", "one"));
+        let ready = |message| with_ready(with_message("Running", message), "True");
+        rig.say("web-uid", ready("one"));
         pass(Duration::from_millis(60)).await;
-        rig.say("web-uid", with_message("Running", "two"));
+        rig.say("web-uid", ready("two"));
         pass(Duration::from_millis(60)).await;
         assert_eq!(rig.api.heard(), ["PATCH web"], "more does not put it off");
         assert_eq!(rig.api.pod("web")["status"]["message"], "two");
