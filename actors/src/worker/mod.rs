@@ -197,7 +197,7 @@ pub struct Worker {
     /// The grace of a pod that is failed by decree.
     grace: Option<Duration>,
     status: Option<Arc<PodStatus>>,
-    /// What another agent said of the pod, until the first status has gone on from it.
+    /// What was said of the pod before this worker, until the first status has gone on from it.
     earlier: Option<Box<PodStatus>>,
     resize: ResizeState,
     volumes: volumes::Volumes,

@@ -23,16 +23,20 @@ impl Worker {
         let runtime = self.seen.as_ref().map(Seen::pod);
         let given = self.wish.desired.borrow().pod.clone();
         self.memory.begin(&given, runtime, timestamp(ctx));
-        // Another agent may have run the pod: what it said last is gone on from, once.
-        self.earlier = self
-            .memory
-            .record
-            .started
-            .filter(|_| is_new)
-            .map(|started| {
-                let runtime = self.seen.as_ref().map(Seen::pod);
-                Box::new(take_over::earlier(&given, runtime, started))
-            });
+        // Another agent may have run the pod: what it said last is gone on from, once. Of an earlier life of this one
+        // that is since when it is so.
+        self.earlier = self.memory.record.started.map(|started| {
+            let runtime = self.seen.as_ref().map(Seen::pod);
+            let earlier = take_over::earlier(&given, runtime, started);
+            Box::new(match is_new {
+                true => earlier,
+                false => PodStatus {
+                    start_time: earlier.start_time,
+                    conditions: earlier.conditions,
+                    ..PodStatus::default()
+                },
+            })
+        });
         let start_time = self.memory.record.started.map(Time);
         self.status = Some(Arc::new(PodStatus {
             start_time,

@@ -88,6 +88,8 @@ pub struct Snapshot {
     pub phases: BTreeMap<String, usize>,
     /// Whether the API has told which pods there are.
     pub synced: bool,
+    /// Of which the API has not everything yet.
+    pub untold: usize,
     /// Waiting for their turn.
     pub waiting: usize,
     pub under_way: usize,
@@ -150,6 +152,7 @@ impl Actor for Statuses {
             changes: self.changes,
             phases,
             synced: self.shown.is_some(),
+            untold: self.entries.values().filter(|e| e.has_news()).count(),
             waiting: self.queue.len(),
             under_way: self.queue.flying,
             written: self.written,

@@ -1,7 +1,10 @@
 //! Pods that come from the API: run, shown, changed, ended.
 
+use std::time::SystemTime;
+
 use integration::agent::Node;
 
+use super::super::world::actor;
 use super::*;
 
 #[tokio::test]
@@ -205,4 +208,40 @@ async fn killed_at_any_moment_the_agent_starts_no_pod_twice_and_loses_none() {
             .unwrap();
         assert_eq!(restarts(&seen), 0, "{seen:#}");
     }
+}
+
+#[tokio::test]
+async fn an_agent_that_starts_again_writes_nothing_that_the_api_shows() {
+    let mut cluster = start(Node::builder()).await;
+    for name in ["one", "two", "three"] {
+        cluster.apply(&pod(name)).unwrap();
+        cluster.until_pod(name, WITHIN, is_running).await.unwrap();
+    }
+    cluster.node.terminate().await.unwrap();
+    // Times in a status are whole seconds: those of the next life differ.
+    let ended = SystemTime::now();
+    let wait = cluster.wait("seconds have gone by", async || {
+        ended.elapsed().is_ok_and(|gone| gone.as_secs() >= 2)
+    });
+    wait.await.unwrap();
+    let before = cluster.server.list("/api/v1/pods").unwrap();
+    cluster.server.forget_requests();
+    cluster.node.begin().await.unwrap();
+    cluster.apply(&pod("after")).unwrap();
+    cluster
+        .until_pod("after", WITHIN, is_running)
+        .await
+        .unwrap();
+    let told = cluster.wait("everything is told", async || {
+        let tree = cluster.node.admin("/tree").await.unwrap();
+        let statuses = actor(&tree, "oxlet/keepers/status").unwrap();
+        statuses["snapshot"]["untold"] == 0 && statuses["snapshot"]["pods"] == 4
+    });
+    told.await.unwrap();
+    let requests = cluster.server.requests().into_iter();
+    let written: Vec<_> = requests
+        .filter(|heard| heard.method == "PATCH" && heard.path.contains("/pods/"))
+        .filter(|heard| !heard.path.contains("/after"))
+        .collect();
+    assert!(written.is_empty(), "{written:#?}\n{before:#?}");
 }
