@@ -12,6 +12,7 @@
 //! A server lives on a thread of its own, so that the tests' runtime may have a paused clock, or be killed.
 
 mod answer;
+mod any_server;
 mod base64;
 mod call;
 mod clock;
@@ -40,6 +41,7 @@ mod nodes;
 mod tokens;
 
 pub use answer::Failure;
+pub use any_server::AnyServer;
 pub use auth::{Credentials, Question, identity::Identity};
 pub use certificates::Signing;
 pub use faults::{Effect, Fault};

@@ -88,6 +88,16 @@ impl Handover {
         self.cluster.until_ready(WITHIN).await.unwrap();
     }
 
+    /// Waits until the agent has heard of both pods.
+    async fn knows_both(&self) {
+        let pods = async || self.cluster.node.pods().await;
+        let known = async || pods().await.is_ok_and(|pods| pods.len() == 2);
+        self.cluster
+            .wait("both pods are known", known)
+            .await
+            .unwrap();
+    }
+
     /// Every sandbox and container of the runtime, with its state.
     async fn everything(&self) -> BTreeMap<String, String> {
         let cri = Cri::over(self.rig.channel());
@@ -312,17 +322,7 @@ async fn is_taken_over_and_handed_back(release: Release) {
         .unwrap();
     let allocated = &pod["status"]["containerStatuses"][0]["allocatedResources"];
     assert_eq!(allocated["cpu"], "200m", "{:#}", pod["status"]);
-    let known = async || {
-        node.cluster
-            .node
-            .pods()
-            .await
-            .is_ok_and(|pods| pods.len() == 2)
-    };
-    node.cluster
-        .wait("both pods are known", known)
-        .await
-        .unwrap();
+    node.knows_both().await;
     let told = |pod: &Value| pod["status"]["hostIP"].is_string();
     node.cluster
         .until_pod("fixed-node", WITHIN, told)
@@ -457,17 +457,7 @@ async fn damaged_checkpoints_are_told_and_end_nobody() {
     assert_eq!(fs::read_to_string(aside).unwrap(), "garbage");
     let told = |log: &str| log.contains("allocated_pods_state") && log.contains("does not read");
     assert!(told(&node.cluster.node.log()));
-    let known = async || {
-        node.cluster
-            .node
-            .pods()
-            .await
-            .is_ok_and(|pods| pods.len() == 2)
-    };
-    node.cluster
-        .wait("both pods are known", known)
-        .await
-        .unwrap();
+    node.knows_both().await;
     node.cluster.node.terminate().await.unwrap();
     assert_eq!(node.everything().await, before);
     checkpoint_data(&root.join("actuated_pods_state"));
