@@ -50,7 +50,8 @@ pub enum Msg {
 pub struct Found {
     runtime: Option<Told>,
     unhealthy: BTreeMap<String, String>,
-    stuck: Vec<String>,
+    /// None where the keeper of volumes did not answer.
+    stuck: Option<Vec<String>>,
 }
 
 /// What was told last.
@@ -146,7 +147,7 @@ impl Vitals {
             if let Ok(Err(why)) = pleg {
                 unhealthy.insert("PLEG".to_owned(), why);
             }
-            let stuck = volumes.map(|view| view.stuck).unwrap_or_default();
+            let stuck = volumes.map(|view| view.stuck).ok();
             Msg::Found(Box::new(Found {
                 runtime: runtime
                     .inspect_err(|error| {
@@ -175,7 +176,9 @@ impl Vitals {
             self.tell(Fact::Runtime(Box::new(runtime)));
         }
         self.tell(Fact::Unhealthy(self.unhealthy.clone()));
-        self.tell(Fact::Stuck(found.stuck));
+        if let Some(stuck) = found.stuck {
+            self.tell(Fact::Stuck(stuck));
+        }
         let degraded = self.sources.root.degraded();
         let degraded = degraded.into_iter().map(|child| (child.id, child.why));
         self.tell(Fact::Degraded(degraded.collect()));

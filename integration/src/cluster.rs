@@ -142,7 +142,19 @@ impl Cluster {
 
     /// Runs this kubectl to its end.
     pub async fn kubectl_of(&self, program: &Path, arguments: &[&str]) -> Result<Said> {
-        let output = self.command(program, arguments).output();
+        self.kubectl_in(&[], program, arguments).await
+    }
+
+    /// Runs this kubectl to its end, with more in its environment.
+    pub async fn kubectl_in(
+        &self,
+        environment: &[(&str, &str)],
+        program: &Path,
+        arguments: &[&str],
+    ) -> Result<Said> {
+        let mut command = self.command(program, arguments);
+        command.envs(environment.iter().copied());
+        let output = command.output();
         let output = tokio::time::timeout(KUBECTL_WITHIN, output).await;
         let output = output.with_context(|| format!("kubectl {arguments:?} hangs"))??;
         Ok(Said {
@@ -161,7 +173,18 @@ impl Cluster {
 
     /// Starts a kubectl that goes on, with its input and output at hand.
     pub fn kubectl_child(&self, arguments: &[&str]) -> Result<Child> {
-        let mut command = self.command(&kubectls()?[0], arguments);
+        self.kubectl_child_in(&[], &kubectls()?[0], arguments)
+    }
+
+    /// Starts this kubectl the same way, with more in its environment.
+    pub fn kubectl_child_in(
+        &self,
+        environment: &[(&str, &str)],
+        program: &Path,
+        arguments: &[&str],
+    ) -> Result<Child> {
+        let mut command = self.command(program, arguments);
+        command.envs(environment.iter().copied());
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         Ok(command.stderr(Stdio::piped()).spawn()?)
     }

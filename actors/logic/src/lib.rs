@@ -17,6 +17,7 @@ pub mod gc;
 pub mod honoured;
 pub mod hooks;
 pub mod images;
+pub mod log_query;
 pub mod logs;
 pub mod mirrors;
 pub mod node;
@@ -38,6 +39,7 @@ pub mod status_patch;
 pub mod summary;
 pub mod take_over;
 pub mod termination;
+pub mod typed;
 pub mod worker;
 
 pub mod app_armor;

@@ -1,10 +1,11 @@
-//! The node's certificates. Upstream: pkg/kubelet/metrics/metrics.go and pkg/kubelet/certificate/kubelet.go (1.36).
+//! The node's certificates, and its pods'. Upstream: pkg/kubelet/metrics/metrics.go, pkg/kubelet/certificate/kubelet.go
+//! and pkg/kubelet/metrics/collectors/podcertificate_metrics.go (1.36).
 
 use std::sync::LazyLock;
 
-use prometheus::{Gauge, Histogram, IntCounter};
+use prometheus::{Gauge, GaugeVec, Histogram, IntCounter};
 
-use crate::registry::{counter, gauge, histogram};
+use crate::registry::{counter, gauge, gauges, histogram};
 
 /// Client certificates that were not renewed.
 pub static CLIENT_RENEW_ERRORS: LazyLock<IntCounter> = LazyLock::new(|| {
@@ -60,7 +61,25 @@ pub static SERVER_ROTATION_SECONDS: LazyLock<Histogram> = LazyLock::new(|| {
     )
 });
 
+static OF_PODS: LazyLock<GaugeVec> = LazyLock::new(|| {
+    gauges(
+        "kubelet_podcertificate_states",
+        "Gauge vector reporting the number of pod certificate projected volume sources, faceted by signer_name and state.",
+        &["signer_name", "state"],
+    )
+});
+
+/// Shows signer and state of every source of a pod's certificate, and of none that is gone.
+pub fn of_pods<'a>(states: impl Iterator<Item = (&'a str, &'a str)>) {
+    OF_PODS.reset();
+    for (signer, state) in states {
+        OF_PODS.with_label_values(&[signer, state]).inc();
+    }
+}
+
 pub(crate) fn declare() {
+    LazyLock::force(&OF_PODS);
+
     LazyLock::force(&CLIENT_RENEW_ERRORS);
     LazyLock::force(&SERVER_RENEW_ERRORS);
     LazyLock::force(&CLIENT_TTL);

@@ -159,6 +159,7 @@ const FACTS: &[(&str, &[&str])] = &[
     ("kubelet_pod_status_sync_duration_seconds", &[]),
     ("kubelet_pod_worker_duration_seconds", &["operation_type"]),
     ("kubelet_pod_worker_start_duration_seconds", &[]),
+    ("kubelet_podcertificate_states", &["signer_name", "state"]),
     ("kubelet_preemptions", &["preemption_signal"]),
     ("kubelet_restarted_pods_total", &["static"]),
     (

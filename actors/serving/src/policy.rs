@@ -18,6 +18,8 @@ pub struct Policy {
     pub idle: Duration,
     /// `/logs/` shows what is beneath it: `/var/log`.
     pub system_logs: PathBuf,
+    /// The program that shows what services wrote, by its path or its name on the PATH.
+    pub journalctl: PathBuf,
 }
 
 /// `tlsMinVersion` and `tlsCipherSuites`, in Go's words; empty is the default.
@@ -68,6 +70,8 @@ pub struct Paths {
     pub split_streams: bool,
     /// Feature gate `KubeletFineGrainedAuthz`.
     pub fine_grained: bool,
+    /// Feature gate `ExtendWebSocketsToKubelet`.
+    pub websockets: bool,
 }
 
 impl Default for Paths {
@@ -81,6 +85,7 @@ impl Default for Paths {
             checkpoint: true,
             split_streams: false,
             fine_grained: true,
+            websockets: true,
         }
     }
 }

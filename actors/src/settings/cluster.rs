@@ -12,7 +12,7 @@ use config::NodeConfig;
 use logic::node::Support;
 use logic::node_status::lease::Holder;
 use logic::node_status::{self, Attaching, Cloud, Extended, Resources, Scheduling};
-use logic::objects::Detection;
+use logic::objects::{Asking, Detection};
 use logic::types::PodUid;
 
 use super::Settings;
@@ -53,6 +53,10 @@ impl Settings {
                 _ => Detection::Watch,
             },
             period: kubelet.sync_frequency.into(),
+            asking: match self.config.gates.enabled("PodCertificateRequest") {
+                true => Asking::Always,
+                false => Asking::Never,
+            },
             supplied,
         }
     }

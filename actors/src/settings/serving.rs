@@ -27,6 +27,7 @@ pub(super) fn policy(config: &NodeConfig) -> Policy {
         paths: paths(config),
         idle: kubelet.streaming_connection_idle_timeout.into(),
         system_logs: PathBuf::from("/var/log"),
+        journalctl: PathBuf::from("journalctl"),
     }
 }
 
@@ -66,5 +67,6 @@ fn paths(config: &NodeConfig) -> Paths {
         checkpoint: gates.enabled("ContainerCheckpoint"),
         split_streams: gates.enabled("PodLogsQuerySplitStreams"),
         fine_grained: gates.enabled("KubeletFineGrainedAuthz"),
+        websockets: gates.enabled("ExtendWebSocketsToKubelet"),
     }
 }

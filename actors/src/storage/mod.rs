@@ -539,6 +539,19 @@ impl Storage {
         Ok(answer.kept)
     }
 
+    /// Has a driver asked anew how many volumes it takes on this node; what is different comes as news.
+    pub async fn inquire(&self, driver: &str, within: Duration) -> Result<(), StorageError> {
+        let request = wire::InquireRequest {
+            name: driver.to_owned(),
+            within_ms: millis(within),
+        };
+        self.call(Plugin::Csi, within, request, async |mut client, request| {
+            client.inquire(request).await
+        })
+        .await?;
+        Ok(())
+    }
+
     /// Listens to what becomes of the drivers behind a plugin.
     pub async fn watch(&self, plugin: Plugin, within: Duration) -> Result<News, StorageError> {
         let request = wire::WatchRequest {};

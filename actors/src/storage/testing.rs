@@ -139,9 +139,15 @@ impl Double {
 
     /// A driver registers.
     pub(crate) fn backend(&self, name: &str) {
+        self.backend_for(name, 0);
+    }
+
+    /// A driver registers that takes so many volumes; 0: it knows no limit.
+    pub(crate) fn backend_for(&self, name: &str, max_volumes: i64) {
         let backend = wire::Backend {
             name: name.to_owned(),
             node_id: format!("node-of-{name}"),
+            max_volumes,
             abilities: ["STAGE_UNSTAGE_VOLUME", "EXPAND_VOLUME"]
                 .map(str::to_owned)
                 .into(),
@@ -410,6 +416,14 @@ impl Contract for Double {
         let folder = request.into_inner().folder;
         let _busy = self.meet("remove-pod", &folder).await?;
         Ok(Response::new(wire::RemovePodResponse { kept: Vec::new() }))
+    }
+
+    async fn inquire(
+        &self,
+        request: Request<wire::InquireRequest>,
+    ) -> Result<Response<wire::InquireResponse>, Status> {
+        let _busy = self.meet("inquire", &request.into_inner().name).await?;
+        Ok(Response::new(wire::InquireResponse {}))
     }
 
     type WatchStream = ReceiverStream<Result<wire::Event, Status>>;

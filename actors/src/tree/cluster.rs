@@ -281,7 +281,8 @@ impl Way<'_> {
             }),
         ];
         let api = self.client.kube(Lane::Work);
-        let peers = keeper::Peers::new(api, around.supply.clone(), around.folder.clone(), told);
+        let peers = keeper::Peers::new(api, around.supply.clone(), around.folder.clone(), told)
+            .with_recorder(self.node.recorder.clone());
         let rules = around.settings.keeping(supplied);
         self.group
             .spawn(ChildSpec::permanent("objects"), port, move || {
@@ -427,7 +428,8 @@ impl Way<'_> {
             ),
             Recipient::new(self.addrs.keeper.clone(), |node: Option<Arc<v1::Node>>| {
                 let ttl = node.as_deref().and_then(object_ttl);
-                keeper::Msg::Ttl { ttl }
+                let uid = node.and_then(|node| node.metadata.uid.clone());
+                keeper::Msg::Node { ttl, uid }
             }),
             Recipient::new(self.node.directory.clone(), |node| {
                 directory::Msg::NodeChanged { node }

@@ -147,7 +147,7 @@ impl Volumes {
             }
             Err(error) => {
                 tracing::warn!(plugin = plugin.name(), "cannot be listed: {error}");
-                if let Some(worn) = Worn::of(plugin, &error) {
+                if let Some(worn) = Worn::of(plugin, None, &error) {
                     self.replace(worn, ctx);
                 }
                 self.ask_plugin(plugin, AGAIN, ctx);
@@ -182,8 +182,7 @@ impl Volumes {
                 tracing::info!(driver = name, endpoint, "a driver is there");
                 self.drivers.come(backend);
                 self.world.encourage(&name);
-                self.tell_drivers();
-                return self.resolve_everybody(ctx);
+                return self.drivers_changed(ctx);
             }
             Some(BackendNews::Gone(name)) => {
                 tracing::info!(driver = name, "a driver is gone");
@@ -201,9 +200,14 @@ impl Volumes {
             None => self.follow(AGAIN, ctx),
         }
         if before != self.drivers.names() {
-            self.tell_drivers();
-            self.resolve_everybody(ctx);
+            self.drivers_changed(ctx);
         }
+    }
+
+    pub(super) fn drivers_changed(&mut self, ctx: &mut Context<Msg>) {
+        self.tell_drivers();
+        self.time_inquiries(ctx);
+        self.resolve_everybody(ctx);
     }
 
     /// Which pods have folders: read from the folder of pods itself, which is no volume.

@@ -114,7 +114,7 @@ async fn bound(
         let bound = storage.bind_subpath(&wish, WITHIN).await;
         let path = bound.map_err(|error| {
             tracing::warn!(pod = %wish.uid, container, volume, "no sub-path: {error}");
-            worn.extend(Worn::of(wish.plugin, &error));
+            worn.extend(Worn::of(wish.plugin, Some(&wish.id), &error));
             bind_error(&volume, container, &error)
         })?;
         paths.insert(wish.subpath.index, path);
@@ -149,7 +149,7 @@ async fn read(storage: &Storage, path: &str, volume: &Measurable, worn: &mut Vec
     let text = data.map(String::from_utf8);
     if let Err(error) = &text {
         tracing::warn!(path, "a file of variables is not read: {error}");
-        worn.extend(Worn::of(plugin, error));
+        worn.extend(Worn::of(plugin, Some(&volume.volume.id), error));
     }
     EnvFile {
         host_path: volume.path.join(path),

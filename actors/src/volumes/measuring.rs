@@ -10,7 +10,7 @@ use logic::types::PodUid;
 use logic::volumes::world::{Measurable, Place};
 use logic::volumes::{Condition, Figures, Kind, Source, VolumeId};
 
-use super::tasks::Worn;
+use super::tasks::{Over, Worn};
 use super::{Msg, Volumes, counted, timestamp};
 use crate::storage::{self, Plugin, StorageError};
 use cluster::events::Type;
@@ -48,6 +48,7 @@ type Lane = (Kind, String);
 #[derive(Debug)]
 pub struct Measured {
     place: Place,
+    volume: VolumeId,
     figures: Result<Figures, StorageError>,
 }
 
@@ -139,7 +140,11 @@ impl Volumes {
     }
 
     fn measure_next(&mut self, ctx: &mut Context<Msg>) {
-        let hangs = |id: &VolumeId| self.world.hangs(id);
+        let (world, worn) = (&self.world, &self.worn);
+        let hangs = |id: &VolumeId| {
+            let mut over = worn.values().flat_map(Over::keys).flatten();
+            world.hangs(id) || over.any(|held| held == id)
+        };
         while let Some((volume, lane)) = self.measures.next(hangs) {
             self.measures.running.insert(volume.place.clone(), lane);
             let storage = self.peers.storage.clone();
@@ -149,19 +154,27 @@ impl Volumes {
                 let began = kernel::now();
                 let figures = storage.stats(&measured, WITHIN).await;
                 counted::measured(&source, began);
-                Msg::Measured(Box::new(Measured { place, figures }))
+                Msg::Measured(Box::new(Measured {
+                    place,
+                    volume: measured.id,
+                    figures,
+                }))
             });
         }
     }
 
     pub(super) fn measured(&mut self, measured: Measured, ctx: &mut Context<Msg>) {
-        let Measured { place, figures } = measured;
+        let Measured {
+            place,
+            volume,
+            figures,
+        } = measured;
         self.measures.running.remove(&place);
         match figures {
             Ok(figures) => self.take_figures(&place, figures, ctx),
             Err(error) => {
                 tracing::debug!(pod = %place.uid, volume = place.folder, "not measured: {error}");
-                if let Some(worn) = Worn::of(Plugin::of(place.kind), &error) {
+                if let Some(worn) = Worn::of(Plugin::of(place.kind), Some(&volume), &error) {
                     self.replace(worn, ctx);
                 }
                 self.measure_seldom(&place);

@@ -12,6 +12,7 @@
 mod backends;
 mod counted;
 mod guests;
+mod inquiring;
 mod measuring;
 mod reporting;
 mod resolving;
@@ -39,10 +40,11 @@ use logic::volumes::{Figures, Found, Mounted, Subpath, VolumeId};
 use serde::{Deserialize, Serialize};
 
 use self::backends::Drivers;
+use self::inquiring::Inquiries;
 use self::measuring::Measures;
 pub use self::reporting::Cluster;
 use self::reporting::{Growing, Reporting};
-use self::tasks::{Ended, Worn};
+use self::tasks::{Ended, Over, Worn};
 use self::wishes::{Releaser, Wanting};
 use crate::directory;
 use crate::storage::{Abilities, BackendNews, Plugin, Storage, StorageError};
@@ -119,6 +121,13 @@ pub enum Msg {
     Wake,
     /// Answers a wish that has waited for too long.
     Late { uid: PodUid, turn: u64 },
+    /// Asks a driver again how many volumes it takes on this node: its period is over.
+    Inquire { driver: String },
+    /// Takes note of the end of that; the answer comes as news of the driver.
+    Inquired {
+        driver: String,
+        answer: Result<(), StorageError>,
+    },
     /// Measures the next volumes.
     Measure,
     /// Takes in a volume's figures.
@@ -180,9 +189,10 @@ pub struct Volumes {
     objects: Arc<StaticObjects>,
     /// Pods that are to be resolved again.
     stale: BTreeSet<PodUid>,
-    /// Processes of plugins that have a stuck thread, and whose end is waited for.
-    worn: BTreeSet<(Plugin, u64)>,
+    /// Processes of plugins that have a stuck thread, and whose end is waited for, with what they hang over.
+    worn: BTreeMap<(Plugin, u64), Over>,
     measures: Measures,
+    inquiries: Inquiries,
     reporting: Reporting,
     /// Claims whose volumes grow, by what they grow.
     growing: BTreeMap<VolumeId, Growing>,
@@ -238,6 +248,8 @@ impl Actor for Volumes {
             Msg::Buried(plugin, generation) => self.buried(plugin, generation),
             Msg::Wake => self.wake = None,
             Msg::Late { uid, turn } => self.late(&uid, turn),
+            Msg::Inquire { driver } => self.inquire(driver, ctx),
+            Msg::Inquired { driver, answer } => self.inquired(&driver, answer, ctx),
             Msg::Measure => self.measure(ctx),
             Msg::Measured(measured) => self.measured(*measured, ctx),
         }
@@ -250,7 +262,7 @@ impl Actor for Volumes {
             pods: self.pods.len(),
             running: self.world.running(),
             backends: self.drivers.names(),
-            stuck: self.world.stuck(),
+            stuck: self.stuck(),
             in_use: self.reporting.in_use().len(),
         }
     }
@@ -267,8 +279,9 @@ impl Volumes {
             releasing: BTreeMap::new(),
             drivers: Drivers::default(),
             stale: BTreeSet::new(),
-            worn: BTreeSet::new(),
+            worn: BTreeMap::new(),
             measures: Measures::default(),
+            inquiries: Inquiries::default(),
             reporting: Reporting::default(),
             growing: BTreeMap::new(),
             turn: 0,

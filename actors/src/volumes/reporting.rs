@@ -153,7 +153,7 @@ impl Volumes {
         let Some(cluster) = &self.peers.cluster else {
             return;
         };
-        let fact = Fact::Stuck(self.world.stuck());
+        let fact = Fact::Stuck(self.stuck());
         if let Err(full) = cluster.node.tell(node::Msg::Learned(fact)) {
             tracing::warn!("the node's object does not say what hangs: {full}");
         }
@@ -182,10 +182,10 @@ impl Volumes {
         self.await_node(ctx);
         let labels = self.labels();
         let differs = self.drivers.look_at(labels);
+        let attached = self.look_at_attached();
         if differs {
-            self.tell_drivers();
-        }
-        if self.look_at_attached() || differs {
+            self.drivers_changed(ctx);
+        } else if attached {
             self.resolve_everybody(ctx);
         }
     }

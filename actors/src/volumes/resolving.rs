@@ -34,20 +34,13 @@ pub(super) struct Resolving {
     again: Option<TimerId>,
     /// Volumes of which it was told that they do not grow for a reader.
     readers: BTreeSet<String>,
-    room: Room,
-}
-
-/// Whether the node has room for the pod's attachments.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Room {
-    #[default]
-    Enough,
-    Exceeded,
+    /// Drivers for whose volumes of the pod the node has no room.
+    full: BTreeSet<String>,
 }
 
 impl Resolving {
     pub(super) fn is_full(&self) -> bool {
-        self.room == Room::Exceeded
+        !self.full.is_empty()
     }
 
     pub(super) fn end(self, ctx: &mut Context<Msg>) {
@@ -64,7 +57,7 @@ struct Wishes {
     refresh_at: Option<Timestamp>,
     readers: BTreeMap<String, String>,
     growths: Vec<(VolumeId, Volume, Grow)>,
-    room: Room,
+    full: BTreeSet<String>,
 }
 
 impl Volumes {
@@ -84,6 +77,7 @@ impl Volumes {
             return;
         }
         let before = std::mem::replace(&mut self.objects, now.clone());
+        self.time_inquiries(ctx);
         let touched = self.pods.iter().filter(|(_, wanting)| {
             let mut uses = wanting.resolving.uses.iter();
             uses.any(|uses| is_changed(uses, &before, &now))
@@ -140,15 +134,18 @@ impl Volumes {
             self.tell_readers(uid, &wishes.readers, ctx);
             self.world.wish(uid, wishes.by_name, cause);
             let again = self.again_at(uid, wishes.refresh_at, ctx);
+            let mut full = BTreeSet::new();
             if let Some(wanting) = self.pods.get_mut(uid) {
                 let resolving = &mut wanting.resolving;
                 resolving.uses = wishes.uses;
-                resolving.room = wishes.room;
+                full = &wishes.full - &resolving.full;
+                resolving.full = wishes.full;
                 resolving.readers = wishes.readers.into_keys().collect();
                 if let Some(timer) = resolving.again.replace(again) {
                     ctx.cancel(timer);
                 }
             }
+            self.no_room(full, ctx);
         }
     }
 
@@ -171,7 +168,7 @@ impl Volumes {
             refresh_at: None,
             readers: BTreeMap::new(),
             growths: Vec::new(),
-            room: Room::Enough,
+            full: BTreeSet::new(),
         };
         for (name, resolved) in resolve::all(pod, &ground) {
             let wish = match resolved {
@@ -184,7 +181,9 @@ impl Volumes {
                 Err(unresolved) => {
                     wishes.uses.extend(unresolved.uses.iter().cloned());
                     if unresolved.reason == words::ATTACH_LIMIT {
-                        wishes.room = Room::Exceeded;
+                        let drivers = unresolved.uses.iter();
+                        let drivers = drivers.filter(|uses| uses.kind == "CSIDriver");
+                        wishes.full.extend(drivers.map(|uses| uses.name.clone()));
                     }
                     Err(unresolved)
                 }

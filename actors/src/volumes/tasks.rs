@@ -1,5 +1,6 @@
 //! Operations on volumes, carried out by the storage plugins.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -89,6 +90,7 @@ impl Volumes {
             let worn = Worn {
                 plugin: plugin_of(&task),
                 generation: *generation,
+                volume: task.volume().cloned(),
                 message: message.clone(),
             };
             self.replace(worn, ctx);
@@ -100,11 +102,7 @@ impl Volumes {
             self.measures.forget(place);
         }
         self.growth_ended(&task, &ending);
-        let stuck = matches!(ending, Ending::Stuck { .. });
         self.world.ended(&task, ending, ctx.now());
-        if stuck {
-            self.tell_stuck();
-        }
     }
 
     /// Upstream tells of a raw volume that is mapped, and of any other only what is odd about it.
@@ -125,6 +123,7 @@ impl Volumes {
         let Worn {
             plugin,
             generation,
+            volume,
             message,
         } = worn;
         let node = Object::node(&self.peers.rules.node.node_name);
@@ -142,13 +141,27 @@ impl Volumes {
         {
             tracing::warn!(plugin = plugin.name(), "the worn process stays: {full}");
         }
-        if self.worn.insert((plugin, generation)) {
+        let key = (plugin, generation);
+        if !self.worn.contains_key(&key) {
             let line = self.peers.storage.line(plugin).clone();
             ctx.run(async move {
                 line.ended(generation).await;
                 Msg::Buried(plugin, generation)
             });
         }
+        self.worn.entry(key).or_default().insert(volume, message);
+        self.tell_stuck();
+    }
+
+    /// What hangs, each with its name: over an operation, or over work within a volume.
+    pub(super) fn stuck(&self) -> Vec<String> {
+        let over = self.worn.values().flatten();
+        let over = over.map(|(volume, message)| match volume {
+            Some(id) => format!("{id}: {message}"),
+            None => message.clone(),
+        });
+        let stuck: BTreeSet<String> = self.world.stuck().into_iter().chain(over).collect();
+        stuck.into_iter().collect()
     }
 
     pub(super) fn buried(&mut self, plugin: Plugin, generation: u64) {
@@ -165,12 +178,20 @@ impl Volumes {
 pub struct Worn {
     plugin: Plugin,
     generation: u64,
-    /// Over what.
+    /// Over which volume; none where it is over no single one.
+    volume: Option<VolumeId>,
     message: String,
 }
 
+/// What a process hangs over, and the message of each.
+pub(super) type Over = BTreeMap<Option<VolumeId>, String>;
+
 impl Worn {
-    pub(super) fn of(plugin: Plugin, error: &StorageError) -> Option<Self> {
+    pub(super) fn of(
+        plugin: Plugin,
+        volume: Option<&VolumeId>,
+        error: &StorageError,
+    ) -> Option<Self> {
         match error {
             StorageError::Stuck {
                 generation,
@@ -178,6 +199,7 @@ impl Worn {
             } => Some(Worn {
                 plugin,
                 generation: *generation,
+                volume: volume.cloned(),
                 message: message.clone(),
             }),
             StorageError::Refused { .. } | StorageError::Unanswered { .. } => None,

@@ -20,7 +20,7 @@ impl Volumes {
             csi_node: serde_json::to_value(csi_node).unwrap_or_default(),
             refused: self.drivers.refused(),
             in_use: csi_node::volumes_in_use(self.reporting.in_use()),
-            stuck: self.world.stuck(),
+            stuck: self.stuck(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a worker remembers beyond the life of the agent.
 
+use std::hash::{DefaultHasher, Hasher};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -18,7 +19,10 @@ const LOAD_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     pub(super) record: Record,
-    kept: Record,
+    /// The record that was loaded or is kept says when the pod began.
+    has_begun: bool,
+    /// Of the record that is kept; a second copy of it would weigh more than the pod's definition.
+    kept: Option<u64>,
 }
 
 impl Memory {
@@ -32,7 +36,7 @@ impl Memory {
             Ok(record) => self.record = record.unwrap_or_default(),
             Err(error) => tracing::warn!(%uid, "starting without this pod's record: {error}"),
         }
-        self.kept = self.record.clone();
+        self.note_kept();
     }
 
     /// The pod begins now, unless it began in an earlier life. Where that life left no record, the API's status
@@ -62,7 +66,7 @@ impl Memory {
 
     /// Whether no earlier life left anything.
     pub(super) fn is_new(&self) -> bool {
-        self.kept.started.is_none()
+        !self.has_begun
     }
 
     /// Dates the exits that are seen for the first time, forgets those of removed containers.
@@ -110,7 +114,7 @@ impl Memory {
 
     /// Has the record kept, if it differs from what is.
     pub(super) fn save(&mut self, uid: &PodUid, records: &Addr<records::Msg>) {
-        if self.record == self.kept {
+        if self.kept == Some(print(&self.record)) {
             return;
         }
         let keep = records::Msg::Keep {
@@ -118,8 +122,21 @@ impl Memory {
             record: Box::new(self.record.clone()),
         };
         match records.tell(keep) {
-            Ok(()) => self.kept = self.record.clone(),
+            Ok(()) => self.note_kept(),
             Err(full) => tracing::warn!("record not kept: {full}"),
         }
     }
+
+    fn note_kept(&mut self) {
+        self.has_begun = self.record.started.is_some();
+        self.kept = Some(print(&self.record));
+    }
+}
+
+/// Equal for equal records.
+fn print(record: &Record) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let text = serde_json::to_vec(record).expect("a record is texts, times and numbers");
+    hasher.write(&text);
+    hasher.finish()
 }

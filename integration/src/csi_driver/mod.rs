@@ -238,6 +238,12 @@ impl CsiDriver {
         faults::replace(&file, &serde_json::to_vec(&all)?)
     }
 
+    /// Has the driver bear so many volumes on its node from now on.
+    pub fn set_max_volumes(&self, most: i64) -> Result<()> {
+        let file = self.dir.join(Options::MAX_VOLUMES);
+        faults::replace(&file, most.to_string().as_bytes())
+    }
+
     /// Returns every call so far.
     pub fn journal(&self) -> Result<Vec<Call>> {
         journal::calls(&self.dir)

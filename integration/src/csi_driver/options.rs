@@ -1,6 +1,7 @@
 //! What a driver is started with: the flags of its process.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
@@ -110,6 +111,15 @@ impl Options {
     pub fn registration_socket(&self) -> PathBuf {
         let name = format!("{}-reg.sock", self.name);
         self.root.join("plugins_registry").join(name)
+    }
+
+    /// Where a test writes down how many volumes it bears from now on.
+    pub(super) const MAX_VOLUMES: &str = "max-volumes";
+
+    pub(super) fn max_volumes(&self) -> i64 {
+        let written = fs::read_to_string(self.dir.join(Self::MAX_VOLUMES));
+        let written = written.ok().and_then(|text| text.parse().ok());
+        written.unwrap_or(self.max_volumes)
     }
 
     pub(super) fn topology(&self) -> BTreeMap<String, String> {

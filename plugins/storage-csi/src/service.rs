@@ -10,10 +10,10 @@ use mounts::{remove, requests, subpath};
 use proto::storage::storage_server::Storage;
 use proto::storage::{
     BindSubpathRequest, BindSubpathResponse, CapabilitiesRequest, CapabilitiesResponse, Event,
-    ExpandRequest, ExpandResponse, KindCapability, ListRequest, ListResponse, MapBlockRequest,
-    MapBlockResponse, MountRequest, MountResponse, ReadFileRequest, ReadFileResponse,
-    ReleaseSubpathsRequest, ReleaseSubpathsResponse, RemovePodRequest, RemovePodResponse,
-    StageRequest, StageResponse, StatsRequest, StatsResponse, UnmapBlockRequest,
+    ExpandRequest, ExpandResponse, InquireRequest, InquireResponse, KindCapability, ListRequest,
+    ListResponse, MapBlockRequest, MapBlockResponse, MountRequest, MountResponse, ReadFileRequest,
+    ReadFileResponse, ReleaseSubpathsRequest, ReleaseSubpathsResponse, RemovePodRequest,
+    RemovePodResponse, StageRequest, StageResponse, StatsRequest, StatsResponse, UnmapBlockRequest,
     UnmapBlockResponse, UnmountRequest, UnmountResponse, UnstageRequest, UnstageResponse,
     WatchRequest,
 };
@@ -209,5 +209,14 @@ impl Storage for Service {
 
     async fn watch(&self, _: Request<WatchRequest>) -> Answer<Self::WatchStream> {
         Ok(Response::new(Box::pin(self.volumes.registry.watch())))
+    }
+
+    async fn inquire(&self, request: Request<InquireRequest>) -> Answer<InquireResponse> {
+        let request = request.into_inner();
+        self.finish(|volumes| async move {
+            volumes.inquire(request).await?;
+            Ok(InquireResponse {})
+        })
+        .await
     }
 }

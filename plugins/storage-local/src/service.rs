@@ -8,11 +8,12 @@ use proto::storage::storage_server::Storage;
 use proto::storage::volume::Source;
 use proto::storage::{
     BindSubpathRequest, BindSubpathResponse, CapabilitiesRequest, CapabilitiesResponse, Event,
-    ExpandRequest, ExpandResponse, ListRequest, ListResponse, MapBlockRequest, MapBlockResponse,
-    MountRequest, MountResponse, ReadFileRequest, ReadFileResponse, ReleaseSubpathsRequest,
-    ReleaseSubpathsResponse, RemovePodRequest, RemovePodResponse, StageRequest, StageResponse,
-    StatsRequest, StatsResponse, UnmapBlockRequest, UnmapBlockResponse, UnmountRequest,
-    UnmountResponse, UnstageRequest, UnstageResponse, WatchRequest,
+    ExpandRequest, ExpandResponse, InquireRequest, InquireResponse, ListRequest, ListResponse,
+    MapBlockRequest, MapBlockResponse, MountRequest, MountResponse, ReadFileRequest,
+    ReadFileResponse, ReleaseSubpathsRequest, ReleaseSubpathsResponse, RemovePodRequest,
+    RemovePodResponse, StageRequest, StageResponse, StatsRequest, StatsResponse, UnmapBlockRequest,
+    UnmapBlockResponse, UnmountRequest, UnmountResponse, UnstageRequest, UnstageResponse,
+    WatchRequest,
 };
 use tonic::{Request, Response, Status};
 
@@ -254,6 +255,13 @@ impl Storage for Service {
     async fn watch(&self, _: Request<WatchRequest>) -> Answer<Self::WatchStream> {
         // There are no backends to tell of.
         Ok(Response::new(Box::pin(futures_util::stream::pending())))
+    }
+
+    async fn inquire(&self, _: Request<InquireRequest>) -> Answer<InquireResponse> {
+        Err(Status::unimplemented(format!(
+            "{} has no backends",
+            crate::NAME
+        )))
     }
 }
 

@@ -10,10 +10,11 @@ use flate2::write::ZlibEncoder;
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, PodStatus, Secret, Service,
+    ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, PodSpec, PodStatus, Secret, Service,
 };
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kernel::checkpoint::LIMIT;
 use logic::objects::{
     BoundPod, Object, ServiceAccountToken, StaticObjects, StaticToken, Wanted, needed, references,
@@ -21,14 +22,16 @@ use logic::objects::{
 };
 use logic::pod::PodView;
 use logic::types::PodUid;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::certificates::Certificate;
+use crate::client::ByValue;
 
 /// Everything, as it is written.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Content {
-    #[serde(with = "arcs")]
-    pub(super) pods: Vec<Arc<Pod>>,
+    pods: Vec<Kept>,
     /// The pods for which everything had been asked for.
     pub(super) supplied: BTreeSet<PodUid>,
     #[serde(with = "arcs")]
@@ -50,6 +53,7 @@ pub(super) struct Content {
     #[serde(with = "arcs")]
     trust_bundles: Vec<Arc<ClusterTrustBundle>>,
     tokens: Vec<Token>,
+    certificates: Vec<Certificate>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -82,7 +86,10 @@ impl Content {
             let references = references(pod);
             wanted.extend(needed(pod, &references, &stock.objects, &stock.node_name));
             let uid = pod.uid();
-            content.pods.push(kept(pod, stock.statuses.get(&uid)));
+            content.pods.push(Kept {
+                pod: pod.clone(),
+                status: stock.statuses.get(&uid).cloned(),
+            });
             if stock.supplied.contains(&uid) {
                 content.supplied.insert(uid);
             }
@@ -93,6 +100,10 @@ impl Content {
                 objects.put(object);
             }
             content.take_token(wanted, &stock.objects);
+            if let Wanted::Certificate(own) = wanted {
+                let found = Certificate::of(own, &stock.objects);
+                content.certificates.extend(found);
+            }
         }
         content.take(objects);
         content
@@ -134,6 +145,11 @@ impl Content {
         }
     }
 
+    /// The pods, with what was known of each.
+    pub(super) fn pods(&self) -> Vec<Arc<Pod>> {
+        self.pods.iter().map(|kept| kept.pod.clone()).collect()
+    }
+
     /// The objects, as they lie on a shelf.
     pub(super) fn objects(&self) -> StaticObjects {
         let mut objects = StaticObjects::default();
@@ -148,6 +164,9 @@ impl Content {
             .chain(of(&self.trust_bundles, Object::TrustBundle));
         for object in all {
             objects.put(object);
+        }
+        for certificate in &self.certificates {
+            certificate.put(&mut objects);
         }
         for token in &self.tokens {
             let account = (token.namespace.clone(), token.service_account.clone());
@@ -190,26 +209,52 @@ fn of<'a, T>(all: &'a [Arc<T>], kind: fn(Arc<T>) -> Object) -> impl Iterator<Ite
     all.iter().cloned().map(kind)
 }
 
-/// Its definition, and its status as it is known best. The version changes with every status, and is of no use later.
-fn kept(pod: &Arc<Pod>, status: Option<&Arc<PodStatus>>) -> Arc<Pod> {
-    let mut kept = Pod {
-        metadata: pod.metadata.clone(),
-        spec: pod.spec.clone(),
-        status: match status {
-            Some(status) => Some(PodStatus::clone(status)),
-            None => pod.status.clone(),
-        },
-    };
-    slim(&mut kept.metadata);
-    kept.metadata.resource_version = None;
-    Arc::new(kept)
+/// A pod's definition, and its status as it is known best. It is written without a copy of it, and without its version,
+/// which changes with every status and is of no use later.
+struct Kept {
+    pod: Arc<Pod>,
+    /// Newer than the pod's own.
+    status: Option<Arc<PodStatus>>,
+}
+
+impl Serialize for Kept {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Written<'a> {
+            metadata: ObjectMeta,
+            spec: &'a Option<PodSpec>,
+            status: Option<&'a PodStatus>,
+        }
+        let mut metadata = self.pod.metadata.clone();
+        slim(&mut metadata);
+        metadata.resource_version = None;
+        let written = Written {
+            metadata,
+            spec: &self.pod.spec,
+            status: self.status.as_deref().or(self.pod.status.as_ref()),
+        };
+        written.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Kept {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let ByValue(pod) = ByValue::deserialize(deserializer)?;
+        Ok(Kept {
+            pod: Arc::new(pod),
+            status: None,
+        })
+    }
 }
 
 /// Shared objects, written as the objects.
 mod arcs {
     use std::sync::Arc;
 
+    use serde::de::DeserializeOwned;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::client::ByValue;
 
     pub(super) fn serialize<T: Serialize, S: Serializer>(
         all: &[Arc<T>],
@@ -218,10 +263,10 @@ mod arcs {
         serializer.collect_seq(all.iter().map(AsRef::as_ref))
     }
 
-    pub(super) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    pub(super) fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Vec<Arc<T>>, D::Error> {
-        let all = Vec::<T>::deserialize(deserializer)?;
-        Ok(all.into_iter().map(Arc::new).collect())
+        let all = Vec::<ByValue<T>>::deserialize(deserializer)?;
+        Ok(all.into_iter().map(|one| Arc::new(one.0)).collect())
     }
 }

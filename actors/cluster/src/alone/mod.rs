@@ -12,6 +12,7 @@
 //!
 //! Upstream has nothing of the kind: its kubelet starts no pod of the API before it has reached the API.
 
+mod certificates;
 mod content;
 mod seal;
 #[cfg(test)]
@@ -70,7 +71,7 @@ fn load_on(folder: &Path, machine_id: &Path) -> Remembered {
     match read(folder, machine_id) {
         Ok(Some(content)) => Remembered {
             objects: content.objects(),
-            pods: content.pods,
+            pods: content.pods(),
             supplied: content.supplied,
             trouble: None,
         },
@@ -458,13 +459,16 @@ fn essence(pod: &Pod) -> (PodUid, Option<i64>, bool, Option<&str>) {
     (pod.uid(), pod.metadata.generation, is_deleted, phase)
 }
 
-/// Whether more changed than what a token reads.
+/// Whether more changed than what a token reads, or a renewed certificate.
 fn is_other(before: &StaticObjects, now: &StaticObjects) -> bool {
     let tokens = |objects: &StaticObjects| objects.tokens.values().map(Vec::len).sum::<usize>();
     let mut next = StaticObjects {
         tokens: before.tokens.clone(),
+        issuances: before.issuances.clone(),
         refused: before.refused.clone(),
         ..now.clone()
     };
-    tokens(before) != tokens(now) || next.succeed(before).differs
+    tokens(before) != tokens(now)
+        || !certificates::essence(before).eq(certificates::essence(now))
+        || next.succeed(before).differs
 }

@@ -4,7 +4,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use kernel::testing::{pass, run_paused};
 use kernel::{Addr, ChildSpec, Intensity, Supervisor, mailbox};
-use logic::objects::{BoundPod, Objects, ServiceAccountToken, StaticToken};
+use logic::objects::{
+    Asked, BoundPod, Credentials, Issuance, Objects, PodCertificate, Refusal, ServiceAccountToken,
+    StaticToken, references,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -12,7 +15,13 @@ use super::*;
 use crate::objects::Supply;
 
 const MINUTE: Duration = Duration::from_secs(60);
-const SECRETS: [&str; 3] = ["correct horse", "eyJhbGciOi", "Y29ycmVjdCBob3JzZQ"];
+const SECRETS: [&str; 5] = [
+    "correct horse",
+    "eyJhbGciOi",
+    "Y29ycmVjdCBob3JzZQ",
+    "MC4CAQAwBQYDK2Vw",
+    "MIGHAgEAMBMGByqG",
+];
 
 fn pod(name: &str) -> Arc<Pod> {
     changed(name, |_| {})
@@ -27,7 +36,8 @@ fn changed(name: &str, change: impl FnOnce(&mut Value)) -> Arc<Pod> {
             "containers": [{"name": "c", "volumeMounts": [{"name": "s", "mountPath": "/s"}, {"name": "t", "mountPath": "/t"}]}],
             "volumes": [
                 {"name": "s", "secret": {"secretName": "login"}},
-                {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}, {"configMap": {"name": "settings"}}]}},
+                {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}, {"configMap": {"name": "settings"}},
+                    {"podCertificate": {"signerName": "a.io/b", "keyType": "ED25519", "userAnnotations": {"a.io/c": "d"}}}]}},
             ],
         },
         "status": {"phase": "Running", "podIP": "10.1.0.7"},
@@ -48,7 +58,30 @@ fn objects() -> StaticObjects {
     let text: Vec<String> = all.iter().map(Value::to_string).collect();
     let mut objects = logic::objects::parse(text.join("\n---\n").as_bytes()).objects;
     put_token(&mut objects, SECRETS[1]);
+    put_certificate(&mut objects, 3600, SECRETS[3]);
     objects
+}
+
+/// One that is held until then, and the key of the request for the next.
+fn put_certificate(objects: &mut StaticObjects, expires: i64, key: &str) {
+    let at = |second| jiff::Timestamp::from_second(second).unwrap();
+    let issuance = Issuance {
+        held: Some(Credentials {
+            key_pem: key.into(),
+            chain_pem: b"chain".to_vec(),
+            renew_at: at(expires / 2),
+            expires: at(expires),
+        }),
+        asked: Some(Asked {
+            name: "req-1".into(),
+            key_pem: SECRETS[4].into(),
+            request: vec![1, 2, 3],
+        }),
+        refused: None,
+    };
+    let references = references(&pod("a"));
+    let wanted = references.certificates.into_iter().next().unwrap();
+    objects.issuances.insert(wanted, Arc::new(issuance));
 }
 
 fn put_token(objects: &mut StaticObjects, text: &str) {
@@ -162,6 +195,7 @@ fn what_pods_are_and_need_comes_back() {
         assert_eq!(kept.secrets, all.secrets);
         assert_eq!(kept.services, all.services);
         assert_eq!(kept.tokens, all.tokens);
+        assert_eq!(kept.issuances, all.issuances);
         assert!(kept.config_map("apps", "settings").is_some());
         // No pod refers to it.
         assert!(kept.config_map("apps", "unused").is_none());
@@ -307,6 +341,56 @@ fn a_new_pod_is_kept_within_a_second_and_a_renewed_token_within_a_minute() {
         rig.pods(&[pod("b")]);
         soon().await;
         assert_eq!(rig.load().pods.len(), 1);
+    });
+}
+
+#[test]
+fn a_first_certificate_is_kept_within_a_second_and_a_renewed_one_within_a_minute() {
+    run_paused(|| async {
+        let rig = written().await;
+        let mut renewed = objects();
+        put_certificate(&mut renewed, 7200, "MC4CAQAwBQYDK2Vw again");
+        let (wanted, issuance) = renewed.issuances.first_key_value().unwrap();
+        let expected = issuance.outcome(wanted);
+        let wanted = wanted.clone();
+        rig.supply.send_replace(Arc::new(renewed.clone()));
+        pass(MINUTE / 2).await;
+        assert_eq!(rig.writes().await, 1);
+        pass(MINUTE).await;
+        assert_eq!(rig.writes().await, 2);
+        assert!(matches!(expected, PodCertificate::Issued(_)));
+        assert_eq!(rig.load().objects.pod_certificate(&wanted), expected);
+
+        let first = Issuance {
+            held: None,
+            ..Issuance::clone(&renewed.issuances[&wanted])
+        };
+        renewed.issuances.insert(wanted.clone(), Arc::new(first));
+        rig.supply.send_replace(Arc::new(renewed.clone()));
+        soon().await;
+        assert_eq!(rig.writes().await, 3);
+        assert_eq!(rig.load().objects.issuances, renewed.issuances);
+    });
+}
+
+#[test]
+fn what_a_signer_refused_is_not_kept() {
+    run_paused(|| async {
+        let rig = written().await;
+        let mut refused = objects();
+        for issuance in refused.issuances.values_mut() {
+            let word = Refusal::Denied {
+                reason: "R".into(),
+                message: "M".into(),
+            };
+            *issuance = Arc::new(Issuance {
+                refused: Some(word),
+                ..Issuance::default()
+            });
+        }
+        rig.supply.send_replace(Arc::new(refused));
+        soon().await;
+        assert!(rig.load().objects.issuances.is_empty());
     });
 }
 

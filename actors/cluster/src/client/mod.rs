@@ -6,6 +6,7 @@
 mod access;
 mod backoff;
 mod body;
+mod by_value;
 mod call;
 mod connections;
 mod credentials;
@@ -30,6 +31,7 @@ use tokio::sync::watch as channel;
 
 pub use access::{Access, AccessError, Identity};
 pub use backoff::chance;
+pub use by_value::ByValue;
 pub use trouble::Trouble;
 pub use watching::{Event, Selection, watch};
 

@@ -15,6 +15,7 @@ use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use super::backoff::{Backoff, chance};
+use super::by_value::ByValue;
 use super::trouble::Trouble;
 
 /// The server ends a watch after this long, and up to as long again.
@@ -64,7 +65,10 @@ pub enum Event<K> {
 /// Follows the selected objects for as long as the stream is held.
 ///
 /// It never ends: a trouble is told, and the stream goes on by itself, after a wait that grows.
-pub fn watch<K>(api: Api<K>, selection: Selection) -> BoxStream<'static, Result<Event<K>, Trouble>>
+pub fn watch<K>(
+    api: Api<ByValue<K>>,
+    selection: Selection,
+) -> BoxStream<'static, Result<Event<K>, Trouble>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     K::DynamicType: Default,
@@ -84,10 +88,10 @@ where
     steps.boxed()
 }
 
-type Events<K> = BoxStream<'static, Result<WatchEvent<K>, kube::Error>>;
+type Events<K> = BoxStream<'static, Result<WatchEvent<ByValue<K>>, kube::Error>>;
 
 struct Watching<K> {
-    api: Api<K>,
+    api: Api<ByValue<K>>,
     selection: Selection,
     /// What is known; nothing before the first list, and after the server has forgotten it.
     version: Option<String>,
@@ -247,7 +251,7 @@ where
 }
 
 /// Who wrote which field is of no use to a node, and most of an object's size.
-fn without_fields<K: Resource>(mut object: K) -> K {
+fn without_fields<K: Resource>(ByValue(mut object): ByValue<K>) -> K {
     object.meta_mut().managed_fields = None;
     object
 }

@@ -18,7 +18,7 @@ use logic::volumes::resolve::expansion::{self, Grow, Outcome};
 use serde::Serialize;
 
 use super::{requests, wall};
-use crate::client::{Client, Lane, Trouble};
+use crate::client::{ByValue, Client, Lane, Trouble};
 
 /// As many claims as a node may have, all growing.
 pub const MAILBOX: usize = 1024;
@@ -166,7 +166,7 @@ impl Claims {
     }
 }
 
-async fn write(api: &Api<PersistentVolumeClaim>, growth: &Growth) -> Result<(), Trouble> {
+async fn write(api: &Api<ByValue<PersistentVolumeClaim>>, growth: &Growth) -> Result<(), Trouble> {
     let claim = requests::get(api, &growth.claim, WITHIN).await?;
     let now = wall(kernel::wall());
     let patch = expansion::patch(&claim, &growth.grow, &growth.outcome, now);

@@ -23,7 +23,7 @@ use serde::Serialize;
 use tokio::sync::watch as channel;
 
 use super::{Msg as NodeMsg, TellAgain, requests};
-use crate::client::{Client, Lane, Trouble};
+use crate::client::{ByValue, Client, Lane, Trouble};
 
 /// Drivers come one by one.
 pub const MAILBOX: usize = 64;
@@ -218,7 +218,7 @@ fn pause(failures: u32) -> Duration {
 
 /// One attempt, carried out beside the actor.
 struct Errand {
-    api: Api<CSINode>,
+    api: Api<ByValue<CSINode>>,
     name: String,
     there: BTreeMap<String, Backend>,
     left: BTreeSet<String>,

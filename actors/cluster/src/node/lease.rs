@@ -19,7 +19,7 @@ use serde::Serialize;
 use tokio::sync::watch as channel;
 
 use super::{chance, requests, wall};
-use crate::client::{Client, Lane, Trouble};
+use crate::client::{ByValue, Client, Lane, Trouble};
 
 /// Its own beats and answers: never more than one of each.
 pub const MAILBOX: usize = 8;
@@ -149,7 +149,7 @@ impl Heartbeat {
 
 /// One beat, carried out beside the actor.
 struct Renewal {
-    api: Api<Lease>,
+    api: Api<ByValue<Lease>>,
     holder: Holder,
     owner: Option<String>,
     within: Duration,

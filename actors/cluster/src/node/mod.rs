@@ -41,7 +41,7 @@ use serde_json::Value;
 use tokio::sync::watch as channel;
 
 use self::told::Reported;
-use crate::client::{Client, Lane, Trouble};
+use crate::client::{ByValue, Client, Lane, Trouble};
 use crate::events::Recorder;
 
 /// A dozen tellers, each of whom may have a fact of each kind under way, and the actor's own news.
@@ -264,7 +264,7 @@ impl Presence {
         }
     }
 
-    fn api(&self) -> Api<Node> {
+    fn api(&self) -> Api<ByValue<Node>> {
         Api::all(self.peers.client.kube(Lane::Heartbeat))
     }
 

@@ -12,11 +12,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::client::Trouble;
+use crate::client::{ByValue, Trouble};
 
 /// Makes the object, or puts the one that is there right.
 pub(super) async fn register(
-    api: &Api<Node>,
+    api: &Api<ByValue<Node>>,
     policy: &Policy,
     initial: &Node,
     within: Duration,
@@ -40,22 +40,31 @@ pub(super) async fn register(
     }
 }
 
-pub(super) async fn get<K>(api: &Api<K>, name: &str, within: Duration) -> Result<K, Trouble>
+pub(super) async fn get<K>(
+    api: &Api<ByValue<K>>,
+    name: &str,
+    within: Duration,
+) -> Result<K, Trouble>
 where
     K: Clone + DeserializeOwned + Debug,
 {
     bounded(api.get(name), within).await
 }
 
-pub(super) async fn create<K>(api: &Api<K>, object: &K, within: Duration) -> Result<K, Trouble>
+pub(super) async fn create<K>(
+    api: &Api<ByValue<K>>,
+    object: &K,
+    within: Duration,
+) -> Result<K, Trouble>
 where
     K: Clone + DeserializeOwned + Serialize + Debug,
 {
-    bounded(api.create(&PostParams::default(), object), within).await
+    let object = ByValue(object.clone());
+    bounded(api.create(&PostParams::default(), &object), within).await
 }
 
 pub(super) async fn replace<K>(
-    api: &Api<K>,
+    api: &Api<ByValue<K>>,
     name: &str,
     object: &K,
     within: Duration,
@@ -63,12 +72,13 @@ pub(super) async fn replace<K>(
 where
     K: Clone + DeserializeOwned + Serialize + Debug,
 {
-    bounded(api.replace(name, &PostParams::default(), object), within).await
+    let object = ByValue(object.clone());
+    bounded(api.replace(name, &PostParams::default(), &object), within).await
 }
 
 /// A strategic merge patch of the status, with which a node's labels and annotations may go along.
 pub(super) async fn patch<K>(
-    api: &Api<K>,
+    api: &Api<ByValue<K>>,
     name: &str,
     body: Value,
     within: Duration,
@@ -81,11 +91,11 @@ where
 }
 
 async fn bounded<T>(
-    call: impl Future<Output = Result<T, kube::Error>>,
+    call: impl Future<Output = Result<ByValue<T>, kube::Error>>,
     within: Duration,
 ) -> Result<T, Trouble> {
     match tokio::time::timeout(within, call).await {
-        Ok(answer) => answer.map_err(Trouble::from),
+        Ok(answer) => Ok(answer?.0),
         Err(_) => Err(Trouble::Unreachable {
             message: format!("no answer within {within:?}"),
         }),

@@ -10,7 +10,7 @@ use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{Addr, ChildSpec, Intensity, Recipient, Supervisor, mailbox};
 use logic::node_status::lease::Holder;
 use logic::node_status::{self, Fact, Host, Resources};
-use logic::objects::{Detection, Objects, StaticObjects};
+use logic::objects::{Asking, Detection, Objects, StaticObjects};
 use logic::pod::PodView;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -74,6 +74,7 @@ fn rules() -> keeper::Rules {
         node_name: "edge".into(),
         detection: Detection::Watch,
         period: MINUTE,
+        asking: Asking::Never,
         supplied: Default::default(),
     }
 }

@@ -11,7 +11,7 @@ use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use logic::mirrors::{Step, mirror, plan};
 use logic::pod::PodView;
 
-use crate::client::Trouble;
+use crate::client::{ByValue, Trouble};
 
 /// Between two errands for one name; doubles as long as they fail.
 const APART: Duration = Duration::from_secs(1);
@@ -174,9 +174,10 @@ impl Errand {
             end.deleted = Some(Arc::clone(old));
         }
         if let Some(new) = new.filter(|_| !self.node_uid.is_empty()) {
-            let api = Api::<Pod>::namespaced(client, new.namespace());
+            let api = Api::<ByValue<Pod>>::namespaced(client, new.namespace());
             let mirror = mirror(new, &self.node, &self.node_uid);
-            let mut made = api.create(&PostParams::default(), &mirror).await?;
+            let made = api.create(&PostParams::default(), &ByValue(mirror)).await;
+            let ByValue(mut made) = made?;
             made.metadata.managed_fields = None;
             tracing::info!(pod = %self.step.full_name(), "mirror pod made");
             end.made = Some(made);
@@ -187,7 +188,7 @@ impl Errand {
 
 /// Deletes this mirror and no other of its name, at once. One that is gone already is as good.
 async fn delete(client: &kube::Client, mirror: &Pod) -> Result<(), Trouble> {
-    let api = Api::<Pod>::namespaced(client.clone(), mirror.namespace());
+    let api = Api::<ByValue<Pod>>::namespaced(client.clone(), mirror.namespace());
     let now = DeleteParams {
         grace_period_seconds: Some(0),
         preconditions: Some(Preconditions {

@@ -13,7 +13,7 @@ use logic::types::PodUid;
 use serde_json::Value;
 
 use super::entry::Life;
-use crate::client::Trouble;
+use crate::client::{ByValue, Trouble};
 
 /// A request that takes longer is as good as unanswered.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -53,7 +53,7 @@ impl Errand {
     }
 
     pub(super) async fn run(mut self, kube: kube::Client) -> Report {
-        let api: Api<Pod> = Api::namespaced(kube, self.pod.namespace());
+        let api: Api<ByValue<Pod>> = Api::namespaced(kube, self.pod.namespace());
         let mut result = self.attempt(&api).await;
         if let Err(Trouble::Conflict { .. }) = result {
             result = match self.look_again(&api).await {
@@ -86,11 +86,11 @@ impl Errand {
         self.life == Life::Over && status_patch::may_be_deleted(&self.pod)
     }
 
-    async fn attempt(&mut self, api: &Api<Pod>) -> Result<Done, Trouble> {
+    async fn attempt(&mut self, api: &Api<ByValue<Pod>>) -> Result<Done, Trouble> {
         let mut wrote = None;
         if let Some(patch) = self.patch() {
             let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
-            let pod = answered(api.patch_status(self.pod.name(), &params, &patch)).await?;
+            let ByValue(pod) = answered(api.patch_status(self.pod.name(), &params, &patch)).await?;
             self.pod = Arc::new(slim(pod));
             wrote = Some(Arc::clone(&self.pod));
         }
@@ -111,8 +111,8 @@ impl Errand {
     }
 
     /// The object as it is now, unless it is another one.
-    async fn look_again(&self, api: &Api<Pod>) -> Result<Option<Arc<Pod>>, Trouble> {
-        let pod = answered(api.get(self.pod.name())).await?;
+    async fn look_again(&self, api: &Api<ByValue<Pod>>) -> Result<Option<Arc<Pod>>, Trouble> {
+        let ByValue(pod) = answered(api.get(self.pod.name())).await?;
         Ok((pod.uid() == self.pod.uid()).then(|| Arc::new(slim(pod))))
     }
 }

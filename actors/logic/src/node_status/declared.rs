@@ -3,7 +3,8 @@
 //! Upstream: component-helpers nodedeclaredfeatures, kubelet_node_declared_features.go (1.36).
 
 /// Features that are declared when their gate is on.
-const BY_GATE: [&str; 2] = [
+const BY_GATE: [&str; 3] = [
+    "ExtendWebSocketsToKubelet",
     "InPlacePodLevelResourcesVerticalScaling",
     "RestartAllContainersOnContainerExits",
 ];

@@ -105,6 +105,8 @@ impl Cadence {
                 | Wanted::CsiDrivers
                 | Wanted::TrustBundles
                 | Wanted::Token(_) => doubled(PENDING, times),
+                // Somebody took the request away.
+                Wanted::Certificate(_) => doubled(ABSENT, times),
             }),
             Outcome::Found => self.found(wanted),
         }
@@ -122,7 +124,8 @@ impl Cadence {
             | Wanted::Services(_)
             | Wanted::CsiDrivers
             | Wanted::TrustBundles
-            | Wanted::Token(_) => None,
+            | Wanted::Token(_)
+            | Wanted::Certificate(_) => None,
         }
     }
 

@@ -38,6 +38,7 @@ impl StaticObjects {
             hold(&before.volume_attachments, &mut self.volume_attachments),
             hold(&before.trust_bundles, &mut self.trust_bundles),
             hold(&before.pod_certificates, &mut self.pod_certificates),
+            hold(&before.issuances, &mut self.issuances),
             before.tokens != self.tokens,
             before.refused != self.refused,
         ];
@@ -63,6 +64,7 @@ impl StaticObjects {
             volume_attachments: less(&self.volume_attachments, &other.volume_attachments),
             trust_bundles: less(&self.trust_bundles, &other.trust_bundles),
             pod_certificates: less(&self.pod_certificates, &other.pod_certificates),
+            issuances: less(&self.issuances, &other.issuances),
             tokens: less(&self.tokens, &other.tokens),
             refused: BTreeMap::new(),
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Pod, ServiceAccountTokenProjection};
+use k8s_openapi::api::core::v1::{Pod, PodCertificateProjection, ServiceAccountTokenProjection};
 use k8s_openapi::api::storage::v1::TokenRequest;
 
 use crate::pod::PodView;
@@ -104,6 +104,32 @@ pub struct PodCertificateWanted {
     /// Which source of which volume it is for: each has its own.
     pub volume: String,
     pub source: usize,
+}
+
+impl PodCertificateWanted {
+    /// For a source of a projected volume.
+    pub fn projected(
+        pod: &Pod,
+        volume: &str,
+        (index, source): (usize, &PodCertificateProjection),
+    ) -> Self {
+        let account = pod
+            .spec()
+            .and_then(|spec| spec.service_account_name.clone());
+        let annotations = source.user_annotations.clone().unwrap_or_default();
+        Self {
+            namespace: pod.namespace().to_owned(),
+            pod_name: pod.name().to_owned(),
+            pod_uid: pod.uid().to_string(),
+            service_account: account.unwrap_or_default(),
+            signer_name: source.signer_name.clone(),
+            key_type: source.key_type.clone(),
+            max_expiration_seconds: source.max_expiration_seconds,
+            user_annotations: annotations.into_iter().collect(),
+            volume: volume.to_owned(),
+            source: index,
+        }
+    }
 }
 
 /// What became of a request.

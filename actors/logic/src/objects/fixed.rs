@@ -2,8 +2,8 @@
 //!
 //! A token is a `TokenRequest` with its status, as `kubectl create token NAME -o yaml` shows it; its name is the
 //! service account's. It answers requests for exactly its audiences, one without audiences those that name none.
-//! A pod's certificate is a `PodCertificateRequest` with its status, and the key, which the API never sees, the entry
-//! `tls.key` of the Secret of the same name.
+//! A pod's certificate from manifests is a `PodCertificateRequest` with its status, and the key, which the API never
+//! sees, the entry `tls.key` of the Secret of the same name.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -21,7 +21,8 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass, VolumeAttachment};
 
 use super::{
-    Credentials, Objects, PodCertificate, PodCertificateWanted, ServiceAccountToken, TokenWanted,
+    Credentials, Issuance, Objects, PodCertificate, PodCertificateWanted, ServiceAccountToken,
+    TokenWanted,
 };
 
 /// Namespace and name.
@@ -40,7 +41,10 @@ pub struct StaticObjects {
     pub csi_drivers: BTreeMap<String, Arc<CSIDriver>>,
     pub volume_attachments: BTreeMap<String, Arc<VolumeAttachment>>,
     pub trust_bundles: BTreeMap<String, Arc<ClusterTrustBundle>>,
+    /// From manifests.
     pub pod_certificates: BTreeMap<Key, Arc<PodCertificateRequest>>,
+    /// Asked of the API, by what they are for.
+    pub issuances: BTreeMap<PodCertificateWanted, Arc<Issuance>>,
     /// By namespace and service account.
     pub tokens: BTreeMap<Key, Vec<StaticToken>>,
     /// Why something is no object, by kind, namespace and name.
@@ -96,6 +100,7 @@ impl StaticObjects {
             + self.volume_attachments.len()
             + self.trust_bundles.len()
             + self.pod_certificates.len()
+            + self.issuances.len()
             + tokens
     }
 
@@ -117,6 +122,7 @@ impl StaticObjects {
             volume_attachments,
             trust_bundles,
             pod_certificates,
+            issuances,
             tokens,
             refused,
         } = other;
@@ -142,6 +148,9 @@ impl StaticObjects {
                 pod_certificates,
             ),
         ];
+        for (wanted, issuance) in issuances {
+            self.issuances.entry(wanted).or_insert(issuance);
+        }
         for (account, tokens) in tokens {
             let own = self.tokens.entry(account).or_default();
             for token in tokens {
@@ -306,7 +315,9 @@ impl Objects for StaticObjects {
                 && (spec.pod_uid.is_empty() || spec.pod_uid == wanted.pod_uid)
         };
         let own = self.pod_certificates.iter().filter(is_for);
-        own.map(|(key, request)| self.outcome(key, request))
+        let own = own.map(|(key, request)| self.outcome(key, request));
+        let asked = self.issuances.get(wanted);
+        own.chain(asked.map(|issuance| issuance.outcome(wanted)))
             .max_by(better)
             .unwrap_or_else(|| PodCertificate::missing(wanted))
     }

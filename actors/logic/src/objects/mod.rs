@@ -7,6 +7,7 @@ mod cadence;
 mod change;
 mod credentials;
 mod fixed;
+mod issuance;
 mod needed;
 mod object;
 mod parse;
@@ -29,6 +30,7 @@ pub use credentials::{
     Credentials, PodCertificate, PodCertificateWanted, ServiceAccountToken, TokenWanted,
 };
 pub use fixed::{BoundPod, StaticObjects, StaticToken};
+pub use issuance::{Age, Asked, Asking, GATE_IS_OFF, Issuance, Notice, Refusal, Step, Verdict};
 pub use needed::{Wanted, needed};
 pub use object::{Object, slim, slim_service};
 pub use parse::{MAX_FILE_BYTES, MAX_OBJECT_BYTES, ObjectError, Parsed, parse};

@@ -99,7 +99,7 @@ impl StaticObjects {
         }
     }
 
-    /// What is here of what is wanted; tokens are asked for with `token`.
+    /// What is here of what is wanted; tokens are asked for with `token`, certificates are in `issuances`.
     pub fn at_hand(&self, wanted: &Wanted) -> Vec<Object> {
         let one = |found: Option<Object>| found.into_iter().collect();
         match wanted {
@@ -134,7 +134,7 @@ impl StaticObjects {
                 let all = self.trust_bundles.values().cloned();
                 all.map(Object::TrustBundle).collect()
             }
-            Wanted::Token(_) => Vec::new(),
+            Wanted::Token(_) | Wanted::Certificate(_) => Vec::new(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Uses;
-use crate::objects::StaticObjects;
+use crate::objects::{Issuance, StaticObjects};
 
 /// Whether an object that a volume was made from is another one now. What did not change is the very same object.
 pub fn is_changed(uses: &Uses, before: &StaticObjects, now: &StaticObjects) -> bool {
@@ -31,9 +31,25 @@ pub fn is_changed(uses: &Uses, before: &StaticObjects, now: &StaticObjects) -> b
             differs(before.get(name), now.get(name))
         }
         "TokenRequest" => before.tokens.get(&key) != now.tokens.get(&key),
+        "PodCertificateRequest" if !has_manifests(before) && !has_manifests(now) => {
+            certificates(uses, before) != certificates(uses, now)
+        }
         // Found by their labels or signers: any of them may be one.
         _ => true,
     }
+}
+
+fn has_manifests(objects: &StaticObjects) -> bool {
+    !objects.pod_certificates.is_empty()
+}
+
+/// How far it is with the certificates of a pod.
+fn certificates<'a>(uses: &Uses, objects: &'a StaticObjects) -> Vec<&'a Arc<Issuance>> {
+    let own = objects
+        .issuances
+        .iter()
+        .filter(|(wanted, _)| wanted.namespace == uses.namespace && wanted.pod_name == uses.name);
+    own.map(|(_, issuance)| issuance).collect()
 }
 
 fn differs<T>(before: Option<&Arc<T>>, now: Option<&Arc<T>>) -> bool {
@@ -47,7 +63,7 @@ fn differs<T>(before: Option<&Arc<T>>, now: Option<&Arc<T>>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::parse;
+    use crate::objects::{Asked, PodCertificateWanted, parse};
 
     fn objects(text: &str) -> StaticObjects {
         parse(text.as_bytes()).objects
@@ -59,6 +75,44 @@ mod tests {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         }
+    }
+
+    #[test]
+    fn a_certificate_of_another_pod_does_not_count() {
+        let of = |pod: &str, name: &str| {
+            let wanted = PodCertificateWanted {
+                namespace: "default".into(),
+                pod_name: pod.into(),
+                pod_uid: "u".into(),
+                service_account: "s".into(),
+                signer_name: "a.io/b".into(),
+                key_type: "ED25519".into(),
+                max_expiration_seconds: None,
+                user_annotations: Vec::new(),
+                volume: "v".into(),
+                source: 0,
+            };
+            let asked = Asked {
+                name: name.into(),
+                key_pem: Vec::new(),
+                request: Vec::new(),
+            };
+            let issuance = Issuance {
+                asked: Some(asked),
+                ..Issuance::default()
+            };
+            let mut objects = StaticObjects::default();
+            objects.issuances.insert(wanted, Arc::new(issuance));
+            objects
+        };
+        let own = uses("PodCertificateRequest", "default", "a");
+        assert!(is_changed(&own, &of("a", "one"), &of("a", "two")));
+        assert!(is_changed(&own, &of("b", "one"), &of("a", "one")));
+        assert!(!is_changed(&own, &of("a", "one"), &of("a", "one")));
+        assert!(!is_changed(&own, &of("b", "one"), &of("b", "two")));
+        let manifest = "{apiVersion: certificates.k8s.io/v1beta1, kind: PodCertificateRequest, metadata: {name: r}, \
+                        spec: {signerName: a.io/b, podName: b}}";
+        assert!(is_changed(&own, &objects(""), &objects(manifest)));
     }
 
     #[test]

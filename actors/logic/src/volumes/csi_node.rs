@@ -4,8 +4,11 @@
 //! Upstream: pkg/volume/csi/nodeinfomanager, `GetVolumesInUse` of the volume manager (1.36).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use k8s_openapi::api::storage::v1::{CSINode, CSINodeDriver, CSINodeSpec, VolumeNodeResources};
+use k8s_openapi::api::storage::v1::{
+    CSIDriver, CSINode, CSINodeDriver, CSINodeSpec, VolumeNodeResources,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::{Backend, VolumeId, resolve};
@@ -14,6 +17,9 @@ use super::{Backend, VolumeId, resolve};
 pub const MIGRATED_PLUGINS: &str = "storage.alpha.kubernetes.io/migrated-plugins";
 /// Says on a `Node` what its drivers call it.
 pub const NODE_IDS: &str = "csi.volume.kubernetes.io/nodeid";
+
+/// The API server takes no shorter period; a manifest may have it.
+const SHORTEST: Duration = Duration::from_secs(10);
 
 type Labels = BTreeMap<String, String>;
 
@@ -108,6 +114,15 @@ pub fn renewed(
         }
     }
     (object != *existing).then_some(object)
+}
+
+/// How often a driver is to be asked again how many volumes it takes on this node; none where that stays as it is.
+///
+/// Upstream's `getNodeAllocatableUpdatePeriod`.
+pub fn update_period(driver: &CSIDriver) -> Option<Duration> {
+    let seconds = driver.spec.node_allocatable_update_period_seconds?;
+    let seconds = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0)?;
+    Some(Duration::from_secs(seconds).max(SHORTEST))
 }
 
 fn driver(backend: &Backend) -> CSINodeDriver {
@@ -233,6 +248,27 @@ mod tests {
         );
         assert!(admitted.refused["d"].contains("existing label is \"disk\":\"ssd\""));
         assert!(admitted.refused["e"].contains("driverNodeID must not be empty"));
+    }
+
+    /// Upstream's TestSyncDriverUpdater, as far as it is of periods.
+    #[test]
+    fn a_driver_is_asked_again_as_often_as_it_says_and_never_in_a_rush() {
+        let says = |seconds| {
+            let mut driver = CSIDriver::default();
+            driver.spec.node_allocatable_update_period_seconds = seconds;
+            update_period(&driver).map(|period| period.as_secs())
+        };
+        let cases = [
+            (None, None),
+            (Some(0), None),
+            (Some(-60), None),
+            (Some(1), Some(10)),
+            (Some(10), Some(10)),
+            (Some(600), Some(600)),
+        ];
+        for (seconds, expected) in cases {
+            assert_eq!(says(seconds), expected, "{seconds:?}");
+        }
     }
 
     /// Upstream's TestGetMountedVolumesForPodAndGetVolumesInUse.

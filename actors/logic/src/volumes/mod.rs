@@ -308,6 +308,8 @@ pub struct Unresolved {
     pub until: Until,
     /// What it waits for, as far as that is an object.
     pub uses: BTreeSet<Uses>,
+    /// The volume, where a controller is to attach it: it counts as in use from the wish on.
+    pub attachable: Option<VolumeId>,
 }
 
 /// How far upstream comes with such a volume, and so where the message belongs.

@@ -17,7 +17,7 @@ use rustls::pki_types::CertificateDer;
 pub(crate) use self::certificates::Authorities;
 pub use self::certificates::{AuthoritiesError, CertificateError};
 pub use self::tokens::TokenError;
-pub(crate) use self::tokens::{Tokens, is_websocket, strip};
+pub(crate) use self::tokens::{Tokens, is_websocket, protocols, strip};
 use crate::reviews::{Reviews, User};
 
 const ANONYMOUS: &str = "system:anonymous";

@@ -134,7 +134,8 @@ fn in_protocols(headers: &HeaderMap) -> Result<Option<String>, TokenError> {
     }
 }
 
-fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+/// The protocols that a WebSocket offers.
+pub(crate) fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).into_iter();
     let texts = values.filter_map(|value| value.to_str().ok());
     texts.flat_map(|text| text.split(',').map(str::trim))

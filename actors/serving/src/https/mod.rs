@@ -15,6 +15,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod websockets;
 
 use std::net::SocketAddr;
 use std::rc::Rc;

@@ -19,6 +19,12 @@ impl Query {
         Query(pairs.filter_map(decode).collect())
     }
 
+    /// Returns every pair, in their order.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> + Clone {
+        let pairs = self.0.iter();
+        pairs.map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// Returns every value of a key, in their order.
     pub(super) fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         let pairs = self.0.iter().filter(move |(name, _)| name == key);

@@ -24,14 +24,14 @@ use crate::http::Answer;
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// The runtime may look for the container before it switches.
-const SWITCH_WITHIN: Duration = Duration::from_secs(60);
+pub(super) const SWITCH_WITHIN: Duration = Duration::from_secs(60);
 /// What a refusal says.
-const REFUSAL_BYTES: usize = 64 * 1024;
+pub(super) const REFUSAL_BYTES: usize = 64 * 1024;
 const REFUSAL_WITHIN: Duration = Duration::from_secs(10);
 /// Of each direction.
-const BUFFER: usize = 16 * 1024;
+pub(super) const BUFFER: usize = 16 * 1024;
 /// For what is left once nobody reads any more.
-const GOODBYE_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const GOODBYE_WITHIN: Duration = Duration::from_secs(5);
 
 /// What is carried, and for how long.
 pub(super) struct Carried {
@@ -57,6 +57,8 @@ pub(super) enum CarryError {
     Late,
     #[error("invalid upgrade response: status code {0}")]
     Status(u16),
+    #[error("unable to upgrade: missing upgrade headers in response")]
+    Unswitched,
 }
 
 /// Sends the request on to the runtime, and carries what comes of it.
@@ -65,7 +67,20 @@ pub(super) async fn carry(
     mut request: Request<Incoming>,
 ) -> Result<Answer, CarryError> {
     let here = hyper::upgrade::on(&mut request);
-    let onward = onward(&carried, request)?;
+    let mut answer = dial(onward(&carried, request)?).await?;
+    match answer.status() {
+        StatusCode::SWITCHING_PROTOCOLS => {
+            let there = hyper::upgrade::on(&mut answer);
+            tokio::task::spawn_local(exchange(here, there, carried.idle, carried.keep));
+            let (head, _) = answer.into_parts();
+            Ok(Response::from_parts(head, nothing()))
+        }
+        _ => passed(answer).await,
+    }
+}
+
+/// Asks the runtime to speak another protocol; it switches, or refuses.
+pub(super) async fn dial(onward: Request<Empty<Bytes>>) -> Result<Response<Incoming>, CarryError> {
     let host = host(onward.uri())?;
     let there = tokio::time::timeout(CONNECT_WITHIN, TcpStream::connect(host)).await;
     let there = there
@@ -76,25 +91,20 @@ pub(super) async fn carry(
         .await
         .map_err(CarryError::Call)?;
     tokio::task::spawn_local(async move { drop(connection.with_upgrades().await) });
-    let onward = to_path(onward);
-    let answer = tokio::time::timeout(SWITCH_WITHIN, sender.send_request(onward)).await;
-    let mut answer = answer
+    let answer = sender.send_request(to_path(onward));
+    let answer = tokio::time::timeout(SWITCH_WITHIN, answer)
+        .await
         .map_err(|_| CarryError::Late)?
         .map_err(CarryError::Call)?;
     match answer.status() {
-        StatusCode::SWITCHING_PROTOCOLS => {
-            let there = hyper::upgrade::on(&mut answer);
-            tokio::task::spawn_local(exchange(here, there, carried.idle, carried.keep));
-            let (head, _) = answer.into_parts();
-            Ok(Response::from_parts(head, nothing()))
-        }
+        StatusCode::SWITCHING_PROTOCOLS => Ok(answer),
         status if status.as_u16() < 400 => Err(CarryError::Status(status.as_u16())),
-        _ => passed(answer).await,
+        _ => Ok(answer),
     }
 }
 
 /// The request as the runtime gets it: without secrets, and with where it came from.
-fn onward(
+pub(super) fn onward(
     carried: &Carried,
     request: Request<Incoming>,
 ) -> Result<Request<Empty<Bytes>>, CarryError> {
@@ -140,7 +150,7 @@ fn to_path(mut request: Request<Empty<Bytes>>) -> Request<Empty<Bytes>> {
 }
 
 /// A refusal, as the runtime says it.
-async fn passed(answer: Response<Incoming>) -> Result<Answer, CarryError> {
+pub(super) async fn passed(answer: Response<Incoming>) -> Result<Answer, CarryError> {
     let (mut head, body) = answer.into_parts();
     let body = Limited::new(body, REFUSAL_BYTES).collect();
     let body = tokio::time::timeout(REFUSAL_WITHIN, body).await;
@@ -154,7 +164,7 @@ async fn passed(answer: Response<Incoming>) -> Result<Answer, CarryError> {
     Ok(Response::from_parts(head, Full::new(body).boxed_unsync()))
 }
 
-fn nothing() -> crate::http::Body {
+pub(super) fn nothing() -> crate::http::Body {
     Empty::new().boxed_unsync()
 }
 
@@ -207,7 +217,8 @@ async fn one_way(
     closed.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-async fn silent(last: &Cell<Instant>, idle: Duration) {
+/// Waits until nothing has happened for too long.
+pub(super) async fn silent(last: &Cell<Instant>, idle: Duration) {
     if idle.is_zero() {
         return std::future::pending().await;
     }

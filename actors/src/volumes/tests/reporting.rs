@@ -23,6 +23,15 @@ struct Cluster {
 }
 
 async fn within(objects: &str) -> (Rig, Cluster) {
+    start(objects, None).await
+}
+
+/// Volumes are measured each period.
+async fn measured(period: Duration) -> (Rig, Cluster) {
+    start("", Some(period)).await
+}
+
+async fn start(objects: &str, stats: Option<Duration>) -> (Rig, Cluster) {
     let (node, told) = inbox(256);
     let (csi_node, drivers) = inbox(64);
     let (claims, grown) = inbox(64);
@@ -33,7 +42,7 @@ async fn within(objects: &str) -> (Rig, Cluster) {
         claims,
         object: object.subscribe(),
     };
-    let rig = Rig::within(Some(peers), objects, None, |_| {}).await;
+    let rig = Rig::within(Some(peers), objects, stats, |_| {}).await;
     let cluster = Cluster {
         node: told,
         csi_node: drivers,
@@ -56,6 +65,17 @@ impl Cluster {
             })
         };
         self.node.drain().into_iter().filter_map(text).collect()
+    }
+
+    /// What was told to hang.
+    fn stuck(&mut self) -> Vec<Vec<String>> {
+        let stuck = |msg| {
+            let node::Msg::Learned(Fact::Stuck(stuck)) = msg else {
+                return None;
+            };
+            Some(stuck)
+        };
+        self.node.drain().into_iter().filter_map(stuck).collect()
     }
 
     fn drivers(&mut self) -> Vec<Vec<String>> {
@@ -147,6 +167,55 @@ fn an_attached_volume_is_mounted_when_the_api_server_knows_it_to_be_in_use() {
         assert_eq!(cluster.in_use(), ["h"]);
         rig.release("a").await.unwrap().unwrap().unwrap();
         pass(SECOND).await;
+        assert_eq!(cluster.in_use(), [""]);
+    });
+}
+
+/// Upstream's TestGetMountedVolumesForPodAndGetVolumesInUse, and the order of the attach controller.
+#[test]
+fn a_volume_is_told_to_be_in_use_before_anybody_has_attached_it_and_once() {
+    run_paused(|| async {
+        let attached = objects("1Gi", "1Gi", true);
+        let awaited = attached.replace("status: {attached: true}", "status: {attached: false}");
+        let (rig, mut cluster) = within(&awaited).await;
+        rig.plugins.backend("d.example.com");
+        rig.pods(&["a"]);
+        rig.keeper.tell(Msg::Reported(ids(&[]))).unwrap();
+        pass(MOMENT).await;
+        cluster.in_use();
+        let answer = rig.want(&pod_with("a", &[CLAIM]));
+        pass(SECOND).await;
+        assert_eq!(cluster.in_use(), ["h"]);
+        rig.keeper.tell(Msg::Reported(ids(&[ID]))).unwrap();
+        pass(SECOND * 30).await;
+        assert_eq!(rig.plugins.staged(), NONE, "nobody has attached it");
+        rig.supply(&attached);
+        answer.await.unwrap().unwrap().unwrap();
+        assert_eq!(rig.plugins.staged(), [ID]);
+        pass(SECOND * 300).await;
+        assert_eq!(cluster.in_use(), NONE, "it is as it was told");
+        rig.release("a").await.unwrap().unwrap().unwrap();
+        pass(SECOND).await;
+        assert_eq!(cluster.in_use(), [""]);
+    });
+}
+
+#[test]
+fn a_volume_that_its_pod_gave_up_before_it_was_attached_is_in_use_no_more() {
+    run_paused(|| async {
+        let objects = objects("1Gi", "1Gi", true).replace("attached: true", "attached: false");
+        let (rig, mut cluster) = within(&objects).await;
+        rig.pods(&["a"]);
+        rig.keeper.tell(Msg::Reported(ids(&[]))).unwrap();
+        pass(MOMENT).await;
+        cluster.in_use();
+        let answer = rig.want(&pod_with("a", &[CLAIM]));
+        pass(SECOND).await;
+        assert_eq!(cluster.in_use(), ["h"]);
+        rig.keeper.tell(Msg::Reported(ids(&[ID]))).unwrap();
+        rig.release("a").await.unwrap().unwrap().unwrap();
+        assert!(answer.await.unwrap().unwrap().is_err());
+        pass(MOMENT).await;
         assert_eq!(cluster.in_use(), [""]);
     });
 }
@@ -261,5 +330,119 @@ fn a_claim_is_told_each_step_of_its_volumes_growth() {
             outcomes[2..],
             [(name(), Outcome::Begun), (name(), Outcome::Grown)]
         );
+    });
+}
+
+/// Upstream's `runPeriodicUpdate` and TestSyncDriverUpdater.
+#[test]
+fn a_driver_that_tells_of_its_room_is_asked_each_period_and_the_api_server_told() {
+    run_paused(|| async {
+        let says = |period: u32| {
+            let tells =
+                format!("attachRequired: false, nodeAllocatableUpdatePeriodSeconds: {period}");
+            objects("1Gi", "1Gi", false).replace("attachRequired: false", &tells)
+        };
+        let (rig, mut cluster) = within(&says(60)).await;
+        let asked = || {
+            let calls = rig.calls().into_iter();
+            calls.filter(|call| call == "inquire d.example.com").count()
+        };
+        pass(SECOND * 120).await;
+        assert_eq!(asked(), 0, "it has not registered");
+        rig.plugins.backend_for("d.example.com", 7);
+        rig.plugins.backend_for("e.example.com", 7);
+        pass(SECOND * 59).await;
+        assert_eq!(asked(), 0);
+        pass(SECOND * 122).await;
+        assert_eq!(asked(), 3);
+        assert!(!rig.calls().contains(&"inquire e.example.com".to_owned()));
+        cluster.drivers();
+        rig.plugins.backend_for("d.example.com", 5);
+        pass(MOMENT).await;
+        assert_eq!(cluster.drivers().len(), 1, "what is different is told");
+        // Another period begins anew, and the same one goes on.
+        rig.supply(&says(600));
+        pass(SECOND * 599).await;
+        rig.plugins.backend_for("d.example.com", 6);
+        assert_eq!(asked(), 3);
+        pass(SECOND * 2).await;
+        assert_eq!(asked(), 4);
+        rig.supply(&says(0));
+        pass(SECOND * 1300).await;
+        assert_eq!(asked(), 4, "it wants it no more");
+        rig.supply(&says(60));
+        rig.plugins.gone("d.example.com");
+        pass(SECOND * 300).await;
+        assert_eq!(asked(), 4, "it is gone");
+    });
+}
+
+#[test]
+fn a_driver_that_does_not_answer_is_not_asked_twice_at_once() {
+    run_paused(|| async {
+        let tells = "attachRequired: false, nodeAllocatableUpdatePeriodSeconds: 10";
+        let objects = objects("1Gi", "1Gi", false).replace("attachRequired: false", tells);
+        let (rig, _cluster) = within(&objects).await;
+        rig.plugins.fault("inquire", "d.example.com", Fault::Held);
+        rig.plugins.backend("d.example.com");
+        pass(SECOND * 65).await;
+        let asked = || rig.calls().len();
+        assert_eq!(asked(), 1);
+        rig.plugins.release();
+        pass(SECOND * 10).await;
+        assert_eq!(asked(), 2);
+        rig.assert_serial();
+    });
+}
+
+/// Upstream's `VerifyExhaustedResource`.
+#[test]
+fn a_driver_is_asked_at_once_when_a_controller_finds_no_room_for_its_volume() {
+    run_paused(|| async {
+        let tells = "attachRequired: true, nodeAllocatableUpdatePeriodSeconds: 600";
+        let objects = objects("1Gi", "1Gi", true).replace("attachRequired: true", tells);
+        let full = "status: {attached: false, attachError: {message: full, errorCode: 8}}";
+        let full = objects.replace("status: {attached: true}", full);
+        let waits = objects.replace("attached: true", "attached: false");
+        let (rig, _cluster) = within(&waits).await;
+        rig.plugins.backend("d.example.com");
+        pass(MOMENT).await;
+        let _answer = rig.want(&pod_with("a", &[CLAIM]));
+        pass(SECOND).await;
+        assert_eq!(rig.calls(), NONE);
+        rig.supply(&full);
+        pass(SECOND).await;
+        assert_eq!(rig.calls(), ["inquire d.example.com"]);
+        pass(SECOND * 100).await;
+        assert_eq!(rig.calls().len(), 1, "once, until its period is over");
+    });
+}
+
+#[test]
+fn what_hangs_is_told_of_the_node_and_when_it_hangs_no_more() {
+    run_paused(|| async {
+        let (rig, mut cluster) = within("").await;
+        cluster.stuck();
+        let id = "kubernetes.io/host-path/a-h";
+        rig.plugins.fault("mount", id, Fault::Stuck);
+        rig.mounted(&pod_with("a", &[("h", "hostPath: {path: /x}")]))
+            .await;
+        let hangs = format!("{id}: mount of {id} did not end within 1s");
+        assert_eq!(cluster.stuck(), [vec![hangs], vec![]]);
+    });
+}
+
+/// A server that went away hangs whoever looks, long after the volume was mounted.
+#[test]
+fn a_mounted_volume_that_hangs_is_told_of_the_node_too() {
+    run_paused(|| async {
+        let (rig, mut cluster) = measured(SECOND * 60).await;
+        let id = "kubernetes.io/empty-dir/a-e";
+        rig.plugins.fault("stats", id, Fault::Stuck);
+        rig.mounted(&pod_with("a", &[EMPTY_DIR])).await;
+        cluster.stuck();
+        pass(SECOND * 10).await;
+        let hangs = format!("{id}: stats of {id} did not end within 1s");
+        assert_eq!(cluster.stuck(), [vec![hangs], vec![]]);
     });
 }

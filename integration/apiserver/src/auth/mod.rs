@@ -29,7 +29,7 @@ use self::verifier::Clients;
 use crate::{
     answer::Failure,
     call::{Call, User},
-    certificates::Signing,
+    certificates::{Signing, pods::Life},
     options::{Options, Security},
     state::State,
     tokens,
@@ -61,6 +61,9 @@ pub(crate) struct Settings {
     pub(crate) anonymous: bool,
     pub(crate) guards_nodes: bool,
     pub(crate) signing: Signing,
+    pub(crate) pod_signing: Signing,
+    /// None is as asked for.
+    pub(crate) pod_life: Option<Life>,
     /// Seconds that certificates and tokens are good for at most.
     pub(crate) seconds: i64,
     pub(crate) carry_websockets: bool,
@@ -91,6 +94,11 @@ impl Auth {
             Security::Plain => None,
             Security::Open | Security::Guarded => Some(tls(&authority, provider, clients.clone())?),
         };
+        let signing = if options.sign_certificates {
+            Signing::Approve
+        } else {
+            Signing::Hold
+        };
         let settings = Settings {
             judge: None,
             asked: Vec::new(),
@@ -98,11 +106,9 @@ impl Auth {
             refused: BTreeSet::new(),
             anonymous: true,
             guards_nodes: options.security == Security::Guarded,
-            signing: if options.sign_certificates {
-                Signing::Approve
-            } else {
-                Signing::Hold
-            },
+            signing,
+            pod_signing: signing,
+            pod_life: None,
             seconds: options.certificate_seconds,
             carry_websockets: false,
         };

@@ -363,3 +363,96 @@ fn kubeconfigs_have_all_they_need() {
             .contains(&server.url())
     );
 }
+
+/// Upstream's Test_nodePlugin_Admit and TestNodeAuthorizer, their cases of PodCertificateRequests.
+#[test]
+fn a_node_asks_for_certificates_of_its_own_pods_alone() {
+    let server = furnished();
+    server.sign_for_pods(Signing::Hold);
+    let me = node("a");
+    let path = "/apis/certificates.k8s.io/v1beta1/namespaces/default/podcertificaterequests";
+    let uid = |path: &str| server.get(path).unwrap()["metadata"]["uid"].clone();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let stub = rcgen::CertificateParams::default()
+        .serialize_request(&key)
+        .unwrap();
+    let pods = "/api/v1/namespaces/default/pods";
+    let request = |name: &str, change: &[(&str, Value)]| {
+        let mut spec = json!({
+            "signerName": "example.com/a", "podName": "mine", "podUID": uid(&format!("{pods}/mine")),
+            "serviceAccountName": "default",
+            "serviceAccountUID": uid("/api/v1/namespaces/default/serviceaccounts/default"),
+            "nodeName": "a", "nodeUID": uid("/api/v1/nodes/a"),
+            "stubPKCS10Request": crate::base64::encode(stub.der()),
+        });
+        for (field, value) in change {
+            spec[field] = value.clone();
+        }
+        json!({"metadata": {"name": name}, "spec": spec})
+    };
+    let of_other = [
+        ("podName", json!("other")),
+        ("podUID", uid(&format!("{pods}/other"))),
+    ];
+    let bad: [(&[(&str, Value)], &str); 7] = [
+        (
+            &[("nodeName", json!("b"))],
+            "which is not the requesting node",
+        ),
+        (
+            &[("nodeUID", json!("x"))],
+            "inconsistent with the running node",
+        ),
+        (&[("podName", json!("none"))], "pod \"none\" not found"),
+        (&[("podUID", json!("x"))], "differs from running pod"),
+        (&of_other, "is not running on node \"a\""),
+        (
+            &[("serviceAccountName", json!("x"))],
+            "differs from running pod",
+        ),
+        (
+            &[("serviceAccountUID", json!("x"))],
+            "differs from the running service account",
+        ),
+    ];
+    let refused =
+        bad.map(|(change, why)| (Method::POST, path.to_string(), request("bad", change), why));
+    check(&server, &me, refused);
+    let none = Value::Null;
+    let own = format!("{path}?fieldSelector=metadata.name%3Dgood,spec.nodeName%3Da");
+    check(
+        &server,
+        &me,
+        [
+            (Method::POST, path.to_string(), request("good", &[]), ""),
+            (Method::GET, format!("{path}/good"), none.clone(), ""),
+            (Method::GET, own.clone(), none.clone(), ""),
+            (Method::GET, format!("{own}&watch=true"), none.clone(), ""),
+            (
+                Method::GET,
+                path.to_string(),
+                none.clone(),
+                "spec.nodeName field selector",
+            ),
+            (
+                Method::PATCH,
+                format!("{path}/good/status"),
+                json!({"status": {}}),
+                "may not access the status subresource",
+            ),
+            (
+                Method::DELETE,
+                format!("{path}/good"),
+                none.clone(),
+                "forbidden",
+            ),
+        ],
+    );
+    let other = [(
+        Method::GET,
+        format!("{path}/good"),
+        none,
+        "no relationship found",
+    )];
+    check(&server, &node("b"), other);
+}

@@ -1,5 +1,6 @@
 //! Certificate requests: approved and signed as the controllers of a cluster would, or held until a test has decided.
 
+pub(crate) mod pods;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -13,7 +14,7 @@ use crate::{Failure, Server, auth::Authority, base64, clock, state::State};
 /// A certificate is asked for at least this long, as upstream has it.
 const SHORTEST: i64 = 600;
 
-/// What becomes of certificate requests of kubelets.
+/// What becomes of certificate requests of kubelets, or of pods: of those nobody approves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Signing {

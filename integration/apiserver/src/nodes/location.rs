@@ -10,6 +10,8 @@ use crate::{
 };
 
 const KUBELET: u64 = 10250;
+/// The feature that a node declares whose kubelet understands the newer WebSockets.
+const WEBSOCKETS: &str = "ExtendWebSocketsToKubelet";
 
 /// A path of a kubelet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +61,18 @@ pub(super) fn of(state: &State, call: &Call, uri: &http::Uri) -> Result<Option<L
         ))),
         (node, _) => kubelet(state, node, path).map(Some),
     }
+}
+
+/// Whether the node of a call's pod declares that its kubelet understands the newer WebSockets.
+pub(super) fn understands_websockets(state: &State, call: &Call) -> bool {
+    let store = state.store();
+    let pod = store.get(core("pods"), call.namespace(), call.name());
+    let node = pod.and_then(|pod| {
+        let node = pod["spec"]["nodeName"].as_str()?;
+        store.get(core("nodes"), "", node)
+    });
+    let declared = node.and_then(|node| node["status"]["declaredFeatures"].as_array().cloned());
+    declared.is_some_and(|features| features.iter().any(|one| one == WEBSOCKETS))
 }
 
 /// Returns where the kubelet of a node listens.

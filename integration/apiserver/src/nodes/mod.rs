@@ -24,6 +24,8 @@ use crate::{
 };
 
 const WEBSOCKETS: &str = "websocket";
+/// What kubectl offers in a WebSocket that only newer kubelets understand: a command's streams, and SPDY.
+const NEWER: [&str; 2] = ["v5.channel.k8s.io", "SPDY/3.1+portforward.k8s.io"];
 /// So much of a kubelet's refusal is read.
 const REFUSAL: usize = 64 * 1024;
 /// What is of one connection only, and is not carried on.
@@ -53,8 +55,9 @@ async fn carried(
     request: Request<Incoming>,
 ) -> Result<Response, Failure> {
     let upgraded = wanted_upgrade(request.headers());
-    let refuses =
-        upgraded.as_deref() == Some(WEBSOCKETS) && !state.auth.settings().carry_websockets;
+    let is_understood = state.auth.settings().carry_websockets
+        || (is_newer(request.headers()) && location::understands_websockets(state, call));
+    let refuses = upgraded.as_deref() == Some(WEBSOCKETS) && !is_understood;
     if refuses && call.resource.plural == "pods" {
         return Err(Failure::bad_request("Upgrade request required"));
     }
@@ -79,6 +82,14 @@ fn wanted_upgrade(headers: &HeaderMap) -> Option<String> {
         .to_lowercase();
     let upgrade = headers.get(header::UPGRADE)?.to_str().ok()?.to_lowercase();
     connection.contains("upgrade").then_some(upgrade)
+}
+
+fn is_newer(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).into_iter();
+    let texts = values.filter_map(|value| value.to_str().ok());
+    texts
+        .flat_map(|text| text.split(',').map(str::trim))
+        .any(|protocol| NEWER.contains(&protocol))
 }
 
 fn outgoing(place: &location::Location, request: &Request<Incoming>) -> http::request::Builder {

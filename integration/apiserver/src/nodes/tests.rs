@@ -157,6 +157,40 @@ async fn what_wants_no_upgrade_gets_a_refusal() {
     );
 }
 
+#[tokio::test]
+async fn newer_websockets_are_carried_where_the_node_declares_that_it_understands_them() {
+    let server = rig().await;
+    let websocket = |protocol: &str| {
+        format!(
+            "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: {protocol}\r\n"
+        )
+    };
+    let exec = format!("{POD}/exec?command=sh");
+    let newer = websocket("a, v5.channel.k8s.io");
+    assert!(
+        ask(&server, &exec, &newer)
+            .await
+            .0
+            .starts_with("HTTP/1.1 400")
+    );
+    let status = json!({"status": {"declaredFeatures": ["ExtendWebSocketsToKubelet"]}});
+    server.patch("/api/v1/nodes/n/status", &status).unwrap();
+    // This kubelet says what it was asked.
+    assert!(
+        ask(&server, &exec, &newer)
+            .await
+            .0
+            .starts_with("HTTP/1.1 200")
+    );
+    let older = websocket("v4.channel.k8s.io");
+    assert!(
+        ask(&server, &exec, &older)
+            .await
+            .0
+            .starts_with("HTTP/1.1 400")
+    );
+}
+
 async fn body(server: &Server, path: &str) -> (String, String) {
     let (head, mut stream) = ask(server, path, "Connection: close\r\n").await;
     let mut body = String::new();

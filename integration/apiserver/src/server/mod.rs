@@ -18,6 +18,7 @@ use anyhow::Context as _;
 use tokio::sync::oneshot;
 
 use crate::{
+    certificates,
     faults::Fault,
     journal::Heard,
     options::{Options, Security},
@@ -165,7 +166,8 @@ fn run(state: Arc<State>, listener: TcpListener) -> anyhow::Result<Running> {
                 tokio::net::TcpListener::from_std(listener).expect("the listener does not block");
             tokio::select! {
                 () = accept(state.clone(), listener) => {}
-                () = scheduler::run(state) => {}
+                () = scheduler::run(state.clone()) => {}
+                () = certificates::pods::run(state) => {}
                 _ = stopped => {}
             }
         });

@@ -27,6 +27,9 @@ pub(super) fn for_create(state: &State, call: &Call, object: &mut Value) {
             );
         }
         ("storage.k8s.io", "csidrivers") => csi_driver(object),
+        ("certificates.k8s.io", "podcertificaterequests") => {
+            certificates::pods::fill(&mut object["spec"]);
+        }
         ("certificates.k8s.io", "certificatesigningrequests") => {
             object["spec"]["username"] = json!(call.user.name);
             object["spec"]["groups"] = json!(call.user.groups);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{answer::Failure, kinds::Resource};
+use crate::{answer::Failure, certificates, kinds::Resource};
 
 pub(super) fn new(resource: &Resource, object: &Value) -> Result<(), Failure> {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -23,6 +23,10 @@ pub(super) fn new(resource: &Resource, object: &Value) -> Result<(), Failure> {
             "spec.containers",
             "Required value",
         ));
+    }
+    if resource.shelf == "podcertificaterequests" {
+        return certificates::pods::check(&object["spec"])
+            .map_err(|(field, why)| Failure::invalid(resource, name, field, &why));
     }
     Ok(())
 }
@@ -72,6 +76,8 @@ pub(super) fn change(
     }
     match (resource.shelf, subresource) {
         ("pods", None) => pod(resource, name, before, after),
+        ("podcertificaterequests", _) => certificates::pods::check_change(before, after)
+            .map_err(|(field, why)| Failure::invalid(resource, name, field, &why)),
         ("csinodes", None) => csi_node(resource, name, before, after),
         _ => Ok(()),
     }

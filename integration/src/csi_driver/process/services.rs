@@ -187,7 +187,7 @@ impl Node for Services {
             let topology = (!segments.is_empty()).then_some(csi::Topology { segments });
             Ok(csi::NodeGetInfoResponse {
                 node_id: bench.options.node_id.clone(),
-                max_volumes_per_node: bench.options.max_volumes,
+                max_volumes_per_node: bench.options.max_volumes(),
                 accessible_topology: topology,
             })
         };

@@ -86,6 +86,27 @@ async fn until_done(cluster: &Cluster, driver: &CsiDriver, call: &str) -> Value 
     driver.done(call).unwrap().remove(0)
 }
 
+/// Makes the attachment that the node looks for; returns its name.
+async fn make_attachment(cluster: &Cluster) -> String {
+    let asked = || {
+        let mut requests = cluster.server.requests().into_iter();
+        let one = requests.find(|one| one.path.starts_with(ATTACHMENTS))?;
+        one.path.rsplit('/').next().map(str::to_owned)
+    };
+    let names = async || asked().is_some();
+    cluster
+        .wait("the node looks for the attachment", names)
+        .await
+        .unwrap();
+    let name = asked().unwrap();
+    let attachment = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": { "name": name },
+        "spec": { "attacher": DRIVER, "nodeName": "node", "source": { "persistentVolumeName": "pv-web" } },
+    });
+    cluster.server.post(ATTACHMENTS, &attachment).unwrap();
+    name
+}
+
 /// The attach controller: first the object, then the node's status, then that it is done.
 async fn attach(cluster: &Cluster, driver: &CsiDriver) {
     let server = &cluster.server;
@@ -99,22 +120,7 @@ async fn attach(cluster: &Cluster, driver: &CsiDriver) {
     let attached =
         json!({ "status": { "volumesAttached": [{ "name": unique(), "devicePath": "" }] } });
     server.patch(&format!("{NODE}/status"), &attached).unwrap();
-    let names = async || asked(ATTACHMENTS) > 0;
-    cluster
-        .wait("the node looks for the attachment", names)
-        .await
-        .unwrap();
-    let name = server
-        .requests()
-        .into_iter()
-        .find(|one| one.path.starts_with(ATTACHMENTS))
-        .unwrap();
-    let name = name.path.rsplit('/').next().unwrap().to_owned();
-    let attachment = json!({
-        "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": { "name": name },
-        "spec": { "attacher": DRIVER, "nodeName": "node", "source": { "persistentVolumeName": "pv-web" } },
-    });
-    server.post(ATTACHMENTS, &attachment).unwrap();
+    let name = make_attachment(cluster).await;
     let before = asked(ATTACHMENTS);
     let again = async || asked(ATTACHMENTS) > before;
     cluster
@@ -186,6 +192,8 @@ async fn a_claims_volume_is_reported_attached_mounted_grown_and_let_go_of() {
     cluster.until_pod("web", WITHIN, waits).await.unwrap();
     assert_eq!(driver.done("NodeStageVolume").unwrap(), Vec::<Value>::new());
     assert_eq!(cluster.pod("web").unwrap()["status"]["phase"], "Pending");
+    let reported = |node: &Value| node["status"]["volumesInUse"] == json!([unique()]);
+    cluster.until(NODE, WITHIN, reported).await.unwrap();
     attach(&cluster, &driver).await;
     let staged = until_done(&cluster, &driver, "NodeStageVolume").await;
     assert_eq!(staged["publish_context"]["device"], "sdx", "{staged:#}");
@@ -238,4 +246,42 @@ async fn a_claims_volume_is_reported_attached_mounted_grown_and_let_go_of() {
     let complaints = driver.complaints().unwrap();
     assert!(complaints.is_empty(), "{complaints:#?}");
     assert_eq!(std::fs::read(data.join("file")).unwrap(), b"precious");
+}
+
+/// Upstream's `VerifyExhaustedResource`, long before the driver's period is over.
+#[tokio::test]
+async fn a_driver_whose_controller_finds_no_room_is_asked_how_much_it_takes_now() {
+    let cluster = start(often()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--node-id=the-node", "--max-volumes=7"];
+    let driver = CsiDriver::start(DRIVER, folder.path(), &cluster.node.root(), &flags)
+        .await
+        .unwrap();
+    provide(&cluster);
+    let tells = json!({ "spec": { "nodeAllocatableUpdatePeriodSeconds": 3600 } });
+    let object = format!("/apis/storage.k8s.io/v1/csidrivers/{DRIVER}");
+    cluster.server.patch(&object, &tells).unwrap();
+    let takes = |most: u64| {
+        move |shown: &Value| {
+            let drivers = &shown["spec"]["drivers"];
+            drivers[0]["name"] == DRIVER && drivers[0]["allocatable"]["count"] == most
+        }
+    };
+    cluster.until(CSI_NODE, WITHIN, takes(7)).await.unwrap();
+    cluster.apply(&claimed()).unwrap();
+    let name = make_attachment(&cluster).await;
+    driver.set_max_volumes(5).unwrap();
+    let attached =
+        json!({ "status": { "volumesAttached": [{ "name": unique(), "devicePath": "" }] } });
+    let server = &cluster.server;
+    server.patch(&format!("{NODE}/status"), &attached).unwrap();
+    let full = json!({ "status": { "attached": false,
+        "attachError": { "message": "no more slots", "errorCode": 8 } } });
+    server
+        .patch(&format!("{ATTACHMENTS}/{name}/status"), &full)
+        .unwrap();
+    cluster.until(CSI_NODE, WITHIN, takes(5)).await.unwrap();
+    assert_eq!(driver.done("NodeGetInfo").unwrap().len(), 2);
+    let shown = cluster.server.get(CSI_NODE).unwrap();
+    assert_eq!(shown["spec"]["drivers"][0]["nodeID"], "the-node");
 }

@@ -2,11 +2,14 @@
 
 mod alone;
 mod bad_server;
+mod certificates_of_pods;
 mod csi;
 mod followers;
 mod hostile;
 mod kubectl;
+mod kubectl_protocols;
 mod kubectl_streams;
+mod log_query;
 mod node;
 mod outage;
 mod pods;

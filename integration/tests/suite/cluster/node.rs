@@ -110,6 +110,67 @@ async fn a_node_with_a_bootstrap_token_alone_gets_a_certificate_and_registers() 
     );
 }
 
+/// How many certificates were asked for with a bootstrap token.
+fn joined(cluster: &Cluster) -> usize {
+    let all = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let by_token = |request: &&Value| {
+        let user = request["spec"]["username"].as_str().unwrap_or_default();
+        user.starts_with("system:bootstrap:")
+    };
+    let all = cluster.server.list(all).unwrap();
+    all.iter().filter(by_token).count()
+}
+
+#[tokio::test]
+async fn a_node_whose_certificate_ended_while_it_was_away_joins_again_by_itself() {
+    const SHORT: u64 = 30;
+    let options = Options::default();
+    let mut cluster = Cluster::prepare(Node::builder(), options).await.unwrap();
+    let file = cluster.folder().join("bootstrap.pem");
+    std::fs::write(&file, cluster.server.bootstrap_kubeconfig().unwrap()).unwrap();
+    std::fs::remove_file(cluster.node.dir().join("kubeconfig")).unwrap();
+    let flag = format!("--bootstrap-kubeconfig={}", file.display());
+    cluster.node.add_flag(&flag);
+    cluster.server.issue_for(SHORT.cast_signed());
+    cluster.node.begin().await.unwrap();
+    cluster.until_ready(WITHIN).await.unwrap();
+    for name in ["one", "two"] {
+        cluster.apply(&pod(name)).unwrap();
+    }
+    let mut before = Vec::new();
+    for name in ["one", "two"] {
+        let running = cluster.until_pod(name, WITHIN, is_running).await;
+        before.push(running.unwrap());
+    }
+    assert_eq!(joined(&cluster), 1, "the next is asked for with the first");
+
+    cluster.node.terminate().await.unwrap();
+    let lease = cluster.server.get(LEASE).unwrap()["spec"]["renewTime"].clone();
+    // Whatever was issued until now is over by then.
+    let over = tokio::time::Instant::now() + Duration::from_secs(SHORT + 1);
+    let is_over = async || tokio::time::Instant::now() > over;
+    cluster
+        .wait("its certificate is over", is_over)
+        .await
+        .unwrap();
+    cluster.server.issue_for(3600);
+    cluster.node.begin().await.unwrap();
+    let is_new = |now: &Value| now["spec"]["renewTime"] != lease;
+    cluster.until(LEASE, WITHIN, is_new).await.unwrap();
+    cluster.until_ready(WITHIN).await.unwrap();
+    assert_eq!(joined(&cluster), 2, "it joined by its token again");
+    cluster.apply(&pod("after")).unwrap();
+    let after = cluster.until_pod("after", WITHIN, is_running).await;
+    after.unwrap();
+    for was in before {
+        let name = was["metadata"]["name"].as_str().unwrap();
+        let now = cluster.until_pod(name, WITHIN, is_running).await.unwrap();
+        assert_eq!((uid(&now), restarts(&now)), (uid(&was), 0));
+        let container = |pod: &Value| pod["status"]["containerStatuses"][0]["containerID"].clone();
+        assert_eq!(container(&now), container(&was), "{name}");
+    }
+}
+
 #[tokio::test]
 async fn certificates_are_replaced_while_the_node_works() {
     let options = Options {

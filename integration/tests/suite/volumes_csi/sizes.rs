@@ -1,9 +1,13 @@
 //! How large volumes are, how full, how well; and how they grow.
 
+use integration::csi_driver::{Act, Fault, When};
+
 use super::*;
 
 on_each_runtime! {
     a_volume_grows_under_its_pod,
+    a_volume_that_grew_while_nobody_had_it_is_grown_before_its_pod_starts,
+    a_driver_that_grows_nothing_in_use_keeps_no_pod_from_starting,
     figures_and_health_are_shown,
 }
 
@@ -33,6 +37,51 @@ async fn a_volume_grows_under_its_pod(on: On) {
     })
     .await;
     assert_eq!(bed.driver.done("NodeExpandVolume").unwrap().len(), 1);
+    bed.remove_pod("web").await;
+    bed.until_unused().await;
+}
+
+async fn a_volume_that_grew_while_nobody_had_it_is_grown_before_its_pod_starts(on: On) {
+    let Some(bed) = Bed::start(on, &[], json!({})).await else {
+        return;
+    };
+    bed.claim("web", json!({ "capacity": { "storage": "128Mi" } }));
+    let fails = Act::Error {
+        code: tonic::Code::Internal.into(),
+        message: "not yet".to_owned(),
+    };
+    let fault = Fault::at("NodeExpandVolume", When::Before, fails).times(2);
+    bed.driver.set_faults(&[fault]).unwrap();
+    bed.drop_pod(&pod("web", claimed("web")));
+    let words = ["MountVolume.Setup failed while expanding volume", "not yet"];
+    bed.world.until_event("FailedMount", &words).await;
+    assert!(!is_ready(
+        &bed.world.node.pod("web").await.unwrap().unwrap()
+    ));
+    bed.world.until_running("web").await;
+    let expanded = bed.until_done("NodeExpandVolume", 1).await;
+    assert_eq!(expanded[0]["required_bytes"], 128 << 20);
+    assert_eq!(expanded.len(), 1);
+    bed.remove_pod("web").await;
+    bed.until_unused().await;
+}
+
+/// Upstream's `IsFailedPreconditionError`: the pod goes without.
+async fn a_driver_that_grows_nothing_in_use_keeps_no_pod_from_starting(on: On) {
+    let Some(bed) = Bed::start(on, &[], json!({})).await else {
+        return;
+    };
+    bed.claim("web", json!({ "capacity": { "storage": "128Mi" } }));
+    let refuses = Act::Error {
+        code: tonic::Code::FailedPrecondition.into(),
+        message: "it is in use".to_owned(),
+    };
+    let fault = Fault::at("NodeExpandVolume", When::Before, refuses);
+    bed.driver.set_faults(&[fault]).unwrap();
+    bed.run("web", "web").await;
+    let words = ["it is in use"];
+    bed.world.until_event("VolumeResizeFailed", &words).await;
+    assert!(bed.driver.done("NodeExpandVolume").unwrap().is_empty());
     bed.remove_pod("web").await;
     bed.until_unused().await;
 }

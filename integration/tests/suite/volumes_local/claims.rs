@@ -9,10 +9,10 @@ on_containerd! {
 }
 
 /// A disk in a file of one test.
-struct Disk(PathBuf);
+pub(super) struct Disk(pub(super) PathBuf);
 
 impl Disk {
-    fn new(image: &Path) -> Self {
+    pub(super) fn new(image: &Path) -> Self {
         fs::File::create(image).unwrap().set_len(8 << 20).unwrap();
         let made = Command::new("losetup")
             .args(["--find", "--show"])

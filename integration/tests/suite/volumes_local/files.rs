@@ -7,6 +7,7 @@ on_containerd! {
     files_without_anything_said_are_for_everybody_to_read,
     an_object_that_is_missing_holds_the_pod_up_unless_it_is_optional,
     another_volume_is_mounted_within_files_that_nobody_may_write,
+    whom_to_trust_and_what_proves_the_pod_are_files_like_any_other,
 }
 
 fn settings() -> String {
@@ -226,4 +227,57 @@ async fn another_volume_is_mounted_within_files_that_nobody_may_write() {
         ["textsesame", "x", "bin", "cache", "keys", "other", "plain"]
     );
     world.end(&pod, "nested").await;
+}
+
+async fn whom_to_trust_and_what_proves_the_pod_are_files_like_any_other() {
+    const ROOT: &str = "-----BEGIN CERTIFICATE-----\ncm9vdA==\n-----END CERTIFICATE-----\n";
+    const LEAF: &str = "-----BEGIN CERTIFICATE-----\nbGVhZg==\n-----END CERTIFICATE-----\n";
+    const KEY: &str = "-----BEGIN PRIVATE KEY-----\na2V5\n-----END PRIVATE KEY-----\n";
+    let bundle = json!({
+        "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
+        "metadata": { "name": "roots" }, "spec": { "trustBundle": format!("of ours\n{ROOT}") },
+    });
+    let issued = json!({
+        "type": "Issued", "status": "True", "reason": "R", "message": "M",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    let request = json!({
+        "apiVersion": "certificates.k8s.io/v1beta1", "kind": "PodCertificateRequest",
+        "metadata": { "name": "proof", "namespace": "default" },
+        "spec": { "signerName": "example.com/a", "podName": "trusting-node" },
+        "status": {
+            "conditions": [issued], "certificateChain": LEAF, "notBefore": "2026-01-01T00:00:00Z",
+            "beginRefreshAt": "2098-01-01T00:00:00Z", "notAfter": "2099-01-01T00:00:00Z",
+        },
+    });
+    let key = object(
+        "Secret",
+        "proof",
+        json!({ "stringData": { "tls.key": KEY } }),
+    );
+    let objects = |builder: Builder| {
+        let builder = builder.object("roots.json", &bundle.to_string());
+        builder
+            .object("proof.json", &request.to_string())
+            .object("key.json", &key)
+    };
+    let Some(world) = node(objects).await else {
+        return;
+    };
+    let sources = json!([
+        { "clusterTrustBundle": { "name": "roots", "path": "roots.pem" } },
+        { "podCertificate": { "signerName": "example.com/a", "keyType": "ED25519",
+            "credentialBundlePath": "bundle.pem", "certificateChainPath": "chain.pem" } },
+    ]);
+    let says = "cd /proof; cat roots.pem bundle.pem chain.pem; grep ' /proof ' /proc/mounts | cut -d' ' -f3; ls";
+    let spec = json!({
+        "volumes": [{ "name": "proof", "projected": { "sources": sources } }],
+        "containers": [container_of("app", says, &[("proof", "/proof")])],
+    });
+    world.begin(&pod("trusting", &spec));
+    let pod = world.until_running("trusting").await;
+    let expected = format!("{ROOT}{KEY}{LEAF}{LEAF}tmpfs\nbundle.pem\nchain.pem\nroots.pem");
+    assert_eq!(world.heard(&pod, "app").await.join("\n"), expected);
+    world.end(&pod, "trusting").await;
+    assert!(!world.node.log().contains("a2V5"), "a key is in the log");
 }

@@ -2,6 +2,7 @@
 
 use std::os::unix::net::UnixListener;
 
+use super::claims::Disk;
 use super::*;
 
 on_containerd! {
@@ -68,6 +69,7 @@ async fn a_path_of_the_node_is_what_the_pod_expects_or_holds_it_up() {
     fs::write(at("file"), "file").unwrap();
     let _socket = UnixListener::bind(at("socket")).unwrap();
     let null = PathBuf::from("/dev/null");
+    let disk = Disk::new(&at("image"));
     let volumes = [
         host_path("any", &at("folder"), ""),
         host_path("folder", &at("folder"), "Directory"),
@@ -76,6 +78,7 @@ async fn a_path_of_the_node_is_what_the_pod_expects_or_holds_it_up() {
         host_path("new-file", &at("new-file"), "FileOrCreate"),
         host_path("socket", &at("socket"), "Socket"),
         host_path("char", &null, "CharDevice"),
+        host_path("block", &disk.0, "BlockDevice"),
     ];
     let mounts = [
         ("any", "/any"),
@@ -85,9 +88,11 @@ async fn a_path_of_the_node_is_what_the_pod_expects_or_holds_it_up() {
         ("new-file", "/new-file"),
         ("socket", "/socket"),
         ("char", "/char"),
+        ("block", "/block"),
     ];
     let says = "look /any/data /folder/data /file; at /new-folder /new-file; \
-                [ -S /socket ] && echo socket; [ -c /char ] && echo character; echo made > /new-folder/made";
+                [ -S /socket ] && echo socket; [ -c /char ] && echo character; \
+                [ -b /block ] && echo block; echo made > /new-folder/made";
     // A group of the pod is no matter of the node's own paths.
     let spec = json!({
         "securityContext": { "fsGroup": 2000 },
@@ -105,6 +110,7 @@ async fn a_path_of_the_node_is_what_the_pod_expects_or_holds_it_up() {
             "/new-file 644 0:0",
             "socket",
             "character",
+            "block",
         ]
     );
     world.end(&pod, "paths").await;

@@ -1,10 +1,13 @@
 //! Files that change while containers use them.
 
+use std::time::Duration;
+
 use super::*;
 
 on_containerd! {
     a_running_container_sees_each_change_as_a_whole,
     what_was_said_never_to_change_does_not,
+    a_token_is_another_one_before_the_first_is_over,
     a_killed_plugin_and_a_restarted_agent_leave_volumes_as_they_are_and_go_on,
 }
 
@@ -91,6 +94,38 @@ async fn what_was_said_never_to_change_does_not() {
         "first"
     );
     world.end(&pod, "fixed").await;
+}
+
+async fn a_token_is_another_one_before_the_first_is_over() {
+    let token = |text: &str, seconds: u64| {
+        let expires = kernel::wall() + Duration::from_secs(seconds);
+        let expires = jiff::Timestamp::try_from(expires).unwrap();
+        json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "metadata": { "name": "builder", "namespace": "default" },
+            "spec": { "audiences": ["vault"], "expirationSeconds": 3600 },
+            "status": { "token": text, "expirationTimestamp": expires.to_string() },
+        })
+        .to_string()
+    };
+    let first = token("first", 600);
+    let Some(world) = node(|builder| builder.object("token.json", &first)).await else {
+        return;
+    };
+    let source = json!({ "serviceAccountToken": { "path": "token", "audience": "vault" } });
+    let spec = json!({
+        "serviceAccountName": "builder",
+        "volumes": [{ "name": "proof", "projected": { "sources": [source] } }],
+        "containers": [container_of("app", "true", &[("proof", "/proof")])],
+    });
+    world.begin(&pod("proving", &spec));
+    let pod = world.until_running("proving").await;
+    let look = "cat /proof/token";
+    world.until_says(&pod, "app", look, "first").await;
+    let second = token("second", 3600);
+    world.node.drop_object("token.json", &second).unwrap();
+    world.until_says(&pod, "app", look, "second").await;
+    world.end(&pod, "proving").await;
 }
 
 async fn a_killed_plugin_and_a_restarted_agent_leave_volumes_as_they_are_and_go_on() {

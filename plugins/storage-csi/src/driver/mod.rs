@@ -51,6 +51,12 @@ impl Driver {
     {
         call_node(&self.endpoint, left.min(CALL_WITHIN), message, rpc).await
     }
+
+    /// Asks it how many volumes it takes on this node; 0: it knows no limit.
+    pub(crate) async fn most_volumes(&self, left: Duration) -> Result<i64, Failure> {
+        let node = node_info(&self.endpoint, left.min(CALL_WITHIN)).await?;
+        Ok(node.max_volumes_per_node)
+    }
 }
 
 /// Asks whatever serves at `endpoint` for the node's name and place.

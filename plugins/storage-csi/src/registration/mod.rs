@@ -84,6 +84,11 @@ impl Registry {
         timeout(within, found).await.ok().flatten()
     }
 
+    /// Takes it that a driver takes so many volumes on this node now, if it is still the one that was asked.
+    pub(crate) fn takes(&self, driver: &Arc<Driver>, most: i64) {
+        self.board.change(|table| ((), table.takes(driver, most)));
+    }
+
     /// Tells everything as it is, then every change.
     pub(crate) fn watch(&self) -> impl Stream<Item = Result<Event, Status>> + Send + use<> {
         let feed = Feed::new(self.board.clone());

@@ -9,6 +9,7 @@
 mod block;
 mod expand;
 mod folder;
+mod inquire;
 mod list;
 mod loops;
 mod publish;

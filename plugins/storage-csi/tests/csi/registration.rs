@@ -5,6 +5,7 @@ use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use proto::plugin::HealthRequest;
+use proto::storage::InquireRequest;
 use proto::storage::event::Event as Told;
 use tokio::net::UnixStream;
 
@@ -100,6 +101,44 @@ async fn a_driver_that_comes_back_is_there_again() {
     rig.stage().await.unwrap();
     assert_eq!(rig.double.told(3).await.len(), 3);
     rig.unstage().await.unwrap();
+}
+
+/// Upstream's `updateCSIDriver`.
+#[tokio::test]
+async fn a_driver_that_is_asked_anew_says_how_many_volumes_it_takes_now() {
+    let mut rig = rig().await;
+    let mut events = rig.watch().await;
+    assert_eq!(events.word().await, "backend d.example.com");
+    assert_eq!(events.word().await, "synced");
+    let inquire = |name: &str| InquireRequest {
+        name: name.to_owned(),
+        within_ms: 10_000,
+    };
+    rig.storage.inquire(inquire("d.example.com")).await.unwrap();
+    rig.double.takes_more(2);
+    rig.storage.inquire(inquire("d.example.com")).await.unwrap();
+    // The first answer was no news.
+    let Told::Backend(backend) = events.next().await else {
+        panic!("no backend");
+    };
+    assert_eq!(
+        (backend.node_id.as_str(), backend.max_volumes),
+        ("node-of-d", 9)
+    );
+    rig.double.fail("info", Fault::Says(tonic::Code::Internal));
+    let (code, message) = said(rig.storage.inquire(inquire("d.example.com")).await);
+    assert_eq!(code, tonic::Code::Internal);
+    assert_eq!(
+        message,
+        "failed to get NodeGetInfo from driver \"d.example.com\": rpc error: code = Internal desc = boom"
+    );
+    let (code, message) = said(rig.storage.inquire(inquire("e.example.com")).await);
+    assert_eq!(code, tonic::Code::NotFound);
+    assert!(message.contains("e.example.com"), "{message}");
+    let (code, _) = said(rig.storage.inquire(inquire("../d")).await);
+    assert_eq!(code, tonic::Code::InvalidArgument);
+    rig.end();
+    assert_eq!(events.word().await, "gone d.example.com", "no other news");
 }
 
 /// Upstream's TestPluginRegistrationFailureWithUnsupportedVersion and TestValidatePlugin.

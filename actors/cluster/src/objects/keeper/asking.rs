@@ -4,9 +4,10 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::BoxStream;
+use futures_util::{Future, StreamExt};
+use k8s_openapi::api::certificates::v1beta1::PodCertificateRequest;
 use k8s_openapi::api::core::v1::Service;
 use kernel::Context;
 use kube::{Api, Resource};
@@ -17,7 +18,7 @@ use tokio::sync::Semaphore;
 use super::entry::Answer;
 use super::tokens::Newness;
 use super::{Keeper, Msg, chance, tokens};
-use crate::client::{Event, Selection, Trouble, watch};
+use crate::client::{ByValue, Event, Selection, Trouble, watch};
 
 /// No request takes longer.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -40,13 +41,14 @@ impl std::fmt::Debug for Heard {
 pub(super) enum Said {
     Objects(Event<Object>),
     Token(StaticToken),
+    /// As the API server has it; none if it has none.
+    Request(Option<Box<PodCertificateRequest>>),
 }
 
-type Step = Result<Event<Object>, Trouble>;
-type Following = BoxStream<'static, Step>;
+pub(super) type Following = BoxStream<'static, Result<Said, Trouble>>;
 
 /// How a thing is asked for.
-enum Way {
+pub(super) enum Way {
     Follow(Following),
     Fetch(LocalBoxFuture<'static, Result<Said, Trouble>>),
 }
@@ -65,8 +67,11 @@ impl<K> Kind for K where
 }
 
 impl Keeper {
-    /// Whether a token that is there lasts a while; then it is looked at when that is over.
+    /// Whether what is there, and grows old, lasts a while; then it is looked at when that is over.
     fn rests(&mut self, wanted: &Wanted, ctx: &mut Context<Msg>) -> bool {
+        if let Wanted::Certificate(own) = wanted {
+            return self.certificate_rests(wanted, own, ctx);
+        }
         let Some(entry) = self.entries.get_mut(wanted) else {
             return false;
         };
@@ -77,12 +82,41 @@ impl Keeper {
         if wait.is_zero() {
             return false;
         }
+        self.rest(wanted, Some(wait), ctx);
+        true
+    }
+
+    /// Leaves it as it is for so long, or for good.
+    pub(super) fn rest(&mut self, wanted: &Wanted, wait: Option<Duration>, ctx: &mut Context<Msg>) {
+        let Some(entry) = self.entries.get_mut(wanted) else {
+            return;
+        };
         self.generation += 1;
         entry.generation = self.generation;
         entry.answer = Answer::Given;
-        let (wanted, generation) = (Box::new(wanted.clone()), self.generation);
+        if let Some(wait) = wait {
+            self.ask_after(wanted, wait, ctx);
+        }
+    }
+
+    /// Looks at it again after this time.
+    pub(super) fn ask_after(&mut self, wanted: &Wanted, wait: Duration, ctx: &mut Context<Msg>) {
+        let Some(entry) = self.entries.get_mut(wanted) else {
+            return;
+        };
+        if let Some(timer) = entry.timer.take() {
+            ctx.cancel(timer);
+        }
+        let generation = entry.generation;
+        let wanted = Box::new(wanted.clone());
         entry.timer = Some(ctx.after(wait, Msg::Due { wanted, generation }));
-        true
+    }
+
+    pub(super) fn listen(&mut self, wanted: &Wanted, rest: Following, ctx: &mut Context<Msg>) {
+        if let Some(entry) = self.entries.get_mut(wanted) {
+            let asking = next(wanted.clone(), entry.generation, rest);
+            entry.asking = Some(ctx.run(asking));
+        }
     }
 
     /// Whether its changes come by themselves.
@@ -97,7 +131,8 @@ impl Keeper {
             Wanted::Claim(_)
             | Wanted::PersistentVolume(_)
             | Wanted::VolumeAttachment(_)
-            | Wanted::Token(_) => false,
+            | Wanted::Token(_)
+            | Wanted::Certificate(_) => false,
         }
     }
 
@@ -170,8 +205,9 @@ impl Keeper {
             Wanted::TrustBundles => many(Api::all(api), whole(Object::TrustBundle)),
             Wanted::Token(wanted) => {
                 let request = tokens::request(api, wanted.clone());
-                Way::Fetch(Box::pin(async { request.await.map(Said::Token) }))
+                fetched(async { request.await.map(Said::Token) })
             }
+            Wanted::Certificate(own) => self.certificate_way(wanted, own),
         }
     }
 
@@ -199,14 +235,18 @@ impl Keeper {
                 entry.token = Some(token);
                 (Outcome::Found, true)
             }
-            Err(trouble) => (entry.troubled(&trouble), false),
+            Ok(Said::Request(seen)) => entry.hear_request(seen.as_deref()),
+            Err(trouble) => {
+                entry.course.mind(&trouble);
+                (entry.troubled(&trouble), false)
+            }
         };
         let is_told = entry.trouble == before;
         if let Some(trouble) = entry.trouble.as_ref().filter(|_| !is_told) {
             tracing::warn!("{wanted}: {trouble}");
         }
         let differs = differs || !is_told;
-        let is_answer = outcome != Outcome::Failed;
+        let is_answer = is_answer(&wanted, outcome);
         let is_news = is_answer && entry.answer == Answer::Never;
         let times = entry.went(outcome);
         let too_old = std::mem::take(&mut entry.again);
@@ -231,17 +271,17 @@ impl Keeper {
         rest: Option<Following>,
         ctx: &mut Context<Msg>,
     ) {
+        if matches!(wanted, Wanted::Certificate(_)) {
+            return self.certificate_goes_on(wanted, (outcome, times), rest, ctx);
+        }
         let Some(entry) = self.entries.get_mut(wanted) else {
             return;
         };
         if entry.is_immutable() && outcome == Outcome::Found {
             return;
         }
-        let generation = entry.generation;
         if let Some(rest) = rest {
-            let wanted = wanted.clone();
-            entry.asking = Some(ctx.run(next(wanted, generation, rest)));
-            return;
+            return self.listen(wanted, rest, ctx);
         }
         let wait = match (&entry.token, outcome) {
             (Some(token), Outcome::Found) => Some(tokens::wait(wanted, token, Newness::New, ctx)),
@@ -251,8 +291,7 @@ impl Keeper {
             }
         };
         if let Some(wait) = wait {
-            let wanted = Box::new(wanted.clone());
-            entry.timer = Some(ctx.after(wait, Msg::Due { wanted, generation }));
+            self.ask_after(wanted, wait, ctx);
         }
     }
 
@@ -260,16 +299,19 @@ impl Keeper {
         let Some(entry) = self.entries.get_mut(wanted) else {
             return;
         };
-        if entry.generation != generation || entry.asking.is_some() {
+        if entry.generation != generation {
             return;
         }
         entry.timer = None;
+        if entry.asking.is_some() {
+            return self.look_at_certificate(wanted, ctx);
+        }
         self.ask(wanted, ctx);
     }
 }
 
 fn one<K: Kind>(
-    api: Api<K>,
+    api: Api<ByValue<K>>,
     name: &str,
     make: impl Fn(K) -> Object + Send + Copy + 'static,
     manner: Manner,
@@ -278,21 +320,22 @@ fn one<K: Kind>(
         Manner::Followed => followed(api, Selection::named(name), make),
         Manner::Fetched => {
             let name = name.to_owned();
-            Way::Fetch(Box::pin(async move {
+            fetched(async move {
                 let found = api.get_opt(&name).await?;
-                let found = found.map(make).into_iter().collect();
+                let found = found.map(|ByValue(object)| make(object));
+                let found = found.into_iter().collect();
                 Ok(Said::Objects(Event::Listed(found)))
-            }))
+            })
         }
     }
 }
 
-fn many<K: Kind>(api: Api<K>, make: impl Fn(K) -> Object + Send + Copy + 'static) -> Way {
+fn many<K: Kind>(api: Api<ByValue<K>>, make: impl Fn(K) -> Object + Send + Copy + 'static) -> Way {
     followed(api, Selection::default(), make)
 }
 
 fn followed<K: Kind>(
-    api: Api<K>,
+    api: Api<ByValue<K>>,
     selection: Selection,
     make: impl Fn(K) -> Object + Send + Copy + 'static,
 ) -> Way {
@@ -301,8 +344,22 @@ fn followed<K: Kind>(
         Event::Applied(object) => Event::Applied(make(object)),
         Event::Deleted(object) => Event::Deleted(make(object)),
     };
-    let steps = watch(api, selection).map(move |step: Result<Event<K>, Trouble>| step.map(made));
-    Way::Follow(steps.boxed())
+    let said = move |step: Result<Event<K>, Trouble>| step.map(made).map(Said::Objects);
+    Way::Follow(watch(api, selection).map(said).boxed())
+}
+
+pub(super) fn fetched(request: impl Future<Output = Result<Said, Trouble>> + 'static) -> Way {
+    Way::Fetch(Box::pin(request))
+}
+
+/// Whether whoever waits for it need not wait longer.
+fn is_answer(wanted: &Wanted, outcome: Outcome) -> bool {
+    match (wanted, outcome) {
+        (_, Outcome::Failed) => false,
+        // The signer has not spoken.
+        (Wanted::Certificate(_), Outcome::Pending | Outcome::Absent) => false,
+        (_, Outcome::Found | Outcome::Pending | Outcome::Absent | Outcome::Refused) => true,
+    }
 }
 
 /// An object as it is kept.
@@ -331,7 +388,7 @@ async fn first(way: Way, slots: &Semaphore) -> (Result<Said, Trouble>, Option<Fo
             (said.unwrap_or_else(|_| Err(late())), None)
         }
         Way::Follow(mut steps) => match tokio::time::timeout(DEADLINE, steps.next()).await {
-            Ok(Some(step)) => (step.map(Said::Objects), Some(steps)),
+            Ok(Some(step)) => (step, Some(steps)),
             Ok(None) | Err(_) => (Err(late()), None),
         },
     };
@@ -342,7 +399,7 @@ async fn first(way: Way, slots: &Semaphore) -> (Result<Said, Trouble>, Option<Fo
 async fn next(wanted: Wanted, generation: u64, mut rest: Following) -> Msg {
     let said = rest.next().await;
     let (said, rest) = match said {
-        Some(step) => (step.map(Said::Objects), Some(rest)),
+        Some(step) => (step, Some(rest)),
         None => {
             let message = "the watch has ended".to_owned();
             (Err(Trouble::Unreachable { message }), None)
@@ -357,6 +414,6 @@ async fn next(wanted: Wanted, generation: u64, mut rest: Following) -> Msg {
 }
 
 /// Anything from nought to a fifth of the wait: not all come at once.
-fn spread(wait: Duration) -> Duration {
+pub(super) fn spread(wait: Duration) -> Duration {
     wait.mul_f64(chance() / 5.0)
 }

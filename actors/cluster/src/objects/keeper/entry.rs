@@ -8,6 +8,7 @@ use logic::objects::{
 };
 
 use super::Msg;
+use super::issuing::Course;
 use crate::client::{Event, Trouble};
 
 /// Whether the API server has spoken of it since it was wanted, or since somebody came who must not have an old answer.
@@ -25,6 +26,8 @@ type Key = (String, String);
 pub(super) struct Entry {
     pub(super) objects: BTreeMap<Key, Object>,
     pub(super) token: Option<StaticToken>,
+    /// Of a certificate.
+    pub(super) course: Course,
     pub(super) answer: Answer,
     /// What is under way, and which.
     pub(super) asking: Option<TaskId>,
@@ -44,6 +47,9 @@ impl Entry {
     pub(super) fn adopt(&mut self, wanted: &Wanted, remembered: &StaticObjects) {
         let found = remembered.at_hand(wanted).into_iter();
         self.objects = found.map(|object| (object.key(), object)).collect();
+        if let Wanted::Certificate(wanted) = wanted {
+            self.course.issuance = remembered.issuances.get(wanted).cloned();
+        }
         if let Wanted::Token(wanted) = wanted {
             self.token = remembered.token(wanted).map(|token| StaticToken {
                 audiences: wanted.audiences.clone(),
@@ -105,9 +111,11 @@ impl Entry {
     /// Whether it can be nothing else for who comes now.
     pub(super) fn is_good_for_newcomers(&self, wanted: &Wanted, is_followed: bool) -> bool {
         match wanted {
-            Wanted::Services(_) | Wanted::CsiDrivers | Wanted::TrustBundles | Wanted::Token(_) => {
-                true
-            }
+            Wanted::Services(_)
+            | Wanted::CsiDrivers
+            | Wanted::TrustBundles
+            | Wanted::Token(_)
+            | Wanted::Certificate(_) => true,
             Wanted::ConfigMap(_)
             | Wanted::Secret(_)
             | Wanted::Claim(_)

@@ -1,9 +1,10 @@
 //! Objects of the API that this node's pods need: fetched or followed, and put on the shelf.
 //!
-//! - **Owns** what is known of each object that a pod of this node needs, tokens among them, and the end of the
-//!   [`Shelf`] that objects are put in at.
+//! - **Owns** what is known of each object that a pod of this node needs, tokens and certificates among them, and the
+//!   end of the [`Shelf`] that objects are put in at.
 //! - **Hears** which pods there are, what the API server answers, and that something is due.
-//! - **Tells** for which pods everything has been asked for once: the others had better wait.
+//! - **Tells** for which pods everything has been asked for once: the others had better wait. The recorder, what became
+//!   of pods' certificates.
 //! - **Never** takes "not asked yet" for "not there"; never asks without a wait after a failure; never keeps what no
 //!   pod needs.
 //!
@@ -11,12 +12,15 @@
 //! volumes and attachments are asked for by name, because a node may not list them. Which of them a pod needs says
 //! `logic::objects::needed`.
 //!
-//! Upstream: pkg/kubelet/{secret,configmap,token,runtimeclass}, pkg/kubelet/util/manager (1.36). Unlike there, a watched
+//! Upstream: pkg/kubelet/{secret,configmap,token,runtimeclass,podcertificate}, pkg/kubelet/util/manager (1.36). Unlike there, a watched
 //! object stays watched while a pod refers to it, used or not, so that no container starts with an old one.
 
 mod asking;
 mod entry;
+mod issuing;
+mod keys;
 mod publishing;
+mod requests;
 mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +31,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Context, Exit, Recipient};
-use logic::objects::{Cadence, Detection, References, StaticObjects, Wanted, needed, references};
+use logic::objects::{
+    Asking, Cadence, Detection, References, StaticObjects, Wanted, needed, references,
+};
 use logic::pod::PodView;
 use logic::types::PodUid;
 use serde::Serialize;
@@ -36,6 +42,7 @@ use tokio::sync::{Semaphore, watch};
 pub use self::asking::Heard;
 use self::entry::{Answer, Entry};
 use super::{Shelf, Supply};
+use crate::events::Recorder;
 
 /// Answers for a thousand pods at once wait in their tasks, not here.
 pub const MAILBOX: usize = 256;
@@ -51,8 +58,12 @@ pub enum Msg {
     Pods { pods: Vec<Arc<Pod>> },
     /// Lets go what this pod needed: all its containers have ended for good.
     Ended { uid: PodUid },
-    /// Keeps ConfigMaps and Secrets for this long from now on: the node's annotation `node.alpha.kubernetes.io/ttl`.
-    Ttl { ttl: Option<Duration> },
+    /// Keeps ConfigMaps and Secrets for this long from now on: the annotation `node.alpha.kubernetes.io/ttl` of the node's
+    /// object; and asks for certificates as the node of this UID.
+    Node {
+        ttl: Option<Duration>,
+        uid: Option<String>,
+    },
     /// Takes in an answer, and waits for the next.
     Heard(Box<Heard>),
     /// Asks for this one again.
@@ -73,6 +84,8 @@ pub struct Rules {
     pub detection: Detection,
     /// `syncFrequency`.
     pub period: Duration,
+    /// Whether pods' certificates are asked for.
+    pub asking: Asking,
     /// The pods that a checkpoint brought back with all they need.
     pub supplied: BTreeSet<PodUid>,
 }
@@ -88,6 +101,7 @@ pub struct Peers {
     pub folder: Option<Shelf>,
     /// Who is told for which pods everything has been asked for.
     pub supplied: Vec<Recipient<BTreeSet<PodUid>>>,
+    recorder: Option<Recorder>,
     /// The pods that were told last, and those of them that are over: they outlive the keeper.
     pods: watch::Sender<Vec<Arc<Pod>>>,
     over: watch::Sender<BTreeSet<PodUid>>,
@@ -113,8 +127,17 @@ impl Peers {
             supply,
             folder,
             supplied,
+            recorder: None,
             pods,
             over,
+        }
+    }
+
+    /// Tells what becomes of pods' certificates.
+    pub fn with_recorder(self, recorder: Recorder) -> Peers {
+        Peers {
+            recorder: Some(recorder),
+            ..self
         }
     }
 }
@@ -129,6 +152,8 @@ pub struct Snapshot {
     /// Followed, or a request is under way.
     pub asking: usize,
     pub tokens: usize,
+    /// At hand, whether the next is awaited or not.
+    pub certificates: usize,
     pub requests: u64,
     pub published: u64,
     /// What the API server refuses, or why it does not answer.
@@ -150,7 +175,10 @@ struct Consumer {
 pub struct Keeper {
     peers: Peers,
     cadence: Cadence,
+    asking: Asking,
     node_name: String,
+    /// Of its object, once that is known.
+    node_uid: Option<String>,
 
     consumers: BTreeMap<PodUid, Consumer>,
     entries: BTreeMap<Wanted, Entry>,
@@ -185,7 +213,7 @@ impl Actor for Keeper {
         match msg {
             Msg::Pods { pods } => self.take_pods(pods, ctx),
             Msg::Ended { uid } => self.end(&uid, ctx),
-            Msg::Ttl { ttl } => self.cadence.ttl = ttl,
+            Msg::Node { ttl, uid } => (self.cadence.ttl, self.node_uid) = (ttl, uid),
             Msg::Heard(heard) => self.heard(*heard, ctx),
             Msg::Due { wanted, generation } => self.due(&wanted, generation, ctx),
             Msg::Publish => self.publish(ctx),
@@ -208,6 +236,7 @@ impl Actor for Keeper {
             answered: entries().filter(|e| e.answer == Answer::Given).count(),
             asking: asking.count(),
             tokens: entries().filter(|entry| entry.token.is_some()).count(),
+            certificates: entries().filter(|entry| entry.course.is_held()).count(),
             requests: self.requests,
             published: self.published,
             troubles: troubles.collect(),
@@ -228,7 +257,9 @@ impl Keeper {
                 period: rules.period,
                 ttl: None,
             },
+            asking: rules.asking,
             node_name: rules.node_name,
+            node_uid: None,
             consumers: BTreeMap::new(),
             entries: BTreeMap::new(),
             held: StaticObjects::default(),
@@ -337,12 +368,16 @@ impl Keeper {
     }
 
     fn needs(&self, consumer: &Consumer) -> BTreeSet<Wanted> {
-        needed(
+        let mut needs = needed(
             &consumer.pod,
             &consumer.references,
             &self.held,
             &self.node_name,
-        )
+        );
+        if self.asking == Asking::Never {
+            needs.retain(|wanted| !matches!(wanted, Wanted::Certificate(_)));
+        }
+        needs
     }
 
     fn add_entry(&mut self, wanted: Wanted, ctx: &mut Context<Msg>) {

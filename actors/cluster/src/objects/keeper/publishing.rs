@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kernel::Context;
-use logic::objects::{StaticObjects, Wanted};
+use logic::objects::{Asking, GATE_IS_OFF, PodCertificateWanted, StaticObjects, Wanted};
 use logic::types::PodUid;
 
 use super::entry::{Answer, Entry};
@@ -22,6 +22,10 @@ impl Keeper {
                 let account = (wanted.namespace.clone(), wanted.service_account.clone());
                 held.tokens.entry(account).or_default().push(token.clone());
             }
+            if let (Wanted::Certificate(own), Some(issuance)) = (wanted, &entry.course.issuance) {
+                let own = PodCertificateWanted::clone(own);
+                held.issuances.insert(own, issuance.clone());
+            }
         }
         self.held = held;
     }
@@ -38,12 +42,27 @@ impl Keeper {
                 shown.refused.insert(place, why);
             }
         }
+        self.refuse_certificates(&mut shown);
         if let Some(folder) = &self.peers.folder {
             drop(shown.merge(StaticObjects::clone(&folder.snapshot())));
         }
         self.peers.supply.send_replace(Arc::new(shown));
         self.published += 1;
+        self.count_certificates(ctx);
         self.tell(ctx);
+    }
+
+    /// Says why nobody asks for them where that is so.
+    fn refuse_certificates(&self, shown: &mut StaticObjects) {
+        if self.asking == Asking::Always {
+            return;
+        }
+        let consumers = self.consumers.values();
+        for own in consumers.flat_map(|consumer| &consumer.references.certificates) {
+            let place = Wanted::Certificate(Box::new(own.clone())).place();
+            let refusals = place.map(|place| (place, GATE_IS_OFF.to_owned()));
+            shown.refused.extend(refusals);
+        }
     }
 
     fn find_supplied(&mut self) {
@@ -91,10 +110,10 @@ impl Keeper {
 
 /// Why it is not there; none for what is there, and for what the server says does not exist.
 fn refusal(wanted: &Wanted, entry: &Entry) -> Option<String> {
-    if !entry.objects.is_empty() || entry.token.is_some() {
+    if !entry.objects.is_empty() || entry.token.is_some() || entry.course.is_held() {
         return None;
     }
-    if entry.trouble.is_some() {
+    if entry.trouble.is_some() || entry.course.is_telling() {
         return entry.trouble.clone();
     }
     // As upstream words it.
@@ -111,7 +130,8 @@ fn refusal(wanted: &Wanted, entry: &Entry) -> Option<String> {
         | Wanted::Services(_)
         | Wanted::CsiDrivers
         | Wanted::TrustBundles
-        | Wanted::Token(_) => "the API server has not answered yet",
+        | Wanted::Token(_)
+        | Wanted::Certificate(_) => "the API server has not answered yet",
     };
     (entry.answer == Answer::Never).then(|| unanswered.to_owned())
 }

@@ -15,7 +15,22 @@ fn decode_single_pod_reads_yaml_and_json_alike() {
 }
 
 #[test]
-fn scalars_are_read_as_their_fields_want_them() {
+fn a_scalar_that_is_no_text_is_refused_where_a_text_is_expected() {
+    for scalar in ["8080", "0123", "yes", "1e3"] {
+        let env = format!("env: [{{name: e, value: {scalar}}}]");
+        let text = format!("{LEAST}    {env}\n");
+        let error = only(&text).unwrap_err().to_string();
+        let start = "spec.containers[0].env[0].value: invalid type: ";
+        assert!(error.starts_with(start), "{error}");
+        let quoted = text.replace(scalar, &format!("'{scalar}'"));
+        let pod = only(&quoted).unwrap();
+        let env = pod.spec.unwrap().containers.remove(0).env.unwrap();
+        assert_eq!(env[0].value.as_deref(), Some(scalar));
+    }
+}
+
+#[test]
+fn modes_truths_and_quantities_may_stand_without_quotes() {
     let spec = only(RICH).unwrap().spec.unwrap();
     let facts = spec
         .volumes
@@ -26,10 +41,6 @@ fn scalars_are_read_as_their_fields_want_them() {
         .unwrap();
     assert_eq!(facts.default_mode, Some(0o400));
     assert_eq!(spec.enable_service_links, Some(false));
-    assert_eq!(
-        spec.containers[0].env.as_ref().unwrap()[0].value.as_deref(),
-        Some("0123")
-    );
     assert_eq!(spec.overhead.unwrap()["cpu"].0, "0.1");
 }
 
@@ -200,7 +211,7 @@ fn malformed_input_is_an_error_that_names_field_and_expectation() {
             "{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"spec\": {\"containers\": [{\"name\": 5}]}}",
             "spec.containers[0].name: ",
         ),
-        ("{\"apiVersion\": \"v1\", \"kind\": ", "kind: "),
+        ("{\"apiVersion\": \"v1\", \"kind\": ", "manifest: "),
         (&deep, ""),
         (&deep_json, ""),
         (laughs, ""),

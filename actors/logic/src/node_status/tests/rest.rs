@@ -147,6 +147,7 @@ fn features_are_declared_by_their_gates_and_the_cpu_policy() {
     assert_eq!(
         all,
         [
+            "ExtendWebSocketsToKubelet",
             RESIZE,
             "InPlacePodLevelResourcesVerticalScaling",
             "RestartAllContainersOnContainerExits"

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::fixed::{Key, StaticObjects};
 use super::references::{Bundles, Links, References};
-use super::{Objects, TokenWanted};
+use super::{Objects, PodCertificateWanted, TokenWanted};
 use crate::pod::PodView;
 use crate::volumes::resolve::needs::{self, Form, Needs};
 
@@ -26,6 +26,8 @@ pub enum Wanted {
     CsiDrivers,
     TrustBundles,
     Token(TokenWanted),
+    /// Much larger than the others.
+    Certificate(Box<PodCertificateWanted>),
 }
 
 impl Wanted {
@@ -44,6 +46,11 @@ impl Wanted {
                 "TokenRequest",
                 wanted.namespace.as_str(),
                 &wanted.service_account,
+            ),
+            Self::Certificate(wanted) => (
+                "PodCertificateRequest",
+                wanted.namespace.as_str(),
+                &wanted.pod_name,
             ),
             Self::TrustBundles => {
                 return Some((
@@ -64,6 +71,12 @@ impl std::fmt::Display for Wanted {
             (Self::Token(wanted), Some((kind, namespace, name))) => {
                 let pod = &wanted.pod_name;
                 write!(out, "{kind} {namespace}/{name} for pod {pod}")
+            }
+            (Self::Certificate(wanted), Some((kind, namespace, _))) => {
+                let PodCertificateWanted {
+                    pod_name, volume, ..
+                } = &**wanted;
+                write!(out, "{kind} of {namespace}/{pod_name} for volume {volume}")
             }
             (Self::TrustBundles, _) => out.write_str("ClusterTrustBundles"),
             (_, Some((kind, namespace, name))) if namespace.is_empty() => {
@@ -118,6 +131,8 @@ impl Finding<'_> {
         self.wanted.extend(class.map(Wanted::RuntimeClass));
         let tokens = references.tokens.iter().cloned();
         self.wanted.extend(tokens.map(Wanted::Token));
+        let certificates = references.certificates.iter().cloned().map(Box::new);
+        self.wanted.extend(certificates.map(Wanted::Certificate));
         if references.trust_bundles == Bundles::Any {
             self.wanted.insert(Wanted::TrustBundles);
         }

@@ -30,7 +30,7 @@ const CERTIFICATES_ALPHA: &str = "certificates.k8s.io/v1alpha1";
 
 type Read = Result<StaticObjects, ObjectError>;
 
-pub(super) fn read(at: At, version: &str, kind: &str, document: Value) -> Read {
+pub(super) fn read(at: At, version: &str, kind: &str, document: &Value) -> Read {
     match (version, kind) {
         ("v1", "ConfigMap") => config_map(at, document),
         ("v1", "Secret") => secret(at, document),
@@ -64,7 +64,7 @@ pub(super) fn is_namespaced(kind: &str) -> bool {
     .contains(&kind)
 }
 
-fn config_map(at: At, document: Value) -> Read {
+fn config_map(at: At, document: &Value) -> Read {
     let mut map: ConfigMap = typed(at, document)?;
     let text = map
         .data
@@ -85,7 +85,7 @@ fn config_map(at: At, document: Value) -> Read {
 }
 
 /// What is written as text goes over what is written as base64, as the API server has it.
-fn secret(at: At, document: Value) -> Read {
+fn secret(at: At, document: &Value) -> Read {
     let mut secret: Secret = secretly(at, document)?;
     let text = secret.string_data.take().unwrap_or_default();
     let data = secret.data.get_or_insert_default();
@@ -101,7 +101,7 @@ fn secret(at: At, document: Value) -> Read {
     })
 }
 
-fn service(at: At, document: Value) -> Read {
+fn service(at: At, document: &Value) -> Read {
     let mut service: Service = typed(at, document)?;
     let key = name(at, &mut service)?;
     Ok(StaticObjects {
@@ -110,7 +110,7 @@ fn service(at: At, document: Value) -> Read {
     })
 }
 
-fn runtime_class(at: At, document: Value) -> Read {
+fn runtime_class(at: At, document: &Value) -> Read {
     let class: RuntimeClass = typed(at, document)?;
     let name = own_name(at, &class)?;
     if class.handler.is_empty() {
@@ -122,7 +122,7 @@ fn runtime_class(at: At, document: Value) -> Read {
     })
 }
 
-fn claim(at: At, document: Value) -> Read {
+fn claim(at: At, document: &Value) -> Read {
     let mut claim: PersistentVolumeClaim = typed(at, document)?;
     let key = name(at, &mut claim)?;
     if claim.spec.is_none() {
@@ -134,7 +134,7 @@ fn claim(at: At, document: Value) -> Read {
     })
 }
 
-fn persistent_volume(at: At, document: Value) -> Read {
+fn persistent_volume(at: At, document: &Value) -> Read {
     let volume: PersistentVolume = typed(at, document)?;
     let name = own_name(at, &volume)?;
     if volume.spec.is_none() {
@@ -146,7 +146,7 @@ fn persistent_volume(at: At, document: Value) -> Read {
     })
 }
 
-fn storage_class(at: At, document: Value) -> Read {
+fn storage_class(at: At, document: &Value) -> Read {
     let class: StorageClass = typed(at, document)?;
     let name = own_name(at, &class)?;
     if class.provisioner.is_empty() {
@@ -158,7 +158,7 @@ fn storage_class(at: At, document: Value) -> Read {
     })
 }
 
-fn csi_driver(at: At, document: Value) -> Read {
+fn csi_driver(at: At, document: &Value) -> Read {
     let driver: CSIDriver = typed(at, document)?;
     let name = own_name(at, &driver)?;
     Ok(StaticObjects {
@@ -167,7 +167,7 @@ fn csi_driver(at: At, document: Value) -> Read {
     })
 }
 
-fn volume_attachment(at: At, document: Value) -> Read {
+fn volume_attachment(at: At, document: &Value) -> Read {
     let attachment: VolumeAttachment = typed(at, document)?;
     let name = own_name(at, &attachment)?;
     let spec = &attachment.spec;
@@ -187,9 +187,10 @@ fn volume_attachment(at: At, document: Value) -> Read {
 }
 
 /// The alpha and the beta version have the same fields.
-fn trust_bundle(at: At, mut document: Value) -> Read {
+fn trust_bundle(at: At, document: &Value) -> Read {
+    let mut document = document.clone();
     document["apiVersion"] = Value::from(CERTIFICATES);
-    let bundle: ClusterTrustBundle = typed(at, document)?;
+    let bundle: ClusterTrustBundle = typed(at, &document)?;
     let name = own_name(at, &bundle)?;
     check_certificates(at, "spec.trustBundle", &bundle.spec.trust_bundle)?;
     Ok(StaticObjects {
@@ -198,7 +199,7 @@ fn trust_bundle(at: At, mut document: Value) -> Read {
     })
 }
 
-fn pod_certificate(at: At, document: Value) -> Read {
+fn pod_certificate(at: At, document: &Value) -> Read {
     let mut request: PodCertificateRequest = typed(at, document)?;
     let key = name(at, &mut request)?;
     let needed = [
@@ -233,7 +234,7 @@ fn pod_certificate(at: At, document: Value) -> Read {
     })
 }
 
-fn token(at: At, document: Value) -> Read {
+fn token(at: At, document: &Value) -> Read {
     let mut request: TokenRequest = secretly(at, document)?;
     let account = name(at, &mut request)?;
     let spec = request.spec.unwrap_or_default();

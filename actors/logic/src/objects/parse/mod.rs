@@ -110,7 +110,7 @@ impl Parsed {
         }
         let namespace = of("/metadata/namespace").unwrap_or("default");
         let object = of("/metadata/name").map(|name| key(namespace, name));
-        match kinds::read(at, &version, &kind, document) {
+        match kinds::read(at, &version, &kind, &document) {
             Ok(objects) => {
                 let twice = self.objects.merge(objects).into_iter();
                 self.problems.extend(twice.map(|object| ObjectError::Twice {
@@ -158,21 +158,17 @@ impl Parsed {
 const UNKNOWN: &str = "unknown field";
 
 /// Into the type; a field that the type does not have is refused.
-fn typed<T: DeserializeOwned>(at: At, document: Value) -> Result<T, ObjectError> {
-    let mut unknown = Vec::new();
-    let mut track = serde_path_to_error::Track::new();
-    let tracked = serde_path_to_error::Deserializer::new(document, &mut track);
-    let mut note = |path: serde_ignored::Path<'_>| unknown.push(path.to_string());
-    let read = T::deserialize(serde_ignored::Deserializer::new(tracked, &mut note));
-    let object = read.map_err(|error| at.field(&track.path().to_string(), error.to_string()))?;
-    match unknown.first() {
-        None => Ok(object),
-        Some(field) => Err(at.field(field.trim_start_matches("?."), UNKNOWN)),
+fn typed<T: DeserializeOwned>(at: At, document: &Value) -> Result<T, ObjectError> {
+    let read = crate::typed::typed(document);
+    let read = read.map_err(|misfit| at.field(&misfit.path, misfit.problem))?;
+    match read.unknown.first() {
+        None => Ok(read.value),
+        Some(field) => Err(at.field(field, UNKNOWN)),
     }
 }
 
 /// As [`typed`], for what nobody may see: what was found is not told.
-fn secretly<T: DeserializeOwned>(at: At, document: Value) -> Result<T, ObjectError> {
+fn secretly<T: DeserializeOwned>(at: At, document: &Value) -> Result<T, ObjectError> {
     typed(at, document).map_err(|error| {
         if let ObjectError::Field { field, problem, .. } = &error
             && problem != UNKNOWN

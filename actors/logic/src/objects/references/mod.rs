@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
     Volume, VolumeProjection,
 };
 
-use super::TokenWanted;
+use super::{PodCertificateWanted, TokenWanted};
 use crate::pod::{CONFIG_MIRROR, PodView};
 use crate::volumes::wanted;
 
@@ -27,6 +27,7 @@ pub struct References {
     pub drivers: BTreeSet<String>,
     /// Asked for by projected volumes; what drivers ask for their `CSIDriver`s say.
     pub tokens: BTreeSet<TokenWanted>,
+    pub certificates: BTreeSet<PodCertificateWanted>,
     pub trust_bundles: Bundles,
 }
 
@@ -176,7 +177,12 @@ impl References {
         if let Some(source) = &volume.csi {
             self.drivers.insert(source.driver.clone());
         }
-        for source in sources(volume.projected.as_ref()) {
+        for (index, source) in sources(volume.projected.as_ref()).iter().enumerate() {
+            if let Some(source) = &source.pod_certificate {
+                let source = (index, source);
+                let wanted = PodCertificateWanted::projected(pod, &volume.name, source);
+                self.certificates.insert(wanted);
+            }
             if let Some(source) = &source.service_account_token {
                 self.tokens.insert(TokenWanted::projected(pod, source));
             }

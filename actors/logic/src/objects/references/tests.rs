@@ -123,8 +123,13 @@ fn claims_drivers_and_tokens_are_those_of_volumes_in_use() {
         {"name": "token", "projected": {"sources": [
             {"serviceAccountToken": {"path": "t", "audience": "vault", "expirationSeconds": 60}},
             {"clusterTrustBundle": {"path": "b", "name": "roots"}},
+            {"podCertificate": {"signerName": "a.io/b", "keyType": "ED25519", "maxExpirationSeconds": 7200,
+                                "userAnnotations": {"a.io/c": "d"}}},
         ]}},
-        {"name": "unused", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}},
+        {"name": "unused", "projected": {"sources": [
+            {"serviceAccountToken": {"path": "t"}},
+            {"podCertificate": {"signerName": "a.io/b", "keyType": "ED25519"}},
+        ]}},
     ]);
     let found = references(&pod(using(volumes, &["used", "own", "inline", "token"])));
     assert_eq!(found.claims, set(&["used", "a-own"]));
@@ -140,6 +145,19 @@ fn claims_drivers_and_tokens_are_those_of_volumes_in_use() {
         pod_uid: "a-uid".into(),
     };
     assert_eq!(found.tokens, [token].into());
+    let certificate = PodCertificateWanted {
+        namespace: "apps".into(),
+        pod_name: "a".into(),
+        pod_uid: "a-uid".into(),
+        service_account: "worker".into(),
+        signer_name: "a.io/b".into(),
+        key_type: "ED25519".into(),
+        max_expiration_seconds: Some(7200),
+        user_annotations: vec![("a.io/c".into(), "d".into())],
+        volume: "token".into(),
+        source: 2,
+    };
+    assert_eq!(found.certificates, [certificate].into());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The pod's own certificates, from the signer that its projection names.
 //!
-//! Mirrors upstream's pkg/kubelet/podcertificate and KEP-4317, as far as files go: who asks the signer stands behind
+//! Mirrors upstream's pkg/volume/projected and KEP-4317: who asks the signer stands behind
 //! [`Objects`](crate::objects::Objects).
 
 use jiff::SignedDuration;
@@ -11,7 +11,6 @@ use super::problem::Problem;
 use super::projected::Rights;
 use super::refresh::look_at;
 use crate::objects::{Credentials, PodCertificate, PodCertificateWanted, pem};
-use crate::pod::PodView;
 
 /// Upstream's `jitterDuration`.
 const JITTER: SignedDuration = SignedDuration::from_mins(5);
@@ -22,7 +21,7 @@ pub(super) fn collect(
     source: &PodCertificateProjection,
     rights: Rights,
 ) {
-    let wanted = wanted(draft, index, source);
+    let wanted = PodCertificateWanted::projected(draft.pod, &draft.volume.name, (index, source));
     draft.uses("PodCertificateRequest", &wanted.namespace, &wanted.pod_name);
     match find(&wanted, draft) {
         Ok(held) => {
@@ -32,30 +31,6 @@ pub(super) fn collect(
             put(draft, source, rights, &held);
         }
         Err(problem) => draft.problems.push(problem),
-    }
-}
-
-fn wanted(
-    draft: &Draft<'_>,
-    index: usize,
-    source: &PodCertificateProjection,
-) -> PodCertificateWanted {
-    let pod = draft.pod;
-    let account = pod
-        .spec()
-        .and_then(|spec| spec.service_account_name.clone());
-    let annotations = source.user_annotations.clone().unwrap_or_default();
-    PodCertificateWanted {
-        namespace: pod.namespace().to_owned(),
-        pod_name: pod.name().to_owned(),
-        pod_uid: pod.uid().to_string(),
-        service_account: account.unwrap_or_default(),
-        signer_name: source.signer_name.clone(),
-        key_type: source.key_type.clone(),
-        max_expiration_seconds: source.max_expiration_seconds,
-        user_annotations: annotations.into_iter().collect(),
-        volume: draft.volume.name.clone(),
-        source: index,
     }
 }
 
@@ -74,7 +49,16 @@ fn find(wanted: &PodCertificateWanted, draft: &Draft<'_>) -> Result<Credentials,
         PodCertificate::Issued(held) => Ok(held),
         PodCertificate::Denied { reason, message } => never("denied", reason, message),
         PodCertificate::Failed { reason, message } => never("failed", reason, message),
-        PodCertificate::NotYet { missing } => Err(Problem::NotIssued(missing)),
+        PodCertificate::NotYet { missing } => {
+            let PodCertificateWanted {
+                namespace,
+                pod_name,
+                ..
+            } = wanted;
+            let objects = draft.ground.objects;
+            let refused = objects.refused("PodCertificateRequest", namespace, pod_name);
+            Err(Problem::NotIssued(refused.unwrap_or(missing)))
+        }
     }
 }
 

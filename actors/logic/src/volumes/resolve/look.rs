@@ -10,7 +10,7 @@ use super::Ground;
 use super::words::{self, Operation};
 use crate::objects::{ServiceAccountToken, TokenWanted};
 use crate::pod::PodView;
-use crate::volumes::{Mode, Secrets, Step, Unresolved, Until, Uses};
+use crate::volumes::{Mode, Secrets, Step, Unresolved, Until, Uses, VolumeId};
 
 /// One pod's volume being resolved.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub(super) struct Look<'a> {
     pub(super) name: &'a str,
     pub(super) ground: &'a Ground<'a>,
     pub(super) uses: BTreeSet<Uses>,
+    /// The volume, where a controller is to attach it.
+    pub(super) attachable: Option<VolumeId>,
 }
 
 impl<'a> Look<'a> {
@@ -29,6 +31,7 @@ impl<'a> Look<'a> {
             name,
             ground,
             uses: BTreeSet::new(),
+            attachable: None,
         }
     }
 
@@ -154,13 +157,14 @@ impl Refusal {
         Self { reason, ..self }
     }
 
-    pub(super) fn told(self, uses: BTreeSet<Uses>) -> Unresolved {
+    pub(super) fn told(self, look: Look<'_>) -> Unresolved {
         Unresolved {
             reason: self.reason,
             message: self.message,
             step: self.step,
             until: self.until,
-            uses,
+            uses: look.uses,
+            attachable: look.attachable,
         }
     }
 }

@@ -97,7 +97,7 @@ pub fn resolve(
             refresh_at: found.refresh_at,
             uses: look.uses,
         }),
-        Err(refusal) => Err(refusal.told(look.uses)),
+        Err(refusal) => Err(refusal.told(look)),
     }
 }
 

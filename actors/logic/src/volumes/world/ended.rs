@@ -332,11 +332,11 @@ impl World {
         });
     }
 
-    fn take_mount(&mut self, place: &Place) -> Option<super::state::Mount> {
+    fn take_mount(&mut self, place: &Place) -> Option<Box<super::state::Mount>> {
         self.pods.get_mut(&place.uid)?.mounts.remove(place)
     }
 
-    fn put_mount(&mut self, place: &Place, mount: super::state::Mount) {
+    fn put_mount(&mut self, place: &Place, mount: Box<super::state::Mount>) {
         let pod = self.pods.entry(place.uid.clone()).or_default();
         pod.mounts.insert(place.clone(), mount);
     }

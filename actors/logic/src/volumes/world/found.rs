@@ -67,7 +67,7 @@ impl World {
             again: false,
             why: String::new(),
         };
-        pod.mounts.insert(place.clone(), mount);
+        pod.mounts.insert(place.clone(), Box::new(mount));
         self.shared.entry(id).or_default().users.insert(place);
     }
 

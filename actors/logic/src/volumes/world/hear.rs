@@ -27,6 +27,7 @@ impl World {
         let mut pod = self.pods.remove(uid).unwrap_or_default();
         pod.heard = Heard::Release;
         pod.names.clear();
+        self.awaited.remove(uid);
         for (place, mount) in &mut pod.mounts {
             self.want(place, mount, None);
         }
@@ -107,7 +108,10 @@ impl World {
     /// A driver came: what failed for want of it is tried at once.
     pub fn encourage(&mut self, driver: &str) {
         let of_driver = |mount: &&Mount| mount.lane == Lane::Backend("csi", driver.to_owned());
-        let ids = self.pods.values().flat_map(|pod| pod.mounts.values());
+        let ids = self
+            .pods
+            .values()
+            .flat_map(|pod| pod.mounts.values().map(Box::as_ref));
         let ids: BTreeSet<VolumeId> = ids
             .filter(of_driver)
             .map(|mount| mount.id.clone())

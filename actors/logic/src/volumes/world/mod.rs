@@ -5,7 +5,7 @@
 //!
 //! **Invariants.** Of one volume at most one operation is under way. A volume is staged before it is mounted and
 //! unstaged after its last unmount. It is mounted only when it is resolved and, if a controller attaches it, reported
-//! in use. It is unmounted only when its pod wants it no more, and nobody works within it. Whatever was found after a
+//! in use, which it is from the wish on. It is unmounted only when its pod wants it no more, and nobody works within it. Whatever was found after a
 //! restart is uncertain: who wants it has it mounted again, which changes nothing if it was whole; it goes only when
 //! it is certain that nobody will want it.
 //!
@@ -60,6 +60,8 @@ pub struct World {
     reported: BTreeSet<VolumeId>,
 
     pods: BTreeMap<PodUid, Pod>,
+    /// By pod, what it wants and a controller is to attach before it can be resolved.
+    awaited: BTreeMap<PodUid, BTreeSet<VolumeId>>,
     shared: BTreeMap<VolumeId, Shared>,
     /// What was found staged, and nobody asked for yet.
     found: BTreeSet<VolumeId>,
@@ -190,11 +192,19 @@ impl World {
     }
 
     fn mount(&self, place: &Place) -> Option<&state::Mount> {
-        self.pods.get(&place.uid)?.mounts.get(place)
+        self.pods
+            .get(&place.uid)?
+            .mounts
+            .get(place)
+            .map(Box::as_ref)
     }
 
     fn mount_mut(&mut self, place: &Place) -> Option<&mut state::Mount> {
-        self.pods.get_mut(&place.uid)?.mounts.get_mut(place)
+        self.pods
+            .get_mut(&place.uid)?
+            .mounts
+            .get_mut(place)
+            .map(Box::as_mut)
     }
 }
 

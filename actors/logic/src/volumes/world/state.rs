@@ -16,7 +16,8 @@ pub(super) struct Pod {
     pub(super) heard: Heard,
     /// What it wants, by its own names.
     pub(super) names: BTreeMap<String, Name>,
-    pub(super) mounts: BTreeMap<Place, Mount>,
+    /// Boxed: a map has room for eleven, and most pods have one or two.
+    pub(super) mounts: BTreeMap<Place, Box<Mount>>,
     /// The kinds that it may have volumes of; none: of any.
     pub(super) kinds: Option<BTreeSet<Kind>>,
     /// How many are at work within its volumes: nothing is unmounted meanwhile.

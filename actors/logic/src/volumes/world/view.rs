@@ -123,7 +123,7 @@ impl World {
         match name {
             Name::Not(why) => why.step == Step::Attaching,
             Name::At { place, .. } => {
-                let volume = pod.mounts.get(place).and_then(Mount::wanted);
+                let volume = pod.mounts.get(place).and_then(|mount| mount.wanted());
                 volume.is_some_and(|volume| {
                     volume.attachment == Attachment::Attached && !self.reported.contains(&volume.id)
                 })
@@ -149,7 +149,9 @@ impl World {
             .shared
             .iter()
             .filter(|(_, shared)| shared.is_attachable());
-        attachable.map(|(id, _)| id.clone()).collect()
+        let attached = attachable.map(|(id, _)| id);
+        let awaited = self.awaited.values().flatten();
+        attached.chain(awaited).cloned().collect()
     }
 
     /// Whether all that was mounted before is known: what is not in use is not.

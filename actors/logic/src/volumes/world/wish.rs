@@ -62,9 +62,13 @@ impl World {
                 .users
                 .insert(place.clone());
             self.want(&place, &mut mount, Some((want, names)));
-            pod.mounts.insert(place, mount);
+            pod.mounts.insert(place, Box::new(mount));
         }
         let complaints = pod.complaints(&old, cause);
+        match pod.awaited() {
+            awaited if awaited.is_empty() => drop(self.awaited.remove(uid)),
+            awaited => drop(self.awaited.insert(uid.clone(), awaited)),
+        }
         self.pods.insert(uid.clone(), pod);
         self.complain(uid, complaints);
         self.touched.insert(uid.clone());
@@ -204,6 +208,13 @@ impl Pod {
                 self.names.insert(name, Name::Not(why));
             }
         }
+    }
+
+    /// What a controller is to attach, of what is not resolved.
+    fn awaited(&self) -> BTreeSet<VolumeId> {
+        let troubles = self.names.values().filter_map(Name::trouble);
+        let awaited = troubles.filter_map(|why| why.attachable.clone());
+        awaited.collect()
     }
 
     fn complaints(&self, old: &BTreeMap<String, Name>, cause: Cause) -> Complaints {

@@ -11,12 +11,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{Stream, StreamExt};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Bytes, Frame};
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
-use hyper::{Response, StatusCode};
+use hyper::{HeaderMap, Response, StatusCode};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
+use super::journal::{self, Asked};
 use super::{Open, html};
 use crate::http::{Answer, not_found, text};
 use crate::https::query::Query;
@@ -28,27 +30,81 @@ const WITHIN: Duration = Duration::from_secs(30);
 const ENTRIES: usize = 10_000;
 
 /// What a path leads to.
-enum Found {
+pub(super) enum Found {
     File { file: File, length: u64 },
     Folder { names: Vec<String> },
 }
 
 impl<N: Node> Open<N> {
-    pub(super) async fn system_log(&self, path: &str, query: &Query) -> Answer {
-        if self.paths.log_query && query.first("query").is_some() {
-            return text(
-                StatusCode::NOT_IMPLEMENTED,
-                "logs of services cannot be queried here; ask for a file by its path\n",
-            );
+    pub(super) async fn system_log(
+        &self,
+        path: &str,
+        query: &Query,
+        headers: &HeaderMap,
+    ) -> Answer {
+        let asked = match self.paths.log_query {
+            true => journal::asked(path, query),
+            false => Ok(Asked::Path(path.to_owned())),
+        };
+        let root = self.system_logs.clone();
+        match asked {
+            Ok(Asked::Path(path)) => match found(root, path.into()).await {
+                Ok(found) => shown_to_people(found),
+                Err(error) => refused(&error),
+            },
+            Ok(Asked::File(query)) => {
+                let path = within(&query.files.concat());
+                let whole = root.join(&path);
+                match found(root, path).await {
+                    Ok(found) => shown_to_people(found),
+                    Err(error) => {
+                        let why = format!("stat {}: {}", whole.display(), go_words(&error));
+                        let why = format!("{}\n", query.no_file(&why));
+                        text(StatusCode::NOT_ACCEPTABLE, why)
+                    }
+                }
+            }
+            Ok(Asked::Services(query)) => self.services(query, headers),
+            Err(answer) => *answer,
         }
-        let (root, wanted) = (self.system_logs.clone(), PathBuf::from(path));
-        let found = tokio::task::spawn_blocking(move || find(&root, &wanted));
-        match tokio::time::timeout(WITHIN, found).await {
-            Ok(Ok(Ok(Found::File { file, length }))) => sent(file, length),
-            Ok(Ok(Ok(Found::Folder { names }))) => listed(&names),
-            Ok(Ok(Err(error))) => refused(&error),
-            Ok(Err(_)) | Err(_) => refused(&ErrorKind::TimedOut.into()),
+    }
+}
+
+fn shown_to_people(found: Found) -> Answer {
+    match found {
+        Found::File { file, length } => sent(file, length),
+        Found::Folder { names } => listed(&names),
+    }
+}
+
+/// Opens what a path beneath a folder leads to.
+pub(super) async fn found(root: PathBuf, wanted: PathBuf) -> io::Result<Found> {
+    let found = tokio::task::spawn_blocking(move || find(&root, &wanted));
+    match tokio::time::timeout(WITHIN, found).await {
+        Ok(Ok(found)) => found,
+        Ok(Err(_)) | Err(_) => Err(ErrorKind::TimedOut.into()),
+    }
+}
+
+/// The path of a query's file, which begins at the folder and does not leave it, as upstream's.
+fn within(path: &str) -> PathBuf {
+    let mut within = PathBuf::new();
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => drop(within.pop()),
+            segment => within.push(segment),
         }
+    }
+    within
+}
+
+fn go_words(error: &io::Error) -> String {
+    let kind = error.kind();
+    match () {
+        () if kind == ErrorKind::NotFound => "no such file or directory".to_owned(),
+        () if kind == ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        () => error.to_string(),
     }
 }
 
@@ -163,8 +219,21 @@ fn address(name: &str) -> String {
 
 /// The file as long as it was when it was opened.
 fn sent(file: File, length: u64) -> Answer {
+    let pieces = pieces(file, length).map(|piece| Ok(Frame::data(piece)));
+    let mut answer = Response::new(StreamBody::new(pieces).boxed_unsync());
+    let headers = answer.headers_mut();
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    answer
+}
+
+/// The bytes of a file, up to this length.
+pub(super) fn pieces(file: File, length: u64) -> impl Stream<Item = Bytes> + Send + 'static {
     let state = (Arc::new(file), 0_u64);
-    let pieces = futures_util::stream::unfold(state, move |(file, at)| async move {
+    futures_util::stream::unfold(state, move |(file, at)| async move {
         let left = usize::try_from(length - at).unwrap_or(usize::MAX);
         if left == 0 {
             return None;
@@ -179,17 +248,29 @@ fn sent(file: File, length: u64) -> Answer {
         match tokio::time::timeout(WITHIN, read).await {
             Ok(Ok(Ok(piece))) if !piece.is_empty() => {
                 let next = at + piece.len() as u64;
-                Some((Ok(Frame::data(Bytes::from(piece))), (file, next)))
+                Some((Bytes::from(piece), (file, next)))
             }
             _ => None,
         }
-    });
-    let mut answer = Response::new(StreamBody::new(pieces).boxed_unsync());
-    let headers = answer.headers_mut();
-    headers.insert(
-        CONTENT_TYPE,
-        HeaderValue::from_static("text/plain; charset=utf-8"),
-    );
-    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-    answer
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_of_a_query_is_beneath_the_folder_whatever_it_is_called() {
+        for (path, inside) in [
+            ("/a.log", "a.log"),
+            ("a/b", "a/b"),
+            ("/../../etc/shadow", "etc/shadow"),
+            ("a/../../b", "b"),
+            ("//a/./b/", "a/b"),
+            ("/", ""),
+            ("\\a", "\\a"),
+        ] {
+            assert_eq!(within(path), PathBuf::from(inside), "{path}");
+        }
+    }
 }

@@ -3,18 +3,16 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use http_body_util::{BodyExt, StreamBody};
-use hyper::body::{Bytes, Frame};
+use hyper::StatusCode;
+use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::{Response, StatusCode};
 use jiff::Timestamp;
 use logic::container_logs::{Asked, Options, Wrong, which};
 use tokio::sync::mpsc;
 
 use super::pods::has_container;
-use super::{Open, failed, no_stream};
-use crate::http::{Answer, kept, text};
+use super::{Open, as_it_comes, failed, no_stream};
+use crate::http::{Answer, text};
 use crate::https::query::Query;
 use crate::https::route::Target;
 use crate::logs::{Log, send};
@@ -83,12 +81,7 @@ impl<N: Node> Open<N> {
             // Whoever follows still asks again.
             drop(tokio::time::timeout(FOLLOWED, sending).await);
         });
-        let pieces = futures_util::stream::unfold(from, async |mut from| {
-            let piece = from.recv().await?;
-            Some((piece, from))
-        });
-        let body = StreamBody::new(pieces.map(|piece| Ok(Frame::data(piece))));
-        let mut answer = Response::new(kept(body.boxed_unsync(), turn));
+        let mut answer = as_it_comes(from, turn);
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");
         answer.headers_mut().insert(CONTENT_TYPE, plain);
         answer

@@ -2,6 +2,7 @@
 
 mod debug;
 mod files;
+mod journal;
 mod logs;
 mod pods;
 mod streaming;
@@ -12,10 +13,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::body::{Bytes, Incoming};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use hyper::{Request, StatusCode};
-use tokio::sync::Semaphore;
+use hyper::{Method, Request, Response, StatusCode};
+use tokio::sync::{Semaphore, mpsc};
 
 use super::query::Query;
 use super::route::{Door, Lost, Place, Target, find, straight};
@@ -52,8 +54,10 @@ pub(crate) struct Open<N> {
     paths: Paths,
     idle: Duration,
     system_logs: PathBuf,
+    journalctl: PathBuf,
     streams: Arc<Semaphore>,
     followed: Arc<Semaphore>,
+    queries: Arc<Semaphore>,
     written: Written,
 }
 
@@ -64,8 +68,10 @@ impl<N: Node> Open<N> {
             paths: policy.paths,
             idle: policy.idle,
             system_logs: policy.system_logs.clone(),
+            journalctl: policy.journalctl.clone(),
             streams: Arc::new(Semaphore::new(STREAMS)),
             followed: Arc::new(Semaphore::new(STREAMS)),
+            queries: Arc::new(Semaphore::new(journal::QUERIES)),
             written: Written::default(),
         }
     }
@@ -88,7 +94,7 @@ impl<N: Node> Open<N> {
                 .insert(ALLOW, allowed.expect("the names of methods are text"));
             return answering.with(answer);
         }
-        let url = match &place {
+        let called = match &place {
             Place::Exec(target) => self.exec_url(target, &request).await,
             Place::Attach(target) => self.attach_url(target, &request).await,
             Place::PortForward(target) => self.port_forward_url(target, &request).await,
@@ -111,8 +117,8 @@ impl<N: Node> Open<N> {
                 return answering.with(answer);
             }
         };
-        match url {
-            Ok(url) => self.carry(url, request, answering).await,
+        match called {
+            Ok(called) => self.carry(called, request, answering).await,
             Err(answer) => answering.with(answer),
         }
     }
@@ -125,12 +131,12 @@ impl<N: Node> Open<N> {
                 .unwrap_or_else(not_found)),
             Place::Pods => self.pods().await,
             Place::RunningPods => self.running_pods().await,
-            Place::Summary => self.summary(&query).await,
+            Place::Summary => self.summary(&request, &query).await,
             Place::Metrics(which) => self.metrics(which).await,
             Place::Run(target) => self.run(target, &query).await,
             Place::ContainerLogs(target) => self.container_log(target, &query).await,
             Place::Checkpoint(target) => self.checkpoint(target, &query).await,
-            Place::Logs(path) => Ok(self.system_log(&path, &query).await),
+            Place::Logs(path) => Ok(self.system_log(&path, &query, request.headers()).await),
             Place::Configz => self.node.configz().await.map(json).map_err(failed),
             Place::Statusz => Ok(self.statusz(&request)),
             Place::Flagz => Ok(self.flagz(&request)),
@@ -145,13 +151,24 @@ impl<N: Node> Open<N> {
         answer.unwrap_or_else(|answer| answer)
     }
 
-    async fn summary(&self, query: &Query) -> Result<Answer, Answer> {
+    async fn summary(&self, request: &Request<Incoming>, query: &Query) -> Result<Answer, Answer> {
+        let broken = |why: &dyn std::fmt::Display| {
+            let why = format!("Internal Error: {why}");
+            text(StatusCode::INTERNAL_SERVER_ERROR, why)
+        };
+        if request.method() == Method::POST {
+            let kind = request.headers().get(CONTENT_TYPE);
+            let kind = kind.and_then(|kind| kind.to_str().ok());
+            no_media_type(kind)
+                .map_err(|why| broken(&format!("parse form failed: mime: {why}")))?;
+        }
         let mut only = query.all("only_cpu_and_memory");
         let detail = match (only.next(), only.next()) {
             (Some("true"), None) => Detail::OnlyCpuAndMemory,
             _ => Detail::Everything,
         };
-        self.node.summary(detail).await.map(json).map_err(failed)
+        let summary = self.node.summary(detail).await;
+        summary.map(json).map_err(|trouble| broken(&trouble))
     }
 
     async fn metrics(&self, which: Metrics) -> Result<Answer, Answer> {
@@ -206,6 +223,28 @@ impl<N: Node> Open<N> {
     }
 }
 
+/// Says why what a body is said to be is nothing that a body could be, in Go's words.
+fn no_media_type(kind: Option<&str>) -> Result<(), &'static str> {
+    let Some(kind) = kind.filter(|kind| !kind.is_empty()) else {
+        return Ok(());
+    };
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    let is_token = |text: &str| {
+        let is_special =
+            |c: char| c.is_control() || !c.is_ascii() || "()<>@,;:\\\"/[]?= ".contains(c);
+        !text.is_empty() && !text.contains(is_special)
+    };
+    match kind.split_once('/') {
+        _ if kind.is_empty() => Err("no media type"),
+        None if is_token(kind) => Ok(()),
+        None => Err("expected slash after first token"),
+        Some((kind, _)) if !is_token(kind) => Err("expected slash after first token"),
+        Some((_, inner)) if is_token(inner) => Ok(()),
+        Some((_, "")) => Err("expected token after slash"),
+        Some(_) => Err("unexpected content after media subtype"),
+    }
+}
+
 fn lost_answer(lost: Lost) -> Answer {
     match lost {
         Lost::Crooked => text(
@@ -239,6 +278,15 @@ fn no_stream(trouble: &Trouble) -> Answer {
         answer.headers_mut().insert(RETRY_AFTER, minute);
     }
     answer
+}
+
+/// A body that is sent as it comes; something is kept until it has ended.
+fn as_it_comes<K: Send + Unpin + 'static>(from: mpsc::Receiver<Bytes>, keep: K) -> Answer {
+    let pieces = futures_util::stream::unfold(from, async |mut from| {
+        let piece = from.recv().await?;
+        Some((Ok(Frame::data(piece)), from))
+    });
+    Response::new(kept(StreamBody::new(pieces).boxed_unsync(), keep))
 }
 
 fn html(body: String) -> Answer {

@@ -12,15 +12,30 @@ use crate::http::{Answer, text};
 use crate::https::query::Query;
 use crate::https::route::Target;
 use crate::https::streams::{self, Carried};
+use crate::https::websockets;
 use crate::node::{Attach, Exec, Node, Streams, Trouble};
+
+/// Where the runtime serves what is asked for, and how it gets there.
+pub(super) struct Called {
+    url: String,
+    way: Way,
+}
+
+/// What happens to the bytes under way.
+enum Way {
+    Plain,
+    /// A command's streams come in a WebSocket, and go on in SPDY.
+    Translated(&'static str, Streams),
+    /// SPDY comes in a WebSocket; it carries one of these.
+    Tunnelled(Vec<String>),
+}
 
 impl<N: Node> Open<N> {
     pub(super) async fn exec_url(
         &self,
         target: &Target,
         request: &Request<Incoming>,
-    ) -> Result<String, Answer> {
-        count("exec", request.headers());
+    ) -> Result<Called, Answer> {
         let query = Query::of(request.uri().query());
         let streams = wanted(&query).ok_or_else(no_streams)?;
         let pod = self.pod(target).await?;
@@ -34,15 +49,17 @@ impl<N: Node> Open<N> {
             streams,
         };
         let url = self.node.exec(wanted).await;
-        url.map_err(|trouble| no_stream(&trouble))
+        Ok(Called {
+            url: url.map_err(|trouble| no_stream(&trouble))?,
+            way: self.way("exec", streams, request.headers()),
+        })
     }
 
     pub(super) async fn attach_url(
         &self,
         target: &Target,
         request: &Request<Incoming>,
-    ) -> Result<String, Answer> {
-        count("attach", request.headers());
+    ) -> Result<Called, Answer> {
         let query = Query::of(request.uri().query());
         let streams = wanted(&query).ok_or_else(no_streams)?;
         let pod = self.pod(target).await?;
@@ -59,16 +76,29 @@ impl<N: Node> Open<N> {
             streams,
         };
         let url = self.node.attach(wanted).await;
-        url.map_err(|trouble| no_stream(&trouble))
+        Ok(Called {
+            url: url.map_err(|trouble| no_stream(&trouble))?,
+            way: self.way("attach", streams, request.headers()),
+        })
+    }
+
+    fn way(&self, name: &'static str, streams: Streams, headers: &HeaderMap) -> Way {
+        match self.paths.websockets && websockets::is_remote(headers) {
+            true => Way::Translated(name, streams),
+            false => Way::Plain,
+        }
     }
 
     pub(super) async fn port_forward_url(
         &self,
         target: &Target,
         request: &Request<Incoming>,
-    ) -> Result<String, Answer> {
-        count("portforward", request.headers());
-        let ports = match is_websocket(request.headers()) {
+    ) -> Result<Called, Answer> {
+        let inner = match self.paths.websockets {
+            true => websockets::tunnelled(request.headers()),
+            false => Vec::new(),
+        };
+        let ports = match inner.is_empty() && is_websocket(request.headers()) {
             true => ports(&Query::of(request.uri().query()))
                 .map_err(|why| text(StatusCode::BAD_REQUEST, why))?,
             false => Vec::new(),
@@ -81,12 +111,18 @@ impl<N: Node> Open<N> {
             return Err(no_upgrade());
         }
         let url = self.node.port_forward(&pod, ports).await;
-        url.map_err(|trouble| no_stream(&trouble))
+        Ok(Called {
+            url: url.map_err(|trouble| no_stream(&trouble))?,
+            way: match inner.is_empty() {
+                true => Way::Plain,
+                false => Way::Tunnelled(inner),
+            },
+        })
     }
 
     pub(super) async fn carry(
         &self,
-        url: String,
+        called: Called,
         request: Request<Incoming>,
         answering: Answering,
     ) -> Answer {
@@ -95,13 +131,25 @@ impl<N: Node> Open<N> {
             return answering.with(no_stream(&Trouble::Exhausted(why)));
         };
         let Answering { counted, from, .. } = answering;
+        let Called { url, way } = called;
         let carried = Carried {
             url,
             from,
             idle: self.idle,
             keep: Box::new((turn, counted)),
         };
-        match streams::carry(carried, request).await {
+        let done = match way {
+            Way::Plain => streams::carry(carried, request).await,
+            Way::Translated(name, streams) => {
+                count(name);
+                Ok(websockets::translate(carried, streams, request))
+            }
+            Way::Tunnelled(inner) => {
+                count("portforward");
+                websockets::tunnel(carried, inner, request).await
+            }
+        };
+        match done {
             Ok(answer) => answer,
             Err(error) => {
                 tracing::info!("a stream is not carried: {error}");
@@ -111,11 +159,9 @@ impl<N: Node> Open<N> {
     }
 }
 
-/// Counts a stream that is asked for as a WebSocket.
-fn count(name: &str, headers: &HeaderMap) {
-    if is_websocket(headers) {
-        metrics::http::WEBSOCKETS.with_label_values(&[name]).inc();
-    }
+/// Counts a stream that comes in a WebSocket and is served here.
+fn count(name: &str) {
+    metrics::http::WEBSOCKETS.with_label_values(&[name]).inc();
 }
 
 /// Whether the pod is the one that a request names by its UID, if it does.

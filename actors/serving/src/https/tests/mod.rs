@@ -3,7 +3,9 @@
 mod auth;
 mod hostile;
 mod http2;
+mod journal;
 mod logs;
 mod paths;
 mod rig;
 mod streams;
+mod websockets;

@@ -95,7 +95,40 @@ fn metrics_and_the_rest_are_what_the_node_says() {
         assert_eq!(told.body, "a 1\n");
         *rig.node.trouble.borrow_mut() = Some(Trouble::Failed("no runtime".into()));
         let told = rig.ask("GET /stats/summary").await;
-        assert_eq!((told.status, told.body.as_str()), (500, "no runtime"));
+        let text = "Internal Error: no runtime";
+        assert_eq!((told.status, told.body.as_str()), (500, text));
+    });
+}
+
+/// Upstream's TestFailedParseParamsSummaryHandler.
+#[test]
+fn body_of_no_kind_is_refused_before_a_summary_is_made() {
+    run(open, async |rig: Rig| {
+        for (kind, why) in [
+            (
+                "invalid/content/type",
+                "unexpected content after media subtype",
+            ),
+            ("text/", "expected token after slash"),
+            ("/plain", "expected slash after first token"),
+            ("a b", "expected slash after first token"),
+        ] {
+            let header = format!("content-type: {kind}\r\n");
+            let told = rig.ask_as(None, "POST /stats/summary", &header).await;
+            let text = format!("Internal Error: parse form failed: mime: {why}");
+            assert_eq!((told.status, told.body), (500, text));
+        }
+        assert!(rig.node.asked.borrow().is_empty());
+        let form = "content-type: application/x-www-form-urlencoded; charset=utf-8\r\n";
+        let told = rig.ask_as(None, "POST /stats/summary", form).await;
+        assert_eq!(told.status, 200);
+        let told = rig
+            .ask_as(None, "GET /stats/summary", "content-type: a/b/c\r\n")
+            .await;
+        assert_eq!(
+            told.status, 200,
+            "what has no body is not asked for its kind"
+        );
     });
 }
 

@@ -344,6 +344,7 @@ impl Rig {
             },
             paths: Paths::default(),
             idle: MINUTE * 240,
+            journalctl: folder.path().join("journalctl"),
             system_logs,
         };
         change(&mut policy);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{LEASES, holds};
+use super::{LEASES, certificates, holds};
 use crate::{
     answer::Failure,
     auth::rights::node_of,
@@ -48,6 +48,7 @@ pub(crate) fn admit(
         )),
         ("pods", Some("status")) => pod_status(node, before, after),
         ("nodes", _) => own_node(node, named, before, after),
+        ("podcertificaterequests", _) => certificates::admit(store, node, call, after),
         ("leases", _) if call.namespace() != LEASES => Err(format!(
             "can only access leases in the \"{LEASES}\" system namespace"
         )),

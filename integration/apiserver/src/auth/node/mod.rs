@@ -2,6 +2,7 @@
 //! to its own affairs. Both with upstream's words.
 
 mod admission;
+mod certificates;
 mod references;
 
 pub(crate) use admission::{admit, admit_end};
@@ -47,8 +48,8 @@ pub(super) fn check(state: &State, node: &str, call: &Call) -> Result<(), String
         ("certificates.k8s.io", "certificatesigningrequests", None) => {
             right(reads || call.verb == Verb::Create)
         }
-        ("certificates.k8s.io", "podcertificaterequests", None) => {
-            right(reads || call.verb == Verb::Create)
+        ("certificates.k8s.io", "podcertificaterequests", _) => {
+            certificates::check(state, node, call)
         }
         ("" | "events.k8s.io", "events", None) => right(matches!(
             call.verb,

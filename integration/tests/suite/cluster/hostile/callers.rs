@@ -145,3 +145,58 @@ async fn nobody_gets_in_while_the_api_server_errs_and_others_do_not_wait_for_a_s
     assert_eq!(slow.await.unwrap(), 200);
     assert_unhurt(&cluster, &["token-may"]).await;
 }
+
+/// Upstream's look-up of a token ends after 30 s at the latest (cached_token_authenticator.go).
+#[tokio::test]
+async fn reviews_that_hang_let_nobody_in_and_hold_nobody_up() {
+    let talkative = json!({ "logging": { "verbosity": 10 } });
+    let cluster = Arc::new(start(Node::builder().config(&talkative)).await);
+    let server = &cluster.server;
+    let may = master(server, 600);
+    server.token("token-that-hangs", "operator", &["system:masters"]);
+    let metrics = async || ask(&cluster, Some(&may), "GET /metrics", "").await.status;
+    assert_eq!(metrics().await, 200);
+    let hang = |path: &str| Fault::times(1000, path, Effect::Hang);
+    server.fault(hang(TOKENS));
+    server.fault(hang(ACCESSES));
+    server.forget_requests();
+    let began = tokio::time::Instant::now();
+    let asked = |credentials: Option<Credentials>, line: &'static str, headers: String| {
+        let cluster = Arc::clone(&cluster);
+        tokio::spawn(async move { ask(&cluster, credentials.as_ref(), line, &headers).await })
+    };
+    let headers = bearer("token-that-hangs");
+    let by_token = asked(None, "GET /pods", headers.clone());
+    let by_right = asked(Some(may.clone()), "GET /stats/summary", String::new());
+    let under_way = async || {
+        let heard = server.requests();
+        let is_heard = |path: &str| heard.iter().any(|one| one.path == path);
+        is_heard(TOKENS) && is_heard(ACCESSES)
+    };
+    wait_until(WITHIN, "both reviews are under way", under_way)
+        .await
+        .unwrap();
+    for _ in 0..5 {
+        assert_eq!(metrics().await, 200, "who was known before is known still");
+        assert_eq!(ask(&cluster, None, "GET /metrics", "").await.status, 401);
+        assert!(cluster.node.is_healthy().await);
+    }
+    assert!(!by_token.is_finished() && !by_right.is_finished());
+    let (by_token, by_right) = (by_token.await.unwrap(), by_right.await.unwrap());
+    assert_eq!(
+        (by_token.status, by_token.body.as_str()),
+        (401, "Unauthorized")
+    );
+    let error =
+        "Authorization error (user=kubernetes-admin, verb=get, resource=nodes, subresource=stats)";
+    assert_eq!((by_right.status, by_right.body.as_str()), (500, error));
+    let took = tokio::time::Instant::now() - began;
+    assert!(took < Duration::from_secs(40), "{took:?}");
+
+    server.clear_faults();
+    let asked = ask(&cluster, None, "GET /pods", &headers).await;
+    assert_eq!(asked.status, 200, "no answer is not remembered");
+    let asked = ask(&cluster, Some(&may), "GET /stats/summary", "").await;
+    assert_eq!(asked.status, 200);
+    assert_unhurt(&cluster, &["token-that"]).await;
+}

@@ -3,18 +3,25 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use proto::storage::WatchRequest;
 use proto::storage::event::Event;
+use proto::storage::{InquireRequest, WatchRequest};
 use tokio::time::timeout;
+use tonic::Code;
 
-use super::super::{Checked, Stop, holds};
+use super::super::{Checked, Stop, holds, refused};
 use super::Check;
 use super::case::Case;
 
-pub(super) const LAWS: &[(&str, Check)] = &[(
-    "Watch tells what is known and then Synced, to each watcher, or is silent",
-    |case| watched(case).boxed(),
-)];
+pub(super) const LAWS: &[(&str, Check)] = &[
+    (
+        "Watch tells what is known and then Synced, to each watcher, or is silent",
+        |case| watched(case).boxed(),
+    ),
+    (
+        "Inquire about a backend that is not there is refused",
+        |case| inquired(case).boxed(),
+    ),
+];
 
 /// A plugin that has nothing to tell by then has no backends.
 const SILENT_FOR: Duration = Duration::from_secs(1);
@@ -56,4 +63,17 @@ async fn watched(case: &mut Case) -> Checked {
         holds(!ended, || "the stream ended after Synced".to_owned())?;
     }
     Ok(())
+}
+
+async fn inquired(case: &mut Case) -> Checked {
+    let request = InquireRequest {
+        name: "nobody.example.com".to_owned(),
+        within_ms: 10_000,
+    };
+    let answer = case.storage.inquire(request).await;
+    let status = refused("a backend that is not there", answer)?;
+    let expected = [Code::NotFound, Code::Unimplemented];
+    holds(expected.contains(&status.code()), || {
+        format!("it was refused with {status}, expected NOT_FOUND or UNIMPLEMENTED")
+    })
 }

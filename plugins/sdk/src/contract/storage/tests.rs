@@ -7,12 +7,12 @@ use futures_util::Stream;
 use proto::storage::storage_server::{Storage, StorageServer};
 use proto::storage::{
     BindSubpathRequest, BindSubpathResponse, CapabilitiesRequest, CapabilitiesResponse, EmptyDir,
-    Event, ExpandRequest, ExpandResponse, FileSet, KindCapability, ListRequest, ListResponse,
-    MapBlockRequest, MapBlockResponse, MountResponse, Pod, ReadFileRequest, ReadFileResponse,
-    ReleaseSubpathsRequest, ReleaseSubpathsResponse, RemovePodRequest, RemovePodResponse,
-    StageRequest, StageResponse, StatsRequest, StatsResponse, UnmapBlockRequest,
-    UnmapBlockResponse, UnmountRequest, UnmountResponse, UnstageRequest, UnstageResponse, Volume,
-    WatchRequest, volume::Source,
+    Event, ExpandRequest, ExpandResponse, FileSet, InquireRequest, InquireResponse, KindCapability,
+    ListRequest, ListResponse, MapBlockRequest, MapBlockResponse, MountResponse, Pod,
+    ReadFileRequest, ReadFileResponse, ReleaseSubpathsRequest, ReleaseSubpathsResponse,
+    RemovePodRequest, RemovePodResponse, StageRequest, StageResponse, StatsRequest, StatsResponse,
+    UnmapBlockRequest, UnmapBlockResponse, UnmountRequest, UnmountResponse, UnstageRequest,
+    UnstageResponse, Volume, WatchRequest, volume::Source,
 };
 use tonic::{Request, Response, Status};
 
@@ -114,6 +114,10 @@ impl Storage for Nodder {
 
     async fn watch(&self, _: Request<WatchRequest>) -> Answer<Self::WatchStream> {
         Ok(Response::new(Box::pin(futures_util::stream::empty())))
+    }
+
+    async fn inquire(&self, _: Request<InquireRequest>) -> Answer<InquireResponse> {
+        yes()
     }
 }
 

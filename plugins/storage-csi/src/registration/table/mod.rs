@@ -171,6 +171,20 @@ impl Table {
         self.drivers.get(name).map(|held| held.driver.clone())
     }
 
+    /// A driver that registered takes so many volumes now. What else it said of the node when it registered stays: the
+    /// API server bears no other change either.
+    pub(super) fn takes(&mut self, driver: &Arc<Driver>, most: i64) -> Vec<Event> {
+        let held = self.drivers.get_mut(&driver.name);
+        let held = held.filter(|held| Arc::ptr_eq(&held.driver, driver));
+        match held {
+            Some(held) if held.backend.max_volumes != most => {
+                held.backend.max_volumes = most;
+                vec![told(Told::Backend(held.backend.clone()))]
+            }
+            Some(_) | None => Vec::new(),
+        }
+    }
+
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.drivers.keys().map(String::as_str)
     }

@@ -323,3 +323,16 @@ fn it_is_said_that_all_is_told_when_those_found_first_have_answered() {
         ["backend d a", "refused b x", "synced"]
     );
 }
+
+#[test]
+fn a_driver_that_takes_another_number_of_volumes_is_told_once_and_by_nobody_else() {
+    let mut table = with("a");
+    let driver = table.driver("a").unwrap();
+    assert_eq!(words(&table.takes(&driver, 5)), ["backend a a"]);
+    assert_eq!(table.drivers["a"].backend.max_volumes, 5);
+    assert!(table.takes(&driver, 5).is_empty());
+    // One that registered before is answered for by its successor alone.
+    let before = Arc::new(Driver::clone(&driver));
+    assert!(table.takes(&before, 6).is_empty());
+    assert_eq!(table.drivers["a"].backend.max_volumes, 5);
+}

@@ -113,6 +113,8 @@ struct Inner {
     calls: Vec<Call>,
     faults: BTreeMap<&'static str, Vec<Fault>>,
     told: Vec<(bool, String)>,
+    /// What is added to the seven volumes that it takes.
+    more: i64,
 }
 
 /// Serves until it is dropped; its socket's file goes with it.
@@ -162,6 +164,11 @@ impl Double {
     /// Has the next call of that word fail.
     pub(crate) fn fail(&self, word: &'static str, fault: Fault) {
         self.inner().faults.entry(word).or_default().push(fault);
+    }
+
+    /// It takes so many volumes more from now on.
+    pub(crate) fn takes_more(&self, more: i64) {
+        self.inner().more += more;
     }
 
     /// What it was asked since this was last asked, as words.

@@ -194,7 +194,7 @@ impl Node for Double {
     async fn node_get_info(&self, _: Request<NodeGetInfoRequest>) -> Answer<NodeGetInfoResponse> {
         let mut answer: Response<NodeGetInfoResponse> = self.does(Call::Info, || Ok(())).await?;
         answer.get_mut().node_id = self.manner.node_id.to_owned();
-        answer.get_mut().max_volumes_per_node = 7;
+        answer.get_mut().max_volumes_per_node = 7 + self.inner().more;
         answer.get_mut().accessible_topology = Some(Topology {
             segments: [("zone".to_owned(), "a".to_owned())].into(),
         });

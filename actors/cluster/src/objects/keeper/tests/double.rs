@@ -35,6 +35,7 @@ fn keeper(client: &Client) -> (Addr<Msg>, Supervisor, Shelf) {
         node_name: "worker-1".into(),
         detection: Detection::Watch,
         period: MINUTE,
+        asking: Asking::Never,
         supplied: BTreeSet::new(),
     };
     let (keeper, port) = mailbox(MAILBOX);

@@ -263,7 +263,7 @@ fn a_fetched_object_is_fetched_again_for_a_new_pod_and_after_a_while() {
                 detection,
                 ..Start::default()
             });
-            rig.keeper.tell(Msg::Ttl { ttl }).unwrap();
+            rig.keeper.tell(Msg::Node { ttl, uid: None }).unwrap();
             rig.put_map("settings", "one");
             rig.pods(&[&mapped("a", &["settings"])]).await;
             assert_eq!(rig.script.heard("configmaps"), 1);
@@ -403,7 +403,12 @@ fn what_a_pod_that_has_ended_needed_stays_gone_when_the_keeper_falls() {
         rig.keeper.tell(Msg::Ended { uid: uid("a") }).unwrap();
         rig.settle().await;
         rig.root.inject("test/keeper", Fault::Panic).unwrap();
-        rig.keeper.tell(Msg::Ttl { ttl: None }).unwrap();
+        rig.keeper
+            .tell(Msg::Node {
+                ttl: None,
+                uid: None,
+            })
+            .unwrap();
         rig.settle().await;
         assert_eq!(rig.value("settings"), None);
     });

@@ -1,5 +1,6 @@
 //! Laws of the keeper, against a server in the same thread and on a paused clock.
 
+mod certificates;
 mod claims;
 mod double;
 mod following;
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 
 use self::script::Script;
 use super::*;
+use crate::events;
 
 /// Long enough for every answer that nothing holds up.
 const MOMENT: Duration = Duration::from_millis(100);
@@ -31,12 +33,14 @@ struct Rig {
     keeper: Addr<Msg>,
     shelf: Shelf,
     told: Inbox<Told>,
+    events: Inbox<events::Msg>,
     supplied: BTreeSet<String>,
 }
 
 /// How a keeper begins.
 struct Start {
     detection: Detection,
+    asking: Asking,
     remembered: StaticObjects,
     supplied: Vec<&'static str>,
     folder: Option<Shelf>,
@@ -47,6 +51,7 @@ impl Default for Start {
     fn default() -> Start {
         Start {
             detection: Detection::Watch,
+            asking: Asking::Always,
             remembered: StaticObjects::default(),
             supplied: Vec::new(),
             folder: None,
@@ -65,16 +70,19 @@ impl Rig {
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (supply, shelf) = Shelf::new(start.remembered);
         let (addr, told) = inbox(start.room);
+        let (recorder, events) = inbox(100);
         let peers = Peers::new(
             script.client(),
             supply,
             start.folder,
             vec![Recipient::new(addr, Told::Supplied)],
-        );
+        )
+        .with_recorder(Recorder::new(recorder));
         let rules = Rules {
             node_name: "worker-1".into(),
             detection: start.detection,
             period: MINUTE,
+            asking: start.asking,
             supplied: start.supplied.into_iter().map(uid).collect(),
         };
         let (keeper, port) = mailbox(MAILBOX);
@@ -87,6 +95,7 @@ impl Rig {
             keeper,
             shelf,
             told,
+            events,
             supplied: BTreeSet::new(),
         }
     }

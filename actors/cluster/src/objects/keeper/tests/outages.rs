@@ -91,7 +91,12 @@ fn a_keeper_that_fell_keeps_what_it_had_and_goes_on() {
         rig.pods(&[&mapped("a", &["settings"])]).await;
         rig.script.hold("configmaps");
         rig.root.inject("test/keeper", Fault::Panic).unwrap();
-        rig.keeper.tell(Msg::Ttl { ttl: None }).unwrap();
+        rig.keeper
+            .tell(Msg::Node {
+                ttl: None,
+                uid: None,
+            })
+            .unwrap();
         rig.settle().await;
         assert_eq!(rig.value("settings").as_deref(), Some("one"));
         rig.put_map("settings", "two");

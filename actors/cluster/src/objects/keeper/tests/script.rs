@@ -153,9 +153,29 @@ impl Script {
         state.watchers.len()
     }
 
+    /// The objects with this in their path.
+    pub(super) fn objects(&self, part: &str) -> Vec<(String, Value)> {
+        let state = self.state();
+        let found = state.objects.iter().filter(|(path, _)| path.contains(part));
+        found
+            .map(|(path, object)| (path.clone(), object.clone()))
+            .collect()
+    }
+
     /// The token requests so far.
     pub(super) fn asked(&self) -> Vec<Value> {
         self.state().asked.clone()
+    }
+
+    fn make(&self, collection: &str, body: &[u8]) -> Answer {
+        let object: Value = serde_json::from_slice(body).unwrap();
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let path = format!("{collection}/{name}");
+        if self.state().objects.contains_key(&path) {
+            return status(409, &format!("{path} already exists"));
+        }
+        self.put(&path, object);
+        whole(201, &self.state().objects[&path])
     }
 
     async fn answer(self, request: Request<Body>) -> io::Result<Answer> {
@@ -191,7 +211,11 @@ impl Script {
             return Ok(status(*code, words));
         }
         Ok(match () {
-            () if method == "POST" => state.token(&path, &body),
+            () if method == "POST" && path.ends_with("/token") => state.token(&path, &body),
+            () if method == "POST" => {
+                drop(state);
+                self.make(&path, &body)
+            }
             () if watches => state.watch(&path, &query),
             () if state.is_collection(&path) => state.list(&path, &query),
             () => state.get(&path),
@@ -216,6 +240,7 @@ impl State {
             "runtimeclasses",
             "csidrivers",
             "clustertrustbundles",
+            "podcertificaterequests",
         ]
         .contains(&last)
     }
@@ -288,13 +313,15 @@ fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
 
 fn selected(query: &str) -> Option<String> {
     let field = parameter(query, "fieldSelector=")?;
-    field.strip_prefix("metadata.name%3D").map(str::to_owned)
+    let name = field.strip_prefix("metadata.name%3D")?;
+    name.split("%2C").next().map(str::to_owned)
 }
 
 fn status(code: u16, words: &str) -> Answer {
     let reason = match code {
         403 => "Forbidden",
         404 => "NotFound",
+        409 => "AlreadyExists",
         410 => "Expired",
         _ => "Other",
     };

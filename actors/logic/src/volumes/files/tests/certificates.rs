@@ -1,7 +1,10 @@
 //! Certificates of the pod's own.
 
+use std::sync::Arc;
+
 use super::*;
-use crate::objects::pem;
+use crate::objects::{Asked, Credentials, Issuance, PodCertificateWanted, pem};
+use k8s_openapi::api::core::v1::PodCertificateProjection;
 
 const KEY: &str = "-----BEGIN PRIVATE KEY-----\na2V5\n-----END PRIVATE KEY-----\n";
 
@@ -138,4 +141,62 @@ fn a_request_without_a_pods_uid_is_for_whichever_has_the_name() {
     assert!(rig.make(volume(json!({"keyPath": "k"}))).is_ok());
     rig.pod.metadata.namespace = Some("elsewhere".to_owned());
     assert!(rig.make(volume(json!({"keyPath": "k"}))).is_err());
+}
+
+/// Asked of the API, for the volume `v` of the pod.
+fn asked_of_the_api(rig: &mut Rig, issuance: Issuance) {
+    let source = PodCertificateProjection {
+        signer_name: "example.com/a".into(),
+        key_type: "ED25519".into(),
+        ..PodCertificateProjection::default()
+    };
+    let wanted = PodCertificateWanted::projected(&rig.pod, "v", (0, &source));
+    rig.objects.issuances.insert(wanted, Arc::new(issuance));
+}
+
+#[test]
+fn a_certificate_that_the_api_was_asked_for_is_written_like_one_of_a_manifest() {
+    let mut rig = rig(&[]);
+    asked_of_the_api(
+        &mut rig,
+        Issuance {
+            held: Some(Credentials {
+                key_pem: KEY.into(),
+                chain_pem: chain().into_bytes(),
+                renew_at: at(7200),
+                expires: at(10_800),
+            }),
+            ..Issuance::default()
+        },
+    );
+    let files = [("key.pem", KEY, 0o644), ("chain.pem", &chain(), 0o644)];
+    let volume = volume(json!({"keyPath": "key.pem", "certificateChainPath": "chain.pem"}));
+    assert_eq!(rig.made(volume.clone()), expected(&files));
+    let mut elsewhere = volume;
+    elsewhere["projected"]["sources"][0]["podCertificate"]["keyType"] = json!("ECDSAP256");
+    assert!(rig.make(elsewhere).is_err());
+}
+
+#[test]
+fn what_keeps_the_api_from_giving_a_certificate_is_told() {
+    let mut rig = rig(&[]);
+    let asked = Asked {
+        name: "req-1".into(),
+        key_pem: KEY.into(),
+        request: Vec::new(),
+    };
+    let issuance = Issuance {
+        asked: Some(asked),
+        ..Issuance::default()
+    };
+    asked_of_the_api(&mut rig, issuance);
+    let told = |rig: &Rig| rig.refused(volume(json!({"keyPath": "key.pem"}))).0;
+    let pending = "credential bundle is not issued yet: ";
+    assert_eq!(
+        told(&rig),
+        format!("{pending}PodCertificateRequest default/req-1 is not answered")
+    );
+    let place = ("PodCertificateRequest".into(), "default".into(), "p".into());
+    rig.objects.refused.insert(place, "forbidden".into());
+    assert_eq!(told(&rig), format!("{pending}forbidden"));
 }

@@ -13,6 +13,7 @@ use super::super::look::{Look, Refusal};
 use super::super::persistent::Persistent;
 use super::super::words::{ATTACH_LIMIT, Operation};
 use crate::credentials::hex;
+use crate::volumes::csi_node::update_period;
 use crate::volumes::{Attachment, VolumeId};
 
 /// gRPC's `RESOURCE_EXHAUSTED`.
@@ -31,13 +32,18 @@ pub fn attachment_name(volume_handle: &str, driver: &str, node_name: &str) -> St
     format!("csi-{}", hex(&digest))
 }
 
+/// Unless its driver says otherwise, a controller attaches a volume.
+pub(super) fn is_needed(driver: Option<&CSIDriver>) -> bool {
+    driver.is_none_or(|driver| driver.spec.attach_required != Some(false))
+}
+
 pub(super) fn attached(
     look: &mut Look<'_>,
     volume: &Persistent,
     (source, driver): (&CSIPersistentVolumeSource, Option<&CSIDriver>),
     id: &VolumeId,
 ) -> Result<Attached, Refusal> {
-    if driver.is_some_and(|driver| driver.spec.attach_required == Some(false)) {
+    if !is_needed(driver) {
         return Ok(Attached {
             attachment: Attachment::NotNeeded,
             context: BTreeMap::new(),
@@ -91,6 +97,5 @@ fn error(attachment: &VolumeAttachment) -> Option<&VolumeError> {
 
 /// The node has no room for another, and its driver tells of its room.
 fn is_full(error: &VolumeError, driver: Option<&CSIDriver>) -> bool {
-    let period = driver.and_then(|d| d.spec.node_allocatable_update_period_seconds);
-    error.error_code == Some(EXHAUSTED) && period.is_some_and(|period| period != 0)
+    error.error_code == Some(EXHAUSTED) && driver.and_then(update_period).is_some()
 }

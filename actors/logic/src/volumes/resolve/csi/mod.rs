@@ -49,6 +49,9 @@ pub(super) fn persistent(
     let driver = look.csi_driver(name);
     let driver = driver.as_deref();
     let selinux_label = selinux::label(look, volume, driver)?;
+    if attach::is_needed(driver) {
+        look.attachable = Some(id.clone());
+    }
     persistent::check(look, volume, &id)?;
     let ready = ready(look, volume, (source, driver), &id)?;
     let (ownership, mount_options) = match volume.mode {

@@ -179,6 +179,23 @@ fn a_volume_waits_until_the_nodes_object_says_that_it_is_attached() {
     );
 }
 
+/// Upstream's `PluginIsAttachable` of the desired state: reported whatever else is missing.
+#[test]
+fn a_volume_that_a_controller_is_to_attach_is_known_before_it_is_there() {
+    let name = attachment_name("vol-1", DRIVER, "edge");
+    let awaited = |node: Node| node.resolve(&mounting(CLAIMING)).unwrap_err().attachable;
+    let id = Some(VolumeId(ID.into()));
+    assert_eq!(awaited(Node::of(&volume(""))), id, "no attachment");
+    let attached = format!("{}{}", volume(""), attachment("attached: true"));
+    let attached = attached.replace(ATTACHMENT, &name);
+    let unlisted = Node::of(&attached).driver(DRIVER, &[]).attached(&[]);
+    assert_eq!(awaited(unlisted), id, "not attached says the node's object");
+    assert_eq!(awaited(Node::of(&attached)), id, "no driver");
+    let unneeded = format!("{attached}{}", driver_says("attachRequired: false"));
+    assert_eq!(awaited(Node::of(&unneeded)), None);
+    assert_eq!(awaited(Node::of("")), None, "which volume is not known");
+}
+
 /// Upstream's TestWaitForAttachAndMountVolumeAttachLimitExceededError.
 #[test]
 fn a_full_node_is_told_apart_where_the_driver_tells_of_its_room() {

@@ -88,6 +88,7 @@ fn missing(claim: &str) -> Unresolved {
             name: claim.to_owned(),
         }]
         .into(),
+        attachable: None,
     }
 }
 
@@ -458,6 +459,39 @@ fn an_attached_volume_is_mounted_only_after_it_was_reported_in_use() {
     assert_eq!(rig.world.in_use(), in_use, "until it is unstaged");
     rig.settle();
     assert!(rig.world.in_use().is_empty());
+}
+
+/// Upstream's TestGetMountedVolumesForPodAndGetVolumesInUse.
+#[test]
+fn a_volume_that_a_controller_is_to_attach_is_in_use_from_the_wish_on() {
+    let mut rig = Rig::clean();
+    let waits = || Unresolved {
+        step: Step::Attaching,
+        attachable: Some(VolumeId("v".to_owned())),
+        ..missing("data")
+    };
+    let in_use = BTreeSet::from([VolumeId("v".to_owned())]);
+    for uid in ["a", "b"] {
+        rig.wish_for(uid, [("v".to_owned(), Err(waits()))].into(), Cause::Asked);
+    }
+    assert_eq!(rig.world.in_use(), in_use);
+    rig.world.report(in_use.clone());
+    assert_eq!(rig.settle(), NONE, "nobody has attached it");
+    rig.release("b");
+    assert_eq!(rig.world.in_use(), in_use, "of the other pod");
+    let mut attached = persistent("v");
+    attached.attachment = Attachment::Attached;
+    rig.wish("a", &[attached]);
+    assert_eq!(rig.world.in_use(), in_use);
+    assert_eq!(rig.settle(), ["stage v", "mount a v"]);
+    rig.wish_for("a", [("v".to_owned(), Err(waits()))].into(), Cause::Again);
+    assert_eq!(rig.world.in_use(), in_use, "it is mounted");
+    rig.release("a");
+    rig.settle();
+    assert!(rig.world.in_use().is_empty());
+    rig.wish_for("c", [("v".to_owned(), Err(waits()))].into(), Cause::Asked);
+    rig.wish("c", &[empty_dir("e")]);
+    assert!(rig.world.in_use().is_empty(), "it wants another one now");
 }
 
 /// Upstream's Test_Run_Positive_... IsVolumeMountedElsewhere.

@@ -1,0 +1,374 @@
+//! A command's streams: out of the messages of a WebSocket into streams of SPDY, and back.
+
+use std::cell::Cell;
+use std::io;
+use std::time::{Duration, Instant};
+
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HOST, UPGRADE};
+use hyper::upgrade::Upgraded;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::mpsc;
+use tokio_tungstenite::tungstenite::protocol::frame::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::{Bytes, Message};
+
+use super::spdy::{self, Heard, Last, Opening};
+use super::{REMOTE, Socket, ended, open, opening};
+use crate::http::Answer;
+use crate::https::streams::{
+    BUFFER, Carried, CarryError, REFUSAL_BYTES, SWITCH_WITHIN, dial, silent,
+};
+use crate::node::Streams;
+
+/// What every runtime speaks over SPDY.
+const RUNTIMES: &str = "v4.channel.k8s.io";
+const VERSIONS: &str = "x-stream-protocol-version";
+/// How a command ended, in words.
+const STATUS_BYTES: usize = 64 * 1024;
+/// A caller may still have to read what was written before the end.
+const FINISH_WITHIN: Duration = Duration::from_secs(15 * 60);
+/// Pings of the runtime that are not answered yet; the others are not answered.
+const PINGS: usize = 4;
+
+const STDIN: u8 = 0;
+const STDOUT: u8 = 1;
+const STDERR: u8 = 2;
+const ERROR: u8 = 3;
+const RESIZE: u8 = 4;
+/// The channel that is named next has ended.
+const ENDS: u8 = 255;
+
+type ToCaller = SplitSink<Socket, Message>;
+type FromCaller = SplitStream<Socket>;
+
+/// How it came to an end, other than by the command's own.
+enum Stop {
+    /// The caller has left, or says nothing any more.
+    Gone,
+    Trouble(String),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Stop {
+        Stop::Trouble(error.to_string())
+    }
+}
+
+impl From<CarryError> for Stop {
+    fn from(error: CarryError) -> Stop {
+        Stop::Trouble(error.to_string())
+    }
+}
+
+/// Opens the WebSocket, and serves it with what the runtime has.
+pub(in crate::https) fn translate(
+    carried: Carried,
+    streams: Streams,
+    mut request: Request<Incoming>,
+) -> Answer {
+    let answer = match opening(request.headers(), REMOTE) {
+        Ok(answer) => answer,
+        Err(refusal) => return *refusal,
+    };
+    let here = hyper::upgrade::on(&mut request);
+    tokio::task::spawn_local(async move {
+        match tokio::time::timeout(SWITCH_WITHIN, here).await {
+            Ok(Ok(here)) => serve(open(here).await, carried, streams).await,
+            Ok(Err(error)) => tracing::debug!("a stream did not begin: {error}"),
+            Err(_) => tracing::debug!("a stream did not begin in time"),
+        }
+    });
+    answer
+}
+
+async fn serve(socket: Socket, carried: Carried, streams: Streams) {
+    let (mut to_caller, mut from_caller) = socket.split();
+    // The caller hears at once that there is somebody.
+    let first = match () {
+        () if streams.stdout => STDOUT,
+        () if streams.stderr => STDERR,
+        () => ERROR,
+    };
+    let hello = to_caller.send(Message::binary(vec![first])).await;
+    if hello.is_err() {
+        return;
+    }
+    let last = Cell::new(kernel::now());
+    let talk = Talk {
+        streams,
+        last: &last,
+    };
+    let served = tokio::select! {
+        served = talk.held(&carried.url, &mut to_caller, &mut from_caller) => served,
+        () = silent(&last, carried.idle) => {
+            tracing::info!("a stream was idle for {:?} and is ended", carried.idle);
+            Err(Stop::Gone)
+        }
+    };
+    let status = match served {
+        Ok(status) => status,
+        Err(Stop::Trouble(why)) => ended::failure(&why),
+        Err(Stop::Gone) => return,
+    };
+    let finished = finish(status, to_caller, from_caller);
+    drop(tokio::time::timeout(FINISH_WITHIN, finished).await);
+    drop(carried.keep);
+}
+
+/// Tells the caller how it ended, and lets him read to the end: a connection that is closed over what he still
+/// sends would take back what he has not read.
+async fn finish(status: Value, mut to_caller: ToCaller, mut from_caller: FromCaller) {
+    let mut message = vec![ERROR];
+    message.extend(status.to_string().into_bytes());
+    let close = CloseFrame {
+        code: CloseCode::Normal,
+        reason: "".into(),
+    };
+    let told = async {
+        to_caller.send(Message::binary(message)).await?;
+        to_caller.send(Message::Close(Some(close))).await
+    };
+    if told.await.is_ok() {
+        while let Some(Ok(_)) = from_caller.next().await {}
+    }
+}
+
+/// The numbers of the runtime's streams.
+#[derive(Debug, Default, Clone, Copy)]
+struct Numbers {
+    error: u32,
+    stdin: Option<u32>,
+    stdout: Option<u32>,
+    stderr: Option<u32>,
+    resize: Option<u32>,
+}
+
+struct Talk<'a> {
+    streams: Streams,
+    last: &'a Cell<Instant>,
+}
+
+impl Talk<'_> {
+    /// Carries everything until the command has ended, and returns how.
+    async fn held(
+        &self,
+        url: &str,
+        to_caller: &mut ToCaller,
+        from_caller: &mut FromCaller,
+    ) -> Result<Value, Stop> {
+        let there = called(url).await?;
+        let (from_runtime, mut to_runtime) = tokio::io::split(TokioIo::new(there));
+        let numbers = self.opened(&mut to_runtime).await?;
+        let (pinged, pings) = mpsc::channel(PINGS);
+        let up = self.up(numbers, from_caller, to_runtime, pings);
+        let from_runtime = BufReader::with_capacity(BUFFER, from_runtime);
+        let down = self.down(numbers, from_runtime, to_caller, pinged);
+        tokio::select! {
+            ended = down => ended,
+            stop = up => Err(stop),
+        }
+    }
+
+    async fn opened(&self, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<Numbers> {
+        let (mut opening, mut frames) = (Opening::default(), Vec::new());
+        let mut next = |kind: &str| {
+            let (id, frame) = opening.next("streamtype", kind);
+            frames.extend(frame);
+            id
+        };
+        let Streams {
+            stdin,
+            stdout,
+            stderr,
+            tty,
+        } = self.streams;
+        let numbers = Numbers {
+            error: next("error"),
+            stdin: stdin.then(|| next("stdin")),
+            stdout: stdout.then(|| next("stdout")),
+            stderr: stderr.then(|| next("stderr")),
+            resize: tty.then(|| next("resize")),
+        };
+        to.write_all(&frames).await?;
+        to.flush().await?;
+        Ok(numbers)
+    }
+
+    /// From the caller to the runtime, until the caller leaves. A runtime that hears no more may still have something
+    /// to say, the end of the command above all: that it does not hear is no trouble.
+    async fn up(
+        &self,
+        mut numbers: Numbers,
+        from: &mut FromCaller,
+        mut to: impl AsyncWrite + Unpin,
+        mut pings: mpsc::Receiver<u32>,
+    ) -> Stop {
+        let mut hears = true;
+        loop {
+            // Both arms are cancel-safe.
+            let message = tokio::select! {
+                message = from.next() => message,
+                Some(id) = pings.recv() => {
+                    hears = hears && write(&mut to, &spdy::ping(id), &[]).await.is_ok();
+                    continue;
+                }
+            };
+            let bytes: Bytes = match message {
+                Some(Ok(Message::Binary(bytes))) => bytes,
+                Some(Ok(Message::Text(text))) => text.into(),
+                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => continue,
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return Stop::Gone,
+            };
+            self.last.set(kernel::now());
+            let (meant, data, last) = match &bytes[..] {
+                [ENDS, channel] => (*channel, &[][..], Last::Yes),
+                [ENDS, ..] => return Stop::Gone,
+                [] => continue,
+                [channel, data @ ..] => (*channel, data, Last::No),
+            };
+            let number = match meant {
+                STDIN => &mut numbers.stdin,
+                RESIZE => &mut numbers.resize,
+                // Nobody reads the others.
+                _ => continue,
+            };
+            let Some(stream) = *number else { continue };
+            if last == Last::Yes {
+                *number = None;
+            }
+            let head = spdy::data(stream, data.len(), last);
+            hears = hears && write(&mut to, &head, data).await.is_ok();
+        }
+    }
+
+    /// From the runtime to the caller, until the command has ended.
+    async fn down(
+        &self,
+        mut numbers: Numbers,
+        mut from: impl AsyncRead + Unpin,
+        to: &mut ToCaller,
+        pinged: mpsc::Sender<u32>,
+    ) -> Result<Value, Stop> {
+        let (mut status, mut is_told) = (Vec::new(), false);
+        while !is_told || numbers.stdout.is_some() || numbers.stderr.is_some() {
+            let Some(heard) = spdy::hear(&mut from).await? else {
+                match is_told {
+                    true => break,
+                    false => {
+                        let why = "error reading from error stream: unexpected EOF";
+                        return Err(Stop::Trouble(why.to_owned()));
+                    }
+                }
+            };
+            self.last.set(kernel::now());
+            let ended = match heard {
+                Heard::Data {
+                    stream,
+                    length,
+                    last,
+                } => {
+                    let channel = match Some(stream) {
+                        out if out == numbers.stdout => Some(STDOUT),
+                        err if err == numbers.stderr => Some(STDERR),
+                        _ => None,
+                    };
+                    let mut pieces = from.take(length.into());
+                    match channel {
+                        Some(channel) => self.pass(channel, &mut pieces, to).await?,
+                        None if stream == numbers.error => {
+                            pieces.read_to_end(&mut status).await?;
+                        }
+                        None => drop(tokio::io::copy(&mut pieces, &mut tokio::io::sink()).await?),
+                    }
+                    from = pieces.into_inner();
+                    if status.len() > STATUS_BYTES {
+                        let why = "error reading from error stream: it is too long";
+                        return Err(Stop::Trouble(why.to_owned()));
+                    }
+                    (last == Last::Yes).then_some(stream)
+                }
+                Heard::Ended(stream) => Some(stream),
+                Heard::Ping(id) => {
+                    pinged.try_send(id).unwrap_or_default();
+                    None
+                }
+                Heard::Nothing => None,
+            };
+            is_told |= ended == Some(numbers.error);
+            for number in [&mut numbers.stdout, &mut numbers.stderr] {
+                number.take_if(|number| Some(*number) == ended);
+            }
+        }
+        Ok(ended::told(&status))
+    }
+
+    async fn pass(
+        &self,
+        channel: u8,
+        from: &mut (impl AsyncRead + Unpin),
+        to: &mut ToCaller,
+    ) -> Result<(), Stop> {
+        loop {
+            let mut message = vec![0; BUFFER];
+            message[0] = channel;
+            let read = from.read(&mut message[1..]).await?;
+            if read == 0 {
+                return Ok(());
+            }
+            message.truncate(1 + read);
+            let sent = to.send(Message::binary(message)).await;
+            sent.map_err(|_| Stop::Gone)?;
+            self.last.set(kernel::now());
+        }
+    }
+}
+
+async fn write(to: &mut (impl AsyncWrite + Unpin), head: &[u8], data: &[u8]) -> io::Result<()> {
+    to.write_all(head).await?;
+    to.write_all(data).await?;
+    to.flush().await
+}
+
+/// Calls the runtime, which then speaks SPDY.
+async fn called(url: &str) -> Result<Upgraded, Stop> {
+    let onward = Request::builder()
+        .method(Method::POST)
+        .uri(url)
+        .header(HOST, authority(url))
+        .header(CONNECTION, "Upgrade")
+        .header(UPGRADE, "SPDY/3.1")
+        .header(VERSIONS, RUNTIMES)
+        .body(Empty::new());
+    let onward = onward.map_err(|_| CarryError::Url(url.to_owned()))?;
+    let mut answer = dial(onward).await?;
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        let body = Limited::new(answer.into_body(), REFUSAL_BYTES).collect();
+        let body = tokio::time::timeout(SWITCH_WITHIN, body).await;
+        let body = match body {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(_)) | Err(_) => hyper::body::Bytes::new(),
+        };
+        let why = String::from_utf8_lossy(&body);
+        let why = format!("unable to upgrade connection: {}", why.trim());
+        return Err(Stop::Trouble(why));
+    }
+    let chosen = answer.headers().get(VERSIONS);
+    if chosen.is_none_or(|chosen| chosen != RUNTIMES) {
+        let why = format!("unable to negotiate protocol: the runtime speaks no {RUNTIMES}");
+        return Err(Stop::Trouble(why));
+    }
+    let switched = hyper::upgrade::on(&mut answer).await;
+    switched.map_err(|error| Stop::Trouble(error.to_string()))
+}
+
+fn authority(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split('/').next().unwrap_or_default()
+}

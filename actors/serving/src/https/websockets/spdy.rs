@@ -1,0 +1,197 @@
+//! As much of SPDY/3.1 as a client needs that opens some streams and hears what comes.
+//!
+//! Header blocks are sent as they are, in the form of compressed data that compresses nothing; those that come
+//! are not needed, so nobody unpacks them.
+
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// A frame of control that is longer is none of ours to understand.
+const CONTROL: u32 = 64 * 1024;
+const FIN: u8 = 1;
+const VERSION: u16 = 0x8003;
+
+/// What begins in what is heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// So many bytes of this stream follow.
+    Data {
+        stream: u32,
+        length: u32,
+        last: Last,
+    },
+    /// The stream has ended, with or without a reason.
+    Ended(u32),
+    /// To be said again.
+    Ping(u32),
+    Nothing,
+}
+
+/// Whether more comes on a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Last {
+    Yes,
+    No,
+}
+
+/// Opens streams.
+#[derive(Debug, Default)]
+pub(super) struct Opening {
+    opened: u32,
+}
+
+impl Opening {
+    /// Returns the number of the next stream, and the frame that opens it with this header.
+    pub(super) fn next(&mut self, name: &str, value: &str) -> (u32, Vec<u8>) {
+        let id = 2 * self.opened + 1;
+        let mut block = 1_u32.to_be_bytes().to_vec();
+        for text in [name, value] {
+            block.extend(u32::try_from(text.len()).unwrap_or_default().to_be_bytes());
+            block.extend_from_slice(text.as_bytes());
+        }
+        let mut body = id.to_be_bytes().to_vec();
+        // No stream that it belongs to, the highest priority, no slot.
+        body.extend([0; 6]);
+        if self.opened == 0 {
+            body.extend([0x78, 0x01]);
+        }
+        let length = u16::try_from(block.len()).unwrap_or_default();
+        body.push(0);
+        body.extend(length.to_le_bytes());
+        body.extend((!length).to_le_bytes());
+        body.extend(block);
+        // An empty block has the reader hand out what it has.
+        body.extend([0, 0, 0, 0xff, 0xff]);
+        self.opened += 1;
+        (id, control(1, &body))
+    }
+}
+
+/// The head of a frame with so many bytes of a stream.
+pub(super) fn data(stream: u32, length: usize, last: Last) -> [u8; 8] {
+    let flags = match last {
+        Last::Yes => FIN,
+        Last::No => 0,
+    };
+    head(stream.to_be_bytes(), flags, length)
+}
+
+pub(super) fn ping(id: u32) -> Vec<u8> {
+    control(6, &id.to_be_bytes())
+}
+
+fn control(kind: u16, body: &[u8]) -> Vec<u8> {
+    let [[a, b], [c, d]] = [VERSION.to_be_bytes(), kind.to_be_bytes()];
+    let mut frame = head([a, b, c, d], 0, body.len()).to_vec();
+    frame.extend_from_slice(body);
+    frame
+}
+
+fn head([a, b, c, d]: [u8; 4], flags: u8, length: usize) -> [u8; 8] {
+    let [_, x, y, z] = u32::try_from(length).unwrap_or_default().to_be_bytes();
+    [a, b, c, d, flags, x, y, z]
+}
+
+/// Reads on to where something begins; none at the end.
+pub(super) async fn hear(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Heard>> {
+    let mut head = [0; 8];
+    match from.read_exact(&mut head).await {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let [a, b, c, d, flags, x, y, z] = head;
+    let length = u32::from_be_bytes([0, x, y, z]);
+    let last = match flags & FIN {
+        0 => Last::No,
+        _ => Last::Yes,
+    };
+    if a & 0x80 == 0 {
+        let stream = u32::from_be_bytes([a, b, c, d]);
+        return Ok(Some(Heard::Data {
+            stream,
+            length,
+            last,
+        }));
+    }
+    if length > CONTROL {
+        let why = format!("a frame of control has {length} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
+    let mut body = vec![0; usize::try_from(length).unwrap_or_default()];
+    from.read_exact(&mut body).await?;
+    let id = body.first_chunk::<4>().copied().map(u32::from_be_bytes);
+    Ok(Some(match (u16::from_be_bytes([c, d]), id, last) {
+        // A reply, or more headers, with which a stream ends; and a reset.
+        (2 | 8, Some(id), Last::Yes) | (3, Some(id), _) => Heard::Ended(id),
+        (6, Some(id), _) => Heard::Ping(id),
+        _ => Heard::Nothing,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stream_is_opened_with_a_block_that_any_reader_unpacks() {
+        let mut opening = Opening::default();
+        let (first, frame) = opening.next("streamtype", "error");
+        assert_eq!(first, 1);
+        assert_eq!(frame[..8], [0x80, 3, 0, 1, 0, 0, 0, 10 + 2 + 5 + 27 + 5]);
+        assert_eq!(frame[8..18], [0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+        let (second, more) = opening.next("streamtype", "stdin");
+        assert_eq!(second, 3);
+        // One compressed text goes through all frames.
+        let packed = [&frame[20..], &more[18..], &[1, 0, 0, 0xff, 0xff]].concat();
+        let mut unpacked = Vec::new();
+        let mut reader = flate2::read::DeflateDecoder::new(packed.as_slice());
+        io::Read::read_to_end(&mut reader, &mut unpacked).unwrap();
+        let block = |value: &str| {
+            let sizes = [[0, 0, 0, 1], [0, 0, 0, 10]].concat();
+            [&sizes, &b"streamtype\0\0\0\x05"[..], value.as_bytes()].concat()
+        };
+        assert_eq!(unpacked, [block("error"), block("stdin")].concat());
+    }
+
+    #[test]
+    fn frames_are_heard_for_what_they_are() {
+        let run = kernel::system::run(async {
+            let bytes = [
+                &[0x80, 3, 0, 2, 0, 0, 0, 6, 0, 0, 0, 1, 9, 9][..],
+                &[0x80, 3, 0, 6, 0, 0, 0, 4, 0, 0, 0, 2],
+                &[0, 0, 0, 5, 1, 0, 1, 0],
+                &[0x80, 3, 0, 3, 0, 0, 0, 8, 0, 0, 0, 3, 0, 0, 0, 5],
+                &[0x80, 3, 0, 7, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0],
+                &[0x80, 3, 0, 3, 0, 0, 0, 0],
+            ]
+            .concat();
+            let mut from = bytes.as_slice();
+            let mut heard = Vec::new();
+            while let Some(one) = hear(&mut from).await.unwrap() {
+                heard.push(one);
+            }
+            let data = Heard::Data {
+                stream: 5,
+                length: 256,
+                last: Last::Yes,
+            };
+            let nothing = Heard::Nothing;
+            let expected = [
+                nothing,
+                Heard::Ping(2),
+                data,
+                Heard::Ended(3),
+                nothing,
+                nothing,
+            ];
+            assert_eq!(heard, expected);
+            let mut endless = &[0x80, 3, 0, 4, 0, 0xff, 0xff, 0xff][..];
+            assert!(hear(&mut endless).await.is_err());
+            let mut half = &[0x80, 3, 0, 4, 0, 0, 0, 9, 1][..];
+            assert!(hear(&mut half).await.is_err());
+        });
+        run.unwrap();
+    }
+}

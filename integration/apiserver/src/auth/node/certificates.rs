@@ -1,0 +1,121 @@
+//! Certificates of a node's own pods: which requests it may make and read.
+
+use serde_json::Value;
+
+use crate::{
+    call::{Call, Verb},
+    certificates::pods::resource,
+    kinds::core,
+    state::State,
+    store::Store,
+};
+
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Says why a node may not make a call about them.
+pub(super) fn check(state: &State, node: &str, call: &Call) -> Result<(), String> {
+    if call.subresource().is_some() {
+        return Err(
+            "nodes may not access the status subresource of PodCertificateRequests".to_string(),
+        );
+    }
+    let selected = call.query.get("fieldSelector").is_some_and(|selector| {
+        let own = format!("spec.nodeName={node}");
+        selector.split(',').any(|part| part == own)
+    });
+    match call.verb {
+        // What it says, admission looks at.
+        Verb::Create => Ok(()),
+        Verb::Get => {
+            let store = state.store();
+            let found = store.get(resource(), call.namespace(), call.name());
+            match found.is_some_and(|request| request["spec"]["nodeName"] == node) {
+                true => Ok(()),
+                false => Err(format!(
+                    "no relationship found between node '{node}' and this object"
+                )),
+            }
+        }
+        Verb::List | Verb::Watch if selected => Ok(()),
+        Verb::List | Verb::Watch => Err(
+            "can only list/watch podcertificaterequests with spec.nodeName field selector"
+                .to_string(),
+        ),
+        Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => Err(String::new()),
+    }
+}
+
+/// Looks at a request that a node is about to make: it is for a pod that runs there, as what it runs.
+pub(super) fn admit(store: &Store, node: &str, call: &Call, request: &Value) -> Result<(), String> {
+    if call.verb != Verb::Create {
+        return Err("unexpected operation".to_string());
+    }
+    let namespace = call.namespace();
+    let text = |field: &str| request["spec"][field].as_str().unwrap_or_default();
+    if text("nodeName") != node {
+        return Err(format!(
+            "PodCertificateRequest.Spec.NodeName={:?}, which is not the requesting node {node:?}",
+            text("nodeName")
+        ));
+    }
+    let place = format!("{namespace}/{}", text("podName"));
+    let uid = |object: &Value| {
+        object["metadata"]["uid"]
+            .as_str()
+            .unwrap_or_default()
+            .to_string()
+    };
+    let running = store.get(core("nodes"), "", node).ok_or_else(|| {
+        format!("while retrieving node {node:?} named in the PodCertificateRequest: node {node:?} not found")
+    })?;
+    if uid(&running) != text("nodeUID") {
+        return Err(format!(
+            "PodCertificateRequest for pod {place:?} names node UID {:?}, inconsistent with the running node ({:?})",
+            text("nodeUID"),
+            uid(&running)
+        ));
+    }
+    let pod = store.get(core("pods"), namespace, text("podName")).ok_or_else(|| {
+        format!(
+            "while retrieving pod {place:?} named in the PodCertificateRequest: pod {:?} not found",
+            text("podName")
+        )
+    })?;
+    if uid(&pod) != text("podUID") {
+        return Err(format!(
+            "PodCertificateRequest for pod {place:?} contains pod UID ({:?}) which differs from running pod {:?}",
+            text("podUID"),
+            uid(&pod)
+        ));
+    }
+    if pod["spec"]["nodeName"] != node {
+        return Err(format!(
+            "pod {place:?} is not running on node {node:?} named in the PodCertificateRequest"
+        ));
+    }
+    if pod["metadata"]["annotations"].get(MIRROR).is_some() {
+        return Err(format!("pod {place:?} is a mirror pod"));
+    }
+    let account = pod["spec"]["serviceAccountName"]
+        .as_str()
+        .unwrap_or_default();
+    if account != text("serviceAccountName") {
+        return Err(format!(
+            "PodCertificateRequest for pod {place:?} contains serviceAccountName ({:?}) that differs from running pod ({account:?})",
+            text("serviceAccountName")
+        ));
+    }
+    let found = store.get(core("serviceaccounts"), namespace, account).ok_or_else(|| {
+        format!(
+            "while retrieving service account \"{namespace}/{account}\" named in the PodCertificateRequest: serviceaccount {account:?} not found"
+        )
+    })?;
+    if uid(&found) != text("serviceAccountUID") {
+        return Err(format!(
+            "PodCertificateRequest for pod {place:?} names service account UID {:?}, which differs from the running service account ({:?})",
+            text("serviceAccountUID"),
+            uid(&found)
+        ));
+    }
+    Ok(())
+}

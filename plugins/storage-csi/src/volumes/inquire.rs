@@ -1,0 +1,26 @@
+//! How many volumes a driver takes on this node, asked anew (upstream's `updateCSIDriver` of csi_plugin.go, 1.36).
+
+use proto::storage::InquireRequest;
+use tonic::Status;
+
+use super::{Volumes, check_driver};
+use crate::driver::failure::Asked;
+
+impl Volumes {
+    /// Asks a driver anew; what is different is told to those who watch.
+    pub(crate) async fn inquire(&self, request: InquireRequest) -> Result<(), Status> {
+        check_driver(&request.name)?;
+        let name = &request.name;
+        // One question at a time: an answer from before never comes last.
+        let job = self
+            .job(&format!("driver {name}"), request.within_ms)
+            .await?;
+        let driver = self.driver(name, &job, "").await?;
+        let most = driver.most_volumes(job.left()).await.map_err(|failure| {
+            let before = format!("failed to get NodeGetInfo from driver {name:?}: ");
+            failure.answer(Asked::Work, &before)
+        })?;
+        self.registry.takes(&driver, most);
+        Ok(())
+    }
+}
