@@ -1,3 +1,5 @@
+//! Queries, and what is made of them.
+
 use super::*;
 
 fn read(pairs: &[(&str, &str)]) -> Result<Option<LogQuery>, String> {

@@ -364,6 +364,27 @@ fn kubeconfigs_have_all_they_need() {
     );
 }
 
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+fn uid(server: &Server, path: &str) -> Value {
+    server.get(path).unwrap()["metadata"]["uid"].clone()
+}
+
+/// What node `a` asks for in the name of its pod `mine`, but for what is changed.
+fn of_a_pod(server: &Server, stub: &[u8], change: &[(&str, Value)]) -> Value {
+    let mut spec = json!({
+        "signerName": "example.com/a", "podName": "mine", "podUID": uid(server, &format!("{PODS}/mine")),
+        "serviceAccountName": "default",
+        "serviceAccountUID": uid(server, "/api/v1/namespaces/default/serviceaccounts/default"),
+        "nodeName": "a", "nodeUID": uid(server, "/api/v1/nodes/a"),
+        "stubPKCS10Request": crate::base64::encode(stub),
+    });
+    for (field, value) in change {
+        spec[field] = value.clone();
+    }
+    spec
+}
+
 /// Upstream's Test_nodePlugin_Admit and TestNodeAuthorizer, their cases of PodCertificateRequests.
 #[test]
 fn a_node_asks_for_certificates_of_its_own_pods_alone() {
@@ -371,28 +392,17 @@ fn a_node_asks_for_certificates_of_its_own_pods_alone() {
     server.sign_for_pods(Signing::Hold);
     let me = node("a");
     let path = "/apis/certificates.k8s.io/v1beta1/namespaces/default/podcertificaterequests";
-    let uid = |path: &str| server.get(path).unwrap()["metadata"]["uid"].clone();
     let key = rcgen::KeyPair::generate().unwrap();
     let stub = rcgen::CertificateParams::default()
         .serialize_request(&key)
         .unwrap();
-    let pods = "/api/v1/namespaces/default/pods";
     let request = |name: &str, change: &[(&str, Value)]| {
-        let mut spec = json!({
-            "signerName": "example.com/a", "podName": "mine", "podUID": uid(&format!("{pods}/mine")),
-            "serviceAccountName": "default",
-            "serviceAccountUID": uid("/api/v1/namespaces/default/serviceaccounts/default"),
-            "nodeName": "a", "nodeUID": uid("/api/v1/nodes/a"),
-            "stubPKCS10Request": crate::base64::encode(stub.der()),
-        });
-        for (field, value) in change {
-            spec[field] = value.clone();
-        }
+        let spec = of_a_pod(&server, stub.der(), change);
         json!({"metadata": {"name": name}, "spec": spec})
     };
     let of_other = [
         ("podName", json!("other")),
-        ("podUID", uid(&format!("{pods}/other"))),
+        ("podUID", uid(&server, &format!("{PODS}/other"))),
     ];
     let bad: [(&[(&str, Value)], &str); 7] = [
         (

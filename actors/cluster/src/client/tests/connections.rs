@@ -11,7 +11,7 @@ use kube::Api;
 use serde_json::json;
 use tokio::sync::watch as channel;
 
-use super::rig::{Heard, Part, Reply, Rig, Script, access, list, map, maps};
+use super::rig::{Heard, Part, Reply, Rig, Script, access, list, map, maps, watched_maps};
 use crate::client::{Client, Lane, Selection, Trouble, watch};
 
 /// Lists of nothing, watches of nothing, and any object.
@@ -33,7 +33,7 @@ fn any_number_of_watches_and_requests_share_one_connection() {
         let rig = Rig::tls(quiet).await;
         let client = rig.client();
         let watching = join_all((0..50).map(|_| async {
-            let mut stream = watch(maps(&client), Selection::default());
+            let mut stream = watch(watched_maps(&client), Selection::default());
             stream.next().await.unwrap().unwrap();
             drop(tokio::time::timeout(Duration::from_secs(1), stream.next()).await);
             stream
@@ -86,7 +86,7 @@ fn a_new_identity_takes_new_connections_and_loses_nothing() {
         let (first, second) = (rig.identity("first"), rig.identity("second"));
         let (give, given) = channel::channel(Some(Arc::clone(&first)));
         let client = Client::new(access(rig.kubeconfig(json!({}), json!({}))), given).unwrap();
-        let mut stream = watch(maps(&client), Selection::default());
+        let mut stream = watch(watched_maps(&client), Selection::default());
         stream.next().await.unwrap().unwrap();
         let watching = tokio::spawn(async move { stream.next().await.is_some() });
         let api = maps(&client);

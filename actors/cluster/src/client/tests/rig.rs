@@ -28,7 +28,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use crate::client::{Access, AccessError, Client, Lane};
+use crate::client::{Access, AccessError, ByValue, Client, Lane};
 
 /// What is waited for has happened by then, or does not.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -248,6 +248,11 @@ pub(crate) fn access(kubeconfig: PathBuf) -> Access {
 }
 
 pub(crate) fn maps(client: &Client) -> Api<ConfigMap> {
+    Api::namespaced(client.kube(Lane::Work), "default")
+}
+
+/// The same, to be watched.
+pub(crate) fn watched_maps(client: &Client) -> Api<ByValue<ConfigMap>> {
     Api::namespaced(client.kube(Lane::Work), "default")
 }
 

@@ -9,7 +9,7 @@ use kernel::testing::run_paused;
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::rig::{Heard, Part, Reply, Rig, Script, event, list, map, maps};
+use super::rig::{Heard, Part, Reply, Rig, Script, event, list, map, watched_maps};
 use crate::client::{Event, Selection, Trouble, watch};
 
 type Stream = BoxStream<'static, Result<Event<ConfigMap>, Trouble>>;
@@ -19,7 +19,10 @@ fn is_watch(heard: &Heard) -> bool {
 }
 
 fn following(rig: &Rig) -> Stream {
-    watch(maps(&rig.client()), Selection::fields("metadata.name=a"))
+    watch(
+        watched_maps(&rig.client()),
+        Selection::fields("metadata.name=a"),
+    )
 }
 
 /// What comes within a while, in words; the troubles apart.

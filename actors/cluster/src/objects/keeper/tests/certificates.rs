@@ -62,10 +62,11 @@ impl Rig {
     }
 
     fn missing(&self, pod: &Arc<Pod>) -> String {
-        match self.found(pod) {
-            PodCertificate::NotYet { missing } => missing,
-            other => panic!("{other:?}"),
-        }
+        let found = self.found(pod);
+        let PodCertificate::NotYet { missing } = found else {
+            panic!("{found:?}");
+        };
+        missing
     }
 
     /// Signs a request, good for so long, to be renewed after `fresh`.
