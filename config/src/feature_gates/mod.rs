@@ -48,7 +48,7 @@ pub enum GateError {
         wanted: bool,
         locked: bool,
     },
-    #[error("{name} is enabled, but depends on features that are disabled: {}", .off.join(", "))]
+    #[error("{name} is enabled, but depends on features that are disabled: [{}]", .off.join(" "))]
     Needs {
         name: &'static str,
         off: Vec<&'static str>,
@@ -204,12 +204,17 @@ mod tests {
             ("NodeSwap", "", true),
             ("GitRepoVolumeDriver", "DEPRECATED", false),
             ("StorageNamespaceIndex", "DEPRECATED", true),
+            ("DisableNodeKubeProxyVersion", "DEPRECATED", true),
+            ("MutatingAdmissionPolicy", "", true),
             ("AllAlpha", "ALPHA", true),
             ("AllBeta", "BETA", false),
         ] {
             assert!(told.contains(&expected), "{expected:?}");
         }
-        assert!(told.len() > 200);
+        assert_eq!(told.len(), 240 + 2);
+        for name in table::DEPRECATED_ON {
+            assert!(told.contains(&(name, "DEPRECATED", true)), "{name}");
+        }
     }
 
     #[test]
@@ -226,7 +231,99 @@ mod tests {
             gates(&[("GracefulNodeShutdown", false)])
                 .unwrap_err()
                 .to_string(),
-            "GracefulNodeShutdownBasedOnPodPriority is enabled, but depends on features that are disabled: GracefulNodeShutdown"
+            "GracefulNodeShutdownBasedOnPodPriority is enabled, but depends on features that are disabled: [GracefulNodeShutdown]"
         );
+        assert_eq!(
+            gates(&[("AllBeta", false), ("PodLevelResourceManagers", true)])
+                .unwrap_err()
+                .to_string(),
+            "PodLevelResourceManagers is enabled, but depends on features that are disabled: [PodLevelResources]"
+        );
+        assert_eq!(
+            gates(&[
+                ("AllBeta", false),
+                ("InPlacePodLevelResourcesVerticalScaling", true)
+            ])
+            .unwrap_err()
+            .to_string(),
+            "InPlacePodLevelResourcesVerticalScaling is enabled, but depends on features that are disabled: [NodeDeclaredFeatures PodLevelResources]"
+        );
+    }
+
+    #[test]
+    fn defaults_and_whole_stages_have_what_they_need() {
+        for set in [
+            &[][..],
+            &[("AllAlpha", true)],
+            &[("AllBeta", true)],
+            &[("AllAlpha", true), ("AllBeta", true)],
+            &[("AllBeta", false)],
+        ] {
+            assert!(gates(set).is_ok(), "{set:?}");
+        }
+        for (name, needs) in table::NEEDS {
+            let can_be_off = |name: &&str| !table::LOCKED_ON.contains(name);
+            assert!(needs.iter().all(can_be_off), "{name}");
+        }
+    }
+
+    #[test]
+    fn gates_stand_where_1_36_has_them() {
+        use Stage::{Alpha, Beta, Settled};
+        for (name, stage, on, locked) in [
+            ("CRIListStreaming", Alpha, false, false),
+            ("DRANodeAllocatableResources", Alpha, false, false),
+            ("ManifestBasedAdmissionControlConfig", Alpha, false, false),
+            ("NativeHistograms", Alpha, false, false),
+            ("PodLevelResourceManagers", Alpha, false, false),
+            ("PodsAPI", Alpha, false, false),
+            ("ShardedListAndWatch", Alpha, false, false),
+            ("ClientsAllowCARotation", Beta, true, false),
+            ("ClientsAllowTLSCacheGC", Beta, true, false),
+            ("ComponentFlagz", Beta, true, false),
+            ("ComponentStatusz", Beta, true, false),
+            ("InPlacePodLevelResourcesVerticalScaling", Beta, true, false),
+            ("InPlacePodVerticalScalingInitContainers", Beta, true, false),
+            ("PLEGOnDemandRelist", Beta, true, false),
+            ("ReloadKubeletClientCAFile", Beta, true, false),
+            ("RestartAllContainersOnContainerExits", Beta, true, false),
+            ("StaleControllerConsistencyJob", Beta, true, false),
+            ("StrictIPCIDRValidation", Beta, true, false),
+            ("DRADeviceTaintRules", Beta, false, false),
+            ("MaxUnavailableStatefulSet", Beta, false, false),
+            ("CustomCPUCFSQuotaPeriod", Settled, true, false),
+            ("DisableCPUQuotaWithExclusiveCPUs", Settled, true, false),
+            ("KubeletRegistrationGetOnExistsOnly", Settled, false, false),
+            ("ImageVolume", Settled, true, true),
+            ("KubeletPSI", Settled, true, true),
+            ("NodeLogQuery", Settled, true, true),
+            ("ProcMountType", Settled, true, true),
+            ("GitRepoVolumeDriver", Settled, false, true),
+        ] {
+            let gate = gate(name).expect(name);
+            assert_eq!(
+                (gate.stage, gate.on, gate.locked),
+                (stage, on, locked),
+                "{name}"
+            );
+            assert_eq!(gates(&[(name, !on)]).is_err(), locked, "{name}");
+        }
+    }
+
+    #[test]
+    fn gates_that_left_before_1_36_or_come_after_it_are_refused() {
+        for name in [
+            "CPUManager",
+            "CSIMigrationPortworx",
+            "HonorPVReclaimPolicy",
+            "InPlacePodVerticalScalingAllocatedStatus",
+            "InTreePluginPortworxUnregister",
+            "LegacySidecarContainers",
+            "VolumeBindMountOptions",
+            "WatchListCompression",
+        ] {
+            let unknown = GateError::Unknown(name.to_owned());
+            assert_eq!(gates(&[(name, true)]), Err(unknown), "{name}");
+        }
     }
 }

@@ -241,7 +241,7 @@ fn feature_gates_of_all_layers_add_up_and_flags_win() {
         "kubelet.yaml",
         "featureGates: {EventedPLEG: true, MemoryQoS: true}",
     );
-    rig.config("d/1.conf", "featureGates: {KubeletPSI: false}");
+    rig.config("d/1.conf", "featureGates: {EnvFiles: false}");
     let gates = rig
         .run(&format!(
             "--config={file} --config-dir={} --feature-gates=MemoryQoS=false,SELinuxMount=true",
@@ -251,7 +251,7 @@ fn feature_gates_of_all_layers_add_up_and_flags_win() {
     for (name, on) in [
         ("EventedPLEG", true),
         ("MemoryQoS", false),
-        ("KubeletPSI", false),
+        ("EnvFiles", false),
         ("SELinuxMount", true),
     ] {
         assert_eq!(gates.enabled(name), on, "{name}");

@@ -52,9 +52,6 @@ userNamespaces: {idsPerPod: 131072}
 
 /// Lays a change over the good configuration, as typed flags would: no defaults for zeros.
 fn checked(change: &str, cgroup: CgroupVersion) -> Result<(), String> {
-    let gates_of = |configuration: &KubeletConfiguration| {
-        FeatureGates::new(&configuration.feature_gates).unwrap()
-    };
     let success = document::parse(SUCCESS).unwrap();
     let base = defaults::complete(success, &FeatureGates::default()).unwrap();
     let Value::Object(mut fields) = serde_json::to_value(base).unwrap() else {
@@ -62,7 +59,8 @@ fn checked(change: &str, cgroup: CgroupVersion) -> Result<(), String> {
     };
     document::merge(&mut fields, document::parse(change).unwrap());
     let configuration: KubeletConfiguration = document::decode(fields).unwrap();
-    validate(&configuration, &gates_of(&configuration), cgroup).map_err(|error| error.to_string())
+    let gates = FeatureGates::new(&configuration.feature_gates).map_err(|e| e.to_string())?;
+    validate(&configuration, &gates, cgroup).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -77,6 +75,7 @@ fn upstreams_success_cases_are_valid() {
         "{enforceNodeAllocatable: []}",
         "{enforceNodeAllocatable: [pods, system-reserved-compressible, kube-reserved-compressible]}",
         "{imageMaximumGCAge: 10m}",
+        "{enableSystemLogHandler: true, enableSystemLogQuery: true, featureGates: {NodeLogQuery: true}}",
         "{memorySwap: {swapBehavior: LimitedSwap}}",
         "{reservedSystemCPUs: '0-3,8', systemReservedCgroup: '', kubeReservedCgroup: '', enforceNodeAllocatable: [pods]}",
         "{registerWithTaints: [{key: a, value: b, effect: NoSchedule}, {key: c, effect: ''}]}",
@@ -438,11 +437,6 @@ const FAILURES: &[(&str, &str, &str)] = &[
         "podLogsDir must contain ASCII characters only",
     ),
     (
-        "enableSystemLogQuery is enabled without NodeLogQuery",
-        "{enableSystemLogQuery: true, featureGates: {NodeLogQuery: false}}",
-        "requires feature gate NodeLogQuery",
-    ),
-    (
         "enableSystemLogQuery is enabled without enableSystemLogHandler",
         "{enableSystemLogQuery: true, enableSystemLogHandler: false}",
         "requires enableSystemLogHandler",
@@ -648,6 +642,16 @@ fn upstreams_failure_cases_are_refused_with_the_fields_name() {
             "{name}: {error}"
         );
     }
+}
+
+/// Upstream's case "enableSystemLogQuery is enabled without NodeLogQuery feature gate".
+#[test]
+fn a_locked_gate_is_refused_before_the_fields_are_read() {
+    let change = "{enableSystemLogQuery: true, featureGates: {NodeLogQuery: false}}";
+    assert_eq!(
+        checked(change, CgroupVersion::V2).unwrap_err(),
+        "cannot set feature gate NodeLogQuery to false, feature is locked to true"
+    );
 }
 
 #[test]
