@@ -70,6 +70,10 @@ pub struct Paths {
     pub split_streams: bool,
     /// Feature gate `KubeletFineGrainedAuthz`.
     pub fine_grained: bool,
+    /// Feature gate `ComponentStatusz`.
+    pub statusz: bool,
+    /// Feature gate `ComponentFlagz`.
+    pub flagz: bool,
     /// Feature gate `ExtendWebSocketsToKubelet`.
     pub websockets: bool,
 }
@@ -85,6 +89,8 @@ impl Default for Paths {
             checkpoint: true,
             split_streams: false,
             fine_grained: true,
+            statusz: true,
+            flagz: true,
             websockets: true,
         }
     }

@@ -116,10 +116,7 @@ impl Settings {
                 false => Attaching::Node,
             },
             max_images: usize::try_from(kubelet.node_status_max_images).ok(),
-            declared_features: node_status::declared_features(
-                |gate| gates.enabled(gate),
-                &kubelet.cpu_manager_policy,
-            ),
+            declared_features: node_status::declared_features(|gate| gates.enabled(gate)),
             supplemental_groups_policy: match gates.enabled("SupplementalGroupsPolicy") {
                 true => Support::Yes,
                 false => Support::No,

@@ -67,6 +67,8 @@ fn paths(config: &NodeConfig) -> Paths {
         checkpoint: gates.enabled("ContainerCheckpoint"),
         split_streams: gates.enabled("PodLogsQuerySplitStreams"),
         fine_grained: gates.enabled("KubeletFineGrainedAuthz"),
+        statusz: gates.enabled("ComponentStatusz"),
+        flagz: gates.enabled("ComponentFlagz"),
         websockets: gates.enabled("ExtendWebSocketsToKubelet"),
     }
 }

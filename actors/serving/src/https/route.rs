@@ -108,8 +108,8 @@ fn debugging(path: &str, paths: &Paths) -> Result<Place, Lost> {
         "runningpods" if matches!(path, "/runningpods" | "/runningpods/") => Place::RunningPods,
         "runningpods" => return Err(Lost::Nothing),
         "configz" if path == "/configz" => Place::Configz,
-        "statusz" if path == "/statusz" => Place::Statusz,
-        "flagz" if path == "/flagz" => Place::Flagz,
+        "statusz" if paths.statusz && path == "/statusz" => Place::Statusz,
+        "flagz" if paths.flagz && path == "/flagz" => Place::Flagz,
         "logs" if !paths.system_logs => Place::Disabled("logs endpoint is disabled.\n"),
         "logs" => Place::Logs(path.strip_prefix("/logs/").unwrap_or_default().to_owned()),
         _ if path == "/debug/flags/v" && !paths.debug_flags => {
@@ -342,6 +342,8 @@ mod tests {
             profiling: false,
             debug_flags: false,
             checkpoint: false,
+            statusz: false,
+            flagz: false,
             ..Paths::default()
         };
         let why = |path| disabled(path, &some, Door::ReadWrite);
@@ -351,9 +353,9 @@ mod tests {
             Some("profiling endpoint is disabled.\n")
         );
         assert_eq!(why("/debug/flags/v"), Some("flags endpoint is disabled.\n"));
-        assert_eq!(
-            find("/checkpoint/a/b/c", &some, Door::ReadWrite),
-            Err(Lost::Nowhere)
-        );
+        for path in ["/checkpoint/a/b/c", "/statusz", "/flagz"] {
+            let found = find(path, &some, Door::ReadWrite);
+            assert_eq!(found, Err(Lost::Nowhere), "{path}");
+        }
     }
 }

@@ -119,38 +119,21 @@ fn after_a_change_the_next_report_is_spread_and_then_keeps_its_beat() {
     assert!(schedule.is_due(now + every));
 }
 
-/// Upstream's TestGuaranteedPodExclusiveCPUsFeatureDiscovery.
 #[test]
-fn features_are_declared_by_their_gates_and_the_cpu_policy() {
+fn features_are_declared_by_their_gates() {
     let gates = |on: &'static [&'static str]| move |gate: &str| on.contains(&gate);
     const BASE: &str = "NodeDeclaredFeatures";
-    const EXCLUSIVE: &str = "InPlacePodVerticalScalingExclusiveCPUs";
-    const RESIZE: &str = "GuaranteedQoSPodCPUResize";
+    const RESTART: &str = "RestartAllContainersOnContainerExits";
+    let none = Vec::<String>::new();
+    assert_eq!(declared_features(gates(&[RESTART])), none);
+    assert_eq!(declared_features(gates(&[BASE])), none);
+    assert_eq!(declared_features(gates(&[BASE, RESTART])), [RESTART]);
     assert_eq!(
-        declared_features(gates(&[EXCLUSIVE]), "none"),
-        Vec::<String>::new()
-    );
-    assert_eq!(
-        declared_features(gates(&[BASE, EXCLUSIVE]), "static"),
-        [RESIZE]
-    );
-    assert_eq!(
-        declared_features(gates(&[BASE, EXCLUSIVE]), "none"),
-        [RESIZE]
-    );
-    assert_eq!(
-        declared_features(gates(&[BASE]), "static"),
-        Vec::<String>::new()
-    );
-    assert_eq!(declared_features(gates(&[BASE]), "none"), [RESIZE]);
-    let all = declared_features(|_| true, "none");
-    assert_eq!(
-        all,
+        declared_features(|_| true),
         [
             "ExtendWebSocketsToKubelet",
-            RESIZE,
             "InPlacePodLevelResourcesVerticalScaling",
-            "RestartAllContainersOnContainerExits"
+            RESTART
         ]
     );
 }
