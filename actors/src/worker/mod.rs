@@ -364,6 +364,8 @@ impl Worker {
         self.working = None;
         let now = ctx.now();
         self.counted.end(now);
+        let did_nothing = report.problems.is_empty() && report.started.is_empty();
+        let before = self.seen.as_ref().map(|seen| seen.pod().clone());
         for (name, problem) in report.problems {
             self.held.insert(name.clone(), now + problem.again_after);
             if let Some(waiting) = problem.waiting {
@@ -385,6 +387,12 @@ impl Worker {
                 self.retry_after(SOON, ctx);
                 return Ok(());
             }
+        }
+        let is_same = before.as_ref() == self.seen.as_ref().map(Seen::pod);
+        if did_nothing && is_same && !self.wish.desired.has_changed().unwrap_or(false) {
+            // The same plan would come of it: nothing is tried without end and without a pause.
+            self.retry_after(SOON, ctx);
+            return Ok(());
         }
         self.advance(ctx)
     }
