@@ -1,11 +1,12 @@
 //! How the node is: what its object in the API says, gathered from whoever knows.
 //!
 //! - **Owns** what it told last.
-//! - **Hears** that it is time to look, and what was found.
-//! - **Tells** the keeper of the node's object, fact by fact.
+//! - **Hears** that it is time to look, and what was found; and which addresses the node's pods get.
+//! - **Tells** the keeper of the node's object, fact by fact; and the runtime those addresses.
 //! - **Never** judges: which condition comes of a fact is decided there (`logic::node_status`).
 //!
-//! Upstream: pkg/kubelet/kubelet.go (updateRuntimeUp), kubelet_node_status.go (the setters' sources), 1.36.
+//! Upstream: pkg/kubelet/kubelet.go (updateRuntimeUp), kubelet_node_status.go (the setters' sources), kubelet_network.go
+//! (updatePodCIDR), 1.36.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use kernel::{Actor, Addr, Context, Exit, Supervisor};
 use logic::node_status::{Fact, Image, Runtime as Told};
 use serde::Serialize;
 
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, RuntimeError};
 use crate::{pleg, volumes};
 
 /// It hears its own looks, and who asks for all of it again.
@@ -27,6 +28,8 @@ const PERIOD: Duration = Duration::from_secs(5);
 const IMPATIENCE: Duration = Duration::from_millis(100);
 /// Between looks at the images: they are many, and nobody is in a hurry.
 const IMAGES_PERIOD: Duration = Duration::from_secs(60);
+/// Between attempts to tell the runtime the addresses of pods, as upstream's looks at the node.
+const RANGES_AGAIN: Duration = Duration::from_secs(10);
 /// The keepers answer from memory.
 const WITHIN: Duration = Duration::from_secs(2);
 
@@ -43,6 +46,12 @@ pub enum Msg {
     Images(Option<Vec<Image>>),
     /// Tells everything again: who hears it has a successor.
     TellAgain,
+    /// Tells the runtime that the node's pods get addresses of these ranges, with commas between.
+    PodRanges(String),
+    /// Tells them if the runtime does not know them.
+    TellRanges,
+    /// Takes note of which it was told, or tells them again later.
+    RangesTold(Result<String, RuntimeError>),
 }
 
 /// What a look found.
@@ -61,6 +70,8 @@ pub struct Snapshot {
     pub runtime_answers: bool,
     pub unhealthy: BTreeMap<String, String>,
     pub images: usize,
+    /// The addresses of pods that the runtime knows of.
+    pub pod_ranges: String,
 }
 
 /// Whom it asks.
@@ -83,6 +94,15 @@ pub struct Vitals {
     runtime_answers: bool,
     unhealthy: BTreeMap<String, String>,
     images: usize,
+    ranges: Ranges,
+}
+
+/// Which addresses the node's pods get; empty where nobody says.
+#[derive(Debug, Default)]
+struct Ranges {
+    wanted: String,
+    told: String,
+    telling: bool,
 }
 
 impl Actor for Vitals {
@@ -103,6 +123,9 @@ impl Actor for Vitals {
             Msg::Images(images) => self.found_images(images, ctx),
             // The next look comes soon, and tells everything.
             Msg::TellAgain => self.was_ready = false,
+            Msg::PodRanges(ranges) => self.want_ranges(ranges, ctx),
+            Msg::TellRanges => self.tell_ranges(ctx),
+            Msg::RangesTold(outcome) => self.ranges_told(outcome, ctx),
         }
         Ok(())
     }
@@ -113,6 +136,7 @@ impl Actor for Vitals {
             runtime_answers: self.runtime_answers,
             unhealthy: self.unhealthy.clone(),
             images: self.images,
+            pod_ranges: self.ranges.told.clone(),
         }
     }
 }
@@ -127,6 +151,7 @@ impl Vitals {
             runtime_answers: false,
             unhealthy: BTreeMap::new(),
             images: 0,
+            ranges: Ranges::default(),
         }
     }
 
@@ -209,9 +234,98 @@ impl Vitals {
         ctx.after(IMAGES_PERIOD, Msg::LookAtImages);
     }
 
+    fn want_ranges(&mut self, ranges: String, ctx: &mut Context<Msg>) {
+        if !ranges.is_empty() {
+            self.ranges.wanted = ranges;
+            self.tell_ranges(ctx);
+        }
+    }
+
+    fn tell_ranges(&mut self, ctx: &mut Context<Msg>) {
+        let Ranges {
+            wanted,
+            told,
+            telling,
+        } = &mut self.ranges;
+        if wanted == told || std::mem::replace(telling, true) {
+            return;
+        }
+        let (runtime, ranges) = (self.sources.runtime.clone(), wanted.clone());
+        ctx.run(async move {
+            let told = runtime.tell_pod_ranges(&ranges).await;
+            Msg::RangesTold(told.map(|()| ranges))
+        });
+    }
+
+    fn ranges_told(&mut self, outcome: Result<String, RuntimeError>, ctx: &mut Context<Msg>) {
+        self.ranges.telling = false;
+        match outcome {
+            Ok(ranges) => {
+                tracing::info!(ranges, "the runtime knows the addresses of pods");
+                self.ranges.told = ranges;
+                // They may be others by now.
+                self.tell_ranges(ctx);
+            }
+            Err(error) => {
+                tracing::warn!(
+                    "the runtime is not told the addresses of pods: {}",
+                    error.told()
+                );
+                ctx.after(RANGES_AGAIN, Msg::TellRanges);
+            }
+        }
+    }
+
     fn tell(&self, fact: Fact) {
         if self.node.tell(node::Msg::Learned(fact)).is_err() {
             tracing::warn!("a fact of the node is told with the next look: a mailbox is full");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kernel::testing::{inbox, pass, run_paused};
+    use kernel::{ChildSpec, mailbox};
+
+    use super::*;
+    use crate::testing::TestNode;
+
+    /// Upstream's TestUpdateNodeStatusWithLease, its part on pod CIDRs.
+    #[test]
+    fn the_runtime_is_told_the_addresses_of_pods_until_it_has_heard_them() {
+        run_paused(|| async {
+            let node = TestNode::start().await;
+            let fault = r#"{"call": "UpdateRuntimeConfig", "times": 1, "code": "Internal", "message": "no"}"#;
+            node.script(&format!(r#"{{"faults": [{fault}]}}"#));
+            let (told, _told) = inbox(MAILBOX);
+            let sources = Sources {
+                runtime: node.runtime.clone(),
+                pleg: node.node.pleg.clone(),
+                volumes: node.node.volumes.clone(),
+                root: node.node.root.clone(),
+            };
+            let (vitals, port) = mailbox(MAILBOX);
+            let root = &node.node.root;
+            root.spawn(ChildSpec::permanent("vitals"), port, move || {
+                Vitals::new(sources.clone(), told.clone())
+            });
+            let known = async || {
+                let tree = root.tree().await;
+                let vitals = &tree.find("oxlet/vitals").unwrap().snapshot;
+                vitals["pod_ranges"].as_str().unwrap().to_owned()
+            };
+            vitals.tell(Msg::PodRanges(String::new())).unwrap();
+            let both = "10.0.0.0/24,2000::/10";
+            vitals.tell(Msg::PodRanges(both.to_owned())).unwrap();
+            pass(Duration::from_secs(5)).await;
+            assert_eq!(known().await, "");
+            pass(Duration::from_secs(10)).await;
+            assert_eq!(known().await, both);
+            // An object that does not say them any more changes nothing.
+            vitals.tell(Msg::PodRanges(String::new())).unwrap();
+            pass(Duration::from_secs(1)).await;
+            assert_eq!(known().await, both);
+        });
     }
 }

@@ -30,20 +30,10 @@ pub fn run_watched<F: Future>(watchdog: Watchdog, main: F) -> io::Result<F::Outp
     let _listener = watchdog.listen()?;
     Ok(system.block_on(async move {
         let beat = tokio::task::spawn_local(beat);
-        let returns = tokio::task::spawn_local(give_back());
+        let returns = tokio::task::spawn_local(heap::keep_small());
         let output = main.await;
         beat.abort();
         returns.abort();
         output
     }))
-}
-
-/// What a burst took goes back to the node when it is over.
-async fn give_back() {
-    let mut ticks = tokio::time::interval(heap::EVERY);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        heap::give_back();
-    }
 }

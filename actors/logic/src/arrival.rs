@@ -5,6 +5,7 @@
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 
+use crate::status::conditions::{DISRUPTION_TARGET, TERMINATION_BY_KUBELET};
 use crate::types::Failure;
 
 /// The conditions that the node itself sets: hearing them back is no news.
@@ -46,11 +47,15 @@ fn failure(status: Option<&PodStatus>) -> Failure {
             .and_then(|status| field(status).clone())
             .unwrap_or_default()
     };
-    let disruption = conditions(status).find(|condition| condition.type_ == "DisruptionTarget");
+    // What others disrupted stays as they said it.
+    let disruption = conditions(status).find(|condition| {
+        condition.type_ == DISRUPTION_TARGET
+            && condition.reason.as_deref() == Some(TERMINATION_BY_KUBELET)
+    });
     Failure {
         reason: text(|status| &status.reason),
         message: text(|status| &status.message),
-        disruption: disruption.and_then(|condition| condition.reason.clone()),
+        disruption: disruption.and_then(|condition| condition.message.clone()),
     }
 }
 
@@ -97,14 +102,20 @@ mod tests {
         assert_eq!(arrival(&succeeded), Arrival::Succeeded);
         let evicted = pod(
             r#"{"status": {"phase": "Failed", "reason": "Evicted", "message": "low", "conditions": [
-                {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}]}}"#,
+                {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": "it was low"}]}}"#,
         );
-        let failure = Failure {
+        let failure = |disruption: Option<&str>| Failure {
             reason: "Evicted".into(),
             message: "low".into(),
-            disruption: Some("TerminationByKubelet".into()),
+            disruption: disruption.map(Into::into),
         };
-        assert_eq!(arrival(&evicted), Arrival::Failed(failure));
+        let by_node = failure(Some("it was low"));
+        assert_eq!(arrival(&evicted), Arrival::Failed(by_node));
+        let by_others = pod(
+            r#"{"status": {"phase": "Failed", "reason": "Evicted", "message": "low", "conditions": [
+                {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "m"}]}}"#,
+        );
+        assert_eq!(arrival(&by_others), Arrival::Failed(failure(None)));
     }
 
     #[test]

@@ -94,7 +94,7 @@ pub fn serving<'a>(
             ("Hostname" | "InternalIP" | "ExternalIP", Ok(address)) => {
                 subject.addresses.insert(address);
             }
-            ("Hostname" | "InternalDNS" | "ExternalDNS", _) => {
+            ("Hostname" | "InternalDNS" | "ExternalDNS", _) if !value.is_empty() => {
                 subject.names.insert(value.to_owned());
             }
             _ => {}
@@ -169,6 +169,8 @@ mod tests {
             ("InternalIP", "10.0.0.1"),
             ("ExternalIP", "not an address"),
             ("InternalDNS", "n.example.com"),
+            ("InternalDNS", ""),
+            ("Hostname", ""),
             ("Other", "x"),
         ];
         let subject = serving("n", all, NamesOnly::Refused).unwrap();

@@ -17,6 +17,9 @@ pub struct Group {
     pub grace: Duration,
 }
 
+/// The most that upstream's durations hold, 292 years: who writes more into a file means no less.
+const LONGEST: Duration = Duration::from_nanos(i64::MAX.unsigned_abs());
+
 /// The groups, lowest priority first; none switches graceful shutdown off.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Policy {
@@ -47,6 +50,9 @@ impl Policy {
                     grace: critical,
                 },
             ];
+        }
+        for group in &mut by_priority {
+            group.grace = group.grace.min(LONGEST);
         }
         by_priority.sort_by_key(|group| group.priority);
         Policy {
@@ -88,10 +94,11 @@ impl Policy {
 
 /// What becomes of a pod that the shutdown ends.
 pub fn failure() -> Failure {
+    let message = "Pod was terminated in response to imminent node shutdown.";
     Failure {
         reason: "Terminated".to_owned(),
-        message: "Pod was terminated in response to imminent node shutdown.".to_owned(),
-        disruption: Some("TerminationByKubelet".to_owned()),
+        message: message.to_owned(),
+        disruption: Some(message.to_owned()),
     }
 }
 
@@ -132,6 +139,13 @@ mod tests {
         assert_eq!(wrong, Policy::default());
     }
 
+    #[test]
+    fn a_grace_beyond_all_time_is_cut_and_can_be_added() {
+        let groups = [1, 2, 3].map(|priority| group(priority, i64::MAX.unsigned_abs()));
+        let policy = Policy::new(groups.to_vec(), Duration::ZERO, Duration::ZERO);
+        assert_eq!(policy.total(), LONGEST * 3);
+    }
+
     /// Upstream's Test_groupByPriority.
     #[test]
     fn a_pod_belongs_to_the_nearest_priority_at_or_below_its_own() {
@@ -166,5 +180,15 @@ mod tests {
         let steps = policy.steps(&[pod("quick", 0, 2), pod("slow", 0, 60)]);
         let found: Vec<_> = steps.iter().map(seconds).collect();
         assert_eq!(found, [(20, vec![("quick", 2), ("slow", 20)])]);
+    }
+
+    /// Upstream's TestManager, its conditions.
+    #[test]
+    fn a_pod_that_goes_with_the_node_says_so_as_a_disruption_too() {
+        let failure = failure();
+        let why = "Pod was terminated in response to imminent node shutdown.";
+        assert_eq!(failure.reason, "Terminated");
+        assert_eq!(failure.message, why);
+        assert_eq!(failure.disruption.as_deref(), Some(why));
     }
 }

@@ -11,6 +11,7 @@ pub mod component;
 pub mod exposition;
 pub mod http;
 pub mod images;
+pub mod logs;
 pub mod node;
 pub mod pleg;
 pub mod pod_resources;

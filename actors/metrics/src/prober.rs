@@ -110,7 +110,9 @@ impl Probe<'_> {
 pub fn text() -> String {
     LazyLock::force(&RESULTS);
     LazyLock::force(&DURATION);
-    encode(&REGISTRY)
+    let mut text = encode(&REGISTRY);
+    text.push_str(&crate::process::start());
+    text
 }
 
 #[cfg(test)]
@@ -139,6 +141,8 @@ mod tests {
         ] {
             assert!(text.lines().any(|there| there == line), "{line} in {text}");
         }
+        let start = "# HELP process_start_time_seconds [ALPHA] Start time of the process since unix epoch in seconds.";
+        assert!(text.lines().any(|there| there == start), "{text}");
         probe.forget();
         assert!(!super::text().contains("u1"));
     }

@@ -29,6 +29,21 @@ pub(crate) fn text() -> String {
     }
 }
 
+/// When this process began, as it stands beside the metrics of probes.
+pub(crate) fn start() -> String {
+    let mut text = Exposition::default();
+    text.family(
+        Kind::Gauge,
+        "process_start_time_seconds",
+        "[ALPHA] Start time of the process since unix epoch in seconds.",
+    );
+    let (_, started) = beginnings();
+    if let Some(started) = started {
+        text.sample(&[], started);
+    }
+    text.into_text()
+}
+
 /// When the machine and this process began, in seconds since the epoch.
 pub(crate) fn beginnings() -> (Option<f64>, Option<f64>) {
     let proc = Path::new("/proc");

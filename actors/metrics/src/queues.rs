@@ -11,8 +11,19 @@ use prometheus::{GaugeVec, HistogramVec, IntCounterVec};
 use crate::registry::{counters, gauges, histograms};
 
 const LABELS: [&str; 1] = ["name"];
-/// Ten nanoseconds to ten seconds.
-pub(crate) const SECONDS: [f64; 10] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0];
+/// Ten nanoseconds to ten seconds, as they come out if each is ten times the one before.
+pub(crate) const SECONDS: [f64; 10] = [
+    1e-8,
+    1e-7,
+    1e-6,
+    9.999_999_999_999_999e-6,
+    9.999_999_999_999_999e-5,
+    1e-3,
+    1e-2,
+    0.1,
+    1.0,
+    10.0,
+];
 
 /// Looks at `clientCAFile`.
 pub const CLIENT_AUTHORITIES: &str = "DynamicCABundle-client-ca-bundle";

@@ -30,7 +30,44 @@ pub fn text() -> String {
 /// What is entered in a registry, as text.
 pub(crate) fn encode(registry: &Registry) -> String {
     let text = TextEncoder::new().encode_to_string(&registry.gather());
-    text.unwrap_or_default()
+    with_bounds(&text.unwrap_or_default())
+}
+
+/// The bounds of buckets are labels, and so their spelling is part of a series' name: it is Go's.
+fn with_bounds(text: &str) -> String {
+    const LABEL: &str = "le=\"";
+    let mut spelt = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(LABEL) {
+        let (before, after) = rest.split_at(at + LABEL.len());
+        spelt.push_str(before);
+        rest = after;
+        let is_label = before[..at].ends_with(['{', ',']);
+        if let Some((bound, _)) = after.split_once('"').filter(|_| is_label)
+            && let Ok(number) = bound.parse::<f64>()
+            && number.is_finite()
+        {
+            spelt.push_str(&spelling(number));
+            rest = &after[bound.len()..];
+        }
+    }
+    spelt.push_str(rest);
+    spelt
+}
+
+/// How Go spells a number: very small and large ones with their exponents.
+fn spelling(number: f64) -> String {
+    let scientific = format!("{number:e}");
+    let Some((digits, exponent)) = scientific.split_once('e') else {
+        return scientific;
+    };
+    match exponent.parse::<i32>() {
+        Ok(exponent @ (..-4 | 6..)) if number != 0.0 => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.abs())
+        }
+        Ok(_) | Err(_) => number.to_string(),
+    }
 }
 
 pub(crate) fn counter(name: &str, text: &str) -> IntCounter {
@@ -88,6 +125,34 @@ pub(crate) fn enter_in<C: Collector + Clone + 'static>(registry: &Registry, metr
         .register(Box::new(metric.clone()))
         .expect("each metric is made once");
     metric
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Go's TestFtoa, with the format `g` and the fewest digits.
+    #[test]
+    fn bounds_are_spelt_as_go_spells_them() {
+        let cases = [
+            (0.0, "0"),
+            (1.0, "1"),
+            (0.005, "0.005"),
+            (0.0001, "0.0001"),
+            (9.999_999_999_999_999e-5, "9.999999999999999e-05"),
+            (1e-8, "1e-08"),
+            (262_144.0, "262144"),
+            (1_048_576.0, "1.048576e+06"),
+            (124_416_000.0, "1.24416e+08"),
+            (745.058_059_692_382_8, "745.0580596923828"),
+        ];
+        for (number, spelt) in cases {
+            assert_eq!(spelling(number), spelt);
+        }
+        let text = "a_bucket{le=\"1048576\"} 1\na_bucket{x=\"y\",le=\"+Inf\"} 1000000\nb{role=\"1000000\",z=\",le=\\\"1000000\"} 1000000\n";
+        let expected = text.replace("le=\"1048576\"", "le=\"1.048576e+06\"");
+        assert_eq!(with_bounds(text), expected);
+    }
 }
 
 #[cfg(not(test))]

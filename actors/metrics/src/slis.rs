@@ -37,6 +37,12 @@ pub fn checked(name: &str, end: End) {
         .inc();
 }
 
+/// Forgets every outcome.
+pub fn reset() {
+    HEALTHCHECK.reset();
+    HEALTHCHECKS.reset();
+}
+
 /// Returns the outcomes, in the text format 0.0.4.
 pub fn text() -> String {
     encode(&REGISTRY)
@@ -58,5 +64,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|there| there == line), "{line} in {text}");
         }
+        reset();
+        assert_eq!(super::text(), "");
     }
 }

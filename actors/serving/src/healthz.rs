@@ -2,12 +2,14 @@
 //!
 //! Upstream: staging/src/k8s.io/apiserver/pkg/server/healthz/healthz.go (1.36).
 
+use std::collections::BTreeSet;
+
 use hyper::body::Incoming;
-use hyper::{Method, Request, StatusCode};
+use hyper::{Request, StatusCode};
 use metrics::runtime::End;
 use metrics::slis::checked;
 
-use crate::http::{Answer, not_found, query, text, wrong_method};
+use crate::http::{Answer, not_found, query, text};
 
 /// Knows whether the node is healthy.
 #[allow(
@@ -26,7 +28,6 @@ pub trait Checks: 'static {
 pub async fn answer(checks: &impl Checks, request: &Request<Incoming>) -> Option<Answer> {
     let beneath = request.uri().path().strip_prefix("/healthz")?;
     let answer = match beneath.strip_prefix('/') {
-        _ if !matches!(*request.method(), Method::GET | Method::HEAD) => wrong_method("GET, HEAD"),
         None if beneath.is_empty() => all(checks, request).await,
         Some(name) => match checks.check(name).await {
             Some(found) => one(found),
@@ -38,14 +39,10 @@ pub async fn answer(checks: &impl Checks, request: &Request<Incoming>) -> Option
 }
 
 async fn all(checks: &impl Checks, request: &Request<Incoming>) -> Answer {
-    let mut excluded: Vec<String> = query(request, "exclude")
-        .filter(|name| !name.is_empty())
-        .collect();
+    let mut excluded: BTreeSet<String> = query(request, "exclude").collect();
     let (mut said, mut failed) = (String::new(), Vec::new());
     for name in checks.names() {
-        let count = excluded.len();
-        excluded.retain(|other| other != name);
-        let line = if excluded.len() < count {
+        let line = if excluded.remove(*name) {
             format!("[+]{name} excluded: ok")
         } else if let Some(Err(why)) = counted(name, checks.check(name).await) {
             failed.push(format!("{name}: {why}"));

@@ -16,7 +16,7 @@ use futures_util::Stream;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming, SizeHint};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
@@ -220,18 +220,6 @@ pub fn refusal(status: StatusCode, sentence: &str) -> Answer {
 /// Go's words for a path that leads nowhere.
 pub fn not_found() -> Answer {
     text(StatusCode::NOT_FOUND, "404 page not found\n")
-}
-
-/// The method is not one of these.
-pub fn wrong_method(allowed: &'static str) -> Answer {
-    let mut answer = text(
-        StatusCode::METHOD_NOT_ALLOWED,
-        format!("405 method not allowed, expected {allowed}\n"),
-    );
-    answer
-        .headers_mut()
-        .insert(ALLOW, HeaderValue::from_static(allowed));
-    answer
 }
 
 /// JSON that is made while it is sent.

@@ -11,7 +11,9 @@
 
 mod admit;
 mod desired;
+mod listing;
 mod resize;
+mod strangers;
 #[cfg(test)]
 mod tests;
 mod workers;
@@ -33,6 +35,7 @@ use serde::Serialize;
 use self::admit::Deferred;
 use self::desired::{Claims, full_name, uid_of};
 pub use self::desired::{Course, Desired, Source};
+pub use self::listing::Found;
 use self::resize::Resizes;
 pub use self::workers::Workers;
 use crate::{pleg, records, worker};
@@ -40,9 +43,6 @@ use cluster::pods::Statics;
 
 /// Room for an event from each of 1,000 pods starting at once, four times: PLEG is the loudest neighbour.
 pub const MAILBOX: usize = 4096;
-
-/// Between the end of a pod and the removal of what it left, so that many ends are one.
-const TIDY_AFTER: Duration = Duration::from_millis(500);
 
 /// What the directory is told.
 #[derive(Debug, strum::IntoStaticStr)]
@@ -84,15 +84,6 @@ pub enum Msg {
     Pods { reply: Reply<Vec<Arc<Pod>>> },
     /// Answers with who works on the pod of this UID, name or namespace/name.
     Worker { pod: String, reply: Reply<Found> },
-}
-
-/// Who knows about a pod.
-#[derive(Debug)]
-pub enum Found {
-    Worker(Addr<worker::Msg>),
-    /// It may not begin yet: its full name, and why.
-    Deferred(String, String),
-    Nobody,
 }
 
 /// How many, and who waits.
@@ -285,6 +276,7 @@ impl Directory {
             .and_then(|spec| spec.taints.clone())
             .unwrap_or_default();
         self.node = Arc::new(facts);
+        self.workers.locate(logic::node_status::host_ips(node));
     }
 
     /// The pod should run: now, or when the one that holds its name or UID has ended. Before the first
@@ -306,20 +298,6 @@ impl Directory {
             self.admit(uid, pod, ctx);
         } else {
             self.claims.wait(uid, pod);
-        }
-    }
-
-    /// The pod has ended before, and its object remains: what may still run of it ends.
-    fn resume(&mut self, uid: PodUid, pod: Arc<Pod>, ctx: &Context<Msg>) {
-        if !self.alive.contains(&uid) {
-            return;
-        }
-        if !self.claims.claim(&uid, &pod) {
-            return self.claims.wait(uid, pod);
-        }
-        match arrival(&pod) {
-            Arrival::Failed(failure) => self.workers.spawn(&uid, Desired::fail(pod, failure, None)),
-            Arrival::Live | Arrival::Succeeded => self.admit(uid, pod, ctx),
         }
     }
 
@@ -364,61 +342,6 @@ impl Directory {
         self.workers.tell(&uid, worker::Msg::Observed(observed));
     }
 
-    fn relisted(
-        &mut self,
-        pods: &BTreeMap<PodUid, RuntimePod>,
-        changed: &[PodUid],
-        ctx: &mut Context<Msg>,
-    ) {
-        for uid in changed {
-            self.workers.tell(uid, worker::Msg::Recheck);
-        }
-        let first = self.strangers.is_none();
-        let stranger = |(uid, pod): (&PodUid, &RuntimePod)| {
-            (uid.clone(), Arc::new(desired::from_runtime(pod)))
-        };
-        let unknown = pods
-            .iter()
-            .filter(|(uid, _)| self.workers.desired(uid).is_none());
-        let alive = pods.iter().filter(|(_, pod)| !pod.is_stopped());
-        self.alive = alive.map(|(uid, _)| uid.clone()).collect();
-        self.strangers = Some(unknown.map(stranger).collect());
-        self.end_undesired(ctx);
-        self.tidy_soon(ctx);
-        if first {
-            for (uid, pod) in self.claims.take_waiting() {
-                self.desire(uid, pod, ctx);
-            }
-        }
-    }
-
-    /// Ends the pods that exist and that nobody desires, once everybody has been asked.
-    fn end_undesired(&mut self, ctx: &Context<Msg>) {
-        if !self.missing_sources().is_empty() {
-            return;
-        }
-        let Some(strangers) = self.strangers.take() else {
-            return;
-        };
-        for uid in self.workers.running() {
-            if !self.is_desired(&uid) {
-                self.undesire(&uid, ctx);
-            }
-        }
-        let desired = self.sets.values().flat_map(BTreeMap::keys);
-        self.workers.keep_users_of(strangers.keys().chain(desired));
-        let known = |uid: &PodUid| self.is_desired(uid) || self.workers.desired(uid).is_some();
-        let (expected, orphans) = strangers.into_iter().partition(|(uid, _)| known(uid));
-        let orphans: BTreeMap<PodUid, Arc<Pod>> = orphans;
-        self.strangers = Some(expected);
-        for (uid, pod) in orphans {
-            tracing::info!(pod = %full_name(&pod), %uid, "ending a pod that no source desires");
-            metrics::pods::ORPHANED.inc();
-            self.claims.claim(&uid, &pod);
-            self.workers.spawn(&uid, Desired::end(pod));
-        }
-    }
-
     fn finished(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
         let Some(pod) = self.workers.remove(uid) else {
             return;
@@ -447,27 +370,6 @@ impl Directory {
         self.tidy_soon(ctx);
     }
 
-    /// Soon, and once for everybody who finishes meanwhile.
-    fn tidy_soon(&mut self, ctx: &mut Context<Msg>) {
-        if self.tidying.is_none() {
-            self.tidying = Some(ctx.after(TIDY_AFTER, Msg::Tidy));
-        }
-    }
-
-    /// What belongs to no pod is left over: said only when everybody has spoken about who is desired and who exists.
-    fn tidy(&mut self) {
-        self.tidying = None;
-        let Some(strangers) = &self.strangers else {
-            return;
-        };
-        if !self.missing_sources().is_empty() {
-            return;
-        }
-        let desired = self.sets.values().flat_map(BTreeMap::keys);
-        self.workers
-            .keep_folders_of(strangers.keys().chain(desired));
-    }
-
     fn settled(&mut self, uid: &PodUid, ctx: &Context<Msg>) {
         self.workers.settle(uid);
         self.make_use_of_room(ctx);
@@ -491,49 +393,8 @@ impl Directory {
         self.workers.tell_ended(&self.ended);
     }
 
-    fn all(&self) -> Vec<Arc<Pod>> {
-        let mut pods: Vec<Arc<Pod>> = self.workers.pods().into_values().collect();
-        pods.extend(self.claims.waiting().cloned());
-        pods.extend(self.deferred.values().map(|deferred| deferred.pod.clone()));
-        let ended = self.sets.values().flatten();
-        let ended = ended.filter(|(uid, pod)| self.has_ended(uid, pod));
-        pods.extend(ended.map(|(_, pod)| pod.clone()));
-        pods.sort_by_cached_key(|pod| full_name(pod));
-        pods
-    }
-
-    fn find(&self, wanted: &str) -> Found {
-        if let Some(worker) = self.workers.find(wanted) {
-            return Found::Worker(worker);
-        }
-        let deferred = self.deferred.iter().map(|(uid, deferred)| {
-            let name = full_name(&deferred.pod);
-            (uid, name, deferred.why.clone())
-        });
-        let waiting = self.claims.waiting().map(|pod| {
-            let why = "waits for the end of the pod that holds its name".to_owned();
-            (uid_of(pod), full_name(pod), why)
-        });
-        let named = |uid: &PodUid, name: &str| {
-            let short = name.split_once('/').map(|(_, short)| short);
-            uid.as_str() == wanted || name == wanted || short == Some(wanted)
-        };
-        deferred
-            .map(|(uid, name, why)| (uid.clone(), name, why))
-            .chain(waiting)
-            .find(|(uid, name, _)| named(uid, name))
-            .map_or(Found::Nobody, |(_, name, why)| Found::Deferred(name, why))
-    }
-
     fn is_desired(&self, uid: &PodUid) -> bool {
         self.sets.values().any(|pods| pods.contains_key(uid))
-    }
-
-    /// Whether only the object is left.
-    fn has_ended(&self, uid: &PodUid, pod: &Pod) -> bool {
-        let nobody = || self.workers.desired(uid).is_none() && !self.deferred.contains_key(uid);
-        let waits = || self.claims.waiting().any(|waiting| uid_of(waiting) == *uid);
-        arrival(pod) != Arrival::Live && nobody() && !waits()
     }
 
     fn missing_sources(&self) -> Vec<Source> {

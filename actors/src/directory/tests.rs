@@ -1,5 +1,6 @@
 //! Who is desired, who is an orphan, and who holds which name.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::pods::Statics;
@@ -8,6 +9,7 @@ use kernel::testing::{inbox, pass, run_paused};
 use kernel::{Fault, Recipient};
 use logic::types::PodUid;
 
+use crate::directory;
 use crate::testing::{TestNode, pod};
 use crate::tree::Listeners;
 
@@ -144,5 +146,36 @@ fn a_pod_that_has_ended_for_good_is_told_to_need_nothing_while_it_is_still_desir
             })
             .collect();
         assert_eq!(told, [PodUid::from("done")]);
+    });
+}
+
+/// Upstream's `getHostIPsAnyWay`: what TestGenerateAPIPodStatusHostNetworkPodIPs is given.
+#[test]
+fn pods_are_where_the_nodes_object_says_that_the_node_is() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.desire(&[pod(WEB)]);
+        node.until("web", running).await;
+        let object = serde_json::json!({"status": {"addresses": [
+            {"type": "Hostname", "address": "node"},
+            {"type": "InternalIP", "address": "10.9.9.9"},
+            {"type": "InternalIP", "address": "fd00::9"},
+        ]}});
+        let seen = |object: serde_json::Value| directory::Msg::NodeChanged {
+            node: Some(Arc::new(serde_json::from_value(object).unwrap())),
+        };
+        node.node.directory.tell(seen(object)).unwrap();
+        let is_at = |status: &PodStatus| status.host_ip.as_deref() == Some("10.9.9.9");
+        let status = node.until("web", is_at).await;
+        assert_eq!(status.host_ips.as_ref().unwrap()[1].ip, "fd00::9");
+        // An object without addresses says nothing, and whoever comes later hears the same.
+        let nothing = seen(serde_json::json!({"status": {}}));
+        node.node.directory.tell(nothing).unwrap();
+        let mut other = (*pod(WEB)).clone();
+        (other.metadata.uid, other.metadata.name) = (Some("b".into()), Some("b".into()));
+        node.desire(&[pod(WEB), other.into()]);
+        node.until("b", |status| running(status) && is_at(status))
+            .await;
+        assert!(is_at(&node.statuses().await[&PodUid::from("web")]));
     });
 }

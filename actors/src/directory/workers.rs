@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use cluster::status;
 
 use super::desired::{Desired, full_name};
-use crate::worker::{self, Peers};
+use crate::worker::{self, Peers, Rules};
 use crate::{user_namespaces, volumes};
 
 /// A worker hears its own pod alone: a burst of events of a pod with many containers.
@@ -27,6 +27,8 @@ const MAILBOX: usize = 64;
 pub struct Workers {
     supervisor: Supervisor,
     peers: Peers,
+    /// Those of [`Peers::rules`], with where the node is by now.
+    rules: Rc<watch::Sender<Arc<Rules>>>,
     list: Rc<RefCell<BTreeMap<PodUid, Worker>>>,
 }
 
@@ -47,6 +49,7 @@ impl Workers {
     pub fn new(supervisor: Supervisor, peers: Peers) -> Self {
         Workers {
             supervisor,
+            rules: Rc::new(watch::Sender::new(peers.rules.clone())),
             peers,
             list: Rc::default(),
         }
@@ -60,6 +63,7 @@ impl Workers {
         let wish = worker::Wish {
             desired: receiver,
             missed: missed.clone(),
+            rules: self.rules.subscribe(),
         };
         let (peers, owned) = (self.peers.clone(), uid.clone());
         self.supervisor
@@ -94,6 +98,18 @@ impl Workers {
         if changed {
             worker.asked.replace(asked_by(&worker.desired.borrow().pod));
             worker.tell(worker::Msg::Wake);
+        }
+    }
+
+    /// Has every pod say where the node is, as the node's object has it; as long as it has nothing, what is known of
+    /// the configuration counts.
+    pub(super) fn locate(&self, host_ips: Vec<String>) {
+        let moved = !host_ips.is_empty() && self.rules.borrow().node.host_ips != host_ips;
+        if moved {
+            let mut rules = Rules::clone(&self.rules.borrow());
+            rules.node.host_ips = host_ips;
+            self.rules.send_replace(Arc::new(rules));
+            self.tell_all(|| worker::Msg::Wake);
         }
     }
 

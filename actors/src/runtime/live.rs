@@ -91,6 +91,22 @@ impl Runtime {
         answer.await.map(drop)
     }
 
+    /// Tells the runtime which addresses the node's pods get: ranges, with commas between. One with a CNI template writes
+    /// its configuration then.
+    pub async fn tell_pod_ranges(&self, ranges: &str) -> Result<(), RuntimeError> {
+        let network = cri::NetworkConfig {
+            pod_cidr: ranges.to_owned(),
+        };
+        let request = cri::UpdateRuntimeConfigRequest {
+            runtime_config: Some(cri::RuntimeConfig {
+                network_config: Some(network),
+            }),
+        };
+        let method = async |channel, request| runtime(channel).update_runtime_config(request).await;
+        let answer = self.idempotent("UpdateRuntimeConfig", self.within, request, method);
+        answer.await.map(drop)
+    }
+
     /// Writes a container's state into an archive at `location`, within the usual time, or longer if told.
     pub async fn checkpoint_container(
         &self,

@@ -88,14 +88,19 @@ impl Node for Answers {
     }
 
     async fn exec(&self, wanted: Exec) -> Result<String, Trouble> {
-        let id = self.running(&wanted.pod, &wanted.container).await?;
+        let id = self.called(&wanted.pod, &wanted.container).await?;
         let streams = streams(wanted.streams);
         let url = self.0.runtime.exec(&id, &wanted.command, streams);
         url.await.map_err(told)
     }
 
     async fn attach(&self, wanted: Attach) -> Result<String, Trouble> {
-        let id = self.running(&wanted.pod, &wanted.container).await?;
+        let there = self.running(&wanted.pod, &wanted.container).await?;
+        let id = there.ok_or_else(|| {
+            let (container, pod) = (&wanted.container, &wanted.pod);
+            let pod = format!("{}_{}", pod.name(), pod.namespace());
+            Trouble::Failed(format!("container {container} not found in pod {pod}"))
+        })?;
         let url = self.0.runtime.attach(&id, streams(wanted.streams));
         url.await.map_err(told)
     }
@@ -105,14 +110,14 @@ impl Node for Answers {
         let sandbox = seen.newest_sandbox().filter(|sandbox| sandbox.is_ready());
         let sandbox = sandbox.ok_or_else(|| {
             let name = format!("{}_{}({})", pod.name(), pod.namespace(), pod.uid());
-            Trouble::NotFound(format!("failed to find sandboxID for pod {name}"))
+            Trouble::Failed(format!("failed to find sandboxID for pod {name}"))
         })?;
         let url = self.0.runtime.port_forward(&sandbox.id, &ports);
         url.await.map_err(told)
     }
 
     async fn run(&self, wanted: Run) -> Result<Vec<u8>, Trouble> {
-        let id = self.running(&wanted.pod, &wanted.container).await?;
+        let id = self.called(&wanted.pod, &wanted.container).await?;
         let output = self.0.runtime.exec_sync(&id, &wanted.command, RUN_WITHIN);
         let output = output.await.map_err(told)?;
         let mut both = output.stdout;
@@ -202,15 +207,19 @@ impl Node for Answers {
 }
 
 impl Answers {
-    /// The id of the container that runs now.
-    async fn running(&self, pod: &Pod, container: &str) -> Result<ContainerId, Trouble> {
+    /// The id of the container that runs now, for a command in it.
+    async fn called(&self, pod: &Pod, container: &str) -> Result<ContainerId, Trouble> {
+        let running = self.running(pod, container).await?;
+        running.ok_or_else(|| Trouble::Failed(format!("container not found ({container:?})")))
+    }
+
+    /// The id of the container that runs now, if it does.
+    async fn running(&self, pod: &Pod, container: &str) -> Result<Option<ContainerId>, Trouble> {
         let seen = self.0.runtime.pod(&pod.uid()).await.map_err(told)?;
         let running = seen
             .newest(container)
             .filter(|one| one.state == ContainerState::Running);
-        running
-            .map(|one| one.id.clone())
-            .ok_or_else(|| Trouble::NotFound(format!("container not found ({container:?})")))
+        Ok(running.map(|one| one.id.clone()))
     }
 }
 

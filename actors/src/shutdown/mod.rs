@@ -9,28 +9,30 @@
 //! Upstream: pkg/kubelet/nodeshutdown/nodeshutdown_manager_linux.go (1.36). Decisions: `logic::shutdown`.
 
 mod logind;
+mod noting;
 pub mod record;
+mod steps;
 #[cfg(test)]
 mod tests;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cluster::events::{Object, Recorder, Type};
 use futures_util::StreamExt;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Addr, Context, Exit, Recipient, TaskId};
 use logic::admission::ShuttingDown;
-use logic::shutdown::{Step, failure};
-use logic::types::PodUid;
+use logic::shutdown::Step;
 use serde::Serialize;
 
 pub use self::logind::LogindError;
 use self::logind::{Lock, Logind};
+use self::noting::{Noting, Releasing};
 use self::record::Record;
+use self::steps::Going;
+pub use self::steps::Seen;
 use crate::{directory, volumes};
 
 /// It hears logind and its own looks.
@@ -40,12 +42,6 @@ pub const MAILBOX: usize = 16;
 const RECONNECT: Duration = Duration::from_secs(1);
 /// The same while it goes on failing: a machine without logind is not asked all day.
 const RECONNECT_AT_MOST: Duration = Duration::from_secs(60);
-/// Between looks at what still runs, while the node goes down.
-const LOOK: Duration = Duration::from_millis(100);
-/// The keepers answer from memory.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// After the last step: for statuses to reach the API server.
-const DELIVERY: Duration = Duration::from_secs(2);
 
 /// The section of the configuration.
 #[derive(Debug, Clone)]
@@ -97,13 +93,6 @@ pub enum Msg {
     Noted(io::Result<()>),
 }
 
-/// What is on the node now.
-#[derive(Debug)]
-pub struct Seen {
-    active: Vec<Arc<Pod>>,
-    mounted: Vec<PodUid>,
-}
-
 /// Where it stands.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
@@ -112,13 +101,6 @@ pub struct Snapshot {
     pub going_down: bool,
     pub steps_left: usize,
     pub trouble: Option<String>,
-}
-
-/// A step under way.
-#[derive(Debug)]
-struct Going {
-    until: Instant,
-    pods: Vec<PodUid>,
 }
 
 /// The keeper of the lock.
@@ -138,23 +120,6 @@ pub struct Shutdown {
     noting: Noting,
     releasing: Releasing,
     trouble: Option<String>,
-}
-
-/// Whether the record is being written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Noting {
-    #[default]
-    No,
-    /// As it was then.
-    Now(Record),
-}
-
-/// Whether the machine goes on as soon as the record is written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Releasing {
-    #[default]
-    No,
-    Yes,
 }
 
 impl Actor for Shutdown {
@@ -340,147 +305,6 @@ impl Shutdown {
         {
             tracing::warn!("the node's object does not show whether the node goes down: {full}");
         }
-    }
-
-    fn remembered(&mut self, record: io::Result<Record>) {
-        match record {
-            // What has happened meanwhile is newer.
-            Ok(record) if self.record == Record::default() => {
-                self.record = record;
-                record.show();
-            }
-            Ok(_) => {}
-            Err(error) => tracing::error!("it is not known when the node went down last: {error}"),
-        }
-    }
-
-    /// Takes down when it goes down; what cannot be written is shown all the same.
-    fn note(&mut self, record: Record, ctx: &mut Context<Msg>) {
-        let Some(path) = self.policy.record.clone() else {
-            return;
-        };
-        self.record = record;
-        record.show();
-        if self.noting == Noting::No {
-            self.noting = Noting::Now(record);
-            ctx.run(async move { Msg::Noted(record::write(path, record).await) });
-        }
-    }
-
-    fn end(&mut self, ctx: &mut Context<Msg>) {
-        if self.record.began.is_some() && self.record.ended.is_none() {
-            let ended = Some(timestamp(ctx));
-            let record = self.record;
-            self.note(Record { ended, ..record }, ctx);
-        }
-    }
-
-    fn release(&mut self, ctx: &mut Context<Msg>) {
-        if !self.going_down {
-            return;
-        }
-        self.end(ctx);
-        match self.noting {
-            Noting::No => self.lock = None,
-            Noting::Now(_) => self.releasing = Releasing::Yes,
-        }
-    }
-
-    fn noted(&mut self, outcome: io::Result<()>, ctx: &mut Context<Msg>) {
-        if let Err(error) = outcome {
-            tracing::error!("it is not written down when the node goes down: {error}");
-        }
-        let noted = std::mem::take(&mut self.noting);
-        if noted != Noting::Now(self.record) {
-            return self.note(self.record, ctx);
-        }
-        if std::mem::take(&mut self.releasing) == Releasing::Yes {
-            self.lock = None;
-        }
-    }
-
-    fn look(&mut self, ctx: &mut Context<Msg>) {
-        if !self.going_down {
-            return;
-        }
-        let (directory, volumes) = (self.peers.directory.clone(), self.peers.volumes.clone());
-        ctx.run(async move {
-            let active = directory.ask(ANSWER_WITHIN, |reply| directory::Msg::Active { reply });
-            let mounted = volumes.ask(ANSWER_WITHIN, |reply| volumes::Msg::Stats { reply });
-            let (active, mounted) = futures_util::future::join(active, mounted).await;
-            let mounted = mounted.unwrap_or_default().into_keys().collect();
-            let seen = active.ok().map(|active| Seen { active, mounted });
-            Msg::Seen(Box::new(seen))
-        });
-    }
-
-    fn seen(&mut self, seen: Option<Seen>, ctx: &mut Context<Msg>) {
-        if !self.going_down {
-            return;
-        }
-        if let Some(seen) = seen {
-            if self.steps.is_none() {
-                self.plan(&seen);
-            }
-            self.forget_what_ended(&seen);
-        }
-        let now = ctx.now();
-        if self.going.as_ref().is_some_and(|going| now >= going.until) {
-            tracing::warn!("some pods have not ended in time; the node goes down all the same");
-            self.going = None;
-        }
-        if self.going.is_none() && !self.begin_next(now) && self.steps.is_some() {
-            tracing::info!("every pod has had its time: the machine may go down");
-            ctx.after(DELIVERY, Msg::Release);
-            return;
-        }
-        ctx.after(LOOK, Msg::Look);
-    }
-
-    fn plan(&mut self, seen: &Seen) {
-        let mut steps = self
-            .policy
-            .order
-            .steps(seen.active.iter().map(|pod| &**pod));
-        // The next one is taken from the end.
-        steps.reverse();
-        self.steps = Some(steps);
-    }
-
-    fn forget_what_ended(&mut self, seen: &Seen) {
-        use logic::pod::PodView;
-        let Some(going) = &mut self.going else {
-            return;
-        };
-        let active: Vec<PodUid> = seen.active.iter().map(|pod| pod.uid()).collect();
-        going
-            .pods
-            .retain(|uid| active.contains(uid) || seen.mounted.contains(uid));
-        if going.pods.is_empty() {
-            self.going = None;
-        }
-    }
-
-    /// Returns whether there was a step to begin.
-    fn begin_next(&mut self, now: Instant) -> bool {
-        let Some(step) = self.steps.as_mut().and_then(Vec::pop) else {
-            return false;
-        };
-        for (uid, grace) in &step.pods {
-            let fail = directory::Msg::Fail {
-                uid: uid.clone(),
-                failure: Box::new(failure()),
-                grace: *grace,
-            };
-            if self.peers.directory.tell(fail).is_err() {
-                tracing::warn!(%uid, "a pod is not told to end: the directory's mailbox is full");
-            }
-        }
-        self.going = Some(Going {
-            until: now + step.within,
-            pods: step.pods.into_iter().map(|(uid, _)| uid).collect(),
-        });
-        true
     }
 
     fn event(&self, message: &str, ctx: &Context<Msg>) {

@@ -7,6 +7,7 @@ use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{ChildSpec, Intensity, Supervisor, mailbox};
 use tempfile::TempDir;
 
+use super::steps::{DELIVERY, LOOK};
 use super::*;
 
 #[derive(Debug, strum::IntoStaticStr)]

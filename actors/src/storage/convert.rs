@@ -4,14 +4,15 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use logic::volumes::{
-    Abnormal, AccessMode, Backend, ChangePolicy, Condition, Csi, EmptyDir, Figures, FileSet, Found,
-    FoundState, Medium, Mode, Ownership, Relabel, Secrets, Source, Token, Volume, VolumeId,
+    Abnormal, Access, AccessMode, Backend, ChangePolicy, Condition, Csi, EmptyDir, Figures,
+    FileSet, Found, FoundState, Medium, Mode, Ownership, Relabel, Secrets, Source, Token, Volume,
+    VolumeId,
 };
 use proto::storage as wire;
 
 use super::{
     Abilities, BackendNews, Growth, Measured, MountAnswer, MountWish, Place, PodRef, Staged,
-    SubpathWish, access,
+    SubpathWish,
 };
 
 type WireSource = wire::volume::Source;
@@ -121,6 +122,13 @@ fn csi(source: &Csi) -> wire::Csi {
         size: source.size,
         selinux_mount: source.selinux_mount,
         republish: source.republish,
+    }
+}
+
+fn access(access: Access) -> wire::Access {
+    match access {
+        Access::ReadWrite => wire::Access::ReadWrite,
+        Access::ReadOnly => wire::Access::ReadOnly,
     }
 }
 

@@ -14,7 +14,8 @@ use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::transport::{Channel, Endpoint, Server, Uri};
 use tonic::{Request, Response, Status};
 
-use super::{ABANDONED, Storage};
+use super::Storage;
+use super::error::ABANDONED;
 
 /// How a call ends instead of succeeding.
 #[derive(Clone, Debug)]

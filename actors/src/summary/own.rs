@@ -1,12 +1,17 @@
 //! `/metrics`: what is counted all along, and what is known when somebody asks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
 
+use logic::pod::PodView;
 use logic::summary::plugin_name;
+use logic::types::PodUid;
 use metrics::exposition::Exposition;
+use metrics::logs::{self, Logs};
 use metrics::volumes::{write_stats, write_totals};
 
-use super::{ASK_WITHIN, Summaries};
+use super::disk::Look;
+use super::{ASK_WITHIN, Summaries, SummaryError};
 use crate::{observation, volumes};
 
 /// By plugin and state, how many.
@@ -25,6 +30,10 @@ impl Summaries {
             Ok(claims) => write_stats(&claims, &mut exposition),
             Err(error) => tracing::warn!("no metrics of volumes: {error}"),
         }
+        match self.logs().await {
+            Ok(all) => logs::write(&all, &mut exposition),
+            Err(error) => tracing::warn!("no metrics of logs: {error}"),
+        }
         let volumes = &self.0.peers.volumes;
         match volumes
             .ask(ASK_WITHIN, |reply| volumes::Msg::View { reply })
@@ -42,6 +51,42 @@ impl Summaries {
         text.push_str(&exposition.into_text());
         text.push_str(&observation::text(&tree));
         text
+    }
+
+    /// What the logs of each container take.
+    async fn logs(&self) -> Result<Vec<Logs>, SummaryError> {
+        let pods = self.pods().await.map_err(SummaryError::Silent)?;
+        let node = &self.0.peers.rules.node;
+        let names = pods
+            .values()
+            .map(|pod| (pod.uid(), pod.namespace().to_owned(), pod.name().to_owned()));
+        let look = Look {
+            root_dir: node.root_dir.clone(),
+            pod_logs_dir: node.pod_logs_dir.clone(),
+            mountpoints: BTreeSet::new(),
+            pods: names.collect(),
+        };
+        let at = kernel::wall();
+        let read = tokio::task::spawn_blocking(move || look.logs(at));
+        read.await.map_err(SummaryError::Machine)
+    }
+}
+
+impl Look {
+    fn logs(&self, at: SystemTime) -> Vec<Logs> {
+        let disks = self.see(at).disks;
+        let of_pod = |(uid, namespace, pod): &(PodUid, String, String)| {
+            let containers = disks.get(uid).map(|disk| &disk.container_logs);
+            let logs = containers.into_iter().flatten().map(|(name, taken)| Logs {
+                uid: uid.as_str().to_owned(),
+                namespace: namespace.clone(),
+                pod: pod.clone(),
+                container: name.clone(),
+                bytes: taken.bytes,
+            });
+            logs.collect::<Vec<_>>()
+        };
+        self.pods.iter().flat_map(of_pod).collect()
     }
 }
 

@@ -32,6 +32,11 @@ const SWAP_OF_CONTAINER: Head = (
     "container_swap_usage_bytes",
     "[ALPHA] Current amount of the container swap usage in bytes. Reported only on non-windows systems",
 );
+const SWAP_LIMIT_OF_CONTAINER: Head = (
+    Kind::Gauge,
+    "container_swap_limit_bytes",
+    "[ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems",
+);
 const CPU_OF_NODE: Head = (
     Kind::Counter,
     "node_cpu_usage_seconds_total",
@@ -67,12 +72,6 @@ const ERROR: Head = (
     "resource_scrape_error",
     "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
 );
-const OLD_ERROR: Head = (
-    Kind::Gauge,
-    "scrape_error",
-    "[ALPHA] (Deprecated since 1.29.0) 1 if there was an error while getting container metrics, 0 otherwise",
-);
-
 /// The text of a summary, or of none.
 pub(super) fn text(summary: Option<&Summary>) -> String {
     let mut text = Exposition::default();
@@ -90,6 +89,9 @@ pub(super) fn text(summary: Option<&Summary>) -> String {
         containers(&mut text, SWAP_OF_CONTAINER, pods, |c| {
             swap(c.swap.as_ref())
         });
+        containers(&mut text, SWAP_LIMIT_OF_CONTAINER, pods, |c| {
+            swap_limit(c.swap.as_ref())
+        });
         let node = &summary.node;
         one(&mut text, CPU_OF_NODE, seconds(node.cpu.as_ref()));
         one(&mut text, MEMORY_OF_NODE, working_set(node.memory.as_ref()));
@@ -105,7 +107,6 @@ pub(super) fn text(summary: Option<&Summary>) -> String {
         None => 1.0,
     };
     one(&mut text, ERROR, Some((error, None)));
-    one(&mut text, OLD_ERROR, Some((error, None)));
     text.into_text()
 }
 
@@ -122,6 +123,12 @@ fn working_set(memory: Option<&Memory>) -> Option<Figure> {
 fn swap(swap: Option<&Swap>) -> Option<Figure> {
     let swap = swap?;
     Some((swap.swap_usage_bytes? as f64, swap.time))
+}
+
+fn swap_limit(swap: Option<&Swap>) -> Option<Figure> {
+    let swap = swap?;
+    let limit = swap.swap_available_bytes? + swap.swap_usage_bytes.unwrap_or_default();
+    Some((limit as f64, swap.time))
 }
 
 fn start(at: Timestamp) -> f64 {
@@ -209,6 +216,11 @@ mod tests {
             start_time: at(),
             cpu: cpu(10_000_000_000),
             memory: memory(1000),
+            swap: Some(Swap {
+                time: at(),
+                swap_usage_bytes: Some(100),
+                swap_available_bytes: Some(900),
+            }),
             ..ContainerStats::default()
         };
         let silent = ContainerStats {
@@ -248,6 +260,12 @@ container_memory_working_set_bytes{container="app",namespace="shop",pod="web"} 1
 # HELP container_start_time_seconds [STABLE] Start time of the container since unix epoch in seconds
 # TYPE container_start_time_seconds gauge
 container_start_time_seconds{container="app",namespace="shop",pod="web"} 1700000000.123
+# HELP container_swap_usage_bytes [ALPHA] Current amount of the container swap usage in bytes. Reported only on non-windows systems
+# TYPE container_swap_usage_bytes gauge
+container_swap_usage_bytes{container="app",namespace="shop",pod="web"} 100 1700000000123
+# HELP container_swap_limit_bytes [ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems
+# TYPE container_swap_limit_bytes gauge
+container_swap_limit_bytes{container="app",namespace="shop",pod="web"} 1000 1700000000123
 # HELP node_cpu_usage_seconds_total [STABLE] Cumulative cpu time consumed by the node in core-seconds
 # TYPE node_cpu_usage_seconds_total counter
 node_cpu_usage_seconds_total 1 1700000000123
@@ -266,9 +284,6 @@ pod_memory_working_set_bytes{namespace="shop",pod="web"} 2000 1700000000123
 # HELP resource_scrape_error [STABLE] 1 if there was an error while getting container metrics, 0 otherwise
 # TYPE resource_scrape_error gauge
 resource_scrape_error 0
-# HELP scrape_error [ALPHA] (Deprecated since 1.29.0) 1 if there was an error while getting container metrics, 0 otherwise
-# TYPE scrape_error gauge
-scrape_error 0
 "#;
         assert_eq!(text(Some(&summary)), expected);
     }
@@ -277,7 +292,7 @@ scrape_error 0
     #[test]
     fn without_a_summary_the_metrics_say_so() {
         let text = text(None);
-        assert!(text.contains("\nresource_scrape_error 1\n") && text.ends_with("scrape_error 1\n"));
+        assert!(text.ends_with("\nresource_scrape_error 1\n"));
         assert!(!text.contains("node_"));
     }
 }

@@ -82,6 +82,22 @@ fn cpu_and_memory_alone_come_without_the_rest() {
 }
 
 #[test]
+fn own_metrics_tell_what_the_logs_of_each_container_take() {
+    run_paused(|| async {
+        let (node, summaries) = running().await;
+        let logs = &node.rules.node.pod_logs_dir;
+        let logs = logs.join("default_web_web/app");
+        std::fs::create_dir_all(&logs).unwrap();
+        std::fs::write(logs.join("0.log"), "line\n".repeat(1000)).unwrap();
+        let text = summaries.own_metrics().await;
+        let series = "kubelet_container_log_filesystem_used_bytes{container=\"app\",namespace=\"default\",pod=\"web\",uid=\"web\"} ";
+        let mut values = text.lines().filter_map(|line| line.strip_prefix(series));
+        let bytes: u64 = values.next().unwrap().parse().unwrap();
+        assert!(bytes >= 5000, "{bytes}");
+    });
+}
+
+#[test]
 fn questions_that_come_together_share_one_look_and_later_ones_do_not() {
     run_paused(|| async {
         let (_node, summaries) = running().await;

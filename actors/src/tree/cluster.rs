@@ -434,6 +434,9 @@ impl Way<'_> {
             Recipient::new(self.node.directory.clone(), |node| {
                 directory::Msg::NodeChanged { node }
             }),
+            Recipient::new(self.addrs.vitals.clone(), |node: Option<Arc<v1::Node>>| {
+                vitals::Msg::PodRanges(node.as_deref().map(pod_ranges).unwrap_or_default())
+            }),
         ];
         if let Some(certificate) = certificate {
             listeners.push(Recipient::new(
@@ -451,6 +454,13 @@ impl Way<'_> {
                 Herald::new(object.clone(), listeners.clone())
             });
     }
+}
+
+/// The addresses of the node's pods, as whoever gives them out says.
+fn pod_ranges(node: &v1::Node) -> String {
+    let spec = node.spec.as_ref();
+    let ranges = spec.and_then(|spec| spec.pod_cidrs.as_deref());
+    ranges.unwrap_or_default().join(",")
 }
 
 /// How long ConfigMaps and Secrets may be kept, as the node's controller says by the cluster's size.

@@ -87,6 +87,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         ..settings.sections(objects.shelf.clone())
     };
     let node = pods(&root, backends, sections, cluster.as_ref());
+    node.recorder.begin(timestamp(), &settings.node.node_name);
     hosts::complain(&node.recorder, &settings.node).await;
     sources::grow(&node, &settings);
     let tellers = resources(&node, runtime.clone(), &settings, cluster.as_ref());

@@ -10,8 +10,9 @@ use kernel::{Context, Exit};
 use logic::pod::PodView;
 use logic::runtime_class::HandlerFeatures;
 use logic::types::{ContainerId, Failure};
-use logic::worker::{Action, BackoffStep, Observed, PodPlan, compute_pod_actions, kill};
+use logic::worker::{Action, BackoffStep, Observed, PodPlan, Wait, compute_pod_actions, kill};
 
+use super::again::Work;
 use super::carry::Carrier;
 use super::resize::resize_key;
 use super::volumes::asks_for_recursive_read_only;
@@ -23,6 +24,7 @@ pub(super) const CARRYING: &str = "carrying out a plan";
 impl Worker {
     /// Does the next thing, if nothing is under way.
     pub(super) fn advance(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        self.peers.rules.clone_from(&self.wish.rules.borrow());
         if self.working.is_some() {
             self.publish_meanwhile(ctx);
             self.tell_watchers(ctx);
@@ -30,11 +32,15 @@ impl Worker {
         }
         if self.wish.desired.has_changed().unwrap_or(false) {
             self.counted.note_change();
+            self.begun.forget();
         }
         let desired = self.wish.desired.borrow_and_update().clone();
         self.stale |= self.wish.missed.take();
         if !desired.is_run() && self.stage == Stage::Syncing {
             self.decree(&desired, ctx);
+        }
+        if self.stage == Stage::Syncing {
+            self.want_volumes(&desired.pod, ctx);
         }
         if self.stale || self.seen.is_none() {
             self.fetch(&desired.pod, ctx);
@@ -60,7 +66,6 @@ impl Worker {
             self.terminate(pod, ctx);
             return;
         }
-        self.want_volumes(pod, ctx);
         let Some(seen) = &self.seen else { return };
         let observed = Observed {
             runtime: seen.pod(),
@@ -99,8 +104,12 @@ impl Worker {
         self.held.retain(|_, until| *until > now);
         let Some(seen) = &self.seen else { return };
         if seen.pod().is_stopped() {
-            self.stage = Stage::Terminated;
-            self.publish(pod, &BTreeMap::new(), ctx);
+            // Nothing is published while last words are read, and nothing follows the last status: who has
+            // heard them comes back here.
+            if self.hearing.is_empty() {
+                self.stage = Stage::Terminated;
+                self.publish(pod, &BTreeMap::new(), ctx);
+            }
             return;
         }
         let plan = kill::termination_plan(Some(pod), seen.pod(), self.grace);
@@ -115,6 +124,9 @@ impl Worker {
     }
 
     fn carry(&mut self, plan: PodPlan, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+        if !self.may_begin(Work::Plan(plan.actions.clone()), ctx) {
+            return;
+        }
         self.working = Some(CARRYING);
         self.counted.begin(self.stage, pod, ctx);
         for step in plan.actions.iter().filter_map(backoff_step) {
@@ -150,6 +162,15 @@ impl Worker {
         ctx.run(async move { Msg::Carried(Box::new(carrier.carry(plan).await)) });
     }
 
+    /// Whether this work may begin now; if not, it is looked at again when it may.
+    fn may_begin(&mut self, work: Work, ctx: &mut Context<Msg>) -> bool {
+        let begun = self.begun.begin(work, ctx.now());
+        if let Err(wait) = begun {
+            self.retry_after(wait, ctx);
+        }
+        begun.is_ok()
+    }
+
     pub(super) fn addresses(&self, pod: &Pod) -> Vec<String> {
         let found = self.seen.as_ref().map_or(&[][..], |seen| seen.pod().ips());
         addresses(pod, found, &self.peers.rules.node.host_ips)
@@ -163,14 +184,20 @@ impl Worker {
     fn collect_garbage(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
         let Some(seen) = &self.seen else { return };
         let garbage = logic::gc::garbage(seen.pod());
-        if garbage.is_empty() || self.held.contains_key(remove::GARBAGE) {
+        if garbage.is_empty() {
+            self.begun.forget();
+            return;
+        }
+        let is_held = self.held.contains_key(remove::GARBAGE);
+        if is_held || !self.may_begin(Work::Garbage(garbage.clone()), ctx) {
             return;
         }
         self.working = Some("removing dead instances");
-        let (peers, pod) = (self.peers.clone(), pod.clone());
-        ctx.run(
-            async move { Msg::Carried(Box::new(remove::garbage(&peers, &pod, garbage).await)) },
-        );
+        let (peers, pod, endings) = (self.peers.clone(), pod.clone(), self.endings.clone());
+        ctx.run(async move {
+            let report = remove::garbage(&peers, &pod, garbage, endings).await;
+            Msg::Carried(Box::new(report))
+        });
     }
 
     fn fetch(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
@@ -203,24 +230,16 @@ impl Worker {
         ctx.run(async move { Msg::Removed(remove::everything(&peers, &pod, &runtime).await) });
     }
 
-    /// Drops the starts whose time has not come, everything after a sandbox whose time has not come, and
-    /// everything at all until what must end may be tried again.
-    fn without_held(&mut self, mut plan: PodPlan, now: Instant) -> PodPlan {
+    /// Drops what was tried in vain and may not be tried again yet, and what needs volumes that are not mounted.
+    fn without_held(&mut self, plan: PodPlan, now: Instant) -> PodPlan {
         self.held.retain(|_, until| *until > now);
+        let Some(seen) = &self.seen else { return plan };
         let (held, mounted) = (&self.held, self.volumes.mounted().is_some());
-        if held.contains_key(ENDING) {
-            plan.actions.clear();
-        }
-        let sandbox_held = held.contains_key(SANDBOX);
-        plan.actions.retain(|action| match action {
-            Action::CreateSandbox { .. } => !sandbox_held && mounted,
-            Action::StartContainer { name, .. } => {
-                !sandbox_held && mounted && !held.contains_key(name)
-            }
-            Action::ResizeContainer { name, .. } => !held.contains_key(&resize_key(name)),
-            Action::KillContainer { .. }
-            | Action::StopSandbox { .. }
-            | Action::RemoveContainer { .. } => true,
+        let mut plan = plan.due(seen.pod(), |wait| match wait {
+            Wait::End => held.contains_key(ENDING),
+            Wait::Sandbox => held.contains_key(SANDBOX) || !mounted,
+            Wait::Start(name) => held.contains_key(name),
+            Wait::Resize(name) => held.contains_key(&resize_key(name)),
         });
         let of_containers = self
             .problems

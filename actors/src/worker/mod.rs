@@ -14,6 +14,7 @@
 //! pkg/kubelet/kuberuntime/kuberuntime_manager.go, 1.36. Decisions: `logic::worker`, `logic::status`.
 
 mod advance;
+mod again;
 mod carry;
 mod counted;
 mod files;
@@ -48,6 +49,7 @@ use logic::types::{ContainerId, Failure, PodUid, RuntimePod, Waiting, Weight, Wh
 use serde::Serialize;
 use tokio::sync::watch;
 
+use self::again::Begun;
 use self::carry::Report;
 use self::counted::Counted;
 pub(crate) use self::counted::probe as counted_probe;
@@ -170,6 +172,8 @@ pub struct Wish {
     pub desired: watch::Receiver<Desired>,
     /// A message did not fit into the mailbox: what it said is to be looked up.
     pub missed: Rc<Cell<bool>>,
+    /// The rules as they are now: the node may get other addresses.
+    pub rules: watch::Receiver<Arc<Rules>>,
 }
 
 /// One pod's worker.
@@ -182,6 +186,7 @@ pub struct Worker {
     stage: Stage,
     /// What is under way; one thing at a time.
     working: Option<&'static str>,
+    begun: Begun,
     /// The picture is missing or doubted: look before acting.
     stale: bool,
     seen: Option<Seen>,
@@ -276,6 +281,7 @@ impl Worker {
             peers,
             stage: Stage::Syncing,
             working: None,
+            begun: Begun::default(),
             stale: true,
             seen: None,
             memory: Memory::default(),
@@ -364,8 +370,6 @@ impl Worker {
         self.working = None;
         let now = ctx.now();
         self.counted.end(now);
-        let did_nothing = report.problems.is_empty() && report.started.is_empty();
-        let before = self.seen.as_ref().map(|seen| seen.pod().clone());
         for (name, problem) in report.problems {
             self.held.insert(name.clone(), now + problem.again_after);
             if let Some(waiting) = problem.waiting {
@@ -387,12 +391,6 @@ impl Worker {
                 self.retry_after(SOON, ctx);
                 return Ok(());
             }
-        }
-        let is_same = before.as_ref() == self.seen.as_ref().map(Seen::pod);
-        if did_nothing && is_same && !self.wish.desired.has_changed().unwrap_or(false) {
-            // The same plan would come of it: nothing is tried without end and without a pause.
-            self.retry_after(SOON, ctx);
-            return Ok(());
         }
         self.advance(ctx)
     }

@@ -29,8 +29,13 @@ pub(super) async fn instance(
     Ok(())
 }
 
-/// Removes dead instances; what fails waits for its time.
-pub(super) async fn garbage(peers: &Peers, pod: &Pod, garbage: Garbage) -> Report {
+/// Removes dead instances; what fails waits for its time. Endings that wait to go on stay as they are.
+pub(super) async fn garbage(
+    peers: &Peers,
+    pod: &Pod,
+    garbage: Garbage,
+    endings: Endings,
+) -> Report {
     let uid = pod.uid();
     let dead = garbage.containers.iter();
     let containers = dead.map(|dead| instance(peers, pod, dead));
@@ -51,7 +56,7 @@ pub(super) async fn garbage(peers: &Peers, pod: &Pod, garbage: Garbage) -> Repor
     Report {
         problems,
         started: Vec::new(),
-        endings: Endings::new(),
+        endings,
         runtime: peers.runtime.pod(&uid).await,
     }
 }

@@ -20,22 +20,33 @@ impl Worker {
         let Some(seen) = self.seen.as_ref().map(Seen::pod) else {
             return;
         };
+        let before = match &self.status {
+            Some(_) => self.resize.clone(),
+            None => ResizeState::told(self.earlier.as_deref().or(pod.status.as_ref())),
+        };
         let syncing = self.stage == Stage::Syncing;
+        let pending = self.wish.desired.borrow().pending.clone();
         let mut names = self.memory.record.actuated.keys();
         let next = ResizeState {
-            pending: self.wish.desired.borrow().pending.clone(),
             in_progress: syncing && resize::in_progress(pod, &self.memory.record.actuated, seen),
             error: names
                 .find_map(|name| self.problems.get(&resize_key(name)))
                 .map(|problem| problem.message.clone()),
-            generation: pod.metadata.generation,
+            generation: before.carried_out(pending.is_some(), pod.metadata.generation),
+            pending,
         };
         if next == self.resize {
             return;
         }
-        let generation = pod.metadata.generation.unwrap_or_default();
-        let events: Vec<Why> = happenings(&self.resize, &next)
-            .map(|happening| happening.event(pod, generation))
+        let events: Vec<Why> = happenings(&before, &next)
+            .map(|happening| {
+                let generation = match &happening {
+                    Happening::Completed => before.generation,
+                    Happening::Failed(_) | Happening::Started => next.generation,
+                    Happening::Waits(..) => pod.metadata.generation,
+                };
+                happening.event(pod, generation.unwrap_or_default())
+            })
             .collect();
         for why in &events {
             self.whys

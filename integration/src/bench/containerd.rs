@@ -1,11 +1,16 @@
 //! On a real containerd: what the agent adds to containerd's own time, measured straight in the same run.
 
+use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use proto::cri::PodSandboxConfig;
+use proto::cri::{
+    ContainerConfig, LinuxContainerConfig, LinuxContainerResources, LinuxContainerSecurityContext,
+    LinuxPodSandboxConfig, LinuxSandboxSecurityContext, Mount, NamespaceMode, NamespaceOption,
+    PodSandboxConfig, SecurityProfile,
+};
 use tokio::time::Instant;
 
 use super::agent::wall;
@@ -72,19 +77,72 @@ pub(super) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Makes a pod without the agent: sandbox, one container created and started.
+/// Makes a pod without the agent: sandbox, one container created and started, asked for as a kubelet asks: `like_ours`.
 pub(super) async fn straight(
     rig: &Containerd,
     nth: usize,
     took: &mut Samples,
 ) -> Result<(String, PodSandboxConfig)> {
-    let sandbox = pods::sandbox(rig, &format!("straight-{nth}"))?;
+    let name = format!("straight-{nth}");
+    let mut sandbox = pods::sandbox(rig, &name)?;
+    let mut container = pods::container("first", SCRIPT);
+    like_ours(rig, &name, (&mut sandbox, &mut container))?;
     let client = rig.runtime();
     let before = Instant::now();
     let id = pods::run_sandbox(&client, &sandbox).await?;
-    pods::run_container(&client, &id, &sandbox, pods::container("first", SCRIPT)).await?;
+    pods::run_container(&client, &id, &sandbox, container).await?;
     took.add(before.elapsed());
     Ok((id, sandbox))
+}
+
+/// What a kubelet asks for besides, because it costs the runtime time: seccomp for the sandbox, process ids of the
+/// container's own, a cgroup of the pod's class, a share of the processor, and three mounts.
+fn like_ours(
+    rig: &Containerd,
+    name: &str,
+    (sandbox, container): (&mut PodSandboxConfig, &mut ContainerConfig),
+) -> Result<()> {
+    let own_processes = NamespaceOption {
+        pid: NamespaceMode::Container.into(),
+        ..Default::default()
+    };
+    sandbox.linux = Some(LinuxPodSandboxConfig {
+        cgroup_parent: format!("{}/kubepods/besteffort/{name}", rig.cgroup()),
+        security_context: Some(LinuxSandboxSecurityContext {
+            namespace_options: Some(own_processes.clone()),
+            seccomp: Some(SecurityProfile::default()),
+            ..Default::default()
+        }),
+        ..Default::default()
+    });
+    container.linux = Some(LinuxContainerConfig {
+        resources: Some(LinuxContainerResources {
+            cpu_shares: 2,
+            oom_score_adj: 1000,
+            ..Default::default()
+        }),
+        security_context: Some(LinuxContainerSecurityContext {
+            namespace_options: Some(own_processes),
+            ..Default::default()
+        }),
+    });
+    let folder = rig.dir().join("volumes").join(name);
+    fs::create_dir_all(folder.join("token"))?;
+    fs::write(folder.join("hosts"), "127.0.0.1 localhost\n")?;
+    fs::write(folder.join("log"), "")?;
+    let mounts = [
+        ("token", "/var/run/secrets/kubernetes.io/serviceaccount"),
+        ("hosts", "/etc/hosts"),
+        ("log", "/dev/termination-log"),
+    ];
+    container.mounts = mounts
+        .map(|(lies, container_path)| Mount {
+            host_path: folder.join(lies).display().to_string(),
+            container_path: container_path.to_owned(),
+            ..Default::default()
+        })
+        .to_vec();
+    Ok(())
 }
 
 /// From the manifest's rename to the container's start by containerd's clock, in nanoseconds.

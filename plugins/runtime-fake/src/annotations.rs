@@ -44,6 +44,8 @@ pub(crate) struct Tuning {
 pub(crate) struct SandboxTuning {
     pub(crate) delay: GoDuration,
     pub(crate) error: Option<String>,
+    /// It stays ready though StopPodSandbox says that it is done.
+    pub(crate) stays: bool,
     /// What is behind its ports, where that is not an echo.
     pub(crate) ports: BTreeMap<u16, Target>,
 }
@@ -60,6 +62,9 @@ impl SandboxTuning {
         Ok(SandboxTuning {
             delay: source.duration("sandbox-delay")?,
             error: source.text("sandbox-error"),
+            stays: source
+                .read("sandbox-stays", "true or false")?
+                .unwrap_or(false),
             ports: source
                 .read::<Ports>("ports", "PORT=IP:PORT or PORT=refused, divided by commas")?
                 .unwrap_or_default()

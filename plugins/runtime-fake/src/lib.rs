@@ -42,6 +42,7 @@
 //! | `exec-exit-code` | the code of every ExecSync, and of every Exec of a command of the table above |
 //! | `memory-bytes`, `cpu-millis` | what its stats show |
 //! | `sandbox-delay`, `sandbox-error` | (pod only) RunPodSandbox takes longer, or fails |
+//! | `sandbox-stays` | (pod only) `true`: StopPodSandbox answers as ever, and the sandbox stays ready |
 //! | `ports` | (pod only) what is behind its ports: `80=127.0.0.1:8080,81=refused`; every other one says back what it is told |
 //!
 //! # Streams

@@ -1,6 +1,5 @@
 //! The life of a plugin process: its socket, its service, its end.
 
-use std::convert::Infallible;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::parent_id;
 use std::process::ExitCode;
@@ -96,7 +95,7 @@ async fn run(base: Base, listener: UnixListener, agent: Option<u32>) -> Result<(
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
         () = orphaned(connections.subscribe(), agent) => tracing::warn!("the agent is gone"),
-        never = give_back() => match never {},
+        never = heap::keep_small() => match never {},
     }
     let finished = async {
         base.finish(FINISH_WITHIN).await;
@@ -105,16 +104,6 @@ async fn run(base: Base, listener: UnixListener, agent: Option<u32>) -> Result<(
     tokio::select! {
         result = &mut served => Ok(result?),
         () = finished => Ok(()),
-    }
-}
-
-/// What many calls at once took goes back to the node when they are over.
-async fn give_back() -> Infallible {
-    let mut ticks = tokio::time::interval(heap::EVERY);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        heap::give_back();
     }
 }
 

@@ -292,23 +292,40 @@ impl Rotation {
         self.asking = None;
         match outcome {
             Ok(pair) => {
+                let lack = self
+                    .wanted
+                    .as_ref()
+                    .and_then(|wanted| pair.subject.lacks(wanted));
                 let before = self.held.replace(pair);
                 self.count(before.as_ref(), ctx);
-                self.failures = 0;
                 self.trouble = None;
                 self.offer(ctx);
-                self.plan(ctx);
+                match lack {
+                    None => {
+                        self.failures = 0;
+                        self.plan(ctx);
+                    }
+                    // Whoever signs leaves something out, and may go on to.
+                    Some(lack) => {
+                        self.again(&anyhow::anyhow!("what was issued does not do: {lack}"), ctx)
+                    }
+                }
             }
             Err(error) => {
-                self.failures += 1;
                 match self.purpose {
                     Purpose::Client => metrics::certificates::CLIENT_RENEW_ERRORS.inc(),
                     Purpose::Server => metrics::certificates::SERVER_RENEW_ERRORS.inc(),
                 }
-                self.complain(&anyhow::Error::new(error));
-                self.due = Some(ctx.after(pause(self.failures), Msg::Due));
+                self.again(&anyhow::Error::new(error), ctx);
             }
         }
+    }
+
+    fn again(&mut self, error: &anyhow::Error, ctx: &mut Context<Msg>) {
+        self.failures += 1;
+        self.complain(error);
+        self.rotate_at = None;
+        self.due = Some(ctx.after(pause(self.failures), Msg::Due));
     }
 
     fn count(&mut self, before: Option<&Pair>, ctx: &Context<Msg>) {

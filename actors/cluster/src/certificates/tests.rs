@@ -20,6 +20,8 @@ const SOON: Duration = Duration::from_secs(3_600 * 24);
 #[derive(Clone, Copy, PartialEq)]
 enum Verdict {
     Signed,
+    /// Signed, but for no name.
+    Nameless,
     Denied,
     Away,
 }
@@ -75,7 +77,7 @@ impl Signer {
     fn judged(&self, request: &Value) -> Value {
         let mut request = request.clone();
         request["status"] = match self.verdict {
-            Verdict::Signed => json!({
+            Verdict::Signed | Verdict::Nameless => json!({
                 "conditions": [{"type": "Approved", "status": "True"}],
                 "certificate": base64(self.sign(&request).as_bytes()),
             }),
@@ -92,6 +94,9 @@ impl Signer {
             serde_json::from_value(request["spec"]["request"].clone()).unwrap();
         let pem = String::from_utf8(pem.0).unwrap();
         let mut wanted = CertificateSigningRequestParams::from_pem(&pem).unwrap();
+        if self.verdict == Verdict::Nameless {
+            wanted.params.subject_alt_names.clear();
+        }
         wanted.params.not_before = kernel::wall().into();
         wanted.params.not_after = (kernel::wall() + AN_HOUR).into();
         wanted.signed_by(&self.issuer).unwrap().pem()
@@ -273,5 +278,24 @@ fn a_serving_certificate_waits_for_addresses_and_follows_them() {
         }
         let spec = api.lock().unwrap().requests[0]["spec"].clone();
         assert_eq!(spec["signerName"], "kubernetes.io/kubelet-serving");
+    });
+}
+
+/// Upstream asks again each second; a signer that never does it right is not worth that.
+#[test]
+fn a_certificate_that_lacks_a_name_is_used_and_another_is_asked_for_in_peace() {
+    run_paused(|| async {
+        let api = api(Verdict::Nameless);
+        let mut subject = Subject::node("n1");
+        subject.names.insert("a.example.com".to_owned());
+        let mut world = world(Purpose::Server, alone(&api), Some(subject));
+        world.offered().await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let asked = api.lock().unwrap().requests.len();
+        assert!((2..8).contains(&asked), "{asked}");
+        api.lock().unwrap().verdict = Verdict::Signed;
+        let offered = world.next().await.unwrap();
+        let (_, leaf) = x509_parser::parse_x509_certificate(&offered.cert[0]).unwrap();
+        assert!(leaf.subject_alternative_name().unwrap().is_some());
     });
 }

@@ -82,7 +82,8 @@ pub struct Object {
 }
 
 impl Object {
-    /// This node; as upstream, its name stands for its UID.
+    /// This node. Its name stands for its UID: so every `kubectl describe node` finds the event, while one without a UID,
+    /// as upstream's of 1.36 are, is found by none.
     pub fn node(name: &str) -> Self {
         Object {
             kind: "Node".to_owned(),
@@ -264,6 +265,14 @@ pub struct Recorder {
 impl Recorder {
     pub fn new(events: Addr<Msg>) -> Self {
         Recorder { events }
+    }
+
+    /// Tells that the node's agent begins: once in its life, whatever restarts within it.
+    ///
+    /// Upstream: `BirthCry` of pkg/kubelet/kubelet.go (1.36).
+    pub fn begin(&self, now: Timestamp, node: &str) {
+        let message = "Starting kubelet.".to_owned();
+        self.record(now, Type::Normal, Object::node(node), "Starting", message);
     }
 
     /// The kept events about one object, oldest first; none if the recorder does not answer.

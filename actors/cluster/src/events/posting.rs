@@ -64,7 +64,7 @@ impl Sending {
                 ..ObjectMeta::default()
             },
             involved_object: ObjectReference {
-                api_version: (about.kind == "Pod").then(|| "v1".to_owned()),
+                api_version: matches!(about.kind.as_str(), "Pod" | "Node").then(|| "v1".to_owned()),
                 kind: some(&about.kind),
                 namespace: some(&about.namespace),
                 name: some(&about.name),

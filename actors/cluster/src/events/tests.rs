@@ -194,7 +194,8 @@ fn an_event_is_an_object_in_the_namespace_of_what_it_is_about() {
         testing::pass(SOON).await;
         let (request, body) = api.heard().remove(0);
         assert_eq!(request, "POST /api/v1/namespaces/default/events");
-        let node = json!({ "kind": "Node", "name": "node-1", "uid": "node-1" });
+        // With its version, for `kubectl events --for node/node-1`.
+        let node = json!({ "apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "node-1" });
         assert_eq!(body["involvedObject"], node);
     });
 }

@@ -289,8 +289,13 @@ impl Presence {
     }
 
     fn found(&mut self, addresses: Addresses, ctx: &mut Context<Msg>) {
+        // A network that is not there yet may come any moment.
+        let again = match addresses.problem.is_empty() {
+            true => FIND_EVERY,
+            false => self.policy.look_every.min(FIND_EVERY),
+        };
         self.learned(Fact::Addresses(addresses), ctx);
-        self.find(FIND_EVERY, ctx);
+        self.find(again, ctx);
         if self.located == Located::NotYet {
             self.located = Located::Yes;
             match self.policy.registering {

@@ -22,7 +22,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
@@ -46,8 +46,8 @@ pub const MAILBOX: usize = 256;
 pub const HELD: Duration = Duration::from_secs(10);
 /// How long the API may take for its first answer before the checkpoint's pods are brought up.
 pub const FIRST_WITHIN: Duration = Duration::from_secs(5);
-/// Changes that come this close are told as one.
-const TOGETHER: Duration = Duration::from_millis(3);
+/// Between two tellings: the first change is told at once, those that follow closely are told as one.
+const TOGETHER: Duration = Duration::from_millis(1);
 /// Between attempts to tell somebody whose mailbox is full.
 const TOLD_AGAIN: Duration = Duration::from_millis(50);
 /// Events that are taken as one change, if they are there.
@@ -147,6 +147,7 @@ pub struct Pods {
     mirroring: Mirroring,
     trouble: Option<String>,
     telling: Timer,
+    told_at: Option<Instant>,
     releasing: Timer,
 }
 
@@ -179,7 +180,10 @@ impl Actor for Pods {
             Msg::Came(news) => self.came(news, ctx),
             Msg::Again => self.again(ctx),
             Msg::Late => self.late(ctx),
-            Msg::Tell => self.tell(ctx),
+            Msg::Tell => {
+                self.telling = Timer::Off;
+                self.tell(ctx);
+            }
             Msg::Release => self.release(ctx),
             Msg::Mirrored(end) => self.mirrored(*end, ctx),
             Msg::MirrorAgain => self.mirror(ctx),
@@ -215,13 +219,14 @@ impl Pods {
             held: Held::new(node, remembered),
             trouble: None,
             telling: Timer::Off,
+            told_at: None,
             releasing: Timer::Off,
         }
     }
 
     fn supplied(&mut self, uids: &BTreeSet<PodUid>, ctx: &mut Context<Msg>) {
         if self.held.supplied(uids) {
-            self.tell_soon(TOGETHER, ctx);
+            self.tell_now(ctx);
         }
     }
 
@@ -246,7 +251,7 @@ impl Pods {
             ask(stream, ctx);
         }
         self.mirror(ctx);
-        self.tell_soon(TOGETHER, ctx);
+        self.tell_now(ctx);
     }
 
     fn heard(&mut self, event: Event<Pod>, ctx: &mut Context<Msg>) {
@@ -273,12 +278,12 @@ impl Pods {
         self.late(ctx);
     }
 
-    /// Before the first answer of the API the checkpoint is all there is to go by. One that holds nothing says nothing.
     fn again(&mut self, ctx: &mut Context<Msg>) {
         self.told.statuses.forget();
         self.tell(ctx);
     }
 
+    /// Before the first answer of the API the checkpoint is all there is to go by. One that holds nothing says nothing.
     fn late(&mut self, ctx: &mut Context<Msg>) {
         let remembered = self.held.all();
         if self.from != From::Nobody || remembered.is_empty() {
@@ -289,7 +294,16 @@ impl Pods {
             "no answer of the API server yet: {} pods of the checkpoint are brought up",
             remembered.len()
         );
-        self.tell_soon(Duration::ZERO, ctx);
+        self.tell_now(ctx);
+    }
+
+    /// Tells what has changed: at once, unless something was told a moment ago.
+    fn tell_now(&mut self, ctx: &mut Context<Msg>) {
+        let next = self.told_at.map(|at| at + TOGETHER);
+        match next.filter(|next| ctx.now() < *next) {
+            None => self.tell(ctx),
+            Some(next) => self.tell_soon(next.saturating_duration_since(ctx.now()), ctx),
+        }
     }
 
     fn tell_soon(&mut self, wait: Duration, ctx: &mut Context<Msg>) {
@@ -301,7 +315,7 @@ impl Pods {
 
     /// Tells each set that has changed. Who has no room for it is told later.
     fn tell(&mut self, ctx: &mut Context<Msg>) {
-        self.telling = Timer::Off;
+        self.told_at = Some(ctx.now());
         let told = match self.from {
             From::Nobody => return,
             From::Checkpoint => self.told.remembered.tell(&self.held.all()),
@@ -356,7 +370,7 @@ impl Pods {
         }
         let wait = self.mirroring.ended(&end, ctx.now());
         ctx.after(wait, Msg::MirrorAgain);
-        self.tell_soon(TOGETHER, ctx);
+        self.tell_now(ctx);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Queries, and what is made of them.
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn read(pairs: &[(&str, &str)]) -> Result<Option<LogQuery>, String> {
@@ -274,6 +276,17 @@ fn pattern_is_judged_before_it_is_told() {
     ] {
         let why = format!("error parsing regexp: {why}");
         assert_eq!(pattern::judge(bad), Err(why), "{bad}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_text_is_judged_as_a_pattern(text in r"[a{}()\[\]\\|*+?^:,0-9<>PQEié\-]{0,24}", any in ".{0,24}") {
+        for pattern in [&text, &any] {
+            if let Err(why) = pattern::judge(pattern) {
+                prop_assert!(why.starts_with("error parsing regexp: "), "{why}");
+            }
+        }
     }
 }
 

@@ -36,6 +36,31 @@ pub fn hostname_is_address(policy: &Policy) -> Option<IpAddr> {
     policy.hostname.parse().ok()
 }
 
+/// Where the node's pods say that they are: its first address, and the first of the other family. Addresses inside the
+/// cluster come before those outside.
+///
+/// Upstream: `GetNodeHostIPs` of pkg/util/node (1.36).
+pub fn host_ips(node: &Node) -> Vec<String> {
+    let status = node.status.as_ref();
+    let of = |kind: &'static str| {
+        let all = status
+            .into_iter()
+            .flat_map(|s| s.addresses.iter().flatten());
+        all.filter(move |address| address.type_ == kind)
+            .filter_map(|address| address.address.parse::<IpAddr>().ok())
+    };
+    let all: Vec<IpAddr> = of("InternalIP").chain(of("ExternalIP")).collect();
+    let first = all.first();
+    let second = all
+        .iter()
+        .find(|ip| first.is_some_and(|first| first.is_ipv6() != ip.is_ipv6()));
+    first
+        .into_iter()
+        .chain(second)
+        .map(IpAddr::to_string)
+        .collect()
+}
+
 pub(super) fn set(policy: &Policy, known: &Addresses, node: &mut Node) -> Result<(), String> {
     let mut given = policy.node_ips.iter().filter(|ip| !ip.is_unspecified());
     let (first, second) = (given.next(), given.next());

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{Facts, Moment, Policy, Pressure, RUNTIME_SILENCE, RuntimeCondition, Told};
+use super::{Facts, Heard, Moment, Policy, Pressure, RuntimeCondition, Told};
 use crate::node::Support;
 
 const READY: &str = "Ready";
@@ -216,17 +216,17 @@ fn not_ready(facts: &Facts, moment: Moment, status: &NodeStatus) -> Option<Strin
 fn runtime_problems(facts: &Facts, moment: Moment) -> Vec<String> {
     let mut why = Vec::new();
     match &facts.runtime {
-        None => {
+        None | Some(Heard { ready_at: None, .. }) => {
             why.push("container runtime status check may not have completed yet".to_owned());
         }
-        Some((at, _)) if moment.now >= *at + RUNTIME_SILENCE => {
+        Some(heard) if !heard.is_up(moment.now) => {
             why.push("container runtime is down".to_owned());
         }
         Some(_) => {}
     }
     let ill = facts.unhealthy.iter();
     why.extend(ill.map(|(name, text)| format!("{name} is not healthy: {text}")));
-    if let Some((_, runtime)) = &facts.runtime {
+    if let Some(Heard { runtime, .. }) = &facts.runtime {
         why.extend(unmet("container runtime not ready", runtime.ready.as_ref()));
     }
     why
@@ -235,7 +235,7 @@ fn runtime_problems(facts: &Facts, moment: Moment) -> Vec<String> {
 fn network_problem(facts: &Facts) -> Option<String> {
     match &facts.runtime {
         None => Some("network state unknown".to_owned()),
-        Some((_, runtime)) => unmet(
+        Some(Heard { runtime, .. }) => unmet(
             "container runtime network not ready",
             runtime.network.as_ref(),
         ),

@@ -4,7 +4,7 @@
 
 use k8s_openapi::api::core::v1::{DaemonEndpoint, NodeDaemonEndpoints, NodeStatus};
 
-use super::{Facts, Policy};
+use super::{Facts, Heard, Policy};
 use crate::node;
 
 /// Read once, at the start.
@@ -36,7 +36,7 @@ pub(super) fn versions(policy: &Policy, facts: &Facts, status: &mut NodeStatus) 
     info.kernel_version.clone_from(&facts.host.kernel_version);
     info.os_image.clone_from(&facts.host.os_image);
     info.container_runtime_version = match &facts.runtime {
-        Some((_, runtime)) => format!("{}://{}", runtime.name, runtime.version),
+        Some(Heard { runtime, .. }) => format!("{}://{}", runtime.name, runtime.version),
         // What it was before is truer than what upstream says of a runtime that does not answer.
         None if !info.container_runtime_version.is_empty() => {
             info.container_runtime_version.clone()

@@ -23,7 +23,12 @@ pub(super) fn set(policy: &Policy, facts: &Facts, status: &mut NodeStatus) -> Op
     allocatable.retain(|name, _| capacity.contains_key(name) || !is_extended(name));
     for (name, amount) in capacity.iter() {
         if !facts.resources.allocatable.contains_key(name) {
-            allocatable.insert(name.clone(), amount.clone());
+            let amount = match amount.0.starts_with('-') {
+                // Less than nothing makes no sense.
+                true => Quantity("0".to_owned()),
+                false => amount.clone(),
+            };
+            allocatable.insert(name.clone(), amount);
         }
     }
     put_all(allocatable, &facts.resources.allocatable);

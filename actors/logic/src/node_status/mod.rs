@@ -30,7 +30,7 @@ use crate::requests::Amounts;
 use crate::types::Weight;
 use crate::volumes::{Backend, VolumeId};
 
-pub use addresses::{hostname_is_address, validate};
+pub use addresses::{host_ips, hostname_is_address, validate};
 pub use declared::declared_features;
 pub use host::{Host, os_image};
 pub use patch::{changed, patch};
@@ -230,13 +230,21 @@ pub enum Urgency {
     Now,
 }
 
+/// What the runtime said last.
+#[derive(Clone, Debug)]
+struct Heard {
+    /// When it was last said to be ready: only then it counts as up.
+    ready_at: Option<Instant>,
+    runtime: Runtime,
+}
+
 /// What is known of the node.
 #[derive(Clone, Debug)]
 pub struct Facts {
     host: Host,
     resources: Resources,
     addresses: Addresses,
-    runtime: Option<(Instant, Runtime)>,
+    runtime: Option<Heard>,
     unhealthy: BTreeMap<String, String>,
     storage: Option<String>,
     shutdown: Option<String>,
@@ -248,6 +256,19 @@ pub struct Facts {
     left: BTreeSet<String>,
     degraded: BTreeMap<String, String>,
     stuck: Vec<String>,
+}
+
+impl Heard {
+    fn is_up(&self, now: Instant) -> bool {
+        self.ready_at.is_some_and(|at| now < at + RUNTIME_SILENCE)
+    }
+}
+
+impl Runtime {
+    fn is_ready(&self) -> bool {
+        let ready = self.ready.as_ref();
+        ready.is_some_and(|condition| condition.state == Support::Yes)
+    }
 }
 
 impl Facts {
@@ -289,16 +310,27 @@ impl Facts {
         }
     }
 
-    fn hear_runtime(&mut self, runtime: Runtime, now: Instant) -> Urgency {
-        let before = self.runtime.replace((now, runtime));
-        let Some((_, runtime)) = &self.runtime else {
-            return Urgency::Never;
+    /// What it can do is taken from it while it is ready, as upstream; the order of its handlers says nothing.
+    fn hear_runtime(&mut self, mut runtime: Runtime, now: Instant) -> Urgency {
+        runtime.handlers.sort_by(|a, b| a.name.cmp(&b.name));
+        let before = self.runtime.take();
+        let was_up = before.as_ref().is_some_and(|before| before.is_up(now));
+        let ready_before = before.as_ref().and_then(|before| before.ready_at);
+        let is_ready = runtime.is_ready();
+        if let (false, Some(before)) = (is_ready, &before) {
+            runtime.handlers.clone_from(&before.runtime.handlers);
+            runtime.supplemental_groups_policy = before.runtime.supplemental_groups_policy;
+        }
+        let heard = Heard {
+            ready_at: is_ready.then_some(now).or(ready_before),
+            runtime,
         };
-        match before {
-            Some((at, before)) if before == *runtime && now < at + RUNTIME_SILENCE => {
-                Urgency::Never
-            }
-            Some(_) | None => Urgency::Now,
+        let same = before.is_some_and(|before| before.runtime == heard.runtime);
+        let again = !same || was_up != heard.is_up(now);
+        self.runtime = Some(heard);
+        match again {
+            true => Urgency::Now,
+            false => Urgency::Never,
         }
     }
 
@@ -367,7 +399,7 @@ pub fn set(policy: &Policy, facts: &Facts, moment: Moment, before: &Node) -> Out
     let mut node = before.clone();
     let mut outcome = (Vec::new(), Vec::new());
     let (told, problems) = (&mut outcome.0, &mut outcome.1);
-    registration::required_labels(policy, &mut node);
+    registration::required_labels(facts, &mut node);
     drivers::set(facts, &mut node);
     if let Err(problem) = addresses::set(policy, &facts.addresses, &mut node) {
         problems.push(problem);
@@ -393,7 +425,11 @@ fn runtime_abilities(policy: &Policy, facts: &Facts, status: &mut NodeStatus) {
     use k8s_openapi::api::core::v1::{
         NodeFeatures, NodeRuntimeHandler, NodeRuntimeHandlerFeatures,
     };
-    let Some((_, runtime)) = &facts.runtime else {
+    let Some(Heard {
+        ready_at: Some(_),
+        runtime,
+    }) = &facts.runtime
+    else {
         return;
     };
     let handler = |handler: &Handler| NodeRuntimeHandler {

@@ -18,15 +18,14 @@ pub fn changed(before: &Node, after: &Node) -> bool {
     for parts in [&mut before, &mut after] {
         let conditions = parts
             .get_mut("status")
-            .and_then(|s| s.get_mut("conditions"));
-        for condition in conditions
-            .and_then(Value::as_array_mut)
-            .into_iter()
-            .flatten()
-        {
-            if let Some(condition) = condition.as_object_mut() {
-                condition.remove("lastHeartbeatTime");
-            }
+            .and_then(|s| s.get_mut("conditions"))
+            .and_then(Value::as_array_mut);
+        let Some(conditions) = conditions else {
+            continue;
+        };
+        conditions.sort_by_cached_key(|condition| condition["type"].to_string());
+        for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
+            condition.remove("lastHeartbeatTime");
         }
     }
     !difference(&before, &after, "").is_empty()

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::machine::{is_extended, put_all};
 use super::{Attaching, Cloud, Extended, Facts, Moment, Outcome, Policy, Scheduling, set};
-use crate::node::{ARCH, HOSTNAME, OS};
+use crate::node::{ARCH, HOSTNAME, OS, arch};
 use crate::requests::{Amounts, HUGE_PAGES};
 
 /// Says that a controller attaches the node's volumes.
@@ -174,10 +174,9 @@ fn huge_pages(first: &NodeStatus, status: &mut NodeStatus) {
 }
 
 /// Whatever others write there, these two are the machine's.
-pub(super) fn required_labels(policy: &Policy, node: &mut Node) {
+pub(super) fn required_labels(facts: &Facts, node: &mut Node) {
     let labels = node.metadata.labels.get_or_insert_default();
+    let arch = arch(&facts.host.architecture).to_owned();
     labels.insert(OS.to_owned(), "linux".to_owned());
-    if let Some(arch) = policy.labels.get("beta.kubernetes.io/arch") {
-        labels.insert(ARCH.to_owned(), arch.clone());
-    }
+    labels.insert(ARCH.to_owned(), arch);
 }

@@ -29,12 +29,12 @@ impl Schedule {
         self.due.is_none_or(|due| now >= due)
     }
 
-    /// The status was sent. After a change the next heartbeat comes between half and one and a half times later, so
-    /// that not all nodes of a cluster keep one beat; `chance` is from 0 to 1.
+    /// The status was sent. After a change, and after the first report of a life, the next heartbeat comes between half
+    /// and one and a half times later, so that not all nodes of a cluster keep one beat; `chance` is from 0 to 1.
     pub fn sent(&mut self, cause: Cause, now: Instant, chance: f64) {
-        let share = match cause {
-            Cause::Change => 0.5 + chance.clamp(0.0, 1.0),
-            Cause::Heartbeat => 1.0,
+        let share = match (cause, self.due) {
+            (Cause::Change, _) | (Cause::Heartbeat, None) => 0.5 + chance.clamp(0.0, 1.0),
+            (Cause::Heartbeat, Some(_)) => 1.0,
         };
         self.due = Some(now + self.every.mul_f64(share));
     }

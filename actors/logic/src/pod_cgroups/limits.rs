@@ -80,7 +80,7 @@ fn quota(limit: Option<&Quantity>, node: &NodePolicy) -> Quota {
 }
 
 /// Whether nothing in the pod may take the resource without limit.
-fn all_limited(pod: &Pod, resource: &str) -> bool {
+pub(crate) fn all_limited(pod: &Pod, resource: &str) -> bool {
     let is_limited = |resources: Option<&ResourceRequirements>| {
         let limit = resources.and_then(|r| r.limits.as_ref()?.get(resource));
         let amount = limit.and_then(requests::parse);

@@ -16,6 +16,7 @@ use crate::qos::{Qos, pod_qos};
 
 pub use files::{Write, writes};
 pub use hierarchy::{CONTROLLERS, Hierarchy};
+pub(crate) use limits::all_limited;
 pub use limits::{PodLimits, Quota, pod_limits};
 
 /// How cgroups are named.

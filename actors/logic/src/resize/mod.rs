@@ -13,7 +13,10 @@ mod happening;
 mod order;
 mod progress;
 
+use k8s_openapi::api::core::v1::PodStatus;
 use serde::{Deserialize, Serialize};
+
+use crate::status::conditions::{RESIZE_IN_PROGRESS, RESIZE_PENDING};
 
 pub use allocation::{Allocated, Allocation, ResizeInput, allocate, apply, pod_differs};
 pub use change::{Change, Direction, Directions, container_change, directions, effective};
@@ -50,11 +53,43 @@ pub struct ResizeState {
     pub in_progress: bool,
     /// Why the last attempt at it failed.
     pub error: Option<String>,
-    /// The pod's generation that is being carried out or that waits.
+    /// The pod's generation that is being carried out.
     pub generation: Option<i64>,
 }
 
 impl ResizeState {
+    /// Where it stood when the status was made: a worker that starts anew goes on from there.
+    ///
+    /// Upstream: `BackfillPodResizeConditions` of status_manager.go (1.36).
+    pub fn told(status: Option<&PodStatus>) -> Self {
+        let conditions = status
+            .into_iter()
+            .flat_map(|s| s.conditions.iter().flatten());
+        let mut state = Self::default();
+        for condition in conditions.filter(|condition| condition.status == "True") {
+            let message = || condition.message.clone().unwrap_or_default();
+            match (condition.type_.as_str(), condition.reason.as_deref()) {
+                (RESIZE_PENDING, Some("Infeasible")) => {
+                    state.pending = Some((Refusal::Infeasible, message()));
+                }
+                (RESIZE_PENDING, _) => state.pending = Some((Refusal::Deferred, message())),
+                (RESIZE_IN_PROGRESS, reason) => {
+                    state.in_progress = true;
+                    state.error = (reason == Some("Error")).then(message);
+                    state.generation = condition.observed_generation;
+                }
+                _ => {}
+            }
+        }
+        state
+    }
+
+    /// Which generation is carried out, where the pod is at `newest`: an older one while the newest waits.
+    pub fn carried_out(&self, waits: bool, newest: Option<i64>) -> Option<i64> {
+        let older = self.generation.filter(|_| self.in_progress && waits);
+        older.or(newest)
+    }
+
     /// Where it stands after an answer to the pod of this generation. A new allocation forgets what went
     /// wrong with the one before.
     #[must_use]
@@ -66,7 +101,6 @@ impl ResizeState {
             },
             Allocation::Refused(refusal, why) => Self {
                 pending: Some((*refusal, why.clone())),
-                generation,
                 ..self.clone()
             },
             Allocation::Allocated(_) | Allocation::Preempt { .. } => Self {

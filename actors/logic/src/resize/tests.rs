@@ -413,15 +413,9 @@ fn an_answer_moves_the_state_and_a_new_allocation_forgets_old_errors() {
         Some(3),
     );
     assert_eq!(waits.pending, Some((Refusal::Deferred, "later".to_owned())));
-    assert_eq!((waits.in_progress, waits.generation), (true, Some(3)));
+    assert_eq!((waits.in_progress, waits.generation), (true, Some(2)));
     let back = waits.answered(&Allocation::Unchanged, Some(4));
-    assert_eq!(
-        back,
-        ResizeState {
-            generation: Some(3),
-            ..failed
-        }
-    );
+    assert_eq!(back, failed);
     let begun = waits.answered(&Allocation::Allocated(Allocated::default()), Some(4));
     let expected = ResizeState {
         in_progress: true,
@@ -429,6 +423,74 @@ fn an_answer_moves_the_state_and_a_new_allocation_forgets_old_errors() {
         ..ResizeState::default()
     };
     assert_eq!(begun, expected);
+}
+
+/// Upstream's TestBackfillPodResizeConditions.
+#[test]
+fn a_new_worker_goes_on_with_the_resize_that_was_told() {
+    use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
+    let is = |kind: &str, reason: &str, message: &str| PodCondition {
+        type_: kind.into(),
+        status: "True".into(),
+        reason: Some(reason.into()),
+        message: Some(message.into()),
+        observed_generation: Some(1),
+        ..PodCondition::default()
+    };
+    let under_way = || ResizeState {
+        in_progress: true,
+        generation: Some(1),
+        ..ResizeState::default()
+    };
+    let waits = |refusal| Some((refusal, "error-message".to_owned()));
+    let rows = [
+        (vec![is("PodResizeInProgress", "", "")], under_way()),
+        (
+            vec![is("PodResizeInProgress", "Error", "error-message")],
+            ResizeState {
+                error: Some("error-message".into()),
+                ..under_way()
+            },
+        ),
+        (
+            vec![
+                is("PodResizeInProgress", "", ""),
+                is("PodResizePending", "Deferred", "error-message"),
+            ],
+            ResizeState {
+                pending: waits(Refusal::Deferred),
+                ..under_way()
+            },
+        ),
+        (
+            vec![is("PodResizePending", "Infeasible", "error-message")],
+            ResizeState {
+                pending: waits(Refusal::Infeasible),
+                ..ResizeState::default()
+            },
+        ),
+        (vec![is("PodScheduled", "", "")], ResizeState::default()),
+    ];
+    for (conditions, expected) in rows {
+        let status = PodStatus {
+            conditions: Some(conditions),
+            ..PodStatus::default()
+        };
+        assert_eq!(ResizeState::told(Some(&status)), expected);
+    }
+}
+
+/// Upstream's TestPodResizeConditions: what is carried out keeps its generation while a newer wish waits.
+#[test]
+fn what_is_carried_out_keeps_its_generation_while_a_newer_wish_waits() {
+    let under_way = ResizeState {
+        in_progress: true,
+        generation: Some(2),
+        ..ResizeState::default()
+    };
+    assert_eq!(under_way.carried_out(true, Some(3)), Some(2));
+    assert_eq!(under_way.carried_out(false, Some(3)), Some(3));
+    assert_eq!(ResizeState::default().carried_out(true, Some(3)), Some(3));
 }
 
 proptest! {

@@ -16,6 +16,8 @@ pub const READY: &str = "Ready";
 pub const CONTAINERS_READY: &str = "ContainersReady";
 pub const SCHEDULED: &str = "PodScheduled";
 pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
+/// The reason of [`DISRUPTION_TARGET`] where the node itself ends the pod.
+pub const TERMINATION_BY_KUBELET: &str = "TerminationByKubelet";
 pub const RESIZE_PENDING: &str = "PodResizePending";
 pub const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
 pub const ALL_RESTARTING: &str = "AllContainersRestarting";
@@ -106,13 +108,30 @@ impl Maker<'_> {
         if self.input.stage == Stage::Terminated {
             return Vec::new();
         }
-        let ResizeState { generation, .. } = self.input.resize;
         let answers = resize(self.input.resize).into_iter();
-        let made = answers.map(|(kind, answer)| PodCondition {
-            observed_generation: generation.or(self.input.pod.metadata.generation),
-            ..self.make(kind, answer)
-        });
+        let made = answers.map(|(kind, answer)| self.make_resize(kind, answer));
         made.collect()
+    }
+
+    /// As upstream: another reason is a transition too, and the last probe is when the words last changed. What is
+    /// carried out may be an older wish than what waits.
+    fn make_resize(&self, kind: &str, answer: Answer) -> PodCondition {
+        let carried_out = self
+            .input
+            .resize
+            .generation
+            .filter(|_| kind == RESIZE_IN_PROGRESS);
+        let now = Some(Time(self.input.now));
+        let mut new = self.make(kind, answer);
+        new.observed_generation = carried_out.or(new.observed_generation);
+        let mut old = self.old.iter();
+        let before = old.find(|c| c.type_ == kind && c.reason == new.reason);
+        if before.is_none() {
+            new.last_transition_time.clone_from(&now);
+        }
+        let probed = before.filter(|c| c.message == new.message);
+        new.last_probe_time = probed.and_then(|c| c.last_probe_time.clone()).or(now);
+        new
     }
 
     /// Said once, when the node ends the pod; it stays, whatever the containers do.
@@ -124,7 +143,7 @@ impl Maker<'_> {
         let new = told.map(|message| {
             let answer = Answer {
                 status: "True",
-                reason: "TerminationByKubelet",
+                reason: TERMINATION_BY_KUBELET,
                 message: message.clone(),
             };
             self.make(DISRUPTION_TARGET, answer)
@@ -175,9 +194,7 @@ impl Answer {
 pub fn ready_to_start(pod: &Pod, runtime: &RuntimePod) -> Answer {
     match sandbox::judge(pod, runtime) {
         sandbox::Verdict::Keep(_) => Answer::yes(),
-        sandbox::Verdict::Replace(change) => {
-            Answer::no("PodSandboxNotReady", change.reason.to_owned())
-        }
+        sandbox::Verdict::Replace(_) => Answer::no("", String::new()),
     }
 }
 

@@ -90,9 +90,7 @@ pub fn pod_status(input: &StatusInput<'_>) -> PodStatus {
     let mut status = PodStatus {
         reason: next.reason,
         message: next.message,
-        // Whoever asked for this, it was not this agent.
-        nominated_node_name: old.and_then(|s| s.nominated_node_name.clone()),
-        resources: Some(resources::of_pod(pod)),
+        resources: Some(resources::of_pod(input)),
         allocated_resources: resources::allocated(pod),
         ..blank(input.now, pod, old)
     };

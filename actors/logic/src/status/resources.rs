@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::StatusInput;
 use crate::pod::PodView;
+use crate::pod_cgroups::all_limited;
 use crate::quantity::{self, Amount, Format};
 use crate::requests::{Amounts, Basis, Overhead, pod_limits, pod_requests};
 use crate::resources::{CPU, MEMORY, bytes, milli};
@@ -136,15 +137,43 @@ fn keep(list: &mut List, name: &str, before: Option<&List>) {
 
 /// What the pod as a whole may take and asks for.
 ///
-/// Upstream reads the amounts of a running pod back from its control group; here they are what is
-/// allocated.
-pub(super) fn of_pod(pod: &Pod) -> ResourceRequirements {
+/// Upstream reads the amounts of a running pod back from its control group, which has CPU and memory alone; here they
+/// are what is allocated, and thus what is written there.
+pub(super) fn of_pod(input: &StatusInput<'_>) -> ResourceRequirements {
+    let pod = input.pod;
     let given = pod.spec().and_then(|spec| spec.resources.clone());
+    let given = given.unwrap_or_default();
+    let requests = pod_requests(pod, Basis::Spec, Overhead::Counted);
+    let limits = pod_limits(pod, Basis::Spec, Overhead::Counted);
+    let runs = input.given().and_then(|status| status.phase.as_deref()) == Some("Running");
+    let (requests, limits) = match runs {
+        false => (list(requests), list(limits)),
+        true => (
+            enforced(given.requests, requests, |name, amount| {
+                name != CPU || amount.milli_value() > LEAST_REQUEST
+            }),
+            enforced(given.limits, limits, |name, _| all_limited(pod, name)),
+        ),
+    };
     ResourceRequirements {
-        requests: allocated(pod),
-        limits: list(pod_limits(pod, Basis::Spec, Overhead::Counted)),
-        claims: given.and_then(|resources| resources.claims),
+        requests,
+        limits,
+        claims: given.claims,
     }
+}
+
+/// What the pod's definition says for the pod as a whole, with the CPU and memory that its control group has.
+fn enforced(
+    given: Option<List>,
+    amounts: Amounts,
+    has: impl Fn(&str, &quantity::Quantity) -> bool,
+) -> Option<List> {
+    let mut shown = given.unwrap_or_default();
+    let of_cgroup = amounts.into_iter().filter(|(name, amount)| {
+        [CPU, MEMORY].contains(&name.as_str()) && has(name.as_str(), amount)
+    });
+    shown.extend(list(of_cgroup.collect()).unwrap_or_default());
+    (!shown.is_empty()).then_some(shown)
 }
 
 /// What the pod as a whole asks for.

@@ -29,7 +29,7 @@ use crate::types::{
 };
 
 pub use kill::Hooks;
-pub use plan::{Action, BackoffStep, Log, PodPlan};
+pub use plan::{Action, BackoffStep, Log, PodPlan, Wait};
 pub use rules::{restarts_after, should_start};
 
 /// What is known of a pod besides its definition.

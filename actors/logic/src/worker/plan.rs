@@ -103,7 +103,41 @@ impl Action {
     }
 }
 
+/// What has to wait for its time; see [`PodPlan::due`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait<'a> {
+    /// Whatever must end first: nothing at all is built on it.
+    End,
+    /// A new sandbox, and starts in any.
+    Sandbox,
+    Start(&'a str),
+    Resize(&'a str),
+}
+
 impl PodPlan {
+    /// Drops what has to wait. What is left has an effect, and is not planned again once it is done.
+    ///
+    /// So a sandbox that is down already is stopped only on the way to its successor: that gives its addresses
+    /// back, and shows nowhere. Planned alone it would be planned, and carried out, without end.
+    pub fn due(mut self, runtime: &RuntimePod, waits: impl Fn(Wait<'_>) -> bool) -> Self {
+        if waits(Wait::End) {
+            self.actions.clear();
+        }
+        let no_sandbox = waits(Wait::Sandbox);
+        let is_ready = |id: &SandboxId| {
+            let mut all = runtime.sandboxes.iter();
+            all.any(|sandbox| sandbox.id == *id && sandbox.is_ready())
+        };
+        self.actions.retain(|action| match action {
+            Action::CreateSandbox { .. } => !no_sandbox,
+            Action::StopSandbox { sandbox } => !no_sandbox || is_ready(sandbox),
+            Action::StartContainer { name, .. } => !no_sandbox && !waits(Wait::Start(name)),
+            Action::ResizeContainer { name, .. } => !waits(Wait::Resize(name)),
+            Action::KillContainer { .. } | Action::RemoveContainer { .. } => true,
+        });
+        self
+    }
+
     /// Names the first promise that the plan breaks; none is the only right answer.
     pub fn broken_promise(&self, pod: &Pod, runtime: &RuntimePod) -> Option<&'static str> {
         let mut started = BTreeSet::new();

@@ -106,10 +106,11 @@ impl Authorities {
         let verifier = Arc::clone(&self.current.borrow().verifier);
         let now = kernel::wall().duration_since(UNIX_EPOCH);
         let now = UnixTime::since_unix_epoch(now.unwrap_or_default());
+        // Those of nobody count too, as upstream's do.
+        count(certificate, now);
         verifier
             .verify_client_cert(certificate, others, now)
             .map_err(CertificateError::Untrusted)?;
-        count(certificate, now);
         Ok(user(certificate)?.map(Rc::new))
     }
 
@@ -154,14 +155,13 @@ fn looked(began: Instant, end: End) {
     queues::worked(queues::CLIENT_AUTHORITIES, took, end);
 }
 
-/// Counts how long a caller's certificate has yet to live.
+/// Counts how long a caller's certificate has yet to live; less than nothing, if it has expired.
 fn count(certificate: &CertificateDer<'_>, now: UnixTime) {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
         return;
     };
-    let end = u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or(0);
-    let left = Duration::from_secs(end.saturating_sub(now.as_secs()));
-    metrics::callers::CERTIFICATE_LIVES.observe(left.as_secs_f64());
+    let left = parsed.validity().not_after.timestamp() as f64 - now.as_secs() as f64;
+    metrics::callers::CERTIFICATE_LIVES.observe(left);
 }
 
 async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {

@@ -7,7 +7,9 @@
 //!
 //! Upstream: pkg/kubelet/server/server.go, cmd/kubelet/app/auth.go (1.36).
 
+mod accept;
 mod answers;
+mod conditions;
 mod connection;
 mod query;
 mod route;
@@ -199,7 +201,7 @@ impl<N: Node, R: Reviews> Server<N, R> {
             text(StatusCode::UNAUTHORIZED, "Unauthorized")
         })?;
         // What is no path has no rights of its own.
-        let path = route::straight(request.uri().path()).unwrap_or_default();
+        let path = route::meant(request.uri().path());
         let passed = self.authorization.pass(&user, request.method(), &path);
         passed.await.map_err(|barred| {
             let status = match &barred {

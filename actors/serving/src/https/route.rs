@@ -1,6 +1,7 @@
 //! Where a path leads.
 //!
-//! A path is decoded once, and then neither cleaned nor guessed at: one with empty or dotted segments leads nowhere.
+//! One with empty or dotted segments leads to where it would without them, and the caller is sent there. What is hidden
+//! behind escapes is decoded once, and then neither cleaned nor guessed at.
 //!
 //! Upstream: pkg/kubelet/server/server.go (1.36).
 
@@ -45,10 +46,12 @@ pub(super) struct Target {
 }
 
 /// Why a path leads nowhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// No path at all: a bad escape, or segments that would lead elsewhere.
+    /// No path at all: a bad escape, or segments behind escapes that would lead elsewhere.
     Crooked,
+    /// It is a way round to this path, whose escapes are as they came.
+    Elsewhere(String),
     /// Nothing has this root.
     Nowhere,
     /// The root has nothing of this form.
@@ -64,6 +67,14 @@ pub(crate) enum Door {
 
 /// Returns the path as it is meant.
 pub(super) fn straight(path: &str) -> Result<String, Lost> {
+    let clean = cleaned(path);
+    if path.starts_with('/') && clean != path {
+        // Nobody is sent to what is no path either, or another host's to somebody's eyes.
+        return Err(match straight(&clean) {
+            Ok(_) => Lost::Elsewhere(clean),
+            Err(lost) => lost,
+        });
+    }
     let path = unescaped(path).ok_or(Lost::Crooked)?;
     let crooked = |segment: &str| matches!(segment, "" | "." | "..");
     let inner = path.strip_prefix('/').ok_or(Lost::Crooked)?;
@@ -74,6 +85,32 @@ pub(super) fn straight(path: &str) -> Result<String, Lost> {
         true => Err(Lost::Crooked),
         false => Ok(path),
     }
+}
+
+/// Returns the path that a caller means, whichever way he goes there; an empty one if it is none.
+pub(super) fn meant(path: &str) -> String {
+    let found = match straight(path) {
+        Err(Lost::Elsewhere(clean)) => straight(&clean),
+        found => found,
+    };
+    found.unwrap_or_default()
+}
+
+/// The way without empty and dotted segments. A slash at the end stays.
+fn cleaned(path: &str) -> String {
+    let mut clean = Vec::new();
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => drop(clean.pop()),
+            segment => clean.push(segment),
+        }
+    }
+    let end = match path.ends_with('/') && !clean.is_empty() {
+        true => "/",
+        false => "",
+    };
+    format!("/{}{end}", clean.join("/"))
 }
 
 /// Returns where a straight path leads.
@@ -111,6 +148,8 @@ fn debugging(path: &str, paths: &Paths) -> Result<Place, Lost> {
         "statusz" if paths.statusz && path == "/statusz" => Place::Statusz,
         "flagz" if paths.flagz && path == "/flagz" => Place::Flagz,
         "logs" if !paths.system_logs => Place::Disabled("logs endpoint is disabled.\n"),
+        // What its list links to lies beneath it.
+        "logs" if path == "/logs" => return Err(Lost::Elsewhere("/logs/".to_owned())),
         "logs" => Place::Logs(path.strip_prefix("/logs/").unwrap_or_default().to_owned()),
         _ if path == "/debug/flags/v" && !paths.debug_flags => {
             Place::Disabled("flags endpoint is disabled.\n")
@@ -127,16 +166,16 @@ fn debugging(path: &str, paths: &Paths) -> Result<Place, Lost> {
 
 fn closed(path: &str) -> Result<Place, Lost> {
     let roots = [
-        "/run/",
-        "/exec/",
-        "/attach/",
-        "/portForward/",
-        "/containerLogs/",
-        "/runningpods/",
-        "/debug/pprof/",
-        "/logs/",
+        "/run",
+        "/exec",
+        "/attach",
+        "/portForward",
+        "/containerLogs",
+        "/runningpods",
+        "/debug/pprof",
+        "/logs",
     ];
-    match roots.iter().any(|root| path.starts_with(root)) {
+    match roots.iter().any(|root| is_beneath(path, root)) {
         true => Ok(Place::Disabled("Debug endpoints are disabled.\n")),
         false => Err(Lost::Nowhere),
     }
@@ -195,12 +234,16 @@ fn ports(path: &str) -> Result<Target, Lost> {
 }
 
 impl Place {
-    /// Returns the methods that make sense there; none if each gets the same answer.
+    /// Returns the methods that are taken there; none if every one is.
     pub(super) fn methods(&self) -> &'static [Method] {
         match self {
-            Place::Healthz | Place::Metrics(_) | Place::Configz | Place::Statusz | Place::Flagz => {
-                &[Method::GET, Method::HEAD]
-            }
+            Place::Healthz
+            | Place::Metrics(_)
+            | Place::Configz
+            | Place::Statusz
+            | Place::Flagz
+            | Place::Verbosity
+            | Place::Disabled(_) => &[],
             Place::Pods
             | Place::RunningPods
             | Place::ContainerLogs(_)
@@ -210,7 +253,27 @@ impl Place {
                 &[Method::GET, Method::POST]
             }
             Place::Run(_) | Place::Checkpoint(_) => &[Method::POST],
-            Place::Verbosity | Place::Disabled(_) => &[],
+        }
+    }
+
+    /// Whether it is refused to who does not take JSON.
+    pub(super) fn is_json(&self) -> bool {
+        match self {
+            Place::Pods | Place::RunningPods | Place::Summary | Place::Checkpoint(_) => true,
+            Place::Healthz
+            | Place::Metrics(_)
+            | Place::Run(_)
+            | Place::Exec(_)
+            | Place::Attach(_)
+            | Place::PortForward(_)
+            | Place::ContainerLogs(_)
+            | Place::Logs(_)
+            | Place::Configz
+            | Place::Statusz
+            | Place::Flagz
+            | Place::Verbosity
+            | Place::Profiles
+            | Place::Disabled(_) => false,
         }
     }
 }
@@ -255,7 +318,6 @@ mod tests {
                 Place::ContainerLogs(target(None, "c")),
             ),
             ("/checkpoint/ns/pod/c", Place::Checkpoint(target(None, "c"))),
-            ("/logs", Place::Logs(String::new())),
             ("/logs/", Place::Logs(String::new())),
             ("/logs/a/b", Place::Logs("a/b".into())),
             ("/configz", Place::Configz),
@@ -293,25 +355,50 @@ mod tests {
         }
         let crooked = [
             "",
+            "*",
             "pods",
-            "//",
-            "//pods",
-            "/logs/..",
-            "/logs/../etc",
             "/logs/%2e%2e/etc",
             "/logs/..%2fetc",
             "/logs/%2E./x",
-            "/logs/./x",
-            "/logs//x",
+            "/logs/%2f",
             "/logs/a%00",
             "/logs/%",
             "/logs/%ff",
             "/logs/a%5cb",
-            "/a/../pods",
         ];
         for path in crooked {
             assert_eq!(straight(path), Err(Lost::Crooked), "{path}");
+            assert_eq!(meant(path), "", "{path}");
         }
+    }
+
+    /// Go's TestServeMuxHandlerRedirects.
+    #[test]
+    fn ways_round_lead_to_where_they_end() {
+        let cases = [
+            ("//", "/"),
+            ("/.", "/"),
+            ("/../..", "/"),
+            ("//pods", "/pods"),
+            ("/pods//", "/pods/"),
+            ("/a/../pods", "/pods"),
+            ("/logs/..", "/"),
+            ("/logs/../etc", "/etc"),
+            ("/logs/./x", "/logs/x"),
+            ("/logs//a%20b/", "/logs/a%20b/"),
+            ("/logs/%2e%2e/../x", "/logs/x"),
+        ];
+        for (path, end) in cases {
+            let elsewhere = Lost::Elsewhere(end.to_owned());
+            assert_eq!(straight(path), Err(elsewhere), "{path}");
+            assert_eq!(meant(path), unescaped(end).unwrap(), "{path}");
+        }
+        for path in ["//logs/%2e%2e", "//\\host//x", "/x/../%zz"] {
+            assert_eq!(straight(path), Err(Lost::Crooked), "{path}");
+            assert_eq!(meant(path), "", "{path}");
+        }
+        let logs = find("/logs", &Paths::default(), Door::ReadWrite);
+        assert_eq!(logs, Err(Lost::Elsewhere("/logs/".to_owned())));
     }
 
     #[test]
@@ -326,7 +413,9 @@ mod tests {
         };
         for path in [
             "/run/a/b/c",
+            "/exec",
             "/exec/",
+            "/logs",
             "/logs/",
             "/runningpods/",
             "/debug/pprof/",

@@ -3,7 +3,9 @@
 mod admission;
 mod faults;
 mod hooks;
+mod last_words;
 mod model;
+mod pauses;
 mod probes;
 mod resize;
 mod sidecars;

@@ -3,10 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
+use futures_util::StreamExt;
 use integration::cluster::{Cluster, kubectls};
 use integration::tls;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::ClientRequestBuilder;
 
 use super::kubectl::on_containerd;
 use super::*;
@@ -177,19 +179,6 @@ async fn streams_in_websockets_are_whole_in_both_directions() {
     assert!(seen(cluster, "exec").await >= before + 4);
 }
 
-/// A frame of a WebSocket's server.
-async fn frame(from: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
-    let _kind = from.read_u8().await.unwrap();
-    let length = match from.read_u8().await.unwrap() {
-        126 => u64::from(from.read_u16().await.unwrap()),
-        127 => from.read_u64().await.unwrap(),
-        short => u64::from(short),
-    };
-    let mut bytes = vec![0; usize::try_from(length).unwrap()];
-    from.read_exact(&mut bytes).await.unwrap();
-    bytes
-}
-
 #[tokio::test]
 async fn older_websockets_are_carried_to_the_runtime_as_they_are() {
     let Some(world) = on_containerd().await else {
@@ -201,27 +190,18 @@ async fn older_websockets_are_carried_to_the_runtime_as_they_are() {
         .client_certificate("kubernetes-admin", "system:masters", 600)
         .unwrap();
     let port = cluster.node.https_port();
-    let mut stream = tls::connect(port, Some(&may)).await.unwrap();
-    let line = "GET /exec/default/web/app?command=sh&command=-c&command=echo+hello;exit+7&output=1";
-    let line = line.replace(';', "%3B");
-    let headers = "host: node\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
-                   sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-protocol: v4.channel.k8s.io\r\n";
-    let request = format!("{line} HTTP/1.1\r\n{headers}\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.push(stream.read_u8().await.unwrap());
-    }
-    let head = String::from_utf8_lossy(&head).to_lowercase();
-    assert!(head.starts_with("http/1.1 101"), "{head}");
-    assert!(
-        head.contains("sec-websocket-protocol: v4.channel.k8s.io"),
-        "{head}"
-    );
+    let stream = tls::connect(port, Some(&may)).await.unwrap();
+    let url = "wss://node/exec/default/web/app?command=sh&command=-c&command=echo+hello%3Bexit+7&output=1";
+    let protocol = "v4.channel.k8s.io";
+    let request = ClientRequestBuilder::new(url.parse().unwrap()).with_sub_protocol(protocol);
+    let opened = tokio_tungstenite::client_async(request, stream).await;
+    let (mut socket, answer) = opened.unwrap();
+    assert_eq!(answer.headers()["sec-websocket-protocol"], protocol);
     let mut output = Vec::new();
     let heard = async {
         loop {
-            match frame(&mut stream).await.as_slice() {
+            let message = socket.next().await.unwrap().unwrap();
+            match message.into_data().as_ref() {
                 [1, text @ ..] => output.extend_from_slice(text),
                 [3, status @ ..] if !status.is_empty() => {
                     return serde_json::from_slice::<Value>(status).unwrap();

@@ -74,11 +74,12 @@ impl Node {
         let Some(sandbox) = self.state.sandboxes.get(&seq) else {
             return Ok(());
         };
-        let ready = sandbox.ready();
+        let tuning = SandboxTuning::of(&sandbox.config().annotations);
+        let ends = sandbox.ready() && !tuning.is_ok_and(|tuning| tuning.stays);
         for container in sandbox.containers.clone() {
             self.kill(container);
         }
-        if ready {
+        if ends {
             self.commit(Record::SandboxStopped {
                 seq,
                 at: self.stamp(),

@@ -69,6 +69,7 @@ fn policy(folder: &TempDir) -> Policy {
         report_every: Duration::from_secs(300),
         host: Host {
             boot_id: "boot".into(),
+            architecture: "x86_64".into(),
             ..Host::default()
         },
         resources: Resources {

@@ -187,3 +187,47 @@ fn an_address_that_cannot_be_the_nodes_is_refused_with_upstreams_words() {
     let own: IpAddr = "10.0.0.5".parse().unwrap();
     assert_eq!(validate(own, |ip| ip == own), Ok(()));
 }
+
+/// Upstream's TestGetNodeHostIPs.
+#[test]
+fn pods_are_where_the_nodes_object_says_inside_before_outside_and_one_of_each_family() {
+    let node = |list: &[(&str, &str)]| {
+        let address = |(r#type, address): &(&str, &str)| k8s_openapi::api::core::v1::NodeAddress {
+            type_: (*r#type).into(),
+            address: (*address).into(),
+        };
+        Node {
+            status: Some(NodeStatus {
+                addresses: Some(list.iter().map(address).collect()),
+                ..NodeStatus::default()
+            }),
+            ..Node::default()
+        }
+    };
+    const IN: &str = "InternalIP";
+    const OUT: &str = "ExternalIP";
+    type Row<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
+    let rows: [Row<'_>; 8] = [
+        (&[], &[]),
+        (&[("Hostname", "edge")], &[]),
+        (&[(OUT, "192.0.2.1")], &["192.0.2.1"]),
+        (&[(OUT, "192.0.2.1"), (IN, "10.0.0.1")], &["10.0.0.1"]),
+        (
+            &[(IN, "10.0.0.1"), (IN, "10.0.0.2"), (OUT, "fd00::1")],
+            &["10.0.0.1", "fd00::1"],
+        ),
+        (
+            &[(IN, "fd00::1"), (IN, "fd00::2"), (IN, "10.0.0.1")],
+            &["fd00::1", "10.0.0.1"],
+        ),
+        (
+            &[(OUT, "192.0.2.1"), (OUT, "fd00::1"), (IN, "10.0.0.1")],
+            &["10.0.0.1", "fd00::1"],
+        ),
+        (&[(IN, "no address"), (IN, "10.0.0.1")], &["10.0.0.1"]),
+    ];
+    for (addresses, expected) in rows {
+        assert_eq!(host_ips(&node(addresses)), expected, "{addresses:?}");
+    }
+    assert!(host_ips(&Node::default()).is_empty());
+}

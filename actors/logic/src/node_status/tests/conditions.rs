@@ -98,7 +98,7 @@ fn ready(facts: &Facts, second: u32) -> (String, String, String) {
 fn the_node_is_ready_when_nothing_is_in_the_way_and_else_says_all_that_is() {
     let bad = |name: &str| Some(condition(name, Support::No));
     type Change = fn(&mut Facts);
-    let rows: [(Change, &str); 8] = [
+    let rows: [(Change, &str); 9] = [
         (|_| {}, "kubelet is posting ready status"),
         (
             |facts| facts.runtime = None,
@@ -108,9 +108,19 @@ fn the_node_is_ready_when_nothing_is_in_the_way_and_else_says_all_that_is() {
             |facts| {
                 let mut runtime = runtime();
                 runtime.ready = None;
-                facts.runtime = Some((start(), runtime));
+                facts.learn(Fact::Runtime(Box::new(runtime)), start());
             },
             "container runtime not ready: <nil>",
+        ),
+        (
+            |facts| {
+                facts.runtime = None;
+                let mut runtime = runtime();
+                runtime.ready = Some(condition("RuntimeReady", Support::No));
+                facts.learn(Fact::Runtime(Box::new(runtime)), start());
+            },
+            // Who has not been ready yet is no better than who has not answered.
+            "[container runtime status check may not have completed yet, container runtime not ready: RuntimeReady=false reason:why message:what]",
         ),
         (
             |facts| facts.shutdown = Some("node is shutting down".into()),
@@ -176,6 +186,20 @@ fn a_runtime_that_is_silent_for_half_a_minute_is_down_until_it_speaks() {
     assert_eq!(learn(&mut facts, 31), Urgency::Now);
     assert_eq!(learn(&mut facts, 36), Urgency::Never);
     assert_eq!(ready(&facts, 60).0, "True");
+    // One that answers without being ready is down all the same, and may lose its handlers meanwhile.
+    let mut ill = runtime();
+    ill.ready = Some(condition("RuntimeReady", Support::No));
+    let ill = |facts: &mut Facts, second| {
+        facts.learn(Fact::Runtime(Box::new(ill.clone())), moment(second).now)
+    };
+    assert_eq!(ill(&mut facts, 61), Urgency::Now);
+    assert_eq!(ill(&mut facts, 65), Urgency::Never);
+    let words = "container runtime not ready: RuntimeReady=false reason:why message:what";
+    assert_eq!(ready(&facts, 65).2, words);
+    assert_eq!(
+        ready(&facts, 66).2,
+        format!("[container runtime is down, {words}]")
+    );
 }
 
 /// Upstream's TestReadyCondition, its events.

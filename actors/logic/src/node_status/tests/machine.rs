@@ -16,6 +16,7 @@ fn capacity_and_allocatable_are_the_nodes_and_what_others_advertise_stays() {
             capacity: Some(quantities(&[
                 ("cpu", "2000m"),
                 ("example.com/dongle", "4"),
+                ("example.com/nonsense", "-1"),
                 ("pods", "5"),
             ])),
             allocatable: Some(quantities(&[("example.com/gone", "1"), ("cpu", "1")])),
@@ -30,6 +31,7 @@ fn capacity_and_allocatable_are_the_nodes_and_what_others_advertise_stays() {
         "cpu=2000m",
         "ephemeral-storage=5k",
         "example.com/dongle=4",
+        "example.com/nonsense=-1",
         "memory=10Gi",
         "pods=110",
     ];
@@ -38,6 +40,7 @@ fn capacity_and_allocatable_are_the_nodes_and_what_others_advertise_stays() {
         "cpu=1800m",
         "ephemeral-storage=4k",
         "example.com/dongle=4",
+        "example.com/nonsense=0",
         "memory=9Gi",
         "pods=110",
     ];
@@ -51,12 +54,13 @@ fn the_node_names_its_machine_its_system_and_its_runtime() {
     facts.host.swap = 2048;
     let runtime = Runtime {
         handlers: vec![
-            Handler::default(),
+            // They are told in the order of their names.
             Handler {
                 name: "sandboxed".into(),
                 user_namespaces: Support::Yes,
                 ..Handler::default()
             },
+            Handler::default(),
         ],
         supplemental_groups_policy: Some(Support::Yes),
         ..runtime()
@@ -113,6 +117,15 @@ fn the_node_names_its_machine_its_system_and_its_runtime() {
     );
     let features = status.features.as_ref().unwrap();
     assert_eq!(features.supplemental_groups_policy, Some(true));
+    // A runtime that is not ready keeps what it could.
+    let ill = Runtime {
+        ready: Some(condition("RuntimeReady", Support::No)),
+        supplemental_groups_policy: None,
+        ..super::runtime()
+    };
+    facts.learn(Fact::Runtime(Box::new(ill)), start());
+    let kept = set_at(&facts, 1, &outcome.node).node.status.unwrap();
+    assert_eq!(kept.runtime_handlers.unwrap().len(), 2);
 }
 
 #[test]

@@ -108,3 +108,105 @@ fn what_is_gone_is_sent_as_nothing() {
     });
     assert_eq!(patch(&before, &after), None);
 }
+
+/// Upstream's TestUpdateNodeAddresses.
+#[test]
+fn whatever_the_addresses_were_they_become_what_they_are_to_be() {
+    let at = |list: &[&str]| {
+        let address = |ip: &&str| NodeAddress {
+            type_: if *ip == "edge" {
+                "Hostname"
+            } else {
+                "InternalIP"
+            }
+            .into(),
+            address: (*ip).into(),
+        };
+        Node {
+            status: Some(NodeStatus {
+                addresses: Some(list.iter().map(address).collect()),
+                ..NodeStatus::default()
+            }),
+            ..Node::default()
+        }
+    };
+    let (a, b, c, d) = ("127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4");
+    let rows: [(&[&str], &[&str]); 9] = [
+        (&[], &[a, "edge"]),
+        (&[a, "edge"], &[]),
+        (&[a, b, c, "edge"], &[a, b, c, "edge"]),
+        (&[a, "edge"], &[a, b, "edge"]),
+        (&[a, b, "edge"], &[a, "edge"]),
+        (&[a, b, "edge"], &[c, d, "edge"]),
+        (&[a, b, "edge"], &[b, a, "edge"]),
+        (&[], &[]),
+        (&["edge"], &["edge"]),
+    ];
+    for (before, after) in rows {
+        let patch = patch(&at(before), &at(after));
+        let sent = patch.as_ref().map(|patch| &patch["status"]["addresses"]);
+        let Some(sent) = sent else {
+            assert_eq!(before, after);
+            continue;
+        };
+        let list = sent.as_array().into_iter().flatten();
+        let list: Vec<&str> = list.filter_map(|one| one["address"].as_str()).collect();
+        assert_eq!(list, after, "{before:?}");
+        // Merging by type would keep one of two alone.
+        let replaced = sent.as_array().and_then(|list| list.last());
+        let replaces = replaced.is_some_and(|last| last["$patch"] == "replace");
+        assert_eq!(replaces, !before.is_empty() && !after.is_empty());
+    }
+}
+
+/// Upstream's TestNodeStatusHasChanged.
+#[test]
+fn another_order_or_heartbeat_is_no_change_and_anything_else_of_a_condition_is() {
+    use k8s_openapi::api::core::v1::NodeCondition;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    let is = |kind: &str, state: &str, beat: i64, since: i64| NodeCondition {
+        type_: kind.into(),
+        status: state.into(),
+        last_heartbeat_time: Some(Time(at(beat))),
+        last_transition_time: Some(Time(at(since))),
+        ..NodeCondition::default()
+    };
+    let node = |conditions: Vec<NodeCondition>, phase: Option<&str>| Node {
+        status: Some(NodeStatus {
+            conditions: Some(conditions),
+            phase: phase.map(Into::into),
+            ..NodeStatus::default()
+        }),
+        ..Node::default()
+    };
+    let pressure = || is("MemoryPressure", "False", 0, 0);
+    let ready = || is("Ready", "True", 0, 0);
+    let before = node(vec![ready(), pressure()], None);
+    let rows = [
+        (node(vec![ready(), pressure()], None), false),
+        (
+            node(vec![is("Ready", "True", 60, 0), pressure()], None),
+            false,
+        ),
+        (
+            node(vec![pressure(), is("Ready", "True", 60, 0)], None),
+            false,
+        ),
+        (
+            node(vec![is("Ready", "False", 0, 0), pressure()], None),
+            true,
+        ),
+        (
+            node(vec![is("Ready", "True", 60, 60), pressure()], None),
+            true,
+        ),
+        (node(vec![ready()], None), true),
+        (node(vec![ready(), pressure()], Some("Running")), true),
+    ];
+    for (after, expected) in rows {
+        assert_eq!(changed(&before, &after), expected, "{:?}", after.status);
+    }
+    let empty = node(Vec::new(), None);
+    assert!(!changed(&empty, &empty) && !changed(&Node::default(), &empty));
+    assert!(changed(&Node::default(), &before));
+}

@@ -203,3 +203,73 @@ fn attempts_to_register_wait_longer_and_longer() {
     assert_eq!(pauses, [0, 200, 400, 800, 1600, 3200, 6400, 7000, 7000]);
     assert_eq!(pause(u32::MAX), Duration::from_secs(7));
 }
+
+type Pairs = &'static [(&'static str, &'static str)];
+
+/// A node with these amounts as capacity and as allocatable; none where it says nothing.
+fn holding(capacity: Option<Pairs>, allocatable: Option<Pairs>) -> Node {
+    Node {
+        status: Some(NodeStatus {
+            capacity: capacity.map(quantities),
+            allocatable: allocatable.map(quantities),
+            ..NodeStatus::default()
+        }),
+        ..Node::default()
+    }
+}
+
+fn held(node: Option<Node>) -> Option<[BTreeMap<String, Quantity>; 2]> {
+    let status = node?.status?;
+    let both = [status.capacity, status.allocatable];
+    Some(both.map(Option::unwrap_or_default))
+}
+
+/// Upstream's TestUpdateDefaultResources.
+#[test]
+fn what_an_object_from_before_does_not_say_is_as_the_machine_has_it() {
+    const OLD: Pairs = &[("cpu", "2"), ("memory", "10G")];
+    const NEW: Pairs = &[("cpu", "4"), ("memory", "20G")];
+    let (old, new, none) = (Some(OLD), Some(NEW), None);
+    let rows = [
+        ((old, old), (new, new), None),
+        ((old, old), (none, none), None),
+        ((none, none), (new, new), Some([NEW, NEW])),
+        ((none, old), (new, new), Some([NEW, OLD])),
+        ((old, none), (new, new), Some([OLD, NEW])),
+        ((none, none), (none, none), None),
+    ];
+    for (existing, initial, expected) in rows {
+        let (existing, initial) = (
+            holding(existing.0, existing.1),
+            holding(initial.0, initial.1),
+        );
+        let expected = expected.map(|both| both.map(quantities));
+        assert_eq!(held(reconcile(&policy(), &initial, &existing)), expected);
+    }
+}
+
+/// Upstream's TestReconcileHugePageResource.
+#[test]
+fn each_size_of_huge_pages_is_as_the_machine_has_it_and_other_resources_stay() {
+    const TWO: Pairs = &[("cpu", "2"), ("hugepages-2Mi", "100Mi")];
+    const MORE: Pairs = &[("cpu", "2"), ("hugepages-2Mi", "200Mi")];
+    const BOTH: Pairs = &[
+        ("cpu", "2"),
+        ("hugepages-1Gi", "4Gi"),
+        ("hugepages-2Mi", "100Mi"),
+    ];
+    const OTHER_CPU: Pairs = &[("cpu", "8"), ("hugepages-2Mi", "100Mi")];
+    let all = |list| holding(Some(list), Some(list));
+    let rows = [
+        (all(BOTH), all(BOTH), None),
+        (all(BOTH), all(TWO), Some([BOTH, BOTH])),
+        (all(MORE), all(TWO), Some([MORE, MORE])),
+        (all(TWO), all(BOTH), Some([TWO, TWO])),
+        (all(BOTH), holding(None, None), Some([BOTH, BOTH])),
+        (all(OTHER_CPU), all(TWO), None),
+    ];
+    for (initial, existing, expected) in rows {
+        let expected = expected.map(|both| both.map(quantities));
+        assert_eq!(held(reconcile(&policy(), &initial, &existing)), expected);
+    }
+}

@@ -109,6 +109,9 @@ fn after_a_change_the_next_report_is_spread_and_then_keeps_its_beat() {
     let mut schedule = Schedule::new(every);
     let now = start();
     assert!(schedule.is_due(now));
+    // A life's first report is spread, whatever it was for.
+    schedule.sent(Cause::Heartbeat, now, 0.0);
+    assert!(schedule.is_due(now + every / 2));
     for (chance, after) in [(0.0, 150), (0.5, 300), (1.0, 450)] {
         schedule.sent(Cause::Change, now, chance);
         assert!(!schedule.is_due(now + Duration::from_secs(after - 1)));

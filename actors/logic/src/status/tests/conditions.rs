@@ -278,26 +278,14 @@ fn a_started_sidecar_is_initialized() {
 #[test]
 fn ready_to_start_means_a_sandbox_with_an_address() {
     let pod = pod("p").app("a");
-    let no = |message: &str| answer("False", "PodSandboxNotReady", message);
-    let mut known = runtime(&pod);
-    assert_eq!(ready_to_start(&pod, &known), answer("True", "", ""));
-    known.sandboxes[0].ips.clear();
-    assert_eq!(
-        ready_to_start(&pod, &known),
-        no("pod sandbox has no IP address")
-    );
-    assert_eq!(
-        ready_to_start(&pod, &RuntimePod::default()),
-        no("no pod sandbox exists")
-    );
-    let mut two = runtime(&pod);
+    assert_eq!(ready_to_start(&pod, &runtime(&pod)), answer("True", "", ""));
+    let (mut nowhere, mut two) = (runtime(&pod), runtime(&pod));
+    nowhere.sandboxes[0].ips.clear();
     two.sandboxes.push(sandbox(1, SandboxState::Ready));
-    for known in [runtime(&pod).with_sandbox(SandboxState::NotReady), two] {
-        let found = ready_to_start(&pod, &known);
-        assert_eq!(
-            (found.status, found.reason),
-            ("False", "PodSandboxNotReady")
-        );
+    let gone = runtime(&pod).with_sandbox(SandboxState::NotReady);
+    for known in [nowhere, RuntimePod::default(), gone, two] {
+        // As upstream, without a reason.
+        assert_eq!(ready_to_start(&pod, &known), answer("False", "", ""));
     }
 }
 
@@ -367,6 +355,11 @@ fn resize_conditions_carry_their_generation_and_go_when_the_pod_has_ended() {
         );
     }
     assert_eq!(status.observed_generation, Some(7));
+    scene.resize.pending = Some((Refusal::Deferred, "later".into()));
+    let both = scene.status();
+    let generation = |kind| condition(&both, kind).observed_generation;
+    assert_eq!(generation("PodResizePending"), Some(7));
+    assert_eq!(generation("PodResizeInProgress"), Some(5));
     (scene.resize, scene.now) = (ResizeState::default(), at(5));
     let kinds = |status: PodStatus| -> Vec<String> {
         status
@@ -380,4 +373,26 @@ fn resize_conditions_carry_their_generation_and_go_when_the_pod_has_ended() {
     scene.resize.in_progress = true;
     scene.stage = Stage::Terminated;
     assert!(!kinds(scene.status()).contains(&"PodResizeInProgress".to_owned()));
+}
+
+/// Upstream's `updatedPodResizeCondition`, as TestPodResizeConditions leaves its times out.
+#[test]
+fn a_resize_that_waits_for_another_reason_is_a_transition_and_new_words_are_a_probe() {
+    let mut scene = scene(pod("p").app("c"));
+    let steps = [
+        (0, Refusal::Deferred, "memory", 0, 0),
+        (10, Refusal::Deferred, "memory", 0, 0),
+        (20, Refusal::Deferred, "cpu", 0, 20),
+        (30, Refusal::Infeasible, "cpu", 30, 30),
+        (40, Refusal::Infeasible, "cpu", 30, 30),
+    ];
+    for (second, refusal, why, since, probed) in steps {
+        scene.now = at(second);
+        scene.resize.pending = Some((refusal, why.to_owned()));
+        let status = scene.step();
+        let found = condition(&status, "PodResizePending");
+        let times = [&found.last_transition_time, &found.last_probe_time];
+        let times = times.map(|time| time.as_ref().unwrap().0);
+        assert_eq!(times, [at(since), at(probed)], "at {second}");
+    }
 }

@@ -338,6 +338,17 @@ fn conditions_of_others_stay() {
     assert_eq!(condition(&status, "Ready").status, "False");
 }
 
+/// As upstream, whose statuses leave it out: the pod is where it was to be.
+#[test]
+fn a_nomination_ends_with_the_first_status() {
+    let mut scene = scene(pod("p").app("c"));
+    scene.pod.status = Some(PodStatus {
+        nominated_node_name: Some("edge".into()),
+        ..PodStatus::default()
+    });
+    assert_eq!(scene.status().nominated_node_name, None);
+}
+
 #[test]
 fn times_are_whole_seconds_and_last_words_are_cut() {
     let mut scene = scene(pod("p").app("c").app("d"));

@@ -1,6 +1,11 @@
 //! Pods that are over: phases that are never left, failures by decree, what terminated pods show.
 
+use k8s_openapi::api::core::v1::{
+    ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+};
+
 use super::*;
+use crate::status::finish::closed;
 
 /// The rows of upstream's TestGenerateAPIPodStatus on phases that go back.
 #[test]
@@ -167,4 +172,168 @@ fn a_started_sidecar_as_last_init_container_means_that_the_pod_was_initialized()
         waiting_reason(app(&scene.status(), "a")),
         Some("PodInitializing")
     );
+}
+
+/// A status by a sign: `w` waits, `r` runs, a digit has ended with it, `W` and `F` wait after an end with 0 or 2, `-` is
+/// nothing now, after an end with 0.
+fn signed(name: &str, sign: char) -> ContainerStatus {
+    let ended = |exit_code| ContainerState {
+        terminated: Some(ContainerStateTerminated {
+            exit_code,
+            ..ContainerStateTerminated::default()
+        }),
+        ..ContainerState::default()
+    };
+    let waits = ContainerState {
+        waiting: Some(ContainerStateWaiting::default()),
+        ..ContainerState::default()
+    };
+    let runs = ContainerState {
+        running: Some(ContainerStateRunning::default()),
+        ..ContainerState::default()
+    };
+    let (state, last_state) = match sign {
+        'r' => (Some(runs), None),
+        'W' => (Some(waits), Some(ended(0))),
+        'F' => (Some(waits), Some(ended(2))),
+        '-' => (None, Some(ended(0))),
+        digit if digit.is_ascii_digit() => (Some(ended(i32::from(digit == '1'))), None),
+        _ => (Some(waits), None),
+    };
+    ContainerStatus {
+        name: name.to_owned(),
+        state,
+        last_state,
+        ..ContainerStatus::default()
+    }
+}
+
+/// `?` has ended in a way that nobody saw.
+fn sign(status: &ContainerStatus) -> char {
+    let state = status.state.clone().unwrap_or_default();
+    match (&state.terminated, state.waiting) {
+        (Some(end), _) if end.reason.as_deref() == Some("ContainerStatusUnknown") => {
+            assert_eq!(end.exit_code, 137);
+            '?'
+        }
+        (Some(end), _) => char::from_digit(end.exit_code.unsigned_abs(), 10).unwrap(),
+        (None, Some(_)) => 'w',
+        (None, None) => '-',
+    }
+}
+
+/// A pod of containers with these signs.
+fn signed_pod(inits: &str, apps: &str) -> (Pod, PodStatus) {
+    let list = |prefix: &str, signs: &str| -> Vec<ContainerStatus> {
+        let named = signs.chars().enumerate();
+        named
+            .map(|(at, sign)| signed(&format!("{prefix}{at}"), sign))
+            .collect()
+    };
+    let (inits, apps) = (list("init-", inits), list("", apps));
+    let mut pod = pod("p");
+    for status in &inits {
+        pod = pod.init(&status.name);
+    }
+    for status in &apps {
+        pod = pod.app(&status.name);
+    }
+    let known = PodStatus {
+        init_container_statuses: Some(inits),
+        container_statuses: Some(apps),
+        ..PodStatus::default()
+    };
+    (pod, known)
+}
+
+/// Upstream's TestTerminatePod_DefaultUnknownStatus.
+#[test]
+fn containers_that_should_have_started_have_ended_and_the_others_wait() {
+    let rows = [
+        ("no previous state", "", "w", "", "?"),
+        ("last termination state set", "", "F", "", "?"),
+        ("an end that was seen stays", "", "1", "", "1"),
+        (
+            "the first init container is taken as tried",
+            "w",
+            "w",
+            "?",
+            "w",
+        ),
+        ("and only the first", "ww", "w", "?w", "w"),
+        ("gaps", "ww1w", "w", "??1w", "w"),
+        (
+            "failed last container is uninitialized",
+            "ww1",
+            "w",
+            "??1",
+            "w",
+        ),
+        (
+            "successful last container is initialized",
+            "ww0",
+            "w",
+            "??0",
+            "?",
+        ),
+        (
+            "and so is one that succeeded before",
+            "wwW",
+            "w",
+            "???",
+            "?",
+        ),
+        (
+            "running container proves initialization",
+            "w",
+            "r",
+            "?",
+            "?",
+        ),
+        ("terminated container proves it", "w", "0", "?", "0"),
+        (
+            "previously terminated container proves it",
+            "w",
+            "-",
+            "?",
+            "?",
+        ),
+    ];
+    for (name, inits, apps, inits_after, apps_after) in rows {
+        let (pod, known) = signed_pod(inits, apps);
+        let ended = closed(&pod, &known);
+        let signs = |list: Option<Vec<ContainerStatus>>| -> String {
+            list.iter().flatten().map(sign).collect()
+        };
+        let found = (
+            signs(ended.init_container_statuses),
+            signs(ended.container_statuses),
+        );
+        assert_eq!(
+            (found.0.as_str(), found.1.as_str()),
+            (inits_after, apps_after),
+            "{name}"
+        );
+    }
+}
+
+/// Upstream's TestTerminatePod_EnsurePodPhaseIsTerminal.
+#[test]
+fn a_pod_that_is_over_is_in_a_terminal_phase_whatever_it_was_in() {
+    let rows = [
+        ("Pending", "Failed"),
+        ("Running", "Failed"),
+        ("Succeeded", "Succeeded"),
+        ("Failed", "Failed"),
+        ("Unknown", "Failed"),
+        ("SomeUnknownPhase", "Failed"),
+    ];
+    for (before, after) in rows {
+        let known = PodStatus {
+            phase: Some(before.into()),
+            ..PodStatus::default()
+        };
+        let ended = closed(&pod("p").app("c"), &known);
+        assert_eq!(ended.phase.as_deref(), Some(after), "{before}");
+    }
 }

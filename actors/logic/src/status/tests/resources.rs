@@ -173,3 +173,32 @@ fn the_pod_as_a_whole_shows_what_it_is_allocated() {
         assert_eq!(status.allocated_resources, expected.requests);
     }
 }
+
+/// Upstream's `convertToAPIPodLevelResourcesStatus` of a running pod: its control group knows CPU and memory alone, and
+/// no limit where a container has none.
+#[test]
+fn a_running_pod_shows_what_its_control_group_has() {
+    let run = |pod: Pod| {
+        let mut scene = scene(pod);
+        scene.pod.status = Some(PodStatus {
+            phase: Some("Running".into()),
+            ..PodStatus::default()
+        });
+        scene.status().resources.unwrap()
+    };
+    let with = |pod: Pod, name: &str, requests: List, limits: List| {
+        let wanted = resources(requests, limits);
+        pod.app_with(name, |c| c.resources = Some(wanted))
+    };
+    let one = || with(pod("p"), "a", ONE_WITH_MORE, ONE_WITH_MORE);
+    assert_eq!(run(one()), resources(ONE, ONE));
+    let both = run(with(one(), "b", &[("cpu", "1")], &[("memory", "1Gi")]));
+    let expected = resources(&[("cpu", "2"), ("memory", "2Gi")], &[("memory", "2Gi")]);
+    assert_eq!(both.limits, expected.limits, "one CPU is without limit");
+    assert_eq!(both.requests.unwrap()["cpu"], quantities(TWO)["cpu"]);
+    assert_eq!(run(pod("p").app("a")), resources(&[], &[]));
+    let small = with(pod("p"), "a", SMALL, &[]);
+    assert_eq!(run(small), resources(&[("memory", "100M")], &[]));
+    let whole = one().spec_with(|spec| spec.resources = Some(resources(TWO, TWO)));
+    assert_eq!(run(whole), resources(TWO, TWO));
+}

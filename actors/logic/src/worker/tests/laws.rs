@@ -156,6 +156,18 @@ fn apply(pod: &Pod, plan: &PodPlan, runtime: &mut RuntimePod) {
     runtime.sort();
 }
 
+/// What has to wait: sandboxes, and the starts of containers whose number is in the list.
+fn waits(sandbox: bool, starts: &[bool; 3]) -> impl Fn(Wait<'_>) -> bool {
+    move |wait| match wait {
+        Wait::End => false,
+        Wait::Sandbox => sandbox,
+        Wait::Start(name) => (0..)
+            .zip(starts)
+            .any(|(n, waits)| *waits && name.ends_with(&format!("{n}"))),
+        Wait::Resize(_) => true,
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -219,5 +231,18 @@ proptest! {
             let began = pod.app_containers().iter().any(|c| runtime.newest(&c.name).is_some());
             prop_assert!(succeeded || began);
         }
+    }
+
+    #[test]
+    fn whatever_has_to_wait_what_is_left_of_plans_comes_to_an_end(seed in seeds(), sandbox: bool, starts: [bool; 3]) {
+        let (pod, mut runtime) = build(&seed);
+        let waits = waits(sandbox, &starts);
+        for _ in 0..5 {
+            let left = plan(&pod, &runtime).due(&runtime, &waits);
+            prop_assert_eq!(left.broken_promise(&pod, &runtime), None);
+            apply(&pod, &left, &mut runtime);
+        }
+        let left = plan(&pod, &runtime).due(&runtime, &waits);
+        prop_assert_eq!(&left.actions, &[][..]);
     }
 }

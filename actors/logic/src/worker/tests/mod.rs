@@ -10,6 +10,7 @@ mod resize;
 mod restart_all;
 mod rules;
 mod sidecars;
+mod waiting;
 
 use std::time::Duration;
 

@@ -1,62 +1,56 @@
 //! `/logs/`: the system's logs, files and folders beneath one folder, and nothing outside of it.
 //!
 //! A link is followed only to what is beneath the folder as well: upstream follows every link, so that a pod
-//! which may write there could have any file shown.
+//! which may write there could have any file shown. For the same reason no file is a page of its own: what is text is
+//! plain text.
+//!
+//! Upstream: Go's net/http (FileServer).
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::ops::Range;
+use std::path::PathBuf;
 
-use futures_util::{Stream, StreamExt};
+use futures_util::StreamExt;
 use http_body_util::{BodyExt, StreamBody};
-use hyper::body::{Bytes, Frame};
-use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
-use hyper::{HeaderMap, Response, StatusCode};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use hyper::body::{Frame, Incoming};
+use hyper::header::{
+    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderValue, LAST_MODIFIED,
+};
+use hyper::{HeaderMap, Request, Response, StatusCode};
 
+use super::found::{End, Found, INDEX, What, found, pieces};
 use super::journal::{self, Asked};
-use super::{Open, html};
+use super::{Open, html, moved};
 use crate::http::{Answer, not_found, text};
+use crate::https::conditions::{Part, is_known, part, told};
 use crate::https::query::Query;
 use crate::node::Node;
 
-const PIECE: usize = 32 * 1024;
-const WITHIN: Duration = Duration::from_secs(30);
-/// A folder of more entries is shown in part.
-const ENTRIES: usize = 10_000;
-
-/// What a path leads to.
-pub(super) enum Found {
-    File { file: File, length: u64 },
-    Folder { names: Vec<String> },
-}
-
 impl<N: Node> Open<N> {
-    pub(super) async fn system_log(
-        &self,
-        path: &str,
-        query: &Query,
-        headers: &HeaderMap,
-    ) -> Answer {
+    pub(super) async fn system_log(&self, path: &str, request: &Request<Incoming>) -> Answer {
+        let (headers, query) = (request.headers(), request.uri().query());
         let asked = match self.paths.log_query {
-            true => journal::asked(path, query),
+            true => journal::asked(path, &Query::of(query)),
             false => Ok(Asked::Path(path.to_owned())),
         };
         let root = self.system_logs.clone();
         match asked {
-            Ok(Asked::Path(path)) => match found(root, path.into()).await {
-                Ok(found) => shown_to_people(found),
+            Ok(Asked::Path(path)) if is_index(&path) => {
+                moved(StatusCode::MOVED_PERMANENTLY, "./", query)
+            }
+            Ok(Asked::Path(path)) => match found(root, path.trim_end_matches('/').into()).await {
+                Ok(found) => match beside(&path, found.end) {
+                    Some(to) => moved(StatusCode::MOVED_PERMANENTLY, &to, query),
+                    None => shown_to_people(found, headers),
+                },
                 Err(error) => refused(&error),
             },
             Ok(Asked::File(query)) => {
                 let path = within(&query.files.concat());
                 let whole = root.join(&path);
                 match found(root, path).await {
-                    Ok(found) => shown_to_people(found),
+                    Ok(found) => shown_to_people(found, headers),
                     Err(error) => {
                         let why = format!("stat {}: {}", whole.display(), go_words(&error));
                         let why = format!("{}\n", query.no_file(&why));
@@ -70,20 +64,56 @@ impl<N: Node> Open<N> {
     }
 }
 
-fn shown_to_people(found: Found) -> Answer {
-    match found {
-        Found::File { file, length } => sent(file, length),
-        Found::Folder { names } => listed(&names),
+/// Whether a path names what is shown for its folder.
+fn is_index(path: &str) -> bool {
+    path == INDEX
+        || path
+            .strip_suffix(INDEX)
+            .is_some_and(|folder| folder.ends_with('/'))
+}
+
+/// Where something is if its path has a slash at the end and should not, or the other way round.
+fn beside(path: &str, end: End) -> Option<String> {
+    let name = address(path.trim_end_matches('/').rsplit('/').next()?);
+    match (end, path.ends_with('/')) {
+        (End::Folder, false) if !path.is_empty() => Some(format!("{name}/")),
+        (End::File, true) => Some(format!("../{name}")),
+        (End::Folder | End::File, _) => None,
     }
 }
 
-/// Opens what a path beneath a folder leads to.
-pub(super) async fn found(root: PathBuf, wanted: PathBuf) -> io::Result<Found> {
-    let found = tokio::task::spawn_blocking(move || find(&root, &wanted));
-    match tokio::time::timeout(WITHIN, found).await {
-        Ok(Ok(found)) => found,
-        Ok(Err(_)) | Err(_) => Err(ErrorKind::TimedOut.into()),
+fn shown_to_people(found: Found, headers: &HeaderMap) -> Answer {
+    let changed = found.changed;
+    let mut answer = match found.what {
+        What::Folder { .. } if is_known(headers, changed) => text(StatusCode::NOT_MODIFIED, ""),
+        What::Folder { names } => listed(&names),
+        What::File { file, length, kind } => match part(headers, length, changed) {
+            Part::Whole => sent(file, kind, 0..length),
+            Part::Bytes(range) => {
+                let last = format!("bytes {}-{}/{length}", range.start, range.end - 1);
+                let mut answer = sent(file, kind, range);
+                *answer.status_mut() = StatusCode::PARTIAL_CONTENT;
+                with_range(answer, last)
+            }
+            Part::Unchanged => text(StatusCode::NOT_MODIFIED, ""),
+            Part::Another => text(StatusCode::PRECONDITION_FAILED, ""),
+            Part::NoRange(why) => {
+                let answer = text(StatusCode::RANGE_NOT_SATISFIABLE, why);
+                return with_range(answer, format!("bytes */{length}"));
+            }
+        },
+    };
+    let changed = changed.and_then(told);
+    if let Some(Ok(changed)) = changed.map(HeaderValue::try_from) {
+        answer.headers_mut().insert(LAST_MODIFIED, changed);
     }
+    answer
+}
+
+fn with_range(mut answer: Answer, range: String) -> Answer {
+    let range = HeaderValue::try_from(range).expect("numbers are text");
+    answer.headers_mut().insert(CONTENT_RANGE, range);
+    answer
 }
 
 /// The path of a query's file, which begins at the folder and does not leave it, as upstream's.
@@ -110,7 +140,7 @@ fn go_words(error: &io::Error) -> String {
 
 fn refused(error: &io::Error) -> Answer {
     let kind = error.kind();
-    if kind == ErrorKind::NotFound {
+    if matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory) {
         return not_found();
     }
     if kind == ErrorKind::PermissionDenied {
@@ -120,55 +150,6 @@ fn refused(error: &io::Error) -> Answer {
         StatusCode::INTERNAL_SERVER_ERROR,
         "500 Internal Server Error\n",
     )
-}
-
-fn find(root: &Path, wanted: &Path) -> io::Result<Found> {
-    let root = root.canonicalize()?;
-    let there = root.join(wanted).canonicalize()?;
-    let outside = || io::Error::from(ErrorKind::NotFound);
-    let beneath = there.strip_prefix(&root).map_err(|_| outside())?;
-    let folder = File::open(&root)?;
-    let name = match beneath.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => beneath,
-    };
-    // No link may have come in between.
-    let opened: OwnedFd = rustix::fs::openat2(
-        &folder,
-        name,
-        OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY,
-        Mode::empty(),
-        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
-    )?;
-    let file = File::from(opened);
-    let meta = file.metadata()?;
-    match () {
-        () if meta.is_file() => Ok(Found::File {
-            length: meta.len(),
-            file,
-        }),
-        () if meta.is_dir() => Ok(Found::Folder {
-            names: names(&file)?,
-        }),
-        () => Err(outside()),
-    }
-}
-
-fn names(folder: &File) -> io::Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in rustix::fs::Dir::read_from(folder)?.take(ENTRIES) {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy();
-        let slash = match entry.file_type().is_dir() {
-            true => "/",
-            false => "",
-        };
-        if !matches!(&*name, "." | "..") {
-            names.push(format!("{name}{slash}"));
-        }
-    }
-    names.sort();
-    Ok(names)
 }
 
 /// As Go's file server lists.
@@ -217,42 +198,16 @@ fn address(name: &str) -> String {
     address
 }
 
-/// The file as long as it was when it was opened.
-fn sent(file: File, length: u64) -> Answer {
-    let pieces = pieces(file, length).map(|piece| Ok(Frame::data(piece)));
+/// A part of the file, which may have been longer when it was opened.
+fn sent(file: File, kind: &'static str, range: Range<u64>) -> Answer {
+    let length = range.end - range.start;
+    let pieces = pieces(file, range).map(|piece| Ok(Frame::data(piece)));
     let mut answer = Response::new(StreamBody::new(pieces).boxed_unsync());
     let headers = answer.headers_mut();
-    headers.insert(
-        CONTENT_TYPE,
-        HeaderValue::from_static("text/plain; charset=utf-8"),
-    );
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     answer
-}
-
-/// The bytes of a file, up to this length.
-pub(super) fn pieces(file: File, length: u64) -> impl Stream<Item = Bytes> + Send + 'static {
-    let state = (Arc::new(file), 0_u64);
-    futures_util::stream::unfold(state, move |(file, at)| async move {
-        let left = usize::try_from(length - at).unwrap_or(usize::MAX);
-        if left == 0 {
-            return None;
-        }
-        let reader = Arc::clone(&file);
-        let read = tokio::task::spawn_blocking(move || {
-            let mut piece = vec![0; PIECE.min(left)];
-            let read = reader.read_at(&mut piece, at)?;
-            piece.truncate(read);
-            io::Result::Ok(piece)
-        });
-        match tokio::time::timeout(WITHIN, read).await {
-            Ok(Ok(Ok(piece))) if !piece.is_empty() => {
-                let next = at + piece.len() as u64;
-                Some((Bytes::from(piece), (file, next)))
-            }
-            _ => None,
-        }
-    })
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
-use super::files::{self, Found};
+use super::found::{What, found, pieces};
 use super::{Open, as_it_comes, no_stream};
 use crate::http::{Answer, text};
 use crate::https::query::Query;
@@ -264,9 +264,10 @@ impl Search {
 
     async fn show_file(&self, service: &str, out: &mut Out) -> io::Result<()> {
         for place in log_query::places(service) {
-            match files::found(self.folder.clone(), place.into()).await {
-                Ok(Found::File { file, length }) => {
-                    let pieces = files::pieces(file, length);
+            let found = found(self.folder.clone(), place.into()).await;
+            match found.map(|found| found.what) {
+                Ok(What::File { file, length, .. }) => {
+                    let pieces = pieces(file, 0..length);
                     let mut pieces = std::pin::pin!(pieces);
                     while let Some(piece) = pieces.next().await {
                         if self.left().is_zero() {
@@ -276,7 +277,7 @@ impl Search {
                     }
                     return Ok(());
                 }
-                Ok(Found::Folder { .. }) => {}
+                Ok(What::Folder { .. }) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
                     let why = format!("\nerror getting log for {service}: {error}\n");

@@ -2,10 +2,13 @@
 
 mod debug;
 mod files;
+mod found;
 mod journal;
 mod logs;
+mod metrics;
 mod pods;
 mod streaming;
+mod zpages;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -15,26 +18,25 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::{Semaphore, mpsc};
 
+use super::accept::takes_json;
 use super::query::Query;
 use super::route::{Door, Lost, Place, Target, find, straight};
 use crate::healthz;
 use crate::http::{Answer, kept, not_found, text, whole};
 use crate::logs::Written;
-use crate::node::{Checkpoint, Detail, Metrics, Node, Run, Trouble};
+use crate::node::{Checkpoint, Detail, Node, Run, Trouble};
 use crate::policy::{Paths, Policy};
 
 /// Commands, terminals, forwarded ports at a time, and as many followed logs.
 const STREAMS: usize = 256;
-/// What the text format of metrics is called.
-const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A request on its way to an answer.
 pub(crate) struct Answering {
-    pub(crate) counted: metrics::http::Request,
+    pub(crate) counted: ::metrics::http::Request,
     pub(crate) from: Option<IpAddr>,
     pub(crate) door: Door,
 }
@@ -82,7 +84,7 @@ impl<N: Node> Open<N> {
         let found = found.and_then(|path| find(&path, &self.paths, answering.door));
         let place = match found {
             Ok(place) => place,
-            Err(lost) => return answering.with(lost_answer(lost)),
+            Err(lost) => return answering.with(lost_answer(lost, request.uri().query())),
         };
         let methods = place.methods();
         if !methods.is_empty() && !methods.contains(request.method()) {
@@ -93,6 +95,10 @@ impl<N: Node> Open<N> {
                 .headers_mut()
                 .insert(ALLOW, allowed.expect("the names of methods are text"));
             return answering.with(answer);
+        }
+        if place.is_json() && !takes_json(request.headers()) {
+            let why = "406: Not Acceptable\n\nAvailable representations: application/json";
+            return answering.with(text(StatusCode::NOT_ACCEPTABLE, why));
         }
         let called = match &place {
             Place::Exec(target) => self.exec_url(target, &request).await,
@@ -132,11 +138,11 @@ impl<N: Node> Open<N> {
             Place::Pods => self.pods().await,
             Place::RunningPods => self.running_pods().await,
             Place::Summary => self.summary(&request, &query).await,
-            Place::Metrics(which) => self.metrics(which).await,
+            Place::Metrics(which) => self.metrics(which, &request).await,
             Place::Run(target) => self.run(target, &query).await,
             Place::ContainerLogs(target) => self.container_log(target, &query).await,
             Place::Checkpoint(target) => self.checkpoint(target, &query).await,
-            Place::Logs(path) => Ok(self.system_log(&path, &query, request.headers()).await),
+            Place::Logs(path) => Ok(self.system_log(&path, &request).await),
             Place::Configz => self.node.configz().await.map(json).map_err(failed),
             Place::Statusz => Ok(self.statusz(&request)),
             Place::Flagz => Ok(self.flagz(&request)),
@@ -169,11 +175,6 @@ impl<N: Node> Open<N> {
         };
         let summary = self.node.summary(detail).await;
         summary.map(json).map_err(|trouble| broken(&trouble))
-    }
-
-    async fn metrics(&self, which: Metrics) -> Result<Answer, Answer> {
-        let text = self.node.metrics(which).await.map_err(failed)?;
-        Ok(whole(StatusCode::OK, METRICS, text.into()))
     }
 
     async fn run(&self, target: Target, query: &Query) -> Result<Answer, Answer> {
@@ -245,8 +246,10 @@ fn no_media_type(kind: Option<&str>) -> Result<(), &'static str> {
     }
 }
 
-fn lost_answer(lost: Lost) -> Answer {
+fn lost_answer(lost: Lost, query: Option<&str>) -> Answer {
     match lost {
+        // It is the same request there.
+        Lost::Elsewhere(path) => moved(StatusCode::TEMPORARY_REDIRECT, &path, query),
         Lost::Crooked => text(
             StatusCode::BAD_REQUEST,
             "the path has empty, dotted or unreadable segments\n",
@@ -254,6 +257,20 @@ fn lost_answer(lost: Lost) -> Answer {
         Lost::Nowhere => not_found(),
         Lost::Nothing => text(StatusCode::NOT_FOUND, "404: Page Not Found"),
     }
+}
+
+/// Sends the caller elsewhere with the query that he came with.
+fn moved(status: StatusCode, to: &str, query: Option<&str>) -> Answer {
+    let to = match query {
+        Some(query) => format!("{to}?{query}"),
+        None => to.to_owned(),
+    };
+    let mut answer = text(status, "");
+    match HeaderValue::try_from(to) {
+        Ok(to) => drop(answer.headers_mut().insert(LOCATION, to)),
+        Err(_) => return lost_answer(Lost::Crooked, None),
+    }
+    answer
 }
 
 fn json(body: impl Into<Bytes>) -> Answer {

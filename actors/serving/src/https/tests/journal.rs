@@ -43,7 +43,7 @@ fn services_are_shown_by_journalctl() {
         let expected = "[--utc]\n[--no-pager]\n[--output=short-precise]\n[--since=2026-1-2 3:4:5]\n[--pager-end]\n[--lines=3]\n[--unit=foo]\n[--unit=bar@1]\n[--grep=a $(b)]\n[--boot]\n[-1]\ncomplaint\n";
         assert_eq!(told.body, expected);
         rig.journalctl("exit 3");
-        let told = rig.ask("GET /logs?query=foo").await;
+        let told = rig.ask("GET /logs/?query=foo").await;
         assert_eq!((told.status, told.body.as_str()), (200, ""));
     });
 }
@@ -103,7 +103,7 @@ fn wrong_and_hostile_queries_run_nothing() {
                 406,
                 "cannot specify a file and service",
             ),
-            ("/logs/../?query=foo", 400, "segments"),
+            ("/logs/../?query=foo", 307, ""),
         ] {
             let told = rig.ask(&format!("GET {path}")).await;
             assert!(

@@ -207,7 +207,8 @@ fn wrong_methods_and_paths_are_refused() {
             ("GET /run/ns/p/c", 405, "405: Method Not Allowed"),
             ("PUT /exec/ns/p/c", 405, "405: Method Not Allowed"),
             ("POST /containerLogs/ns/p/c", 405, "405: Method Not Allowed"),
-            ("PATCH /metrics", 405, "405: Method Not Allowed"),
+            ("HEAD /pods", 405, ""),
+            ("OPTIONS /logs/", 405, "405: Method Not Allowed"),
             ("GET /checkpoint/ns/p/c", 405, "405: Method Not Allowed"),
             ("GET /exec/ns/p", 404, "404: Page Not Found"),
             ("GET /pods/x", 404, "404: Page Not Found"),
@@ -229,6 +230,76 @@ fn wrong_methods_and_paths_are_refused() {
     });
 }
 
+#[test]
+fn what_is_no_route_takes_every_method() {
+    run(open, async |rig: Rig| {
+        let paths = [
+            "/healthz",
+            "/healthz/ping",
+            "/metrics",
+            "/metrics/probes",
+            "/configz",
+            "/statusz",
+            "/flagz",
+        ];
+        for path in paths {
+            for method in ["HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEIRD"] {
+                let told = rig.ask(&format!("{method} {path}")).await;
+                assert_eq!(told.status, 200, "{method} {path}");
+                assert_eq!(told.body.is_empty(), method == "HEAD", "{method} {path}");
+            }
+        }
+    });
+}
+
+#[test]
+fn who_takes_no_json_gets_none() {
+    run(open, async |rig: Rig| {
+        let text = "406: Not Acceptable\n\nAvailable representations: application/json";
+        for line in [
+            "GET /pods",
+            "GET /runningpods/",
+            "POST /stats/summary",
+            "POST /checkpoint/ns/p/c",
+        ] {
+            let told = rig.ask_as(None, line, "accept: text/html\r\n").await;
+            assert_eq!((told.status, told.body.as_str()), (406, text), "{line}");
+            for accept in ["application/json", "text/html, */*;q=0.1"] {
+                let told = rig
+                    .ask_as(None, line, &format!("accept: {accept}\r\n"))
+                    .await;
+                assert_eq!(told.status, 200, "{line}");
+            }
+        }
+        let told = rig
+            .ask_as(None, "GET /configz", "accept: text/html\r\n")
+            .await;
+        assert_eq!(told.status, 200, "what is no route does not ask");
+    });
+}
+
+/// Go's TestServeMuxHandlerRedirects.
+#[test]
+fn ways_round_are_sent_to_their_ends() {
+    run(open, async |rig: Rig| {
+        for (line, end) in [
+            ("GET //pods?x=%2F", "/pods?x=%2F"),
+            ("POST /run/ns//p/c?cmd=ls", "/run/ns/p/c?cmd=ls"),
+            ("GET /logs/../../etc/shadow", "/etc/shadow"),
+            ("GET /logs", "/logs/"),
+        ] {
+            let told = rig.ask(line).await;
+            assert_eq!(told.status, 307, "{line}");
+            assert!(
+                told.head.contains(&format!("location: {end}\r\n")),
+                "{}",
+                told.head
+            );
+        }
+        assert!(rig.node.asked.borrow().is_empty());
+    });
+}
+
 /// Upstream's TestDebuggingDisabledHandlers, TestDisablingLogAndProfilingHandler.
 #[test]
 fn what_is_switched_off_says_so() {
@@ -241,6 +312,8 @@ fn what_is_switched_off_says_so() {
             "/run/a/b/c",
             "/exec/a/b/c",
             "/containerLogs/a/b/c",
+            "/attach",
+            "/runningpods",
             "/runningpods/",
             "/logs/",
             "/debug/pprof/",
@@ -261,77 +334,38 @@ fn what_is_switched_off_says_so() {
     });
 }
 
-/// Upstream's TestServeLogs.
-#[test]
-fn system_logs_are_files_beneath_their_folder() {
-    run(open, async |rig: Rig| {
-        let logs = rig.folder.path().join("log");
-        std::fs::create_dir_all(logs.join("pods/a b")).unwrap();
-        std::fs::write(logs.join("kubelet.log"), "line\n".repeat(100_000)).unwrap();
-        std::fs::write(logs.join("<x>"), "").unwrap();
-        std::fs::write(rig.folder.path().join("secret"), "secret").unwrap();
-        std::os::unix::fs::symlink("../secret", logs.join("out")).unwrap();
-        std::os::unix::fs::symlink("/etc", logs.join("etc")).unwrap();
-        std::os::unix::fs::symlink(logs.join("kubelet.log"), logs.join("in")).unwrap();
-        let told = rig.ask("GET /logs/").await;
-        assert!(told.head.contains("text/html"), "{}", told.head);
-        for entry in [
-            "<a href=\"kubelet.log\">kubelet.log</a>",
-            "<a href=\"pods/\">pods/</a>",
-            "<a href=\"%3Cx%3E\">&lt;x&gt;</a>",
-        ] {
-            assert!(told.body.contains(entry), "{entry} in {}", told.body);
-        }
-        let told = rig.ask("GET /logs/kubelet.log").await;
-        assert_eq!((told.status, told.body.len()), (200, 500_000));
-        assert_eq!(rig.ask("GET /logs/in").await.body.len(), 500_000);
-        assert_eq!(rig.ask("GET /logs/pods/a%20b/").await.status, 200);
-        for (path, status) in [
-            ("/logs/nope", 404),
-            ("/logs/out", 404),
-            ("/logs/etc/passwd", 404),
-            ("/logs/etc", 404),
-            ("/logs/../secret", 400),
-            ("/logs/%2e%2e/secret", 400),
-            ("/logs/..%2Fsecret", 400),
-            ("/logs/%2e%2e%2fsecret", 400),
-            ("/logs/pods/../../secret", 400),
-            ("/logs//etc/passwd", 400),
-            ("/logs/%00", 400),
-            ("/logs/..\\secret", 400),
-        ] {
-            let told = rig.ask(&format!("GET {path}")).await;
-            assert_eq!(told.status, status, "{path}");
-            assert!(
-                !told.body.contains("secret\n") && told.body != "secret",
-                "{path}"
-            );
-        }
-    });
-}
-
 /// Upstream's TestStatusz and TestFlagz.
 #[test]
 fn status_flags_and_verbosity_are_for_people() {
     run(open, async |rig: Rig| {
         let told = rig.ask("GET /statusz").await;
+        let (head, rest) = told.body.split_once("\n\nStarted: ").unwrap();
+        assert!(head.starts_with("\nkubelet statusz\nWarning: This endpoint is not"));
         assert!(
-            told.body
-                .contains("Binary version: 0.1.0\nEmulation version: 1.36\n"),
+            rest.starts_with("Thu Jan  1 00:00:00 UTC 1970\nUp: "),
+            "{rest}"
+        );
+        let end = "Binary version: 0.1.0\nEmulation version: 1.36\nPaths: /configz /debug /flagz /healthz /metrics\n";
+        assert!(rest.ends_with(end), "{rest}");
+        let told = rig.ask("GET /flagz").await;
+        assert!(
+            told.body.starts_with("\nkubelet flagz\nWarning: "),
             "{}",
             told.body
         );
         assert!(
-            told.body.contains("Started: 1970-01-01T00:00:00Z"),
+            told.body.ends_with("purposes only.\nv=2\n"),
             "{}",
             told.body
         );
-        assert!(rig.ask("GET /flagz").await.body.ends_with("\n\nv=2\n"));
         let told = rig
             .ask_as(None, "GET /flagz", "accept: application/json\r\n")
             .await;
-        let text = "media type not acceptable, must be: text/plain\n";
-        assert_eq!((told.status, told.body.as_str()), (406, text));
+        let status: Value = serde_json::from_str(&told.body).unwrap();
+        assert_eq!(
+            (told.status, &status["reason"]),
+            (406, &"NotAcceptable".into())
+        );
         let any = "accept: application/json, */*\r\n";
         assert_eq!(rig.ask_as(None, "GET /statusz", any).await.status, 200);
         for (body, status, text) in [
@@ -344,7 +378,7 @@ fn status_flags_and_verbosity_are_for_people() {
             (
                 "x",
                 400,
-                "failed set klog.logging.verbosity x: invalid digit found in string\n",
+                "strconv.ParseUint: parsing \"x\": invalid syntax\n",
             ),
         ] {
             let headers = format!("content-length: {}\r\n\r\n{body}", body.len());
@@ -354,6 +388,49 @@ fn status_flags_and_verbosity_are_for_people() {
             assert_eq!((told.status, told.body.as_str()), (status, text), "{body}");
         }
         assert_eq!(rig.ask("GET /debug/flags/v").await.status, 406);
+    });
+}
+
+/// Upstream's TestHandleStatusz and TestHandleFlagz (statusz_test.go, flagz_test.go).
+#[test]
+fn status_and_flags_are_objects_for_those_who_name_them() {
+    run(open, async |rig: Rig| {
+        let named = |kind: &str, version: &str, media: &str| {
+            format!("accept: {media};v={version};g=config.k8s.io;as={kind}\r\n")
+        };
+        let accept = named("Statusz", "v1beta1", "application/json");
+        let told = rig.ask_as(None, "GET /statusz", &accept).await;
+        assert!(
+            told.head.contains("content-type: application/json"),
+            "{}",
+            told.head
+        );
+        assert!(!told.head.contains("warning:"), "{}", told.head);
+        let status: Value = serde_json::from_str(&told.body).unwrap();
+        let expected = serde_json::json!({
+            "kind": "Statusz",
+            "apiVersion": "config.k8s.io/v1beta1",
+            "metadata": { "name": "kubelet" },
+            "startTime": "1970-01-01T00:00:00Z",
+            "uptimeSeconds": status["uptimeSeconds"].as_u64().unwrap(),
+            "goVersion": "none",
+            "binaryVersion": "0.1.0",
+            "emulationVersion": "1.36",
+            "paths": ["/configz", "/debug", "/flagz", "/healthz", "/metrics"],
+        });
+        assert_eq!(status, expected);
+        let accept = named("Flagz", "v1alpha1", "application/yaml");
+        let told = rig.ask_as(None, "GET /flagz", &accept).await;
+        assert!(
+            told.head.contains("content-type: application/yaml"),
+            "{}",
+            told.head
+        );
+        let old = "warning: 299 - \"This version of the flagz endpoint is deprecated. Please use a newer version.\"";
+        assert!(told.head.contains(old), "{}", told.head);
+        let flags: Value = serde_json::from_str(&told.body).unwrap();
+        assert_eq!(flags["apiVersion"], "config.k8s.io/v1alpha1");
+        assert_eq!(flags["flags"], serde_json::json!({ "v": "2" }));
     });
 }
 

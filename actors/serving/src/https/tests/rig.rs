@@ -36,6 +36,8 @@ use crate::reviews::{Access, ReviewError, Reviews, User, Verdict};
 
 pub(super) const SOON: Duration = Duration::from_secs(10);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
+/// What a client says to open a WebSocket, but for what it will speak there.
+pub(super) const WEBSOCKET: &str = "host: x\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
 /// A node that answers as it is told, and remembers what it was asked.
 #[derive(Default)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::rig::{Rig, SOON, open, run};
+use super::rig::{Rig, SOON, WEBSOCKET, open, run};
 use crate::node::Trouble;
 use crate::policy::Policy;
 
@@ -128,7 +128,10 @@ fn websockets_bring_their_ports_and_leave_their_tokens() {
         rig.token("token", "alice");
         let runtime = Runtime::start(&rig).await;
         let mut caller = rig.connect(None).await;
-        let ask = "GET /portForward/ns/p?port=80,443 HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\nsec-websocket-protocol: v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.dG9rZW4\r\n\r\n";
+        let protocols = "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.dG9rZW4";
+        let ask = format!(
+            "GET /portForward/ns/p?port=80,443 HTTP/1.1\r\n{WEBSOCKET}sec-websocket-protocol: {protocols}\r\n\r\n"
+        );
         caller.write_all(ask.as_bytes()).await.unwrap();
         let switch =
             "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n";

@@ -5,7 +5,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::client::TlsStream;
 
-use super::rig::{Rig, SOON, open, run};
+use super::rig::{Rig, SOON, WEBSOCKET, open, run};
 use crate::policy::Policy;
 
 const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: SPDY/3.1\r\nx-stream-protocol-version: v4.channel.k8s.io\r\n\r\n";
@@ -46,9 +46,8 @@ async fn head(stream: &mut (impl AsyncRead + Unpin)) -> String {
 /// Asks for a WebSocket; returns the head of the answer.
 async fn asked(rig: &Rig, path: &str, protocols: &str) -> (TlsStream<TcpStream>, String) {
     let mut caller = rig.connect(None).await;
-    let headers = "host: x\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
     let ask =
-        format!("GET {path} HTTP/1.1\r\n{headers}sec-websocket-protocol: {protocols}\r\n\r\n");
+        format!("GET {path} HTTP/1.1\r\n{WEBSOCKET}sec-websocket-protocol: {protocols}\r\n\r\n");
     caller.write_all(ask.as_bytes()).await.unwrap();
     let head = match path.starts_with("/exec") {
         true => head(&mut caller).await,

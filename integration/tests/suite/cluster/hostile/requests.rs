@@ -10,28 +10,40 @@ const CROWD: usize = 600;
 
 /// What somebody with every right asks, and what he is told: the status, and words of the rest.
 const QUESTIONS: [(&str, u16, &str); 38] = [
-    ("GET /logs/../../etc/shadow", 400, "segments"),
+    ("GET /logs/../../etc/shadow", 307, "location: /etc/shadow"),
     ("GET /logs/%2e%2e/%2e%2e/etc/shadow", 400, "segments"),
     ("GET /logs/..%2f..%2fetc%2fshadow", 400, "segments"),
     ("GET /logs/%2e%2e%2f%2e%2e%2fetc/shadow", 400, "segments"),
-    ("GET /logs//etc/shadow", 400, "segments"),
+    ("GET /logs//etc/shadow", 307, "location: /logs/etc/shadow"),
     ("GET /logs/%2fetc/shadow", 400, "segments"),
     ("GET /logs/x%00", 400, "segments"),
     ("GET /logs/x%5c..%5cy", 400, "segments"),
     ("GET /logs/%zz", 400, "segments"),
     ("GET /logs/etc/shadow", 404, "404 page not found"),
-    ("GET //logs/", 400, "segments"),
-    ("GET http://node/logs/../../etc/shadow", 400, "segments"),
+    ("GET //logs/", 307, "location: /logs/"),
+    (
+        "GET http://node/logs/../../etc/shadow",
+        307,
+        "location: /etc/shadow",
+    ),
     ("GET /logs/\0", 400, ""),
-    ("GET /pods/../logs/", 400, "segments"),
-    ("GET /containerLogs/default/../web/app", 400, "segments"),
+    ("GET /pods/../logs/", 307, "location: /logs/"),
+    (
+        "GET /containerLogs/default/../web/app",
+        307,
+        "location: /containerlogs/web/app",
+    ),
     ("GET /containerLogs/default/web/%2e%2e", 400, "segments"),
     (
         "GET /containerLogs/default/web/..%2f..%2fetc",
         400,
         "segments",
     ),
-    ("GET /containerLogs/default/web//app", 400, "segments"),
+    (
+        "GET /containerLogs/default/web//app",
+        307,
+        "location: /containerlogs/default/web/app",
+    ),
     ("GET /containerLogs/default/web/%00", 400, "segments"),
     (
         "GET /containerLogs/default/nobody/app",
@@ -131,10 +143,24 @@ async fn hostile_requests_end_in_clear_answers_and_hold_nobody_up() {
         let said = told.body.contains(words) || told.head.contains(words);
         assert!(told.status == status && said, "{line}: {told:?}");
     }
+    let upgrade = "connection: Upgrade\r\nupgrade: SPDY/3.1\r\n";
+    for (line, words) in [
+        (
+            "POST /exec/default/web/x?command=id&output=1",
+            "container not found (\"x\")",
+        ),
+        (
+            "POST /attach/default/web/x?output=1",
+            "container x not found in pod web_default",
+        ),
+    ] {
+        let told = ask(&cluster, Some(&may), line, upgrade).await;
+        assert!(told.status == 500 && told.body == words, "{line}: {told:?}");
+    }
     for (line, status) in [
         ("GET /pods", 200),
         ("POST /pods", 405),
-        ("GET /logs/../../etc/shadow", 400),
+        ("GET /logs/../../etc/shadow", 307),
         ("GET /containerLogs/default/web/app", 405),
         ("POST /exec/default/web/app?command=id&output=1", 405),
         ("GET /configz", 404),

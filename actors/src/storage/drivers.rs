@@ -1,0 +1,65 @@
+//! The drivers behind a plugin: which there are, and what becomes of them.
+
+use std::time::Duration;
+
+use logic::volumes::Backend;
+use proto::storage as wire;
+use tonic::Streaming;
+
+use super::{Plugin, Storage, StorageError, convert, millis};
+
+/// What becomes of the drivers behind a plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BackendNews {
+    There(Backend),
+    Gone(String),
+    Refused {
+        endpoint: String,
+        name: String,
+        why: String,
+    },
+    /// Everything that is there now has been told.
+    Synced,
+}
+
+/// The news of one plugin's drivers, until the stream ends.
+#[derive(Debug)]
+pub struct News(Streaming<wire::Event>);
+
+impl News {
+    /// None at the end, whyever it came.
+    pub async fn next(&mut self) -> Option<BackendNews> {
+        loop {
+            let event = self.0.message().await.ok()??;
+            if let Some(news) = convert::news(event) {
+                return Some(news);
+            }
+        }
+    }
+}
+
+impl Storage {
+    /// Has a driver asked anew how many volumes it takes on this node; what is different comes as news.
+    pub async fn inquire(&self, driver: &str, within: Duration) -> Result<(), StorageError> {
+        let request = wire::InquireRequest {
+            name: driver.to_owned(),
+            within_ms: millis(within),
+        };
+        self.call(Plugin::Csi, within, request, async |mut client, request| {
+            client.inquire(request).await
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Listens to what becomes of the drivers behind a plugin.
+    pub async fn watch(&self, plugin: Plugin, within: Duration) -> Result<News, StorageError> {
+        let request = wire::WatchRequest {};
+        let stream = self
+            .call(plugin, within, request, async |mut client, request| {
+                client.watch(request).await
+            })
+            .await?;
+        Ok(News(stream))
+    }
+}
