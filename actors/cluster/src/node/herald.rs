@@ -2,7 +2,7 @@
 //!
 //! - **Owns** nothing but its end of the channel.
 //! - **Hears** that the object changed.
-//! - **Tells** everybody on its list.
+//! - **Tells** everybody on its list; also when nothing changes, because a successor of one of them knows nothing.
 //! - **Never** waits for anybody: who has no room is told a little later, what is true then.
 
 use std::sync::Arc;
@@ -17,18 +17,20 @@ use tokio::sync::watch as channel;
 pub const MAILBOX: usize = 4;
 
 const AGAIN: Duration = Duration::from_millis(100);
+/// The longest time in which nobody is told anything.
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// What the herald is told.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Tells everybody, and waits for the next change.
+    /// Tells everybody, and waits for the next change, or until everybody is told again.
     Changed,
 }
 
 /// How often it told.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
-    pub changes: u64,
+    pub told: u64,
 }
 
 /// The herald.
@@ -36,7 +38,7 @@ pub struct Snapshot {
 pub struct Herald {
     object: channel::Receiver<Option<Arc<Node>>>,
     listeners: Vec<Recipient<Option<Arc<Node>>>>,
-    changes: u64,
+    told: u64,
 }
 
 impl Actor for Herald {
@@ -57,9 +59,7 @@ impl Actor for Herald {
     }
 
     fn snapshot(&self) -> Snapshot {
-        Snapshot {
-            changes: self.changes,
-        }
+        Snapshot { told: self.told }
     }
 }
 
@@ -71,27 +71,62 @@ impl Herald {
         Herald {
             object,
             listeners,
-            changes: 0,
+            told: 0,
         }
     }
 
     fn wait(&self, ctx: &mut Context<Msg>) {
         let mut object = self.object.clone();
         ctx.run(async move {
-            if object.changed().await.is_err() {
-                std::future::pending::<()>().await;
+            match tokio::time::timeout(SILENCE, object.changed()).await {
+                Ok(Ok(())) | Err(_) => Msg::Changed,
+                // Nobody is left who could change it.
+                Ok(Err(_)) => std::future::pending().await,
             }
-            Msg::Changed
         });
     }
 
     fn tell(&mut self, ctx: &mut Context<Msg>) {
-        self.changes += 1;
+        self.told += 1;
         let node = self.object.borrow_and_update().clone();
         let told = self.listeners.iter().map(|one| one.tell(node.clone()));
         match told.filter(Result::is_err).count() {
             0 => self.wait(ctx),
             _ => drop(ctx.after(AGAIN, Msg::Changed)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kernel::testing::{inbox, pass, run_paused};
+    use kernel::{ChildSpec, Intensity, Supervisor, mailbox};
+
+    use super::*;
+
+    #[derive(Debug, strum::IntoStaticStr)]
+    enum Heard {
+        Node(Option<Arc<Node>>),
+    }
+
+    #[test]
+    fn who_has_forgotten_hears_of_the_node_within_a_minute() {
+        run_paused(|| async {
+            let (object, seen) = channel::channel(None);
+            let (listener, mut heard) = inbox(MAILBOX);
+            let (_, port) = mailbox(MAILBOX);
+            let root = Supervisor::root("test", Intensity::UNLIMITED);
+            root.spawn(ChildSpec::permanent("herald"), port, move || {
+                let listener = Recipient::new(listener.clone(), Heard::Node);
+                Herald::new(seen.clone(), vec![listener])
+            });
+            pass(Duration::from_secs(1)).await;
+            assert!(matches!(heard.drain()[..], [Heard::Node(None)]));
+            object.send_replace(Some(Arc::default()));
+            pass(Duration::from_secs(1)).await;
+            assert!(matches!(heard.drain()[..], [Heard::Node(Some(_))]));
+            pass(SILENCE).await;
+            assert!(matches!(heard.drain()[..], [Heard::Node(Some(_))]));
+        });
     }
 }
