@@ -103,7 +103,7 @@ fn wrong_and_hostile_queries_run_nothing() {
                 406,
                 "cannot specify a file and service",
             ),
-            ("/logs/../?query=foo", 307, ""),
+            ("/logs/../?query=foo", 400, ""),
         ] {
             let told = rig.ask(&format!("GET {path}")).await;
             assert!(

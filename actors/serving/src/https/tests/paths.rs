@@ -285,7 +285,7 @@ fn ways_round_are_sent_to_their_ends() {
         for (line, end) in [
             ("GET //pods?x=%2F", "/pods?x=%2F"),
             ("POST /run/ns//p/c?cmd=ls", "/run/ns/p/c?cmd=ls"),
-            ("GET /logs/../../etc/shadow", "/etc/shadow"),
+            ("GET /logs/./x", "/logs/x"),
             ("GET /logs", "/logs/"),
         ] {
             let told = rig.ask(line).await;

@@ -10,7 +10,7 @@ const CROWD: usize = 600;
 
 /// What somebody with every right asks, and what he is told: the status, and words of the rest.
 const QUESTIONS: [(&str, u16, &str); 38] = [
-    ("GET /logs/../../etc/shadow", 307, "location: /etc/shadow"),
+    ("GET /logs/../../etc/shadow", 400, "segments"),
     ("GET /logs/%2e%2e/%2e%2e/etc/shadow", 400, "segments"),
     ("GET /logs/..%2f..%2fetc%2fshadow", 400, "segments"),
     ("GET /logs/%2e%2e%2f%2e%2e%2fetc/shadow", 400, "segments"),
@@ -21,18 +21,10 @@ const QUESTIONS: [(&str, u16, &str); 38] = [
     ("GET /logs/%zz", 400, "segments"),
     ("GET /logs/etc/shadow", 404, "404 page not found"),
     ("GET //logs/", 307, "location: /logs/"),
-    (
-        "GET http://node/logs/../../etc/shadow",
-        307,
-        "location: /etc/shadow",
-    ),
+    ("GET http://node/logs/../../etc/shadow", 400, "segments"),
     ("GET /logs/\0", 400, ""),
-    ("GET /pods/../logs/", 307, "location: /logs/"),
-    (
-        "GET /containerLogs/default/../web/app",
-        307,
-        "location: /containerlogs/web/app",
-    ),
+    ("GET /pods/../logs/", 400, "segments"),
+    ("GET /containerLogs/default/../web/app", 400, "segments"),
     ("GET /containerLogs/default/web/%2e%2e", 400, "segments"),
     (
         "GET /containerLogs/default/web/..%2f..%2fetc",
@@ -160,7 +152,7 @@ async fn hostile_requests_end_in_clear_answers_and_hold_nobody_up() {
     for (line, status) in [
         ("GET /pods", 200),
         ("POST /pods", 405),
-        ("GET /logs/../../etc/shadow", 307),
+        ("GET /logs/../../etc/shadow", 400),
         ("GET /containerLogs/default/web/app", 405),
         ("POST /exec/default/web/app?command=id&output=1", 405),
         ("GET /configz", 404),
