@@ -133,7 +133,19 @@ const BUCKETS: &[(&str, &[f64])] = &[
     ("workqueue_queue_duration_seconds", WORK),
     ("workqueue_work_duration_seconds", WORK),
 ];
-const WORK: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0];
+/// Each is ten times the one before, by the arithmetic of floats.
+const WORK: &[f64] = &[
+    1e-8,
+    1e-7,
+    1e-6,
+    9.999999999999999e-6,
+    9.999999999999999e-5,
+    1e-3,
+    1e-2,
+    0.1,
+    1.0,
+    10.0,
+];
 
 /// A sample: its labels and its value.
 type Sample = (BTreeMap<String, String>, f64);
