@@ -127,7 +127,8 @@ fn swap(swap: Option<&Swap>) -> Option<Figure> {
 
 fn swap_limit(swap: Option<&Swap>) -> Option<Figure> {
     let swap = swap?;
-    let limit = swap.swap_available_bytes? + swap.swap_usage_bytes.unwrap_or_default();
+    let used = swap.swap_usage_bytes.unwrap_or_default();
+    let limit = swap.swap_available_bytes?.saturating_add(used);
     Some((limit as f64, swap.time))
 }
 
