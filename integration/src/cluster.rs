@@ -1,4 +1,4 @@
-//! A cluster of one node: the API server's double, the agent as its node, and people with kubectl.
+//! A cluster of one node: an API server, the double or a real one, the agent as its node, and people with kubectl.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use apiserver::{Identity, Options, Security, Server};
+use apiserver::{ApiServer, Identity, Options, Programs, Real, Security, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
@@ -16,15 +16,34 @@ use crate::wait_until;
 
 /// Where kubectls of several versions may lie, besides the PATH.
 const KUBECTLS: &str = "OXLET_KUBECTLS";
+/// The administrator's kubeconfig.
+const ADMIN: &str = "admin.kubeconfig";
 /// A kubectl that takes longer hangs.
 const KUBECTL_WITHIN: Duration = Duration::from_secs(60);
 
 /// The server, its node, and the ways to both.
 #[derive(Debug)]
 pub struct Cluster {
-    pub server: Server,
+    pub server: ApiServer,
     pub node: Node,
     folder: TempDir,
+}
+
+/// Which server a cluster has.
+#[derive(Debug, Clone)]
+pub enum Which {
+    /// The double.
+    Double,
+    /// A real one, from these programs.
+    Real(Programs),
+}
+
+impl Which {
+    /// Returns each that this machine has: the double, and a real one where the PATH leads to it.
+    pub fn here() -> Vec<Which> {
+        let real = Programs::find().map(Which::Real);
+        std::iter::once(Which::Double).chain(real).collect()
+    }
 }
 
 /// What a kubectl said.
@@ -54,8 +73,22 @@ impl Cluster {
             scheduler: true,
             kubelets_at: Some("127.0.0.1".to_owned()),
             ..options
-        })
-        .await?;
+        });
+        Cluster::of(ApiServer::Double(server.await?), builder)
+    }
+
+    /// The same with this server.
+    pub async fn prepare_on(which: Which, builder: Builder) -> Result<Cluster> {
+        match which {
+            Which::Double => Cluster::prepare(builder, Options::default()).await,
+            Which::Real(programs) => {
+                let real = Real::start(programs, NODE_NAME)?;
+                Cluster::of(ApiServer::Real(real), builder)
+            }
+        }
+    }
+
+    fn of(server: ApiServer, builder: Builder) -> Result<Cluster> {
         let folder = tempfile::Builder::new().prefix("oxlet-").tempdir()?;
         let ca = folder.path().join("ca.pem");
         fs::write(&ca, server.authority())?;
@@ -65,7 +98,8 @@ impl Cluster {
         });
         let kubeconfig = server.kubeconfig(&Identity::node(NODE_NAME))?;
         let node = builder.with_api(kubeconfig).defaults(&config).prepare()?;
-        server.kubeconfig_file(&Identity::admin(), folder.path())?;
+        let admin = server.kubeconfig(&Identity::admin())?;
+        fs::write(folder.path().join(ADMIN), admin)?;
         Ok(Cluster {
             server,
             node,
@@ -73,12 +107,14 @@ impl Cluster {
         })
     }
 
+    /// Returns the double; for what only a double can be told.
+    pub fn double(&self) -> &Server {
+        self.server.double()
+    }
+
     /// Returns the administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
-        let files = fs::read_dir(self.folder.path()).into_iter().flatten();
-        let paths = files.flatten().map(|entry| entry.path());
-        let mut found = paths.filter(|path| path.extension().is_none_or(|end| end != "pem"));
-        found.next().unwrap_or_default()
+        self.folder.path().join(ADMIN)
     }
 
     /// Returns a folder for what people make.

@@ -9,10 +9,13 @@
 //! Shared by all: `state::State`, an `Arc` with the store, options, faults and the journal, each behind its own lock; no lock is held
 //! across an await. Answers are `answer::Response`, refusals are `answer::Failure`, which becomes a `Status` on the wire.
 //!
+//! Beside it, `real` starts a real server with its etcd where the PATH has them, and `api_server` is whichever of both.
+//!
 //! A server lives on a thread of its own, so that the tests' runtime may have a paused clock, or be killed.
 
 mod answer;
 mod any_server;
+mod api_server;
 mod base64;
 mod call;
 mod clock;
@@ -27,6 +30,7 @@ mod options;
 mod patches;
 mod pods;
 mod protobuf;
+mod real;
 mod selectors;
 mod server;
 mod state;
@@ -42,9 +46,11 @@ mod tokens;
 
 pub use answer::Failure;
 pub use any_server::AnyServer;
+pub use api_server::ApiServer;
 pub use auth::{Credentials, Question, identity::Identity};
 pub use certificates::Signing;
 pub use faults::{Effect, Fault};
 pub use journal::Heard;
 pub use options::{Options, Security};
+pub use real::{Programs, Real};
 pub use server::Server;

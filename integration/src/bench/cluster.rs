@@ -124,13 +124,13 @@ async fn rest(plan: &Plan, cluster: &Cluster, report: &mut Report) -> Result<()>
     // Hundreds of events are told at their own rate.
     let mut heard = usize::MAX;
     while heard > 0 {
-        cluster.server.forget_requests();
+        cluster.double().forget_requests();
         tokio::time::sleep(plan.settle).await;
-        heard = cluster.server.requests().len();
+        heard = cluster.double().requests().len();
     }
     let before = Instant::now();
     let (pss, processor) = memory::at_rest(plan, &agent).await?;
-    let asked = u32::try_from(cluster.server.requests().len())?;
+    let asked = u32::try_from(cluster.double().requests().len())?;
     let rate = f64::from(asked) / before.elapsed().as_secs_f64();
     report.put(Column::Oxlet, "api-pss-many", pss);
     report.put(Column::Oxlet, "api-cpu-many", processor);

@@ -274,12 +274,12 @@ fn is_ready(pod: &Value) -> bool {
 async fn lived_in() -> Cluster {
     let cluster = Cluster::start(Node::builder()).await.unwrap();
     cluster.until_ready(WITHIN).await.unwrap();
-    cluster.server.token(TOKEN, "operator", &[]);
+    cluster.double().token(TOKEN, "operator", &[]);
     let asked = |question: &apiserver::Question| {
         question.resource == "nodes" && question.user == "operator"
     };
     cluster
-        .server
+        .double()
         .judge(move |question| asked(question).then_some(true));
 
     let mut probed = container("app", "sleep infinity");

@@ -76,7 +76,7 @@ impl Authority {
     }
 
     /// Returns the server's own certificate, for the loopback addresses.
-    pub(crate) fn serving(&self) -> anyhow::Result<(CertificateDer<'static>, KeyPair)> {
+    pub(crate) fn serving(&self) -> anyhow::Result<(Certificate, KeyPair)> {
         let key = KeyPair::generate().context("cannot make a key")?;
         let names = ["127.0.0.1", "::1", "localhost", "kubernetes.default.svc"].map(str::to_string);
         let names = CertificateParams::new(names)
@@ -89,7 +89,7 @@ impl Authority {
         let certificate = params
             .signed_by(&key, &self.issuer)
             .context("cannot sign the server's certificate")?;
-        Ok((certificate.der().clone(), key))
+        Ok((certificate, key))
     }
 
     /// Returns a client's certificate: its name is the user, its organizations are his groups. Good for so many seconds, less than

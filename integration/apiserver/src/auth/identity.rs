@@ -1,9 +1,7 @@
 //! What a test gives to clients, and how it changes who may do what.
 
-use std::path::{Path, PathBuf};
-
 use anyhow::Context as _;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Credentials, Question, rights::MASTERS};
 use crate::{Server, base64, call::User, certificates::Signing, options::Security};
@@ -42,6 +40,35 @@ impl Identity {
     }
 }
 
+impl Credentials {
+    /// Returns them as the user of a kubeconfig.
+    pub(crate) fn as_user(&self) -> Value {
+        json!({
+            "client-certificate-data": base64::encode(self.certificate.as_bytes()),
+            "client-key-data": base64::encode(self.key.as_bytes()),
+        })
+    }
+}
+
+/// Writes a kubeconfig that has all it needs in itself: where, whose signature is trusted, who asks.
+pub(crate) fn write_kubeconfig(
+    url: &str,
+    authority: Option<&str>,
+    user: &Value,
+) -> anyhow::Result<String> {
+    let mut cluster = json!({"server": url});
+    if let Some(authority) = authority {
+        cluster["certificate-authority-data"] = json!(base64::encode(authority.as_bytes()));
+    }
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "double",
+        "clusters": [{"name": "double", "cluster": cluster}],
+        "users": [{"name": "double", "user": user}],
+        "contexts": [{"name": "double", "context": {"cluster": "double", "user": "double"}}],
+    });
+    serde_json::to_string_pretty(&config).context("cannot write a kubeconfig")
+}
+
 impl Server {
     /// Returns the certificate of the authority of the cluster, as PEM.
     pub fn authority(&self) -> String {
@@ -77,44 +104,13 @@ impl Server {
                 json!({})
             }
             Identity::Certificate { name, group } => {
-                let Credentials { certificate, key } =
-                    self.client_certificate(name, group, self.state.options.certificate_seconds)?;
-                json!({
-                    "client-certificate-data": base64::encode(certificate.as_bytes()),
-                    "client-key-data": base64::encode(key.as_bytes()),
-                })
+                let seconds = self.state.options.certificate_seconds;
+                self.client_certificate(name, group, seconds)?.as_user()
             }
         };
-        let mut cluster = json!({"server": self.url()});
-        if self.state.options.security != Security::Plain {
-            cluster["certificate-authority-data"] =
-                json!(base64::encode(self.authority().as_bytes()));
-        }
-        let config = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "double",
-            "clusters": [{"name": "double", "cluster": cluster}],
-            "users": [{"name": "double", "user": user}],
-            "contexts": [{"name": "double", "context": {"cluster": "double", "user": "double"}}],
-        });
-        serde_json::to_string_pretty(&config).context("cannot write a kubeconfig")
-    }
-
-    /// Writes a kubeconfig into a folder, and returns its path.
-    pub fn kubeconfig_file(&self, identity: &Identity, folder: &Path) -> anyhow::Result<PathBuf> {
-        let name = match identity {
-            Identity::Anonymous => "anonymous".to_string(),
-            Identity::Token(token) => {
-                format!("token-{}", token.split('.').next().unwrap_or_default())
-            }
-            Identity::Certificate { name, .. } => name.replace([':', '/'], "-"),
-        };
-        let path = folder.join(format!(
-            "{}.kubeconfig",
-            name.chars().take(64).collect::<String>()
-        ));
-        std::fs::write(&path, self.kubeconfig(identity)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(path)
+        let authority = self.authority();
+        let trusted = (self.state.options.security != Security::Plain).then_some(&*authority);
+        write_kubeconfig(&self.url(), trusted, &user)
     }
 
     /// Lets a bearer token be this user's.

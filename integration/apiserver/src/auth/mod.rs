@@ -172,7 +172,7 @@ fn tls(
     let builder = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .context("no TLS versions")?;
-    let chain = vec![certificate, authority.der()];
+    let chain = vec![certificate.der().clone(), authority.der()];
     let mut config = builder
         .with_client_cert_verifier(clients)
         .with_single_cert(chain, key.into())

@@ -9,7 +9,7 @@ use crate::{
     state::State,
 };
 
-pub(super) const MASTERS: &str = "system:masters";
+pub(crate) const MASTERS: &str = "system:masters";
 const NODES: &str = "system:nodes";
 const BOOTSTRAPPERS: &str = "system:bootstrappers";
 const NODE_PREFIX: &str = "system:node:";

@@ -353,15 +353,6 @@ fn kubeconfigs_have_all_they_need() {
     let token = bootstrap["users"][0]["user"]["token"].as_str().unwrap();
     let found = user(&server.state, &Peer::default(), &bearer(token)).unwrap();
     assert_eq!(found.name, "system:bootstrap:abcdef");
-    let folder = tempfile::tempdir().unwrap();
-    let path = server
-        .kubeconfig_file(&Identity::admin(), folder.path())
-        .unwrap();
-    assert!(
-        std::fs::read_to_string(path)
-            .unwrap()
-            .contains(&server.url())
-    );
 }
 
 const PODS: &str = "/api/v1/namespaces/default/pods";

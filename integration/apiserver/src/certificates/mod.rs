@@ -9,6 +9,7 @@ use rcgen::CertificateSigningRequestParams;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+pub(crate) use self::rules::Signer;
 use crate::{Failure, Server, auth::Authority, base64, clock, state::State};
 
 /// A certificate is asked for at least this long, as upstream has it.
@@ -37,32 +38,20 @@ pub(crate) fn written(state: &State, request: &mut Value) {
         let settings = state.auth.settings();
         (settings.signing, settings.seconds)
     };
-    let Some(signer) = rules::Signer::of(request) else {
+    let Some(signer) = Signer::of(request) else {
         return;
     };
-    if !decided(request) {
-        match signing {
-            Signing::Approve | Signing::Fail | Signing::Forget => {
-                condition(
-                    request,
-                    "Approved",
-                    "AutoApproved",
-                    "Auto approving kubelet client certificate after SubjectAccessReview.",
-                );
-            }
-            Signing::Deny => condition(
-                request,
-                "Denied",
-                "DeniedByTest",
-                "nobody gets a certificate here",
-            ),
-            Signing::Hold => {}
-        }
+    match signing {
+        Signing::Approve | Signing::Fail | Signing::Forget => approve(request),
+        Signing::Deny if !decided(request) => condition(
+            request,
+            "Denied",
+            "DeniedByTest",
+            "nobody gets a certificate here",
+        ),
+        Signing::Deny | Signing::Hold => {}
     }
-    let done = has(request, "Failed")
-        || has(request, "Denied")
-        || request["status"]["certificate"].is_string();
-    if !has(request, "Approved") || done || signing == Signing::Forget {
+    if !has(request, "Approved") || is_over(request) || signing == Signing::Forget {
         return;
     }
     if signing == Signing::Fail {
@@ -73,7 +62,29 @@ pub(crate) fn written(state: &State, request: &mut Value) {
             "no certificate can be signed here",
         );
     }
-    match signed(&state.auth.authority, signer, request, seconds) {
+    sign(&state.auth.authority, signer, request, seconds);
+}
+
+/// Approves a request that nobody has decided about, as the controller does for kubelets.
+pub(crate) fn approve(request: &mut Value) {
+    if !decided(request) {
+        condition(
+            request,
+            "Approved",
+            "AutoApproved",
+            "Auto approving kubelet client certificate after SubjectAccessReview.",
+        );
+    }
+}
+
+/// Says whether nothing more becomes of a request.
+pub(crate) fn is_over(request: &Value) -> bool {
+    has(request, "Failed") || has(request, "Denied") || request["status"]["certificate"].is_string()
+}
+
+/// Signs a request, for so many seconds at most, or says in it why not.
+pub(crate) fn sign(authority: &Authority, signer: Signer, request: &mut Value, most: i64) {
+    match signed(authority, signer, request, most) {
         Ok(certificate) => {
             request["status"]["certificate"] = json!(base64::encode(certificate.as_bytes()))
         }
@@ -83,7 +94,7 @@ pub(crate) fn written(state: &State, request: &mut Value) {
 
 fn signed(
     authority: &Authority,
-    signer: rules::Signer,
+    signer: Signer,
     request: &Value,
     most: i64,
 ) -> Result<String, String> {

@@ -8,14 +8,14 @@ const NODE_PREFIX: &str = "system:node:";
 
 /// The signers that the double is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Signer {
+pub(crate) enum Signer {
     Client,
     Serving,
 }
 
 impl Signer {
     /// Returns the signer that a request names; none where it is not the double.
-    pub(super) fn of(request: &Value) -> Option<Signer> {
+    pub(crate) fn of(request: &Value) -> Option<Signer> {
         match request["spec"]["signerName"].as_str()? {
             "kubernetes.io/kube-apiserver-client-kubelet" => Some(Signer::Client),
             "kubernetes.io/kubelet-serving" => Some(Signer::Serving),

@@ -33,7 +33,7 @@ async fn rig() -> Server {
         .unwrap();
     let config = config
         .with_client_cert_verifier(clients)
-        .with_single_cert(vec![certificate], key.into())
+        .with_single_cert(vec![certificate.der().clone()], key.into())
         .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -46,7 +46,8 @@ fn bind_all(store: &mut Store) {
     }
 }
 
-fn waits(pod: &Value) -> bool {
+/// Says whether a pod is to be bound.
+pub(crate) fn waits(pod: &Value) -> bool {
     pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty)
         && pod["metadata"].get("deletionTimestamp").is_none()
         && pod["spec"]["schedulingGates"]
@@ -54,7 +55,8 @@ fn waits(pod: &Value) -> bool {
             .is_none_or(Vec::is_empty)
 }
 
-fn is_ready(node: &Value) -> bool {
+/// Says whether a node takes pods.
+pub(crate) fn is_ready(node: &Value) -> bool {
     let mut conditions = node["status"]["conditions"]
         .as_array()
         .into_iter()

@@ -6,10 +6,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-use apiserver::Server;
+use apiserver::{ApiServer, Identity, Options, Programs, Real, Server};
 use serde_json::json;
 
-use crate::cluster::{Cluster, find};
+use crate::find;
 
 /// Folders with more of them, separated as in PATH.
 const FOLDERS: &str = "OXLET_KUBECTLS";
@@ -55,7 +55,6 @@ fn installed() -> BTreeMap<String, PathBuf> {
 /// One kubectl at one server, with a home of its own.
 struct Kubectl<'a> {
     program: &'a Path,
-    flags: Vec<String>,
     home: tempfile::TempDir,
 }
 
@@ -66,7 +65,8 @@ impl Kubectl<'_> {
         std::fs::write(&manifest, input).unwrap();
         let mut command = Command::new(self.program);
         command
-            .args(&self.flags)
+            .arg("--kubeconfig")
+            .arg(self.home.path().join("kubeconfig"))
             .args([
                 "--cache-dir",
                 &self.home.path().display().to_string(),
@@ -109,17 +109,28 @@ impl Kubectl<'_> {
     }
 }
 
+/// Starts each server there is: the double, and a real one where `kube-apiserver` and `etcd` are on the PATH.
+fn servers() -> Vec<ApiServer> {
+    let double = Server::start_now(Options {
+        scheduler: true,
+        ..Options::default()
+    });
+    let mut servers = vec![ApiServer::Double(double.unwrap())];
+    if let Some(programs) = Programs::find() {
+        servers.push(ApiServer::Real(Real::start(programs, "node-1").unwrap()));
+    }
+    servers
+}
+
 /// Runs a story with every kubectl at every server.
-fn each(story: impl Fn(&Kubectl<'_>, &Cluster)) {
+fn each(story: impl Fn(&Kubectl<'_>, &ApiServer)) {
     let installed = installed();
-    for cluster in Cluster::all() {
+    for server in servers() {
         for program in installed.values() {
-            let kubectl = Kubectl {
-                program,
-                flags: cluster.flags(),
-                home: tempfile::tempdir().unwrap(),
-            };
-            story(&kubectl, &cluster);
+            let home = tempfile::tempdir().unwrap();
+            let config = server.kubeconfig(&Identity::admin()).unwrap();
+            std::fs::write(home.path().join("kubeconfig"), config).unwrap();
+            story(&Kubectl { program, home }, &server);
         }
     }
 }
@@ -270,8 +281,8 @@ fn objects_of_all_sorts_are_listed_by_their_short_names() {
 
 /// Tells a story of one pod on one node to the double alone: a real server's nodes are not written by hand.
 fn on_a_node(story: impl Fn(&Kubectl<'_>, &Server)) {
-    each(|kubectl, cluster| {
-        let Cluster::Double(server) = cluster else {
+    each(|kubectl, server| {
+        let ApiServer::Double(server) = server else {
             return;
         };
         let node = json!({"metadata": {"name": "node-1"}, "status": {"conditions": [{"type": "Ready", "status": "True"}],

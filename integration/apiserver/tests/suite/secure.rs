@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use apiserver::{Identity, Options, Security, Server, Signing};
 use serde_json::json;
 
-use crate::cluster::find;
+use crate::find;
 
 struct Guarded {
     server: Server,
@@ -32,10 +32,8 @@ impl Guarded {
 
     /// Runs kubectl as somebody; an error is what it complained of.
     fn run(&self, identity: &Identity, arguments: &[&str]) -> Result<String, String> {
-        let config = self
-            .server
-            .kubeconfig_file(identity, self.home.path())
-            .unwrap();
+        let config = self.home.path().join("kubeconfig");
+        std::fs::write(&config, self.server.kubeconfig(identity).unwrap()).unwrap();
         let kubectl = find("kubectl").expect("kubectl is not on the PATH: install one");
         let mut command = Command::new(kubectl);
         command

@@ -62,7 +62,7 @@ fn status(code: u16, retry_after: Option<u32>) -> Effect {
 /// A server answers with these effects in turn for a while.
 async fn endure(what: &str, effects: &[Effect]) {
     let scene = Scene::begin().await;
-    let server = &scene.cluster.server;
+    let server = scene.cluster.double();
     scene.cluster.apply(&pod("goes")).unwrap();
     let running = scene.cluster.until_pod("goes", WITHIN, is_running);
     running.await.unwrap();
@@ -112,7 +112,7 @@ async fn a_server_that_talks_nonsense_is_asked_with_patience_and_takes_nothing_a
 #[tokio::test]
 async fn a_heartbeat_that_is_never_answered_is_given_up_and_the_next_one_comes() {
     let scene = Scene::begin().await;
-    let server = &scene.cluster.server;
+    let server = scene.cluster.double();
     let lease = scene.cluster.until(LEASE, WITHIN, Value::is_object).await;
     let renewed = lease.unwrap()["spec"]["renewTime"].clone();
     server.fault(Fault::once("PUT", LEASE, Effect::Hang));
@@ -125,7 +125,7 @@ async fn a_heartbeat_that_is_never_answered_is_given_up_and_the_next_one_comes()
 /// Each effect strikes the watch of pods once, while a pod comes and another goes.
 async fn lose_nothing(effects: &[Effect]) -> Scene {
     let scene = Scene::begin().await;
-    let server = &scene.cluster.server;
+    let server = scene.cluster.double();
     scene.cluster.apply(&pod("turn-0")).unwrap();
     for (turn, effect) in effects.iter().enumerate() {
         let (goes, comes) = (format!("turn-{turn}"), format!("turn-{}", turn + 1));
@@ -166,7 +166,7 @@ async fn a_watch_that_speaks_of_another_kind_or_has_expired_loses_nothing() {
 #[tokio::test]
 async fn what_was_forgotten_while_nobody_watched_or_was_not_told_for_a_while_comes_all_the_same() {
     let scene = lose_nothing(&[]).await;
-    let server = &scene.cluster.server;
+    let server = scene.cluster.double();
     let running = scene.cluster.until_pod("turn-0", WITHIN, is_running);
     running.await.unwrap();
     server.stop();

@@ -106,7 +106,7 @@ async fn a_pod_gets_the_certificate_and_the_key_that_it_asks_for() {
 #[tokio::test]
 async fn what_the_signer_refuses_and_what_nobody_can_make_is_told_to_whoever_looks_at_the_pod() {
     let cluster = gated().await;
-    cluster.server.sign_for_pods(Signing::Deny);
+    cluster.double().sign_for_pods(Signing::Deny);
     cluster.apply(&certified("denied", "ED25519")).unwrap();
     cluster.apply(&certified("rsa", "RSA3072")).unwrap();
     until_told(&cluster, "denied", "Denied", "reason=\"DeniedByTest\"").await;
@@ -139,14 +139,14 @@ async fn where_the_gate_is_off_the_pod_waits_and_says_why() {
 #[tokio::test]
 async fn a_late_signer_is_waited_for_over_a_restart_and_asked_once() {
     let mut cluster = gated().await;
-    cluster.server.sign_for_pods(Signing::Hold);
+    cluster.double().sign_for_pods(Signing::Hold);
     cluster.apply(&certified("web", "ED25519")).unwrap();
     let words = "is not answered";
     until_told(&cluster, "web", "FailedMount", words).await;
     cluster.node.kill9().unwrap();
     cluster.node.begin().await.unwrap();
     cluster.until_ready(WITHIN).await.unwrap();
-    cluster.server.sign_for_pods(Signing::Approve);
+    cluster.double().sign_for_pods(Signing::Approve);
     let found = cluster.until_pod("web", WITHIN, is_running).await.unwrap();
     let folder = volume(&cluster, &found);
     assert!(belongs(
@@ -205,12 +205,12 @@ async fn a_machine_that_reboots_without_its_server_brings_the_pod_back_with_its_
 }
 
 mod containerd {
-    use super::super::kubectl::on_containerd_with;
+    use super::super::kubectl::on_containerd_of;
     use super::*;
 
     #[tokio::test]
     async fn a_container_reads_its_certificate() {
-        let Some(rig) = on_containerd_with(gate()).await else {
+        let Some(rig) = on_containerd_of(Which::Double, gate()).await else {
             return;
         };
         let cluster = &rig.cluster;

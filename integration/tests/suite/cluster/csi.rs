@@ -27,7 +27,7 @@ fn unique() -> String {
 fn provide(cluster: &Cluster) {
     let storage = |path: &str| format!("/apis/storage.k8s.io/v1/{path}");
     let size = json!({ "storage": "64Mi" });
-    let server = &cluster.server;
+    let server = cluster.double();
     let made = [
         (
             storage("csidrivers"),
@@ -89,7 +89,7 @@ async fn until_done(cluster: &Cluster, driver: &CsiDriver, call: &str) -> Value 
 /// Makes the attachment that the node looks for; returns its name.
 async fn make_attachment(cluster: &Cluster) -> String {
     let asked = || {
-        let mut requests = cluster.server.requests().into_iter();
+        let mut requests = cluster.double().requests().into_iter();
         let one = requests.find(|one| one.path.starts_with(ATTACHMENTS))?;
         one.path.rsplit('/').next().map(str::to_owned)
     };
@@ -109,7 +109,7 @@ async fn make_attachment(cluster: &Cluster) -> String {
 
 /// The attach controller: first the object, then the node's status, then that it is done.
 async fn attach(cluster: &Cluster, driver: &CsiDriver) {
-    let server = &cluster.server;
+    let server = cluster.double();
     let asked = |path: &str| {
         server
             .requests()
@@ -137,7 +137,7 @@ async fn attach(cluster: &Cluster, driver: &CsiDriver) {
 /// The resizer: the volume is larger, and the node is to make its file system so.
 fn enlarge(cluster: &Cluster) {
     let larger = json!({ "storage": "128Mi" });
-    let server = &cluster.server;
+    let server = cluster.double();
     let asks = json!({ "spec": { "resources": { "requests": larger } } });
     server.patch(CLAIM, &asks).unwrap();
     server
@@ -273,7 +273,7 @@ async fn a_driver_whose_controller_finds_no_room_is_asked_how_much_it_takes_now(
     driver.set_max_volumes(5).unwrap();
     let attached =
         json!({ "status": { "volumesAttached": [{ "name": unique(), "devicePath": "" }] } });
-    let server = &cluster.server;
+    let server = cluster.double();
     server.patch(&format!("{NODE}/status"), &attached).unwrap();
     let full = json!({ "status": { "attached": false,
         "attachError": { "message": "no more slots", "errorCode": 8 } } });

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use integration::agent::Node;
-use integration::cluster::{Cluster, kubectls};
+use integration::cluster::{Cluster, Which, kubectls};
 use integration::containerd::Containerd;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -30,17 +30,13 @@ pub(super) struct OnContainerd {
     _folder: tempfile::TempDir,
 }
 
-pub(super) async fn on_containerd() -> Option<OnContainerd> {
-    on_containerd_with(json!({})).await
-}
-
-/// The same with fields of the KubeletConfiguration.
-pub(super) async fn on_containerd_with(fields: Value) -> Option<OnContainerd> {
+/// With this server, and fields of the KubeletConfiguration.
+pub(super) async fn on_containerd_of(which: Which, fields: Value) -> Option<OnContainerd> {
     let folder = tempfile::tempdir().unwrap();
     let containerd = Containerd::for_test(folder.path()).await?;
     let root = json!({ "cgroupRoot": containerd.cgroup() });
     let node = Node::builder().runtime(&containerd).config(&root);
-    let cluster = start(node.config(&fields)).await;
+    let cluster = start_on(which, node.config(&fields)).await;
     cluster.apply(&talkative("web")).unwrap();
     cluster.until_pod("web", WITHIN, is_running).await.unwrap();
     Some(OnContainerd {
@@ -50,158 +46,168 @@ pub(super) async fn on_containerd_with(fields: Value) -> Option<OnContainerd> {
     })
 }
 
+/// Holds a law there with each server.
+pub(super) async fn on_containerd(fields: Value, law: impl AsyncFn(&Cluster)) {
+    for which in Which::here() {
+        let Some(world) = on_containerd_of(which, fields.clone()).await else {
+            return;
+        };
+        law(&world.cluster).await;
+    }
+}
+
 #[tokio::test]
 async fn every_kubectl_gets_describes_and_deletes() {
-    let cluster = started().await;
-    for (n, kubectl) in kubectls().unwrap().iter().enumerate() {
-        let name = format!("web-{n}");
-        cluster.apply(&pod(&name)).unwrap();
-        cluster.until_pod(&name, WITHIN, is_running).await.unwrap();
-        let run = async |arguments: &[&str]| {
-            let said = cluster.kubectl_of(kubectl, arguments).await.unwrap();
-            assert!(said.ok, "{}: {}{}", kubectl.display(), said.out, said.err);
-            said.out
-        };
-        let listed = run(&["get", "pods", "-o", "wide"]).await;
-        assert!(
-            listed.contains("1/1") && listed.contains("Running"),
-            "{listed}"
-        );
-        let nodes = run(&["get", "nodes"]).await;
-        assert!(
-            nodes.contains("Ready") && nodes.contains("v1.36"),
-            "{nodes}"
-        );
-        let told = run(&["describe", "pod", &name]).await;
-        assert!(told.contains("Started") && told.contains("Ready"), "{told}");
-        run(&["delete", "pod", &name]).await;
-    }
+    everywhere(Node::builder, async |cluster| {
+        for (n, kubectl) in kubectls().unwrap().iter().enumerate() {
+            let name = format!("web-{n}");
+            cluster.apply(&pod(&name)).unwrap();
+            cluster.until_pod(&name, WITHIN, is_running).await.unwrap();
+            let run = async |arguments: &[&str]| {
+                let said = cluster.kubectl_of(kubectl, arguments).await.unwrap();
+                assert!(said.ok, "{}: {}{}", kubectl.display(), said.out, said.err);
+                said.out
+            };
+            let listed = run(&["get", "pods", "-o", "wide"]).await;
+            assert!(
+                listed.contains("1/1") && listed.contains("Running"),
+                "{listed}"
+            );
+            let nodes = run(&["get", "nodes"]).await;
+            assert!(
+                nodes.contains("Ready") && nodes.contains("v1.36"),
+                "{nodes}"
+            );
+            let told = run(&["describe", "pod", &name]).await;
+            assert!(told.contains("Started") && told.contains("Ready"), "{told}");
+            run(&["delete", "pod", &name]).await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn logs_are_read_and_followed() {
-    let Some(world) = on_containerd().await else {
-        return;
-    };
-    let cluster = &world.cluster;
-    let tail = cluster
-        .kubectl_ok(&["logs", "web", "--tail=1"])
-        .await
-        .unwrap();
-    assert!(tail.starts_with("line "), "{tail}");
-    let mut following = cluster.kubectl_child(&["logs", "-f", "web"]).unwrap();
-    let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
-    for n in 1..15 {
-        let line = lines.next_line().await.unwrap().unwrap();
-        assert_eq!(line, format!("line {n}"));
-    }
-    following.kill().await.unwrap();
-    let wrong = cluster
-        .kubectl(&["logs", "web", "-c", "nobody"])
-        .await
-        .unwrap();
-    assert!(!wrong.ok && wrong.err.contains("nobody"), "{wrong:?}");
+    on_containerd(json!({}), async |cluster| {
+        let tail = cluster
+            .kubectl_ok(&["logs", "web", "--tail=1"])
+            .await
+            .unwrap();
+        assert!(tail.starts_with("line "), "{tail}");
+        let mut following = cluster.kubectl_child(&["logs", "-f", "web"]).unwrap();
+        let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
+        for n in 1..15 {
+            let line = lines.next_line().await.unwrap().unwrap();
+            assert_eq!(line, format!("line {n}"));
+        }
+        following.kill().await.unwrap();
+        let wrong = cluster
+            .kubectl(&["logs", "web", "-c", "nobody"])
+            .await
+            .unwrap();
+        assert!(!wrong.ok && wrong.err.contains("nobody"), "{wrong:?}");
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn commands_run_with_input_output_and_exit_code_by_every_kubectl() {
-    let Some(world) = on_containerd().await else {
-        return;
-    };
-    let cluster = &world.cluster;
-    for kubectl in kubectls().unwrap() {
-        let run = async |arguments: &[&str]| cluster.kubectl_of(&kubectl, arguments).await.unwrap();
-        let said = run(&[
-            "exec",
-            "web",
-            "--",
-            "sh",
-            "-c",
-            "echo out; echo err >&2; exit 7",
-        ])
-        .await;
-        assert!(
-            !said.ok && said.out == "out\n",
-            "{}: {said:?}",
-            kubectl.display()
-        );
-        assert!(
-            said.err.contains("err\n") && said.err.contains("exit code 7"),
-            "{said:?}"
-        );
-    }
-    let mut cat = cluster
-        .kubectl_child(&["exec", "-i", "web", "--", "cat"])
-        .unwrap();
-    let mut input = cat.stdin.take().unwrap();
-    let text = "0123456789abcdef\n".repeat(20_000);
-    let (sent, output) = (text.clone(), cat.wait_with_output());
-    let sending = async move {
-        input.write_all(sent.as_bytes()).await.unwrap();
-        drop(input);
-    };
-    let (output, ()) = tokio::join!(output, sending);
-    assert_eq!(String::from_utf8(output.unwrap().stdout).unwrap(), text);
+    on_containerd(json!({}), async |cluster| {
+        for kubectl in kubectls().unwrap() {
+            let run =
+                async |arguments: &[&str]| cluster.kubectl_of(&kubectl, arguments).await.unwrap();
+            let said = run(&[
+                "exec",
+                "web",
+                "--",
+                "sh",
+                "-c",
+                "echo out; echo err >&2; exit 7",
+            ])
+            .await;
+            assert!(
+                !said.ok && said.out == "out\n",
+                "{}: {said:?}",
+                kubectl.display()
+            );
+            assert!(
+                said.err.contains("err\n") && said.err.contains("exit code 7"),
+                "{said:?}"
+            );
+        }
+        let mut cat = cluster
+            .kubectl_child(&["exec", "-i", "web", "--", "cat"])
+            .unwrap();
+        let mut input = cat.stdin.take().unwrap();
+        let text = "0123456789abcdef\n".repeat(20_000);
+        let (sent, output) = (text.clone(), cat.wait_with_output());
+        let sending = async move {
+            input.write_all(sent.as_bytes()).await.unwrap();
+            drop(input);
+        };
+        let (output, ()) = tokio::join!(output, sending);
+        assert_eq!(String::from_utf8(output.unwrap().stdout).unwrap(), text);
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn files_are_copied_in_and_out() {
-    let Some(world) = on_containerd().await else {
-        return;
-    };
-    let cluster = &world.cluster;
-    let file = cluster.folder().join("sent.pem");
-    std::fs::write(&file, "precious").unwrap();
-    let to = "web:/tmp-sent";
-    cluster
-        .kubectl_ok(&["cp", file.to_str().unwrap(), to])
-        .await
-        .unwrap();
-    let back = cluster.folder().join("back.pem");
-    cluster
-        .kubectl_ok(&["cp", to, back.to_str().unwrap()])
-        .await
-        .unwrap();
-    assert_eq!(
-        std::fs::read_to_string(Path::new(&back)).unwrap(),
-        "precious"
-    );
+    on_containerd(json!({}), async |cluster| {
+        let file = cluster.folder().join("sent.pem");
+        std::fs::write(&file, "precious").unwrap();
+        let to = "web:/tmp-sent";
+        cluster
+            .kubectl_ok(&["cp", file.to_str().unwrap(), to])
+            .await
+            .unwrap();
+        let back = cluster.folder().join("back.pem");
+        cluster
+            .kubectl_ok(&["cp", to, back.to_str().unwrap()])
+            .await
+            .unwrap();
+        assert_eq!(
+            std::fs::read_to_string(Path::new(&back)).unwrap(),
+            "precious"
+        );
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn ports_are_forwarded() {
-    let Some(world) = on_containerd().await else {
-        return;
-    };
-    let cluster = &world.cluster;
-    let mut forwarding = cluster
-        .kubectl_child(&["port-forward", "web", ":8080"])
-        .unwrap();
-    let mut lines = BufReader::new(forwarding.stdout.take().unwrap()).lines();
-    let line = lines.next_line().await.unwrap().unwrap();
-    let port = line
-        .split("127.0.0.1:")
-        .nth(1)
-        .unwrap()
-        .split(' ')
-        .next()
-        .unwrap();
-    for _ in 0..3 {
-        let address = format!("127.0.0.1:{port}");
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        let request = "GET /index.html HTTP/1.0\r\n\r\n";
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        let read = tokio::time::timeout(WITHIN, stream.read_to_string(&mut answer));
-        read.await.unwrap().unwrap();
-        assert!(answer.ends_with("hello\n"), "{answer}");
-    }
-    forwarding.kill().await.unwrap();
+    on_containerd(json!({}), async |cluster| {
+        let mut forwarding = cluster
+            .kubectl_child(&["port-forward", "web", ":8080"])
+            .unwrap();
+        let mut lines = BufReader::new(forwarding.stdout.take().unwrap()).lines();
+        let line = lines.next_line().await.unwrap().unwrap();
+        let port = line
+            .split("127.0.0.1:")
+            .nth(1)
+            .unwrap()
+            .split(' ')
+            .next()
+            .unwrap();
+        for _ in 0..3 {
+            let address = format!("127.0.0.1:{port}");
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let request = "GET /index.html HTTP/1.0\r\n\r\n";
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            let read = tokio::time::timeout(WITHIN, stream.read_to_string(&mut answer));
+            read.await.unwrap().unwrap();
+            assert!(answer.ends_with("hello\n"), "{answer}");
+        }
+        forwarding.kill().await.unwrap();
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn top_shows_what_nodes_and_pods_take() {
-    let Some(world) = on_containerd().await else {
+    // The double answers for the metrics server, which a real one would need.
+    let Some(world) = on_containerd_of(Which::Double, json!({})).await else {
         return;
     };
     let cluster = &world.cluster;
@@ -218,18 +224,21 @@ async fn top_shows_what_nodes_and_pods_take() {
 
 #[tokio::test]
 async fn the_fake_runtime_runs_commands_and_forwards_ports_too() {
-    let cluster = started().await;
-    cluster.apply(&pod("web")).unwrap();
-    cluster.until_pod("web", WITHIN, is_running).await.unwrap();
-    let said = cluster
-        .kubectl(&["exec", "web", "--", "echo", "hello"])
-        .await
-        .unwrap();
-    assert!(said.ok && said.out == "hello\n", "{said:?}");
+    everywhere(Node::builder, async |cluster| {
+        cluster.apply(&pod("web")).unwrap();
+        cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+        let said = cluster
+            .kubectl(&["exec", "web", "--", "echo", "hello"])
+            .await
+            .unwrap();
+        assert!(said.ok && said.out == "hello\n", "{said:?}");
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn figures_are_had_through_the_nodes_proxy() {
+    // A real server carries nobody to a node on loopback by its proxy.
     let cluster = started().await;
     cluster.apply(&pod("web")).unwrap();
     cluster.until_pod("web", WITHIN, is_running).await.unwrap();

@@ -4,13 +4,13 @@
 use std::path::{Path, PathBuf};
 
 use futures_util::StreamExt;
-use integration::cluster::{Cluster, kubectls};
+use integration::cluster::{Cluster, Which, kubectls};
 use integration::tls;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::ClientRequestBuilder;
 
-use super::kubectl::on_containerd;
+use super::kubectl::on_containerd_of;
 use super::*;
 
 /// Since this minor version kubectl comes with WebSockets first.
@@ -83,7 +83,7 @@ async fn forwarded(cluster: &Cluster, environment: &[(&str, &str)], kubectl: &Pa
 
 #[tokio::test]
 async fn every_kubectl_is_served_with_websockets_where_it_comes_with_them_and_with_spdy() {
-    let Some(world) = on_containerd().await else {
+    let Some(world) = on_containerd_of(Which::Double, json!({})).await else {
         return;
     };
     let cluster = &world.cluster;
@@ -121,7 +121,7 @@ async fn every_kubectl_is_served_with_websockets_where_it_comes_with_them_and_wi
 
 #[tokio::test]
 async fn streams_in_websockets_are_whole_in_both_directions() {
-    let Some(world) = on_containerd().await else {
+    let Some(world) = on_containerd_of(Which::Double, json!({})).await else {
         return;
     };
     let cluster = &world.cluster;
@@ -181,7 +181,7 @@ async fn streams_in_websockets_are_whole_in_both_directions() {
 
 #[tokio::test]
 async fn older_websockets_are_carried_to_the_runtime_as_they_are() {
-    let Some(world) = on_containerd().await else {
+    let Some(world) = on_containerd_of(Which::Double, json!({})).await else {
         return;
     };
     let cluster = &world.cluster;

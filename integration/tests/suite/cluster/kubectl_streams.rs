@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::Child;
 
-use super::kubectl::{on_containerd, on_containerd_with};
+use super::kubectl::on_containerd;
 use super::*;
 
 /// A person's end of a terminal, with a program at the other.
@@ -82,84 +82,81 @@ impl Terminal {
 
 #[tokio::test]
 async fn a_terminal_follows_its_windows_size_and_gives_the_exit_code() {
-    let Some(world) = on_containerd().await else {
-        return;
-    };
-    let mut shell = Terminal::kubectl(&world.cluster, &["exec", "-it", "web", "--", "sh"]);
-    for (n, (rows, columns)) in [(40, 100), (53, 131)].into_iter().enumerate() {
-        shell.resize(rows, columns);
-        let size = format!("while ! busybox stty size | grep -q '{rows} {columns}'; do :; done");
-        // What is typed is shown as well: only the shell makes a sum of it.
-        shell
-            .type_in(&format!("{size}; echo size-$((n+{n}))-seen\n"))
-            .await;
-        shell.until_shown(&format!("size-{n}-seen")).await;
-    }
-    shell.type_in("tty -s; test -t 0 && exit 7\n").await;
-    assert_eq!(shell.code().await, Some(7), "{}", shell.seen);
+    on_containerd(json!({}), async |cluster| {
+        let mut shell = Terminal::kubectl(cluster, &["exec", "-it", "web", "--", "sh"]);
+        for (n, (rows, columns)) in [(40, 100), (53, 131)].into_iter().enumerate() {
+            shell.resize(rows, columns);
+            let size =
+                format!("while ! busybox stty size | grep -q '{rows} {columns}'; do :; done");
+            // What is typed is shown as well: only the shell makes a sum of it.
+            shell
+                .type_in(&format!("{size}; echo size-$((n+{n}))-seen\n"))
+                .await;
+            shell.until_shown(&format!("size-{n}-seen")).await;
+        }
+        shell.type_in("tty -s; test -t 0 && exit 7\n").await;
+        assert_eq!(shell.code().await, Some(7), "{}", shell.seen);
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_container_is_attached_to_and_one_is_run_for_a_while() {
-    let Some(world) = on_containerd().await else {
-        return;
-    };
-    let cluster = &world.cluster;
-    let mut talker = pod("talker");
-    let container = &mut talker["spec"]["containers"][0];
-    container["command"] = json!(["sh", "-c", "while read word; do echo heard $word; done"]);
-    container["stdin"] = json!(true);
-    cluster.apply(&talker).unwrap();
-    cluster
-        .until_pod("talker", WITHIN, is_running)
-        .await
-        .unwrap();
-    for word in ["one", "two"] {
-        let mut attached = cluster.kubectl_child(&["attach", "-i", "talker"]).unwrap();
-        let mut lines = BufReader::new(attached.stdout.take().unwrap()).lines();
-        let mut input = attached.stdin.take().unwrap();
-        input
-            .write_all(format!("{word}\n").as_bytes())
+    on_containerd(json!({}), async |cluster| {
+        let mut talker = pod("talker");
+        let container = &mut talker["spec"]["containers"][0];
+        container["command"] = json!(["sh", "-c", "while read word; do echo heard $word; done"]);
+        container["stdin"] = json!(true);
+        cluster.apply(&talker).unwrap();
+        cluster
+            .until_pod("talker", WITHIN, is_running)
             .await
             .unwrap();
-        let line = tokio::time::timeout(WITHIN, lines.next_line())
+        for word in ["one", "two"] {
+            let mut attached = cluster.kubectl_child(&["attach", "-i", "talker"]).unwrap();
+            let mut lines = BufReader::new(attached.stdout.take().unwrap()).lines();
+            let mut input = attached.stdin.take().unwrap();
+            input
+                .write_all(format!("{word}\n").as_bytes())
+                .await
+                .unwrap();
+            let line = tokio::time::timeout(WITHIN, lines.next_line())
+                .await
+                .unwrap();
+            assert_eq!(line.unwrap().unwrap(), format!("heard {word}"));
+            attached.kill().await.unwrap();
+        }
+        let image = "--image=localhost/oxlet/busybox:1";
+        let script = "echo ready; read word; echo heard $word; exit 3";
+        let arguments = [
+            "run",
+            "once",
+            "--rm",
+            "-it",
+            "--restart=Never",
+            image,
+            "--",
+            "sh",
+            "-c",
+            script,
+        ];
+        let mut once = Terminal::kubectl(cluster, &arguments);
+        // Whoever attaches late sees no more than what comes from then on.
+        once.type_in("three\n").await;
+        once.until_shown("heard three").await;
+        assert_eq!(once.code().await, Some(3), "{}", once.seen);
+        cluster
+            .until_pod("once", WITHIN, Value::is_null)
             .await
             .unwrap();
-        assert_eq!(line.unwrap().unwrap(), format!("heard {word}"));
-        attached.kill().await.unwrap();
-    }
-    let image = "--image=localhost/oxlet/busybox:1";
-    let script = "echo ready; read word; echo heard $word; exit 3";
-    let arguments = [
-        "run",
-        "once",
-        "--rm",
-        "-it",
-        "--restart=Never",
-        image,
-        "--",
-        "sh",
-        "-c",
-        script,
-    ];
-    let mut once = Terminal::kubectl(cluster, &arguments);
-    // Whoever attaches late sees no more than what comes from then on.
-    once.type_in("three\n").await;
-    once.until_shown("heard three").await;
-    assert_eq!(once.code().await, Some(3), "{}", once.seen);
-    cluster
-        .until_pod("once", WITHIN, Value::is_null)
-        .await
-        .unwrap();
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_log_is_followed_through_rotations_to_its_containers_end_and_read_after_it() {
     let config = json!({ "containerLogMaxSize": "64Ki", "containerLogMaxFiles": 3, "containerLogMonitorInterval": "3s" });
-    let Some(world) = on_containerd_with(config).await else {
-        return;
-    };
-    let cluster = &world.cluster;
+    on_containerd(config, async |cluster| {
     let padding = "x".repeat(200);
     let script = format!(
         "n=0; while ! test -f /enough; do n=$((n+1)); echo line $n {padding}; busybox usleep 2000; done; \
@@ -222,59 +219,59 @@ async fn a_log_is_followed_through_rotations_to_its_containers_end_and_read_afte
         now.await.unwrap().starts_with("line ")
     };
     cluster.wait("the new one has a log", anew).await.unwrap();
+    }).await;
 }
 
 #[tokio::test]
 async fn many_connections_are_forwarded_both_ways_and_folders_are_copied() {
-    let Some(world) = on_containerd().await else {
-        return;
-    };
-    let cluster = &world.cluster;
-    let echo = [
-        "exec",
-        "web",
-        "--",
-        "sh",
-        "-c",
-        "nc -ll -p 9000 -e cat >/dev/null 2>&1 &",
-    ];
-    cluster.kubectl_ok(&echo).await.unwrap();
-    let mut forwarding = cluster
-        .kubectl_child(&["port-forward", "web", ":9000"])
-        .unwrap();
-    let mut lines = BufReader::new(forwarding.stdout.take().unwrap()).lines();
-    let line = lines.next_line().await.unwrap().unwrap();
-    let (_, rest) = line.split_once("127.0.0.1:").unwrap();
-    let port: u16 = rest.split(' ').next().unwrap().parse().unwrap();
-    let talk = async |nth: u8| {
-        let sent: Vec<u8> = (0..256_000_u32)
-            .map(|at| at.to_le_bytes()[0] ^ nth)
-            .collect();
-        let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-        let (mut from, mut to) = stream.into_split();
-        let mut heard = vec![0; sent.len()];
-        let both = async { tokio::join!(to.write_all(&sent), from.read_exact(&mut heard)) };
-        let (wrote, read) = tokio::time::timeout(WITHIN, both).await.unwrap();
-        wrote.unwrap();
-        read.unwrap();
-        assert!(heard == sent, "connection {nth}");
-    };
-    tokio::join!(talk(1), talk(2), talk(3), talk(4));
-    forwarding.kill().await.unwrap();
+    on_containerd(json!({}), async |cluster| {
+        let echo = [
+            "exec",
+            "web",
+            "--",
+            "sh",
+            "-c",
+            "nc -ll -p 9000 -e cat >/dev/null 2>&1 &",
+        ];
+        cluster.kubectl_ok(&echo).await.unwrap();
+        let mut forwarding = cluster
+            .kubectl_child(&["port-forward", "web", ":9000"])
+            .unwrap();
+        let mut lines = BufReader::new(forwarding.stdout.take().unwrap()).lines();
+        let line = lines.next_line().await.unwrap().unwrap();
+        let (_, rest) = line.split_once("127.0.0.1:").unwrap();
+        let port: u16 = rest.split(' ').next().unwrap().parse().unwrap();
+        let talk = async |nth: u8| {
+            let sent: Vec<u8> = (0..256_000_u32)
+                .map(|at| at.to_le_bytes()[0] ^ nth)
+                .collect();
+            let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+            let (mut from, mut to) = stream.into_split();
+            let mut heard = vec![0; sent.len()];
+            let both = async { tokio::join!(to.write_all(&sent), from.read_exact(&mut heard)) };
+            let (wrote, read) = tokio::time::timeout(WITHIN, both).await.unwrap();
+            wrote.unwrap();
+            read.unwrap();
+            assert!(heard == sent, "connection {nth}");
+        };
+        tokio::join!(talk(1), talk(2), talk(3), talk(4));
+        forwarding.kill().await.unwrap();
 
-    let bytes: Vec<u8> = (0..300_000_u32).flat_map(u32::to_le_bytes).collect();
-    let sent = cluster.folder().join("sent.pem");
-    fs::create_dir_all(sent.join("inner")).unwrap();
-    fs::write(sent.join("inner/bytes"), &bytes).unwrap();
-    let back = cluster.folder().join("back.pem");
-    let (sent, back_to) = (sent.to_str().unwrap(), back.to_str().unwrap());
-    cluster
-        .kubectl_ok(&["cp", sent, "web:/tmp/copied"])
-        .await
-        .unwrap();
-    cluster
-        .kubectl_ok(&["cp", "web:/tmp/copied", back_to])
-        .await
-        .unwrap();
-    assert!(fs::read(back.join("inner/bytes")).unwrap() == bytes);
+        let bytes: Vec<u8> = (0..300_000_u32).flat_map(u32::to_le_bytes).collect();
+        let sent = cluster.folder().join("sent.pem");
+        fs::create_dir_all(sent.join("inner")).unwrap();
+        fs::write(sent.join("inner/bytes"), &bytes).unwrap();
+        let back = cluster.folder().join("back.pem");
+        let (sent, back_to) = (sent.to_str().unwrap(), back.to_str().unwrap());
+        cluster
+            .kubectl_ok(&["cp", sent, "web:/tmp/copied"])
+            .await
+            .unwrap();
+        cluster
+            .kubectl_ok(&["cp", "web:/tmp/copied", back_to])
+            .await
+            .unwrap();
+        assert!(fs::read(back.join("inner/bytes")).unwrap() == bytes);
+    })
+    .await;
 }

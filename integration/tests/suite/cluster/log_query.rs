@@ -17,6 +17,7 @@ async fn logs_of_services_are_queried_through_the_nodes_proxy() {
     let path = std::env::var("PATH").unwrap();
     let path = format!("{}:{path}", folder.path().display());
     let node = Node::builder().environment("PATH", &path);
+    // A real server carries nobody to a node on loopback by its proxy.
     let cluster = start(node.config(&json!({ "enableSystemLogQuery": true }))).await;
     let raw = async |query: &str| {
         let path = format!("/api/v1/nodes/node/proxy/logs/?{query}");

@@ -18,7 +18,7 @@ mod shutdown;
 use std::time::Duration;
 
 use integration::agent::{Builder, Node};
-use integration::cluster::Cluster;
+use integration::cluster::{Cluster, Which};
 use serde_json::{Value, json};
 
 /// A debug build on a busy machine.
@@ -29,9 +29,21 @@ async fn started() -> Cluster {
 }
 
 async fn start(builder: Builder) -> Cluster {
-    let cluster = Cluster::start(builder).await.unwrap();
+    start_on(Which::Double, builder).await
+}
+
+async fn start_on(which: Which, builder: Builder) -> Cluster {
+    let mut cluster = Cluster::prepare_on(which, builder).await.unwrap();
+    cluster.node.begin().await.unwrap();
     cluster.until_ready(WITHIN).await.unwrap();
     cluster
+}
+
+/// Holds a law with each server that there is.
+async fn everywhere(builder: impl Fn() -> Builder, law: impl AsyncFn(Cluster)) {
+    for which in Which::here() {
+        law(start_on(which, builder()).await).await;
+    }
 }
 
 /// A pod that runs until it is told to end, and then ends at once.

@@ -2,7 +2,7 @@
 
 use apiserver::{Identity, Options};
 use integration::agent::Node;
-use integration::cluster::{Cluster, condition};
+use integration::cluster::{Cluster, Which, condition};
 use serde_json::json;
 
 use super::*;
@@ -12,102 +12,113 @@ const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/lea
 
 #[tokio::test]
 async fn a_node_registers_says_what_it_is_and_is_ready() {
-    let cluster = start(
-        Node::builder()
-            .flag("--node-labels=example.com/zone=a")
-            .config(&json!({ "registerWithTaints": [
-                { "key": "example.com/fresh", "value": "yes", "effect": "PreferNoSchedule" }] })),
+    everywhere(
+        || {
+            Node::builder()
+                .flag("--node-labels=example.com/zone=a")
+                .config(&json!({ "registerWithTaints": [
+                { "key": "example.com/fresh", "value": "yes", "effect": "PreferNoSchedule" }] }))
+        },
+        async |cluster| {
+            let node = cluster.server.get(OBJECT).unwrap();
+            let labels = &node["metadata"]["labels"];
+            assert_eq!(labels["kubernetes.io/hostname"], "node");
+            assert_eq!(labels["kubernetes.io/os"], "linux");
+            assert_eq!(labels["example.com/zone"], "a");
+            assert_eq!(node["spec"]["taints"][0]["key"], "example.com/fresh");
+            let status = &node["status"];
+            for kind in ["MemoryPressure", "DiskPressure", "PIDPressure"] {
+                assert_eq!(condition(&node, kind), Some("False"), "{kind}");
+            }
+            for resource in ["cpu", "memory", "pods", "ephemeral-storage"] {
+                assert!(status["capacity"][resource].is_string(), "{status:#}");
+                assert!(status["allocatable"][resource].is_string(), "{status:#}");
+            }
+            let about = &status["nodeInfo"];
+            assert!(
+                about["kubeletVersion"]
+                    .as_str()
+                    .unwrap()
+                    .starts_with("v1.36"),
+                "{about}"
+            );
+            assert!(
+                about["containerRuntimeVersion"]
+                    .as_str()
+                    .unwrap()
+                    .contains("://"),
+                "{about}"
+            );
+            let port = status["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
+            assert_eq!(port, Some(u64::from(cluster.node.https_port())));
+            let hostname = json!({ "type": "Hostname", "address": "node" });
+            assert!(
+                status["addresses"].as_array().unwrap().contains(&hostname),
+                "{status:#}"
+            );
+            cluster
+                .until(LEASE, WITHIN, |lease| {
+                    lease["spec"]["holderIdentity"] == "node"
+                })
+                .await
+                .unwrap();
+        },
     )
     .await;
-    let node = cluster.server.get(OBJECT).unwrap();
-    let labels = &node["metadata"]["labels"];
-    assert_eq!(labels["kubernetes.io/hostname"], "node");
-    assert_eq!(labels["kubernetes.io/os"], "linux");
-    assert_eq!(labels["example.com/zone"], "a");
-    assert_eq!(node["spec"]["taints"][0]["key"], "example.com/fresh");
-    let status = &node["status"];
-    for kind in ["MemoryPressure", "DiskPressure", "PIDPressure"] {
-        assert_eq!(condition(&node, kind), Some("False"), "{kind}");
-    }
-    for resource in ["cpu", "memory", "pods", "ephemeral-storage"] {
-        assert!(status["capacity"][resource].is_string(), "{status:#}");
-        assert!(status["allocatable"][resource].is_string(), "{status:#}");
-    }
-    let about = &status["nodeInfo"];
-    assert!(
-        about["kubeletVersion"]
-            .as_str()
-            .unwrap()
-            .starts_with("v1.36"),
-        "{about}"
-    );
-    assert!(
-        about["containerRuntimeVersion"]
-            .as_str()
-            .unwrap()
-            .contains("://"),
-        "{about}"
-    );
-    let port = status["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
-    assert_eq!(port, Some(u64::from(cluster.node.https_port())));
-    let hostname = json!({ "type": "Hostname", "address": "node" });
-    assert!(
-        status["addresses"].as_array().unwrap().contains(&hostname),
-        "{status:#}"
-    );
-    cluster
-        .until(LEASE, WITHIN, |lease| {
-            lease["spec"]["holderIdentity"] == "node"
-        })
-        .await
-        .unwrap();
 }
 
 #[tokio::test]
 async fn a_node_that_is_there_already_keeps_what_others_gave_it() {
-    let options = Options::default();
-    let mut cluster = Cluster::prepare(Node::builder(), options).await.unwrap();
-    cluster
-        .server
-        .post(
-            "/api/v1/nodes",
-            &json!({
-                "apiVersion": "v1", "kind": "Node",
-                "metadata": { "name": "node", "labels": { "example.com/kept": "yes" } },
-                "spec": { "unschedulable": true },
-            }),
-        )
-        .unwrap();
-    cluster.node.begin().await.unwrap();
-    let node = cluster.until_ready(WITHIN).await.unwrap();
-    assert_eq!(node["metadata"]["labels"]["example.com/kept"], "yes");
-    assert_eq!(node["metadata"]["labels"]["kubernetes.io/os"], "linux");
-    assert_eq!(node["spec"]["unschedulable"], true);
+    for which in Which::here() {
+        let mut cluster = Cluster::prepare_on(which, Node::builder()).await.unwrap();
+        cluster
+            .server
+            .post(
+                "/api/v1/nodes",
+                &json!({
+                    "apiVersion": "v1", "kind": "Node",
+                    "metadata": { "name": "node", "labels": { "example.com/kept": "yes" } },
+                    "spec": { "unschedulable": true },
+                }),
+            )
+            .unwrap();
+        cluster.node.begin().await.unwrap();
+        let node = cluster.until_ready(WITHIN).await.unwrap();
+        assert_eq!(node["metadata"]["labels"]["example.com/kept"], "yes");
+        assert_eq!(node["metadata"]["labels"]["kubernetes.io/os"], "linux");
+        assert_eq!(node["spec"]["unschedulable"], true);
+    }
 }
 
 #[tokio::test]
 async fn a_node_with_a_bootstrap_token_alone_gets_a_certificate_and_registers() {
-    let options = Options::default();
-    let mut cluster = Cluster::prepare(Node::builder(), options).await.unwrap();
-    let bootstrap = cluster.server.bootstrap_kubeconfig().unwrap();
-    let file = cluster.folder().join("bootstrap.pem");
-    std::fs::write(&file, bootstrap).unwrap();
-    let kubeconfig = cluster.node.dir().join("kubeconfig");
-    std::fs::remove_file(&kubeconfig).unwrap();
-    cluster
-        .node
-        .add_flag(&format!("--bootstrap-kubeconfig={}", file.display()));
-    cluster.node.begin().await.unwrap();
-    cluster.until_ready(WITHIN).await.unwrap();
-    let current = cluster.node.dir().join("pki/kubelet-client-current.pem");
-    assert!(std::fs::symlink_metadata(&current).unwrap().is_symlink());
-    let text = std::fs::read_to_string(kubeconfig).unwrap();
-    assert!(text.contains("kubelet-client-current.pem"), "{text}");
-    let users = cluster.server.requests();
-    assert!(
-        users.iter().any(|heard| heard.path.starts_with(OBJECT)),
-        "{users:#?}"
-    );
+    for which in Which::here() {
+        let mut cluster = Cluster::prepare_on(which, Node::builder()).await.unwrap();
+        let bootstrap = cluster.server.bootstrap_kubeconfig().unwrap();
+        let file = cluster.folder().join("bootstrap.pem");
+        std::fs::write(&file, bootstrap).unwrap();
+        let kubeconfig = cluster.node.dir().join("kubeconfig");
+        std::fs::remove_file(&kubeconfig).unwrap();
+        cluster
+            .node
+            .add_flag(&format!("--bootstrap-kubeconfig={}", file.display()));
+        cluster.node.begin().await.unwrap();
+        cluster.until_ready(WITHIN).await.unwrap();
+        let current = cluster.node.dir().join("pki/kubelet-client-current.pem");
+        assert!(std::fs::symlink_metadata(&current).unwrap().is_symlink());
+        let text = std::fs::read_to_string(kubeconfig).unwrap();
+        assert!(text.contains("kubelet-client-current.pem"), "{text}");
+
+        // It is not to be replaced: started again, the node goes on with what it has.
+        let before = std::fs::read_link(&current).unwrap();
+        cluster.node.terminate().await.unwrap();
+        let lease = cluster.server.get(LEASE).unwrap()["spec"]["renewTime"].clone();
+        cluster.node.begin().await.unwrap();
+        let is_new = |now: &Value| now["spec"]["renewTime"] != lease;
+        cluster.until(LEASE, WITHIN, is_new).await.unwrap();
+        assert_eq!(std::fs::read_link(&current).unwrap(), before);
+        assert_eq!(joined(&cluster), 1);
+    }
 }
 
 /// How many certificates were asked for with a bootstrap token.
@@ -125,13 +136,14 @@ fn joined(cluster: &Cluster) -> usize {
 async fn a_node_whose_certificate_ended_while_it_was_away_joins_again_by_itself() {
     const SHORT: u64 = 30;
     let options = Options::default();
-    let mut cluster = Cluster::prepare(Node::builder(), options).await.unwrap();
+    let builder = Node::builder().config(&json!({ "rotateCertificates": true }));
+    let mut cluster = Cluster::prepare(builder, options).await.unwrap();
     let file = cluster.folder().join("bootstrap.pem");
     std::fs::write(&file, cluster.server.bootstrap_kubeconfig().unwrap()).unwrap();
     std::fs::remove_file(cluster.node.dir().join("kubeconfig")).unwrap();
     let flag = format!("--bootstrap-kubeconfig={}", file.display());
     cluster.node.add_flag(&flag);
-    cluster.server.issue_for(SHORT.cast_signed());
+    cluster.double().issue_for(SHORT.cast_signed());
     cluster.node.begin().await.unwrap();
     cluster.until_ready(WITHIN).await.unwrap();
     for name in ["one", "two"] {
@@ -153,7 +165,7 @@ async fn a_node_whose_certificate_ended_while_it_was_away_joins_again_by_itself(
         .wait("its certificate is over", is_over)
         .await
         .unwrap();
-    cluster.server.issue_for(3600);
+    cluster.double().issue_for(3600);
     cluster.node.begin().await.unwrap();
     let is_new = |now: &Value| now["spec"]["renewTime"] != lease;
     cluster.until(LEASE, WITHIN, is_new).await.unwrap();
@@ -225,11 +237,11 @@ async fn a_node_that_rests_asks_for_less_than_one_thing_a_second() {
     // Events of the pods' starts are still under way, at their own rate.
     let mut heard = Vec::new();
     for _ in 0..6 {
-        cluster.server.forget_requests();
+        cluster.double().forget_requests();
         let rest = Duration::from_secs(12);
-        let too_many = async || cluster.server.requests().len() > 12;
+        let too_many = async || cluster.double().requests().len() > 12;
         let noisy = integration::wait_until(rest, "more than twelve requests", too_many).await;
-        heard = cluster.server.requests();
+        heard = cluster.double().requests();
         if noisy.is_err() {
             return;
         }
@@ -255,20 +267,20 @@ async fn who_has_no_right_is_not_answered() {
         curl(&["-H", "Authorization: Bearer nonsense", &url("/pods")]).await,
         "401"
     );
-    cluster.server.token("knows-me", "somebody", &[]);
+    cluster.double().token("knows-me", "somebody", &[]);
     let judged = |question: &apiserver::Question| {
         question.resource == "nodes" && !question.user.starts_with("system:")
     };
     cluster
-        .server
+        .double()
         .judge(move |question| judged(question).then_some(false));
     assert_eq!(
         curl(&["-H", "Authorization: Bearer knows-me", &url("/pods")]).await,
         "403"
     );
-    cluster.server.token("may", "operator", &[]);
+    cluster.double().token("may", "operator", &[]);
     cluster
-        .server
+        .double()
         .judge(move |question| judged(question).then_some(question.user == "operator"));
     for path in [
         "/pods",

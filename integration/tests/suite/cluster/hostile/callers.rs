@@ -12,7 +12,7 @@ const ACCESSES: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 #[tokio::test]
 async fn nobody_gets_in_without_a_right() {
     let cluster = guarded().await;
-    let server = &cluster.server;
+    let server = cluster.double();
     let own = token_of(&cluster, &cluster.pod("web").unwrap());
     let stranger = Server::start(Options::default()).await.unwrap();
     let reader = server.client_certificate("reader", "readers", 600).unwrap();
@@ -81,7 +81,7 @@ async fn nobody_gets_in_without_a_right() {
 #[tokio::test]
 async fn nobody_gets_in_while_the_api_server_errs_and_others_do_not_wait_for_a_slow_one() {
     let cluster = Arc::new(guarded().await);
-    let server = &cluster.server;
+    let server = cluster.double();
     let may = master(server, 600);
     server.token("token-may", "operator", &["system:masters"]);
     let broken = |path: &str| {
@@ -151,7 +151,7 @@ async fn nobody_gets_in_while_the_api_server_errs_and_others_do_not_wait_for_a_s
 async fn reviews_that_hang_let_nobody_in_and_hold_nobody_up() {
     let talkative = json!({ "logging": { "verbosity": 10 } });
     let cluster = Arc::new(start(Node::builder().config(&talkative)).await);
-    let server = &cluster.server;
+    let server = cluster.double();
     let may = master(server, 600);
     server.token("token-that-hangs", "operator", &["system:masters"]);
     let metrics = async || ask(&cluster, Some(&may), "GET /metrics", "").await.status;

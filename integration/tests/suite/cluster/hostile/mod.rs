@@ -13,14 +13,19 @@ const SECRET: &str = "open-sesame-77";
 
 /// A node that believes nobody for longer than an instant, says all that it can in its log, and runs a pod with a secret.
 async fn guarded() -> Cluster {
+    guarded_by(Which::Double).await
+}
+
+/// The same with this server.
+async fn guarded_by(which: Which) -> Cluster {
     let instant = json!({ "cacheTTL": "1ms" });
     let instants = json!({ "cacheAuthorizedTTL": "1ms", "cacheUnauthorizedTTL": "1ms" });
-    let cluster = start(Node::builder().config(&json!({
+    let node = Node::builder().config(&json!({
         "authentication": { "webhook": instant },
         "authorization": { "webhook": instants },
         "logging": { "verbosity": 10 },
-    })))
-    .await;
+    }));
+    let cluster = start_on(which, node).await;
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "key" }, "stringData": { "word": SECRET },
     });

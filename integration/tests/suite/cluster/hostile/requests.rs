@@ -116,66 +116,71 @@ const QUESTIONS: [(&str, u16, &str); 38] = [
 
 #[tokio::test]
 async fn hostile_requests_end_in_clear_answers_and_hold_nobody_up() {
-    let cluster = guarded().await;
-    let may = master(&cluster.server, 3600);
-    let port = cluster.node.https_port();
-    let mut slow = tls::connect(port, Some(&may)).await.unwrap();
-    slow.write_all(b"GET /pods HTTP/1.1\r\nhost: no")
-        .await
-        .unwrap();
-    let plain = ("127.0.0.1", cluster.node.read_only_port());
-    let mut slow_reader = TcpStream::connect(plain).await.unwrap();
-    slow_reader
-        .write_all(b"GET /pods HTTP/1.1\r\n")
-        .await
-        .unwrap();
+    for which in Which::here() {
+        let cluster = guarded_by(which).await;
+        let may = cluster
+            .server
+            .client_certificate("kubernetes-admin", "system:masters", 3600);
+        let may = may.unwrap();
+        let port = cluster.node.https_port();
+        let mut slow = tls::connect(port, Some(&may)).await.unwrap();
+        slow.write_all(b"GET /pods HTTP/1.1\r\nhost: no")
+            .await
+            .unwrap();
+        let plain = ("127.0.0.1", cluster.node.read_only_port());
+        let mut slow_reader = TcpStream::connect(plain).await.unwrap();
+        slow_reader
+            .write_all(b"GET /pods HTTP/1.1\r\n")
+            .await
+            .unwrap();
 
-    for (line, status, words) in QUESTIONS {
-        let told = ask(&cluster, Some(&may), line, "").await;
-        let said = told.body.contains(words) || told.head.contains(words);
-        assert!(told.status == status && said, "{line}: {told:?}");
-    }
-    let upgrade = "connection: Upgrade\r\nupgrade: SPDY/3.1\r\n";
-    for (line, words) in [
-        (
-            "POST /exec/default/web/x?command=id&output=1",
-            "container not found (\"x\")",
-        ),
-        (
-            "POST /attach/default/web/x?output=1",
-            "container x not found in pod web_default",
-        ),
-    ] {
-        let told = ask(&cluster, Some(&may), line, upgrade).await;
-        assert!(told.status == 500 && told.body == words, "{line}: {told:?}");
-    }
-    for (line, status) in [
-        ("GET /pods", 200),
-        ("POST /pods", 405),
-        ("GET /logs/../../etc/shadow", 400),
-        ("GET /containerLogs/default/web/app", 405),
-        ("POST /exec/default/web/app?command=id&output=1", 405),
-        ("GET /configz", 404),
-    ] {
-        let mut stream = TcpStream::connect(plain).await.unwrap();
-        stream.write_all(&request(line, "")).await.unwrap();
-        let told = tls::told(&mut stream).await.unwrap();
-        assert_eq!(told.status, status, "read-only, {line}: {told:?}");
-    }
+        for (line, status, words) in QUESTIONS {
+            let told = ask(&cluster, Some(&may), line, "").await;
+            let said = told.body.contains(words) || told.head.contains(words);
+            assert!(told.status == status && said, "{line}: {told:?}");
+        }
+        let upgrade = "connection: Upgrade\r\nupgrade: SPDY/3.1\r\n";
+        for (line, words) in [
+            (
+                "POST /exec/default/web/x?command=id&output=1",
+                "container not found (\"x\")",
+            ),
+            (
+                "POST /attach/default/web/x?output=1",
+                "container x not found in pod web_default",
+            ),
+        ] {
+            let told = ask(&cluster, Some(&may), line, upgrade).await;
+            assert!(told.status == 500 && told.body == words, "{line}: {told:?}");
+        }
+        for (line, status) in [
+            ("GET /pods", 200),
+            ("POST /pods", 405),
+            ("GET /logs/../../etc/shadow", 400),
+            ("GET /containerLogs/default/web/app", 405),
+            ("POST /exec/default/web/app?command=id&output=1", 405),
+            ("GET /configz", 404),
+        ] {
+            let mut stream = TcpStream::connect(plain).await.unwrap();
+            stream.write_all(&request(line, "")).await.unwrap();
+            let told = tls::told(&mut stream).await.unwrap();
+            assert_eq!(told.status, status, "read-only, {line}: {told:?}");
+        }
 
-    for told in [
-        tls::told(&mut slow).await,
-        tls::told(&mut slow_reader).await,
-    ] {
-        assert!(matches!(told.unwrap().status, 0 | 408));
+        for told in [
+            tls::told(&mut slow).await,
+            tls::told(&mut slow_reader).await,
+        ] {
+            assert!(matches!(told.unwrap().status, 0 | 408));
+        }
+        assert_unhurt(&cluster, &[]).await;
     }
-    assert_unhurt(&cluster, &[]).await;
 }
 
 #[tokio::test]
 async fn bytes_that_are_no_decent_request_hurt_nobody() {
     let cluster = guarded().await;
-    let may = master(&cluster.server, 3600);
+    let may = master(cluster.double(), 3600);
     let port = cluster.node.https_port();
     let long = "x".repeat(500_000);
     let huge = "content-length: 99999999999\r\n";
@@ -246,7 +251,7 @@ async fn bytes_that_are_no_decent_request_hurt_nobody() {
 #[tokio::test]
 async fn a_crowd_that_does_nothing_keeps_nobody_out_and_ends_no_work() {
     let cluster = guarded().await;
-    let may = master(&cluster.server, 3600);
+    let may = master(cluster.double(), 3600);
     let port = cluster.node.https_port();
     let mut working = tls::connect(port, Some(&may)).await.unwrap();
     let follow = request("GET /containerLogs/default/web/app?follow=true", "");

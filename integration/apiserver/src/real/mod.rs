@@ -1,0 +1,248 @@
+//! A real cluster: `kube-apiserver` and `etcd` from the PATH, each test's own, in a folder of its own on loopback.
+//!
+//! What the controllers and the scheduler of a cluster do for one node is done by [`hands`]: they are not on the PATH.
+//! Kubelets are called at 127.0.0.1 by their node's name, which a hosts file for this server alone gives.
+
+mod client;
+mod flags;
+mod hands;
+
+use std::{
+    fs,
+    net::{Ipv4Addr, TcpListener},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use serde_json::json;
+use tempfile::TempDir;
+
+use self::{client::Door, hands::Hands};
+use crate::{
+    auth::{
+        Authority, Credentials,
+        identity::{Identity, write_kubeconfig},
+        rights::MASTERS,
+    },
+    call::User,
+    clock,
+};
+
+/// Both begin with empty folders, on machines that do much else.
+const STARTS_WITHIN: Duration = Duration::from_secs(120);
+/// How often what cannot be waited for is asked.
+const PACE: Duration = Duration::from_millis(100);
+const YEAR: i64 = 365 * 24 * 3600;
+
+/// Where the two programs are.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    server: PathBuf,
+    etcd: PathBuf,
+}
+
+impl Programs {
+    /// Finds them on the PATH; none unless both are there.
+    pub fn find() -> Option<Programs> {
+        let path = std::env::var_os("PATH")?;
+        let find = |name: &str| {
+            let files = std::env::split_paths(&path).map(|folder| folder.join(name));
+            files.into_iter().find(|file| file.is_file())
+        };
+        Some(Programs {
+            server: find("kube-apiserver")?,
+            etcd: find("etcd")?,
+        })
+    }
+}
+
+/// A real server that runs; it and its etcd end when it is dropped.
+#[derive(Debug)]
+pub struct Real {
+    programs: Programs,
+    pub(crate) door: Door,
+    etcd_port: u16,
+    authority: Arc<Authority>,
+    // Ended in this order: who asks the server, the server, what it keeps, where it is kept.
+    hands: Option<Hands>,
+    server: Mutex<Option<Child>>,
+    etcd: Option<Child>,
+    _folder: TempDir,
+}
+
+impl Real {
+    /// Starts etcd and a server; it answers, and the namespace `default` can be used, when this returns. The node of this name
+    /// is the one that there may be.
+    pub fn start(programs: Programs, node: &str) -> anyhow::Result<Real> {
+        let folder = tempfile::Builder::new().prefix("oxlet-").tempdir()?;
+        let mut real = Real {
+            programs,
+            door: Door {
+                port: free_port()?,
+                folder: folder.path().to_owned(),
+            },
+            etcd_port: free_port()?,
+            authority: Arc::new(Authority::new("kubernetes")?),
+            hands: None,
+            server: Mutex::new(None),
+            etcd: None,
+            _folder: folder,
+        };
+        real.write_files(node)?;
+        let mut etcd = Command::new(&real.programs.etcd);
+        let data = real.door.path("etcd");
+        etcd.args(flags::etcd(&data, real.etcd_port, free_port()?));
+        real.etcd = Some(real.spawn(etcd, "etcd.log")?);
+        real.resume()?;
+        hands::found(&real.door, &real.authority())?;
+        real.hands = Some(Hands::start(real.door.clone(), real.authority.clone())?);
+        Ok(real)
+    }
+
+    /// Returns where clients find it, without a slash at the end.
+    pub fn url(&self) -> String {
+        self.door.url()
+    }
+
+    /// Returns the certificate of the authority of the cluster, as PEM.
+    pub fn authority(&self) -> String {
+        self.authority.pem()
+    }
+
+    /// Returns a client certificate, good for so many seconds.
+    pub fn client_certificate(
+        &self,
+        name: &str,
+        group: &str,
+        seconds: i64,
+    ) -> anyhow::Result<Credentials> {
+        let user = User {
+            name: name.to_string(),
+            groups: vec![group.to_string()],
+            ..User::default()
+        };
+        self.authority.client(&user, seconds)
+    }
+
+    /// Returns a kubeconfig that has all it needs in itself.
+    pub fn kubeconfig(&self, identity: &Identity) -> anyhow::Result<String> {
+        let user = match identity {
+            Identity::Anonymous => json!({}),
+            Identity::Token(token) => json!({ "token": token }),
+            Identity::Certificate { name, group } => {
+                self.client_certificate(name, group, YEAR)?.as_user()
+            }
+        };
+        write_kubeconfig(&self.url(), Some(&self.authority()), &user)
+    }
+
+    /// Returns a kubeconfig with a bootstrap token.
+    pub fn bootstrap_kubeconfig(&self) -> anyhow::Result<String> {
+        let (id, secret) = hands::TOKEN;
+        self.kubeconfig(&Identity::Token(format!("{id}.{secret}")))
+    }
+
+    /// Kills the server, not its etcd: the beginning of an outage.
+    pub fn stop(&self) {
+        end(lock(&self.server).take());
+    }
+
+    /// Starts the server again on the same port: the end of an outage.
+    pub fn resume(&self) -> anyhow::Result<()> {
+        self.stop();
+        let mut server = Command::new("unshare");
+        server.args(["--mount", "sh", "-c"]);
+        server.arg("mount --bind \"$1\" /etc/hosts && shift && exec \"$@\"");
+        server
+            .args(["sh", &self.door.path("hosts")])
+            .arg(&self.programs.server);
+        server.args(flags::server(self));
+        *lock(&self.server) = Some(self.spawn(server, "server.log")?);
+        let until = clock::later(clock::now(), STARTS_WITHIN.as_secs().cast_signed());
+        while self.door.get("/readyz?verbose").is_err() {
+            let log = fs::read_to_string(self.door.path("server.log")).unwrap_or_default();
+            let gone = lock(&self.server)
+                .as_mut()
+                .is_none_or(|child| child.try_wait().is_ok_and(|end| end.is_some()));
+            anyhow::ensure!(
+                !gone && clock::now() < until,
+                "kube-apiserver does not start: {log}"
+            );
+            pause();
+        }
+        Ok(())
+    }
+
+    fn write_files(&self, node: &str) -> anyhow::Result<()> {
+        let (certificate, key) = self.authority.serving()?;
+        let serving = Credentials {
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+        };
+        let kubelets = self.client_certificate("kube-apiserver-kubelet-client", MASTERS, YEAR)?;
+        let admin = self.client_certificate("kubernetes-admin", MASTERS, YEAR)?;
+        for (name, who) in [
+            ("serving", serving),
+            ("kubelets", kubelets),
+            ("admin", admin),
+        ] {
+            fs::write(self.door.path(&format!("{name}.pem")), who.certificate)?;
+            fs::write(self.door.path(&format!("{name}.key")), who.key)?;
+        }
+        fs::write(self.door.path("ca.pem"), self.authority())?;
+        let signing = rcgen::KeyPair::generate().context("cannot make a key")?;
+        fs::write(self.door.path("accounts.key"), signing.serialize_pem())?;
+        fs::write(self.door.path("accounts.pub"), signing.public_key_pem())?;
+        fs::write(
+            self.door.path("hosts"),
+            format!("127.0.0.1 localhost {node}\n"),
+        )?;
+        Ok(())
+    }
+
+    fn spawn(&self, mut command: Command, log: &str) -> anyhow::Result<Child> {
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.door.path(log))?;
+        command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        let child = command.spawn();
+        child.with_context(|| format!("cannot start {command:?}"))
+    }
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        drop(self.hands.take());
+        self.stop();
+        end(self.etcd.take());
+    }
+}
+
+fn end(child: Option<Child>) {
+    if let Some(mut child) = child {
+        child.kill().unwrap_or_default();
+        drop(child.wait());
+    }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets [`PACE`] go by.
+fn pause() {
+    let (_nobody, silence) = mpsc::channel::<()>();
+    silence.recv_timeout(PACE).unwrap_or_default();
+}
+
+fn free_port() -> anyhow::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(listener.local_addr()?.port())
+}
