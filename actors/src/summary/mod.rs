@@ -7,6 +7,7 @@
 //! kernel's files the node. Decisions: `logic::summary`.
 
 mod disk;
+mod eye;
 mod groups;
 mod machine;
 mod own;
@@ -32,6 +33,7 @@ use thiserror::Error;
 use tokio::sync::Mutex;
 
 use self::disk::{Look, Seen};
+use self::eye::{Eye, EyeError};
 use self::machine::{Machine, NodeFigures};
 use crate::runtime::{FileSystems, Runtime, RuntimeError};
 use crate::worker::Rules;
@@ -50,7 +52,7 @@ pub enum SummaryError {
     #[error("the pods or their volumes are not known")]
     Silent(#[source] AskError),
     #[error("the machine cannot be read")]
-    Machine(#[source] tokio::task::JoinError),
+    Machine(#[source] EyeError),
 }
 
 impl SummaryError {
@@ -58,7 +60,7 @@ impl SummaryError {
         match self {
             SummaryError::Runtime(error) => error.transient(),
             SummaryError::Silent(error) => error.transient(),
-            SummaryError::Machine(_) => true,
+            SummaryError::Machine(error) => error.transient(),
         }
     }
 }
@@ -94,6 +96,10 @@ pub struct Summaries(Rc<Shared>);
 struct Shared {
     peers: Peers,
     machine: Arc<Machine>,
+    /// On the kernel's own files.
+    on_machine: Eye,
+    /// On file systems, which may be somewhere else and hang; the machine's figures come all the same.
+    on_disks: Eye,
     rates: RefCell<Rates>,
     /// Held while somebody looks: whoever comes meanwhile waits for that look.
     last: Mutex<Option<Answer>>,
@@ -122,6 +128,8 @@ impl Summaries {
         Summaries(Rc::new(Shared {
             peers,
             machine: Arc::new(machine),
+            on_machine: Eye::default(),
+            on_disks: Eye::default(),
             rates: RefCell::default(),
             last: Mutex::new(None),
         }))
@@ -225,9 +233,20 @@ impl Summaries {
         ask.await
     }
 
-    /// Reads the kernel's files and the node's disk, in the pool for that.
+    /// Reads the kernel's files and the node's disk, in the pool for that. What the disk does not tell in time is absent.
     async fn see(&self, scope: Scope, told: &Told) -> Result<(NodeFigures, Seen), SummaryError> {
-        let (machine, node) = (self.0.machine.clone(), &self.0.peers.rules.node);
+        let (machine, at) = (self.0.machine.clone(), kernel::wall());
+        let figures = self.0.on_machine.look(move || machine.read(scope, at));
+        let (figures, seen) =
+            futures_util::future::join(figures, self.see_disks(scope, told)).await;
+        Ok((figures.map_err(SummaryError::Machine)?, seen))
+    }
+
+    async fn see_disks(&self, scope: Scope, told: &Told) -> Seen {
+        if scope == Scope::CpuAndMemory {
+            return Seen::default();
+        }
+        let node = &self.0.peers.rules.node;
         let look = Look {
             root_dir: node.root_dir.clone(),
             pod_logs_dir: node.pod_logs_dir.clone(),
@@ -239,14 +258,11 @@ impl Summaries {
                 .collect(),
         };
         let at = kernel::wall();
-        let read = tokio::task::spawn_blocking(move || {
-            let seen = match scope {
-                Scope::Everything => look.see(at),
-                Scope::CpuAndMemory => Seen::default(),
-            };
-            (machine.read(scope, at), seen)
-        });
-        read.await.map_err(SummaryError::Machine)
+        let seen = self.0.on_disks.look(move || look.see(at)).await;
+        seen.unwrap_or_else(|error| {
+            tracing::warn!("no figures of file systems: {error}");
+            Seen::default()
+        })
     }
 
     fn node(

@@ -11,7 +11,7 @@ use metrics::logs::{self, Logs};
 use metrics::volumes::{write_stats, write_totals};
 
 use super::disk::Look;
-use super::{ASK_WITHIN, Summaries, SummaryError};
+use super::{ASK_WITHIN, Summaries, SummaryError, told};
 use crate::{observation, volumes};
 
 /// By plugin and state, how many.
@@ -32,7 +32,7 @@ impl Summaries {
         }
         match self.logs().await {
             Ok(all) => logs::write(&all, &mut exposition),
-            Err(error) => tracing::warn!("no metrics of logs: {error}"),
+            Err(error) => tracing::warn!("no metrics of logs: {}", told(&error)),
         }
         let volumes = &self.0.peers.volumes;
         match volumes
@@ -67,8 +67,8 @@ impl Summaries {
             pods: names.collect(),
         };
         let at = kernel::wall();
-        let read = tokio::task::spawn_blocking(move || look.logs(at));
-        read.await.map_err(SummaryError::Machine)
+        let read = self.0.on_disks.look(move || look.logs(at)).await;
+        read.map_err(SummaryError::Machine)
     }
 }
 

@@ -1,10 +1,13 @@
 //! Summaries of a whole node whose runtime is in this process.
 
+use std::sync::mpsc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use kernel::testing::{pass, run_paused};
 use logic::summary::Scope;
 
+use super::eye::LOOK_WITHIN;
 use super::*;
 use crate::testing::{TestNode, pod};
 
@@ -31,6 +34,14 @@ async fn running() -> (TestNode, Summaries) {
         groups: SystemGroups::default(),
     });
     (node, summaries)
+}
+
+/// Five thousand bytes.
+fn write_log(node: &TestNode) {
+    let logs = &node.rules.node.pod_logs_dir;
+    let logs = logs.join("default_web_web/app");
+    std::fs::create_dir_all(&logs).unwrap();
+    std::fs::write(logs.join("0.log"), "line\n".repeat(1000)).unwrap();
 }
 
 /// Upstream's TestSummaryProviderGetStatsNoSplitFileSystem.
@@ -85,10 +96,7 @@ fn cpu_and_memory_alone_come_without_the_rest() {
 fn own_metrics_tell_what_the_logs_of_each_container_take() {
     run_paused(|| async {
         let (node, summaries) = running().await;
-        let logs = &node.rules.node.pod_logs_dir;
-        let logs = logs.join("default_web_web/app");
-        std::fs::create_dir_all(&logs).unwrap();
-        std::fs::write(logs.join("0.log"), "line\n".repeat(1000)).unwrap();
+        write_log(&node);
         let text = summaries.own_metrics().await;
         let series = "kubelet_container_log_filesystem_used_bytes{container=\"app\",namespace=\"default\",pod=\"web\",uid=\"web\"} ";
         let mut values = text.lines().filter_map(|line| line.strip_prefix(series));
@@ -112,6 +120,31 @@ fn questions_that_come_together_share_one_look_and_later_ones_do_not() {
         // Two looks tell how fast the counters grow.
         let cpu = later.pods[0].containers[0].cpu.as_ref().unwrap();
         assert!(cpu.usage_nano_cores.is_some(), "{cpu:?}");
+    });
+}
+
+#[test]
+fn a_disk_that_hangs_costs_its_own_figures_and_no_others() {
+    run_paused(|| async {
+        let (node, summaries) = running().await;
+        write_log(&node);
+        let (held, released) = mpsc::channel::<()>();
+        let hang = summaries
+            .0
+            .on_disks
+            .look(move || released.recv().unwrap_or_default());
+        assert!(hang.now_or_never().is_none(), "it has begun");
+        tokio::time::advance(LOOK_WITHIN).await;
+        let summary = summaries.summary(Scope::Everything).await.unwrap();
+        assert!(summary.node.fs.is_none() && summary.pods[0].containers[0].logs.is_none());
+        assert!(summary.node.cpu.is_some() && summary.node.memory.is_some());
+        assert!(summary.pods[0].containers[0].cpu.is_some());
+        let text = summaries.resource_metrics().await;
+        assert!(text.contains("resource_scrape_error 0\n"), "{text}");
+        let text = summaries.own_metrics().await;
+        assert!(!text.contains("\nkubelet_container_log_filesystem_used_bytes{"));
+        assert!(text.contains("\noxlet_actors{state=\"running\"} "));
+        drop(held);
     });
 }
 
