@@ -4,20 +4,21 @@
 //! running, exited; a sandbox from ready to not ready) and its id is never used again, so the join of
 //! any two pictures in any order is the later state of each instance. No clock is needed for that.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use crate::types::{
     Container, ContainerId, ContainerState, RuntimePod, Sandbox, SandboxId, SandboxState,
 };
 
-/// Removed ids remembered: a late picture of them is not news. More than a pod has in one burst.
+/// Removed ids remembered, the newest: a late picture of them is not news. More than a pod has in one burst.
 const GONE_KEPT: usize = 64;
 
 /// The joined picture of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     pod: RuntimePod,
-    gone: BTreeSet<String>,
+    /// In the order of their removal.
+    gone: VecDeque<String>,
 }
 
 impl Seen {
@@ -84,15 +85,20 @@ impl Seen {
         self.pod
             .containers
             .retain(|container| container.id.as_str() != id);
+        self.gone.retain(|gone| gone != id);
         if self.gone.len() == GONE_KEPT {
-            self.gone.pop_first();
+            self.gone.pop_front();
         }
-        self.gone.insert(id.to_owned());
+        self.gone.push_back(id.to_owned());
         self.pod.sandboxes.len() + self.pod.containers.len() != known
     }
 
+    fn is_gone(&self, id: &str) -> bool {
+        self.gone.iter().any(|gone| gone == id)
+    }
+
     fn join_sandbox(&mut self, new: Sandbox) {
-        if self.gone.contains(new.id.as_str()) {
+        if self.is_gone(new.id.as_str()) {
             return;
         }
         match self.pod.sandboxes.iter_mut().find(|old| old.id == new.id) {
@@ -104,7 +110,7 @@ impl Seen {
     }
 
     fn join_container(&mut self, new: Container) {
-        if self.gone.contains(new.id.as_str()) {
+        if self.is_gone(new.id.as_str()) {
             return;
         }
         match self.pod.containers.iter_mut().find(|old| old.id == new.id) {
@@ -176,6 +182,24 @@ mod tests {
         assert!(seen.remove("a"));
         assert!(!seen.join(picture(&[("a", ContainerState::Running)])));
         assert!(seen.pod().containers.is_empty());
+    }
+
+    /// As in a pod that restarts for days: ids come in no order.
+    #[test]
+    fn the_latest_removals_are_remembered_whatever_their_ids() {
+        let mut seen = Seen::default();
+        for nth in (0..GONE_KEPT * 3).rev() {
+            let id = format!("{nth:04}");
+            seen.remove(&id);
+            seen.remove("9999");
+            for late in [id.as_str(), "9999"] {
+                assert!(
+                    !seen.join(picture(&[(late, ContainerState::Running)])),
+                    "{late}"
+                );
+            }
+        }
+        assert_eq!(seen.gone.len(), GONE_KEPT);
     }
 
     #[test]

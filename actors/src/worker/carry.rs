@@ -49,7 +49,7 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    /// What must end is tried again soon, however it was refused.
+    /// What must end is tried again soon, however it was refused; so is a sandbox that came without an address.
     fn soon() -> Self {
         Problem {
             waiting: None,
@@ -165,6 +165,10 @@ impl Carrier {
         match self.create_sandbox(attempt).await {
             Ok(id) => {
                 self.sandbox = Some(id);
+                if self.ips.is_empty() && !self.pod.host_network() {
+                    // It has to go again, and not as fast as the runtime makes such sandboxes.
+                    self.problems.push((SANDBOX.to_owned(), Problem::soon()));
+                }
                 Step::Done
             }
             Err(error) => {

@@ -46,6 +46,8 @@ pub(crate) struct SandboxTuning {
     pub(crate) error: Option<String>,
     /// It stays ready though StopPodSandbox says that it is done.
     pub(crate) stays: bool,
+    /// Its network gives it no address.
+    pub(crate) addressless: bool,
     /// What is behind its ports, where that is not an echo.
     pub(crate) ports: BTreeMap<u16, Target>,
 }
@@ -64,6 +66,9 @@ impl SandboxTuning {
             error: source.text("sandbox-error"),
             stays: source
                 .read("sandbox-stays", "true or false")?
+                .unwrap_or(false),
+            addressless: source
+                .read("sandbox-addressless", "true or false")?
                 .unwrap_or(false),
             ports: source
                 .read::<Ports>("ports", "PORT=IP:PORT or PORT=refused, divided by commas")?

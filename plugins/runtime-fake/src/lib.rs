@@ -43,6 +43,7 @@
 //! | `memory-bytes`, `cpu-millis` | what its stats show |
 //! | `sandbox-delay`, `sandbox-error` | (pod only) RunPodSandbox takes longer, or fails |
 //! | `sandbox-stays` | (pod only) `true`: StopPodSandbox answers as ever, and the sandbox stays ready |
+//! | `sandbox-addressless` | (pod only) `true`: the sandbox is made and ready, and has no address |
 //! | `ports` | (pod only) what is behind its ports: `80=127.0.0.1:8080,81=refused`; every other one says back what it is told |
 //!
 //! # Streams

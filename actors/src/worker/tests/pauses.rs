@@ -53,6 +53,26 @@ fn a_sandbox_that_cannot_be_replaced_yet_is_left_alone_meanwhile() {
 }
 
 #[test]
+fn a_sandbox_that_comes_without_an_address_is_replaced_once_a_second_at_most() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        let lacks =
+            "metadata: {name: web, annotations: {fake.oxlet.dev/sandbox-addressless: 'true'}}";
+        node.desire(&[pod(&POD.replace("metadata: {name: web}", lacks))]);
+        let begun = kernel::now();
+        for _ in 0..2 {
+            settle(&node).await;
+            let made = node.fake.calls(Rpc::RunPodSandbox);
+            let took = (kernel::now() - begun).as_secs();
+            assert!(made <= took + 2, "{made} times in {took} s");
+            pass(Duration::from_secs(10)).await;
+        }
+        let made = node.fake.calls(Rpc::RunPodSandbox);
+        assert!(made >= 5, "it is tried again: {made}");
+    });
+}
+
+#[test]
 fn what_a_runtime_says_to_have_done_and_has_not_is_asked_again_after_a_pause() {
     run_paused(|| async {
         let node = TestNode::start().await;

@@ -26,7 +26,8 @@ impl Node {
     pub(crate) fn run_sandbox(&mut self, request: RunPodSandboxRequest) -> Result<String, Refusal> {
         let config = request.config.ok_or(Refusal::Missing { field: "config" })?;
         let name = sandbox_name(&config)?;
-        if let Some(error) = SandboxTuning::of(&config.annotations)?.error {
+        let tuning = SandboxTuning::of(&config.annotations)?;
+        if let Some(error) = tuning.error {
             return Err(Refusal::Scripted(error));
         }
         let handler = request.runtime_handler;
@@ -39,7 +40,7 @@ impl Node {
                 by: self.state.id(by),
             });
         }
-        let ip = match on_host_network(&config) {
+        let ip = match on_host_network(&config) || tuning.addressless {
             true => None,
             false => Some(
                 self.state

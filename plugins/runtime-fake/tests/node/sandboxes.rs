@@ -76,7 +76,7 @@ async fn a_name_belongs_to_one_sandbox_until_it_is_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_have_addresses_of_their_own_unless_they_use_the_hosts() {
+async fn pods_have_addresses_of_their_own_unless_they_use_the_hosts_or_are_to_have_none() {
     let mut rig = configured(r#"{"ip_range": "10.1.0.0/29"}"#).await;
     let mut seen = BTreeSet::new();
     let mut ids = Vec::new();
@@ -111,11 +111,15 @@ async fn pods_have_addresses_of_their_own_unless_they_use_the_hosts() {
         }),
         ..Default::default()
     });
-    let id = run(&mut rig.runtime, host).await.unwrap();
-    assert_eq!(
-        rig.sandbox_status(&id).await.unwrap().network.unwrap().ip,
-        ""
-    );
+    let mut without = sandbox_config("without");
+    without.annotations = map(&[("fake.oxlet.dev/sandbox-addressless", "true")]);
+    for config in [host, without] {
+        let id = run(&mut rig.runtime, config).await.unwrap();
+        assert_eq!(
+            rig.sandbox_status(&id).await.unwrap().network.unwrap().ip,
+            ""
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]
