@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::plugin::Line;
 use kernel::{Intensity, Supervisor};
 use logic::credentials::docker::Folders;
-use logic::node::{Machine, NodeFacts, PodLimit};
+use logic::node::{LocalStorage, Machine, NodeFacts, PodLimit};
 use logic::objects::StaticObjects;
 use logic::sandbox::NodePolicy;
 use logic::types::PodUid;
@@ -240,7 +240,7 @@ fn facts(cpus: u32) -> NodeFacts {
         max: 1100,
         per_core: 0,
     };
-    let capacity = logic::node::capacity(&machine, limit);
+    let capacity = logic::node::capacity(&machine, limit, LocalStorage::Counted);
     NodeFacts {
         name: "node".to_owned(),
         allocatable: capacity.clone(),

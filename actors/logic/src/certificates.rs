@@ -8,6 +8,14 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+/// Whether a certificate is replaced before it is over: `rotateCertificates`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Renewal {
+    #[default]
+    InTime,
+    Never,
+}
+
 /// From when until when a certificate is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetime {
@@ -21,8 +29,15 @@ impl Lifetime {
         now > self.not_after
     }
 
-    /// When it is replaced: after 70 to 90 % of its life, by `chance` between nought and one.
-    pub fn rotation(&self, chance: f64) -> Timestamp {
+    /// When it is replaced, if it is: after 70 to 90 % of its life, by `chance` between nought and one.
+    pub fn rotation(&self, renewal: Renewal, chance: f64) -> Option<Timestamp> {
+        match renewal {
+            Renewal::InTime => Some(self.in_time(chance)),
+            Renewal::Never => None,
+        }
+    }
+
+    fn in_time(&self, chance: f64) -> Timestamp {
         let life = self.not_after.duration_since(self.not_before);
         let share = 0.7 + 0.2 * chance.clamp(0.0, 1.0);
         let used = SignedDuration::try_from_secs_f64(life.as_secs_f64() * share);
@@ -126,11 +141,11 @@ mod tests {
     /// Upstream's TestSetRotationDeadline.
     #[test]
     fn a_certificate_is_replaced_after_seventy_to_ninety_percent_of_its_life() {
-        let at = |chance| lifetime().rotation(chance).as_second();
-        assert_eq!(
-            (at(0.0), at(0.5), at(1.0), at(7.0)),
-            (1_700, 1_800, 1_900, 1_900)
-        );
+        let at = |chance| lifetime().rotation(Renewal::InTime, chance);
+        for (chance, second) in [(0.0, 1_700), (0.5, 1_800), (1.0, 1_900), (7.0, 1_900)] {
+            assert_eq!(at(chance), Timestamp::from_second(second).ok());
+        }
+        assert_eq!(lifetime().rotation(Renewal::Never, 0.0), None);
     }
 
     #[test]

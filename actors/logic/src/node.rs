@@ -44,6 +44,14 @@ pub enum Support {
     No,
 }
 
+/// Whether the room that pods write to on the node is counted out to them: `localStorageCapacityIsolation`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LocalStorage {
+    #[default]
+    Counted,
+    Uncounted,
+}
+
 /// How many pods the node takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodLimit {
@@ -121,6 +129,9 @@ pub struct NodeFacts {
     pub supplemental_groups_policy: Support,
     /// The feature gate `PodLevelResources`.
     pub pod_level_resources: Support,
+    /// What the node declares that it can do; none where it declares nothing at all (feature gate
+    /// `NodeDeclaredFeatures`), and nothing is asked of it.
+    pub declared_features: Option<BTreeSet<String>>,
     /// Extended resources whose device plugin served them before, and has not come back yet.
     pub awaited: BTreeSet<String>,
     pub cpu_manager: Exclusive,
@@ -130,13 +141,16 @@ pub struct NodeFacts {
 }
 
 /// What the node has.
-pub fn capacity(machine: &Machine, pods: PodLimit) -> Amounts {
+pub fn capacity(machine: &Machine, pods: PodLimit, storage: LocalStorage) -> Amounts {
     let mut capacity = Amounts::from([
         (CPU.to_owned(), count(machine.cpus.into())),
         (MEMORY.to_owned(), bytes(machine.memory)),
         (PODS.to_owned(), count(pods.on(machine.cpus).into())),
     ]);
-    if let Some(size) = machine.ephemeral_storage {
+    let counted = machine
+        .ephemeral_storage
+        .filter(|_| storage == LocalStorage::Counted);
+    if let Some(size) = counted {
         capacity.insert(EPHEMERAL_STORAGE.to_owned(), bytes(size));
     }
     for (size, pages) in &machine.huge_pages {
@@ -256,7 +270,7 @@ mod tests {
         assert_eq!(limit(110, 10).on(4), 40);
         assert_eq!(limit(10, 10).on(4), 10);
         assert_eq!(
-            printed(&capacity(&machine(), limit(110, 0))),
+            printed(&capacity(&machine(), limit(110, 0), LocalStorage::Counted)),
             [
                 "cpu=4",
                 "ephemeral-storage=5000",
@@ -266,6 +280,30 @@ mod tests {
                 "pods=110"
             ]
         );
+    }
+
+    /// Upstream's TestGetCapacity.
+    #[test]
+    fn room_that_is_not_counted_out_is_no_capacity_and_nothing_is_left_of_it() {
+        let limit = PodLimit {
+            max: 5,
+            per_core: 0,
+        };
+        for (storage, named) in [
+            (LocalStorage::Counted, true),
+            (LocalStorage::Uncounted, false),
+        ] {
+            let capacity = capacity(&machine(), limit, storage);
+            let reserved = Reservations {
+                system: requests::read(Some(&quantities(&[("ephemeral-storage", "1")]))),
+                nodefs_available: Some(Limit::Amount(1)),
+                ..Reservations::default()
+            };
+            assert_eq!(capacity.contains_key(EPHEMERAL_STORAGE), named);
+            let left = allocatable(&capacity, &reserved);
+            assert_eq!(left.contains_key(EPHEMERAL_STORAGE), named);
+            assert_eq!(left.len(), capacity.len());
+        }
     }
 
     /// Upstream's TestNodeAllocatableReservationForScheduling and TestMachineInfo.
@@ -284,6 +322,7 @@ mod tests {
                 max: 5,
                 per_core: 0,
             },
+            LocalStorage::Counted,
         );
         let expected = [
             "cpu=3400m",

@@ -3,6 +3,9 @@
 use std::os::unix::fs::PermissionsExt;
 
 use kernel::{Addr, ChildSpec, Intensity, Supervisor, mailbox};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tempfile::TempDir;
 
 use super::*;
@@ -190,15 +193,18 @@ async fn a_provider_that_hangs_is_killed_with_all_that_it_started() {
         .unwrap_err();
     assert!(error.to_string().contains("did not answer within"));
     let child = fs::read_to_string(folder.path().join("stuck.child")).unwrap();
-    let stat = PathBuf::from(format!("/proc/{}/stat", child.trim()));
-    for _ in 0..100 {
-        let stat = fs::read_to_string(&stat).unwrap_or_default();
-        if stat.is_empty() || stat.contains(") Z ") {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("its child lives on");
+    let child = Pid::from_raw(child.trim().parse().unwrap()).unwrap();
+    let child = match pidfd_open(child, PidfdFlags::empty()) {
+        Ok(child) => child,
+        // It is gone already.
+        Err(error) => return assert_eq!(error, Errno::SRCH),
+    };
+    let ended = tokio::task::spawn_blocking(move || {
+        let mut watched = [PollFd::new(&child, PollFlags::IN)];
+        let within = Timespec::try_from(SOON).unwrap();
+        poll(&mut watched, Some(&within)).unwrap()
+    });
+    assert_eq!(ended.await.unwrap(), 1, "its child lives on");
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use cluster::client::{Access, Identity};
 use cluster::node;
 use cluster::objects::keeper;
 use config::NodeConfig;
+use logic::certificates::Renewal;
 use logic::node::Support;
 use logic::node_status::lease::Holder;
 use logic::node_status::{self, Attaching, Cloud, Extended, Resources, Scheduling};
@@ -23,8 +24,15 @@ pub struct Cluster {
     pub access: Access,
     /// The same with the bootstrap credentials.
     pub bootstrap: Option<Access>,
-    /// The client certificate that is asked for and replaced; none where the kubeconfig's own is used.
-    pub client_certificate: Option<Store>,
+    /// The client certificate that is asked for; none where the kubeconfig's own is used.
+    pub client_certificate: Option<ClientCertificate>,
+}
+
+/// A certificate that is asked of the API server.
+#[derive(Debug, Clone)]
+pub struct ClientCertificate {
+    pub store: Store,
+    pub renewal: Renewal,
 }
 
 /// Where the certificate of the HTTPS API comes from.
@@ -122,6 +130,7 @@ impl Settings {
                 false => Support::No,
             },
             extended_resources: Extended::Kept,
+            local_storage: super::node::local_storage(kubelet),
         }
     }
 }
@@ -134,17 +143,24 @@ pub(super) fn cluster(config: &NodeConfig) -> Option<Cluster> {
     }
     let bootstrap = (!flags.bootstrap_kubeconfig.is_empty())
         .then(|| access(config, &flags.bootstrap_kubeconfig));
-    let rotated = config.kubelet.rotate_certificates || bootstrap.is_some();
+    let renewal = match config.kubelet.rotate_certificates {
+        true => Renewal::InTime,
+        false => Renewal::Never,
+    };
+    let asked = renewal == Renewal::InTime || bootstrap.is_some();
     Some(Cluster {
         access: Access {
-            identity: match rotated {
+            identity: match asked {
                 true => Identity::Comes,
                 false => Identity::There,
             },
             ..access(config, &flags.kubeconfig)
         },
         bootstrap,
-        client_certificate: rotated.then(|| store(config, "kubelet-client")),
+        client_certificate: asked.then(|| ClientCertificate {
+            store: store(config, "kubelet-client"),
+            renewal,
+        }),
     })
 }
 

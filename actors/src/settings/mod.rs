@@ -25,7 +25,7 @@ use logic::quantity::Quantity;
 use logic::sandbox::NodePolicy;
 use logic::volumes::resolve::SeLinux;
 
-pub use self::cluster::{Cluster, ServingCertificate};
+pub use self::cluster::{ClientCertificate, Cluster, ServingCertificate};
 use crate::directory::Source;
 use crate::tree::{Listeners, Sections};
 use crate::worker::Rules;

@@ -1,6 +1,6 @@
 //! What the node is and has, from its configuration and its machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 
@@ -8,8 +8,10 @@ use config::{KubeletConfiguration, NodeConfig};
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use logic::node::{
-    self, Exclusive, Machine, NodeFacts, PodLevelResize, PodLimit, Reservations, Support, Swap,
+    self, Exclusive, LocalStorage, Machine, NodeFacts, PodLevelResize, PodLimit, Reservations,
+    Support, Swap,
 };
+use logic::node_status;
 use logic::pod_cgroups::{CgroupDriver, CgroupPolicy};
 use logic::requests::{self, Amounts};
 use logic::sandbox::{NodePolicy, Seccomp};
@@ -22,7 +24,7 @@ pub(super) fn facts(config: &NodeConfig, machine: &Machine) -> NodeFacts {
         max: u32::try_from(kubelet.max_pods).unwrap_or(0),
         per_core: u32::try_from(kubelet.pods_per_core).unwrap_or(0),
     };
-    let capacity = node::capacity(machine, limit);
+    let capacity = node::capacity(machine, limit, local_storage(kubelet));
     let reserved = reservations(kubelet);
     let safe = sysctls::safe_allowlist(machine.kernel);
     let unsafe_sysctls = kubelet.allowed_unsafe_sysctls.iter().map(String::as_str);
@@ -42,6 +44,7 @@ pub(super) fn facts(config: &NodeConfig, machine: &Machine) -> NodeFacts {
         sysctls: Allowlist::new(safe.into_iter().chain(unsafe_sysctls)).unwrap_or_default(),
         app_armor: machine.app_armor,
         pod_level_resources: gate(config, "PodLevelResources"),
+        declared_features: declared_features(config),
         cpu_manager: exclusive(&kubelet.cpu_manager_policy, "static"),
         memory_manager: exclusive(&kubelet.memory_manager_policy, "Static"),
         // Swap is shared out by cgroup v2 alone.
@@ -62,6 +65,13 @@ pub(super) fn facts(config: &NodeConfig, machine: &Machine) -> NodeFacts {
     }
 }
 
+pub(super) fn local_storage(kubelet: &KubeletConfiguration) -> LocalStorage {
+    match kubelet.local_storage_capacity_isolation {
+        true => LocalStorage::Counted,
+        false => LocalStorage::Uncounted,
+    }
+}
+
 fn taint(taint: &config::Taint) -> Taint {
     Taint {
         key: taint.key.clone(),
@@ -76,6 +86,14 @@ fn gate(config: &NodeConfig, name: &str) -> Support {
         true => Support::Yes,
         false => Support::No,
     }
+}
+
+fn declared_features(config: &NodeConfig) -> Option<BTreeSet<String>> {
+    let gates = &config.gates;
+    let declared = || node_status::declared_features(|gate| gates.enabled(gate));
+    gates
+        .enabled("NodeDeclaredFeatures")
+        .then(|| declared().into_iter().collect())
 }
 
 fn exclusive(policy: &str, word: &str) -> Exclusive {

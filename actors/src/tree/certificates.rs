@@ -10,30 +10,26 @@ use logic::certificates::Subject;
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
-use crate::settings::{ServingCertificate, Settings};
+use crate::settings::{ClientCertificate, ServingCertificate, Settings};
 
 /// What TLS offers: put in at one end, taken at the other.
 pub(super) type Offer = watch::Sender<Option<Arc<CertifiedKey>>>;
 
-/// The client's own certificate, where it is asked for and replaced.
+/// The client's own certificate, where it is asked for.
 pub(super) fn grow_client(
     group: &Supervisor,
-    settings: &Settings,
-    peers: certificates::Peers,
-    offer: Offer,
+    subject: Subject,
+    certificate: ClientCertificate,
+    (peers, offer): (certificates::Peers, Offer),
 ) {
-    let section = settings.cluster.as_ref();
-    let Some(store) = section.and_then(|section| section.client_certificate.clone()) else {
-        return;
-    };
-    let subject = Subject::node(&settings.config.node_name);
+    let ClientCertificate { store, renewal } = certificate;
     let (_, port) = mailbox(certificates::MAILBOX);
     group.spawn(
         ChildSpec::permanent("client-certificate"),
         port,
         move || {
             let kept = (Some(subject.clone()), offer.clone());
-            Rotation::new(Purpose::Client, store.clone(), peers.clone(), kept)
+            Rotation::new(Purpose::Client, store.clone(), peers.clone(), kept).renewed(renewal)
         },
     );
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use cluster::alone::{self, Alone, Remembered};
-use cluster::certificates;
-use cluster::client::{Client, Lane};
+use cluster::certificates::{self, Prepared};
+use cluster::client::{Client, Identity, Lane};
 use cluster::events;
 use cluster::node::claims::{self, Claims};
 use cluster::node::csi_node::{self, CsiNode};
@@ -24,6 +24,7 @@ use k8s_openapi::api::core::v1;
 use kernel::{Addr, ChildSpec, Port, Recipient, Strategy, Supervisor, mailbox};
 use logic::admission::ShuttingDown;
 use logic::arrival::{Arrival, arrival};
+use logic::certificates::{Renewal, Subject};
 use logic::node_status::Fact;
 use logic::objects::StaticObjects;
 use logic::pod::PodView;
@@ -35,7 +36,7 @@ use super::certificates::{Offer, grow_client, reached_by};
 use super::{Listeners, Node, PATIENCE};
 use crate::directory::{self, Source};
 use crate::runtime::Runtime;
-use crate::settings::Settings;
+use crate::settings::{self, ClientCertificate, Settings};
 use crate::vitals::{self, Vitals};
 use crate::volumes;
 
@@ -47,6 +48,7 @@ pub struct Cluster {
     /// The node's object, once it is known.
     pub object: watch::Receiver<Option<Arc<v1::Node>>>,
     bootstrap: Option<Client>,
+    certificate: Option<ClientCertificate>,
     offer: Offer,
     publish: watch::Sender<Option<Arc<v1::Node>>>,
     remembered: Remembered,
@@ -80,14 +82,10 @@ impl Cluster {
     /// Reads the kubeconfig and what was remembered; asks nothing of the server yet. None for a node that is alone by
     /// design.
     pub fn find(settings: &Settings) -> anyhow::Result<Option<Cluster>> {
-        let Some(section) = settings.cluster.clone() else {
+        let Some(mut section) = settings.cluster.clone() else {
             return Ok(None);
         };
-        if let (Some(bootstrap), Some(store)) = (&section.bootstrap, &section.client_certificate) {
-            let now = super::timestamp();
-            let (own, given) = (&section.access.kubeconfig, &bootstrap.kubeconfig);
-            certificates::prepare(own, given, &store.current_path(), now)?;
-        }
+        find_kubeconfig(&mut section)?;
         let (offer, identity) = watch::channel(None);
         let client = Client::new(section.access, identity).context("no way to the API server")?;
         let (_, nobody) = watch::channel(None);
@@ -104,6 +102,7 @@ impl Cluster {
             addrs,
             object,
             bootstrap,
+            certificate: section.client_certificate,
             offer,
             publish,
             remembered,
@@ -173,6 +172,23 @@ impl Cluster {
     }
 }
 
+/// Sees to it that there is a kubeconfig, where the bootstrap credentials are one's way to it. The certificate of one
+/// that is good needs no keeper, unless it is to be replaced in time.
+fn find_kubeconfig(section: &mut settings::Cluster) -> anyhow::Result<()> {
+    let asked = section.client_certificate.as_ref();
+    let (Some(bootstrap), Some(asked)) = (&section.bootstrap, asked) else {
+        return Ok(());
+    };
+    let (own, given) = (&section.access.kubeconfig, &bootstrap.kubeconfig);
+    let current = asked.store.current_path();
+    let prepared = certificates::prepare(own, given, &current, super::timestamp())?;
+    if (prepared, asked.renewal) == (Prepared::Kept, Renewal::Never) {
+        section.access.identity = Identity::There;
+        section.client_certificate = None;
+    }
+    Ok(())
+}
+
 fn mailboxes() -> (Addrs, Ports) {
     let (pods, pods_port) = mailbox(pods::MAILBOX);
     let (keeper, keeper_port) = mailbox(keeper::MAILBOX);
@@ -227,6 +243,7 @@ pub fn grow(node: &Node, cluster: Cluster, around: Around<'_>) {
         addrs,
         object,
         bootstrap,
+        certificate,
         offer,
         publish,
         remembered,
@@ -236,7 +253,10 @@ pub fn grow(node: &Node, cluster: Cluster, around: Around<'_>) {
         client: client.clone(),
         bootstrap,
     };
-    grow_client(&group, around.settings, peers, offer);
+    if let Some(certificate) = certificate {
+        let subject = Subject::node(&around.settings.config.node_name);
+        grow_client(&group, subject, certificate, (peers, offer));
+    }
     let way = Way {
         group: &group,
         node,

@@ -107,6 +107,12 @@ impl FeatureGates {
         *all.unwrap_or(&gate.on)
     }
 
+    /// Returns the gates that somebody has turned though that changes nothing here.
+    pub fn unheeded(&self) -> impl Iterator<Item = &'static str> {
+        let turned = |name: &&str| gate(name).is_some_and(|gate| gate.on != self.enabled(name));
+        table::UNHEEDED.iter().copied().filter(turned)
+    }
+
     /// Returns every gate with its stage as the metrics word it (`ALPHA`, `BETA`, `DEPRECATED`; empty when it is generally
     /// available), and whether it is on.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
@@ -214,6 +220,23 @@ mod tests {
         assert_eq!(told.len(), 240 + 2);
         for name in table::DEPRECATED_ON {
             assert!(told.contains(&(name, "DEPRECATED", true)), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_gate_that_changes_nothing_is_named_when_it_is_turned() {
+        let named = |set: &[(&str, bool)]| gates(set).unwrap().unheeded().collect::<Vec<_>>();
+        let none: [&str; 0] = [];
+        assert_eq!(named(&[]), none);
+        let heeded = [("MemoryQoS", true), ("NodeDeclaredFeatures", true)];
+        assert_eq!(named(&heeded), none);
+        let as_before = [("PLEGOnDemandRelist", true), ("PodsAPI", false)];
+        assert_eq!(named(&as_before), none);
+        let turned = [("PLEGOnDemandRelist", false), ("PodsAPI", true)];
+        assert_eq!(named(&turned), ["PLEGOnDemandRelist", "PodsAPI"]);
+        assert!(named(&[("AllAlpha", true)]).contains(&"QOSReserved"));
+        for name in table::UNHEEDED {
+            assert!(gate(name).is_some_and(|gate| !gate.locked), "{name}");
         }
     }
 

@@ -155,3 +155,20 @@ pub(super) const NEEDS: &[(&str, &[&str])] = &[
     ("WorkloadAwarePreemption", &["GangScheduling"]),
     ("WorkloadWithJob", &["GenericWorkload"]),
 ];
+
+/// Gates of the kubelet that change nothing here when somebody turns them: what is off is not there yet, and what is on
+/// is done whatever the gate says. `ReloadKubeletClientCAFile` is none of them: who is trusted is read again with it and
+/// without it, as upstream does, and the hint in the handshake that it keeps is not given here.
+#[rustfmt::skip]
+pub(super) const UNHEEDED: &[&str] = &[
+    "CPUManagerPolicyAlphaOptions", "CRIListStreaming", "ChangeContainerStatusOnKubeletRestart",
+    "ContainerRestartRules", "DRAWorkloadResourceClaims", "EnvFiles", "HostnameOverride",
+    "ImageVolumeWithDigest", "InPlacePodVerticalScalingExclusiveCPUs",
+    "InPlacePodVerticalScalingExclusiveMemory", "KubeletInUserNamespace",
+    "KubeletPodResourcesListUseActivePods", "KubeletRegistrationGetOnExistsOnly",
+    "KubeletSeparateDiskGC", "LocalStorageCapacityIsolationFSQuotaMonitoring", "PLEGOnDemandRelist",
+    "PodLevelResourceManagers", "PodReadyToStartContainersCondition", "PodsAPI", "QOSReserved",
+    "ReduceDefaultCrashLoopBackOffDecay", "ReloadKubeletServerCertificateFile",
+    "RuntimeClassInImageCriApi", "SELinuxMount", "TopologyManagerPolicyAlphaOptions",
+    "UserNamespacesHostNetworkSupport",
+];

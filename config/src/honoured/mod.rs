@@ -133,7 +133,7 @@ pub(crate) const FIELDS: [(&str, Honour); 129] = [
     ("allowedUnsafeSysctls", Honoured),
     ("seccompDefault", Honoured),
     ("userNamespaces", Honoured),
-    ("localStorageCapacityIsolation", NotYet),
+    ("localStorageCapacityIsolation", Honoured),
     // Eviction.
     ("evictionHard", NotYet),
     ("evictionSoft", NotYet),

@@ -98,7 +98,7 @@ pub fn load(args: impl IntoIterator<Item = OsString>, host: &Host) -> Result<Out
         },
         &gates,
     )?;
-    let unused = honoured::not_honoured(
+    let mut unused = honoured::not_honoured(
         Compared {
             set: &kubelet,
             default: &baseline,
@@ -108,6 +108,7 @@ pub fn load(args: impl IntoIterator<Item = OsString>, host: &Host) -> Result<Out
             default: &KubeletFlags::default(),
         },
     );
+    unused.extend(gates.unheeded().map(|name| format!("featureGates.{name}")));
     if !unused.is_empty() {
         let unused = unused.join(", ");
         warnings.push(format!(

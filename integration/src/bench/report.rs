@@ -95,7 +95,7 @@ impl Report {
         text.push_str(&format!(
             "| figure | aim | measured |{kubelet} verdict |\n|---|---|---|{line}---|\n"
         ));
-        for figure in FIGURES {
+        for figure in FIGURES.iter() {
             if !self.plan.wants(figure.section) {
                 continue;
             }

@@ -300,10 +300,7 @@ impl CsiDriver {
     }
 
     fn devices(&self) -> Vec<PathBuf> {
-        let files = self.block_files().into_iter();
-        files
-            .flat_map(|file| places::loop_devices(&file).unwrap_or_default())
-            .collect()
+        places::loops_below(&self.dir.join("blocks"))
     }
 
     fn detach(&self) -> Result<()> {

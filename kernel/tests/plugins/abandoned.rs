@@ -207,7 +207,7 @@ fn call_in_flight_on_a_replaced_generation_ends_as_interrupted_when_that_is_aban
         let (lost, ()) = tokio::join!(rig.create(), replaced);
         let lost = lost.unwrap_err();
         assert!(matches!(lost, CallError::Interrupted { .. }), "{lost:?}");
-        fs::remove_file(hold).unwrap();
+        drop(hold);
         rig.create().await.unwrap();
         assert_eq!(rig.made(), 2, "it was not sent again by itself");
         release(pid);

@@ -61,7 +61,7 @@ fn restart_waits_for_calls_in_flight_and_keeps_new_ones_waiting() {
             let release = async {
                 rig.reach(State::Draining).await;
                 let late = rig.create();
-                let first = async { std::fs::remove_file(hold).unwrap() };
+                let first = async { drop(hold) };
                 tokio::join!(late, first).0
             };
             tokio::join!(rig.restart(), release)

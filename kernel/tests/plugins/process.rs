@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -21,6 +21,8 @@ use proto::plugin::{
     InfoRequest, InfoResponse,
 };
 use serde_json::json;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
@@ -191,8 +193,9 @@ impl UnaryService<VersionRequest> for Method {
                     .open(dir.join("made"))
                     .unwrap();
                 writeln!(made, "{}", std::process::id()).unwrap();
-                while dir.join("hold").exists() {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
+                match pipe::OpenOptions::new().open_receiver(dir.join("hold")) {
+                    Ok(mut held) => assert_eq!(held.read(&mut [0]).await.unwrap(), 0),
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound),
                 }
             }
             let mut environment: Vec<_> = std::env::vars().map(|(name, _)| name).collect();

@@ -7,7 +7,8 @@ use std::time::Duration;
 use kernel::plugin::{CallError, Declaration, Host, HostError, Line, Msg, Snapshot, State, View};
 use kernel::{Addr, ChildSpec, Intensity, Supervisor, mailbox};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
 use proto::cri::runtime_service_client::RuntimeServiceClient;
 use proto::cri::{RunPodSandboxRequest, VersionRequest, VersionResponse};
 use tempfile::TempDir;
@@ -149,15 +150,31 @@ impl Rig {
         self.dir().join("overlap").exists()
     }
 
-    /// Lets RunPodSandbox wait, until the file is removed.
-    pub(crate) fn hold(&self) -> PathBuf {
-        let hold = self.dir().join("hold");
-        fs::write(&hold, "").unwrap();
-        hold
+    /// Lets RunPodSandbox wait, until this is dropped.
+    pub(crate) fn hold(&self) -> Hold {
+        let path = self.dir().join("hold");
+        mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        let open = fs::File::options().read(true).write(true).open(&path);
+        Hold {
+            path,
+            _open: open.unwrap(),
+        }
     }
 
     pub(crate) async fn end(self) {
         timeout(LONG, self.supervisor.shutdown()).await.unwrap();
+    }
+}
+
+/// A pipe whose end the plugin waits for. It loses its name before it ends: whoever comes later does not wait.
+pub(crate) struct Hold {
+    path: PathBuf,
+    _open: fs::File,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        drop(fs::remove_file(&self.path));
     }
 }
 

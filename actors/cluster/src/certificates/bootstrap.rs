@@ -1,6 +1,6 @@
 //! From bootstrap credentials to a kubeconfig of the node's own.
 //!
-//! Upstream: pkg/kubelet/certificate/bootstrap/bootstrap.go (LoadClientConfig, 1.36).
+//! Upstream: pkg/kubelet/certificate/bootstrap/bootstrap.go (LoadClientConfig, LoadClientCert, 1.36).
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -29,6 +29,15 @@ pub enum BootstrapError {
     Write { path: PathBuf, source: io::Error },
 }
 
+/// Which kubeconfig there is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prepared {
+    /// The one from before: its credentials are good.
+    Kept,
+    /// A new one, that leads to a certificate to come.
+    Written,
+}
+
 /// Makes sure that there is a kubeconfig: one whose credentials are good stays; otherwise one is written that leads
 /// to the bootstrap kubeconfig's cluster with the certificate at `current`, which may have to be asked for first.
 pub fn prepare(
@@ -36,10 +45,10 @@ pub fn prepare(
     bootstrap: &Path,
     current: &Path,
     now: Timestamp,
-) -> Result<(), BootstrapError> {
+) -> Result<Prepared, BootstrapError> {
     let present = Kubeconfig::read_from(kubeconfig).ok();
     if present.is_some_and(|present| is_good(&present, now)) {
-        return Ok(());
+        return Ok(Prepared::Kept);
     }
     let given = Kubeconfig::read_from(bootstrap).map_err(|source| BootstrapError::Read {
         path: bootstrap.to_owned(),
@@ -65,7 +74,8 @@ pub fn prepare(
     write(kubeconfig, &format!("{text:#}\n")).map_err(|source| BootstrapError::Write {
         path: kubeconfig.to_owned(),
         source,
-    })
+    })?;
+    Ok(Prepared::Written)
 }
 
 /// The cluster of the current context, its paths made absolute by whoever read the file.
@@ -156,11 +166,11 @@ current-context: x
             self.folder.path().join(name)
         }
 
-        fn prepare(&self) -> Result<String, BootstrapError> {
+        fn prepare(&self) -> Result<(Prepared, String), BootstrapError> {
             let now = Timestamp::try_from(kernel::wall()).unwrap();
             let (kubeconfig, bootstrap) = (self.path("kubeconfig"), self.path("bootstrap"));
-            prepare(&kubeconfig, &bootstrap, &self.path("current.pem"), now)?;
-            Ok(fs::read_to_string(kubeconfig).unwrap())
+            let prepared = prepare(&kubeconfig, &bootstrap, &self.path("current.pem"), now)?;
+            Ok((prepared, fs::read_to_string(kubeconfig).unwrap()))
         }
     }
 
@@ -168,7 +178,8 @@ current-context: x
     #[test]
     fn a_kubeconfig_is_written_that_leads_to_the_certificate_to_come() {
         let ground = Ground::new();
-        let text = ground.prepare().unwrap();
+        let (prepared, text) = ground.prepare().unwrap();
+        assert_eq!(prepared, Prepared::Written);
         let written = Kubeconfig::from_yaml(&text).unwrap();
         assert!(text.contains("https://127.0.0.1:1"), "{text}");
         assert!(
@@ -188,7 +199,7 @@ current-context: x
         fs::write(ground.path("current.pem"), certificate + &key).unwrap();
         let mark = ground.path("kubeconfig");
         let before = fs::metadata(&mark).unwrap().modified().unwrap();
-        ground.prepare().unwrap();
+        assert_eq!(ground.prepare().unwrap().0, Prepared::Kept);
         assert_eq!(fs::metadata(&mark).unwrap().modified().unwrap(), before);
     }
 
@@ -204,7 +215,8 @@ current-context: x
             &format!("client-certificate: {old}, client-key: {old}"),
         );
         fs::write(ground.path("kubeconfig"), before).unwrap();
-        assert!(ground.prepare().unwrap().contains("current.pem"));
+        let (prepared, text) = ground.prepare().unwrap();
+        assert!(prepared == Prepared::Written && text.contains("current.pem"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! - **Owns** one kind of certificate: the client's or the server's, the pair in use and the request in flight.
 //! - **Hears** what the certificate must say (`Wanted`), that it is due, and what came of a request.
 //! - **Tells** whoever watches the identity: a new pair is used from the next handshake on.
-//! - **Never** gives up: a refused or lost request is made again, at most every 32 seconds; never offers a pair that is
+//! - **Never** gives up: a first certificate is asked for whether it is replaced later or not; a refused or lost request is made again, at most every 32 seconds; never offers a pair that is
 //!   over; never keeps a key that others may read.
 //!
 //! Upstream: client-go util/certificate/certificate_manager.go, pkg/kubelet/certificate/kubelet.go (1.36). Where
@@ -27,12 +27,12 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use kernel::{Actor, Context, Exit, TaskId, TimerId};
-use logic::certificates::{Subject, pause};
+use logic::certificates::{Renewal, Subject, pause};
 use rustls::sign::CertifiedKey;
 use serde::Serialize;
 use tokio::sync::watch;
 
-pub use self::bootstrap::{BootstrapError, prepare};
+pub use self::bootstrap::{BootstrapError, Prepared, prepare};
 pub use self::given::{Files, Given};
 pub use self::pair::{Pair, PairError};
 pub use self::request::{Purpose, RequestError};
@@ -121,6 +121,7 @@ pub struct Rotation {
     store: Store,
     peers: Peers,
     identity: watch::Sender<Option<Arc<CertifiedKey>>>,
+    renewal: Renewal,
 
     wanted: Option<Subject>,
     held: Option<Pair>,
@@ -187,6 +188,7 @@ impl Rotation {
             store,
             peers,
             identity,
+            renewal: Renewal::default(),
             wanted,
             held: None,
             rotate_at: None,
@@ -197,6 +199,11 @@ impl Rotation {
             rotations: 0,
             trouble: None,
         }
+    }
+
+    /// With a certificate that is replaced in time, as it is unless this says otherwise, or never.
+    pub fn renewed(self, renewal: Renewal) -> Self {
+        Rotation { renewal, ..self }
     }
 
     fn want(&mut self, subject: Option<Subject>, ctx: &mut Context<Msg>) {
@@ -258,9 +265,9 @@ impl Rotation {
         let held = self.held.as_ref();
         match held.map(|pair| (pair, pair.subject.lacks(wanted))) {
             Some((pair, None)) if !pair.lifetime.is_over(now) => {
-                let at = pair.lifetime.rotation(chance());
-                self.rotate_at = Some(at);
-                self.due = Some(ctx.after(until(now, at), Msg::Due));
+                self.rotate_at = pair.lifetime.rotation(self.renewal, chance());
+                let wait = self.rotate_at.map(|at| until(now, at));
+                self.due = wait.map(|wait| ctx.after(wait, Msg::Due));
             }
             Some((_, Some(lack))) => {
                 tracing::info!(purpose = ?self.purpose, "a new certificate is needed: {lack}");
@@ -276,7 +283,12 @@ impl Rotation {
         };
         let now = timestamp(ctx.wall());
         let is_good = |pair: &Pair| !pair.lifetime.is_over(now);
-        let own = self.held.as_ref().is_some_and(is_good) || self.purpose == Purpose::Server;
+        let has_good = self.held.as_ref().is_some_and(is_good);
+        if !has_good && self.over.is_some() {
+            // It is taken back before another is asked for, though its timer is not due yet.
+            self.offer(ctx);
+        }
+        let own = has_good || self.purpose == Purpose::Server;
         let bootstrap = self.peers.bootstrap.as_ref().filter(|_| !own);
         let client = bootstrap.unwrap_or(&self.peers.client).kube(Lane::Work);
         let (purpose, store, asked) = (self.purpose, self.store.clone(), subject.clone());

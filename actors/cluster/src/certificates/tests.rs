@@ -131,6 +131,10 @@ struct World {
 }
 
 fn world(purpose: Purpose, peers: Peers, wanted: Option<Subject>) -> World {
+    renewed(Renewal::InTime, purpose, peers, wanted)
+}
+
+fn renewed(renewal: Renewal, purpose: Purpose, peers: Peers, wanted: Option<Subject>) -> World {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::new(folder.path().join("pki"), "kubelet-client", None);
     let (sender, identity) = watch::channel(None);
@@ -140,7 +144,7 @@ fn world(purpose: Purpose, peers: Peers, wanted: Option<Subject>) -> World {
         port,
         move || {
             let kept = (wanted.clone(), sender.clone());
-            Rotation::new(purpose, store.clone(), peers.clone(), kept)
+            Rotation::new(purpose, store.clone(), peers.clone(), kept).renewed(renewal)
         },
     );
     World {
@@ -238,6 +242,28 @@ fn a_certificate_is_replaced_before_it_is_over() {
         assert_ne!(first.cert, next.cert);
         let used = kernel::wall().duration_since(before).unwrap();
         assert!(used > AN_HOUR * 6 / 10 && used < AN_HOUR, "{used:?}");
+    });
+}
+
+/// Upstream's LoadClientCert: one at the start, and none after it, be it over.
+#[test]
+fn a_certificate_that_is_never_renewed_is_asked_for_once() {
+    run_paused(|| async {
+        let (own, bootstrap) = (api(Verdict::Signed), api(Verdict::Signed));
+        let peers = Peers {
+            client: client(&own),
+            bootstrap: Some(client(&bootstrap)),
+        };
+        let subject = Some(Subject::node("n1"));
+        let mut world = renewed(Renewal::Never, Purpose::Client, peers, subject);
+        world.offered().await;
+        let before = kernel::wall();
+        assert!(world.next().await.is_none());
+        let used = kernel::wall().duration_since(before).unwrap();
+        assert!(used > AN_HOUR * 9 / 10, "{used:?}");
+        tokio::time::sleep(SOON).await;
+        assert_eq!(bootstrap.lock().unwrap().requests.len(), 1);
+        assert_eq!(own.lock().unwrap().requests.len(), 0);
     });
 }
 

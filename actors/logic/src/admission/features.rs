@@ -1,12 +1,13 @@
 //! What the pod wants of the node besides room: AppArmor, and features behind a gate.
 //!
-//! Mirrors upstream's `NewAppArmorAdmitHandler`, pkg/security/apparmor and `NewPodFeaturesAdmitHandler` at
-//! v1.36.
+//! Mirrors upstream's `NewAppArmorAdmitHandler`, pkg/security/apparmor, `NewPodFeaturesAdmitHandler` and
+//! `NewDeclaredFeaturesAdmitHandler` at v1.36.
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, Pod};
 
 use super::refuse;
 use crate::node::{NodeFacts, Support};
+use crate::node_status::needed_features;
 use crate::pod::PodView;
 use crate::requests;
 use crate::types::Failure;
@@ -61,5 +62,24 @@ pub(super) fn gates(pod: &Pod, node: &NodeFacts) -> Result<(), Failure> {
             "PodLevelResources feature gate is disabled",
         )),
         Support::No | Support::Yes => Ok(()),
+    }
+}
+
+/// What the pod needs, the node must have declared: others send pods here by that.
+pub(super) fn declared(pod: &Pod, node: &NodeFacts) -> Result<(), Failure> {
+    let Some(declared) = &node.declared_features else {
+        return Ok(());
+    };
+    let mut missing = needed_features(pod);
+    missing.retain(|needed| !declared.contains(*needed));
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(refuse(
+            "PodFeatureUnsupported",
+            format!(
+                "Pod requires node features that are not available: {}",
+                missing.join(", ")
+            ),
+        )),
     }
 }

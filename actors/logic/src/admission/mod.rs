@@ -1,8 +1,8 @@
 //! Whether a pod may run on this node: a plain answer with upstream's reason, never a guess.
 //!
 //! [`admit`] asks in upstream's order: pressure, kernel settings, system, room and place (`fit`,
-//! `affinity`, `ports`, `taints`), AppArmor, gates, shutdown. A critical pod without room pre-empts others
-//! (`preemption`). A pod that already runs is adopted: what was admitted once is not judged again.
+//! `affinity`, `ports`, `taints`), AppArmor, gates, declared features, shutdown. A critical pod without room
+//! pre-empts others (`preemption`). A pod that already runs is adopted: what was admitted once is not judged again.
 //! Mirrors upstream's pkg/kubelet/lifecycle/predicate.go, the admit handlers of kubelet.go,
 //! pkg/kubelet/preemption and the eviction and shutdown managers' `Admit` at v1.36.
 
@@ -160,6 +160,7 @@ pub(crate) fn judge(input: &Admission<'_>) -> Result<Vec<PodUid>, Failure> {
     let victims = place(input)?;
     features::app_armor(input.pod, input.node)?;
     features::gates(input.pod, input.node)?;
+    features::declared(input.pod, input.node)?;
     match input.shutting_down {
         ShuttingDown::No => Ok(victims),
         ShuttingDown::Yes => Err(refuse(

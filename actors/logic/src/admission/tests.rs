@@ -1,8 +1,8 @@
 //! Who may run, by upstream's cases.
 
 use k8s_openapi::api::core::v1::{
-    AppArmorProfile, ContainerPort, PodOS, PodSecurityContext, ResourceRequirements,
-    SecurityContext, Sysctl, Taint, Toleration,
+    AppArmorProfile, ContainerPort, ContainerRestartRule, PodOS, PodSecurityContext,
+    ResourceRequirements, SecurityContext, Sysctl, Taint, Toleration,
 };
 use proptest::prelude::*;
 
@@ -334,6 +334,56 @@ fn what_the_node_cannot_do_is_refused() {
         refused(&verdict),
         ("PodLevelResourcesNotSupported", message)
     );
+}
+
+/// Upstream's TestDeclaredFeaturesAdmitHandler and the `InferForScheduling` of its features.
+#[test]
+fn what_a_pod_needs_the_node_must_have_declared() {
+    const RESTARTS_ALL: &str = "RestartAllContainersOnContainerExits";
+    const USERS: &str = "UserNamespacesHostNetworkSupport";
+    let ruled = |action: &str| ContainerRestartRule {
+        action: action.to_owned(),
+        ..ContainerRestartRule::default()
+    };
+    let restarting = |action: &'static str| {
+        pod("p").app_with("c", |c| c.restart_policy_rules = Some(vec![ruled(action)]))
+    };
+    let with_users = |host_network: bool| {
+        restarting("RestartAllContainers").spec_with(|spec| {
+            (spec.host_network, spec.host_users) = (Some(host_network), Some(false));
+        })
+    };
+    let [none, one]: [&[&str]; 2] = [&[], &[RESTARTS_ALL]];
+    let rows = [
+        (pod("p"), Some(none), ""),
+        (restarting("Restart"), Some(none), ""),
+        (restarting("RestartAllContainers"), None, ""),
+        (restarting("RestartAllContainers"), Some(one), ""),
+        (restarting("RestartAllContainers"), Some(none), RESTARTS_ALL),
+        (with_users(false), Some(one), ""),
+        (with_users(true), Some(one), USERS),
+        (
+            with_users(true),
+            Some(none),
+            "RestartAllContainersOnContainerExits, UserNamespacesHostNetworkSupport",
+        ),
+    ];
+    for (pod, declared, missing) in rows {
+        let all = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let node = NodeFacts {
+            declared_features: declared.map(all),
+            ..node()
+        };
+        let verdict = admit(&input(&pod, &[], &node));
+        let message = format!("Pod requires node features that are not available: {missing}");
+        match missing.is_empty() {
+            true => assert_eq!(verdict, Verdict::Admit, "{declared:?}"),
+            false => assert_eq!(
+                refused(&verdict),
+                ("PodFeatureUnsupported", message.as_str())
+            ),
+        }
+    }
 }
 
 /// Upstream's TestManager of pkg/kubelet/nodeshutdown (`Admit`).

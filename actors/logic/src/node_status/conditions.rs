@@ -11,7 +11,9 @@ use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{Facts, Heard, Moment, Policy, Pressure, RuntimeCondition, Told};
-use crate::node::Support;
+use crate::node::{LocalStorage, Support};
+use crate::requests::{EPHEMERAL_STORAGE, PODS};
+use crate::resources::{CPU, MEMORY};
 
 const READY: &str = "Ready";
 /// Messages of our own conditions are cut after so many bytes.
@@ -77,7 +79,7 @@ pub(super) fn set(
     status: &mut NodeStatus,
     told: &mut Vec<Told>,
 ) {
-    let ready = not_ready(facts, moment, status);
+    let ready = not_ready(policy, facts, moment, status);
     let conditions = status.conditions.get_or_insert_default();
     for words in &PRESSURES {
         let pressed = facts.pressures.contains(&words.pressure);
@@ -204,12 +206,17 @@ fn set_ready(
 }
 
 /// Everything that keeps the node from being ready, in upstream's words and order.
-fn not_ready(facts: &Facts, moment: Moment, status: &NodeStatus) -> Option<String> {
+fn not_ready(
+    policy: &Policy,
+    facts: &Facts,
+    moment: Moment,
+    status: &NodeStatus,
+) -> Option<String> {
     let mut why = runtime_problems(facts, moment);
     why.extend(network_problem(facts));
     why.extend(facts.storage.clone());
     why.extend(facts.shutdown.clone());
-    why.extend(missing(status.capacity.as_ref()));
+    why.extend(missing(policy.local_storage, status.capacity.as_ref()));
     aggregate(why)
 }
 
@@ -257,10 +264,11 @@ fn unmet(what: &str, condition: Option<&RuntimeCondition>) -> Option<String> {
     }
 }
 
-fn missing<T>(capacity: Option<&BTreeMap<String, T>>) -> Option<String> {
-    let has = |name: &&&str| !capacity.is_some_and(|list| list.contains_key(**name));
-    let needed = ["cpu", "memory", "pods", "ephemeral-storage"];
-    let missing: Vec<&str> = needed.iter().filter(has).copied().collect();
+fn missing<T>(storage: LocalStorage, capacity: Option<&BTreeMap<String, T>>) -> Option<String> {
+    let lacks = |name: &&str| !capacity.is_some_and(|list| list.contains_key(*name));
+    let storage = (storage == LocalStorage::Counted).then_some(EPHEMERAL_STORAGE);
+    let needed = [CPU, MEMORY, PODS].into_iter().chain(storage);
+    let missing: Vec<&str> = needed.filter(lacks).collect();
     (!missing.is_empty()).then(|| {
         let list = missing.join(", ");
         format!("missing node capacity for resources: {list}")

@@ -24,14 +24,14 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeStatus, Taint};
 
-use crate::node::Support;
+use crate::node::{LocalStorage, Support};
 use crate::pressure::Signal;
 use crate::requests::Amounts;
 use crate::types::Weight;
 use crate::volumes::{Backend, VolumeId};
 
 pub use addresses::{host_ips, hostname_is_address, validate};
-pub use declared::declared_features;
+pub use declared::{declared_features, needed_features};
 pub use host::{Host, os_image};
 pub use patch::{changed, patch};
 pub use schedule::{Cause, Schedule};
@@ -71,6 +71,7 @@ pub struct Policy {
     /// The feature gate `SupplementalGroupsPolicy`.
     pub supplemental_groups_policy: Support,
     pub extended_resources: Extended,
+    pub local_storage: LocalStorage,
 }
 
 /// Who tells the node's addresses.

@@ -202,6 +202,25 @@ fn a_runtime_that_is_silent_for_half_a_minute_is_down_until_it_speaks() {
     );
 }
 
+/// Upstream's TestReadyCondition.
+#[test]
+fn room_that_is_not_counted_out_is_not_missed() {
+    let mut facts = well();
+    let capacity = &mut facts.resources.capacity;
+    capacity.retain(|name, _| name != "ephemeral-storage");
+    for (local_storage, status) in [
+        (LocalStorage::Counted, "False"),
+        (LocalStorage::Uncounted, "True"),
+    ] {
+        let policy = Policy {
+            local_storage,
+            ..policy()
+        };
+        let set = set(&policy, &facts, moment(0), &Node::default());
+        assert_eq!(found(&set.node, "Ready").status, status);
+    }
+}
+
 /// Upstream's TestReadyCondition, its events.
 #[test]
 fn ready_is_told_when_it_changes_and_not_when_the_node_is_new() {
