@@ -3,8 +3,8 @@
 //! - **Owns** one kind of certificate: the client's or the server's, the pair in use and the request in flight.
 //! - **Hears** what the certificate must say (`Wanted`), that it is due, and what came of a request.
 //! - **Tells** whoever watches the identity: a new pair is used from the next handshake on.
-//! - **Never** gives up: a first certificate is asked for whether it is replaced later or not; a refused or lost request is made again, at most every 32 seconds; never offers a pair that is
-//!   over; never keeps a key that others may read.
+//! - **Never** gives up: a first certificate is asked for whether it is replaced later or not; a refused or lost request
+//!   is made again, at most every 32 seconds; never offers a pair that is over; never keeps a key that others may read.
 //!
 //! Upstream: client-go util/certificate/certificate_manager.go, pkg/kubelet/certificate/kubelet.go (1.36). Where
 //! upstream ends the process when its certificate is over, this one asks with the bootstrap credentials again.
