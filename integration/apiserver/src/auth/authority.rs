@@ -108,6 +108,22 @@ impl Authority {
         })
     }
 
+    /// Returns the certificate of a client with this name, in this group unless that is empty.
+    pub(crate) fn client_named(
+        &self,
+        name: &str,
+        group: &str,
+        seconds: i64,
+    ) -> anyhow::Result<Credentials> {
+        let groups = Some(group).filter(|group| !group.is_empty());
+        let user = User {
+            name: name.to_string(),
+            groups: groups.map(str::to_string).into_iter().collect(),
+            ..User::default()
+        };
+        self.client(&user, seconds)
+    }
+
     /// Signs what a certificate request asks for. What its extensions say of its use is not asked.
     pub(crate) fn sign(
         &self,

@@ -82,17 +82,7 @@ impl Server {
         group: &str,
         seconds: i64,
     ) -> anyhow::Result<Credentials> {
-        let groups = if group.is_empty() {
-            Vec::new()
-        } else {
-            vec![group.to_string()]
-        };
-        let user = User {
-            name: name.to_string(),
-            groups,
-            ..User::default()
-        };
-        self.state.auth.authority.client(&user, seconds)
+        self.state.auth.authority.client_named(name, group, seconds)
     }
 
     /// Returns a kubeconfig that has all it needs in itself.

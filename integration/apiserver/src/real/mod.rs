@@ -27,7 +27,6 @@ use crate::{
         identity::{Identity, write_kubeconfig},
         rights::MASTERS,
     },
-    call::User,
     clock,
 };
 
@@ -119,12 +118,7 @@ impl Real {
         group: &str,
         seconds: i64,
     ) -> anyhow::Result<Credentials> {
-        let user = User {
-            name: name.to_string(),
-            groups: vec![group.to_string()],
-            ..User::default()
-        };
-        self.authority.client(&user, seconds)
+        self.authority.client_named(name, group, seconds)
     }
 
     /// Returns a kubeconfig that has all it needs in itself.
