@@ -8,15 +8,14 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use cluster::events::{Object, Recorder, Type};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use logic::dns::{Dns, LARGEST_FILE, ResolverError, complaint};
 use logic::hosts::{self, HostNameError};
+use logic::node_policy::NodePolicy;
 use logic::pod::PodView;
-use logic::sandbox::NodePolicy;
 use thiserror::Error;
-
-use cluster::events::{Object, Recorder, Type};
 
 /// Bytes of the node's hosts file; a longer one is refused.
 const LARGEST_HOSTS: u64 = 4 << 20;

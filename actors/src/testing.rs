@@ -5,13 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::events::{self, Event};
+use cluster::objects::Shelf;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::plugin::Line;
 use kernel::{Intensity, Supervisor};
 use logic::credentials::docker::Folders;
 use logic::node::{LocalStorage, Machine, NodeFacts, PodLimit};
+use logic::node_policy::NodePolicy;
 use logic::objects::StaticObjects;
-use logic::sandbox::NodePolicy;
 use logic::types::PodUid;
 use logic::volumes::resolve::SeLinux;
 use runtime_fake::{Clock, Fake, Settings};
@@ -27,8 +29,6 @@ use crate::storage::testing::Double;
 use crate::tree::{self, Backends, Listeners, Node, Sections};
 use crate::worker::Rules;
 use crate::{credentials, images, volumes};
-use cluster::events::{self, Event};
-use cluster::objects::Shelf;
 
 /// Longer than any answer takes on a clock that only runs when everybody waits.
 const SOON: Duration = Duration::from_secs(10);

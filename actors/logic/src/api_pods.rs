@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 
+use crate::conditions::is_ours;
 use crate::pod::{CONFIG_MIRROR, CONFIG_SOURCE, PodView};
-use crate::status::conditions::is_ours;
 
 /// When this node saw the pod first.
 const CONFIG_SEEN: &str = "kubernetes.io/config.seen";

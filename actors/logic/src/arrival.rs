@@ -5,7 +5,7 @@
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 
-use crate::status::conditions::{DISRUPTION_TARGET, TERMINATION_BY_KUBELET};
+use crate::conditions::{DISRUPTION_TARGET, TERMINATION_BY_KUBELET};
 use crate::types::Failure;
 
 /// The conditions that the node itself sets: hearing them back is no news.

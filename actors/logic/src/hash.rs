@@ -183,6 +183,11 @@ pub(crate) fn go_json_string(text: &str, out: &mut String) {
     out.push('"');
 }
 
+/// Lowercase hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::ResourceRequirements;

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::{Container, HostAlias, Pod};
 use thiserror::Error;
 
 use crate::labels;
+use crate::node_policy::NodePolicy;
 use crate::pod::PodView;
-use crate::sandbox::NodePolicy;
 
 /// Where a container looks for the hosts file, and where the node's own lies.
 pub const PATH: &str = "/etc/hosts";

@@ -6,6 +6,17 @@
 pub mod pod;
 pub mod types;
 
+pub mod conditions;
+pub mod field_path;
+pub mod image_reference;
+pub mod linux;
+pub mod needed;
+pub mod node_policy;
+pub mod node_selector;
+pub mod references;
+pub mod strategic_patch;
+pub mod volume_stats;
+
 pub mod admission;
 pub mod api_pods;
 pub mod arrival;

@@ -10,8 +10,7 @@ use k8s_openapi::api::core::v1::Taint;
 
 use crate::pressure::Limit;
 use crate::quantity::{Format, Quantity};
-use crate::requests::{self, Amounts, EPHEMERAL_STORAGE, HUGE_PAGES, PODS, quantity};
-use crate::resources::{CPU, MEMORY};
+use crate::requests::{self, Amounts, CPU, EPHEMERAL_STORAGE, HUGE_PAGES, MEMORY, PODS, quantity};
 use crate::sysctls::{Allowlist, Kernel};
 
 pub const HOSTNAME: &str = "kubernetes.io/hostname";

@@ -9,7 +9,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
 use crate::pod::{PodView, is_sidecar};
-use crate::resources::{CPU, MEMORY, bytes, milli};
+use crate::quantity::{bytes, milli};
+use crate::requests::{CPU, MEMORY};
 
 const NODE_CRITICAL_CLASS: &str = "system-node-critical";
 

@@ -472,10 +472,30 @@ fn decimal(mut mantissa: i128, mut exponent: i32, format: Format) -> String {
     }
 }
 
+/// Thousandths; none where the quantity is absent or is none.
+pub fn milli(
+    quantity: Option<&k8s_openapi::apimachinery::pkg::api::resource::Quantity>,
+) -> Option<i64> {
+    Some(Quantity::parse(&quantity?.0).ok()?.milli_value())
+}
+
+/// Whole units; none where the quantity is absent or is none.
+pub fn bytes(
+    quantity: Option<&k8s_openapi::apimachinery::pkg::api::resource::Quantity>,
+) -> Option<i64> {
+    Some(Quantity::parse(&quantity?.0).ok()?.value())
+}
+
+/// Whether a quantity is nought, or none at all.
+pub fn is_zero(quantity: &k8s_openapi::apimachinery::pkg::api::resource::Quantity) -> bool {
+    Quantity::parse(&quantity.0).map_or(true, |quantity| quantity.is_zero())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn q(text: &str) -> Quantity {
         Quantity::parse(text).unwrap()

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{self as core, Pod};
 use serde::Deserialize;
 
 use crate::container::pod_container_directory;
-use crate::sandbox::NodePolicy;
+use crate::node_policy::NodePolicy;
 use crate::types::Container;
 
 /// Bytes of the message file that count: its last ones.

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
+use logic::image_reference::repository;
 use logic::images::records::{
     self, Form, PullCredentials, PulledRecord, RecordError, file_name, is_file_name,
 };
-use logic::images::repository;
 use logic::images::verification::Tracked;
 use metrics::images;
 

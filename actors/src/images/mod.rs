@@ -22,6 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cluster::events::{Recorder, Type};
 use jiff::{SignedDuration, Timestamp};
 use kernel::{Actor, Addr, Context, Exit, Reply};
 use logic::backoff::{BackoffPolicy, Backoffs};
@@ -42,7 +43,6 @@ use self::tools::{Tools, Verification};
 use crate::credentials;
 use crate::runtime::{Image, Runtime};
 use crate::worker::object;
-use cluster::events::{Recorder, Type};
 
 /// Room for one start of each container of 1,000 pods at once, twice.
 pub const MAILBOX: usize = 4096;
@@ -209,7 +209,7 @@ impl Images {
         reply: Reply<Result<Present, Missing>>,
         ctx: &mut Context<Msg>,
     ) {
-        let image = match decide::with_default_tag(&wanted.image) {
+        let image = match logic::image_reference::with_default_tag(&wanted.image) {
             Ok(image) => image,
             Err(error) => {
                 let message = text::invalid(&wanted.image, &error.to_string());

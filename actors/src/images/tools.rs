@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use kernel::Addr;
 use logic::credentials::Credential;
+use logic::image_reference::repository;
 use logic::images::records::PullCredentials;
 use logic::images::verification::{self, Access, Policy, Tracked, Verdict};
-use logic::images::{PullPolicy, repository, text};
+use logic::images::{PullPolicy, text};
 use metrics::images::{Check, checked};
 
 use super::ledger::Ledger;

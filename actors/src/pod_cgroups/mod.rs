@@ -15,12 +15,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use logic::node_policy::NodePolicy;
 use logic::pod::PodView;
 use logic::pod_cgroups::{
     CONTROLLERS, CgroupDriver, CgroupName, CgroupPolicy, Hierarchy, Write, pod_cgroup, pod_limits,
     writes,
 };
-use logic::sandbox::NodePolicy;
 use thiserror::Error;
 
 /// Without these a pod's group limits nothing.

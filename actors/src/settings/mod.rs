@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::cluster::objects::Shelf;
 use config::NodeConfig;
 use kernel::plugin::Declaration;
 use logic::backoff::BackoffPolicy;
@@ -20,9 +21,9 @@ use logic::images::rate::Rate;
 use logic::images::verification;
 use logic::manifest::{Ground, References};
 use logic::node::NodeFacts;
+use logic::node_policy::NodePolicy;
 use logic::pressure::{Limit, Signal, Threshold};
 use logic::quantity::Quantity;
-use logic::sandbox::NodePolicy;
 use logic::volumes::resolve::SeLinux;
 
 pub use self::cluster::{ClientCertificate, Cluster, ServingCertificate};
@@ -30,7 +31,6 @@ use crate::directory::Source;
 use crate::tree::{Listeners, Sections};
 use crate::worker::Rules;
 use crate::{credentials, images, take_over, user_namespaces, volumes};
-use ::cluster::objects::Shelf;
 
 /// The runtime's host: whichever runtime is declared active, it is reached under this name.
 pub const RUNTIME: &str = "runtime";

@@ -7,14 +7,15 @@ use std::path::{Path, PathBuf};
 use config::{KubeletConfiguration, NodeConfig};
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use logic::linux::Seccomp;
 use logic::node::{
     self, Exclusive, LocalStorage, Machine, NodeFacts, PodLevelResize, PodLimit, Reservations,
     Support, Swap,
 };
+use logic::node_policy::NodePolicy;
 use logic::node_status;
 use logic::pod_cgroups::{CgroupDriver, CgroupPolicy};
 use logic::requests::{self, Amounts};
-use logic::sandbox::{NodePolicy, Seccomp};
 use logic::sysctls::{self, Allowlist};
 
 /// What decisions about pods need to know of the node.

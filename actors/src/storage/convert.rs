@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use jiff::Timestamp;
+use logic::volume_stats::{Abnormal, Condition, Figures};
 use logic::volumes::{
-    Abnormal, Access, AccessMode, Backend, ChangePolicy, Condition, Csi, EmptyDir, Figures,
-    FileSet, Found, FoundState, Medium, Mode, Ownership, Relabel, Secrets, Source, Token, Volume,
-    VolumeId,
+    Access, AccessMode, Backend, ChangePolicy, Csi, EmptyDir, FileSet, Found, FoundState, Medium,
+    Mode, Ownership, Relabel, Secrets, Source, Token, Volume, VolumeId,
 };
 use proto::storage as wire;
 

@@ -16,7 +16,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use kernel::plugin::{Line, MESSAGE_LIMIT};
-use logic::volumes::{Figures, Found, Kind, Volume};
+use logic::volume_stats::Figures;
+use logic::volumes::{Found, Kind, Volume};
 use proto::storage as wire;
 use proto::storage::storage_client::StorageClient;
 use tonic::transport::Channel;

@@ -28,7 +28,7 @@ use logic::summary::pods::{self, Facts, Layer, Measured};
 use logic::summary::rates::Rates;
 use logic::summary::{FileSystem, NodeStats, RuntimeStats, Scope, Summary};
 use logic::types::{PodUid, RuntimePod};
-use logic::volumes::Figures;
+use logic::volume_stats::Figures;
 use thiserror::Error;
 use tokio::sync::Mutex;
 
@@ -377,8 +377,8 @@ fn claimed(
         inodes_free: known(figures.inodes_free),
         inodes_used: known(figures.inodes_used),
         abnormal: figures.abnormal.as_ref().map(|told| match told.state {
-            logic::volumes::Condition::Normal => Health::Normal,
-            logic::volumes::Condition::Abnormal => Health::Abnormal,
+            logic::volume_stats::Condition::Normal => Health::Normal,
+            logic::volume_stats::Condition::Abnormal => Health::Abnormal,
         }),
     }
 }

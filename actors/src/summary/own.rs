@@ -136,7 +136,7 @@ mod tests {
             state: state.to_owned(),
             why: String::new(),
             path: String::new(),
-            figures: logic::volumes::Figures::default(),
+            figures: logic::volume_stats::Figures::default(),
         };
         let rows = [
             row("empty-dir", "kubernetes.io/empty-dir/u1-a", "Mounted"),

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Pod;
 use logic::labels;
+use logic::node_policy::NodePolicy;
 use logic::pod::PodView;
-use logic::sandbox::NodePolicy;
 use logic::termination::{self, LONGEST, Tail};
 use logic::types::Container;
 use rustix::fs::OFlags;

@@ -5,8 +5,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use logic::linux::IdRange;
 use logic::types::PodUid;
-use logic::user_namespaces::{FILE, IdRange, read_record, written_record};
+use logic::user_namespaces::{FILE, read_record, written_record};
 
 /// More pods than a node ever has.
 const MOST_PODS: usize = 20_000;

@@ -17,12 +17,12 @@ use std::io;
 use std::path::PathBuf;
 
 use kernel::{Actor, Context, Exit, Reply};
+use logic::linux::IdRange;
 use logic::types::PodUid;
-use logic::user_namespaces::{IdRange, Pool, PoolError};
+use logic::user_namespaces::{Pool, PoolError};
+pub use pool_ids::IdsError;
 use serde::Serialize;
 use thiserror::Error;
-
-pub use pool_ids::IdsError;
 
 /// A question from each of 1,000 pods at once.
 pub const MAILBOX: usize = 1024;

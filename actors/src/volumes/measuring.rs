@@ -5,15 +5,16 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use cluster::events::Type;
 use kernel::Context;
 use logic::types::PodUid;
+use logic::volume_stats::{Condition, Figures};
 use logic::volumes::world::{Measurable, Place};
-use logic::volumes::{Condition, Figures, Kind, Source, VolumeId};
+use logic::volumes::{Kind, Source, VolumeId};
 
 use super::tasks::{Over, Worn};
 use super::{Msg, Volumes, counted, timestamp};
 use crate::storage::{self, Plugin, StorageError};
-use cluster::events::Type;
 
 /// Volumes that are measured at the same time, and no two of one driver or server.
 const AT_ONCE: usize = 2;

@@ -27,16 +27,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cluster::events::{Recorder, Type};
+use cluster::objects::Shelf;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kernel::plugin as host;
-use kernel::{Actor, Addr, Context, Exit, Reply, TimerId};
+use kernel::{Actor, Addr, Context, Exit, Reply, TimerId, plugin as host};
 use logic::env_file::{EnvFiles, Place};
 use logic::objects::StaticObjects;
 use logic::types::PodUid;
+use logic::volume_stats::Figures;
 use logic::volumes::resolve::SeLinux;
 use logic::volumes::world::{Cause, World};
-use logic::volumes::{Figures, Found, Mounted, Subpath, VolumeId};
+use logic::volumes::{Found, Mounted, Subpath, VolumeId};
 use serde::{Deserialize, Serialize};
 
 use self::backends::Drivers;
@@ -49,8 +51,6 @@ use self::wishes::{Releaser, Wanting};
 use crate::directory;
 use crate::storage::{Abilities, BackendNews, Plugin, Storage, StorageError};
 use crate::worker::Rules;
-use cluster::events::{Recorder, Type};
-use cluster::objects::Shelf;
 
 /// Every pod at once may come with what it wants, and every operation with its end.
 pub const MAILBOX: usize = 4096;

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use logic::container::{ContainerConfig, Origin};
 use logic::labels;
+use logic::node_policy::NodePolicy;
 use logic::pod::PodView;
-use logic::sandbox::NodePolicy;
 use logic::types::{ContainerId, Instance};
 
 /// A log folder that lists more names than this belongs to nobody of ours.

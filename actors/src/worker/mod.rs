@@ -38,6 +38,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cluster::events::Recorder;
+use cluster::status as keeper;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::{Actor, Addr, AskError, Context, Exit, Recipient, Reply, TimerId};
@@ -65,8 +67,6 @@ use crate::pod_cgroups::PodCgroups;
 use crate::runtime::{Runtime, RuntimeError};
 use crate::volumes::{self as keeper_of_volumes, NotReleased};
 use crate::{directory, images, logs, pleg, prober, records, user_namespaces};
-use cluster::events::Recorder;
-use cluster::status as keeper;
 
 /// Between attempts at what failed for a passing reason: a plugin that restarts, a runtime that is busy.
 const SOON: Duration = Duration::from_secs(1);
@@ -128,7 +128,7 @@ pub struct Peers {
 #[derive(Debug, Clone)]
 pub struct Rules {
     pub policy: logic::worker::Policy,
-    pub node: logic::sandbox::NodePolicy,
+    pub node: logic::node_policy::NodePolicy,
     /// What the node is and has.
     pub facts: Arc<logic::node::NodeFacts>,
 }

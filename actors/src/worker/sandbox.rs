@@ -5,13 +5,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::events::Object;
 use k8s_openapi::api::core::v1::Pod;
+use logic::linux::UserNamespace;
 use logic::sandbox::{
     SandboxConfig, SandboxConfigError, SandboxInput, SandboxRequest, creation_failed,
     sandbox_config,
 };
 use logic::types::{Sandbox, SandboxId, SandboxState, Waiting, Weight, Why};
-use logic::user_namespaces::{self, Unsupported, UserNamespace};
+use logic::user_namespaces;
+use logic::user_namespaces::Unsupported;
 use metrics::pod_starts;
 use thiserror::Error;
 
@@ -23,7 +26,6 @@ use crate::pod_cgroups::PodCgroupError;
 use crate::runtime::RuntimeError;
 use crate::user_namespaces::{Msg as Users, UserNamespaceError};
 use crate::worker::object;
-use cluster::events::Object;
 
 /// The keeper of ids writes a small file first.
 const USERS_WITHIN: Duration = Duration::from_secs(30);

@@ -16,11 +16,12 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kernel::checkpoint::LIMIT;
+use logic::needed::needed;
 use logic::objects::{
-    BoundPod, Object, ServiceAccountToken, StaticObjects, StaticToken, Wanted, needed, references,
-    slim,
+    BoundPod, Object, ServiceAccountToken, StaticObjects, StaticToken, Wanted, slim,
 };
 use logic::pod::PodView;
+use logic::references::references;
 use logic::types::PodUid;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

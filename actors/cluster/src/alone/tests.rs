@@ -6,8 +6,9 @@ use kernel::testing::{pass, run_paused};
 use kernel::{Addr, ChildSpec, Intensity, Supervisor, mailbox};
 use logic::objects::{
     Asked, BoundPod, Credentials, Issuance, Objects, PodCertificate, Refusal, ServiceAccountToken,
-    StaticToken, references,
+    StaticToken,
 };
+use logic::references::references;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

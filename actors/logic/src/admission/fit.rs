@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::{Admission, asked_by};
 use crate::requests::{
-    Amounts, Basis, EPHEMERAL_STORAGE, HUGE_PAGES, Overhead, PODS, add, pod_requests, whole,
+    Amounts, Basis, CPU, EPHEMERAL_STORAGE, HUGE_PAGES, MEMORY, Overhead, PODS, add, pod_requests,
+    whole,
 };
-use crate::resources::{CPU, MEMORY};
 use crate::types::Failure;
 
 /// A resource of which too little is left: thousandths of CPU, whole units otherwise.

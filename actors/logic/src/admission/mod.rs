@@ -15,7 +15,9 @@ mod taints;
 
 use std::collections::BTreeSet;
 
+pub use fit::Insufficient;
 use k8s_openapi::api::core::v1::Pod;
+pub use preemption::{is_preemptable, preempted};
 
 use crate::node::{NodeFacts, Support};
 use crate::pod::PodView;
@@ -24,10 +26,6 @@ use crate::requests::{self, Amounts, Basis, Overhead};
 use crate::sysctls::Forbidden;
 use crate::types::{Failure, PodUid};
 use crate::volumes::resolve::words::ATTACH_LIMIT;
-
-pub(crate) use affinity::selects;
-pub use fit::Insufficient;
-pub use preemption::{is_preemptable, preempted};
 
 /// What the answer to a pod is made of.
 #[derive(Clone, Copy, Debug)]

@@ -10,27 +10,27 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{self as core, Pod};
+pub use mounts::{
+    Access, Device, Mount, MountError, Origin, Prepared, Propagation, has_subpaths,
+    recursive_read_only,
+};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::env_file::EnvFiles;
 use crate::environment::{self, EnvironmentError, EnvironmentInput};
 use crate::labels;
+use crate::linux::Namespaces;
+use crate::node_policy::NodePolicy;
 use crate::objects::Objects;
 use crate::pod::PodView;
 use crate::resources::{LinuxResources, linux_resources};
 use crate::runtime_class::HandlerFeatures;
-use crate::sandbox::{Namespaces, NodePolicy};
 use crate::security::{
     ImageUser, Security, SecurityError, SecurityInput, container_security, verify_non_root,
 };
 use crate::types::{ContainerId, ContainerKind};
 use crate::volumes::{self, Mounted, Subpath};
-
-pub use mounts::{
-    Access, Device, Mount, MountError, Origin, Prepared, Propagation, has_subpaths,
-    recursive_read_only,
-};
 
 /// CRI's `ContainerConfig`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,7 +15,7 @@ use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-use crate::hash::go_json_string;
+use crate::hash::{go_json_string, hex};
 
 /// A name and a password. Its debug text shows neither.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -51,11 +51,6 @@ impl Auth {
         json.push('}');
         hex(&Sha256::digest(json.as_bytes()))
     }
-}
-
-/// Lowercase hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A credential and who brought it.

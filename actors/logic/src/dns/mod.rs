@@ -5,12 +5,11 @@ mod resolver;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Pod, PodDNSConfig};
-
-use crate::pod::PodView;
-use crate::sandbox::NodePolicy;
-use crate::types::{Weight, Why};
-
 pub use resolver::{Dns, LARGEST_FILE, ResolverError, complaint};
+
+use crate::node_policy::NodePolicy;
+use crate::pod::PodView;
+use crate::types::{Weight, Why};
 
 const MOST_SERVERS: usize = 3;
 const MOST_SEARCHES: usize = 32;

@@ -3,13 +3,12 @@
 //! Mirrors upstream's `podFieldSelectorRuntimeValue` (kubelet_pods.go), pkg/apis/core/pods and
 //! pkg/fieldpath at v1.36.
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::ObjectFieldSelector;
 
 use super::{EnvironmentError, EnvironmentInput};
+use crate::field_path::{lines, subscript};
 use crate::pod::PodView;
 
 pub(super) fn value(
@@ -55,12 +54,6 @@ pub(super) fn value(
     Ok(value)
 }
 
-/// Splits `metadata.labels['key']`.
-pub(crate) fn subscript(path: &str) -> Option<(&str, &str)> {
-    let (field, key) = path.strip_suffix("']")?.split_once("['")?;
-    (!field.is_empty()).then_some((field, key))
-}
-
 /// At most one address of each family, that of the node's first address first.
 fn pod_ips(input: &EnvironmentInput<'_>) -> Vec<String> {
     let node = &input.node.host_ips;
@@ -78,50 +71,14 @@ fn pod_ips(input: &EnvironmentInput<'_>) -> Vec<String> {
         .collect()
 }
 
-/// `key="value"`, one a line, quoted as Go quotes.
-pub(crate) fn lines(words: &BTreeMap<String, String>) -> String {
-    let mut out = String::new();
-    for (key, value) in words {
-        if !out.is_empty() {
-            out.push('\n');
-        }
-        out.push_str(key);
-        out.push('=');
-        quote(&mut out, value);
-    }
-    out
-}
-
-fn quote(out: &mut String, value: &str) {
-    out.push('"');
-    for c in value.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{b}' => out.push_str("\\v"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            c if c.is_ascii_control() => {
-                write!(out, "\\x{:02x}", u32::from(c)).expect("writing to a String cannot fail");
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-}
-
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Pod;
 
     use super::*;
     use crate::env_file::EnvFiles;
+    use crate::node_policy::NodePolicy;
     use crate::objects::StaticObjects;
-    use crate::sandbox::NodePolicy;
     use crate::testing::*;
 
     fn of(

@@ -13,6 +13,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+pub use expansion::{expand, expand_fully};
 use k8s_openapi::api::core::v1::{
     ConfigMapKeySelector, Container, EnvFromSource, EnvVarSource, FileKeySelector, Pod,
     SecretKeySelector,
@@ -20,14 +21,11 @@ use k8s_openapi::api::core::v1::{
 use thiserror::Error;
 
 use crate::env_file::{self, EnvFiles};
+use crate::node_policy::NodePolicy;
 use crate::objects::Objects;
 use crate::pod::PodView;
 use crate::resources::{self, ResourceFieldError};
-use crate::sandbox::NodePolicy;
 use crate::services;
-
-pub use expansion::{expand, expand_fully};
-pub(crate) use field::{lines, subscript};
 
 /// Name and value.
 pub type Variables = Vec<(String, String)>;

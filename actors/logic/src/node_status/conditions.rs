@@ -12,8 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{Facts, Heard, Moment, Policy, Pressure, RuntimeCondition, Told};
 use crate::node::{LocalStorage, Support};
-use crate::requests::{EPHEMERAL_STORAGE, PODS};
-use crate::resources::{CPU, MEMORY};
+use crate::requests::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 
 const READY: &str = "Ready";
 /// Messages of our own conditions are cut after so many bytes.

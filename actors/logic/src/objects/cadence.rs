@@ -8,8 +8,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::credentials::ServiceAccountToken;
-use super::needed::Wanted;
 use super::object::Object;
+use crate::objects::Wanted;
 
 /// client-go's first wait after a request that failed, and its longest.
 const FAILED: (Duration, Duration) = (Duration::from_millis(800), Duration::from_secs(30));

@@ -1,28 +1,20 @@
 //! Objects of the API that pods refer to, as far as they are at hand.
 //!
 //! A decision asks [`Objects`], whoever fills it: a folder of manifests, the API server, or both ([`StaticObjects`]).
-//! What a pod refers to says [`references`], and what it needs in the end [`needed`].
+//! What a pod refers to says [`crate::references`], and what it needs in the end [`crate::needed`].
 
 mod cadence;
 mod change;
 mod credentials;
 mod fixed;
 mod issuance;
-mod needed;
 mod object;
 mod parse;
 pub(crate) mod pem;
-mod references;
+mod wanted;
 
 use std::fmt;
 use std::sync::Arc;
-
-use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
-use k8s_openapi::api::core::v1::{
-    ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret, Service,
-};
-use k8s_openapi::api::node::v1::RuntimeClass;
-use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass, VolumeAttachment};
 
 pub use cadence::{Cadence, Detection, Outcome, new_token_wait, outcome, token_wait};
 pub use change::Succession;
@@ -31,10 +23,15 @@ pub use credentials::{
 };
 pub use fixed::{BoundPod, StaticObjects, StaticToken};
 pub use issuance::{Age, Asked, Asking, GATE_IS_OFF, Issuance, Notice, Refusal, Step, Verdict};
-pub use needed::{Wanted, needed};
+use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret, Service,
+};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass, VolumeAttachment};
 pub use object::{Object, slim, slim_service};
 pub use parse::{MAX_FILE_BYTES, MAX_OBJECT_BYTES, ObjectError, Parsed, parse};
-pub use references::{Bundles, Links, References, references};
+pub use wanted::Wanted;
 
 /// What can be looked up. None means: there is no such object.
 pub trait Objects: fmt::Debug + Send + Sync {

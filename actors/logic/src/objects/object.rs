@@ -11,7 +11,7 @@ use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::fixed::{Key, StaticObjects, key};
-use super::needed::Wanted;
+use crate::objects::Wanted;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 

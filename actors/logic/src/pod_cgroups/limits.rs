@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use serde::{Deserialize, Serialize};
 
+use crate::node_policy::NodePolicy;
 use crate::pod::PodView;
 use crate::qos::{Qos, pod_qos};
 use crate::quantity::Quantity;
-use crate::requests::{self, Amounts, Basis, HUGE_PAGES, Overhead};
-use crate::resources::{CPU, MEMORY, cpu_quota, cpu_shares};
-use crate::sandbox::NodePolicy;
+use crate::requests::{self, Amounts, Basis, CPU, HUGE_PAGES, MEMORY, Overhead};
+use crate::resources::{cpu_quota, cpu_shares};
 
 /// The period of a quota that is not enforced.
 const DEFAULT_PERIOD: i64 = 100_000;

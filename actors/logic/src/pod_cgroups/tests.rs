@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 
 use super::*;
-use crate::sandbox::NodePolicy;
+use crate::node_policy::NodePolicy;
 use crate::testing::*;
 
 fn policy(driver: CgroupDriver, root: &str) -> CgroupPolicy {

@@ -15,9 +15,10 @@ use k8s_openapi::apimachinery::pkg::api::resource as api;
 
 use crate::pod::{PodView, is_sidecar};
 use crate::quantity::{Amount, Format, Quantity, compare};
-use crate::resources::{CPU, MEMORY};
 
 pub const PODS: &str = "pods";
+pub const CPU: &str = "cpu";
+pub const MEMORY: &str = "memory";
 pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 pub const HUGE_PAGES: &str = "hugepages-";
 

@@ -17,8 +17,7 @@ use crate::pod::{PodView, is_sidecar};
 use crate::pressure::Signal;
 use crate::qos::{Qos, pod_qos};
 use crate::quantity::compare;
-use crate::requests::{self, request, whole};
-use crate::resources::{CPU, MEMORY};
+use crate::requests::{self, CPU, MEMORY, request, whole};
 use crate::types::{Failure, PodUid};
 
 /// What the node has promised a pod.

@@ -7,7 +7,8 @@ use std::cmp::Ordering;
 use k8s_openapi::api::core::v1::{ContainerResizePolicy, ResourceRequirements};
 use serde::{Deserialize, Serialize};
 
-use crate::resources::{CPU, MEMORY, bytes, milli};
+use crate::quantity::{bytes, milli};
+use crate::requests::{CPU, MEMORY};
 
 /// What has to be done to a running container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use super::allocation::resizable;
 use crate::quantity::compare;
 use crate::requests;
-use crate::resources::{CPU, MEMORY};
+use crate::requests::{CPU, MEMORY};
 
 /// A resource of a container that a new definition wants otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,17 +13,16 @@ mod happening;
 mod order;
 mod progress;
 
-use k8s_openapi::api::core::v1::PodStatus;
-use serde::{Deserialize, Serialize};
-
-use crate::status::conditions::{RESIZE_IN_PROGRESS, RESIZE_PENDING};
-
 pub use allocation::{Allocated, Allocation, ResizeInput, allocate, apply, pod_differs};
 pub use change::{Change, Direction, Directions, container_change, directions, effective};
 pub use counted::{Requested, infeasible_detail, requested};
 pub use happening::Happening;
+use k8s_openapi::api::core::v1::PodStatus;
 pub use order::{Pending, order};
 pub use progress::{in_progress, memory_refusal};
+use serde::{Deserialize, Serialize};
+
+use crate::conditions::{RESIZE_IN_PROGRESS, RESIZE_PENDING};
 
 /// Why a wanted change is not allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,8 +11,7 @@ use super::allocation::{Allocated, apply};
 use crate::pod::PodView;
 use crate::qos::{Qos, pod_qos};
 use crate::quantity::{Quantity, compare};
-use crate::requests::{Basis, Overhead, pod_requests};
-use crate::resources::{CPU, MEMORY};
+use crate::requests::{Basis, CPU, MEMORY, Overhead, pod_requests};
 use crate::types::PodUid;
 
 /// A pod that wants something else than it has.

@@ -9,7 +9,8 @@ use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 
 use super::allocation::resizable;
 use super::change::{Change, container_change};
-use crate::resources::{MEMORY, bytes};
+use crate::quantity::bytes;
+use crate::requests::MEMORY;
 use crate::types::{ContainerState, RuntimePod};
 
 /// Whether a running container still has other resources than it is allocated. One that does not run gets

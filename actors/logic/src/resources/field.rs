@@ -7,10 +7,11 @@ use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use thiserror::Error;
 
-use super::{CPU, MEMORY, bytes, is_zero, limits, milli, requests};
+use super::{limits, requests};
+use crate::node_policy::NodePolicy;
 use crate::pod::PodView;
-use crate::requests::{EPHEMERAL_STORAGE, HUGE_PAGES};
-use crate::sandbox::NodePolicy;
+use crate::quantity::{bytes, is_zero, milli};
+use crate::requests::{CPU, EPHEMERAL_STORAGE, HUGE_PAGES, MEMORY};
 use crate::types::ContainerKind;
 
 /// Why a `resourceFieldRef` has no value.

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::{bytes, limits as limits_of};
+use super::limits as limits_of;
 use crate::pod::PodView;
+use crate::quantity::bytes;
 use crate::requests::HUGE_PAGES;
 
 /// Nought for every size of the node that neither the container nor its pod has a limit for.

@@ -6,10 +6,12 @@
 use k8s_openapi::api::core::v1::{Container, Pod};
 use serde::{Deserialize, Serialize};
 
-use super::{CgroupVersion, LinuxResources, MEMORY, bytes, limits, requests};
+use super::{CgroupVersion, LinuxResources, limits, requests};
+use crate::node_policy::NodePolicy;
 use crate::pod::PodView;
 use crate::qos::{Qos, pod_qos};
-use crate::sandbox::NodePolicy;
+use crate::quantity::bytes;
+use crate::requests::MEMORY;
 
 /// `memorySwap.swapBehavior`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,23 +9,20 @@ mod memory;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use serde::{Deserialize, Serialize};
-
-use crate::pod::PodView;
-use crate::qos::oom_score_adj;
-use crate::quantity;
-use crate::sandbox::NodePolicy;
-
 pub use field::{ResourceFieldError, field};
 pub use huge_pages::huge_page_name;
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 pub use memory::{
     MemoryQos, MemoryReservation, OomKill, Swap, SwapBehaviour, effective_swap_behaviour,
 };
+use serde::{Deserialize, Serialize};
 
-pub const CPU: &str = "cpu";
-pub const MEMORY: &str = "memory";
+use crate::node_policy::NodePolicy;
+use crate::pod::PodView;
+use crate::qos::oom_score_adj;
+use crate::quantity::{bytes, is_zero, milli};
+use crate::requests::{CPU, MEMORY};
 
 /// CRI's `LinuxContainerResources`, as far as it is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,16 +103,6 @@ pub fn cpu_quota(milli: i64, period: i64) -> i64 {
     }
 }
 
-/// Thousandths; none where the quantity is absent or is none.
-pub fn milli(quantity: Option<&Quantity>) -> Option<i64> {
-    Some(quantity::Quantity::parse(&quantity?.0).ok()?.milli_value())
-}
-
-/// Whole units; none where the quantity is absent or is none.
-pub fn bytes(quantity: Option<&Quantity>) -> Option<i64> {
-    Some(quantity::Quantity::parse(&quantity?.0).ok()?.value())
-}
-
 fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
@@ -126,11 +113,6 @@ fn limit<'a>(pod: &'a Pod, container: &'a Container, name: &str) -> Option<&'a Q
     let own = find(container.resources.as_ref());
     own.filter(|quantity| !is_zero(quantity))
         .or_else(|| find(pod.spec()?.resources.as_ref()))
-}
-
-/// Whether a quantity is nought, or none at all.
-pub(crate) fn is_zero(quantity: &Quantity) -> bool {
-    quantity::Quantity::parse(&quantity.0).map_or(true, |quantity| quantity.is_zero())
 }
 
 /// Bytes of memory that each app container asks for; nought where it asks for none.

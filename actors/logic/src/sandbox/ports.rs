@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::{PortMapping, Protocol};
+use crate::linux::{PortMapping, Protocol};
 use crate::pod::PodView;
 
 /// The ports of the app containers; a port named twice in a container counts once.

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::NodePolicy;
+use crate::node_policy::NodePolicy;
 use crate::pod::PodView;
 use crate::quantity::Quantity;
-use crate::requests::{self, Amounts, Basis, Overhead, pod_limits, pod_requests};
-use crate::resources::{CPU, LinuxResources, MEMORY, cpu_quota, cpu_shares};
+use crate::requests::{self, Amounts, Basis, CPU, MEMORY, Overhead, pod_limits, pod_requests};
+use crate::resources::{LinuxResources, cpu_quota, cpu_shares};
 
 /// Of the containers together, without overhead.
 pub(super) fn of_containers(pod: &Pod, node: &NodePolicy) -> LinuxResources {

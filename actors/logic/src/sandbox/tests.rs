@@ -3,9 +3,10 @@
 use k8s_openapi::api::core::v1::{PodSecurityContext, SELinuxOptions, SecurityContext, Sysctl};
 
 use super::*;
+use crate::linux::{IdRange, Seccomp};
+use crate::node_policy::NodePolicy;
 use crate::objects::StaticObjects;
 use crate::testing::*;
-use crate::user_namespaces::IdRange;
 
 fn request(
     pod: &Pod,
@@ -88,7 +89,7 @@ fn what_was_found_for_the_pod_goes_in() {
 /// TestNetworkNamespaceForPod.
 #[test]
 fn namespaces_follow_the_spec() {
-    use NamespaceMode::{Container, Node, Pod as Shared};
+    use crate::linux::NamespaceMode::{Container, Node, Pod as Shared};
     let cases = [
         (false, false, false, false, (Shared, Container, Shared)),
         (true, false, false, false, (Node, Container, Shared)),

@@ -4,17 +4,16 @@
 mod non_root;
 
 use k8s_openapi::api::core::v1::{Container, Pod, SeccompProfile, SecurityContext};
+pub use non_root::verify_non_root;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::app_armor::{self, AppArmor, AppArmorError};
+use crate::linux::{NamespaceMode, Namespaces, SeLinux, Seccomp};
+use crate::node_policy::NodePolicy;
 use crate::pod::PodView;
-use crate::sandbox::{
-    NamespaceMode, Namespaces, NodePolicy, SeLinux, Seccomp, se_linux, supplemental_groups,
-};
+use crate::sandbox::{se_linux, supplemental_groups};
 use crate::types::ContainerId;
-
-pub use non_root::verify_non_root;
 
 /// CRI's `LinuxContainerSecurityContext`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

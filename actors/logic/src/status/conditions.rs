@@ -5,37 +5,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::restart_all::could_restart_all;
 use super::{Phase, Stage, StatusInput};
+use crate::conditions::{
+    ALL_RESTARTING, CONTAINERS_READY, DISRUPTION_TARGET, INITIALIZED, READY, READY_TO_START,
+    RESIZE_IN_PROGRESS, RESIZE_PENDING, SCHEDULED, TERMINATION_BY_KUBELET, is_ours,
+};
 use crate::pod::{PodView, is_sidecar};
 use crate::resize::{Refusal, ResizeState};
 use crate::types::RuntimePod;
 use crate::worker::{restart_all, sandbox};
-
-pub const READY_TO_START: &str = "PodReadyToStartContainers";
-pub const INITIALIZED: &str = "Initialized";
-pub const READY: &str = "Ready";
-pub const CONTAINERS_READY: &str = "ContainersReady";
-pub const SCHEDULED: &str = "PodScheduled";
-pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
-/// The reason of [`DISRUPTION_TARGET`] where the node itself ends the pod.
-pub const TERMINATION_BY_KUBELET: &str = "TerminationByKubelet";
-pub const RESIZE_PENDING: &str = "PodResizePending";
-pub const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
-pub const ALL_RESTARTING: &str = "AllContainersRestarting";
-
-/// Other conditions are set by others and stay as they are.
-pub(crate) fn is_ours(kind: &str) -> bool {
-    [
-        READY_TO_START,
-        INITIALIZED,
-        READY,
-        CONTAINERS_READY,
-        SCHEDULED,
-        RESIZE_PENDING,
-        RESIZE_IN_PROGRESS,
-        ALL_RESTARTING,
-    ]
-    .contains(&kind)
-}
 
 /// All conditions, in upstream's order.
 pub(super) fn generate(

@@ -11,9 +11,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use super::StatusInput;
 use crate::pod::PodView;
 use crate::pod_cgroups::all_limited;
-use crate::quantity::{self, Amount, Format};
-use crate::requests::{Amounts, Basis, Overhead, pod_limits, pod_requests};
-use crate::resources::{CPU, MEMORY, bytes, milli};
+use crate::quantity::{self, Amount, Format, bytes, milli};
+use crate::requests::{Amounts, Basis, CPU, MEMORY, Overhead, pod_limits, pod_requests};
 use crate::types::{Container, ContainerState, EnforcedResources};
 
 /// Thousandths of CPU that a runtime makes of everything below: there the allocated amount is shown.

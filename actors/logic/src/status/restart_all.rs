@@ -5,7 +5,7 @@
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 
-use super::conditions::ALL_RESTARTING;
+use crate::conditions::ALL_RESTARTING;
 use crate::pod::PodView;
 use crate::types::RuntimePod;
 use crate::worker::restart_all::trigger;

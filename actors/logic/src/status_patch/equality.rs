@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 use serde_json::{Map, Value};
 
+use crate::conditions::{DISRUPTION_TARGET, is_ours};
 use crate::quantity::{Quantity, compare};
-use crate::status::conditions::{DISRUPTION_TARGET, is_ours};
 
 /// Where quantities are: how they are written does not matter.
 const QUANTITIES: [&str; 3] = ["limits", "requests", "allocatedResources"];

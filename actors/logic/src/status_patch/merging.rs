@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{condition, is_terminal};
-use crate::status::conditions::{CONTAINERS_READY, DISRUPTION_TARGET, READY, is_ours};
+use crate::conditions::{CONTAINERS_READY, DISRUPTION_TARGET, READY, is_ours};
 
 /// Whether something of the pod may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

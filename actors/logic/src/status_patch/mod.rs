@@ -10,15 +10,14 @@ mod merging;
 #[cfg(test)]
 mod tests;
 
-use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
-
 pub use diff::patch;
 pub use equality::equal;
+use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 pub use merging::{Containers, merge};
 
+use crate::conditions::{CONTAINERS_READY, READY};
 use crate::pod::PodView;
 use crate::status::Phase;
-use crate::status::conditions::{CONTAINERS_READY, READY};
 
 /// Whose turn comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -14,7 +14,7 @@ use super::{
 use crate::types::{
     Container, ContainerId, ContainerState, PodUid, RuntimePod, Sandbox, SandboxId,
 };
-use crate::volumes::Figures;
+use crate::volume_stats::Figures;
 
 /// What the runtime measured of one container.
 #[derive(Clone, Debug, Default, PartialEq)]

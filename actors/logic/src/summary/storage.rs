@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, Volume};
 
 use super::pods::{Amount, Disk};
 use super::{ClaimRef, ContainerStats, FileSystem, VolumeHealth, VolumeStats};
-use crate::volumes::{Condition, Figures};
+use crate::volume_stats::{Condition, Figures};
 
 /// What a container's log takes, on a file system of the node's.
 pub(super) fn logs(amount: Amount, root: &FileSystem) -> FileSystem {

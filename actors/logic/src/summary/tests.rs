@@ -16,7 +16,7 @@ use crate::testing::bare;
 use crate::types::{
     Container, ContainerId, ContainerState, PodUid, RuntimePod, Sandbox, SandboxId, SandboxState,
 };
-use crate::volumes::{Abnormal, Condition, Figures};
+use crate::volume_stats::{Abnormal, Condition, Figures};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).unwrap()

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use crate::conditions::{CONTAINERS_READY, INITIALIZED, READY, READY_TO_START, SCHEDULED};
 use crate::pod::PodView;
 use crate::probes::initial_health;
-use crate::status::conditions::{CONTAINERS_READY, INITIALIZED, READY, READY_TO_START, SCHEDULED};
 use crate::types::{Container, ContainerState, Health, RuntimePod, Verdict};
 
 /// The conditions of a pod that runs.

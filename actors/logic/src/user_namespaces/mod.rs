@@ -10,29 +10,12 @@ mod record;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
-use serde::{Deserialize, Serialize};
+pub use pool::{Pool, PoolError, SubIdsError, sub_ids};
+pub use record::{FILE, RecordError, read_record, written_record};
 use thiserror::Error;
 
 use crate::pod::PodView;
 use crate::runtime_class::HandlerFeatures;
-
-pub use pool::{Pool, PoolError, SubIdsError, sub_ids};
-pub use record::{FILE, RecordError, read_record, written_record};
-
-/// A pod's users: the node's own, or a range of ids of which the first is the pod's root.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum UserNamespace {
-    #[default]
-    Node,
-    Pod(IdRange),
-}
-
-/// Ids of the node in a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct IdRange {
-    pub first: u32,
-    pub length: u32,
-}
 
 /// Whether a pod wants users of its own.
 pub fn wants_own_users(pod: &Pod) -> bool {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use thiserror::Error;
 
-use super::IdRange;
+use crate::linux::IdRange;
 use crate::types::PodUid;
 
 /// Ranges are multiples of this.

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::IdRange;
+use crate::linux::IdRange;
 
 /// The file's name in the pod's folder.
 pub const FILE: &str = "userns";

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::linux::IdRange;
 use crate::testing::*;
 use crate::types::PodUid;
 

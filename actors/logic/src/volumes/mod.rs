@@ -429,31 +429,3 @@ pub struct Backend {
     /// CSI's words, such as `STAGE_UNSTAGE_VOLUME`.
     pub abilities: BTreeSet<String>,
 }
-
-/// A volume's figures; none is not known.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Figures {
-    /// Bytes.
-    pub capacity: Option<u64>,
-    pub available: Option<u64>,
-    pub used: Option<u64>,
-    pub inodes: Option<u64>,
-    pub inodes_free: Option<u64>,
-    pub inodes_used: Option<u64>,
-    /// When they were taken.
-    pub at: Option<Timestamp>,
-    /// What the backend says of the volume; none when it says nothing.
-    pub abnormal: Option<Abnormal>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Abnormal {
-    pub state: Condition,
-    pub message: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Condition {
-    Normal,
-    Abnormal,
-}

@@ -2,9 +2,9 @@
 
 use logic::app_armor::AppArmor;
 use logic::container::{Access, ContainerConfig, Device, Mount, Origin, Propagation};
+use logic::linux::UserNamespace;
 use logic::resources::LinuxResources;
 use logic::security::Security;
-use logic::user_namespaces::UserNamespace;
 use logic::volumes::Relabel;
 use proto::cri;
 
@@ -180,9 +180,8 @@ fn app_armor(profile: &AppArmor) -> cri::SecurityProfile {
 mod tests {
     use std::collections::BTreeMap;
 
-    use logic::sandbox::{NamespaceMode, Namespaces, Seccomp};
+    use logic::linux::{IdRange, NamespaceMode, Namespaces, Seccomp};
     use logic::security::GroupsPolicy;
-    use logic::user_namespaces::IdRange;
 
     use super::*;
 

@@ -6,21 +6,20 @@ mod seen;
 
 use std::collections::{BTreeMap, HashMap};
 
-use logic::credentials::Auth;
-use logic::sandbox::{
-    NamespaceMode, Namespaces, PortMapping, Protocol, SandboxConfig, SeLinux, Seccomp,
-};
-use logic::security::GroupsPolicy;
-use logic::user_namespaces::UserNamespace;
-use proto::cri;
-
-use super::Pull;
-
 pub(super) use container::{container_config, resources};
 pub(super) use figures::{containers, layer, sandboxes};
+use logic::credentials::Auth;
+use logic::linux::{
+    NamespaceMode, Namespaces, PortMapping, Protocol, SeLinux, Seccomp, UserNamespace,
+};
+use logic::sandbox::SandboxConfig;
+use logic::security::GroupsPolicy;
+use proto::cri;
 pub(super) use seen::{
     add_listed_container, add_listed_sandbox, event, image, ips, listed_image, memory_use, pod,
 };
+
+use super::Pull;
 
 type Words = BTreeMap<String, String>;
 

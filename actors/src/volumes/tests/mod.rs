@@ -5,17 +5,17 @@ mod lives;
 mod reporting;
 mod within;
 
+use cluster::events;
+use cluster::objects::{Shelf, Supply};
 use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{AskError, ChildSpec, Fault as Upset, Intensity, Supervisor, mailbox};
-use logic::sandbox::NodePolicy;
+use logic::node_policy::NodePolicy;
 use tempfile::TempDir;
 use tonic::Status;
 
 use super::*;
 use crate::storage::testing::{Double, Fault};
 use crate::testing::pod;
-use cluster::events;
-use cluster::objects::{Shelf, Supply};
 
 const MOMENT: Duration = Duration::from_millis(10);
 const SECOND: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@
 //!
 //! ConfigMaps and Secrets go by `configMapAndSecretChangeDetectionStrategy`; services are followed by namespace, claims,
 //! volumes and attachments are asked for by name, because a node may not list them. Which of them a pod needs says
-//! `logic::objects::needed`.
+//! `logic::needed::needed`.
 //!
 //! Upstream: pkg/kubelet/{secret,configmap,token,runtimeclass,podcertificate}, pkg/kubelet/util/manager (1.36). Unlike there, a watched
 //! object stays watched while a pod refers to it, used or not, so that no container starts with an old one.
@@ -31,10 +31,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Context, Exit, Recipient};
-use logic::objects::{
-    Asking, Cadence, Detection, References, StaticObjects, Wanted, needed, references,
-};
+use logic::needed::needed;
+use logic::objects::{Asking, Cadence, Detection, StaticObjects, Wanted};
 use logic::pod::PodView;
+use logic::references::{References, references};
 use logic::types::PodUid;
 use serde::Serialize;
 use tokio::sync::{Semaphore, watch};

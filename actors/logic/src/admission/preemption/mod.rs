@@ -11,8 +11,7 @@ use super::fit::Insufficient;
 use super::refuse;
 use crate::pod::PodView;
 use crate::qos::{Qos, pod_qos};
-use crate::requests::request;
-use crate::resources::{CPU, MEMORY};
+use crate::requests::{CPU, MEMORY, request};
 use crate::types::{Failure, PodUid};
 
 /// How much of a resource is still missing.

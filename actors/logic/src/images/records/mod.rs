@@ -12,7 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use crate::credentials::{Credential, Source, hex};
+use crate::credentials::{Credential, Source};
+use crate::hash::hex;
 
 const GROUP: &str = "kubelet.config.k8s.io/";
 /// What is written. What 1.34 and older wrote (`v1alpha1`) is read.

@@ -3,8 +3,8 @@
 //! Mirrors pkg/kubelet/images/pullmanager (v1.36): image_pull_policies.go and MustAttemptImagePull.
 
 use super::records::{PullSecret, PulledRecord};
-use super::repository;
 use crate::credentials::Credential;
+use crate::image_reference::repository;
 
 /// Secrets known of one image beyond which a further one is accepted but not written down.
 const LEARNT_AT_MOST: usize = 100;

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{
     ObjectFieldSelector, Pod, PodSpec, Probe,
 };
 
-use crate::images::Reference;
+use crate::image_reference::Reference;
 
 const TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
 const GRACE_SECONDS: i64 = 30;

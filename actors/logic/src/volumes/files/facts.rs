@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, Pod, ResourceFieldSelect
 use super::super::File;
 use super::problem::Problem;
 use super::{Draft, bits};
-use crate::environment::{lines, subscript};
+use crate::field_path::{lines, subscript};
+use crate::node_policy::NodePolicy;
 use crate::pod::PodView;
 use crate::resources::{self, ResourceFieldError};
-use crate::sandbox::NodePolicy;
 
 pub(super) fn collect(draft: &mut Draft<'_>, items: &[DownwardAPIVolumeFile], mode: u32) {
     for item in items {

@@ -23,12 +23,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{self as core, Pod};
+use problem::Problem;
 use thiserror::Error;
 
 use super::{File, FileSet, Medium, Until, Uses};
+use crate::node_policy::NodePolicy;
 use crate::objects::Objects;
-use crate::sandbox::NodePolicy;
-use problem::Problem;
 
 /// Of files that say nothing else.
 const DEFAULT_MODE: i32 = 0o644;

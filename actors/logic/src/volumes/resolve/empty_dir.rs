@@ -5,12 +5,11 @@
 use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
+use crate::node_policy::NodePolicy;
 use crate::pod::PodView;
 use crate::pod_cgroups::pod_limits;
-use crate::quantity::Quantity;
-use crate::requests::HUGE_PAGES;
-use crate::resources::{MEMORY, bytes};
-use crate::sandbox::NodePolicy;
+use crate::quantity::{Quantity, bytes};
+use crate::requests::{HUGE_PAGES, MEMORY};
 use crate::volumes::{EmptyDir, Medium};
 
 const HUGE: &str = "HugePages";

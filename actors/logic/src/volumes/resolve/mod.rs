@@ -19,19 +19,18 @@ pub mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use csi::attachment_name;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{self as core, Pod};
-
-use super::{Access, Backend, Mode, Resolved, Unresolved, Until, Volume, VolumeId};
-use crate::objects::Objects;
-use crate::pod::PodView;
-use crate::sandbox::NodePolicy;
-use crate::types::PodUid;
 use look::{Look, Refusal};
+pub use migration::PLUGINS as MIGRATED_PLUGINS;
 use persistent::Persistent;
 
-pub use csi::attachment_name;
-pub use migration::PLUGINS as MIGRATED_PLUGINS;
+use super::{Access, Backend, Mode, Resolved, Unresolved, Until, Volume, VolumeId};
+use crate::node_policy::NodePolicy;
+use crate::objects::Objects;
+use crate::pod::PodView;
+use crate::types::PodUid;
 
 /// What a volume is resolved with.
 #[derive(Clone, Copy, Debug)]

@@ -11,9 +11,9 @@ use k8s_openapi::api::core::v1::{
 use super::look::{At, Look, Refusal};
 use super::words::Operation;
 use super::{Found, csi, fs_group, local};
-use crate::admission::selects;
+use crate::node_selector::selects;
 use crate::pod::PodView;
-use crate::resources::bytes;
+use crate::quantity::bytes;
 use crate::volumes::{Access, AccessMode, Attachment, Kind, Mode, Source, Until, Volume, VolumeId};
 
 const OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::super::look::{Look, Refusal};
 use super::super::persistent::Persistent;
 use super::super::words::{ATTACH_LIMIT, Operation};
-use crate::credentials::hex;
+use crate::hash::hex;
 use crate::volumes::csi_node::update_period;
 use crate::volumes::{Attachment, VolumeId};
 

@@ -6,6 +6,7 @@ mod attach;
 mod limit;
 mod tokens;
 
+pub use attach::attachment_name;
 use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, CSIVolumeSource};
 use k8s_openapi::api::storage::v1::CSIDriver;
 use sha2::{Digest, Sha256};
@@ -14,14 +15,12 @@ use super::look::{Look, Refusal, parts};
 use super::persistent::{self, Persistent};
 use super::words::Operation;
 use super::{Found, fs_group, local, selinux};
-use crate::credentials::hex;
+use crate::hash::hex;
 use crate::pod::PodView;
 use crate::volumes::{
     Access, AccessMode, Backend, Csi, Kind, Mode, Ownership, Secrets, Source, Until, Volume,
     VolumeId,
 };
-
-pub use attach::attachment_name;
 
 const STAGE: &str = "STAGE_UNSTAGE_VOLUME";
 

@@ -10,14 +10,13 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
 use serde_json::{Value, json};
 
 use super::look::Look;
 use super::persistent::Persistent;
 use super::{Ground, claim};
-use crate::node_status::patch::{difference, prune};
-use crate::resources::bytes;
+use crate::quantity::bytes;
+use crate::strategic_patch::{difference, prune};
 use crate::volumes::Access;
 
 const STORAGE: &str = "storage";

@@ -4,90 +4,10 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::fixed::{Key, StaticObjects};
-use super::references::{Bundles, Links, References};
-use super::{Objects, PodCertificateWanted, TokenWanted};
+use crate::objects::{Objects, StaticObjects, TokenWanted, Wanted};
 use crate::pod::PodView;
+use crate::references::{Bundles, Links, References};
 use crate::volumes::resolve::needs::{self, Form, Needs};
-
-/// One thing to fetch or to follow.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wanted {
-    ConfigMap(Key),
-    Secret(Key),
-    Claim(Key),
-    PersistentVolume(String),
-    VolumeAttachment(String),
-    RuntimeClass(String),
-    /// A single service.
-    Service(Key),
-    /// Those of a namespace.
-    Services(String),
-    CsiDrivers,
-    TrustBundles,
-    Token(TokenWanted),
-    /// Much larger than the others.
-    Certificate(Box<PodCertificateWanted>),
-}
-
-impl Wanted {
-    /// Kind, namespace and name, as [`Objects::refused`] is asked; none where nobody asks. Trust bundles have the empty
-    /// name together.
-    pub fn place(&self) -> Option<(String, String, String)> {
-        let (kind, namespace, name) = match self {
-            Self::ConfigMap((namespace, name)) => ("ConfigMap", namespace.as_str(), name),
-            Self::Secret((namespace, name)) => ("Secret", namespace.as_str(), name),
-            Self::Claim((namespace, name)) => ("PersistentVolumeClaim", namespace.as_str(), name),
-            Self::Service((namespace, name)) => ("Service", namespace.as_str(), name),
-            Self::PersistentVolume(name) => ("PersistentVolume", "", name),
-            Self::VolumeAttachment(name) => ("VolumeAttachment", "", name),
-            Self::RuntimeClass(name) => ("RuntimeClass", "", name),
-            Self::Token(wanted) => (
-                "TokenRequest",
-                wanted.namespace.as_str(),
-                &wanted.service_account,
-            ),
-            Self::Certificate(wanted) => (
-                "PodCertificateRequest",
-                wanted.namespace.as_str(),
-                &wanted.pod_name,
-            ),
-            Self::TrustBundles => {
-                return Some((
-                    "ClusterTrustBundle".to_owned(),
-                    String::new(),
-                    String::new(),
-                ));
-            }
-            Self::Services(_) | Self::CsiDrivers => return None,
-        };
-        Some((kind.to_owned(), namespace.to_owned(), name.clone()))
-    }
-}
-
-impl std::fmt::Display for Wanted {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self, self.place()) {
-            (Self::Token(wanted), Some((kind, namespace, name))) => {
-                let pod = &wanted.pod_name;
-                write!(out, "{kind} {namespace}/{name} for pod {pod}")
-            }
-            (Self::Certificate(wanted), Some((kind, namespace, _))) => {
-                let PodCertificateWanted {
-                    pod_name, volume, ..
-                } = &**wanted;
-                write!(out, "{kind} of {namespace}/{pod_name} for volume {volume}")
-            }
-            (Self::TrustBundles, _) => out.write_str("ClusterTrustBundles"),
-            (_, Some((kind, namespace, name))) if namespace.is_empty() => {
-                write!(out, "{kind} {name}")
-            }
-            (_, Some((kind, namespace, name))) => write!(out, "{kind} {namespace}/{name}"),
-            (Self::Services(namespace), None) => write!(out, "Services of {namespace}"),
-            (_, None) => out.write_str("CSIDrivers"),
-        }
-    }
-}
 
 /// The service that every pod of every namespace is told of.
 const MASTER: (&str, &str) = ("default", "kubernetes");

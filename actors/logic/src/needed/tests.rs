@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::objects::{parse, references};
+use crate::objects::parse;
+use crate::references::references;
 use crate::volumes::resolve::attachment_name;
 
 const NODE: &str = "worker-1";

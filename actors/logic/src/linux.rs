@@ -1,10 +1,8 @@
-//! The words that sandboxes and containers are asked for in: namespaces, profiles, labels, ports.
+//! What the CRI calls Linux security and network options, in plain types: namespaces, seccomp, SELinux, port mappings.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-
-use crate::user_namespaces::UserNamespace;
 
 /// CRI's namespace modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,4 +57,19 @@ pub enum Protocol {
     Tcp,
     Udp,
     Sctp,
+}
+
+/// A pod's users: the node's own, or a range of ids of which the first is the pod's root.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UserNamespace {
+    #[default]
+    Node,
+    Pod(IdRange),
+}
+
+/// Ids of the node in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct IdRange {
+    pub first: u32,
+    pub length: u32,
 }

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
     Volume, VolumeProjection,
 };
 
-use super::{PodCertificateWanted, TokenWanted};
+use crate::objects::{PodCertificateWanted, TokenWanted};
 use crate::pod::{CONFIG_MIRROR, PodView};
 use crate::volumes::wanted;
 

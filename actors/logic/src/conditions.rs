@@ -1,0 +1,28 @@
+//! The names of a pod's conditions (core/v1 `PodConditionType`), and which of them the agent writes.
+
+pub const READY_TO_START: &str = "PodReadyToStartContainers";
+pub const INITIALIZED: &str = "Initialized";
+pub const READY: &str = "Ready";
+pub const CONTAINERS_READY: &str = "ContainersReady";
+pub const SCHEDULED: &str = "PodScheduled";
+pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
+/// The reason of [`DISRUPTION_TARGET`] where the node itself ends the pod.
+pub const TERMINATION_BY_KUBELET: &str = "TerminationByKubelet";
+pub const RESIZE_PENDING: &str = "PodResizePending";
+pub const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
+pub const ALL_RESTARTING: &str = "AllContainersRestarting";
+
+/// Other conditions are set by others and stay as they are.
+pub fn is_ours(kind: &str) -> bool {
+    [
+        READY_TO_START,
+        INITIALIZED,
+        READY,
+        CONTAINERS_READY,
+        SCHEDULED,
+        RESIZE_PENDING,
+        RESIZE_IN_PROGRESS,
+        ALL_RESTARTING,
+    ]
+    .contains(&kind)
+}
