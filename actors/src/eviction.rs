@@ -2,7 +2,7 @@
 //!
 //! - **Owns** which thresholds have been met, since when, and which pressures the node is under.
 //! - **Hears** its own ticks and the samples that they take.
-//! - **Tells** the directory whom to evict, and the recorder what ran short.
+//! - **Tells** the pod manager whom to evict, and the recorder what ran short.
 //! - **Never** evicts a static, mirror or system-critical pod, nor a second pod before a fresh sample has
 //!   shown that the first was not enough.
 //!
@@ -14,33 +14,33 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kernel::{Actor, Addr, Context, Exit, Recipient};
-use logic::eviction::{self as decide, PodUsage, Policy};
-use logic::pressure::{Memory, Observations, Signal};
+use logic::eviction::{self as decide, EvictionPolicy, PodUsage};
+use logic::thresholds::{Observations, Signal, ThresholdState};
 use serde::Serialize;
 
-use crate::directory;
-use crate::usage::{self, Sampler};
+use crate::pod_manager;
+use crate::stats::usage::{self, UsageSampler};
 use cluster::events::{Object, Recorder, Type};
 
 /// Its own ticks and samples: never more than one of each.
 pub const MAILBOX: usize = 8;
 /// Between samples.
-const PERIOD: Duration = Duration::from_secs(10);
+const MONITORING_PERIOD: Duration = Duration::from_secs(10);
 
-/// What the evictor is told.
+/// What the evictor is last_reported.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Samples the node, and the pods if something runs short.
     Tick,
     /// Decides whether a pod has to go, and ticks again later.
-    Sampled(Box<Result<Sample, usage::SampleError>>),
+    Sampled(Box<Result<UsageSample, usage::SampleError>>),
     /// Tells the node's object again what runs short: its keeper has a successor.
-    TellAgain,
+    Resync,
 }
 
 /// The node and its pods at one moment.
 #[derive(Debug)]
-pub struct Sample {
+pub struct UsageSample {
     pub observations: Observations,
     pub pods: Vec<PodUsage>,
 }
@@ -57,7 +57,7 @@ pub struct Snapshot {
 /// Whom the evictor tells.
 #[derive(Debug, Clone)]
 pub struct Peers {
-    pub directory: Addr<directory::Msg>,
+    pub pod_manager: Addr<pod_manager::Msg>,
     /// The node's object, if there is one.
     pub node: Option<Recipient<BTreeSet<Signal>>>,
     pub recorder: Recorder,
@@ -65,28 +65,28 @@ pub struct Peers {
 
 /// The evictor.
 #[derive(Debug)]
-pub struct Eviction {
-    policy: Policy,
+pub struct EvictionManager {
+    policy: EvictionPolicy,
 
-    sampler: Sampler,
+    sampler: UsageSampler,
     peers: Peers,
     node_name: String,
 
-    memory: Memory,
+    memory: ThresholdState,
     pressures: BTreeSet<Signal>,
-    /// What the node's object was told last.
-    told: Option<BTreeSet<Signal>>,
+    /// What the node's object was last_reported last.
+    last_reported: Option<BTreeSet<Signal>>,
     available: Observations,
     evicted: u64,
     last_error: Option<String>,
 }
 
-impl Actor for Eviction {
+impl Actor for EvictionManager {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        ctx.after(PERIOD, Msg::Tick);
+        ctx.after(MONITORING_PERIOD, Msg::Tick);
         Ok(())
     }
 
@@ -94,7 +94,7 @@ impl Actor for Eviction {
         match msg {
             Msg::Tick => self.tick(ctx),
             Msg::Sampled(answer) => self.sampled(*answer, ctx),
-            Msg::TellAgain => self.tell_again(),
+            Msg::Resync => self.resync(),
         }
         Ok(())
     }
@@ -109,16 +109,21 @@ impl Actor for Eviction {
     }
 }
 
-impl Eviction {
-    pub fn new(policy: Policy, sampler: Sampler, peers: Peers, node_name: String) -> Self {
-        Eviction {
+impl EvictionManager {
+    pub fn new(
+        policy: EvictionPolicy,
+        sampler: UsageSampler,
+        peers: Peers,
+        node_name: String,
+    ) -> Self {
+        EvictionManager {
             policy,
             sampler,
             peers,
             node_name,
-            memory: Memory::default(),
+            memory: ThresholdState::default(),
             pressures: BTreeSet::new(),
-            told: None,
+            last_reported: None,
             available: Observations::new(),
             evicted: 0,
             last_error: None,
@@ -137,7 +142,7 @@ impl Eviction {
         });
     }
 
-    fn sampled(&mut self, answer: Result<Sample, usage::SampleError>, ctx: &mut Context<Msg>) {
+    fn sampled(&mut self, answer: Result<UsageSample, usage::SampleError>, ctx: &mut Context<Msg>) {
         match answer {
             Ok(sample) => self.decide(sample, ctx),
             Err(error) => {
@@ -145,10 +150,10 @@ impl Eviction {
                 self.last_error = Some(error.to_string());
             }
         }
-        ctx.after(PERIOD, Msg::Tick);
+        ctx.after(MONITORING_PERIOD, Msg::Tick);
     }
 
-    fn decide(&mut self, sample: Sample, ctx: &mut Context<Msg>) {
+    fn decide(&mut self, sample: UsageSample, ctx: &mut Context<Msg>) {
         let now = Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH);
         let decision = decide::decide(
             now,
@@ -172,12 +177,12 @@ impl Eviction {
             let signal = eviction.threshold.signal;
             let observed = sample.observations.get(&signal);
             let sampled_at = observed.map(|observed| observed.sampled_at);
-            let order = directory::Msg::Fail {
+            let order = pod_manager::Msg::Fail {
                 uid: eviction.uid,
                 failure: Box::new(eviction.failure),
                 grace: eviction.grace,
             };
-            match self.peers.directory.tell(order) {
+            match self.peers.pod_manager.tell(order) {
                 Ok(()) => {
                     self.evicted += 1;
                     count(signal, sampled_at, now);
@@ -189,34 +194,39 @@ impl Eviction {
         }
         self.last_error = None;
         self.memory = decision.memory;
-        self.press(decision.pressures);
+        self.set_pressures(decision.pressures);
         self.available = sample.observations;
     }
 
-    /// Lets the directory know what is short, which admits accordingly; what was not told is told again.
-    fn press(&mut self, pressures: BTreeSet<Signal>) {
-        self.tell_node(&pressures);
+    /// Lets the pod manager know what is short, which admits accordingly; what was not last_reported is last_reported again.
+    fn set_pressures(&mut self, pressures: BTreeSet<Signal>) {
+        self.report_pressures(&pressures);
         if pressures == self.pressures {
             return;
         }
-        let told = self.peers.directory.tell(directory::Msg::Pressed {
-            pressures: pressures.clone(),
-        });
-        match told {
+        let last_reported = self
+            .peers
+            .pod_manager
+            .tell(pod_manager::Msg::PressuresChanged {
+                pressures: pressures.clone(),
+            });
+        match last_reported {
             Ok(()) => self.pressures = pressures,
-            Err(full) => tracing::warn!("pressure not told now, the next sample tells: {full}"),
+            Err(full) => {
+                tracing::warn!("pressure not last_reported now, the next sample tells: {full}")
+            }
         }
     }
 
-    fn tell_node(&mut self, pressures: &BTreeSet<Signal>) {
+    fn report_pressures(&mut self, pressures: &BTreeSet<Signal>) {
         let Some(node) = &self.peers.node else {
             return;
         };
-        if self.told.as_ref() == Some(pressures) {
+        if self.last_reported.as_ref() == Some(pressures) {
             return;
         }
         match node.tell(pressures.clone()) {
-            Ok(()) => self.told = Some(pressures.clone()),
+            Ok(()) => self.last_reported = Some(pressures.clone()),
             Err(full) => {
                 tracing::warn!("the node's object shows pressure with the next sample: {full}");
             }
@@ -224,9 +234,9 @@ impl Eviction {
     }
 
     /// Before the first sample there is nothing to tell.
-    fn tell_again(&mut self) {
-        if let Some(told) = self.told.take() {
-            self.tell_node(&told);
+    fn resync(&mut self) {
+        if let Some(last_reported) = self.last_reported.take() {
+            self.report_pressures(&last_reported);
         }
     }
 
@@ -253,21 +263,21 @@ fn count(signal: Signal, sampled_at: Option<Timestamp>, now: Timestamp) {
 mod tests {
     use kernel::testing::{pass, run_paused};
     use kernel::{ChildSpec, mailbox};
-    use logic::pressure::{self, Limit, Threshold};
+    use logic::thresholds::{self, Threshold, ThresholdLimit};
 
     use super::*;
     use crate::testing::{TestNode, pod};
 
     /// Met whatever the machine has: less than all of its memory is available.
-    fn always_short() -> Policy {
+    fn always_short() -> EvictionPolicy {
         let threshold = Threshold {
             signal: Signal::MemoryAvailable,
             grace: Duration::ZERO,
-            limit: Limit::PerMillion(1_000_000),
-            min_reclaim: Limit::Amount(0),
+            limit: ThresholdLimit::PerMillion(1_000_000),
+            min_reclaim: ThresholdLimit::Amount(0),
         };
-        Policy {
-            pressure: pressure::Policy {
+        EvictionPolicy {
+            pressure: thresholds::ThresholdPolicy {
                 thresholds: [threshold].into(),
                 transition: Duration::from_secs(300),
             },
@@ -275,26 +285,26 @@ mod tests {
         }
     }
 
-    fn spawn(node: &TestNode, policy: Policy) {
-        spawn_beside(node, policy, None);
+    fn spawn(node: &TestNode, policy: EvictionPolicy) {
+        spawn_with_node(node, policy, None);
     }
 
-    fn spawn_beside(
+    fn spawn_with_node(
         node: &TestNode,
-        policy: Policy,
+        policy: EvictionPolicy,
         object: Option<Recipient<BTreeSet<Signal>>>,
     ) -> Addr<Msg> {
         let (addr, port) = mailbox(MAILBOX);
-        let sampler = Sampler::new(node.runtime.clone(), node.node.directory.clone());
+        let sampler = UsageSampler::new(node.runtime.clone(), node.node.pod_manager.clone());
         let peers = Peers {
-            directory: node.node.directory.clone(),
+            pod_manager: node.node.pod_manager.clone(),
             node: object,
             recorder: node.node.recorder.clone(),
         };
         node.node
             .root
             .spawn(ChildSpec::permanent("eviction"), port, move || {
-                Eviction::new(
+                EvictionManager::new(
                     policy.clone(),
                     sampler.clone(),
                     peers.clone(),
@@ -305,7 +315,7 @@ mod tests {
     }
 
     #[derive(Debug, strum::IntoStaticStr)]
-    enum Told {
+    enum EvictionMessage {
         Pressures(BTreeSet<Signal>),
     }
 
@@ -314,19 +324,19 @@ mod tests {
         run_paused(|| async {
             let node = TestNode::start().await;
             let (to_object, mut object) = kernel::testing::inbox(64);
-            let to_object = Recipient::new(to_object, Told::Pressures);
-            let eviction = spawn_beside(&node, always_short(), Some(to_object));
-            eviction.tell(Msg::TellAgain).unwrap();
-            pass(PERIOD / 2).await;
+            let to_object = Recipient::new(to_object, EvictionMessage::Pressures);
+            let eviction = spawn_with_node(&node, always_short(), Some(to_object));
+            eviction.tell(Msg::Resync).unwrap();
+            pass(MONITORING_PERIOD / 2).await;
             assert_eq!(object.drain().len(), 0, "there is no sample yet");
-            pass(PERIOD * 10).await;
-            let told = object.drain();
-            let [Told::Pressures(pressures)] = told.as_slice() else {
-                panic!("{told:?}");
+            pass(MONITORING_PERIOD * 10).await;
+            let last_reported = object.drain();
+            let [EvictionMessage::Pressures(pressures)] = last_reported.as_slice() else {
+                panic!("{last_reported:?}");
             };
             assert_eq!(*pressures, BTreeSet::from([Signal::MemoryAvailable]));
-            eviction.tell(Msg::TellAgain).unwrap();
-            pass(PERIOD / 2).await;
+            eviction.tell(Msg::Resync).unwrap();
+            pass(MONITORING_PERIOD / 2).await;
             assert_eq!(object.drain().len(), 1);
         });
     }
@@ -370,7 +380,7 @@ spec:
         run_paused(|| async {
             let node = TestNode::start().await;
             node.desire(&[pod(GUEST)]);
-            spawn(&node, Policy::default());
+            spawn(&node, EvictionPolicy::default());
             pass(Duration::from_secs(120)).await;
             node.until("guest", |status| phase(status) == Some("Running"))
                 .await;

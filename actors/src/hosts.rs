@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use cluster::events::{Object, Recorder, Type};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use logic::dns::{Dns, LARGEST_FILE, ResolverError, complaint};
+use logic::dns::{MAX_RESOLVER_FILE_BYTES, ResolverConfig, ResolverError, complaint};
 use logic::hosts::{self, HostNameError};
 use logic::node_policy::NodePolicy;
 use logic::pod::PodView;
@@ -56,13 +56,13 @@ impl NamesError {
 }
 
 /// Reads the node's resolver file, as often as a pod is made: it changes with the node's network.
-pub async fn resolver(node: &NodePolicy) -> Result<Dns, NamesError> {
+pub async fn resolver(node: &NodePolicy) -> Result<ResolverConfig, NamesError> {
     let path = node.resolver_config.clone();
     if path.as_os_str().is_empty() {
-        return Ok(Dns::default());
+        return Ok(ResolverConfig::default());
     }
-    let text = blocking(path.clone(), move || read(&path, LARGEST_FILE)).await?;
-    Ok(Dns::parse(&String::from_utf8_lossy(&text))?)
+    let text = blocking(path.clone(), move || read(&path, MAX_RESOLVER_FILE_BYTES)).await?;
+    Ok(ResolverConfig::parse(&String::from_utf8_lossy(&text))?)
 }
 
 /// Says once what pods will miss of the node's resolver file.
@@ -261,6 +261,6 @@ mod tests {
             resolver_config: PathBuf::new(),
             ..node
         };
-        assert_eq!(resolver(&none).await.unwrap(), Dns::default());
+        assert_eq!(resolver(&none).await.unwrap(), ResolverConfig::default());
     }
 }

@@ -5,8 +5,9 @@
 
 pub mod tree;
 
+pub mod checkpoints;
+pub mod collectors;
 pub mod credentials;
-pub mod directory;
 pub mod eviction;
 pub mod hooks;
 pub mod hosts;
@@ -14,25 +15,23 @@ pub mod images;
 pub mod logging;
 pub mod logs;
 pub mod machine;
-pub mod observation;
+pub mod node_health;
 pub mod pleg;
 pub mod pod_cgroups;
+pub mod pod_manager;
 pub mod pod_resources;
+pub mod probe_client;
 pub mod prober;
-pub mod reach;
-pub mod records;
 pub mod runtime;
 pub mod serving;
 pub mod settings;
 pub mod shutdown;
 pub mod sources;
+pub mod stats;
 pub mod storage;
-pub mod summary;
 pub mod take_over;
 pub mod termination;
-pub mod usage;
 pub mod user_namespaces;
-pub mod vitals;
 pub mod volumes;
 pub mod worker;
 

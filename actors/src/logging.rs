@@ -8,9 +8,9 @@ use tracing_subscriber::EnvFilter;
 use crate::settings::log_level;
 
 /// Changes the verbosity of the log that was started.
-type Turn = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
+type VerbositySetter = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
 
-static TURN: OnceLock<Turn> = OnceLock::new();
+static VERBOSITY: OnceLock<VerbositySetter> = OnceLock::new();
 
 /// Starts the log. `OXLET_LOG` overrules the configured verbosity, e.g. `OXLET_LOG=actors::worker=debug,info`.
 pub fn start(logging: &Logging) {
@@ -22,7 +22,7 @@ pub fn start(logging: &Logging) {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(false);
-    let turn: Turn = if logging.format == "json" {
+    let turn: VerbositySetter = if logging.format == "json" {
         let log = log.json().with_filter_reloading();
         let handle = log.reload_handle();
         log.init();
@@ -33,12 +33,12 @@ pub fn start(logging: &Logging) {
         log.init();
         Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string()))
     };
-    drop(TURN.set(turn));
+    drop(VERBOSITY.set(turn));
 }
 
 /// Changes the verbosity while the agent runs (`/debug/flags/v`).
 pub fn set_verbosity(level: u32) -> Result<(), String> {
-    let turn = TURN.get().ok_or("the log has not been started")?;
+    let turn = VERBOSITY.get().ok_or("the log has not been started")?;
     turn(filter(level))
 }
 

@@ -9,12 +9,12 @@ use std::fs;
 use std::path::Path;
 use std::thread::available_parallelism;
 
-use logic::node::{Machine, Support};
-use logic::sysctls::Kernel;
+use logic::node::{MachineFacts, Support};
+use logic::sysctls::KernelVersion;
 
 /// Reads the machine; `root_dir` is the agent's root folder, whose file system pods write to.
-pub fn read(root_dir: &Path) -> Machine {
-    Source {
+pub fn read(root_dir: &Path) -> MachineFacts {
+    MachineFiles {
         proc: Path::new("/proc"),
         sys: Path::new("/sys"),
     }
@@ -23,21 +23,21 @@ pub fn read(root_dir: &Path) -> Machine {
 
 /// Where the kernel shows itself.
 #[derive(Debug)]
-struct Source<'a> {
+struct MachineFiles<'a> {
     proc: &'a Path,
     sys: &'a Path,
 }
 
-impl Source<'_> {
-    fn read(&self, root_dir: &Path) -> Machine {
-        Machine {
+impl MachineFiles<'_> {
+    fn read(&self, root_dir: &Path) -> MachineFacts {
+        MachineFacts {
             cpus: self.cpus(),
             memory: self.memory(),
             swap: self.swap(),
             huge_pages: self.huge_pages(),
             ephemeral_storage: file_system(root_dir),
             pids: self.pids(),
-            kernel: Kernel::parse(&text(&self.proc.join("sys/kernel/osrelease"))),
+            kernel: KernelVersion::parse(&text(&self.proc.join("sys/kernel/osrelease"))),
             app_armor: self.app_armor(),
         }
     }
@@ -178,7 +178,7 @@ mod tests {
                 ("kernel/security/apparmor/profiles", ""),
             ],
         );
-        let source = Source {
+        let source = MachineFiles {
             proc: &proc,
             sys: &sys,
         };
@@ -191,7 +191,10 @@ mod tests {
             machine.huge_pages,
             BTreeMap::from([(2 << 20, 7), (1 << 30, 0)])
         );
-        assert_eq!((machine.pids, machine.kernel), (1000, Some(Kernel(6, 1))));
+        assert_eq!(
+            (machine.pids, machine.kernel),
+            (1000, Some(KernelVersion(6, 1)))
+        );
         assert_eq!(machine.app_armor, Support::Yes);
         assert!(machine.ephemeral_storage > Some(0));
     }
@@ -199,15 +202,15 @@ mod tests {
     #[test]
     fn a_machine_that_tells_nothing_has_a_cpu_and_no_memory() {
         let nowhere = Path::new("/nonexistent");
-        let source = Source {
+        let source = MachineFiles {
             proc: nowhere,
             sys: nowhere,
         };
         let machine = source.read(nowhere);
         assert!(machine.cpus > 0);
-        let expected = Machine {
+        let expected = MachineFacts {
             cpus: machine.cpus,
-            ..Machine::default()
+            ..MachineFacts::default()
         };
         assert_eq!(machine, expected);
     }

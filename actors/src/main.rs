@@ -3,14 +3,14 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use actors::settings::Settings;
+use actors::settings::AgentSettings;
 use actors::{logging, tree};
 use config::{Host, Outcome};
 
 fn main() -> ExitCode {
     let arguments = std::env::args_os().skip(1);
     match config::load(arguments, &Host::detect()) {
-        Ok(Outcome::Run(config)) => run(Settings::new(config)),
+        Ok(Outcome::Run(config)) => run(AgentSettings::new(config)),
         Ok(Outcome::Print(text)) => {
             // A reader that leaves early has read enough.
             drop(std::io::stdout().write_all(text.as_bytes()));
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(settings: Settings) -> ExitCode {
+fn run(settings: AgentSettings) -> ExitCode {
     logging::start(&settings.config.kubelet.logging);
     match kernel::system::run(tree::run(settings)) {
         Ok(Ok(())) => ExitCode::SUCCESS,

@@ -2,7 +2,7 @@
 //!
 //! - **Owns** the last relist of the runtime, and the stream of container events.
 //! - **Hears** events and the end of their stream, relist answers, and its own ticks.
-//! - **Tells** the directory: `Observed` for each event, `Relisted` after each relist.
+//! - **Tells** the pod manager: `PodObservation` for each event, `Relisted` after each relist.
 //! - **Never** writes a pod's state: its worker joins what it is told (`logic::seen`). A lost event
 //!   costs latency, never correctness.
 //!
@@ -16,26 +16,26 @@ use logic::types::{PodUid, RuntimePod};
 use metrics::pleg as counted;
 use serde::Serialize;
 
-use crate::directory;
-use crate::runtime::{Runtime, RuntimeError};
+use crate::pod_manager;
+use crate::runtime::{RuntimeClient, RuntimeError};
 
 /// Room for every event of a burst while a relist of 1,000 pods is digested.
 pub const MAILBOX: usize = 4096;
 /// Between relists while events flow; the first ones after a subscription follow each other faster, because
 /// what a runtime lists may lag behind the events that it sent before the stream began.
-const PERIOD_WITH_EVENTS: Duration = Duration::from_secs(300);
+const RELIST_PERIOD_WITH_EVENTS: Duration = Duration::from_secs(300);
 /// Between relists when the runtime sends none.
-const PERIOD_ALONE: Duration = Duration::from_secs(1);
+const RELIST_PERIOD: Duration = Duration::from_secs(1);
 /// Between attempts to get the event stream back.
-const RESUBSCRIBE_AFTER: Duration = Duration::from_millis(500);
+const RESUBSCRIBE_PERIOD: Duration = Duration::from_millis(500);
 /// How long one event may wait for room here before its stream is given up and read anew.
-const EVENT_PATIENCE: Duration = Duration::from_secs(5);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What PLEG is told.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Hands one event on.
-    Event(Box<Observed>),
+    Event(Box<PodObservation>),
     /// Notes that events flow, and relists: what happened before the stream was never sent.
     Subscribed,
     /// Falls back to relisting, and tries for events again.
@@ -52,7 +52,7 @@ pub enum Msg {
 
 /// What the runtime reported about one pod.
 #[derive(Debug)]
-pub struct Observed {
+pub struct PodObservation {
     /// The pod as far as the event shows it.
     pub pod: RuntimePod,
     /// The sandbox or container that the event says was removed.
@@ -75,8 +75,8 @@ pub struct Snapshot {
 /// The pod lifecycle event generator.
 #[derive(Debug)]
 pub struct Pleg {
-    runtime: Runtime,
-    directory: Addr<directory::Msg>,
+    runtime: RuntimeClient,
+    pod_manager: Addr<pod_manager::Msg>,
 
     events_flow: bool,
     relisting_since: Option<Instant>,
@@ -130,16 +130,16 @@ impl Actor for Pleg {
 }
 
 impl Pleg {
-    pub fn new(runtime: Runtime, directory: Addr<directory::Msg>) -> Self {
+    pub fn new(runtime: RuntimeClient, pod_manager: Addr<pod_manager::Msg>) -> Self {
         Pleg {
             runtime,
-            directory,
+            pod_manager,
             events_flow: false,
             relisting_since: None,
             relisted_last: None,
             relist_again: false,
             next_relist: None,
-            period: PERIOD_ALONE,
+            period: RELIST_PERIOD,
             last: BTreeMap::new(),
             events: 0,
             relists: 0,
@@ -149,19 +149,19 @@ impl Pleg {
         }
     }
 
-    fn event(&mut self, observed: Box<Observed>, ctx: &mut Context<Msg>) {
+    fn event(&mut self, observed: Box<PodObservation>, ctx: &mut Context<Msg>) {
         self.events += 1;
-        if let Err(full) = self.directory.tell(directory::Msg::Observed(observed)) {
+        if let Err(full) = self.pod_manager.tell(pod_manager::Msg::Observed(observed)) {
             counted::DISCARD_EVENTS.inc();
             tracing::warn!("event not handed on: {full}");
             self.start_over(ctx);
         }
     }
 
-    /// A relist soon shows the directory everything, as if it were new.
+    /// A relist soon shows the pod manager everything, as if it were new.
     fn start_over(&mut self, ctx: &mut Context<Msg>) {
         self.last.clear();
-        self.relist_after(PERIOD_ALONE, ctx);
+        self.relist_after(RELIST_PERIOD, ctx);
     }
 
     fn relist_after(&mut self, wait: Duration, ctx: &mut Context<Msg>) {
@@ -173,7 +173,7 @@ impl Pleg {
     fn subscribed(&mut self, ctx: &mut Context<Msg>) {
         counted::STREAMS.inc();
         self.events_flow = true;
-        self.period = PERIOD_ALONE;
+        self.period = RELIST_PERIOD;
         self.relist(ctx);
     }
 
@@ -182,14 +182,14 @@ impl Pleg {
         if self.events_flow {
             tracing::warn!(
                 "container events ended, relisting meanwhile: {}",
-                error.told()
+                error.describe()
             );
             self.relist(ctx);
         }
         self.events_flow = false;
         let wait = match error.is_unimplemented() {
-            true => PERIOD_WITH_EVENTS,
-            false => RESUBSCRIBE_AFTER,
+            true => RELIST_PERIOD_WITH_EVENTS,
+            false => RESUBSCRIBE_PERIOD,
         };
         ctx.after(wait, Msg::Subscribe);
     }
@@ -211,14 +211,14 @@ impl Pleg {
                 Ok(events) => events,
                 Err(error) => return Msg::Unsubscribed(error),
             };
-            if addr.send(Msg::Subscribed, EVENT_PATIENCE).await.is_err() {
+            if addr.send(Msg::Subscribed, EVENT_TIMEOUT).await.is_err() {
                 return Msg::Unsubscribed(RuntimeError::EventsLost);
             }
             loop {
                 match events.next().await {
                     Ok(Some(observed)) => {
                         let event = Msg::Event(Box::new(observed));
-                        if addr.send(event, EVENT_PATIENCE).await.is_err() {
+                        if addr.send(event, EVENT_TIMEOUT).await.is_err() {
                             return Msg::Unsubscribed(RuntimeError::EventsLost);
                         }
                     }
@@ -268,15 +268,15 @@ impl Pleg {
         let period = match answer {
             Ok(pods) => match self.compare(pods) && self.events_flow {
                 true => {
-                    let longer = (self.period * 2).min(PERIOD_WITH_EVENTS);
+                    let longer = (self.period * 2).min(RELIST_PERIOD_WITH_EVENTS);
                     std::mem::replace(&mut self.period, longer)
                 }
-                false => PERIOD_ALONE,
+                false => RELIST_PERIOD,
             },
             Err(error) => {
-                tracing::warn!("relist failed: {}", error.told());
-                self.last_error = Some(error.told());
-                PERIOD_ALONE
+                tracing::warn!("relist failed: {}", error.describe());
+                self.last_error = Some(error.describe());
+                RELIST_PERIOD
             }
         };
         if std::mem::take(&mut self.relist_again) {
@@ -286,7 +286,7 @@ impl Pleg {
         }
     }
 
-    /// Hands on what differs; false if the directory had no room, and everything is to be told again.
+    /// Hands on what differs; false if the pod manager had no room, and everything is to be told again.
     fn compare(&mut self, pods: BTreeMap<PodUid, RuntimePod>) -> bool {
         self.relists += 1;
         self.last_error = None;
@@ -295,8 +295,8 @@ impl Pleg {
         changed.dedup();
         self.last.clone_from(&pods);
         let told = self
-            .directory
-            .tell(directory::Msg::Relisted { pods, changed });
+            .pod_manager
+            .tell(pod_manager::Msg::Relisted { pods, changed });
         if let Err(full) = &told {
             tracing::warn!("relist not handed on: {full}");
             self.last.clear();

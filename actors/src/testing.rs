@@ -10,24 +10,24 @@ use cluster::objects::Shelf;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::plugin::Line;
 use kernel::{Intensity, Supervisor};
-use logic::credentials::docker::Folders;
-use logic::node::{LocalStorage, Machine, NodeFacts, PodLimit};
+use logic::credentials::docker::DockerConfigDirs;
+use logic::node::{LocalStorage, MachineFacts, NodeFacts, PodLimit};
 use logic::node_policy::NodePolicy;
 use logic::objects::StaticObjects;
 use logic::types::PodUid;
-use logic::volumes::resolve::SeLinux;
-use runtime_fake::{Clock, Fake, Settings};
+use logic::volumes::resolve::SeLinuxMountPolicy;
+use runtime_fake::{Clock, Fake, Settings as AgentSettings};
 use tempfile::TempDir;
 use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Channel, Endpoint, Server, Uri};
 
-use crate::directory::{self, Source};
-use crate::runtime::Runtime;
-use crate::settings::Pulls;
-use crate::storage::testing::Double;
-use crate::tree::{self, Backends, Listeners, Node, Sections};
-use crate::worker::Rules;
+use crate::pod_manager::{self, PodSource};
+use crate::runtime::RuntimeClient;
+use crate::settings::PullSettings;
+use crate::storage::testing::FakeStorage;
+use crate::tree::{self, Backends, Listeners, NodeHandle, Sections};
+use crate::worker::PodWorkerConfig;
 use crate::{credentials, images, volumes};
 
 /// Longer than any answer takes on a clock that only runs when everybody waits.
@@ -39,10 +39,10 @@ const CPUS: u32 = 4;
 /// The node, its runtime, its storage, and their folder.
 pub(crate) struct TestNode {
     pub(crate) fake: Fake,
-    pub(crate) storage: Double,
-    pub(crate) node: Node,
-    pub(crate) runtime: Runtime,
-    pub(crate) rules: Arc<Rules>,
+    pub(crate) storage: FakeStorage,
+    pub(crate) node: NodeHandle,
+    pub(crate) runtime: RuntimeClient,
+    pub(crate) rules: Arc<PodWorkerConfig>,
     folder: TempDir,
 }
 
@@ -57,11 +57,11 @@ impl TestNode {
         let folder = tempfile::tempdir().unwrap();
         let fake = Fake::open_at(
             folder.path().join("fake"),
-            Settings::default(),
+            AgentSettings::default(),
             Clock::start(),
         )
         .unwrap();
-        let storage = Double::start(folder.path());
+        let storage = FakeStorage::start(folder.path());
         TestNode::on((fake, storage, folder), CPUS, listeners).await
     }
 
@@ -80,12 +80,12 @@ impl TestNode {
     }
 
     async fn on(
-        (fake, storage, folder): (Fake, Double, TempDir),
+        (fake, storage, folder): (Fake, FakeStorage, TempDir),
         cpus: u32,
         listeners: Listeners,
     ) -> TestNode {
         let line = Line::fixed("runtime", serve(&fake, folder.path()));
-        let runtime = Runtime::new(line, Duration::from_secs(120));
+        let runtime = RuntimeClient::new(line, Duration::from_secs(120));
         let root = Supervisor::root(
             "oxlet",
             Intensity {
@@ -93,8 +93,8 @@ impl TestNode {
                 within: Duration::from_secs(60),
             },
         );
-        let rules = Arc::new(Rules {
-            policy: logic::worker::Policy::default(),
+        let rules = Arc::new(PodWorkerConfig {
+            policy: logic::pod_actions::PodActionPolicy::default(),
             facts: Arc::new(facts(cpus)),
             node: NodePolicy {
                 node_name: "node".to_owned(),
@@ -113,13 +113,13 @@ impl TestNode {
                 ids_per_pod: 65_536,
                 max_pods: 1100,
             },
-            logs: logic::logs::Policy::default(),
-            sources: [Source::File].into(),
+            logs: logic::logs::LogRotationPolicy::default(),
+            sources: [PodSource::File].into(),
             objects: Shelf::fixed(StaticObjects::default()),
             volumes: volumes::Policy {
                 resync: Duration::from_secs(60),
                 stats: None,
-                selinux: SeLinux::Off,
+                selinux: SeLinuxMountPolicy::Off,
             },
             listeners,
         };
@@ -151,11 +151,11 @@ impl TestNode {
 
     /// Makes these the pods that the node should run.
     pub(crate) fn desire(&self, pods: &[Arc<Pod>]) {
-        let set = directory::Msg::Set {
-            source: Source::File,
+        let set = pod_manager::Msg::SetPods {
+            source: PodSource::File,
             pods: pods.to_vec(),
         };
-        self.node.directory.tell(set).unwrap();
+        self.node.pod_manager.tell(set).unwrap();
     }
 
     /// Lets the clock run until a pod's status is as wanted.
@@ -231,10 +231,10 @@ impl TestNode {
 
 /// A node of so many CPUs and 8 GiB that takes 1,100 pods.
 fn facts(cpus: u32) -> NodeFacts {
-    let machine = Machine {
+    let machine = MachineFacts {
         cpus,
         memory: 8 << 30,
-        ..Machine::default()
+        ..MachineFacts::default()
     };
     let limit = PodLimit {
         max: 1100,
@@ -271,14 +271,14 @@ pub(crate) fn serve(fake: &Fake, folder: &Path) -> Channel {
 }
 
 /// Nothing limited, nothing verified, and no credentials but those of the node's folder.
-fn pulls(folder: &Path) -> Pulls {
-    Pulls {
-        images: images::Rules {
+fn pulls(folder: &Path) -> PullSettings {
+    PullSettings {
+        images: images::ImageConfig {
             root_dir: folder.join("root"),
-            ..images::Rules::default()
+            ..images::ImageConfig::default()
         },
-        credentials: credentials::Rules {
-            folders: Folders {
+        credentials: credentials::CredentialConfig {
+            folders: DockerConfigDirs {
                 root_dir: folder.to_owned(),
                 working: folder.to_owned(),
                 home: folder.to_owned(),

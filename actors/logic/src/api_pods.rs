@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 
-use crate::conditions::is_ours;
+use crate::conditions::is_kubelet_condition;
 use crate::pod::{CONFIG_MIRROR, CONFIG_SOURCE, PodView};
 
 /// When this node saw the pod first.
@@ -76,7 +76,7 @@ pub fn noted_as(mut pod: Pod, older: &Pod) -> Pod {
 }
 
 /// Whether the two are the same wish: what differs is what this node wrote itself, or nobody acts upon.
-pub fn same_wish(older: &Pod, newer: &Pod) -> bool {
+pub fn same_desired_state(older: &Pod, newer: &Pod) -> bool {
     let (old, new) = (&older.metadata, &newer.metadata);
     old.uid == new.uid
         && old.deletion_timestamp == new.deletion_timestamp
@@ -101,7 +101,7 @@ fn of_others(annotations: &BTreeMap<String, String>) -> Vec<(&String, &String)> 
 fn foreign(pod: &Pod) -> Vec<(&String, &String)> {
     let conditions = pod.status.iter().flat_map(|status| &status.conditions);
     let conditions = conditions.flatten();
-    let foreign = |condition: &&PodCondition| !is_ours(&condition.type_);
+    let foreign = |condition: &&PodCondition| !is_kubelet_condition(&condition.type_);
     conditions
         .filter(foreign)
         .map(|condition| (&condition.type_, &condition.status))
@@ -113,7 +113,7 @@ mod tests {
     use k8s_openapi::api::core::v1::PodStatus;
 
     use super::*;
-    use crate::testing::{self, Build, at};
+    use crate::testing::{self, PodBuilder, at};
 
     fn pod() -> Pod {
         testing::pod("a")
@@ -145,8 +145,8 @@ mod tests {
     fn a_pod_whose_names_are_no_names_is_refused_by_the_field() {
         let refusal = |change: &dyn Fn(&mut Pod)| refused(&changed(|pod| change(pod)), "node");
         assert_eq!(refusal(&|_| ()), None);
-        type Change<'a> = &'a dyn Fn(&mut Pod);
-        let cases: [(&str, Change<'_>); 7] = [
+        type ApiPodChange<'a> = &'a dyn Fn(&mut Pod);
+        let cases: [(&str, ApiPodChange<'_>); 7] = [
             ("metadata.name", &|pod| pod.metadata.name = None),
             ("metadata.name", &|pod| {
                 pod.metadata.name = Some("../x".into())
@@ -194,18 +194,21 @@ mod tests {
             &|pod| condition("example.com/gate", "True")(pod),
         ];
         for (at, change) in cases.iter().enumerate() {
-            assert!(!same_wish(&old, &changed(change)), "{at}");
+            assert!(!same_desired_state(&old, &changed(change)), "{at}");
         }
     }
 
     #[test]
     fn what_the_node_writes_itself_is_no_other_wish() {
         let old = noted(pod(), at(0));
-        assert!(same_wish(&old, &changed(condition("Ready", "True"))));
-        assert!(same_wish(&old, &noted(pod(), at(5))));
+        assert!(same_desired_state(
+            &old,
+            &changed(condition("Ready", "True"))
+        ));
+        assert!(same_desired_state(&old, &noted(pod(), at(5))));
         let version = |pod: &mut Pod| pod.metadata.resource_version = Some("7".into());
-        assert!(same_wish(&old, &changed(version)));
-        assert!(same_wish(&old, &pod()));
+        assert!(same_desired_state(&old, &changed(version)));
+        assert!(same_desired_state(&old, &pod()));
     }
 
     #[test]

@@ -35,16 +35,16 @@ impl Default for BackoffPolicy {
 
 /// One key's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct BackoffEntry {
     pub delay: Duration,
     pub updated_at: Timestamp,
 }
 
 /// The table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Backoffs(BTreeMap<String, Entry>);
+pub struct BackoffTable(BTreeMap<String, BackoffEntry>);
 
-impl Backoffs {
+impl BackoffTable {
     /// Notes an attempt made after a failure seen at `since`, and returns the delay before the next.
     pub fn next(
         &mut self,
@@ -59,7 +59,7 @@ impl Backoffs {
             }
             _ => policy.initial.min(policy.max),
         };
-        let entry = Entry {
+        let entry = BackoffEntry {
             delay,
             updated_at: now,
         };
@@ -129,7 +129,7 @@ impl Backoffs {
     }
 }
 
-fn expired(entry: &Entry, at: Timestamp, policy: &BackoffPolicy) -> bool {
+fn expired(entry: &BackoffEntry, at: Timestamp, policy: &BackoffPolicy) -> bool {
     let quiet = at.duration_since(entry.updated_at);
     let limit = SignedDuration::try_from(policy.reset_after).unwrap_or(SignedDuration::MAX);
     quiet > limit
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn delay_doubles_from_ten_seconds_to_five_minutes() {
         let policy = BackoffPolicy::default();
-        let mut table = Backoffs::default();
+        let mut table = BackoffTable::default();
         let delays: Vec<_> = (0..8)
             .map(|n| table.next("k", at(n), at(n), &policy).as_secs())
             .collect();
@@ -203,7 +203,7 @@ mod tests {
         let policy = BackoffPolicy::default();
         let cases = [(600, secs(20)), (601, secs(10))];
         for (failed_at, delay) in cases {
-            let mut table = Backoffs::default();
+            let mut table = BackoffTable::default();
             table.next("k", at(0), at(0), &policy);
             let later = at(failed_at);
             assert_eq!(table.next("k", later, later, &policy), delay, "{failed_at}");
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn wait_is_counted_from_the_failure() {
         let policy = BackoffPolicy::default();
-        let mut table = Backoffs::default();
+        let mut table = BackoffTable::default();
         assert_eq!(table.remaining("k", at(0), at(0), &policy), None);
         table.next("k", at(0), at(0), &policy);
         let cases = [
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn forget_and_gc_drop_only_what_they_should() {
         let policy = BackoffPolicy::default();
-        let mut table = Backoffs::default();
+        let mut table = BackoffTable::default();
         table.next("a_x_1_c", at(0), at(0), &policy);
         table.next("b_x_2_c", at(500), at(500), &policy);
         table.next("b_x_2_d", at(0), at(0), &policy);
@@ -268,7 +268,7 @@ mod tests {
             steps in proptest::collection::vec((0_i64..2000, 0_i64..2000), 1..40)
         ) {
             let policy = BackoffPolicy::default();
-            let mut table = Backoffs::default();
+            let mut table = BackoffTable::default();
             let mut clock = 0;
             for (ran, waited) in steps {
                 let failed = clock + ran;

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 /// Whether a certificate is replaced before it is over: `rotateCertificates`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Renewal {
+pub enum RotationPolicy {
     #[default]
     InTime,
     Never,
@@ -18,22 +18,22 @@ pub enum Renewal {
 
 /// From when until when a certificate is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lifetime {
+pub struct ValidityPeriod {
     pub not_before: Timestamp,
     pub not_after: Timestamp,
 }
 
-impl Lifetime {
+impl ValidityPeriod {
     /// Whether it is no longer good.
     pub fn is_over(&self, now: Timestamp) -> bool {
         now > self.not_after
     }
 
     /// When it is replaced, if it is: after 70 to 90 % of its life, by `chance` between nought and one.
-    pub fn rotation(&self, renewal: Renewal, chance: f64) -> Option<Timestamp> {
+    pub fn rotation(&self, renewal: RotationPolicy, chance: f64) -> Option<Timestamp> {
         match renewal {
-            Renewal::InTime => Some(self.in_time(chance)),
-            Renewal::Never => None,
+            RotationPolicy::InTime => Some(self.in_time(chance)),
+            RotationPolicy::Never => None,
         }
     }
 
@@ -50,25 +50,25 @@ impl Lifetime {
 
 /// Who a certificate says its holder is, and by which names it is reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Subject {
+pub struct CertificateSubject {
     pub common_name: String,
     pub organizations: BTreeSet<String>,
     pub names: BTreeSet<String>,
     pub addresses: BTreeSet<IpAddr>,
 }
 
-impl Subject {
+impl CertificateSubject {
     /// The node's user: what a client certificate says.
-    pub fn node(name: &str) -> Subject {
-        Subject {
+    pub fn node(name: &str) -> CertificateSubject {
+        CertificateSubject {
             common_name: format!("system:node:{name}"),
             organizations: BTreeSet::from(["system:nodes".to_owned()]),
-            ..Subject::default()
+            ..CertificateSubject::default()
         }
     }
 
     /// What the wanted subject has and this one lacks, for a person; none if it satisfies. More than wanted does no harm.
-    pub fn lacks(&self, wanted: &Subject) -> Option<String> {
+    pub fn lacks(&self, wanted: &CertificateSubject) -> Option<String> {
         if self.common_name != wanted.common_name {
             let (has, wants) = (&self.common_name, &wanted.common_name);
             return Some(format!("its common name is {has:?}, expected {wants:?}"));
@@ -90,7 +90,7 @@ fn lacking<T: Ord + ToString>(
 
 /// Whether a serving certificate may name no address at all: the gate AllowDNSOnlyNodeCSR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NamesOnly {
+pub enum DnsOnlyPolicy {
     Allowed,
     Refused,
 }
@@ -100,9 +100,9 @@ pub enum NamesOnly {
 pub fn serving<'a>(
     node: &str,
     addresses: impl IntoIterator<Item = (&'a str, &'a str)>,
-    names_only: NamesOnly,
-) -> Option<Subject> {
-    let mut subject = Subject::node(node);
+    names_only: DnsOnlyPolicy,
+) -> Option<CertificateSubject> {
+    let mut subject = CertificateSubject::node(node);
     for (kind, value) in addresses {
         let address = value.parse::<IpAddr>();
         match (kind, address) {
@@ -116,8 +116,8 @@ pub fn serving<'a>(
         }
     }
     let is_reachable = match names_only {
-        NamesOnly::Allowed => !subject.addresses.is_empty() || !subject.names.is_empty(),
-        NamesOnly::Refused => !subject.addresses.is_empty(),
+        DnsOnlyPolicy::Allowed => !subject.addresses.is_empty() || !subject.names.is_empty(),
+        DnsOnlyPolicy::Refused => !subject.addresses.is_empty(),
     };
     is_reachable.then_some(subject)
 }
@@ -131,8 +131,8 @@ pub fn pause(failures: u32) -> Duration {
 mod tests {
     use super::*;
 
-    fn lifetime() -> Lifetime {
-        Lifetime {
+    fn lifetime() -> ValidityPeriod {
+        ValidityPeriod {
             not_before: Timestamp::from_second(1_000).unwrap(),
             not_after: Timestamp::from_second(2_000).unwrap(),
         }
@@ -141,11 +141,11 @@ mod tests {
     /// Upstream's TestSetRotationDeadline.
     #[test]
     fn a_certificate_is_replaced_after_seventy_to_ninety_percent_of_its_life() {
-        let at = |chance| lifetime().rotation(Renewal::InTime, chance);
+        let at = |chance| lifetime().rotation(RotationPolicy::InTime, chance);
         for (chance, second) in [(0.0, 1_700), (0.5, 1_800), (1.0, 1_900), (7.0, 1_900)] {
             assert_eq!(at(chance), Timestamp::from_second(second).ok());
         }
-        assert_eq!(lifetime().rotation(Renewal::Never, 0.0), None);
+        assert_eq!(lifetime().rotation(RotationPolicy::Never, 0.0), None);
     }
 
     #[test]
@@ -158,20 +158,20 @@ mod tests {
     /// Upstream's TestCertSatisfiesTemplate.
     #[test]
     fn a_certificate_satisfies_if_it_says_at_least_what_is_wanted() {
-        let mut has = Subject::node("n");
+        let mut has = CertificateSubject::node("n");
         has.names.insert("n".into());
         has.addresses.insert("10.0.0.1".parse().unwrap());
-        let mut wanted = Subject::node("n");
+        let mut wanted = CertificateSubject::node("n");
         assert_eq!(has.lacks(&wanted), None);
         wanted.names.insert("m".into());
         assert_eq!(has.lacks(&wanted).unwrap(), "it lacks the names m");
-        wanted = Subject::node("n");
+        wanted = CertificateSubject::node("n");
         wanted.addresses.insert("::1".parse().unwrap());
         assert_eq!(has.lacks(&wanted).unwrap(), "it lacks the addresses ::1");
-        wanted = Subject::node("n");
+        wanted = CertificateSubject::node("n");
         wanted.organizations.insert("x".into());
         assert_eq!(has.lacks(&wanted).unwrap(), "it lacks the organizations x");
-        let other = Subject::node("o");
+        let other = CertificateSubject::node("o");
         assert!(has.lacks(&other).unwrap().contains("common name"));
     }
 
@@ -188,7 +188,7 @@ mod tests {
             ("Hostname", ""),
             ("Other", "x"),
         ];
-        let subject = serving("n", all, NamesOnly::Refused).unwrap();
+        let subject = serving("n", all, DnsOnlyPolicy::Refused).unwrap();
         let names: Vec<&str> = subject.names.iter().map(String::as_str).collect();
         assert_eq!(names, ["n", "n.example.com"]);
         assert_eq!(subject.addresses.len(), 2);
@@ -197,9 +197,9 @@ mod tests {
     #[test]
     fn a_node_without_an_address_has_no_serving_certificate_unless_names_suffice() {
         let names = [("Hostname", "n")];
-        assert_eq!(serving("n", names, NamesOnly::Refused), None);
-        assert!(serving("n", names, NamesOnly::Allowed).is_some());
-        assert_eq!(serving("n", [], NamesOnly::Allowed), None);
+        assert_eq!(serving("n", names, DnsOnlyPolicy::Refused), None);
+        assert!(serving("n", names, DnsOnlyPolicy::Allowed).is_some());
+        assert_eq!(serving("n", [], DnsOnlyPolicy::Allowed), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
 pub const ALL_RESTARTING: &str = "AllContainersRestarting";
 
 /// Other conditions are set by others and stay as they are.
-pub fn is_ours(kind: &str) -> bool {
+pub fn is_kubelet_condition(kind: &str) -> bool {
     [
         READY_TO_START,
         INITIALIZED,

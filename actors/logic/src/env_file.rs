@@ -16,13 +16,13 @@ pub const MAX_BYTES: usize = 1 << 20;
 const MAX_LINE: usize = (64 << 10) - 1;
 
 /// A volume's name and a path within it.
-pub type Place = (String, String);
+pub type EnvFilePath = (String, String);
 
 /// The files that a container's variables come from, as far as their volumes are mounted: whoever mounts them
-/// reads what [`wanted`] names.
+/// reads what [`required_files`] names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnvFiles {
-    pub files: BTreeMap<Place, EnvFile>,
+    pub files: BTreeMap<EnvFilePath, EnvFile>,
 }
 
 /// One file as it was found.
@@ -35,14 +35,14 @@ pub struct EnvFile {
 }
 
 /// The files that a container's definition names.
-pub fn wanted(container: &Container) -> Vec<Place> {
+pub fn required_files(container: &Container) -> Vec<EnvFilePath> {
     let sources = container
         .env
         .iter()
         .flatten()
         .filter_map(|variable| variable.value_from.as_ref());
     let keys = sources.filter_map(|source| source.file_key_ref.as_ref());
-    let mut places: Vec<Place> = keys
+    let mut places: Vec<EnvFilePath> = keys
         .map(|key| (key.volume_name.clone(), key.path.clone()))
         .collect();
     places.sort();
@@ -63,7 +63,7 @@ pub enum EnvFileError {
 
 /// The value of a key; empty where the key is not there. What stands behind the key's line is not judged.
 pub fn value(text: &str, key: &str) -> Result<String, EnvFileError> {
-    let mut lines = Lines::new(text);
+    let mut lines = EnvFileLines::new(text);
     while let Some(line) = lines.next()? {
         let line = line.trim_start_matches(BLANK);
         if line.is_empty() || line.starts_with('#') {
@@ -108,13 +108,13 @@ fn assignment(line: &str, number: usize) -> Result<(&str, Option<&str>), EnvFile
 }
 
 /// Lines as Go reads them: a carriage return before the end belongs to the end.
-struct Lines<'a> {
+struct EnvFileLines<'a> {
     rest: Option<&'a str>,
     /// Of the line that was read last.
     number: usize,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> EnvFileLines<'a> {
     fn new(text: &'a str) -> Self {
         Self {
             rest: Some(text).filter(|text| !text.is_empty()),
@@ -310,7 +310,7 @@ mod tests {
                 key("v", "b"),
             ]);
         });
-        let places = wanted(&pod.app_containers()[0]);
+        let places = required_files(&pod.app_containers()[0]);
         assert_eq!(places, [("v".into(), "a".into()), ("v".into(), "b".into())]);
     }
 

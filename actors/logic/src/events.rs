@@ -1,7 +1,7 @@
 //! What becomes of an event before it is kept: noise is combined, and a flood is cut off.
 //!
 //! Mirrors client-go's tools/record/events_cache.go (EventAggregator, EventSourceObjectSpamFilter) at v1.36:
-//! its numbers, its words. What says the same as before is counted: by whoever keeps events, and in [`Posted`] for
+//! its numbers, its words. What says the same as before is counted: by whoever keeps events, and in [`PostedEvents`] for
 //! the API (eventLogger there), where one object stands for all of them.
 
 use std::collections::BTreeMap;
@@ -10,20 +10,20 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use jiff::{SignedDuration, Timestamp};
 
 /// From so many different messages of one reason on, they are combined.
-const SIMILAR: usize = 10;
+const MAX_SIMILAR: usize = 10;
 /// What is further apart is not similar.
-const WITHIN: SignedDuration = SignedDuration::from_secs(600);
+const AGGREGATION_WINDOW: SignedDuration = SignedDuration::from_secs(600);
 /// Events of one object in a row.
 const BURST: u32 = 25;
 /// One more each so often.
-const REFILL: SignedDuration = SignedDuration::from_secs(300);
+const REFILL_PERIOD: SignedDuration = SignedDuration::from_secs(300);
 /// Objects and groups that are remembered: several for each of 1,000 pods.
-const REMEMBERED: usize = 4096;
+const MAX_CACHED: usize = 4096;
 const COMBINED: &str = "(combined from similar events): ";
 
 /// What becomes of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum CorrelateResult {
     Keep,
     /// Kept with this message, which stands for all that are like it.
     Combine(String),
@@ -34,13 +34,13 @@ pub enum Fate {
 /// Remembers what was told of late.
 #[derive(Debug, Default)]
 pub struct Correlator {
-    groups: BTreeMap<(String, String), Group>,
-    buckets: BTreeMap<String, Bucket>,
+    groups: BTreeMap<(String, String), SimilarEvents>,
+    buckets: BTreeMap<String, EventTokenBucket>,
 }
 
 /// Messages of one object and reason.
 #[derive(Debug)]
-struct Group {
+struct SimilarEvents {
     /// Fingerprints: which texts they were is of no interest.
     messages: Vec<u64>,
     last: Timestamp,
@@ -48,7 +48,7 @@ struct Group {
 
 /// What an object may still tell.
 #[derive(Clone, Copy, Debug)]
-struct Bucket {
+struct EventTokenBucket {
     left: u32,
     /// Since when it has refilled.
     since: Timestamp,
@@ -57,22 +57,34 @@ struct Bucket {
 
 impl Correlator {
     /// Decides about an event of an object (its kind, namespace, name and uid in one text).
-    pub fn admit(&mut self, now: Timestamp, object: &str, reason: &str, message: &str) -> Fate {
+    pub fn admit(
+        &mut self,
+        now: Timestamp,
+        object: &str,
+        reason: &str,
+        message: &str,
+    ) -> CorrelateResult {
         let fate = self.combine(now, object, reason, message);
         if !self.spend(now, object) {
-            return Fate::Drop;
+            return CorrelateResult::Drop;
         }
         fate
     }
 
-    fn combine(&mut self, now: Timestamp, object: &str, reason: &str, message: &str) -> Fate {
+    fn combine(
+        &mut self,
+        now: Timestamp,
+        object: &str,
+        reason: &str,
+        message: &str,
+    ) -> CorrelateResult {
         let key = (object.to_owned(), reason.to_owned());
         make_room(&mut self.groups, &key, |group| group.last);
-        let group = self.groups.entry(key).or_insert_with(|| Group {
+        let group = self.groups.entry(key).or_insert_with(|| SimilarEvents {
             messages: Vec::with_capacity(1),
             last: now,
         });
-        if now.duration_since(group.last) > WITHIN {
+        if now.duration_since(group.last) > AGGREGATION_WINDOW {
             group.messages.clear();
         }
         group.last = now;
@@ -80,24 +92,24 @@ impl Correlator {
         if !group.messages.contains(&print) {
             group.messages.push(print);
         }
-        if group.messages.len() < SIMILAR {
-            return Fate::Keep;
+        if group.messages.len() < MAX_SIMILAR {
+            return CorrelateResult::Keep;
         }
         group.messages.remove(0);
-        Fate::Combine(format!("{COMBINED}{message}"))
+        CorrelateResult::Combine(format!("{COMBINED}{message}"))
     }
 
     /// Takes one of what the object may tell.
     fn spend(&mut self, now: Timestamp, object: &str) -> bool {
         let key = object.to_owned();
         make_room(&mut self.buckets, &key, |bucket| bucket.last);
-        let bucket = self.buckets.entry(key).or_insert(Bucket {
+        let bucket = self.buckets.entry(key).or_insert(EventTokenBucket {
             left: BURST,
             since: now,
             last: now,
         });
         bucket.last = now;
-        let passed = now.duration_since(bucket.since).as_secs() / REFILL.as_secs();
+        let passed = now.duration_since(bucket.since).as_secs() / REFILL_PERIOD.as_secs();
         if let Ok(refills @ 1..) = u32::try_from(passed) {
             bucket.left = bucket.left.saturating_add(refills).min(BURST);
             bucket.since = now;
@@ -115,14 +127,14 @@ impl Correlator {
 
 /// The events that the API was sent, as far as they may come again.
 #[derive(Debug, Default)]
-pub struct Posted {
+pub struct PostedEvents {
     /// By the fingerprint of what they say.
-    lines: BTreeMap<u64, Line>,
+    lines: BTreeMap<u64, EventSeries>,
 }
 
 /// The API's object for all events that say the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct EventSeries {
     pub name: String,
     pub first: Timestamp,
     /// Greater than one for an object that should be there already.
@@ -130,12 +142,12 @@ pub struct Line {
     last: Timestamp,
 }
 
-impl Posted {
+impl PostedEvents {
     /// Counts an event that is known by `key`, of the object with this name.
-    pub fn observe(&mut self, now: Timestamp, key: &str, object: &str) -> Line {
+    pub fn observe(&mut self, now: Timestamp, key: &str, object: &str) -> EventSeries {
         let key = fingerprint(key);
         make_room(&mut self.lines, &key, |line| line.last);
-        let line = self.lines.entry(key).or_insert_with(|| Line {
+        let line = self.lines.entry(key).or_insert_with(|| EventSeries {
             name: event_name(object, now),
             first: now,
             count: 0,
@@ -175,7 +187,7 @@ fn fingerprint(message: &str) -> u64 {
 
 /// Forgets who has been silent longest, when a new one would be one too many.
 fn make_room<K: Ord + Clone, V>(map: &mut BTreeMap<K, V>, new: &K, last: impl Fn(&V) -> Timestamp) {
-    if map.len() < REMEMBERED || map.contains_key(new) {
+    if map.len() < MAX_CACHED || map.contains_key(new) {
         return;
     }
     let oldest = map.iter().min_by_key(|(_, value)| last(value));
@@ -193,16 +205,19 @@ mod tests {
     #[test]
     fn similar_messages_are_combined_until_they_are_far_apart() {
         let mut correlator = Correlator::default();
-        for n in 0..SIMILAR - 1 {
+        for n in 0..MAX_SIMILAR - 1 {
             let fate = correlator.admit(at(0), "web", "Failed", &n.to_string());
-            assert_eq!(fate, Fate::Keep, "{n}");
+            assert_eq!(fate, CorrelateResult::Keep, "{n}");
         }
-        let combined = Fate::Combine("(combined from similar events): last".to_owned());
+        let combined = CorrelateResult::Combine("(combined from similar events): last".to_owned());
         assert_eq!(correlator.admit(at(1), "web", "Failed", "last"), combined);
-        assert_eq!(correlator.admit(at(1), "web", "Other", "last"), Fate::Keep);
+        assert_eq!(
+            correlator.admit(at(1), "web", "Other", "last"),
+            CorrelateResult::Keep
+        );
         assert_eq!(
             correlator.admit(at(700), "web", "Failed", "new"),
-            Fate::Keep
+            CorrelateResult::Keep
         );
     }
 
@@ -213,31 +228,31 @@ mod tests {
         for _ in 0..BURST {
             assert_ne!(
                 correlator.admit(at(0), "web", "BackOff", "again"),
-                Fate::Drop
+                CorrelateResult::Drop
             );
         }
         assert_eq!(
             correlator.admit(at(1), "web", "BackOff", "again"),
-            Fate::Drop
+            CorrelateResult::Drop
         );
         assert_eq!(
             correlator.admit(at(1), "other", "BackOff", "again"),
-            Fate::Keep
+            CorrelateResult::Keep
         );
         assert_eq!(
             correlator.admit(at(301), "web", "BackOff", "again"),
-            Fate::Keep
+            CorrelateResult::Keep
         );
         assert_eq!(
             correlator.admit(at(302), "web", "BackOff", "again"),
-            Fate::Drop
+            CorrelateResult::Drop
         );
     }
 
     /// Upstream's TestEventCorrelator rows on counts, and its TestUpdateExpiredEvent's name.
     #[test]
     fn one_name_stands_for_all_events_that_say_the_same() {
-        let mut posted = Posted::default();
+        let mut posted = PostedEvents::default();
         let first = posted.observe(at(0), "started", "web");
         assert_eq!(
             (first.name.as_str(), first.count),
@@ -250,10 +265,10 @@ mod tests {
         );
         let other = posted.observe(at(9), "pulled", "web");
         assert_eq!((other.count, other.first), (1, at(9)));
-        for n in 0..REMEMBERED + 10 {
+        for n in 0..MAX_CACHED + 10 {
             posted.observe(at(10), &n.to_string(), "web");
         }
-        assert_eq!(posted.lines.len(), REMEMBERED);
+        assert_eq!(posted.lines.len(), MAX_CACHED);
     }
 
     /// Upstream's TestGenerateEventName.
@@ -269,10 +284,10 @@ mod tests {
     #[test]
     fn what_is_remembered_has_a_bound() {
         let mut correlator = Correlator::default();
-        for n in 0..REMEMBERED + 10 {
+        for n in 0..MAX_CACHED + 10 {
             correlator.admit(at(0), &n.to_string(), "Started", "it");
         }
-        assert_eq!(correlator.buckets.len(), REMEMBERED);
-        assert_eq!(correlator.groups.len(), REMEMBERED);
+        assert_eq!(correlator.buckets.len(), MAX_CACHED);
+        assert_eq!(correlator.groups.len(), MAX_CACHED);
     }
 }

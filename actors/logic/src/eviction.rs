@@ -1,6 +1,6 @@
 //! Which pod has to go when the node runs short of memory or process ids.
 //!
-//! [`crate::pressure`] says what runs short, [`rank`] which pod would go first and why, [`message`] says
+//! [`crate::thresholds`] says what runs short, [`rank`] which pod would go first and why, [`message`] says
 //! it to the pod's owner, and [`decide`] puts them together. At most one pod goes at a time: the next
 //! sample shows whether it was enough. Mirrors upstream's eviction/{eviction_manager,helpers}.go at v1.36.
 //!
@@ -13,20 +13,20 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::pressure::{self, Memory, Observations, Signal, Threshold};
-use crate::types::{Failure, PodUid};
+use crate::thresholds::{self, Observations, Signal, Threshold, ThresholdState};
+use crate::types::{PodFailure, PodUid};
 
 /// Eviction's own section of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Policy {
-    pub pressure: pressure::Policy,
+pub struct EvictionPolicy {
+    pub pressure: thresholds::ThresholdPolicy,
     /// The longest grace that a pod gets at a soft threshold.
     pub max_pod_grace: Duration,
 }
 
 /// Whether a pod may be chosen at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Standing {
+pub enum EvictionClass {
     Evictable,
     /// Static, mirror, or of a system-critical priority ([`crate::pod::PodView::is_critical`]).
     Critical,
@@ -36,18 +36,18 @@ pub enum Standing {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodUsage {
     pub uid: PodUid,
-    pub standing: Standing,
+    pub standing: EvictionClass,
     pub priority: i32,
     pub termination_grace: Option<Duration>,
     /// The memory that the whole pod asks for.
     pub memory_request: u64,
     /// None where nobody has measured the pod.
-    pub used: Option<Used>,
+    pub used: Option<MeasuredUsage>,
 }
 
 /// What was measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Used {
+pub struct MeasuredUsage {
     pub memory: u64,
     pub pids: u64,
     pub containers: Vec<ContainerUsage>,
@@ -63,36 +63,36 @@ pub struct ContainerUsage {
 
 /// All pods, first to go first, and those that stay whatever happens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ranking {
-    pub victims: Vec<Ranked>,
-    pub spared: Vec<Ranked>,
+pub struct PodRanking {
+    pub victims: Vec<RankedPod>,
+    pub spared: Vec<RankedPod>,
 }
 
 /// A pod and the reason for its place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ranked {
+pub struct RankedPod {
     pub uid: PodUid,
     pub why: String,
 }
 
 /// The pod that has to go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Eviction {
+pub struct EvictedPod {
     pub uid: PodUid,
     pub threshold: Threshold,
     pub grace: Duration,
-    pub failure: Failure,
+    pub failure: PodFailure,
 }
 
 /// What to do now, what to report, and what to remember.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
-    pub evict: Option<Eviction>,
+pub struct EvictionDecision {
+    pub evict: Option<EvictedPod>,
     /// The node is under pressure of these.
     pub pressures: BTreeSet<Signal>,
     /// Present when something has to go, even if nothing can.
-    pub ranking: Option<Ranking>,
-    pub memory: Memory,
+    pub ranking: Option<PodRanking>,
+    pub memory: ThresholdState,
 }
 
 /// The grace of a pod evicted at a hard threshold.
@@ -103,11 +103,11 @@ pub const REASON: &str = "Evicted";
 /// Decides whether a pod has to go, and which.
 pub fn decide(
     now: Timestamp,
-    policy: &Policy,
-    before: &Memory,
+    policy: &EvictionPolicy,
+    before: &ThresholdState,
     observations: &Observations,
     pods: &[PodUsage],
-) -> Decision {
+) -> EvictionDecision {
     let memory = before.after(now, &policy.pressure, observations);
     let is_news = |threshold: &&Threshold| before.is_news(threshold.signal, observations);
     let due = memory.unresolved.iter().find(is_news).copied();
@@ -116,11 +116,11 @@ pub fn decide(
         let first = ranking.victims.first()?;
         let pod = pods.iter().find(|pod| pod.uid == first.uid)?;
         let message = message(&threshold, observations, pod);
-        Some(Eviction {
+        Some(EvictedPod {
             uid: pod.uid.clone(),
             threshold,
             grace: grace(policy, &threshold, pod),
-            failure: Failure {
+            failure: PodFailure {
                 reason: REASON.to_owned(),
                 disruption: Some(message.clone()),
                 message,
@@ -128,7 +128,7 @@ pub fn decide(
         })
     });
     let pressures = memory.pressure_seen.keys().copied().collect();
-    let decision = Decision {
+    let decision = EvictionDecision {
         evict,
         pressures,
         ranking,
@@ -138,11 +138,11 @@ pub fn decide(
     decision
 }
 
-impl Decision {
+impl EvictionDecision {
     fn spares_the_critical(&self, pods: &[PodUsage]) -> bool {
         let critical = |uid: &PodUid| {
             let pod = pods.iter().find(|pod| pod.uid == *uid);
-            pod.is_none_or(|pod| pod.standing == Standing::Critical)
+            pod.is_none_or(|pod| pod.standing == EvictionClass::Critical)
         };
         self.evict
             .as_ref()
@@ -154,14 +154,14 @@ impl Decision {
 ///
 /// Short of memory: unmeasured pods, then pods above their request; among equals the lower priority,
 /// then the larger excess. Short of process ids: the lower priority, then the larger count.
-pub fn rank(signal: Signal, pods: &[PodUsage]) -> Ranking {
+pub fn rank(signal: Signal, pods: &[PodUsage]) -> PodRanking {
     let mut ordered: Vec<_> = pods.iter().collect();
     ordered.sort_by_cached_key(|pod| (place(signal, pod), pod.uid.clone()));
     let (spared, victims): (Vec<_>, Vec<_>) = ordered
         .into_iter()
-        .partition(|pod| pod.standing == Standing::Critical);
+        .partition(|pod| pod.standing == EvictionClass::Critical);
     let ranked = |list: Vec<&PodUsage>| list.into_iter().map(|pod| why(signal, pod)).collect();
-    Ranking {
+    PodRanking {
         victims: ranked(victims),
         spared: ranked(spared),
     }
@@ -192,10 +192,12 @@ fn excess(signal: Signal, pod: &PodUsage) -> i128 {
     }
 }
 
-fn why(signal: Signal, pod: &PodUsage) -> Ranked {
+fn why(signal: Signal, pod: &PodUsage) -> RankedPod {
     let priority = pod.priority;
     let why = match (&pod.used, signal) {
-        _ if pod.standing == Standing::Critical => "critical pods are never evicted".to_owned(),
+        _ if pod.standing == EvictionClass::Critical => {
+            "critical pods are never evicted".to_owned()
+        }
         (None, _) => format!("nothing is known of its usage, priority {priority}"),
         (Some(used), Signal::MemoryAvailable) => {
             let relation = if excess(signal, pod) > 0 {
@@ -213,14 +215,14 @@ fn why(signal: Signal, pod: &PodUsage) -> Ranked {
             format!("{} processes, priority {priority}", used.pids)
         }
     };
-    Ranked {
+    RankedPod {
         uid: pod.uid.clone(),
         why,
     }
 }
 
 /// Hard thresholds leave a second, soft ones as long as the pod's own grace and the policy allow.
-fn grace(policy: &Policy, threshold: &Threshold, pod: &PodUsage) -> Duration {
+fn grace(policy: &EvictionPolicy, threshold: &Threshold, pod: &PodUsage) -> Duration {
     if threshold.grace.is_zero() {
         return HARD_GRACE;
     }
@@ -259,13 +261,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::pressure::{Limit, Observation};
     use crate::testing::at;
+    use crate::thresholds::{Observation, ThresholdLimit};
 
     const MIB: u64 = 1 << 20;
 
     fn hard(signal: Signal, limit: u64) -> Threshold {
-        let (limit, min_reclaim) = (Limit::Amount(limit), Limit::Amount(0));
+        let (limit, min_reclaim) = (ThresholdLimit::Amount(limit), ThresholdLimit::Amount(0));
         Threshold {
             signal,
             grace: Duration::ZERO,
@@ -301,11 +303,11 @@ mod tests {
         };
         PodUsage {
             uid: name.into(),
-            standing: Standing::Evictable,
+            standing: EvictionClass::Evictable,
             priority,
             termination_grace: Some(Duration::from_secs(30)),
             memory_request: request,
-            used: Some(Used {
+            used: Some(MeasuredUsage {
                 memory: used,
                 pids: used / MIB,
                 containers: vec![container],
@@ -315,7 +317,7 @@ mod tests {
 
     fn critical(pod: PodUsage) -> PodUsage {
         PodUsage {
-            standing: Standing::Critical,
+            standing: EvictionClass::Critical,
             ..pod
         }
     }
@@ -332,11 +334,11 @@ mod tests {
             .collect()
     }
 
-    fn policy(thresholds: &[Threshold]) -> Policy {
+    fn policy(thresholds: &[Threshold]) -> EvictionPolicy {
         let thresholds = thresholds.iter().copied().collect();
         let transition = Duration::from_secs(300);
-        Policy {
-            pressure: pressure::Policy {
+        EvictionPolicy {
+            pressure: thresholds::ThresholdPolicy {
                 thresholds,
                 transition,
             },
@@ -345,23 +347,23 @@ mod tests {
     }
 
     /// A node in time: each look decides, and what is to be remembered is.
-    struct Node {
-        policy: Policy,
-        memory: Memory,
+    struct PressuredNode {
+        policy: EvictionPolicy,
+        memory: ThresholdState,
         pods: Vec<PodUsage>,
     }
 
-    impl Node {
+    impl PressuredNode {
         fn new(thresholds: &[Threshold]) -> Self {
             let pods = vec![pod("big", 0, 10, 90), pod("small", 0, 10, 20)];
             Self {
                 policy: policy(thresholds),
-                memory: Memory::default(),
+                memory: ThresholdState::default(),
                 pods,
             }
         }
 
-        fn look(&mut self, second: i64, observations: &Observations) -> Decision {
+        fn look(&mut self, second: i64, observations: &Observations) -> EvictionDecision {
             let decision = decide(
                 at(second),
                 &self.policy,
@@ -424,7 +426,7 @@ mod tests {
     /// Upstream's TestMemoryPressure, in time.
     #[test]
     fn hard_evicts_at_once_soft_after_its_grace_and_pressure_outlasts_both() {
-        let mut node = Node::new(&[
+        let mut node = PressuredNode::new(&[
             hard(Signal::MemoryAvailable, 100 * MIB),
             soft(Signal::MemoryAvailable, 200 * MIB, 120),
         ]);
@@ -442,7 +444,7 @@ mod tests {
         assert_eq!(node.evicts(140, 50), chosen("big", 1), "hard");
 
         assert_eq!(node.evicts(150, 500), None);
-        let pressures = |decision: Decision| decision.pressures.len();
+        let pressures = |decision: EvictionDecision| decision.pressures.len();
         assert_eq!(
             pressures(node.look(439, &memory(500, 439))),
             1,
@@ -453,7 +455,7 @@ mod tests {
 
     #[test]
     fn a_soft_threshold_left_meanwhile_counts_anew() {
-        let mut node = Node::new(&[soft(Signal::MemoryAvailable, 200 * MIB, 120)]);
+        let mut node = PressuredNode::new(&[soft(Signal::MemoryAvailable, 200 * MIB, 120)]);
         assert_eq!(node.evicts(0, 150), None);
         assert_eq!(node.evicts(60, 500), None);
         assert_eq!(node.evicts(130, 150), None);
@@ -464,10 +466,10 @@ mod tests {
     #[test]
     fn eviction_goes_on_until_the_minimum_is_reclaimed() {
         let threshold = Threshold {
-            min_reclaim: Limit::Amount(50 * MIB),
+            min_reclaim: ThresholdLimit::Amount(50 * MIB),
             ..hard(Signal::MemoryAvailable, 100 * MIB)
         };
-        let mut node = Node::new(&[threshold]);
+        let mut node = PressuredNode::new(&[threshold]);
         assert_eq!(node.evicts(0, 120), None);
         assert_eq!(node.evicts(10, 90), chosen("big", 1));
         assert_eq!(node.evicts(20, 120), chosen("big", 1), "not resolved yet");
@@ -478,7 +480,7 @@ mod tests {
     /// Upstream's TestThresholdsUpdatedStats.
     #[test]
     fn one_sample_evicts_one_pod() {
-        let mut node = Node::new(&[hard(Signal::MemoryAvailable, 100 * MIB)]);
+        let mut node = PressuredNode::new(&[hard(Signal::MemoryAvailable, 100 * MIB)]);
         let sample = memory(50, 0);
         assert!(node.look(0, &sample).evict.is_some());
         assert!(node.look(10, &sample).evict.is_none());
@@ -488,7 +490,7 @@ mod tests {
     /// Upstream's TestCriticalPodsAreNotEvicted.
     #[test]
     fn a_critical_pod_stays_even_if_nobody_else_can_go() {
-        let mut node = Node::new(&[hard(Signal::MemoryAvailable, 100 * MIB)]);
+        let mut node = PressuredNode::new(&[hard(Signal::MemoryAvailable, 100 * MIB)]);
         node.pods = vec![critical(pod("api", 0, 10, 90))];
         let decision = node.look(0, &memory(50, 0));
         assert_eq!(decision.evict, None);
@@ -500,7 +502,7 @@ mod tests {
 
     #[test]
     fn memory_comes_before_process_ids() {
-        let mut node = Node::new(&[
+        let mut node = PressuredNode::new(&[
             hard(Signal::PidAvailable, 100),
             hard(Signal::MemoryAvailable, 100 * MIB),
         ]);
@@ -563,12 +565,12 @@ mod tests {
         #[test]
         fn no_critical_pod_is_ever_chosen(pods in any_pods(), available in 0_u64..300) {
             let policy = policy(&[hard(Signal::MemoryAvailable, 100 * MIB)]);
-            let decision = decide(at(0), &policy, &Memory::default(), &memory(available, 0), &pods);
+            let decision = decide(at(0), &policy, &ThresholdState::default(), &memory(available, 0), &pods);
             if let Some(evict) = &decision.evict {
                 let pod = pods.iter().find(|pod| pod.uid == evict.uid);
-                prop_assert_eq!(pod.map(|pod| pod.standing), Some(Standing::Evictable));
+                prop_assert_eq!(pod.map(|pod| pod.standing), Some(EvictionClass::Evictable));
             }
-            let must = available < 100 && pods.iter().any(|pod| pod.standing == Standing::Evictable);
+            let must = available < 100 && pods.iter().any(|pod| pod.standing == EvictionClass::Evictable);
             prop_assert_eq!(decision.evict.is_some(), must, "somebody goes exactly when somebody must and can");
         }
 

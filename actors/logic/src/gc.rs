@@ -5,15 +5,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::types::{ContainerState, Instance, RuntimePod, SandboxId, SandboxState};
+use crate::types::{ContainerInstance, ContainerState, RuntimePod, SandboxId, SandboxState};
 
 /// Dead instances kept of each container.
-const KEPT: usize = 1;
+const MAX_DEAD_PER_CONTAINER: usize = 1;
 
 /// What may be removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Garbage {
-    pub containers: Vec<Instance>,
+    pub containers: Vec<ContainerInstance>,
     pub sandboxes: Vec<SandboxId>,
 }
 
@@ -31,7 +31,7 @@ pub fn garbage(runtime: &RuntimePod) -> Garbage {
         if container.state == ContainerState::Exited {
             let count = dead.entry(&container.name).or_default();
             *count += 1;
-            if *count > KEPT {
+            if *count > MAX_DEAD_PER_CONTAINER {
                 containers.push(container.instance());
             }
         }
@@ -61,18 +61,23 @@ pub fn garbage(runtime: &RuntimePod) -> Garbage {
 mod tests {
     use super::*;
     use crate::testing::bare;
-    use crate::types::{Container, Sandbox};
+    use crate::types::{RuntimeContainer, RuntimeSandbox};
 
-    fn container(name: &str, attempt: u32, state: ContainerState, sandbox: &str) -> Container {
-        Container {
+    fn container(
+        name: &str,
+        attempt: u32,
+        state: ContainerState,
+        sandbox: &str,
+    ) -> RuntimeContainer {
+        RuntimeContainer {
             attempt,
             restart_count: attempt,
             ..bare(&format!("{name}{attempt}"), sandbox, name, state)
         }
     }
 
-    fn sandbox(id: &str, attempt: u32, state: SandboxState) -> Sandbox {
-        Sandbox {
+    fn sandbox(id: &str, attempt: u32, state: SandboxState) -> RuntimeSandbox {
+        RuntimeSandbox {
             id: id.into(),
             attempt,
             state,

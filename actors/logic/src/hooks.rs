@@ -22,7 +22,7 @@ pub const NO_ADDRESS: &str = "failed to find networking container";
 
 /// What a hook does, the first of what its handler names.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Action<'a> {
+pub enum HookAction<'a> {
     Exec(&'a [String]),
     Get(&'a k8s_openapi::api::core::v1::HTTPGetAction),
     /// Seconds; nought is allowed, and is no wait.
@@ -31,7 +31,7 @@ pub enum Action<'a> {
     Nothing,
 }
 
-impl<'a> Action<'a> {
+impl<'a> HookAction<'a> {
     pub fn of(handler: &'a LifecycleHandler) -> Self {
         if let Some(exec) = &handler.exec {
             Self::Exec(exec.command.as_deref().unwrap_or_default())
@@ -53,19 +53,19 @@ pub fn failed(
     (error, message): (&str, &str),
 ) -> String {
     let whose = format!("for Container {container:?} in Pod {:?}", pod.formatted());
-    match Action::of(handler) {
-        Action::Exec(command) => format!(
+    match HookAction::of(handler) {
+        HookAction::Exec(command) => format!(
             "Exec lifecycle hook ([{}]) {whose} failed - error: {error}, message: {message:?}",
             command.join(" ")
         ),
-        Action::Get(get) => format!(
+        HookAction::Get(get) => format!(
             "HTTP lifecycle hook ({}) {whose} failed - error: {error}",
             get.path.as_deref().unwrap_or_default()
         ),
-        Action::Sleep(seconds) => {
+        HookAction::Sleep(seconds) => {
             format!("Sleep lifecycle hook ({seconds}) {whose} failed - error: {error}")
         }
-        Action::Nothing => format!("Cannot run handler: {error}"),
+        HookAction::Nothing => format!("Cannot run handler: {error}"),
     }
 }
 
@@ -190,7 +190,7 @@ mod tests {
             ),
         ];
         for (handler, tcp) in cases {
-            assert_eq!(Action::of(&handler), Action::Nothing);
+            assert_eq!(HookAction::of(&handler), HookAction::Nothing);
             let expected = format!(
                 "invalid handler: &LifecycleHandler{{Exec:nil,HTTPGet:nil,TCPSocket:{tcp},Sleep:nil,}}"
             );
@@ -200,10 +200,10 @@ mod tests {
 
     #[test]
     fn a_hook_does_one_thing() {
-        assert_eq!(Action::of(&sleep(0)), Action::Sleep(0));
+        assert_eq!(HookAction::of(&sleep(0)), HookAction::Sleep(0));
         let mut both = exec(&["ls"]);
         both.sleep = Some(SleepAction { seconds: 1 });
-        assert_eq!(Action::of(&both), Action::Exec(&["ls".to_owned()]));
+        assert_eq!(HookAction::of(&both), HookAction::Exec(&["ls".to_owned()]));
     }
 
     #[test]

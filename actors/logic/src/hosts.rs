@@ -17,8 +17,8 @@ pub const PATH: &str = "/etc/hosts";
 pub const MODE: u32 = 0o644;
 
 /// The kernel takes 64 characters; a label has one less.
-const LONGEST_NAME: usize = 63;
-const LONGEST_FULL_NAME: usize = 64;
+const MAX_NAME_LENGTH: usize = 63;
+const MAX_FULL_NAME_LENGTH: usize = 64;
 
 /// What a pod is called.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub enum HostNameError {
     #[error("hostname for pod {pod:?} was invalid: {name:?}")]
     Nothing { pod: String, name: String },
     #[error(
-        "failed to construct FQDN from pod hostname and cluster domain, FQDN {name} is too long ({LONGEST_FULL_NAME} characters is the max, {length} characters requested)"
+        "failed to construct FQDN from pod hostname and cluster domain, FQDN {name} is too long ({MAX_FULL_NAME_LENGTH} characters is the max, {length} characters requested)"
     )]
     TooLong { name: String, length: usize },
 }
@@ -50,7 +50,7 @@ pub enum HostNameError {
 pub fn host_name(pod: &Pod, cluster_domain: &str) -> Result<HostName, HostNameError> {
     let spec = pod.spec();
     if let Some(name) = spec.and_then(|spec| spec.hostname_override.as_ref()) {
-        check("HostnameOverride", name, Kind::Subdomain)?;
+        check("HostnameOverride", name, HostNamePart::Subdomain)?;
         return Ok(HostName {
             name: cut(pod, name)?,
             domain: String::new(),
@@ -59,7 +59,7 @@ pub fn host_name(pod: &Pod, cluster_domain: &str) -> Result<HostName, HostNameEr
     let given = |text: Option<&String>| text.filter(|text| !text.is_empty()).cloned();
     let name = match given(spec.and_then(|spec| spec.hostname.as_ref())) {
         Some(name) => {
-            check("Hostname", &name, Kind::Label)?;
+            check("Hostname", &name, HostNamePart::Label)?;
             name
         }
         None => pod.name().to_owned(),
@@ -67,7 +67,7 @@ pub fn host_name(pod: &Pod, cluster_domain: &str) -> Result<HostName, HostNameEr
     let name = cut(pod, &name)?;
     let domain = match given(spec.and_then(|spec| spec.subdomain.as_ref())) {
         Some(subdomain) => {
-            check("Subdomain", &subdomain, Kind::Label)?;
+            check("Subdomain", &subdomain, HostNamePart::Label)?;
             format!("{subdomain}.{}.svc.{cluster_domain}", pod.namespace())
         }
         None => String::new(),
@@ -85,17 +85,17 @@ pub fn kernel_name(pod: &Pod, host: &HostName) -> Result<String, HostNameError> 
     }
     let name = format!("{}.{}", host.name, host.domain);
     match name.len() {
-        length if length > LONGEST_FULL_NAME => Err(HostNameError::TooLong { name, length }),
+        length if length > MAX_FULL_NAME_LENGTH => Err(HostNameError::TooLong { name, length }),
         _ => Ok(name),
     }
 }
 
 fn cut(pod: &Pod, name: &str) -> Result<String, HostNameError> {
-    if name.len() <= LONGEST_NAME {
+    if name.len() <= MAX_NAME_LENGTH {
         return Ok(name.to_owned());
     }
     let mut short = name.to_owned();
-    labels::truncate(&mut short, LONGEST_NAME);
+    labels::truncate(&mut short, MAX_NAME_LENGTH);
     short.truncate(short.trim_end_matches(['-', '.']).len());
     if short.is_empty() {
         return Err(HostNameError::Nothing {
@@ -107,16 +107,16 @@ fn cut(pod: &Pod, name: &str) -> Result<String, HostNameError> {
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum HostNamePart {
     Label,
     Subdomain,
 }
 
-fn check(field: &'static str, value: &str, kind: Kind) -> Result<(), HostNameError> {
+fn check(field: &'static str, value: &str, kind: HostNamePart) -> Result<(), HostNameError> {
     use crate::manifest::validate::names;
     let (kind, complaints) = match kind {
-        Kind::Label => ("label", names::label(value)),
-        Kind::Subdomain => ("subdomain", names::subdomain(value)),
+        HostNamePart::Label => ("label", names::label(value)),
+        HostNamePart::Subdomain => ("subdomain", names::subdomain(value)),
     };
     if complaints.is_empty() {
         return Ok(());
@@ -191,9 +191,9 @@ mod tests {
     use super::*;
     use crate::testing::*;
 
-    type Change = fn(&mut PodSpec);
+    type SpecChange = fn(&mut PodSpec);
 
-    fn named(change: Change) -> Result<(HostName, String), HostNameError> {
+    fn named(change: SpecChange) -> Result<(HostName, String), HostNameError> {
         let pod = pod("test-pod").spec_with(change);
         let host = host_name(&pod, "kubernetes.test")?;
         let kernel = kernel_name(&pod, &host)?;
@@ -204,9 +204,9 @@ mod tests {
     /// TestTruncatePodHostname.
     #[test]
     fn host_names_come_from_the_spec_and_fit_the_kernel() {
-        let long: Change = |s| s.hostname = Some(format!("{}-y", "x".repeat(61)));
+        let long: SpecChange = |s| s.hostname = Some(format!("{}-y", "x".repeat(61)));
         let x61 = "x".repeat(61) + "-y";
-        let cases: [(Change, &str, &str, &str); 10] = [
+        let cases: [(SpecChange, &str, &str, &str); 10] = [
             (|_| {}, "test-pod", "", "test-pod"),
             (|s| s.hostname = Some("foo".into()), "foo", "", "foo"),
             (long, &x61, "", &x61),
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_none_is_refused_in_upstreams_words() {
-        let told = |change: Change| named(change).unwrap_err().to_string();
+        let told = |change: SpecChange| named(change).unwrap_err().to_string();
         let hostname = told(|s| s.hostname = Some("Bad".into()));
         assert!(hostname.starts_with(
             "pod Hostname \"Bad\" is not a valid DNS label: a lowercase RFC 1123 label"

@@ -26,7 +26,7 @@ pub enum ImageNameError {
 
 /// An image name in its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reference {
+pub struct ImageReference {
     /// Registry and path.
     pub name: String,
     /// `latest` where neither tag nor digest is given.
@@ -34,7 +34,7 @@ pub struct Reference {
     pub digest: Option<String>,
 }
 
-impl Reference {
+impl ImageReference {
     pub fn parse(image: &str) -> Result<Self, ImageNameError> {
         let wrong = |part, text: &str| ImageNameError::Part {
             image: image.to_owned(),
@@ -76,7 +76,7 @@ impl Reference {
 
 /// The name as it is handed to the runtime: `:latest` is added where there is neither tag nor digest.
 pub fn with_default_tag(image: &str) -> Result<String, ImageNameError> {
-    let reference = Reference::parse(image)?;
+    let reference = ImageReference::parse(image)?;
     let implied = reference.digest.is_none()
         && !image.ends_with(&format!(
             ":{}",
@@ -92,7 +92,7 @@ pub fn with_default_tag(image: &str) -> Result<String, ImageNameError> {
 /// An image's repository in full, as registries and records know it: without tag and digest, with its
 /// registry (`docker.io/library/busybox`).
 pub fn repository(image: &str) -> Result<String, ImageNameError> {
-    let name = Reference::parse(image)?.name;
+    let name = ImageReference::parse(image)?.name;
     let (domain, path) = match name.split_once('/') {
         Some((first, rest)) if looks_like_domain(first) => (first, rest),
         _ => (DEFAULT_REGISTRY, name.as_str()),

@@ -31,28 +31,28 @@ pub const POD_LOGS_DIR: &str = "/var/log/pods";
 /// Where cluster log collectors look for containers' logs.
 pub const CONTAINER_LOGS_DIR: &str = "/var/log/containers";
 
-type Words = BTreeMap<String, String>;
+type StringMap = BTreeMap<String, String>;
 
-pub fn sandbox_labels(pod: &Pod) -> Words {
+pub fn sandbox_labels(pod: &Pod) -> StringMap {
     let mut labels = pod.labels().clone();
     labels.extend(identity(pod));
     labels
 }
 
-pub fn sandbox_annotations(pod: &Pod) -> Words {
+pub fn sandbox_annotations(pod: &Pod) -> StringMap {
     pod.annotations().clone()
 }
 
-pub fn container_labels(pod: &Pod, container: &Container) -> Words {
-    let mut labels = Words::from(identity(pod));
+pub fn container_labels(pod: &Pod, container: &Container) -> StringMap {
+    let mut labels = StringMap::from(identity(pod));
     labels.insert(CONTAINER_NAME.into(), container.name.clone());
     labels
 }
 
-pub fn container_annotations(pod: &Pod, container: &Container, restart_count: u32) -> Words {
+pub fn container_annotations(pod: &Pod, container: &Container, restart_count: u32) -> StringMap {
     let path = container.termination_message_path.as_ref();
     let policy = container.termination_message_policy.as_ref();
-    let mut words = Words::from([
+    let mut words = StringMap::from([
         (
             CONTAINER_HASH.into(),
             format!("{:x}", container_hash(container)),
@@ -103,15 +103,15 @@ fn identity(pod: &Pod) -> [(String, String); 3] {
 
 /// Which pod a sandbox or container belongs to, by its labels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Owner {
+pub struct PodOwner {
     pub uid: PodUid,
     pub name: String,
     pub namespace: String,
 }
 
 /// Reads the owner from labels; none where somebody else made the sandbox or container.
-pub fn owner(labels: &Words) -> Option<Owner> {
-    Some(Owner {
+pub fn owner(labels: &StringMap) -> Option<PodOwner> {
+    Some(PodOwner {
         uid: labels
             .get(POD_UID)
             .filter(|uid| !uid.is_empty())?
@@ -133,7 +133,7 @@ pub struct ContainerNotes {
     pub termination_message_policy: String,
 }
 
-pub fn container_notes(annotations: &Words) -> ContainerNotes {
+pub fn container_notes(annotations: &StringMap) -> ContainerNotes {
     let text = |key: &str| annotations.get(key).cloned().unwrap_or_default();
     let seconds = |key: &str| annotations.get(key)?.parse::<i64>().ok()?.try_into().ok();
     ContainerNotes {

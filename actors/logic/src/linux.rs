@@ -34,7 +34,7 @@ pub enum Seccomp {
 
 /// SELinux labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SeLinux {
+pub struct SeLinuxContext {
     pub user: String,
     pub role: String,
     pub type_: String,
@@ -44,7 +44,7 @@ pub struct SeLinux {
 /// A port of the node that leads to a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortMapping {
-    pub protocol: Protocol,
+    pub protocol: PortProtocol,
     pub container_port: u16,
     /// Nought where the node's port is not used.
     pub host_port: u16,
@@ -53,7 +53,7 @@ pub struct PortMapping {
 
 /// A transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Protocol {
+pub enum PortProtocol {
     Tcp,
     Udp,
     Sctp,

@@ -13,7 +13,7 @@ use crate::pod::{CONFIG_HASH, CONFIG_MIRROR, PodView};
 
 /// What is to be done so that the mirrors are those of the static pods.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
+pub enum MirrorAction {
     /// There is no mirror of it.
     Make(Arc<Pod>),
     /// The mirror is of another manifest, or is being deleted: it goes, and another is made.
@@ -22,11 +22,13 @@ pub enum Step {
     Delete(Arc<Pod>),
 }
 
-impl Step {
+impl MirrorAction {
     /// `namespace/name` of the mirror.
     pub fn full_name(&self) -> String {
         match self {
-            Step::Make(pod) | Step::Replace { with: pod, .. } | Step::Delete(pod) => full_name(pod),
+            MirrorAction::Make(pod)
+            | MirrorAction::Replace { with: pod, .. }
+            | MirrorAction::Delete(pod) => full_name(pod),
         }
     }
 }
@@ -38,7 +40,11 @@ pub fn full_name(pod: &Pod) -> String {
 
 /// What is to be done, in the order of the names. `ending` are the names of static pods that nobody wants any more and
 /// of which something is still left: what the cluster sees of them stays until they have ended.
-pub fn plan(statics: &[Arc<Pod>], mirrors: &[Arc<Pod>], ending: &BTreeSet<String>) -> Vec<Step> {
+pub fn plan(
+    statics: &[Arc<Pod>],
+    mirrors: &[Arc<Pod>],
+    ending: &BTreeSet<String>,
+) -> Vec<MirrorAction> {
     let by_name = |pods: &[Arc<Pod>]| -> BTreeMap<String, Arc<Pod>> {
         let named = pods.iter().map(|pod| (full_name(pod), Arc::clone(pod)));
         named.collect()
@@ -47,13 +53,13 @@ pub fn plan(statics: &[Arc<Pod>], mirrors: &[Arc<Pod>], ending: &BTreeSet<String
     let gone = mirrors
         .iter()
         .filter(|(name, _)| !statics.contains_key(*name));
-    let gone = gone.map(|(_, mirror)| Step::Delete(Arc::clone(mirror)));
+    let gone = gone.map(|(_, mirror)| MirrorAction::Delete(Arc::clone(mirror)));
     let kept = statics.iter().filter_map(|(name, pod)| {
         let pod = Arc::clone(pod);
         match mirrors.get(name) {
-            None => Some(Step::Make(pod)),
+            None => Some(MirrorAction::Make(pod)),
             Some(mirror) if is_of(mirror, &pod) => None,
-            Some(mirror) => Some(Step::Replace {
+            Some(mirror) => Some(MirrorAction::Replace {
                 mirror: Arc::clone(mirror),
                 with: pod,
             }),
@@ -61,7 +67,7 @@ pub fn plan(statics: &[Arc<Pod>], mirrors: &[Arc<Pod>], ending: &BTreeSet<String
     });
     let mut steps: Vec<_> = kept.chain(gone).collect();
     steps.retain(|step| !ending.contains(&step.full_name()));
-    steps.sort_by_cached_key(Step::full_name);
+    steps.sort_by_cached_key(MirrorAction::full_name);
     steps
 }
 
@@ -125,17 +131,21 @@ mod tests {
         let [good, old] = [mirrored("web", "1"), mirrored("web", "0")];
         let ending = deleted(&good);
         let replace = |mirror: &Arc<Pod>| {
-            vec![Step::Replace {
+            vec![MirrorAction::Replace {
                 mirror: mirror.clone(),
                 with: web.clone(),
             }]
         };
         let cases = [
-            (vec![web.clone()], vec![], vec![Step::Make(web.clone())]),
+            (
+                vec![web.clone()],
+                vec![],
+                vec![MirrorAction::Make(web.clone())],
+            ),
             (vec![web.clone()], vec![good.clone()], vec![]),
             (vec![web.clone()], vec![old.clone()], replace(&old)),
             (vec![web.clone()], vec![ending.clone()], replace(&ending)),
-            (vec![], vec![good.clone()], vec![Step::Delete(good)]),
+            (vec![], vec![good.clone()], vec![MirrorAction::Delete(good)]),
             (vec![], vec![], vec![]),
         ];
         for (statics, mirrors, steps) in cases {

@@ -8,10 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Taint;
 
-use crate::pressure::Limit;
-use crate::quantity::{Format, Quantity};
-use crate::requests::{self, Amounts, CPU, EPHEMERAL_STORAGE, HUGE_PAGES, MEMORY, PODS, quantity};
-use crate::sysctls::{Allowlist, Kernel};
+use crate::quantity::{Quantity, QuantityFormat};
+use crate::requests::{
+    self, CPU, EPHEMERAL_STORAGE, HUGE_PAGES, MEMORY, PODS, ResourceAmounts, quantity,
+};
+use crate::sysctls::{KernelVersion, SysctlAllowlist};
+use crate::thresholds::ThresholdLimit;
 
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 pub const OS: &str = "kubernetes.io/os";
@@ -19,7 +21,7 @@ pub const ARCH: &str = "kubernetes.io/arch";
 
 /// What the machine says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Machine {
+pub struct MachineFacts {
     pub cpus: u32,
     /// Bytes.
     pub memory: u64,
@@ -31,7 +33,7 @@ pub struct Machine {
     pub ephemeral_storage: Option<u64>,
     /// The most processes and threads at a time.
     pub pids: u64,
-    pub kernel: Option<Kernel>,
+    pub kernel: Option<KernelVersion>,
     pub app_armor: Support,
 }
 
@@ -73,18 +75,18 @@ impl PodLimit {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reservations {
     /// The agent's and the runtime's share.
-    pub kube: Amounts,
+    pub kube: ResourceAmounts,
     /// The operating system's share.
-    pub system: Amounts,
+    pub system: ResourceAmounts,
     /// Hard eviction's `memory.available`.
-    pub memory_available: Option<Limit>,
+    pub memory_available: Option<ThresholdLimit>,
     /// Hard eviction's `nodefs.available`.
-    pub nodefs_available: Option<Limit>,
+    pub nodefs_available: Option<ThresholdLimit>,
 }
 
 /// Who keeps CPUs or memory apart for guaranteed pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Exclusive {
+pub enum ExclusiveAllocation {
     /// The policy is `static` (CPU) or `Static` (memory).
     Static,
     #[default]
@@ -93,7 +95,7 @@ pub enum Exclusive {
 
 /// Whether containers get swap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Swap {
+pub enum NodeSwap {
     #[default]
     None,
     /// Burstable pods get a share of it, as their memory request is one of the node's memory.
@@ -113,16 +115,16 @@ pub enum PodLevelResize {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeFacts {
     pub name: String,
-    pub capacity: Amounts,
+    pub capacity: ResourceAmounts,
     /// What pods may ask for together.
-    pub allocatable: Amounts,
+    pub allocatable: ResourceAmounts,
     /// What there would be without the reserve for eviction: a resize beyond it can never fit.
-    pub allocatable_at_most: Amounts,
+    pub allocatable_at_most: ResourceAmounts,
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
     /// Go's word for it: `linux`.
     pub os: String,
-    pub sysctls: Allowlist,
+    pub sysctls: SysctlAllowlist,
     pub app_armor: Support,
     /// Whether the runtime keeps to `supplementalGroupsPolicy: Strict`.
     pub supplemental_groups_policy: Support,
@@ -133,15 +135,15 @@ pub struct NodeFacts {
     pub declared_features: Option<BTreeSet<String>>,
     /// Extended resources whose device plugin served them before, and has not come back yet.
     pub awaited: BTreeSet<String>,
-    pub cpu_manager: Exclusive,
-    pub memory_manager: Exclusive,
-    pub swap: Swap,
+    pub cpu_manager: ExclusiveAllocation,
+    pub memory_manager: ExclusiveAllocation,
+    pub swap: NodeSwap,
     pub pod_level_resize: PodLevelResize,
 }
 
 /// What the node has.
-pub fn capacity(machine: &Machine, pods: PodLimit, storage: LocalStorage) -> Amounts {
-    let mut capacity = Amounts::from([
+pub fn capacity(machine: &MachineFacts, pods: PodLimit, storage: LocalStorage) -> ResourceAmounts {
+    let mut capacity = ResourceAmounts::from([
         (CPU.to_owned(), count(machine.cpus.into())),
         (MEMORY.to_owned(), bytes(machine.memory)),
         (PODS.to_owned(), count(pods.on(machine.cpus).into())),
@@ -160,7 +162,7 @@ pub fn capacity(machine: &Machine, pods: PodLimit, storage: LocalStorage) -> Amo
 }
 
 /// What of the capacity pods may ask for. Huge pages are memory that nobody else can use.
-pub fn allocatable(capacity: &Amounts, reserved: &Reservations) -> Amounts {
+pub fn allocatable(capacity: &ResourceAmounts, reserved: &Reservations) -> ResourceAmounts {
     let mut allocatable = allocatable_at_most(capacity, reserved);
     for (name, limit) in [
         (MEMORY, reserved.memory_available),
@@ -185,7 +187,7 @@ pub fn allocatable(capacity: &Amounts, reserved: &Reservations) -> Amounts {
 }
 
 /// The capacity without what is reserved for the agent and the system (`GetNodeAllocatableAbsolute`).
-pub fn allocatable_at_most(capacity: &Amounts, reserved: &Reservations) -> Amounts {
+pub fn allocatable_at_most(capacity: &ResourceAmounts, reserved: &Reservations) -> ResourceAmounts {
     let mut most = capacity.clone();
     for list in [&reserved.system, &reserved.kube] {
         for (name, taken) in list {
@@ -232,11 +234,17 @@ pub fn arch(rust: &str) -> &str {
 }
 
 fn count(value: u64) -> Quantity {
-    quantity(i64::try_from(value).unwrap_or(i64::MAX), Format::DecimalSI)
+    quantity(
+        i64::try_from(value).unwrap_or(i64::MAX),
+        QuantityFormat::DecimalSI,
+    )
 }
 
 fn bytes(value: u64) -> Quantity {
-    quantity(i64::try_from(value).unwrap_or(i64::MAX), Format::BinarySI)
+    quantity(
+        i64::try_from(value).unwrap_or(i64::MAX),
+        QuantityFormat::BinarySI,
+    )
 }
 
 #[cfg(test)]
@@ -246,17 +254,17 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn machine() -> Machine {
-        Machine {
+    fn machine() -> MachineFacts {
+        MachineFacts {
             cpus: 4,
             memory: 1000 * MIB,
             huge_pages: BTreeMap::from([(2 * MIB, 50), (1 << 30, 0)]),
             ephemeral_storage: Some(5000),
-            ..Machine::default()
+            ..MachineFacts::default()
         }
     }
 
-    fn printed(amounts: &Amounts) -> Vec<String> {
+    fn printed(amounts: &ResourceAmounts) -> Vec<String> {
         let print = |(name, amount): (&String, &Quantity)| format!("{name}={amount}");
         amounts.iter().map(print).collect()
     }
@@ -295,7 +303,7 @@ mod tests {
             let capacity = capacity(&machine(), limit, storage);
             let reserved = Reservations {
                 system: requests::read(Some(&quantities(&[("ephemeral-storage", "1")]))),
-                nodefs_available: Some(Limit::Amount(1)),
+                nodefs_available: Some(ThresholdLimit::Amount(1)),
                 ..Reservations::default()
             };
             assert_eq!(capacity.contains_key(EPHEMERAL_STORAGE), named);
@@ -312,8 +320,8 @@ mod tests {
         let reserved = Reservations {
             kube: list(&[("cpu", "500m"), ("memory", "100Mi"), ("pid", "100")]),
             system: list(&[("cpu", "100m"), ("ephemeral-storage", "6000")]),
-            memory_available: Some(Limit::PerMillion(100_000)),
-            nodefs_available: Some(Limit::Amount(1)),
+            memory_available: Some(ThresholdLimit::PerMillion(100_000)),
+            nodefs_available: Some(ThresholdLimit::Amount(1)),
         };
         let capacity = capacity(
             &machine(),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::labels;
 use crate::linux::Seccomp;
 use crate::pod_cgroups::CgroupPolicy;
-use crate::resources::Enforcement;
+use crate::resources::ResourceEnforcement;
 
 /// The node's own facts that go into every pod; `config` and the node's discovery fill it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub struct NodePolicy {
     /// What pods may ask for of each resource.
     pub allocatable: BTreeMap<String, Quantity>,
     /// What the kernel can enforce, and what the configuration makes of it.
-    pub enforcement: Enforcement,
+    pub enforcement: ResourceEnforcement,
     /// What no container sees of this machine, beside what no container sees anywhere.
     pub masked_paths: Vec<String>,
 }
@@ -58,7 +58,7 @@ impl Default for NodePolicy {
             cpu_quota_period: Some(Duration::from_millis(100)),
             seccomp_default: Seccomp::Unconfined,
             allocatable: BTreeMap::new(),
-            enforcement: Enforcement::default(),
+            enforcement: ResourceEnforcement::default(),
             masked_paths: Vec::new(),
         }
     }

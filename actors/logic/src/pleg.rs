@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backoff::go_duration;
 use crate::types::{
-    Container, ContainerId, ContainerState, PodUid, RuntimePod, SandboxId, SandboxState,
+    ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod, SandboxId, SandboxState,
 };
 
 /// One thing that happened to one pod.
@@ -98,8 +98,8 @@ pub fn diff_pod(old: &RuntimePod, new: &RuntimePod) -> BTreeSet<PodEventKind> {
 }
 
 fn container_events(
-    before: Option<&Container>,
-    after: Option<&Container>,
+    before: Option<&RuntimeContainer>,
+    after: Option<&RuntimeContainer>,
     events: &mut BTreeSet<PodEventKind>,
 ) {
     use ContainerState::{Created, Exited, Running, Unknown};
@@ -133,7 +133,7 @@ fn container_events(
     }
 }
 
-fn containers(pod: &RuntimePod) -> BTreeMap<&ContainerId, &Container> {
+fn containers(pod: &RuntimePod) -> BTreeMap<&ContainerId, &RuntimeContainer> {
     pod.containers.iter().map(|c| (&c.id, c)).collect()
 }
 

@@ -8,37 +8,37 @@ use crate::pod::PodView;
 
 /// A stretch of time in which an image was pulled for the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pulled {
+pub struct PullInterval {
     pub from: Timestamp,
     pub to: Timestamp,
 }
 
 /// A start that is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Started {
+pub struct StartDurations {
     /// Since the pod was made.
     pub total: SignedDuration,
     /// Without pulls and init containers; none where a volume may have held the pod up.
     pub own: Option<SignedDuration>,
-    pub network: Network,
+    pub network: NetworkNamespace,
 }
 
 /// Whose network the pod has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Network {
+pub enum NetworkNamespace {
     Own,
     Nodes,
 }
 
 /// The start of one pod, as long as it lasts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Start {
-    tracked: Tracked,
-    pulls: Vec<Pulled>,
+pub struct PodStartup {
+    tracked: TrackingState,
+    pulls: Vec<PullInterval>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Tracked {
+enum TrackingState {
     #[default]
     NotYet,
     Yes,
@@ -47,45 +47,55 @@ enum Tracked {
 }
 
 /// More pulls of one pod than this change nothing that anybody would notice.
-const MOST_PULLS: usize = 64;
+const MAX_PULLS: usize = 64;
 
-impl Start {
+impl PodStartup {
     /// Takes note of the pod as its source has it: who had begun already, or waited for room in the cluster, does not
     /// count.
     pub fn seen(&mut self, pod: &Pod) {
         let status = pod.status.as_ref();
         let begun = status.is_some_and(|status| status.start_time.is_some());
-        let (new, waits) = (self.tracked == Tracked::NotYet, is_unschedulable(status));
+        let (new, waits) = (
+            self.tracked == TrackingState::NotYet,
+            is_unschedulable(status),
+        );
         self.tracked = match self.tracked {
-            Tracked::NotYet | Tracked::Yes if waits || is_over(status) => Tracked::NoMore,
-            Tracked::NotYet if begun && new => Tracked::NoMore,
-            Tracked::NotYet => Tracked::Yes,
-            known @ (Tracked::Yes | Tracked::NoMore) => known,
+            TrackingState::NotYet | TrackingState::Yes if waits || is_over(status) => {
+                TrackingState::NoMore
+            }
+            TrackingState::NotYet if begun && new => TrackingState::NoMore,
+            TrackingState::NotYet => TrackingState::Yes,
+            known @ (TrackingState::Yes | TrackingState::NoMore) => known,
         };
     }
 
-    pub fn pulled(&mut self, pull: Pulled) {
-        if self.tracked == Tracked::Yes && self.pulls.len() < MOST_PULLS {
+    pub fn pulled(&mut self, pull: PullInterval) {
+        if self.tracked == TrackingState::Yes && self.pulls.len() < MAX_PULLS {
             self.pulls.push(pull);
         }
     }
 
     /// How long it took, once: when every container runs.
-    pub fn running(&mut self, pod: &Pod, status: &PodStatus, now: Timestamp) -> Option<Started> {
-        if self.tracked != Tracked::Yes || !has_started(status) {
+    pub fn running(
+        &mut self,
+        pod: &Pod,
+        status: &PodStatus,
+        now: Timestamp,
+    ) -> Option<StartDurations> {
+        if self.tracked != TrackingState::Yes || !has_started(status) {
             return None;
         }
         let made = pod.metadata.creation_timestamp.as_ref()?.0;
-        self.tracked = Tracked::NoMore;
+        self.tracked = TrackingState::NoMore;
         let total = now.duration_since(made);
         let pulls = pulling(std::mem::take(&mut self.pulls));
         let own = total - pulls - initializing(pod, status);
-        Some(Started {
+        Some(StartDurations {
             total,
             own: (!is_stateful(pod)).then_some(own),
             network: match pod.host_network() {
-                true => Network::Nodes,
-                false => Network::Own,
+                true => NetworkNamespace::Nodes,
+                false => NetworkNamespace::Own,
             },
         })
     }
@@ -115,7 +125,7 @@ fn has_started(status: &PodStatus) -> bool {
 }
 
 /// All pulls together; what overlaps counts once.
-fn pulling(mut pulls: Vec<Pulled>) -> SignedDuration {
+fn pulling(mut pulls: Vec<PullInterval>) -> SignedDuration {
     pulls.sort_by_key(|pull| pull.from);
     let mut sum = SignedDuration::ZERO;
     let mut covered: Option<Timestamp> = None;
@@ -196,14 +206,14 @@ mod tests {
         .unwrap()
     }
 
-    fn pulled(from: i64, to: i64) -> Pulled {
-        Pulled {
+    fn pulled(from: i64, to: i64) -> PullInterval {
+        PullInterval {
             from: at(from),
             to: at(to),
         }
     }
 
-    fn seconds(started: Option<Started>) -> Option<(f64, Option<f64>)> {
+    fn seconds(started: Option<StartDurations>) -> Option<(f64, Option<f64>)> {
         let started = started?;
         let own = started.own.map(|own| own.as_secs_f64());
         Some((started.total.as_secs_f64(), own))
@@ -212,7 +222,7 @@ mod tests {
     /// Upstream's TestSinglePodOneImageDownloadRecorded.
     #[test]
     fn a_pull_does_not_count() {
-        let (mut start, pod) = (Start::default(), simple());
+        let (mut start, pod) = (PodStartup::default(), simple());
         start.seen(&pod);
         start.pulled(pulled(0, 100));
         let none = Value::Null;
@@ -226,13 +236,16 @@ mod tests {
     /// Upstream's TestSinglePodMultipleDownloadsAndRestartsRecorded, TestFirstNetworkPodMetrics.
     #[test]
     fn pulls_that_overlap_count_once() {
-        let (mut start, pod) = (Start::default(), simple());
+        let (mut start, pod) = (PodStartup::default(), simple());
         start.seen(&pod);
         for pull in [(14, 20), (10, 16), (11, 18)] {
             start.pulled(pulled(pull.0 * 1000, pull.1 * 1000));
         }
         let started = start.running(&pod, &running(&Value::Null), at(30_000));
-        assert_eq!(started.map(|started| started.network), Some(Network::Own));
+        assert_eq!(
+            started.map(|started| started.network),
+            Some(NetworkNamespace::Own)
+        );
         assert_eq!(seconds(started), Some((30.0, Some(20.0))));
     }
 
@@ -256,7 +269,7 @@ mod tests {
             ended("init-2", 5500, 7000),
             ended("sidecar", 0, 9000),
         ]);
-        let mut start = Start::default();
+        let mut start = PodStartup::default();
         start.seen(&pod);
         for (from, to) in [(500, 1500), (4200, 5200), (7200, 8200), (7300, 8500)] {
             start.pulled(pulled(from, to));
@@ -275,7 +288,7 @@ mod tests {
             waits,
             json!({"phase": "Succeeded"}),
         ] {
-            let mut start = Start::default();
+            let mut start = PodStartup::default();
             start.seen(&pod(&spec, &status));
             // What becomes of it later changes nothing.
             start.seen(&simple());
@@ -303,10 +316,13 @@ mod tests {
         ];
         for (volume, own) in cases {
             let pod = volumes(volume.clone());
-            let mut start = Start::default();
+            let mut start = PodStartup::default();
             start.seen(&pod);
             let started = start.running(&pod, &running(&Value::Null), at(3000));
-            assert_eq!(started.map(|started| started.network), Some(Network::Nodes));
+            assert_eq!(
+                started.map(|started| started.network),
+                Some(NetworkNamespace::Nodes)
+            );
             assert_eq!(seconds(started), Some((3.0, own)), "{volume}");
         }
     }

@@ -166,9 +166,12 @@ mod tests {
     use super::*;
     use crate::testing::*;
 
-    type List = &'static [(&'static str, &'static str)];
+    type QosResourceList = &'static [(&'static str, &'static str)];
 
-    fn resources(requests: List, limits: List) -> Option<ResourceRequirements> {
+    fn resources(
+        requests: QosResourceList,
+        limits: QosResourceList,
+    ) -> Option<ResourceRequirements> {
         Some(ResourceRequirements {
             requests: Some(quantities(requests)),
             limits: Some(quantities(limits)),
@@ -179,11 +182,11 @@ mod tests {
     /// Upstream's TestComputePodQOS.
     #[test]
     fn class_is_upstreams() {
-        const BOTH: List = &[(CPU, "100m"), (MEMORY, "100Mi")];
-        const MORE: List = &[(CPU, "200m"), (MEMORY, "200Mi")];
-        const CPU_ONLY: List = &[(CPU, "100m")];
-        const OTHER: List = &[("example.org/gpu", "1")];
-        const ZERO: List = &[(CPU, "0"), (MEMORY, "0")];
+        const BOTH: QosResourceList = &[(CPU, "100m"), (MEMORY, "100Mi")];
+        const MORE: QosResourceList = &[(CPU, "200m"), (MEMORY, "200Mi")];
+        const CPU_ONLY: QosResourceList = &[(CPU, "100m")];
+        const OTHER: QosResourceList = &[("example.org/gpu", "1")];
+        const ZERO: QosResourceList = &[(CPU, "0"), (MEMORY, "0")];
         let cases = [
             ("guaranteed", vec![(BOTH, BOTH)], Qos::Guaranteed),
             (
@@ -201,7 +204,7 @@ mod tests {
             ),
             (
                 "best-effort",
-                vec![(&[] as List, &[] as List)],
+                vec![(&[] as QosResourceList, &[] as QosResourceList)],
                 Qos::BestEffort,
             ),
             (
@@ -262,11 +265,11 @@ mod tests {
 
     const GB: u64 = 1_000_000_000;
 
-    fn asks(requests: List, limits: List) -> impl FnOnce(&mut Container) {
+    fn asks(requests: QosResourceList, limits: QosResourceList) -> impl FnOnce(&mut Container) {
         move |c| c.resources = resources(requests, limits)
     }
 
-    fn sidecar(requests: List, limits: List) -> impl FnOnce(&mut PodSpec) {
+    fn sidecar(requests: QosResourceList, limits: QosResourceList) -> impl FnOnce(&mut PodSpec) {
         move |spec| {
             let mut side = spec_container("side");
             side.restart_policy = Some("Always".into());
@@ -364,8 +367,8 @@ mod tests {
     /// Upstream's TestGetContainerOOMScoreAdjust: sidecars.
     #[test]
     fn a_sidecar_is_never_killed_before_the_apps() {
-        const EIGHTH: List = &[(MEMORY, "1000000000")];
-        const EIGHTH_LIMIT: List = &[(MEMORY, "1000001000")];
+        const EIGHTH: QosResourceList = &[(MEMORY, "1000000000")];
+        const EIGHTH_LIMIT: QosResourceList = &[(MEMORY, "1000001000")];
         let with_init = || {
             let mut pod = pod("p").init("i").app_with("c", asks(EIGHTH, EIGHTH_LIMIT));
             let init = pod
@@ -401,12 +404,13 @@ mod tests {
     /// Upstream's TestGetContainerOOMScoreAdjust: pod-level requests.
     #[test]
     fn what_only_the_pod_asked_for_counts_for_all_its_containers_alike() {
-        const POD: List = &[(CPU, "5m"), (MEMORY, "2000000000")];
-        const POD_LIMIT: List = &[(CPU, "5m"), (MEMORY, "2000001000")];
-        const ONE: List = &[(CPU, "5m"), (MEMORY, "1000000000")];
-        const HALF: List = &[(CPU, "5m"), (MEMORY, "500000000")];
-        let level =
-            |limits: List| pod("p").spec_with(|spec| spec.resources = resources(POD, limits));
+        const POD: QosResourceList = &[(CPU, "5m"), (MEMORY, "2000000000")];
+        const POD_LIMIT: QosResourceList = &[(CPU, "5m"), (MEMORY, "2000001000")];
+        const ONE: QosResourceList = &[(CPU, "5m"), (MEMORY, "1000000000")];
+        const HALF: QosResourceList = &[(CPU, "5m"), (MEMORY, "500000000")];
+        let level = |limits: QosResourceList| {
+            pod("p").spec_with(|spec| spec.resources = resources(POD, limits))
+        };
         let cases: [(&str, Pod, &[i64]); 8] = [
             (
                 "guaranteed, none asks",

@@ -22,7 +22,7 @@ pub struct QuantityError {
 
 /// How a quantity was written, and so how it is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
-pub enum Format {
+pub enum QuantityFormat {
     DecimalExponent,
     BinarySI,
     DecimalSI,
@@ -30,15 +30,15 @@ pub enum Format {
 
 /// The number itself: `value * 10^scale`, or `unscaled * 10^-scale`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Amount {
+pub(crate) enum QuantityValue {
     Small { value: i64, scale: i32 },
     Big { unscaled: i128, scale: i32 },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quantity {
-    pub(crate) amount: Amount,
-    pub(crate) format: Format,
+    pub(crate) amount: QuantityValue,
+    pub(crate) format: QuantityFormat,
     /// The text that was read, when it is canonical enough for upstream to keep it.
     pub(crate) text: Option<String>,
 }
@@ -46,8 +46,8 @@ pub struct Quantity {
 impl Quantity {
     pub const fn zero() -> Self {
         Self {
-            amount: Amount::Small { value: 0, scale: 0 },
-            format: Format::DecimalSI,
+            amount: QuantityValue::Small { value: 0, scale: 0 },
+            format: QuantityFormat::DecimalSI,
             text: None,
         }
     }
@@ -96,17 +96,17 @@ impl Quantity {
     #[must_use]
     pub fn rounded_to_milli(mut self) -> Self {
         match self.amount {
-            Amount::Small { scale, .. } if scale >= MILLI => return self,
-            Amount::Small { value, scale } => {
+            QuantityValue::Small { scale, .. } if scale >= MILLI => return self,
+            QuantityValue::Small { value, scale } => {
                 let value = saturate(divide_up(value.into(), MILLI - scale).0);
-                self.amount = Amount::Small {
+                self.amount = QuantityValue::Small {
                     value,
                     scale: MILLI,
                 };
             }
-            Amount::Big { unscaled, scale } => {
+            QuantityValue::Big { unscaled, scale } => {
                 let unscaled = divide_up(unscaled, scale + MILLI).0;
-                self.amount = Amount::Big {
+                self.amount = QuantityValue::Big {
                     unscaled,
                     scale: -MILLI,
                 };
@@ -124,8 +124,8 @@ impl Quantity {
             self.format
         };
         let amount = match (self.amount, other.amount) {
-            (left, Amount::Small { value: 0, .. }) => left,
-            (Amount::Small { value: 0, .. }, right) => right,
+            (left, QuantityValue::Small { value: 0, .. }) => left,
+            (QuantityValue::Small { value: 0, .. }, right) => right,
             _ => self.sum(other)?,
         };
         Some(Self {
@@ -135,7 +135,7 @@ impl Quantity {
         })
     }
 
-    fn sum(&self, other: &Self) -> Option<Amount> {
+    fn sum(&self, other: &Self) -> Option<QuantityValue> {
         let ((left, left_exponent), (right, right_exponent)) = (self.number(), other.number());
         let exponent = left_exponent.min(right_exponent);
         let left = multiply(left, left_exponent - exponent)?;
@@ -143,14 +143,14 @@ impl Quantity {
         let sum = left.checked_add(right)?;
         let both_small = matches!(
             (self.amount, other.amount),
-            (Amount::Small { .. }, Amount::Small { .. })
+            (QuantityValue::Small { .. }, QuantityValue::Small { .. })
         );
         Some(match i64::try_from(sum) {
-            Ok(value) if both_small => Amount::Small {
+            Ok(value) if both_small => QuantityValue::Small {
                 value,
                 scale: exponent,
             },
-            _ => Amount::Big {
+            _ => QuantityValue::Big {
                 unscaled: sum,
                 scale: -exponent,
             },
@@ -160,8 +160,8 @@ impl Quantity {
     /// Mantissa and decimal exponent.
     fn number(&self) -> (i128, i32) {
         match self.amount {
-            Amount::Small { value, scale } => (value.into(), scale),
-            Amount::Big { unscaled, scale } => (unscaled, -scale),
+            QuantityValue::Small { value, scale } => (value.into(), scale),
+            QuantityValue::Big { unscaled, scale } => (unscaled, -scale),
         }
     }
 
@@ -179,7 +179,7 @@ impl Quantity {
         if mantissa == 0 {
             return "0".to_owned();
         }
-        if self.format == Format::BinarySI
+        if self.format == QuantityFormat::BinarySI
             && self.is_whole()
             && let Some(whole) = whole(mantissa, exponent)
             && whole.unsigned_abs() >= 1024
@@ -218,14 +218,14 @@ pub fn compare(left: &Quantity, right: &Quantity) -> Ordering {
     }
 }
 
-struct Parts<'a> {
+struct QuantityParts<'a> {
     negative: bool,
     whole: &'a str,
     fraction: &'a str,
     suffix: &'a str,
 }
 
-fn split(text: &str) -> Result<Parts<'_>, QuantityError> {
+fn split(text: &str) -> Result<QuantityParts<'_>, QuantityError> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (whole, rest) = digits(unsigned);
     let (fraction, suffix) = rest.strip_prefix('.').map_or(("", rest), digits);
@@ -236,7 +236,7 @@ fn split(text: &str) -> Result<Parts<'_>, QuantityError> {
     }
     let whole = whole.trim_start_matches('0');
     let whole = if whole.is_empty() { "0" } else { whole };
-    Ok(Parts {
+    Ok(QuantityParts {
         negative: text.starts_with('-'),
         whole,
         fraction,
@@ -253,7 +253,7 @@ fn digits(text: &str) -> (&str, &str) {
 
 #[derive(Clone, Copy)]
 struct Suffix {
-    format: Format,
+    format: QuantityFormat,
     /// Of ten, or of two for the binary suffixes.
     exponent: i32,
 }
@@ -262,13 +262,13 @@ fn interpret(suffix: &str) -> Result<Suffix, QuantityError> {
     if let Some(position) = BINARY.iter().position(|known| *known == suffix) {
         let exponent = i32::try_from(position * 10 + 10).unwrap_or(0);
         return Ok(Suffix {
-            format: Format::BinarySI,
+            format: QuantityFormat::BinarySI,
             exponent,
         });
     }
     if let Some((_, exponent)) = DECIMAL.iter().find(|(known, _)| *known == suffix) {
         return Ok(Suffix {
-            format: Format::DecimalSI,
+            format: QuantityFormat::DecimalSI,
             exponent: *exponent,
         });
     }
@@ -279,7 +279,7 @@ fn interpret(suffix: &str) -> Result<Suffix, QuantityError> {
     };
     match exponent.parse::<i32>() {
         Ok(exponent) if exponent.abs() <= MAX_EXPONENT => Ok(Suffix {
-            format: Format::DecimalExponent,
+            format: QuantityFormat::DecimalExponent,
             exponent,
         }),
         _ => Err(QuantityError {
@@ -309,21 +309,21 @@ fn length(text: &str) -> i64 {
 /// Upstream's fast path; which numbers take it decides what a static pod's UID is made of.
 fn parse_small(
     text: &str,
-    parts: &Parts<'_>,
+    parts: &QuantityParts<'_>,
     suffix: Suffix,
 ) -> Result<Option<Quantity>, QuantityError> {
     let (precision, scale, factor) = match suffix.format {
-        Format::DecimalExponent | Format::DecimalSI => (
+        QuantityFormat::DecimalExponent | QuantityFormat::DecimalSI => (
             SMALL_DIGITS - length(parts.whole) - length(parts.fraction),
             suffix.exponent,
             1,
         ),
-        Format::BinarySI if parts.fraction.is_empty() => (
+        QuantityFormat::BinarySI if parts.fraction.is_empty() => (
             15 - length(parts.whole) - i64::from(suffix.exponent * 3 / 10) - 1,
             0,
             1_i64 << suffix.exponent,
         ),
-        Format::BinarySI => return Ok(None),
+        QuantityFormat::BinarySI => return Ok(None),
     };
     if precision < 0 {
         return Ok(None);
@@ -341,20 +341,20 @@ fn parse_small(
     };
     let value = if parts.negative { -value } else { value };
     let kept = match suffix.format {
-        Format::BinarySI => number & 7 != 0,
-        Format::DecimalExponent | Format::DecimalSI => {
+        QuantityFormat::BinarySI => number & 7 != 0,
+        QuantityFormat::DecimalExponent | QuantityFormat::DecimalSI => {
             scale % 3 == 0 && !shifted.ends_with("000") && !shifted.starts_with('0')
         }
     };
     let text = kept.then(|| text.to_owned());
     Ok(Some(Quantity {
-        amount: Amount::Small { value, scale },
+        amount: QuantityValue::Small { value, scale },
         format: suffix.format,
         text,
     }))
 }
 
-fn parse_big(parts: &Parts<'_>, suffix: Suffix) -> Result<Quantity, QuantityError> {
+fn parse_big(parts: &QuantityParts<'_>, suffix: Suffix) -> Result<Quantity, QuantityError> {
     let too_big = QuantityError {
         reason: "its number does not fit 128 bits",
     };
@@ -368,7 +368,7 @@ fn parse_big(parts: &Parts<'_>, suffix: Suffix) -> Result<Quantity, QuantityErro
     let digits = [parts.whole, fraction, sticky].concat();
     let mut unscaled: i128 = digits.parse().map_err(|_| too_big.clone())?;
     let mut scale = i32::try_from(fraction.len() + 1).unwrap_or(i32::MAX);
-    if suffix.format == Format::BinarySI {
+    if suffix.format == QuantityFormat::BinarySI {
         unscaled = unscaled
             .checked_mul(1_i128 << suffix.exponent)
             .ok_or(too_big.clone())?;
@@ -377,7 +377,7 @@ fn parse_big(parts: &Parts<'_>, suffix: Suffix) -> Result<Quantity, QuantityErro
     }
     if unscaled == 0 {
         return Ok(Quantity {
-            amount: Amount::Big {
+            amount: QuantityValue::Big {
                 unscaled,
                 scale: scale - 1,
             },
@@ -391,15 +391,15 @@ fn parse_big(parts: &Parts<'_>, suffix: Suffix) -> Result<Quantity, QuantityErro
     };
     let one = 10_i128.pow(NANO.unsigned_abs());
     let mut format = suffix.format;
-    if format == Format::BinarySI {
+    if format == QuantityFormat::BinarySI {
         unscaled = unscaled.min(i128::from(i64::MAX) * one);
         if unscaled < one {
-            format = Format::DecimalSI;
+            format = QuantityFormat::DecimalSI;
         }
     }
     let unscaled = if parts.negative { -unscaled } else { unscaled };
     Ok(Quantity {
-        amount: Amount::Big {
+        amount: QuantityValue::Big {
             unscaled,
             scale: -NANO,
         },
@@ -453,7 +453,7 @@ fn binary(mut number: i128) -> String {
     format!("{number}{suffix}")
 }
 
-fn decimal(mut mantissa: i128, mut exponent: i32, format: Format) -> String {
+fn decimal(mut mantissa: i128, mut exponent: i32, format: QuantityFormat) -> String {
     while mantissa % 10 == 0 {
         mantissa /= 10;
         exponent += 1;
@@ -463,8 +463,8 @@ fn decimal(mut mantissa: i128, mut exponent: i32, format: Format) -> String {
     let zeros = "0".repeat(usize::try_from(zeros).unwrap_or(0));
     let known = DECIMAL.iter().find(|(_, known)| *known == exponent);
     match (known, format) {
-        (_, Format::DecimalExponent) if exponent == 0 => format!("{mantissa}{zeros}"),
-        (Some((suffix, _)), Format::BinarySI | Format::DecimalSI) => {
+        (_, QuantityFormat::DecimalExponent) if exponent == 0 => format!("{mantissa}{zeros}"),
+        (Some((suffix, _)), QuantityFormat::BinarySI | QuantityFormat::DecimalSI) => {
             format!("{mantissa}{zeros}{suffix}")
         }
         // Upstream drops the exponent of a number too large for its suffixes; the number is kept here.
@@ -559,7 +559,7 @@ mod tests {
         assert_eq!(
             (rounded.amount, rounded.text),
             (
-                Amount::Small {
+                QuantityValue::Small {
                     value: 2,
                     scale: -3
                 },
@@ -569,7 +569,7 @@ mod tests {
         let big = q("1.5Gi").rounded_to_milli();
         assert_eq!(
             big.amount,
-            Amount::Big {
+            QuantityValue::Big {
                 unscaled: 1_610_612_736_000,
                 scale: 3
             }

@@ -7,55 +7,59 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::pod::{PodView, SYSTEM_CRITICAL_PRIORITY};
-use crate::types::{Failure, PodUid};
+use crate::types::{PodFailure, PodUid};
 
 /// `shutdownGracePeriodByPodPriority`, one entry: pods from this priority up to the next entry's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Group {
+pub struct ShutdownGroup {
     pub priority: i32,
     /// For all of them, volumes included.
     pub grace: Duration,
 }
 
 /// The most that upstream's durations hold, 292 years: who writes more into a file means no less.
-const LONGEST: Duration = Duration::from_nanos(i64::MAX.unsigned_abs());
+const MAX_GRACE: Duration = Duration::from_nanos(i64::MAX.unsigned_abs());
 
 /// The groups, lowest priority first; none switches graceful shutdown off.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Policy {
-    pub groups: Vec<Group>,
+pub struct ShutdownPolicy {
+    pub groups: Vec<ShutdownGroup>,
 }
 
 /// What ends together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct ShutdownStep {
     /// Before the next step begins, whatever is left.
     pub within: Duration,
     /// Each with its own grace.
     pub pods: Vec<(PodUid, Duration)>,
 }
 
-impl Policy {
+impl ShutdownPolicy {
     /// Reads the fields `shutdownGracePeriodByPodPriority`, or else `shutdownGracePeriod` and
     /// `shutdownGracePeriodCriticalPods`.
-    pub fn new(mut by_priority: Vec<Group>, all: Duration, critical: Duration) -> Policy {
+    pub fn new(
+        mut by_priority: Vec<ShutdownGroup>,
+        all: Duration,
+        critical: Duration,
+    ) -> ShutdownPolicy {
         if by_priority.is_empty() && !all.is_zero() && critical <= all {
             by_priority = vec![
-                Group {
+                ShutdownGroup {
                     priority: 0,
                     grace: all - critical,
                 },
-                Group {
+                ShutdownGroup {
                     priority: SYSTEM_CRITICAL_PRIORITY,
                     grace: critical,
                 },
             ];
         }
         for group in &mut by_priority {
-            group.grace = group.grace.min(LONGEST);
+            group.grace = group.grace.min(MAX_GRACE);
         }
         by_priority.sort_by_key(|group| group.priority);
-        Policy {
+        ShutdownPolicy {
             groups: by_priority,
         }
     }
@@ -66,12 +70,12 @@ impl Policy {
     }
 
     /// Orders the end of these pods. A group without pods takes no time.
-    pub fn steps<'a>(&self, pods: impl IntoIterator<Item = &'a Pod>) -> Vec<Step> {
-        let empty = |group: &Group| Step {
+    pub fn steps<'a>(&self, pods: impl IntoIterator<Item = &'a Pod>) -> Vec<ShutdownStep> {
+        let empty = |group: &ShutdownGroup| ShutdownStep {
             within: group.grace,
             pods: Vec::new(),
         };
-        let mut steps: Vec<Step> = self.groups.iter().map(empty).collect();
+        let mut steps: Vec<ShutdownStep> = self.groups.iter().map(empty).collect();
         for pod in pods {
             let spec = pod.spec();
             let priority = spec.and_then(|spec| spec.priority).unwrap_or(0);
@@ -93,9 +97,9 @@ impl Policy {
 }
 
 /// What becomes of a pod that the shutdown ends.
-pub fn failure() -> Failure {
+pub fn failure() -> PodFailure {
     let message = "Pod was terminated in response to imminent node shutdown.";
-    Failure {
+    PodFailure {
         reason: "Terminated".to_owned(),
         message: message.to_owned(),
         disruption: Some(message.to_owned()),
@@ -114,14 +118,14 @@ mod tests {
         .unwrap()
     }
 
-    fn seconds(step: &Step) -> (u64, Vec<(&str, u64)>) {
+    fn seconds(step: &ShutdownStep) -> (u64, Vec<(&str, u64)>) {
         let pods = step.pods.iter();
         let pods = pods.map(|(uid, grace)| (uid.as_str(), grace.as_secs()));
         (step.within.as_secs(), pods.collect())
     }
 
-    fn group(priority: i32, seconds: u64) -> Group {
-        Group {
+    fn group(priority: i32, seconds: u64) -> ShutdownGroup {
+        ShutdownGroup {
             priority,
             grace: Duration::from_secs(seconds),
         }
@@ -130,26 +134,27 @@ mod tests {
     /// Upstream's Test_migrateConfig.
     #[test]
     fn two_periods_are_two_groups() {
-        let policy = Policy::new(vec![], Duration::from_secs(300), Duration::from_secs(120));
+        let policy =
+            ShutdownPolicy::new(vec![], Duration::from_secs(300), Duration::from_secs(120));
         assert_eq!(policy.groups, [group(0, 180), group(2_000_000_000, 120)]);
         assert_eq!(policy.total(), Duration::from_secs(300));
-        let off = Policy::new(vec![], Duration::ZERO, Duration::from_secs(120));
-        assert_eq!(off, Policy::default());
-        let wrong = Policy::new(vec![], Duration::from_secs(1), Duration::from_secs(2));
-        assert_eq!(wrong, Policy::default());
+        let off = ShutdownPolicy::new(vec![], Duration::ZERO, Duration::from_secs(120));
+        assert_eq!(off, ShutdownPolicy::default());
+        let wrong = ShutdownPolicy::new(vec![], Duration::from_secs(1), Duration::from_secs(2));
+        assert_eq!(wrong, ShutdownPolicy::default());
     }
 
     #[test]
     fn a_grace_beyond_all_time_is_cut_and_can_be_added() {
         let groups = [1, 2, 3].map(|priority| group(priority, i64::MAX.unsigned_abs()));
-        let policy = Policy::new(groups.to_vec(), Duration::ZERO, Duration::ZERO);
-        assert_eq!(policy.total(), LONGEST * 3);
+        let policy = ShutdownPolicy::new(groups.to_vec(), Duration::ZERO, Duration::ZERO);
+        assert_eq!(policy.total(), MAX_GRACE * 3);
     }
 
     /// Upstream's Test_groupByPriority.
     #[test]
     fn a_pod_belongs_to_the_nearest_priority_at_or_below_its_own() {
-        let policy = Policy::new(
+        let policy = ShutdownPolicy::new(
             vec![group(10, 10), group(5, 5), group(8, 8)],
             Duration::ZERO,
             Duration::ZERO,
@@ -176,7 +181,7 @@ mod tests {
     /// Upstream's TestManager: the pod's own grace counts where it is shorter.
     #[test]
     fn a_pod_gets_its_own_grace_where_that_is_shorter() {
-        let policy = Policy::new(vec![], Duration::from_secs(30), Duration::from_secs(10));
+        let policy = ShutdownPolicy::new(vec![], Duration::from_secs(30), Duration::from_secs(10));
         let steps = policy.steps(&[pod("quick", 0, 2), pod("slow", 0, 60)]);
         let found: Vec<_> = steps.iter().map(seconds).collect();
         assert_eq!(found, [(20, vec![("quick", 2), ("slow", 20)])]);

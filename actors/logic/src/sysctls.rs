@@ -14,51 +14,51 @@ use thiserror::Error;
 use crate::pod::PodView;
 
 /// The safe settings, each with the kernel from which on it is kept apart for each pod.
-const SAFE: [(&str, Kernel); 12] = [
-    ("kernel.shm_rmid_forced", Kernel::ANY),
-    ("net.ipv4.ip_local_port_range", Kernel::ANY),
-    ("net.ipv4.tcp_syncookies", Kernel::ANY),
-    ("net.ipv4.ping_group_range", Kernel::ANY),
-    ("net.ipv4.ip_unprivileged_port_start", Kernel::ANY),
-    ("net.ipv4.ip_local_reserved_ports", Kernel(3, 16)),
-    ("net.ipv4.tcp_keepalive_time", Kernel(4, 5)),
-    ("net.ipv4.tcp_fin_timeout", Kernel(4, 6)),
-    ("net.ipv4.tcp_keepalive_intvl", Kernel(4, 5)),
-    ("net.ipv4.tcp_keepalive_probes", Kernel(4, 5)),
-    ("net.ipv4.tcp_rmem", Kernel(4, 15)),
-    ("net.ipv4.tcp_wmem", Kernel(4, 15)),
+const SAFE: [(&str, KernelVersion); 12] = [
+    ("kernel.shm_rmid_forced", KernelVersion::ANY),
+    ("net.ipv4.ip_local_port_range", KernelVersion::ANY),
+    ("net.ipv4.tcp_syncookies", KernelVersion::ANY),
+    ("net.ipv4.ping_group_range", KernelVersion::ANY),
+    ("net.ipv4.ip_unprivileged_port_start", KernelVersion::ANY),
+    ("net.ipv4.ip_local_reserved_ports", KernelVersion(3, 16)),
+    ("net.ipv4.tcp_keepalive_time", KernelVersion(4, 5)),
+    ("net.ipv4.tcp_fin_timeout", KernelVersion(4, 6)),
+    ("net.ipv4.tcp_keepalive_intvl", KernelVersion(4, 5)),
+    ("net.ipv4.tcp_keepalive_probes", KernelVersion(4, 5)),
+    ("net.ipv4.tcp_rmem", KernelVersion(4, 15)),
+    ("net.ipv4.tcp_wmem", KernelVersion(4, 15)),
 ];
 
 /// Settings of a namespace by their whole name; `kernel.msg` and `kernel.shm` stand for patterns.
-const NAMES: [(&str, Namespace); 11] = [
-    ("kernel.domainname", Namespace::Uts),
-    ("kernel.msg", Namespace::Ipc),
-    ("kernel.msgmax", Namespace::Ipc),
-    ("kernel.msgmnb", Namespace::Ipc),
-    ("kernel.msgmni", Namespace::Ipc),
-    ("kernel.sem", Namespace::Ipc),
-    ("kernel.shm", Namespace::Ipc),
-    ("kernel.shm_rmid_forced", Namespace::Ipc),
-    ("kernel.shmall", Namespace::Ipc),
-    ("kernel.shmmax", Namespace::Ipc),
-    ("kernel.shmmni", Namespace::Ipc),
+const NAMES: [(&str, KernelNamespace); 11] = [
+    ("kernel.domainname", KernelNamespace::Uts),
+    ("kernel.msg", KernelNamespace::Ipc),
+    ("kernel.msgmax", KernelNamespace::Ipc),
+    ("kernel.msgmnb", KernelNamespace::Ipc),
+    ("kernel.msgmni", KernelNamespace::Ipc),
+    ("kernel.sem", KernelNamespace::Ipc),
+    ("kernel.shm", KernelNamespace::Ipc),
+    ("kernel.shm_rmid_forced", KernelNamespace::Ipc),
+    ("kernel.shmall", KernelNamespace::Ipc),
+    ("kernel.shmmax", KernelNamespace::Ipc),
+    ("kernel.shmmni", KernelNamespace::Ipc),
 ];
 
 /// Settings of a namespace by how their name begins.
-const PREFIXES: [(&str, Namespace); 3] = [
-    ("net.", Namespace::Net),
-    ("fs.mqueue.", Namespace::Ipc),
-    ("user.", Namespace::User),
+const PREFIXES: [(&str, KernelNamespace); 3] = [
+    ("net.", KernelNamespace::Net),
+    ("fs.mqueue.", KernelNamespace::Ipc),
+    ("user.", KernelNamespace::User),
 ];
 
-const LONGEST: usize = 253;
+const MAX_NAME_LENGTH: usize = 253;
 const PATTERN: &str = r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9*]";
 
 /// The kernel's major and minor version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Kernel(pub u32, pub u32);
+pub struct KernelVersion(pub u32, pub u32);
 
-impl Kernel {
+impl KernelVersion {
     const ANY: Self = Self(0, 0);
 
     /// Reads a release such as `6.1.0-18-amd64`.
@@ -72,22 +72,22 @@ impl Kernel {
 }
 
 /// The safe settings of a kernel; of one that is not known, those of every kernel.
-pub fn safe_allowlist(kernel: Option<Kernel>) -> Vec<&'static str> {
-    let kernel = kernel.unwrap_or(Kernel::ANY);
+pub fn safe_allowlist(kernel: Option<KernelVersion>) -> Vec<&'static str> {
+    let kernel = kernel.unwrap_or(KernelVersion::ANY);
     let known = SAFE.iter().filter(|(_, since)| kernel >= *since);
     known.map(|(name, _)| *name).collect()
 }
 
 /// The kernel's namespace that a setting belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Namespace {
+pub enum KernelNamespace {
     Ipc,
     Net,
     Uts,
     User,
 }
 
-impl fmt::Display for Namespace {
+impl fmt::Display for KernelNamespace {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Ipc => "IPC",
@@ -99,7 +99,7 @@ impl fmt::Display for Namespace {
 }
 
 /// The namespace of a setting or of a pattern's beginning; none where the whole node shares it.
-fn namespace(name: &str) -> Option<Namespace> {
+fn namespace(name: &str) -> Option<KernelNamespace> {
     let named = NAMES.iter().find(|(known, _)| *known == name);
     let begun = || PREFIXES.iter().find(|(prefix, _)| name.starts_with(prefix));
     named.or_else(begun).map(|(_, namespace)| *namespace)
@@ -120,8 +120,10 @@ pub fn dotted(name: &str) -> String {
 
 /// Why a pattern of the operator's cannot be used.
 #[derive(Debug, Error, PartialEq, Eq)]
-pub enum PatternError {
-    #[error("sysctl {pattern:?} must have at most {LONGEST} characters and match regex {PATTERN}")]
+pub enum SysctlPatternError {
+    #[error(
+        "sysctl {pattern:?} must have at most {MAX_NAME_LENGTH} characters and match regex {PATTERN}"
+    )]
     Form { pattern: String },
     #[error("the sysctls {name:?} are not known to be namespaced")]
     Shared { name: String },
@@ -129,33 +131,38 @@ pub enum PatternError {
 
 /// Why a pod may not have a setting.
 #[derive(Debug, Error, PartialEq, Eq)]
-pub enum Forbidden {
+pub enum SysctlForbidden {
     #[error("forbidden sysctl: {name:?} not allowed with host {namespace} enabled")]
-    OnNode { name: String, namespace: Namespace },
+    OnNode {
+        name: String,
+        namespace: KernelNamespace,
+    },
     #[error("forbidden sysctl: {name:?} not allowlisted")]
     NotAllowed { name: String },
 }
 
-impl Forbidden {
+impl SysctlForbidden {
     /// The reason of the pod's rejection; its message is this error's text.
     pub const REASON: &str = "SysctlForbidden";
 }
 
 /// Which settings pods may have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Allowlist {
-    names: BTreeMap<String, Namespace>,
-    prefixes: BTreeMap<String, Namespace>,
+pub struct SysctlAllowlist {
+    names: BTreeMap<String, KernelNamespace>,
+    prefixes: BTreeMap<String, KernelNamespace>,
 }
 
-impl Allowlist {
+impl SysctlAllowlist {
     /// Takes names and patterns; a pattern is a beginning, `*` at its end.
-    pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, PatternError> {
+    pub fn new<'a>(
+        patterns: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, SysctlPatternError> {
         let mut list = Self::default();
         for pattern in patterns {
             if !is_pattern(pattern) {
                 let pattern = pattern.to_owned();
-                return Err(PatternError::Form { pattern });
+                return Err(SysctlPatternError::Form { pattern });
             }
             let name = dotted(pattern);
             let (name, wanted) = match name.split_once('*') {
@@ -163,7 +170,7 @@ impl Allowlist {
                 None => (name, &mut list.names),
             };
             let Some(namespace) = namespace(&name) else {
-                return Err(PatternError::Shared { name });
+                return Err(SysctlPatternError::Shared { name });
             };
             wanted.insert(name, namespace);
         }
@@ -171,7 +178,12 @@ impl Allowlist {
     }
 
     /// Whether a pod that shares these namespaces of the node may have a setting.
-    pub fn allows(&self, name: &str, host_network: bool, host_ipc: bool) -> Result<(), Forbidden> {
+    pub fn allows(
+        &self,
+        name: &str,
+        host_network: bool,
+        host_ipc: bool,
+    ) -> Result<(), SysctlForbidden> {
         let name = dotted(name);
         let mut begun = self.prefixes.iter();
         let found = self.names.get(&name).or_else(|| {
@@ -179,21 +191,21 @@ impl Allowlist {
             prefix.map(|(_, namespace)| namespace)
         });
         match found {
-            None => Err(Forbidden::NotAllowed { name }),
-            Some(Namespace::Ipc) if host_ipc => {
-                let namespace = Namespace::Ipc;
-                Err(Forbidden::OnNode { name, namespace })
+            None => Err(SysctlForbidden::NotAllowed { name }),
+            Some(KernelNamespace::Ipc) if host_ipc => {
+                let namespace = KernelNamespace::Ipc;
+                Err(SysctlForbidden::OnNode { name, namespace })
             }
-            Some(Namespace::Net) if host_network => {
-                let namespace = Namespace::Net;
-                Err(Forbidden::OnNode { name, namespace })
+            Some(KernelNamespace::Net) if host_network => {
+                let namespace = KernelNamespace::Net;
+                Err(SysctlForbidden::OnNode { name, namespace })
             }
             Some(_) => Ok(()),
         }
     }
 
     /// Whether a pod may have every setting that it asks for; the first that it may not is the answer.
-    pub fn admits(&self, pod: &Pod) -> Result<(), Forbidden> {
+    pub fn admits(&self, pod: &Pod) -> Result<(), SysctlForbidden> {
         let asked = pod.security().and_then(|s| s.sysctls.as_deref());
         let mut asked = asked.unwrap_or_default().iter();
         asked.try_for_each(|s| self.allows(&s.name, pod.host_network(), pod.host_ipc()))
@@ -213,7 +225,7 @@ fn is_pattern(text: &str) -> bool {
     } else {
         is_segment(last, "")
     };
-    text.len() <= LONGEST && last_is_good && parts.all(|part| is_segment(part, ""))
+    text.len() <= MAX_NAME_LENGTH && last_is_good && parts.all(|part| is_segment(part, ""))
 }
 
 /// Small letters, digits, and `-` and `_` between them; `ends` may stand at the end too.
@@ -232,11 +244,11 @@ mod tests {
     use super::*;
     use crate::testing::*;
 
-    const NEW: Option<Kernel> = Some(Kernel(6, 1));
+    const NEW: Option<KernelVersion> = Some(KernelVersion(6, 1));
 
-    fn list(more: &[&'static str]) -> Result<Allowlist, PatternError> {
+    fn list(more: &[&'static str]) -> Result<SysctlAllowlist, SysctlPatternError> {
         let safe = safe_allowlist(NEW).into_iter();
-        Allowlist::new(safe.chain(more.iter().copied()))
+        SysctlAllowlist::new(safe.chain(more.iter().copied()))
     }
 
     /// Upstream's TestNewAllowlist.
@@ -271,10 +283,10 @@ mod tests {
             "fs.file-max",
         ];
         for pattern in bad {
-            assert!(Allowlist::new([pattern]).is_err(), "{pattern:?}");
+            assert!(SysctlAllowlist::new([pattern]).is_err(), "{pattern:?}");
         }
         let long = format!("net.{}", "x".repeat(250));
-        assert!(Allowlist::new([long.as_str()]).is_err());
+        assert!(SysctlAllowlist::new([long.as_str()]).is_err());
         let shared = list(&["vm.swap*"]).unwrap_err().to_string();
         assert_eq!(
             shared,
@@ -362,10 +374,10 @@ mod tests {
             "net/ipv4/tcp_rmem",
             "foo",
         ]));
-        let namespace = Namespace::Net;
+        let namespace = KernelNamespace::Net;
         assert_eq!(
             refused,
-            Err(Forbidden::OnNode {
+            Err(SysctlForbidden::OnNode {
                 name: "net.ipv4.tcp_rmem".into(),
                 namespace
             })
@@ -375,7 +387,7 @@ mod tests {
     /// Upstream's Test_getSafeSysctlAllowlist.
     #[test]
     fn an_old_kernel_has_fewer_safe_settings() {
-        let count = |release| safe_allowlist(Kernel::parse(release)).len();
+        let count = |release| safe_allowlist(KernelVersion::parse(release)).len();
         let found = [
             "",
             "3.15.0",
@@ -387,10 +399,13 @@ mod tests {
         ]
         .map(count);
         assert_eq!(found, [5, 5, 6, 9, 10, 12, 12]);
-        assert_eq!(Kernel::parse("6.1.0-18-amd64\n"), Some(Kernel(6, 1)));
         assert_eq!(
-            (Kernel::parse("5"), Kernel::parse("x")),
-            (Some(Kernel(5, 0)), None)
+            KernelVersion::parse("6.1.0-18-amd64\n"),
+            Some(KernelVersion(6, 1))
+        );
+        assert_eq!(
+            (KernelVersion::parse("5"), KernelVersion::parse("x")),
+            (Some(KernelVersion(5, 0)), None)
         );
     }
 

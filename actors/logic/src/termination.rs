@@ -13,12 +13,12 @@ use serde::Deserialize;
 
 use crate::container::pod_container_directory;
 use crate::node_policy::NodePolicy;
-use crate::types::Container;
+use crate::types::RuntimeContainer;
 
 /// Bytes of the message file that count: its last ones.
-pub const LONGEST: usize = 4096;
+pub const MAX_MESSAGE_BYTES: usize = 4096;
 /// Bytes of the log that count, without times and streams: its last ones.
-const LONGEST_OF_LOG: usize = 2048;
+const MAX_LOG_FALLBACK_BYTES: usize = 2048;
 /// Lines of the log that count, a part of a line being one: the last ones.
 const LINES: usize = 80;
 /// A runtime's reason for a container that never ran: it has no log.
@@ -36,21 +36,21 @@ pub fn has_message_file(spec: &core::Container) -> bool {
 }
 
 /// Whether the log speaks for an ended container that left no message.
-pub fn falls_back_to_log(spec: &core::Container, ended: &Container) -> bool {
+pub fn falls_back_to_log(spec: &core::Container, ended: &RuntimeContainer) -> bool {
     let policy = spec.termination_message_policy.as_deref();
     policy == Some("FallbackToLogsOnError") && ended.exit_code != 0 && ended.reason != NEVER_RAN
 }
 
 /// The end of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tail {
+pub struct LogTail {
     pub bytes: Vec<u8>,
     /// Whether the file begins before.
     pub cut: bool,
 }
 
 /// The message that a file holds.
-pub fn from_file(tail: &Tail) -> String {
+pub fn from_file(tail: &LogTail) -> String {
     let mut bytes = tail.bytes.as_slice();
     if tail.cut {
         // The rest of a character whose beginning was cut off.
@@ -59,7 +59,7 @@ pub fn from_file(tail: &Tail) -> String {
     }
     let mut text = String::from_utf8_lossy(bytes).into_owned();
     // What cannot be read takes three bytes where it was one.
-    keep_end(&mut text, LONGEST);
+    keep_end(&mut text, MAX_MESSAGE_BYTES);
     text
 }
 
@@ -83,9 +83,9 @@ pub fn joined(runtime: &str, words: &str) -> String {
 }
 
 /// The message that the end of a log holds: its last lines, as the container wrote them.
-pub fn from_log(tail: &Tail) -> String {
+pub fn from_log(tail: &LogTail) -> String {
     let lines = last_lines(tail);
-    let Some(format) = lines.first().map(|line| Format::of(line)) else {
+    let Some(format) = lines.first().map(|line| LogFormat::of(line)) else {
         return String::new();
     };
     let Some(format) = format else {
@@ -101,8 +101,8 @@ pub fn from_log(tail: &Tail) -> String {
     let mut words = Vec::new();
     for line in lines {
         match format.read(line) {
-            Some(Line::Of(text)) => words.extend(text),
-            Some(Line::NoStream(stream)) => {
+            Some(LogTailLine::Of(text)) => words.extend(text),
+            Some(LogTailLine::NoStream(stream)) => {
                 return unreadable_log(&format!("unexpected stream type {stream:?}"));
             }
             None => {}
@@ -113,16 +113,16 @@ pub fn from_log(tail: &Tail) -> String {
 
 /// The last bytes that count, as text.
 fn end_of(mut words: Vec<u8>) -> String {
-    let excess = words.len().saturating_sub(LONGEST_OF_LOG);
+    let excess = words.len().saturating_sub(MAX_LOG_FALLBACK_BYTES);
     let cut = excess > 0;
     let bytes = words.split_off(excess);
-    let mut text = from_file(&Tail { bytes, cut });
-    keep_end(&mut text, LONGEST_OF_LOG);
+    let mut text = from_file(&LogTail { bytes, cut });
+    keep_end(&mut text, MAX_LOG_FALLBACK_BYTES);
     text
 }
 
 /// Whole lines with their ends; a last one without an end only if the others are not enough.
-fn last_lines(tail: &Tail) -> Vec<&[u8]> {
+fn last_lines(tail: &LogTail) -> Vec<&[u8]> {
     let mut lines: Vec<&[u8]> = tail.bytes.split_inclusive(|byte| *byte == b'\n').collect();
     // Where the file goes on before, the first line is a rest, unless it is all there is.
     if tail.cut && lines.len() > 1 {
@@ -135,37 +135,37 @@ fn last_lines(tail: &Tail) -> Vec<&[u8]> {
 
 /// How a log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
+enum LogFormat {
     /// `2016-10-06T00:17:09.669794202Z stdout P log content`.
     Cri,
     /// `{"log":"content\n","stream":"stdout","time":"2016-10-20T18:39:20.57606443Z"}`.
     DockerJson,
 }
 
-enum Line {
+enum LogTailLine {
     /// What the container wrote.
     Of(Vec<u8>),
     /// Readable, but of neither stream.
     NoStream(String),
 }
 
-impl Format {
-    fn of(line: &[u8]) -> Option<Format> {
-        [Format::Cri, Format::DockerJson]
+impl LogFormat {
+    fn of(line: &[u8]) -> Option<LogFormat> {
+        [LogFormat::Cri, LogFormat::DockerJson]
             .into_iter()
             .find(|format| format.read(line).is_some())
     }
 
     /// None for a line that is not of this form: it is passed over.
-    fn read(self, line: &[u8]) -> Option<Line> {
+    fn read(self, line: &[u8]) -> Option<LogTailLine> {
         match self {
-            Format::Cri => cri_line(line),
-            Format::DockerJson => docker_line(line),
+            LogFormat::Cri => cri_line(line),
+            LogFormat::DockerJson => docker_line(line),
         }
     }
 }
 
-fn cri_line(line: &[u8]) -> Option<Line> {
+fn cri_line(line: &[u8]) -> Option<LogTailLine> {
     let mut parts = line.splitn(4, |byte| *byte == b' ');
     let (time, stream, tags) = (parts.next()?, parts.next()?, parts.next()?);
     let text = parts.next()?;
@@ -178,7 +178,7 @@ fn cri_line(line: &[u8]) -> Option<Line> {
         true => text.strip_suffix(b"\n").unwrap_or(text),
         false => text,
     };
-    Some(Line::Of(text.to_owned()))
+    Some(LogTailLine::Of(text.to_owned()))
 }
 
 #[derive(Deserialize)]
@@ -192,11 +192,11 @@ struct DockerLine {
     time: Option<Timestamp>,
 }
 
-fn docker_line(line: &[u8]) -> Option<Line> {
+fn docker_line(line: &[u8]) -> Option<LogTailLine> {
     let line: DockerLine = serde_json::from_slice(line).ok()?;
     Some(match line.stream.as_str() {
-        "stdout" | "stderr" => Line::Of(line.log.into_bytes()),
-        _ => Line::NoStream(line.stream),
+        "stdout" | "stderr" => LogTailLine::Of(line.log.into_bytes()),
+        _ => LogTailLine::NoStream(line.stream),
     })
 }
 
@@ -220,14 +220,14 @@ mod tests {
 
     const AT: &str = "2016-10-20T18:39:20.57606443Z";
 
-    fn all(bytes: impl Into<Vec<u8>>) -> Tail {
+    fn all(bytes: impl Into<Vec<u8>>) -> LogTail {
         let bytes = bytes.into();
-        Tail { bytes, cut: false }
+        LogTail { bytes, cut: false }
     }
 
-    fn cut(bytes: impl Into<Vec<u8>>) -> Tail {
+    fn cut(bytes: impl Into<Vec<u8>>) -> LogTail {
         let bytes = bytes.into();
-        Tail { bytes, cut: true }
+        LogTail { bytes, cut: true }
     }
 
     /// Upstream's conditions in convertToKubeContainerStatus.
@@ -284,8 +284,8 @@ mod tests {
         let mut half = "ü".as_bytes()[1..].to_vec();
         half.extend(b"rest");
         assert_eq!(from_file(&cut(half)), "rest");
-        let unreadable = from_file(&cut(vec![0xff; LONGEST]));
-        assert_eq!(unreadable.len(), LONGEST / 3 * 3);
+        let unreadable = from_file(&cut(vec![0xff; MAX_MESSAGE_BYTES]));
+        assert_eq!(unreadable.len(), MAX_MESSAGE_BYTES / 3 * 3);
     }
 
     /// Upstream's convertToKubeContainerStatus.
@@ -353,20 +353,23 @@ mod tests {
     fn no_more_than_two_kibibytes_of_a_log_count() {
         let long = "x".repeat(3000) + "end";
         let log = format!("{AT} stdout F {long}\n");
-        let expected = format!("{}end\n", "x".repeat(LONGEST_OF_LOG - 4));
+        let expected = format!("{}end\n", "x".repeat(MAX_LOG_FALLBACK_BYTES - 4));
         assert_eq!(from_log(&all(log)), expected);
         let unreadable = from_log(&all([AT.as_bytes(), b" stdout F ", &[0xff; 5000]].concat()));
-        assert_eq!(unreadable.len(), LONGEST_OF_LOG / 3 * 3);
-        assert_eq!(from_log(&cut("y".repeat(5000))), "y".repeat(LONGEST_OF_LOG));
+        assert_eq!(unreadable.len(), MAX_LOG_FALLBACK_BYTES / 3 * 3);
+        assert_eq!(
+            from_log(&cut("y".repeat(5000))),
+            "y".repeat(MAX_LOG_FALLBACK_BYTES)
+        );
     }
 
     proptest! {
         #[test]
         fn whatever_a_container_writes_the_message_is_short(bytes in prop::collection::vec(any::<u8>(), 0..9000), was_cut: bool) {
-            let tail = Tail { bytes, cut: was_cut };
-            let cri = Tail { bytes: [AT.as_bytes(), b" stdout F ", &tail.bytes].concat(), cut: false };
-            prop_assert!(from_file(&tail).len() <= LONGEST);
-            prop_assert!(from_log(&cri).len() <= LONGEST_OF_LOG);
+            let tail = LogTail { bytes, cut: was_cut };
+            let cri = LogTail { bytes: [AT.as_bytes(), b" stdout F ", &tail.bytes].concat(), cut: false };
+            prop_assert!(from_file(&tail).len() <= MAX_MESSAGE_BYTES);
+            prop_assert!(from_log(&cri).len() <= MAX_LOG_FALLBACK_BYTES);
         }
     }
 }

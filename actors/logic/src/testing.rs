@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::hash::container_hash;
 use crate::pod::PodView;
-use crate::types::{Container, ContainerState, RuntimePod, Sandbox, SandboxState};
+use crate::types::{ContainerState, RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxState};
 
 pub(crate) const NOW: i64 = 1_700_000_000;
 
@@ -44,7 +44,7 @@ pub(crate) fn spec_container(name: &str) -> core::Container {
 }
 
 /// Changes to a pod, one after the other.
-pub(crate) trait Build: Sized {
+pub(crate) trait PodBuilder: Sized {
     fn spec_with(self, change: impl FnOnce(&mut PodSpec)) -> Self;
 
     fn app(self, name: &str) -> Self {
@@ -67,7 +67,7 @@ pub(crate) trait Build: Sized {
     }
 }
 
-impl Build for Pod {
+impl PodBuilder for Pod {
     fn spec_with(mut self, change: impl FnOnce(&mut PodSpec)) -> Self {
         change(self.spec.get_or_insert_default());
         self
@@ -85,8 +85,8 @@ pub(crate) fn runtime(pod: &Pod) -> RuntimePod {
     }
 }
 
-pub(crate) fn sandbox(attempt: u32, state: SandboxState) -> Sandbox {
-    Sandbox {
+pub(crate) fn sandbox(attempt: u32, state: SandboxState) -> RuntimeSandbox {
+    RuntimeSandbox {
         id: format!("s{attempt}").into(),
         attempt,
         state,
@@ -98,10 +98,10 @@ pub(crate) fn sandbox(attempt: u32, state: SandboxState) -> Sandbox {
 }
 
 /// The first instance of a container, in sandbox `s0`, made as the pod's definition says.
-pub(crate) fn instance(pod: &Pod, name: &str, state: ContainerState) -> Container {
+pub(crate) fn instance(pod: &Pod, name: &str, state: ContainerState) -> RuntimeContainer {
     let ended = state == ContainerState::Exited;
     let spec = pod.container(name).map(|(_, spec)| spec);
-    Container {
+    RuntimeContainer {
         created_at: Some(at(-90)),
         started_at: (state != ContainerState::Created).then(|| at(-89)),
         finished_at: ended.then(|| at(-5)),
@@ -118,8 +118,8 @@ pub(crate) fn instance(pod: &Pod, name: &str, state: ContainerState) -> Containe
 }
 
 /// A container of which nothing more is known.
-pub(crate) fn bare(id: &str, sandbox: &str, name: &str, state: ContainerState) -> Container {
-    Container {
+pub(crate) fn bare(id: &str, sandbox: &str, name: &str, state: ContainerState) -> RuntimeContainer {
+    RuntimeContainer {
         id: id.into(),
         sandbox: sandbox.into(),
         name: name.into(),
@@ -144,8 +144,8 @@ pub(crate) fn bare(id: &str, sandbox: &str, name: &str, state: ContainerState) -
 }
 
 /// Additions to what a runtime knows.
-pub(crate) trait Knows: Sized {
-    fn with(self, container: Container) -> Self;
+pub(crate) trait ObservationBuilder: Sized {
+    fn with(self, container: RuntimeContainer) -> Self;
     fn with_sandbox(self, state: SandboxState) -> Self;
 
     fn running(self, pod: &Pod, name: &str) -> Self {
@@ -162,8 +162,8 @@ pub(crate) trait Knows: Sized {
     }
 }
 
-impl Knows for RuntimePod {
-    fn with(mut self, container: Container) -> Self {
+impl ObservationBuilder for RuntimePod {
+    fn with(mut self, container: RuntimeContainer) -> Self {
         self.containers.push(container);
         self.sort();
         self

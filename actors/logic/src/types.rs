@@ -78,7 +78,7 @@ impl ContainerState {
 
 /// What the runtime says about one container instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Container {
+pub struct RuntimeContainer {
     pub id: ContainerId,
     pub sandbox: SandboxId,
     pub name: String,
@@ -133,7 +133,7 @@ pub struct ContainerUser {
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
-pub enum Verdict {
+pub enum ProbeResult {
     #[default]
     Unknown,
     Success,
@@ -143,23 +143,23 @@ pub enum Verdict {
 /// What the probes of one container instance last said; a probe that the container does not have has
 /// succeeded ([`crate::probes::initial_health`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Health {
-    pub startup: Verdict,
-    pub liveness: Verdict,
-    pub readiness: Verdict,
+pub struct ContainerHealth {
+    pub startup: ProbeResult,
+    pub liveness: ProbeResult,
+    pub readiness: ProbeResult,
 }
 
 /// Which container instance is meant, and where its log is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Instance {
+pub struct ContainerInstance {
     pub id: ContainerId,
     pub name: String,
     pub attempt: u32,
 }
 
-impl Container {
-    pub fn instance(&self) -> Instance {
-        Instance {
+impl RuntimeContainer {
+    pub fn instance(&self) -> ContainerInstance {
+        ContainerInstance {
             id: self.id.clone(),
             name: self.name.clone(),
             attempt: self.attempt,
@@ -197,7 +197,7 @@ pub enum SandboxState {
 
 /// What the runtime says about one pod sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sandbox {
+pub struct RuntimeSandbox {
     pub id: SandboxId,
     pub attempt: u32,
     pub state: SandboxState,
@@ -214,9 +214,9 @@ pub struct RuntimePod {
     pub name: String,
     pub namespace: String,
     /// Newest (highest attempt) first.
-    pub sandboxes: Vec<Sandbox>,
+    pub sandboxes: Vec<RuntimeSandbox>,
     /// Sorted by name, newest attempt first within a name.
-    pub containers: Vec<Container>,
+    pub containers: Vec<RuntimeContainer>,
 }
 
 impl RuntimePod {
@@ -233,17 +233,17 @@ impl RuntimePod {
     }
 
     /// The newest instance of a container.
-    pub fn newest(&self, name: &str) -> Option<&Container> {
+    pub fn newest(&self, name: &str) -> Option<&RuntimeContainer> {
         self.instances(name).max_by_key(|c| c.age_key())
     }
 
     /// Every instance of a container, in the order of the list.
-    pub fn instances(&self, name: &str) -> impl Iterator<Item = &Container> {
+    pub fn instances(&self, name: &str) -> impl Iterator<Item = &RuntimeContainer> {
         self.containers.iter().filter(move |c| c.name == name)
     }
 
     /// The sandbox of the highest attempt.
-    pub fn newest_sandbox(&self) -> Option<&Sandbox> {
+    pub fn newest_sandbox(&self) -> Option<&RuntimeSandbox> {
         self.sandboxes.iter().max_by_key(|s| s.age_key())
     }
 
@@ -257,21 +257,21 @@ impl RuntimePod {
 
     /// Whether nothing of the pod may still run: what the end of a termination waits for.
     pub fn is_stopped(&self) -> bool {
-        !self.containers.iter().any(Container::may_run)
-            && !self.sandboxes.iter().any(Sandbox::is_ready)
+        !self.containers.iter().any(RuntimeContainer::may_run)
+            && !self.sandboxes.iter().any(RuntimeSandbox::is_ready)
     }
 }
 
 /// Orders instances by age without trusting any clock but the runtime's own.
 type AgeKey<'a> = (u32, Option<Timestamp>, &'a str);
 
-impl Container {
+impl RuntimeContainer {
     fn age_key(&self) -> AgeKey<'_> {
         (self.attempt, self.created_at, self.id.as_str())
     }
 }
 
-impl Sandbox {
+impl RuntimeSandbox {
     pub fn is_ready(&self) -> bool {
         self.state == SandboxState::Ready
     }
@@ -319,14 +319,14 @@ impl RestartPolicy {
 
 /// Why a container waits: becomes `state.waiting` of its status.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Waiting {
+pub struct WaitingReason {
     pub reason: String,
     pub message: String,
 }
 
 /// Why the whole pod is failed by decree: rejected, past its deadline, evicted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct PodFailure {
     pub reason: String,
     pub message: String,
     /// What the condition `DisruptionTarget` says, where the node itself ends the pod: evicts it, preempts
@@ -336,7 +336,7 @@ pub struct Failure {
 
 /// Whether a reason is an event for the user, and of which type, or only an explanation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Weight {
+pub enum EventLevel {
     /// Log line and `oxctl why` only.
     Note,
     /// An event of type Normal.
@@ -347,10 +347,10 @@ pub enum Weight {
 
 /// One reason behind a plan: an event, a log line, and the answer of `oxctl why`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Why {
+pub struct HistoryEvent {
     /// The container it is about; none for the pod.
     pub object: Option<String>,
-    pub weight: Weight,
+    pub weight: EventLevel,
     pub reason: String,
     pub message: String,
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// A volume's figures; none is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Figures {
+pub struct VolumeMetrics {
     /// Bytes.
     pub capacity: Option<u64>,
     pub available: Option<u64>,
@@ -16,17 +16,17 @@ pub struct Figures {
     /// When they were taken.
     pub at: Option<Timestamp>,
     /// What the backend says of the volume; none when it says nothing.
-    pub abnormal: Option<Abnormal>,
+    pub abnormal: Option<VolumeHealthReport>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Abnormal {
-    pub state: Condition,
+pub struct VolumeHealthReport {
+    pub state: VolumeHealthState,
     pub message: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Condition {
+pub enum VolumeHealthState {
     Normal,
     Abnormal,
 }

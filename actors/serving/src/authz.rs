@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use hyper::Method;
-use logic::node_rights::{subresources, verb};
+use logic::authz_attributes::{subresources, verb};
 
 use crate::policy;
 use crate::remembered::Remembered;

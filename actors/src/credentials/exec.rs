@@ -8,7 +8,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use config::CredentialProvider;
-use logic::credentials::provider::{Response, ResponseError, request, response};
+use logic::credentials::provider::{ProviderResponse, ProviderResponseError, request, response};
 use metrics::images as counted;
 use rustix::process::{Pid, Signal, kill_process_group};
 use thiserror::Error;
@@ -17,20 +17,20 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 /// As upstream: enough for a provider to try again, and an end for one that hangs.
-pub(super) const WITHIN: Duration = Duration::from_secs(60);
+pub(super) const EXEC_TIMEOUT: Duration = Duration::from_secs(60);
 /// Far above any answer.
-const ANSWER_LIMIT: u64 = 1024 * 1024;
+const MAX_STDOUT: u64 = 1024 * 1024;
 /// Of its complaints, which become part of a log line.
-const COMPLAINT_LIMIT: u64 = 4096;
+const MAX_STDERR: u64 = 4096;
 
 /// Why a provider gave no credentials.
 #[derive(Debug, Error)]
-pub(super) enum ExecError {
+pub(super) enum ProviderExecError {
     #[error("credential provider {name} cannot be started")]
     Start { name: String, source: io::Error },
     #[error("credential provider {name} cannot be spoken to")]
     Pipe { name: String, source: io::Error },
-    #[error("credential provider {name} wrote more than {ANSWER_LIMIT} bytes")]
+    #[error("credential provider {name} wrote more than {MAX_STDOUT} bytes")]
     Flood { name: String },
     #[error("credential provider {name} did not answer within {} s", .within.as_secs())]
     Deadline { name: String, within: Duration },
@@ -41,7 +41,10 @@ pub(super) enum ExecError {
         complaint: String,
     },
     #[error("credential provider {name} gave no answer")]
-    Answer { name: String, source: ResponseError },
+    Answer {
+        name: String,
+        source: ProviderResponseError,
+    },
 }
 
 /// Asks a provider for the credentials of an image's repository.
@@ -49,9 +52,9 @@ pub(super) async fn ask(
     provider: &CredentialProvider,
     image: &str,
     within: Duration,
-) -> Result<Response, ExecError> {
+) -> Result<ProviderResponse, ProviderExecError> {
     let began = kernel::now();
-    let answer = converse(provider, image, within).await;
+    let answer = communicate(provider, image, within).await;
     let took = kernel::now().saturating_duration_since(began);
     let labels = [provider.name.as_str()];
     let duration = counted::PROVIDER_DURATION.with_label_values(&labels);
@@ -62,65 +65,66 @@ pub(super) async fn ask(
     answer
 }
 
-async fn converse(
+async fn communicate(
     provider: &CredentialProvider,
     image: &str,
     within: Duration,
-) -> Result<Response, ExecError> {
+) -> Result<ProviderResponse, ProviderExecError> {
     let name = || provider.name.clone();
-    let mut running = Running::start(provider).map_err(|source| ExecError::Start {
-        name: name(),
-        source,
-    })?;
+    let mut running =
+        ProviderProcess::start(provider).map_err(|source| ProviderExecError::Start {
+            name: name(),
+            source,
+        })?;
     let request = request(&provider.api_version, image);
-    let spoken = timeout(within, running.converse(&request)).await;
+    let spoken = timeout(within, running.communicate(&request)).await;
     let said = match spoken {
         Err(_) => {
-            return Err(ExecError::Deadline {
+            return Err(ProviderExecError::Deadline {
                 name: name(),
                 within,
             });
         }
         Ok(Err(source)) => {
-            return Err(ExecError::Pipe {
+            return Err(ProviderExecError::Pipe {
                 name: name(),
                 source,
             });
         }
         Ok(Ok(said)) => said,
     };
-    if said.answer.len() as u64 > ANSWER_LIMIT {
-        return Err(ExecError::Flood { name: name() });
+    if said.answer.len() as u64 > MAX_STDOUT {
+        return Err(ProviderExecError::Flood { name: name() });
     }
     let status = said.status.unwrap_or_default();
     if !status.success() {
         let complaint = String::from_utf8_lossy(&said.complaint).trim().to_owned();
-        return Err(ExecError::Failed {
+        return Err(ProviderExecError::Failed {
             name: name(),
             status,
             complaint,
         });
     }
-    response(&said.answer, &provider.api_version).map_err(|source| ExecError::Answer {
+    response(&said.answer, &provider.api_version).map_err(|source| ProviderExecError::Answer {
         name: name(),
         source,
     })
 }
 
 /// A process and all that it starts; both are ended when it is dropped before its end.
-struct Running {
+struct ProviderProcess {
     child: Child,
     group: Option<Pid>,
 }
 
 /// What came of it. No status: it was not waited for, having said too much.
-struct Said {
+struct ProviderOutput {
     answer: Vec<u8>,
     complaint: Vec<u8>,
     status: Option<ExitStatus>,
 }
 
-impl Running {
+impl ProviderProcess {
     fn start(provider: &CredentialProvider) -> io::Result<Self> {
         let child = Command::new(&provider.program)
             .args(&provider.args)
@@ -133,13 +137,13 @@ impl Running {
             .kill_on_drop(true)
             .spawn()?;
         let id = child.id().and_then(|id| i32::try_from(id).ok());
-        Ok(Running {
+        Ok(ProviderProcess {
             group: id.and_then(Pid::from_raw),
             child,
         })
     }
 
-    async fn converse(&mut self, request: &[u8]) -> io::Result<Said> {
+    async fn communicate(&mut self, request: &[u8]) -> io::Result<ProviderOutput> {
         let missing = || io::Error::other("a pipe is missing");
         let (mut stdin, stdout, stderr) = (
             self.child.stdin.take().ok_or_else(missing)?,
@@ -152,20 +156,20 @@ impl Running {
         };
         let complain = async move {
             let mut stderr = stderr;
-            let complaint = limited(&mut stderr, COMPLAINT_LIMIT).await?;
+            let complaint = limited(&mut stderr, MAX_STDERR).await?;
             // The rest is read, lest it wait for a reader, and forgotten.
             tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await?;
             io::Result::Ok(complaint)
         };
         let mut stdout = stdout;
         let answer = async {
-            let answer = limited(&mut stdout, ANSWER_LIMIT + 1).await?;
-            match answer.len() as u64 > ANSWER_LIMIT {
-                true => Err(Stop::Flood(answer)),
+            let answer = limited(&mut stdout, MAX_STDOUT + 1).await?;
+            match answer.len() as u64 > MAX_STDOUT {
+                true => Err(PipeError::Flood(answer)),
                 false => Ok(answer),
             }
         };
-        let complain = async { complain.await.map_err(Stop::Pipe) };
+        let complain = async { complain.await.map_err(PipeError::Pipe) };
         let tell = async {
             tell.await;
             Ok(())
@@ -174,23 +178,23 @@ impl Running {
             Ok((answer, complaint, ())) => {
                 let status = self.child.wait().await?;
                 self.group = None;
-                Ok(Said {
+                Ok(ProviderOutput {
                     answer,
                     complaint,
                     status: Some(status),
                 })
             }
-            Err(Stop::Flood(answer)) => Ok(Said {
+            Err(PipeError::Flood(answer)) => Ok(ProviderOutput {
                 answer,
                 complaint: Vec::new(),
                 status: None,
             }),
-            Err(Stop::Pipe(error)) => Err(error),
+            Err(PipeError::Pipe(error)) => Err(error),
         }
     }
 }
 
-impl Drop for Running {
+impl Drop for ProviderProcess {
     fn drop(&mut self) {
         // Not waited for yet, so the number is still its own.
         if let Some(group) = self.group {
@@ -200,14 +204,14 @@ impl Drop for Running {
 }
 
 /// Why a conversation ends before its end.
-enum Stop {
+enum PipeError {
     Flood(Vec<u8>),
     Pipe(io::Error),
 }
 
-impl From<io::Error> for Stop {
+impl From<io::Error> for PipeError {
     fn from(error: io::Error) -> Self {
-        Stop::Pipe(error)
+        PipeError::Pipe(error)
     }
 }
 

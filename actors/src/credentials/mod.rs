@@ -1,4 +1,4 @@
-//! Credentials of the node: its own docker file, and the programs that are asked.
+//! Credentials of the node: its own docker file, and the programs that are run_provider.
 //!
 //! - **Owns** what the file said, what each provider answered and for how long that holds.
 //! - **Hears** `Lookup` from the image keeper, and the answers of its own runs.
@@ -23,23 +23,23 @@ use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Shared, join_all};
 use jiff::Timestamp;
 use kernel::{Actor, Context, Exit, Reply};
-use logic::credentials::docker::{self, DockerConfig, Folders, Format};
+use logic::credentials::docker::{self, DockerConfig, DockerConfigDirs, DockerConfigFormat};
 use logic::credentials::keyring::Keyring;
-use logic::credentials::provider::{Cache, Response, is_for};
-use logic::credentials::{Credential, Source};
+use logic::credentials::provider::{ProviderCache, ProviderResponse, is_for};
+use logic::credentials::{Credential, CredentialSource};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
 /// Room for one image of each of 1,000 pods at once, and the providers' answers.
 pub const MAILBOX: usize = 2048;
 /// As upstream: a changed file is seen after this time.
-const FILE_HOLDS: Duration = Duration::from_secs(300);
+const FILE_CACHE_PERIOD: Duration = Duration::from_secs(300);
 /// Local files in a few fixed places take no longer; what hangs is passed over.
-const FILE_WITHIN: Duration = Duration::from_secs(5);
+const FILE_TIMEOUT: Duration = Duration::from_secs(5);
 /// No docker file is larger.
-const FILE_LIMIT: u64 = 4 * 1024 * 1024;
+const MAX_FILE_SIZE: u64 = 4 * 1024 * 1024;
 /// Runs of one provider at a time; more wait, at no cost to other providers.
-const RUNS_AT_ONCE: usize = 16;
+const MAX_RUNS: usize = 16;
 
 /// What the keeper of credentials is told.
 #[derive(Debug, strum::IntoStaticStr)]
@@ -50,31 +50,31 @@ pub enum Msg {
         reply: Reply<Vec<Credential>>,
     },
     /// Takes note of what a provider answered.
-    Provided(Box<Provided>),
+    ProviderFinished(Box<ProviderRun>),
     /// Takes note that a lookup has its answer.
     LookedUp,
 }
 
 /// The end of a provider's run.
 #[derive(Debug)]
-pub struct Provided {
+pub struct ProviderRun {
     provider: usize,
     repository: String,
-    answer: Answer,
+    answer: ProviderResult,
 }
 
 /// What a provider said, or why nothing.
-type Answer = Result<Arc<Response>, Arc<str>>;
+type ProviderResult = Result<Arc<ProviderResponse>, Arc<str>>;
 /// An answer that several wait for.
-type Awaited = Shared<LocalBoxFuture<'static, Answer>>;
+type SharedResult = Shared<LocalBoxFuture<'static, ProviderResult>>;
 /// The node's own file, and what it says.
-type File = Shared<LocalBoxFuture<'static, (Option<PathBuf>, Arc<DockerConfig>)>>;
+type SharedDockerConfig = Shared<LocalBoxFuture<'static, (Option<PathBuf>, Arc<DockerConfig>)>>;
 
 /// The keeper's section of the configuration.
 #[derive(Debug, Clone)]
-pub struct Rules {
+pub struct CredentialConfig {
     /// Where the node's own file is looked for.
-    pub folders: Folders,
+    pub folders: DockerConfigDirs,
     pub providers: Vec<CredentialProvider>,
 }
 
@@ -97,26 +97,26 @@ pub struct ProviderRow {
 }
 
 /// The keeper of the node's credentials.
-pub struct Credentials {
-    folders: Folders,
+pub struct DockerKeyring {
+    folders: DockerConfigDirs,
     providers: Vec<Provider>,
 
-    file: Option<(Instant, File)>,
+    file: Option<(Instant, SharedDockerConfig)>,
 }
 
 struct Provider {
     declared: Arc<CredentialProvider>,
     places: Arc<Semaphore>,
-    cache: Cache,
-    under_way: BTreeMap<String, Awaited>,
+    cache: ProviderCache,
+    under_way: BTreeMap<String, SharedResult>,
     runs: u64,
     failures: u64,
     last_error: Option<String>,
 }
 
-impl std::fmt::Debug for Credentials {
+impl std::fmt::Debug for DockerKeyring {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "Credentials({:?})", self.providers)
+        write!(out, "DockerKeyring({:?})", self.providers)
     }
 }
 
@@ -126,14 +126,16 @@ impl std::fmt::Debug for Provider {
     }
 }
 
-impl Actor for Credentials {
+impl Actor for DockerKeyring {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
     async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         match msg {
             Msg::Lookup { repository, reply } => self.lookup(repository, reply, ctx),
-            Msg::Provided(provided) => self.provided(*provided, ctx),
+            Msg::ProviderFinished(provider_finished) => {
+                self.provider_finished(*provider_finished, ctx)
+            }
             Msg::LookedUp => {}
         }
         Ok(())
@@ -158,18 +160,18 @@ impl Actor for Credentials {
     }
 }
 
-impl Credentials {
-    pub fn new(rules: Rules) -> Self {
+impl DockerKeyring {
+    pub fn new(rules: CredentialConfig) -> Self {
         let provider = |declared| Provider {
             declared: Arc::new(declared),
-            places: Arc::new(Semaphore::new(RUNS_AT_ONCE)),
-            cache: Cache::default(),
+            places: Arc::new(Semaphore::new(MAX_RUNS)),
+            cache: ProviderCache::default(),
             under_way: BTreeMap::new(),
             runs: 0,
             failures: 0,
             last_error: None,
         };
-        Credentials {
+        DockerKeyring {
             folders: rules.folders,
             providers: rules.providers.into_iter().map(provider).collect(),
             file: None,
@@ -194,25 +196,30 @@ impl Credentials {
                 answers.push(async move { Some(known) }.boxed_local());
                 continue;
             }
-            let answer = self.asked(index, &repository, ctx);
+            let answer = self.run_provider(index, &repository, ctx);
             answers.push(async move { Some(answer.await.ok()?.auth.clone()) }.boxed_local());
         }
         ctx.run(async move {
-            let mut provided = Keyring::default();
+            let mut provider_finished = Keyring::default();
             for config in join_all(answers).await.into_iter().flatten() {
-                provided.add(&Source::Node, &config);
+                provider_finished.add(&CredentialSource::Node, &config);
             }
             let mut own = Keyring::default();
-            own.add(&Source::Node, &file.await.1);
+            own.add(&CredentialSource::Node, &file.await.1);
             let mut found = own.lookup(&repository);
-            found.extend(provided.lookup(&repository));
+            found.extend(provider_finished.lookup(&repository));
             reply.send(found);
             Msg::LookedUp
         });
     }
 
     /// The run that is under way for this image, or a new one.
-    fn asked(&mut self, index: usize, repository: &str, ctx: &mut Context<Msg>) -> Awaited {
+    fn run_provider(
+        &mut self,
+        index: usize,
+        repository: &str,
+        ctx: &mut Context<Msg>,
+    ) -> SharedResult {
         let provider = &mut self.providers[index];
         if let Some(under_way) = provider.under_way.get(repository) {
             return under_way.clone();
@@ -222,10 +229,10 @@ impl Credentials {
         let run = async move {
             // The places are never closed.
             let _place = places.acquire_owned().await.ok();
-            match exec::ask(&declared, &image, exec::WITHIN).await {
+            match exec::ask(&declared, &image, exec::EXEC_TIMEOUT).await {
                 Ok(response) => Ok(Arc::new(response)),
                 Err(error) => {
-                    let error = format!("{} (image {image})", told(&error));
+                    let error = format!("{} (image {image})", error_chain(&error));
                     tracing::error!("{error}");
                     Err(error.into())
                 }
@@ -238,7 +245,7 @@ impl Credentials {
         provider.runs += 1;
         let (noted, repository) = (run.clone(), repository.to_owned());
         ctx.run(async move {
-            Msg::Provided(Box::new(Provided {
+            Msg::ProviderFinished(Box::new(ProviderRun {
                 provider: index,
                 answer: noted.await,
                 repository,
@@ -247,18 +254,18 @@ impl Credentials {
         run
     }
 
-    fn provided(&mut self, provided: Provided, ctx: &Context<Msg>) {
+    fn provider_finished(&mut self, provider_finished: ProviderRun, ctx: &Context<Msg>) {
         let now = timestamp(ctx);
-        let Some(provider) = self.providers.get_mut(provided.provider) else {
+        let Some(provider) = self.providers.get_mut(provider_finished.provider) else {
             return;
         };
-        provider.under_way.remove(&provided.repository);
-        match provided.answer {
+        provider.under_way.remove(&provider_finished.repository);
+        match provider_finished.answer {
             Ok(response) => {
                 let default = provider.declared.default_cache_duration;
                 provider
                     .cache
-                    .put(&provided.repository, &response, default, now);
+                    .put(&provider_finished.repository, &response, default, now);
                 provider.last_error = None;
             }
             Err(error) => {
@@ -269,16 +276,16 @@ impl Credentials {
     }
 
     /// The node's own file, read again after a time.
-    fn file(&mut self, now: Instant) -> File {
+    fn file(&mut self, now: Instant) -> SharedDockerConfig {
         if let Some((since, file)) = &self.file
-            && now - *since < FILE_HOLDS
+            && now - *since < FILE_CACHE_PERIOD
         {
             return file.clone();
         }
         let places = docker::search(&self.folders);
         let read = async move {
-            let read = tokio::task::spawn_blocking(move || first_that_reads(places));
-            let found = tokio::time::timeout(FILE_WITHIN, read).await;
+            let read = tokio::task::spawn_blocking(move || first_readable(places));
+            let found = tokio::time::timeout(FILE_TIMEOUT, read).await;
             let (path, config) = found.ok().and_then(Result::ok).flatten().unzip();
             (path, Arc::new(config.unwrap_or_default()))
         };
@@ -288,7 +295,7 @@ impl Credentials {
     }
 }
 
-fn first_that_reads(places: Vec<(PathBuf, Format)>) -> Option<(PathBuf, DockerConfig)> {
+fn first_readable(places: Vec<(PathBuf, DockerConfigFormat)>) -> Option<(PathBuf, DockerConfig)> {
     places.into_iter().find_map(|(path, format)| {
         let text = read(&path)?;
         match docker::parse(format, &text) {
@@ -308,11 +315,11 @@ fn read(path: &Path) -> Option<Vec<u8>> {
     }
     let mut bytes = Vec::new();
     let file = fs::File::open(path).ok()?;
-    file.take(FILE_LIMIT).read_to_end(&mut bytes).ok()?;
+    file.take(MAX_FILE_SIZE).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 
-fn told(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

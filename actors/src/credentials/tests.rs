@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-const SOON: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 const V1: &str = "credentialprovider.kubelet.k8s.io/v1";
 
 /// A provider that answers with this user, for as long as `holds`, keyed by `key`.
@@ -36,8 +36,8 @@ impl Rig {
             .map(|(name, images, script)| provider(folder.path(), name, images, script))
             .collect();
         let here = || folder.path().to_owned();
-        let rules = Rules {
-            folders: Folders {
+        let rules = CredentialConfig {
+            folders: DockerConfigDirs {
                 root_dir: here(),
                 working: here(),
                 home: here(),
@@ -47,7 +47,7 @@ impl Rig {
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (credentials, port) = mailbox(64);
         root.spawn(ChildSpec::permanent("credentials"), port, move || {
-            Credentials::new(rules.clone())
+            DockerKeyring::new(rules.clone())
         });
         Rig {
             folder,
@@ -60,7 +60,7 @@ impl Rig {
         let repository = repository.to_owned();
         let found = self
             .credentials
-            .ask(SOON, |reply| Msg::Lookup { repository, reply });
+            .ask(TEST_TIMEOUT, |reply| Msg::Lookup { repository, reply });
         let found = found.await.unwrap().into_iter();
         found.map(|found| found.auth.username).collect()
     }
@@ -119,8 +119,8 @@ fn many_who_ask_for_one_image_cause_one_run() {
     kernel::system::run(async {
         let script = answers("cloud", "Image", "0s");
         let rig = Rig::start(&[("cloud", "*.io", &script)]);
-        let asked = join_all((0..5).map(|_| rig.users("a.io/x"))).await;
-        assert_eq!(asked, vec![vec!["cloud".to_owned()]; 5]);
+        let run_provider = join_all((0..5).map(|_| rig.users("a.io/x"))).await;
+        assert_eq!(run_provider, vec![vec!["cloud".to_owned()]; 5]);
         assert_eq!(rig.text("cloud.runs"), "run\n");
         assert_eq!(rig.users("a.io/x").await, ["cloud"]);
         assert_eq!(rig.text("cloud.runs"), "run\nrun\n", "no time is no cache");
@@ -201,7 +201,7 @@ async fn a_provider_that_hangs_is_killed_with_all_that_it_started() {
     };
     let ended = tokio::task::spawn_blocking(move || {
         let mut watched = [PollFd::new(&child, PollFlags::IN)];
-        let within = Timespec::try_from(SOON).unwrap();
+        let within = Timespec::try_from(TEST_TIMEOUT).unwrap();
         poll(&mut watched, Some(&within)).unwrap()
     });
     assert_eq!(ended.await.unwrap(), 1, "its child lives on");
@@ -236,9 +236,11 @@ async fn a_provider_that_cannot_be_started_is_told_of() {
     let folder = tempfile::tempdir().unwrap();
     let mut absent = provider(folder.path(), "absent", "*.io", "");
     absent.program = folder.path().join("nowhere");
-    let error = exec::ask(&absent, "a.io/x", SOON).await.unwrap_err();
+    let error = exec::ask(&absent, "a.io/x", TEST_TIMEOUT)
+        .await
+        .unwrap_err();
     assert_eq!(
-        told(&error),
-        "credential provider absent cannot be started: No such file or directory (os error 2)"
+        error_chain(&error),
+        "credential provider absent cannot be started: No such file or pod_manager (os error 2)"
     );
 }

@@ -13,33 +13,33 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler, Pod};
-use logic::hooks::{self as decide, Action};
+use logic::hooks::{self as decide, HookAction};
 use logic::pod::PodView;
-use logic::probes::target::{HttpTarget, Purpose};
-use logic::probes::text;
+use logic::probes::messages;
+use logic::probes::target::{HttpTarget, RequestPurpose};
 use logic::types::ContainerId;
 use tokio::time::timeout;
 
-use crate::reach::http::Answer;
-use crate::reach::{Reach, exec};
-use crate::runtime::Runtime;
+use crate::probe_client::http::HttpResponse;
+use crate::probe_client::{ProbeClient, exec};
+use crate::runtime::RuntimeClient;
 use crate::worker::object;
 use cluster::events::{Recorder, Type};
 
 /// A sleep that upstream would not end either; longer than any pod's grace.
-const LONGEST_SLEEP: Duration = Duration::from_secs(u32::MAX as u64);
+const MAX_SLEEP: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// When in a container's life a hook runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum HookKind {
     PostStart,
     PreStop,
 }
 
 /// One hook of one container instance.
 #[derive(Debug, Clone, Copy)]
-pub struct Hook<'a> {
-    pub kind: Kind,
+pub struct LifecycleHook<'a> {
+    pub kind: HookKind,
     pub handler: &'a LifecycleHandler,
     pub pod: &'a Pod,
     pub container: &'a Container,
@@ -63,21 +63,23 @@ pub enum HookError {
 ///
 /// A preStop hook that takes longer than its pod's grace is none: upstream goes on without a word.
 pub async fn run(
-    runtime: &Runtime,
+    runtime: &RuntimeClient,
     recorder: &Recorder,
-    hook: &Hook<'_>,
+    hook: &LifecycleHook<'_>,
     within: Duration,
 ) -> Result<(), HookError> {
-    let carrier = Carrier {
+    let carrier = HookRunner {
         runtime,
         recorder,
-        reach: Reach::default(),
+        probe_client: ProbeClient::default(),
     };
-    let end = carrier.carry_out(hook, within).await;
+    let end = carrier.execute(hook, within).await;
     match (hook.kind, &end) {
-        (_, Ok(())) | (Kind::PreStop, Err(HookError::Deadline(_))) => {}
-        (Kind::PreStop, Err(HookError::Failed(_))) => carrier.record(hook, decide::PRE_STOP_FAILED),
-        (Kind::PostStart, Err(_)) => carrier.record(hook, decide::POST_START_FAILED),
+        (_, Ok(())) | (HookKind::PreStop, Err(HookError::Deadline(_))) => {}
+        (HookKind::PreStop, Err(HookError::Failed(_))) => {
+            carrier.record(hook, decide::PRE_STOP_FAILED)
+        }
+        (HookKind::PostStart, Err(_)) => carrier.record(hook, decide::POST_START_FAILED),
     }
     if let Err(error) = &end {
         tracing::warn!(pod = %hook.pod.formatted(), container = hook.container.name, "{error}");
@@ -86,110 +88,114 @@ pub async fn run(
 }
 
 /// What carries out a hook. Hooks are rare: each has its own way into the pod.
-struct Carrier<'a> {
-    runtime: &'a Runtime,
+struct HookRunner<'a> {
+    runtime: &'a RuntimeClient,
     recorder: &'a Recorder,
-    reach: Reach,
+    probe_client: ProbeClient,
 }
 
 /// What went wrong, and what a command wrote.
-enum Failed {
+enum HookFailure {
     Said { error: String, output: String },
     Late { error: String },
 }
 
-impl Failed {
+impl HookFailure {
     fn new(error: impl ToString) -> Self {
-        Failed::Said {
+        HookFailure::Said {
             error: error.to_string(),
             output: String::new(),
         }
     }
 }
 
-impl Carrier<'_> {
-    async fn carry_out(&self, hook: &Hook<'_>, within: Duration) -> Result<(), HookError> {
+impl HookRunner<'_> {
+    async fn execute(&self, hook: &LifecycleHook<'_>, within: Duration) -> Result<(), HookError> {
         let told = |error: &str, output: &str| {
             let (pod, container) = (hook.pod, hook.container.name.as_str());
             decide::failed(hook.handler, pod, container, (error, output))
         };
         // Boxed: a hook's future would stand in that of every start and every end of a container.
-        let end = match Action::of(hook.handler) {
-            Action::Exec(command) => Box::pin(self.exec(hook, command, within)).await,
-            Action::Get(get) => Box::pin(self.get(hook, get, within)).await,
-            Action::Sleep(seconds) => sleep(seconds, within).await,
-            Action::Nothing => Err(Failed::new(decide::invalid(hook.handler))),
+        let end = match HookAction::of(hook.handler) {
+            HookAction::Exec(command) => Box::pin(self.exec(hook, command, within)).await,
+            HookAction::Get(get) => Box::pin(self.get(hook, get, within)).await,
+            HookAction::Sleep(seconds) => sleep(seconds, within).await,
+            HookAction::Nothing => Err(HookFailure::new(decide::invalid(hook.handler))),
         };
         end.map_err(|failed| match failed {
-            Failed::Said { error, output } => HookError::Failed(told(&error, &output)),
-            Failed::Late { error } => HookError::Deadline(told(&error, "")),
+            HookFailure::Said { error, output } => HookError::Failed(told(&error, &output)),
+            HookFailure::Late { error } => HookError::Deadline(told(&error, "")),
         })
     }
 
     async fn exec(
         &self,
-        hook: &Hook<'_>,
+        hook: &LifecycleHook<'_>,
         command: &[String],
         within: Duration,
-    ) -> Result<(), Failed> {
-        let late = || Failed::Late {
-            error: text::timed_out(command, within),
+    ) -> Result<(), HookFailure> {
+        let late = || HookFailure::Late {
+            error: messages::timed_out(command, within),
         };
         // The runtime counts in whole seconds, and may be late itself: ours is the deadline that holds.
         let ran = timeout(within, exec::run(self.runtime, hook.id, command, within));
         match ran.await.map_err(|_| late())? {
             Ok(ran) if ran.exit_code == 0 => Ok(()),
-            Ok(ran) => Err(Failed::Said {
+            Ok(ran) => Err(HookFailure::Said {
                 error: decide::exited(command, ran.exit_code, &ran.errors),
                 output: ran.output,
             }),
-            Err(exec::ExecError::Timeout(_)) => Err(late()),
-            Err(exec::ExecError::Runtime(error)) => Err(Failed::new(error)),
+            Err(exec::ProbeExecError::Timeout(_)) => Err(late()),
+            Err(exec::ProbeExecError::Runtime(error)) => Err(HookFailure::new(error)),
         }
     }
 
     /// Any answer will do: upstream does not look at the status.
     async fn get(
         &self,
-        hook: &Hook<'_>,
+        hook: &LifecycleHook<'_>,
         get: &HTTPGetAction,
         within: Duration,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), HookFailure> {
         let named = get.host.as_deref().is_some_and(|host| !host.is_empty());
         let address = match hook.ips.first() {
             Some(address) => address.as_str(),
             None if named => "",
-            None => return Err(Failed::new(decide::NO_ADDRESS)),
+            None => return Err(HookFailure::new(decide::NO_ADDRESS)),
         };
-        let target = HttpTarget::of(get, hook.container, address, Purpose::Lifecycle);
-        let target = target.map_err(Failed::new)?;
+        let target = HttpTarget::of(get, hook.container, address, RequestPurpose::Lifecycle);
+        let target = target.map_err(HookFailure::new)?;
         let until = kernel::now() + within;
-        match self.reach.get(&target, within).await {
+        match self.probe_client.get(&target, within).await {
             Ok(_) => Ok(()),
             // The head of the answer was there, and more is not asked for.
             Err(error) if error.in_body() => Ok(()),
             Err(error) if error.speaks_http() => {
                 let left = until.saturating_duration_since(kernel::now());
-                self.fall_back(hook, &target, left)
+                self.fall_back_to_http(hook, &target, left)
                     .await
                     .map(drop)
-                    .ok_or_else(|| Failed::new(error))
+                    .ok_or_else(|| HookFailure::new(error))
             }
-            Err(error) if error.is_deadline() => Err(Failed::Late {
+            Err(error) if error.is_deadline() => Err(HookFailure::Late {
                 error: error.to_string(),
             }),
-            Err(error) => Err(Failed::new(error)),
+            Err(error) => Err(HookFailure::new(error)),
         }
     }
 
     /// Asks again by HTTP what speaks no HTTPS, without the secret that was meant for HTTPS alone.
-    async fn fall_back(
+    async fn fall_back_to_http(
         &self,
-        hook: &Hook<'_>,
+        hook: &LifecycleHook<'_>,
         target: &HttpTarget,
         within: Duration,
-    ) -> Option<Answer> {
-        let answer = self.reach.get(&target.in_plain_http(), within).await.ok()?;
+    ) -> Option<HttpResponse> {
+        let answer = self
+            .probe_client
+            .get(&target.in_plain_http(), within)
+            .await
+            .ok()?;
         metrics::pod_starts::HOOK_HTTP_FALLBACKS.inc();
         let text = decide::fell_back(&target.authority());
         let about = object(hook.pod, None);
@@ -198,21 +204,21 @@ impl Carrier<'_> {
         Some(answer)
     }
 
-    fn record(&self, hook: &Hook<'_>, (reason, text): (&str, &str)) {
+    fn record(&self, hook: &LifecycleHook<'_>, (reason, text): (&str, &str)) {
         let about = object(hook.pod, Some(&hook.container.name));
         self.recorder
             .record(now(), Type::Warning, about, reason, text.to_owned());
     }
 }
 
-async fn sleep(seconds: i64, within: Duration) -> Result<(), Failed> {
-    let wanted = Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).min(LONGEST_SLEEP);
+async fn sleep(seconds: i64, within: Duration) -> Result<(), HookFailure> {
+    let wanted = Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).min(MAX_SLEEP);
     tokio::time::sleep(wanted.min(within)).await;
     match wanted <= within {
         true => Ok(()),
         false => {
             metrics::pod_starts::SLEEPS_CUT.inc();
-            Err(Failed::Late {
+            Err(HookFailure::Late {
                 error: decide::SLEEP_ENDED.to_owned(),
             })
         }

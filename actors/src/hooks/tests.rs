@@ -8,14 +8,18 @@ use tokio::net::TcpListener;
 use tokio::task::spawn_local;
 
 use super::*;
-use crate::reach::rig::Rig;
+use crate::probe_client::rig::Rig;
 use crate::testing::pod;
 use cluster::events;
 
-const WITHIN: Duration = Duration::from_secs(30);
+const HOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Carries out one hook; returns its end, what was recorded, and how long it took.
-async fn end(kind: Kind, handler: &str, within: Duration) -> (Result<(), HookError>, Vec<String>) {
+async fn end(
+    kind: HookKind,
+    handler: &str,
+    within: Duration,
+) -> (Result<(), HookError>, Vec<String>) {
     let rig = Rig::start().await;
     let (events, mut recorded) = inbox(16);
     let pod = pod(&format!(
@@ -31,7 +35,7 @@ spec:
     ));
     let container = &pod.spec.as_ref().unwrap().containers[0];
     let lifecycle: &Lifecycle = container.lifecycle.as_ref().unwrap();
-    let hook = Hook {
+    let hook = LifecycleHook {
         kind,
         handler: lifecycle.pre_stop.as_ref().unwrap(),
         pod: &pod,
@@ -57,7 +61,7 @@ fn texts(events: &mut Inbox<events::Msg>) -> Vec<String> {
     events.drain().into_iter().map(text).collect()
 }
 
-fn ended(kind: Kind, handler: &str, within: Duration) -> (Result<(), HookError>, Vec<String>) {
+fn ended(kind: HookKind, handler: &str, within: Duration) -> (Result<(), HookError>, Vec<String>) {
     run_paused(|| async { end(kind, handler, within).await })
 }
 
@@ -68,15 +72,19 @@ fn failed(text: &str) -> Result<(), HookError> {
 /// Upstream's TestRunHandlerExec and TestRunHandlerExecFailure.
 #[test]
 fn a_command_that_fails_is_told_to_the_caller_and_no_word_of_it_to_others() {
-    let (end, texts) = ended(Kind::PostStart, "{exec: {command: ['true']}}", WITHIN);
+    let (end, texts) = ended(
+        HookKind::PostStart,
+        "{exec: {command: ['true']}}",
+        HOOK_TIMEOUT,
+    );
     assert_eq!((end, texts), (Ok(()), vec![]));
     let handler = "{exec: {command: [sh, -c, 'echo secret; exit 2']}}";
     let text = "Exec lifecycle hook ([sh -c echo secret; exit 2]) for Container \"foo\" in Pod \"podFoo_nsFoo(podFoo)\" failed - error: command 'sh -c echo secret; exit 2' exited with 2: , message: \"secret\\n\"";
-    let (end, texts) = ended(Kind::PostStart, handler, WITHIN);
+    let (end, texts) = ended(HookKind::PostStart, handler, HOOK_TIMEOUT);
     assert_eq!(end, failed(text));
     let event = "spec.containers{foo} FailedPostStartHook: PostStartHook failed";
     assert_eq!(texts, [event]);
-    let (end, texts) = ended(Kind::PreStop, handler, WITHIN);
+    let (end, texts) = ended(HookKind::PreStop, handler, HOOK_TIMEOUT);
     assert_eq!(end, failed(text));
     let event = "spec.containers{foo} FailedPreStopHook: PreStopHook failed";
     assert_eq!(texts, [event]);
@@ -88,7 +96,7 @@ fn a_command_that_does_not_end_is_left_at_the_deadline() {
     let (end, texts) = run_paused(|| async {
         let before = kernel::now();
         let handler = "{exec: {command: [sleep, '1000']}}";
-        let end = end(Kind::PreStop, handler, within).await;
+        let end = end(HookKind::PreStop, handler, within).await;
         assert_eq!(kernel::now() - before, within);
         end
     });
@@ -103,16 +111,16 @@ fn a_sleep_lasts_as_long_as_it_says_or_as_it_may() {
         run_paused(|| async {
             let before = kernel::now();
             let (end, _) = end(
-                Kind::PreStop,
+                HookKind::PreStop,
                 &format!("{{sleep: {{seconds: {seconds}}}}}"),
-                WITHIN,
+                HOOK_TIMEOUT,
             )
             .await;
             assert_eq!(end, Ok(()));
             assert_eq!(kernel::now() - before, Duration::from_secs(slept));
         });
     }
-    let (end, _) = ended(Kind::PreStop, "{sleep: {seconds: 31}}", WITHIN);
+    let (end, _) = ended(HookKind::PreStop, "{sleep: {seconds: 31}}", HOOK_TIMEOUT);
     let text = "Sleep lifecycle hook (31) for Container \"foo\" in Pod \"podFoo_nsFoo(podFoo)\" failed - error: container terminated before sleep hook finished";
     assert_eq!(end, Err(HookError::Deadline(text.into())));
 }
@@ -120,7 +128,7 @@ fn a_sleep_lasts_as_long_as_it_says_or_as_it_may() {
 /// Upstream's TestRunHandlerNil.
 #[test]
 fn a_tcp_socket_is_no_hook() {
-    let (end, texts) = ended(Kind::PreStop, "{tcpSocket: {port: 80}}", WITHIN);
+    let (end, texts) = ended(HookKind::PreStop, "{tcpSocket: {port: 80}}", HOOK_TIMEOUT);
     let text = "Cannot run handler: invalid handler: &LifecycleHandler{Exec:nil,HTTPGet:nil,TCPSocket:&TCPSocketAction{Port:{0 80 },Host:,},Sleep:nil,}";
     assert_eq!((end, texts.len()), (failed(text), 1));
 }
@@ -154,7 +162,7 @@ fn any_answer_to_a_get_will_do() {
         let handler = format!(
             "{{httpGet: {{port: {port}, path: bar, httpHeaders: [{{name: Foo, value: baz}}]}}}}"
         );
-        let (end, texts) = end(Kind::PostStart, &handler, WITHIN).await;
+        let (end, texts) = end(HookKind::PostStart, &handler, HOOK_TIMEOUT).await;
         assert_eq!((end, texts), (Ok(()), vec![]));
         let request = heard.recv().await.unwrap();
         assert!(request.starts_with("GET /bar HTTP/1.1\r\n"), "{request}");
@@ -169,15 +177,19 @@ fn any_answer_to_a_get_will_do() {
 fn a_get_that_reaches_nobody_fails() {
     let whose = "for Container \"foo\" in Pod \"podFoo_nsFoo(podFoo)\" failed - error:";
     let (end, _) = ended(
-        Kind::PostStart,
+        HookKind::PostStart,
         "{httpGet: {port: gone, path: bar}}",
-        WITHIN,
+        HOOK_TIMEOUT,
     );
     let text = format!(
         "HTTP lifecycle hook (bar) {whose} Get \"http://127.0.0.1:1/bar\": dial tcp 127.0.0.1:1: connect: connection refused"
     );
     assert_eq!(end, failed(&text));
-    let (end, _) = ended(Kind::PostStart, "{httpGet: {port: '', path: bar}}", WITHIN);
+    let (end, _) = ended(
+        HookKind::PostStart,
+        "{httpGet: {port: '', path: bar}}",
+        HOOK_TIMEOUT,
+    );
     let text =
         format!("HTTP lifecycle hook (bar) {whose} strconv.Atoi: parsing \"\": invalid syntax");
     assert_eq!(end, failed(&text));
@@ -191,7 +203,7 @@ fn https_falls_back_to_http_without_the_secret_and_says_so() {
         let handler = format!(
             "{{httpGet: {{scheme: HTTPS, port: {port}, path: bar, httpHeaders: [{{name: Authorization, value: secret}}]}}}}"
         );
-        let (end, texts) = end(Kind::PreStop, &handler, WITHIN).await;
+        let (end, texts) = end(HookKind::PreStop, &handler, HOOK_TIMEOUT).await;
         assert_eq!(end, Ok(()));
         let event = format!(
             " LifecycleHTTPFallback: request to HTTPS lifecycle hook 127.0.0.1:{port} got HTTP response, retry with HTTP succeeded"

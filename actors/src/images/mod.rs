@@ -3,19 +3,19 @@
 //! - **Owns** the queue of pulls, what is being pulled, the back-off of images that failed, and the
 //!   records of who pulled what with which credentials.
 //! - **Hears** `Ensure` from the pod workers' starts, and the reports of its own work.
-//! - **Tells** the recorder what users look for: Pulling, Pulled, BackOff, Failed; it asks the keeper
+//! - **Tells** the recorder what users check for: Pulling, Pulled, BackOff, Failed; it asks the keeper
 //!   of the node's credentials.
 //! - **Never** pulls more at once than the limit, nor an image inside its back-off, nor hands an image
 //!   to a pod that has not shown that it may use it.
 //!
 //! Upstream: pkg/kubelet/images/{image_manager,puller}.go and pullmanager (1.36). Decisions: `logic::images`.
 
-mod ledger;
+mod pull_records;
+mod puller;
 mod request;
 mod rows;
 #[cfg(test)]
 mod tests;
-mod tools;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -25,51 +25,54 @@ use std::time::{Duration, Instant};
 use cluster::events::{Recorder, Type};
 use jiff::{SignedDuration, Timestamp};
 use kernel::{Actor, Addr, Context, Exit, Reply};
-use logic::backoff::{BackoffPolicy, Backoffs};
+use logic::backoff::{BackoffPolicy, BackoffTable};
 use logic::credentials::Credential;
 use logic::credentials::secrets::{MISSING, PullSecrets};
-use logic::images::rate::{Bucket, Rate};
-use logic::images::{self as decide, PullPolicy, text, verification};
+use logic::images::rate::{PullRateLimit, TokenBucket};
+use logic::images::{self as decide, PullPolicy, messages, verification};
 use logic::objects::Objects;
-use logic::pod_start::Pulled;
-use logic::types::Waiting;
+use logic::pod_start::PullInterval;
+use logic::types::WaitingReason;
 use metrics::images as counted;
 
-use self::ledger::Ledger;
-pub use self::request::{Missing, Present, Request, Wanted};
-pub use self::rows::{Row, Snapshot, State};
-pub use self::tools::Look;
-use self::tools::{Tools, Verification};
+use self::pull_records::PullRecords;
+pub use self::puller::ImageCheck;
+use self::puller::{ImagePuller, Verification};
+pub use self::request::{ImageRequest, ImageUnavailable, PresentImage, PullTask};
+pub use self::rows::{PullRow, PullState, Snapshot};
 use crate::credentials;
-use crate::runtime::{Image, Runtime};
+use crate::runtime::{RuntimeClient, RuntimeImage};
 use crate::worker::object;
 
 /// Room for one start of each container of 1,000 pods at once, twice.
 pub const MAILBOX: usize = 4096;
 /// Between looks at an image that could not be inspected.
-const INSPECT_AGAIN: Duration = Duration::from_secs(1);
+const INSPECT_RETRY_PERIOD: Duration = Duration::from_secs(1);
 /// Between looks at what only a person can change.
-const STUCK_AGAIN: Duration = Duration::from_secs(10);
+const OPERATOR_RETRY_PERIOD: Duration = Duration::from_secs(10);
 
 /// What the image keeper is told.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Makes the image present, and answers with it, or with why it is not.
     Ensure {
-        wanted: Box<Wanted>,
-        reply: Reply<Result<Present, Missing>>,
+        wanted: Box<ImageRequest>,
+        reply: Reply<Result<PresentImage, ImageUnavailable>>,
     },
-    /// Goes on with a request whose image has been looked for.
-    Looked { request: Box<Request>, look: Look },
-    /// Queues a request whose credentials have been looked up.
-    Armed {
-        request: Box<Request>,
+    /// Goes on with a request whose image has been checked for.
+    Checked {
+        request: Box<PullTask>,
+        check: ImageCheck,
+    },
+    /// Queues a request whose credentials have been checked up.
+    CredentialsFound {
+        request: Box<PullTask>,
         credentials: Result<Vec<Credential>, String>,
     },
     /// Answers a request whose image has been pulled, and begins the next.
     Pulled {
-        request: Box<Request>,
-        answer: Result<Image, String>,
+        request: Box<PullTask>,
+        answer: Result<RuntimeImage, String>,
         began: Instant,
     },
     /// Takes note that the pulls of an earlier life have been taken over.
@@ -80,13 +83,13 @@ pub enum Msg {
 
 /// The image keeper's section of the configuration.
 #[derive(Debug, Clone, Default)]
-pub struct Rules {
+pub struct ImageConfig {
     /// Pulls at a time; none for no limit (`serializeImagePulls`, `maxParallelImagePulls`).
     pub parallel: Option<usize>,
     /// `registryPullQPS`, `registryBurst`; none for no limit.
-    pub rate: Option<Rate>,
+    pub rate: Option<PullRateLimit>,
     /// Who may use an image that is here; none where that is not verified at all.
-    pub verification: Option<verification::Policy>,
+    pub verification: Option<verification::CredentialVerificationPolicy>,
     /// Where the records of pulls are kept.
     pub root_dir: PathBuf,
 }
@@ -94,7 +97,7 @@ pub struct Rules {
 /// Whom the image keeper works with.
 #[derive(Debug, Clone)]
 pub struct Peers {
-    pub runtime: Runtime,
+    pub runtime: RuntimeClient,
     pub credentials: Addr<credentials::Msg>,
     pub recorder: Recorder,
     pub objects: Arc<dyn Objects>,
@@ -102,27 +105,27 @@ pub struct Peers {
 
 /// The image keeper.
 #[derive(Debug)]
-pub struct Images {
+pub struct ImageManager {
     parallel: Option<usize>,
 
     recorder: Recorder,
     objects: Arc<dyn Objects>,
-    tools: Tools,
+    puller: ImagePuller,
 
-    bucket: Option<Bucket>,
-    queue: VecDeque<Box<Request>>,
+    bucket: Option<TokenBucket>,
+    queue: VecDeque<Box<PullTask>>,
     /// What is pulled, and the key of each.
-    pulling: Vec<(String, Row)>,
-    backoffs: Backoffs,
+    pulling: Vec<(String, PullRow)>,
+    backoffs: BackoffTable,
     /// By key: how the last pull of each image that backs off failed.
-    failures: BTreeMap<String, Failure>,
+    failures: BTreeMap<String, PullFailure>,
 }
 
 /// A pull that failed, for the time until it is forgotten.
 #[derive(Debug)]
-struct Failure {
-    waiting: Waiting,
-    row: Row,
+struct PullFailure {
+    waiting: WaitingReason,
+    row: PullRow,
 }
 
 /// Upstream gives images the same back-off as containers: 10 s doubling to 5 min.
@@ -132,14 +135,14 @@ const BACKOFF: BackoffPolicy = BackoffPolicy {
     reset_after: Duration::from_secs(600),
 };
 
-impl Actor for Images {
+impl Actor for ImageManager {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        let tools = self.tools.clone();
+        let puller = self.puller.clone();
         ctx.run(async move {
-            tools.adopt().await;
+            puller.adopt_existing().await;
             Msg::Adopted
         });
         Ok(())
@@ -148,11 +151,11 @@ impl Actor for Images {
     async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         match msg {
             Msg::Ensure { wanted, reply } => self.ensure(*wanted, reply, ctx),
-            Msg::Looked { request, look } => self.looked(request, look, ctx),
-            Msg::Armed {
+            Msg::Checked { request, check } => self.checked(request, check, ctx),
+            Msg::CredentialsFound {
                 request,
                 credentials,
-            } => self.armed(request, credentials, ctx),
+            } => self.credentials_found(request, credentials, ctx),
             Msg::Pulled {
                 request,
                 answer,
@@ -166,10 +169,14 @@ impl Actor for Images {
 
     fn snapshot(&self) -> Snapshot {
         let pulling = self.pulling.iter().map(|(_, row)| row.clone());
-        let waiting = self.queue.iter().enumerate().map(|(index, request)| Row {
-            position: Some(index + 1),
-            ..self.row(&request.wanted, State::Waiting, request.queued)
-        });
+        let waiting = self
+            .queue
+            .iter()
+            .enumerate()
+            .map(|(index, request)| PullRow {
+                position: Some(index + 1),
+                ..self.row(&request.wanted, PullState::Waiting, request.queued)
+            });
         let now = kernel::wall().try_into().unwrap_or(Timestamp::UNIX_EPOCH);
         let backing_off = self.failures.values().map(|failure| failure.row.clone());
         let backing_off = backing_off.filter(|row| row.until.is_some_and(|until| until > now));
@@ -180,44 +187,44 @@ impl Actor for Images {
     }
 }
 
-impl Images {
-    pub fn new(rules: Rules, peers: Peers) -> Self {
+impl ImageManager {
+    pub fn new(rules: ImageConfig, peers: Peers) -> Self {
         let verification = rules.verification.map(|policy| Verification {
             policy,
-            ledger: Ledger::new(&rules.root_dir),
+            pull_records: PullRecords::new(&rules.root_dir),
         });
-        Images {
+        ImageManager {
             parallel: rules.parallel,
             recorder: peers.recorder,
             objects: peers.objects,
-            tools: Tools {
+            puller: ImagePuller {
                 runtime: peers.runtime,
                 credentials: peers.credentials,
                 verification,
             },
-            bucket: rules.rate.map(Bucket::full),
+            bucket: rules.rate.map(TokenBucket::full),
             queue: VecDeque::new(),
             pulling: Vec::new(),
-            backoffs: Backoffs::default(),
+            backoffs: BackoffTable::default(),
             failures: BTreeMap::new(),
         }
     }
 
     fn ensure(
         &mut self,
-        wanted: Wanted,
-        reply: Reply<Result<Present, Missing>>,
+        wanted: ImageRequest,
+        reply: Reply<Result<PresentImage, ImageUnavailable>>,
         ctx: &mut Context<Msg>,
     ) {
         let image = match logic::image_reference::with_default_tag(&wanted.image) {
             Ok(image) => image,
             Err(error) => {
-                let message = text::invalid(&wanted.image, &error.to_string());
+                let message = messages::invalid(&wanted.image, &error.to_string());
                 self.warn(&wanted, "InspectFailed", message.clone(), ctx);
-                reply.send(Err(Missing::new(
+                reply.send(Err(ImageUnavailable::new(
                     decide::INVALID_IMAGE_NAME,
                     message,
-                    STUCK_AGAIN,
+                    OPERATOR_RETRY_PERIOD,
                 )));
                 return;
             }
@@ -228,7 +235,7 @@ impl Images {
             self.recorder
                 .record(timestamp(ctx), Type::Warning, pod, MISSING, message);
         }
-        let mut request = Box::new(Request {
+        let mut request = Box::new(PullTask {
             wanted,
             image,
             secrets,
@@ -237,56 +244,63 @@ impl Images {
             queued: timestamp(ctx),
             reply,
         });
-        let tools = self.tools.clone();
+        let puller = self.puller.clone();
         ctx.run(async move {
-            let look = tools.look(&mut request).await;
-            Msg::Looked { request, look }
+            let check = puller.check(&mut request).await;
+            Msg::Checked { request, check }
         });
     }
 
-    fn looked(&mut self, request: Box<Request>, look: Look, ctx: &mut Context<Msg>) {
+    fn checked(&mut self, request: Box<PullTask>, check: ImageCheck, ctx: &mut Context<Msg>) {
         let wanted = &request.wanted;
         let image = &wanted.image;
-        count(&look, wanted.policy);
-        match (look, wanted.policy) {
-            (Look::Present(found), _) => {
-                let message = match &self.tools.verification {
-                    Some(_) => text::accessible(image),
-                    None => text::present(image),
+        count(&check, wanted.policy);
+        match (check, wanted.policy) {
+            (ImageCheck::Present(found), _) => {
+                let message = match &self.puller.verification {
+                    Some(_) => messages::accessible(image),
+                    None => messages::present(image),
                 };
                 self.record(wanted, Type::Normal, "Pulled", message, ctx);
                 request.reply.send(Ok(found.into()));
             }
             // Whether it is here is not told to a pod that may not use it.
-            (Look::Absent | Look::Closed, PullPolicy::Never) => {
-                let message = text::never_pull(image);
+            (ImageCheck::Absent | ImageCheck::Closed, PullPolicy::Never) => {
+                let message = messages::never_pull(image);
                 self.warn(wanted, decide::ERR_IMAGE_NEVER_PULL, message.clone(), ctx);
                 let reason = decide::ERR_IMAGE_NEVER_PULL;
-                let missing = Missing::new(reason, message, STUCK_AGAIN);
+                let missing = ImageUnavailable::new(reason, message, OPERATOR_RETRY_PERIOD);
                 request.reply.send(Err(missing));
             }
-            (Look::Absent | Look::Closed, PullPolicy::Always | PullPolicy::IfNotPresent) => {
-                self.arm_or_back_off(request, ctx);
+            (
+                ImageCheck::Absent | ImageCheck::Closed,
+                PullPolicy::Always | PullPolicy::IfNotPresent,
+            ) => {
+                self.fetch_credentials_or_back_off(request, ctx);
             }
-            (Look::Failed(error), _) => {
-                let message = text::inspect_failed(image, &error.as_grpc());
+            (ImageCheck::Failed(error), _) => {
+                let message = messages::inspect_failed(image, &error.as_grpc());
                 self.warn(wanted, "InspectFailed", message.clone(), ctx);
                 let reason = decide::IMAGE_INSPECT_ERROR;
-                let missing = Missing::new(reason, message, INSPECT_AGAIN);
+                let missing = ImageUnavailable::new(reason, message, INSPECT_RETRY_PERIOD);
                 request.reply.send(Err(missing));
             }
-            (Look::NoCredentials(why), _) => self.no_credentials(*request, why, ctx),
+            (ImageCheck::NoCredentials(why), _) => self.no_credentials(*request, why, ctx),
         }
     }
 
-    fn arm_or_back_off(&mut self, mut request: Box<Request>, ctx: &mut Context<Msg>) {
+    fn fetch_credentials_or_back_off(
+        &mut self,
+        mut request: Box<PullTask>,
+        ctx: &mut Context<Msg>,
+    ) {
         let (now, key) = (timestamp(ctx), request.wanted.key());
         let Some(left) = self.backoffs.remaining_since_update(&key, now, &BACKOFF) else {
-            let tools = self.tools.clone();
+            let puller = self.puller.clone();
             // Before it takes a place: a provider that hangs holds up nobody else's pull.
             ctx.run(async move {
-                let credentials = tools.credentials(&mut request).await;
-                Msg::Armed {
+                let credentials = puller.credentials(&mut request).await;
+                Msg::CredentialsFound {
                     request,
                     credentials,
                 }
@@ -294,20 +308,26 @@ impl Images {
             return;
         };
         let (wanted, image) = (&request.wanted, &request.wanted.image);
-        self.record(wanted, Type::Normal, "BackOff", text::back_off(image), ctx);
+        self.record(
+            wanted,
+            Type::Normal,
+            "BackOff",
+            messages::back_off(image),
+            ctx,
+        );
         let message = match self.failures.get(&key) {
-            Some(Failure { waiting, .. }) => {
-                text::back_off_because(image, &waiting.reason, &waiting.message)
+            Some(PullFailure { waiting, .. }) => {
+                messages::back_off_because(image, &waiting.reason, &waiting.message)
             }
-            None => text::back_off(image),
+            None => messages::back_off(image),
         };
-        let missing = Missing::new(decide::IMAGE_PULL_BACK_OFF, message, left);
+        let missing = ImageUnavailable::new(decide::IMAGE_PULL_BACK_OFF, message, left);
         request.reply.send(Err(missing));
     }
 
-    fn armed(
+    fn credentials_found(
         &mut self,
-        mut request: Box<Request>,
+        mut request: Box<PullTask>,
         credentials: Result<Vec<Credential>, String>,
         ctx: &mut Context<Msg>,
     ) {
@@ -316,17 +336,17 @@ impl Images {
             Err(why) => return self.no_credentials(*request, why, ctx),
         }
         request.queued = timestamp(ctx);
-        let message = text::pulling(&request.wanted.image);
+        let message = messages::pulling(&request.wanted.image);
         self.record(&request.wanted, Type::Normal, "Pulling", message, ctx);
         self.queue.push_back(request);
         self.pull_next(ctx);
     }
 
     /// Nothing was tried, so nothing backs off; only a person can change it.
-    fn no_credentials(&self, request: Request, why: String, ctx: &Context<Msg>) {
-        let message = text::failed(&request.wanted.image, &why);
+    fn no_credentials(&self, request: PullTask, why: String, ctx: &Context<Msg>) {
+        let message = messages::failed(&request.wanted.image, &why);
         self.warn(&request.wanted, "Failed", message, ctx);
-        let missing = Missing::new(decide::ERR_IMAGE_PULL, why, STUCK_AGAIN);
+        let missing = ImageUnavailable::new(decide::ERR_IMAGE_PULL, why, OPERATOR_RETRY_PERIOD);
         request.reply.send(Err(missing));
     }
 
@@ -337,14 +357,14 @@ impl Images {
             };
             let now = timestamp(ctx);
             if self.bucket.as_mut().is_some_and(|bucket| !bucket.take(now)) {
-                self.failed(*request, text::QPS_EXCEEDED.to_owned(), ctx);
+                self.failed(*request, messages::QPS_EXCEEDED.to_owned(), ctx);
                 continue;
             }
-            let row = self.row(&request.wanted, State::Pulling, now);
+            let row = self.row(&request.wanted, PullState::Pulling, now);
             self.pulling.push((request.wanted.key(), row));
-            let (tools, began) = (self.tools.clone(), ctx.now());
+            let (puller, began) = (self.puller.clone(), ctx.now());
             ctx.run(async move {
-                let answer = tools.pull(&request).await;
+                let answer = puller.pull(&request).await;
                 Msg::Pulled {
                     request,
                     answer,
@@ -356,8 +376,8 @@ impl Images {
 
     fn pulled(
         &mut self,
-        request: Request,
-        answer: Result<Image, String>,
+        request: PullTask,
+        answer: Result<RuntimeImage, String>,
         began: Instant,
         ctx: &mut Context<Msg>,
     ) {
@@ -370,17 +390,17 @@ impl Images {
             Ok(image) => {
                 let wanted = &request.wanted;
                 let (took, waited) = (ctx.now() - began, ctx.now() - request.asked);
-                let message = text::pulled(&wanted.image, took, waited, image.bytes);
+                let message = messages::pulled(&wanted.image, took, waited, image.bytes);
                 self.record(wanted, Type::Normal, "Pulled", message, ctx);
                 self.failures.remove(&key);
                 counted::PULL_DURATION
                     .with_label_values(&[counted::size(image.bytes)])
                     .observe(waited.as_secs_f64());
-                let pulled = Pulled {
+                let pulled = PullInterval {
                     from: request.queued,
                     to: timestamp(ctx),
                 };
-                request.reply.send(Ok(Present {
+                request.reply.send(Ok(PresentImage {
                     pulled: Some(pulled),
                     ..image.into()
                 }));
@@ -393,39 +413,44 @@ impl Images {
         self.pull_next(ctx);
     }
 
-    fn failed(&mut self, request: Request, error: String, ctx: &Context<Msg>) {
+    fn failed(&mut self, request: PullTask, error: String, ctx: &Context<Msg>) {
         let (now, wanted, key) = (timestamp(ctx), &request.wanted, request.wanted.key());
-        self.warn(wanted, "Failed", text::failed(&wanted.image, &error), ctx);
+        self.warn(
+            wanted,
+            "Failed",
+            messages::failed(&wanted.image, &error),
+            ctx,
+        );
         let delay = self.backoffs.next(&key, now, now, &BACKOFF);
         let waiting = decide::pull_failure(&wanted.image, &error);
-        let mut row = self.row(wanted, State::BackingOff, now);
+        let mut row = self.row(wanted, PullState::BackingOff, now);
         row.until = SignedDuration::try_from(delay)
             .ok()
             .and_then(|delay| now.checked_add(delay).ok());
         row.last_error = Some(waiting.message.clone());
-        let failure = Failure {
+        let failure = PullFailure {
             waiting: waiting.clone(),
             row,
         };
         self.failures.insert(key, failure);
-        // Asked again at once, the answer is ImagePullBackOff, which is what users look for.
-        let again_after = delay.min(Duration::from_secs(1));
-        request.reply.send(Err(Missing {
+        // Asked again at once, the answer is ImagePullBackOff, which is what users check for.
+        let retry_after = delay.min(Duration::from_secs(1));
+        request.reply.send(Err(ImageUnavailable {
             waiting,
-            again_after,
+            retry_after,
         }));
     }
 
     /// A row that knows how often the image was tried.
-    fn row(&self, wanted: &Wanted, state: State, since: Timestamp) -> Row {
-        let row = Row::new(wanted, state, since);
+    fn row(&self, wanted: &ImageRequest, state: PullState, since: Timestamp) -> PullRow {
+        let row = PullRow::new(wanted, state, since);
         match (self.failures.get(&wanted.key()), state) {
             (None, _) => row,
-            (Some(last), State::BackingOff) => Row {
+            (Some(last), PullState::BackingOff) => PullRow {
                 attempt: last.row.attempt + 1,
                 ..row
             },
-            (Some(last), State::Pulling | State::Waiting) => Row {
+            (Some(last), PullState::Pulling | PullState::Waiting) => PullRow {
                 attempt: last.row.attempt + 1,
                 last_error: last.row.last_error.clone(),
                 ..row
@@ -433,13 +458,13 @@ impl Images {
         }
     }
 
-    fn warn(&self, wanted: &Wanted, reason: &str, message: String, ctx: &Context<Msg>) {
+    fn warn(&self, wanted: &ImageRequest, reason: &str, message: String, ctx: &Context<Msg>) {
         self.record(wanted, Type::Warning, reason, message, ctx);
     }
 
     fn record(
         &self,
-        wanted: &Wanted,
+        wanted: &ImageRequest,
         r#type: Type,
         reason: &str,
         message: String,
@@ -453,15 +478,15 @@ impl Images {
 
 /// Counts a request by whether the image is here, and whether it has to be pulled; of one that is pulled in any case
 /// nobody looks.
-fn count(look: &Look, policy: PullPolicy) {
-    let (present, pull) = match (look, policy) {
+fn count(check: &ImageCheck, policy: PullPolicy) {
+    let (present, pull) = match (check, policy) {
         (_, PullPolicy::Always) => ("unknown", "true"),
-        (Look::Present(_), _) => ("true", "false"),
-        (Look::Closed, PullPolicy::Never) => ("true", "unknown"),
-        (Look::Absent, PullPolicy::Never) => ("false", "unknown"),
-        (Look::Closed, PullPolicy::IfNotPresent) => ("true", "true"),
-        (Look::Absent, PullPolicy::IfNotPresent) => ("false", "true"),
-        (Look::Failed(_) | Look::NoCredentials(_), _) => ("unknown", "unknown"),
+        (ImageCheck::Present(_), _) => ("true", "false"),
+        (ImageCheck::Closed, PullPolicy::Never) => ("true", "unknown"),
+        (ImageCheck::Absent, PullPolicy::Never) => ("false", "unknown"),
+        (ImageCheck::Closed, PullPolicy::IfNotPresent) => ("true", "true"),
+        (ImageCheck::Absent, PullPolicy::IfNotPresent) => ("false", "true"),
+        (ImageCheck::Failed(_) | ImageCheck::NoCredentials(_), _) => ("unknown", "unknown"),
     };
     let policy = match policy {
         PullPolicy::Always => "always",

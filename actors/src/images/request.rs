@@ -12,59 +12,59 @@ use logic::credentials::secrets::PullSecrets;
 use logic::images::volumes::ImageVolume;
 use logic::images::{self as decide, PullPolicy};
 use logic::pod::PodView;
-use logic::pod_start::Pulled;
+use logic::pod_start::PullInterval;
 use logic::sandbox::SandboxConfig;
 use logic::security::ImageUser;
-use logic::types::Waiting;
+use logic::types::WaitingReason;
 
-use crate::runtime::Image;
+use crate::runtime::RuntimeImage;
 
 /// What an image is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum ImagePurpose {
     Container(String),
     Volume(String),
 }
 
-impl fmt::Display for Purpose {
+impl fmt::Display for ImagePurpose {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Purpose::Container(name) => out.write_str(name),
-            Purpose::Volume(name) => write!(out, "volume {name}"),
+            ImagePurpose::Container(name) => out.write_str(name),
+            ImagePurpose::Volume(name) => write!(out, "volume {name}"),
         }
     }
 }
 
 /// Which image, for whom.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct ImageRequest {
     pub(super) image: String,
     pub(super) policy: PullPolicy,
     pub(super) pod: Arc<Pod>,
-    pub(super) purpose: Purpose,
+    pub(super) purpose: ImagePurpose,
     pub(super) sandbox: Option<Arc<SandboxConfig>>,
 }
 
-impl Wanted {
+impl ImageRequest {
     /// A container's image.
     pub fn new(pod: &Arc<Pod>, container: &Container) -> Self {
         let image = container.image.clone().unwrap_or_default();
-        Wanted {
+        ImageRequest {
             policy: decide::pull_policy(container.image_pull_policy.as_deref(), &image),
             image,
             pod: pod.clone(),
-            purpose: Purpose::Container(container.name.clone()),
+            purpose: ImagePurpose::Container(container.name.clone()),
             sandbox: None,
         }
     }
 
     /// The image that is a volume.
     pub fn volume(pod: &Arc<Pod>, volume: ImageVolume) -> Self {
-        Wanted {
+        ImageRequest {
             image: volume.image,
             policy: volume.policy,
             pod: pod.clone(),
-            purpose: Purpose::Volume(volume.name),
+            purpose: ImagePurpose::Volume(volume.name),
             sandbox: None,
         }
     }
@@ -83,30 +83,30 @@ impl Wanted {
     /// The container that events are about; a volume's are about the pod.
     pub(super) fn container(&self) -> Option<&str> {
         match &self.purpose {
-            Purpose::Container(name) => Some(name),
-            Purpose::Volume(_) => None,
+            ImagePurpose::Container(name) => Some(name),
+            ImagePurpose::Volume(_) => None,
         }
     }
 }
 
 /// An image that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Present {
+pub struct PresentImage {
     /// What the runtime is to be asked for.
     pub reference: String,
     pub user: ImageUser,
     /// When it was pulled, if it had to be.
-    pub pulled: Option<Pulled>,
+    pub pulled: Option<PullInterval>,
 }
 
-impl From<Image> for Present {
-    fn from(image: Image) -> Self {
+impl From<RuntimeImage> for PresentImage {
+    fn from(image: RuntimeImage) -> Self {
         let user = match (image.uid, image.username) {
             (Some(uid), _) => ImageUser::Uid(uid),
             (None, name) if name.is_empty() => ImageUser::Unset,
             (None, name) => ImageUser::Name(name),
         };
-        Present {
+        PresentImage {
             reference: image.reference.as_str().to_owned(),
             user,
             pulled: None,
@@ -116,28 +116,28 @@ impl From<Image> for Present {
 
 /// Why an image is not there, and when to ask again.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Missing {
-    pub waiting: Waiting,
-    pub again_after: Duration,
+pub struct ImageUnavailable {
+    pub waiting: WaitingReason,
+    pub retry_after: Duration,
 }
 
-impl Missing {
-    pub(super) fn new(reason: &str, message: String, again_after: Duration) -> Self {
-        let waiting = Waiting {
+impl ImageUnavailable {
+    pub(super) fn new(reason: &str, message: String, retry_after: Duration) -> Self {
+        let waiting = WaitingReason {
             reason: reason.to_owned(),
             message,
         };
-        Missing {
+        ImageUnavailable {
             waiting,
-            again_after,
+            retry_after,
         }
     }
 }
 
 /// A request under way.
 #[derive(Debug)]
-pub struct Request {
-    pub(super) wanted: Wanted,
+pub struct PullTask {
+    pub(super) wanted: ImageRequest,
     /// With its tag, as the runtime wants it.
     pub(super) image: String,
     pub(super) secrets: PullSecrets,
@@ -146,5 +146,5 @@ pub struct Request {
     pub(super) asked: Instant,
     /// When it came to wait for a place.
     pub(super) queued: Timestamp,
-    pub(super) reply: Reply<Result<Present, Missing>>,
+    pub(super) reply: Reply<Result<PresentImage, ImageUnavailable>>,
 }

@@ -4,11 +4,11 @@ use jiff::Timestamp;
 use logic::pod::PodView;
 use serde::{Deserialize, Serialize};
 
-use super::request::Wanted;
+use super::request::ImageRequest;
 
 /// Where a pull stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum State {
+pub enum PullState {
     Pulling,
     /// For a free place.
     Waiting,
@@ -17,9 +17,9 @@ pub enum State {
 
 /// One image of one pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Row {
+pub struct PullRow {
     pub image: String,
-    pub state: State,
+    pub state: PullState,
     /// `namespace/name`.
     pub pod: String,
     /// The container, or `volume NAME`.
@@ -36,10 +36,10 @@ pub struct Row {
     pub last_error: Option<String>,
 }
 
-impl Row {
-    pub(super) fn new(wanted: &Wanted, state: State, since: Timestamp) -> Self {
+impl PullRow {
+    pub(super) fn new(wanted: &ImageRequest, state: PullState, since: Timestamp) -> Self {
         let pod = &wanted.pod;
-        Row {
+        PullRow {
             image: wanted.image.clone(),
             state,
             pod: format!("{}/{}", pod.namespace(), pod.name()),
@@ -59,5 +59,5 @@ pub struct Snapshot {
     /// Pulls at a time; none for no limit.
     pub limit: Option<usize>,
     /// First those that are pulled, then those that wait in their order, then those that back off.
-    pub rows: Vec<Row>,
+    pub rows: Vec<PullRow>,
 }

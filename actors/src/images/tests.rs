@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kernel::plugin::Line;
 use kernel::testing::{pass, run_paused};
 use kernel::{ChildSpec, Intensity, Supervisor, mailbox};
-use logic::credentials::docker::Folders;
+use logic::credentials::docker::DockerConfigDirs;
 use logic::images::{records, volumes};
 use logic::objects::StaticObjects;
 use logic::pod::PodView;
@@ -16,11 +16,11 @@ use runtime_fake::{Clock, Fake, Rpc, Settings};
 use tempfile::TempDir;
 
 use super::*;
-use crate::credentials::Credentials;
+use crate::credentials::DockerKeyring;
 use crate::testing::{pod, serve};
 use cluster::events::{self, Event, Events};
 
-const SOON: Duration = Duration::from_secs(3600);
+const TEST_TIMEOUT: Duration = Duration::from_secs(3600);
 const PRIVATE: &str = "example.com/private:1";
 
 struct Rig {
@@ -32,30 +32,32 @@ struct Rig {
 }
 
 /// What a test changes of the usual.
-struct With {
+struct TestOptions {
     settings: Settings,
-    rules: Rules,
+    rules: ImageConfig,
     objects: StaticObjects,
 }
 
-impl Default for With {
+impl Default for TestOptions {
     fn default() -> Self {
         let private = [("example.com/private".to_owned(), "user:right".to_owned())];
-        With {
+        TestOptions {
             settings: Settings {
                 private: private.into(),
                 ..Settings::default()
             },
-            rules: Rules {
-                verification: Some(verification::Policy::NeverVerifyPreloadedImages),
-                ..Rules::default()
+            rules: ImageConfig {
+                verification: Some(
+                    verification::CredentialVerificationPolicy::NeverVerifyPreloadedImages,
+                ),
+                ..ImageConfig::default()
             },
             objects: StaticObjects::default(),
         }
     }
 }
 
-impl With {
+impl TestOptions {
     /// A secret of a namespace, with the user's password for example.com.
     fn secret(mut self, namespace: &str, name: &str, password: &str) -> Self {
         let config = format!(
@@ -90,8 +92,8 @@ impl With {
         let (events, port) = mailbox(events::MAILBOX);
         root.spawn(ChildSpec::permanent("events"), port, Events::default);
         let here = || folder.path().to_owned();
-        let credentials_rules = credentials::Rules {
-            folders: Folders {
+        let credentials_rules = credentials::CredentialConfig {
+            folders: DockerConfigDirs {
                 root_dir: here(),
                 working: here(),
                 home: here(),
@@ -100,11 +102,11 @@ impl With {
         };
         let (credentials, port) = mailbox(credentials::MAILBOX);
         root.spawn(ChildSpec::permanent("credentials"), port, move || {
-            Credentials::new(credentials_rules.clone())
+            DockerKeyring::new(credentials_rules.clone())
         });
         self.rules.root_dir = here();
         let peers = Peers {
-            runtime: Runtime::new(line, Duration::from_secs(120)),
+            runtime: RuntimeClient::new(line, Duration::from_secs(120)),
             credentials,
             recorder: Recorder::new(events.clone()),
             objects: Arc::new(self.objects),
@@ -112,7 +114,7 @@ impl With {
         let (images, port) = mailbox(MAILBOX);
         let rules = self.rules;
         root.spawn(ChildSpec::permanent("images"), port, move || {
-            Images::new(rules.clone(), peers.clone())
+            ImageManager::new(rules.clone(), peers.clone())
         });
         Rig {
             fake,
@@ -125,18 +127,23 @@ impl With {
 }
 
 impl Rig {
-    async fn ensure(&self, pod: &Arc<Pod>) -> Result<Present, Missing> {
-        self.ask(Wanted::new(pod, &pod.app_containers()[0])).await
+    async fn ensure(&self, pod: &Arc<Pod>) -> Result<PresentImage, ImageUnavailable> {
+        self.ask(ImageRequest::new(pod, &pod.app_containers()[0]))
+            .await
     }
 
-    async fn ask(&self, wanted: Wanted) -> Result<Present, Missing> {
+    async fn ask(&self, wanted: ImageRequest) -> Result<PresentImage, ImageUnavailable> {
         let wanted = Box::new(wanted);
-        let answer = self.images.ask(SOON, |reply| Msg::Ensure { wanted, reply });
+        let answer = self
+            .images
+            .ask(TEST_TIMEOUT, |reply| Msg::Ensure { wanted, reply });
         answer.await.unwrap()
     }
 
     async fn events(&self) -> Vec<Event> {
-        let list = self.events.ask(SOON, |reply| events::Msg::List { reply });
+        let list = self
+            .events
+            .ask(TEST_TIMEOUT, |reply| events::Msg::List { reply });
         list.await.unwrap()
     }
 
@@ -145,8 +152,8 @@ impl Rig {
         self.events().await.iter().any(said)
     }
 
-    async fn rows(&self) -> Vec<Row> {
-        let list = self.images.ask(SOON, |reply| Msg::List { reply });
+    async fn rows(&self) -> Vec<PullRow> {
+        let list = self.images.ask(TEST_TIMEOUT, |reply| Msg::List { reply });
         list.await.unwrap().rows
     }
 
@@ -159,13 +166,13 @@ impl Rig {
     }
 }
 
-fn reason(answer: &Result<Present, Missing>) -> &str {
+fn reason(answer: &Result<PresentImage, ImageUnavailable>) -> &str {
     answer
         .as_ref()
         .map_or_else(|missing| missing.waiting.reason.as_str(), |_| "")
 }
 
-fn message(answer: &Result<Present, Missing>) -> &str {
+fn message(answer: &Result<PresentImage, ImageUnavailable>) -> &str {
     answer
         .as_ref()
         .map_or_else(|missing| missing.waiting.message.as_str(), |_| "")
@@ -197,7 +204,7 @@ fn entries(folder: &Path) -> usize {
 #[test]
 fn each_credential_is_tried_until_one_opens_the_registry() {
     run_paused(|| async {
-        let rig = With::default()
+        let rig = TestOptions::default()
             .secret("default", "wrong", "wrong")
             .secret("default", "right", "right")
             .start();
@@ -218,7 +225,7 @@ fn each_credential_is_tried_until_one_opens_the_registry() {
 #[test]
 fn a_pull_that_every_credential_fails_says_why_and_backs_off() {
     run_paused(|| async {
-        let rig = With::default()
+        let rig = TestOptions::default()
             .secret("default", "wrong", "wrong")
             .secret("default", "same", "wrong")
             .start();
@@ -236,7 +243,7 @@ fn a_pull_that_every_credential_fails_says_why_and_backs_off() {
         let rows = rig.rows().await;
         assert_eq!(
             (rows.len(), rows[0].state, rows[0].attempt),
-            (1, State::BackingOff, 1)
+            (1, PullState::BackingOff, 1)
         );
         assert_eq!(rows[0].last_error.as_deref(), Some(denied));
         let wait = rows[0].until.unwrap().duration_since(rows[0].since);
@@ -252,7 +259,7 @@ fn a_pull_that_every_credential_fails_says_why_and_backs_off() {
 #[test]
 fn a_secret_that_is_not_at_hand_is_told_and_the_pull_is_tried() {
     run_paused(|| async {
-        let rig = With::default().start();
+        let rig = TestOptions::default().start();
         let pod = wants("default/a", "localhost/open:1", "IfNotPresent", &["gone"]);
         rig.ensure(&pod).await.unwrap();
         let complaint = "Unable to retrieve some image pull secrets (gone); attempting to pull the image may not succeed.";
@@ -263,7 +270,7 @@ fn a_secret_that_is_not_at_hand_is_told_and_the_pull_is_tried() {
 #[test]
 fn a_secret_that_does_not_read_stops_its_own_pod_and_no_other() {
     run_paused(|| async {
-        let mut with = With::default().secret("default", "broken", "x");
+        let mut with = TestOptions::default().secret("default", "broken", "x");
         let broken = with.objects.secrets.values_mut().next().unwrap();
         let data = Arc::make_mut(broken).data.as_mut().unwrap();
         data.insert(".dockerconfigjson".to_owned(), ByteString(b"{".to_vec()));
@@ -282,7 +289,7 @@ fn a_secret_that_does_not_read_stops_its_own_pod_and_no_other() {
 #[test]
 fn the_nodes_own_file_opens_a_registry_for_every_pod() {
     run_paused(|| async {
-        let rig = With::default().start();
+        let rig = TestOptions::default().start();
         let file = r#"{"auths": {"https://example.com": {"auth": "dXNlcjpyaWdodA=="}}}"#;
         fs::write(rig.folder.path().join("config.json"), file).unwrap();
         rig.ensure(&wants("default/a", PRIVATE, "IfNotPresent", &[]))
@@ -304,7 +311,7 @@ fn the_nodes_own_file_opens_a_registry_for_every_pod() {
 fn an_image_that_is_here_is_for_pods_that_show_what_it_was_pulled_with() {
     run_paused(|| async {
         let with = || {
-            With::default()
+            TestOptions::default()
                 .secret("default", "pull", "right")
                 .secret("team", "copy", "right")
                 .secret("team", "other", "wrong")
@@ -343,7 +350,7 @@ fn an_image_that_is_here_is_for_pods_that_show_what_it_was_pulled_with() {
 #[test]
 fn where_nothing_is_verified_nothing_is_written() {
     run_paused(|| async {
-        let mut with = With::default().secret("default", "pull", "right");
+        let mut with = TestOptions::default().secret("default", "pull", "right");
         with.rules.verification = None;
         let rig = with.start();
         rig.ensure(&wants("default/a", PRIVATE, "IfNotPresent", &["pull"]))
@@ -372,7 +379,7 @@ fn records_of_an_earlier_life_are_taken_over_and_damaged_ones_cost_a_pull() {
         let text = String::from_utf8(records::encode_intent(image)).unwrap();
         fs::write(&intent, text.replace("v1beta1", "v1alpha1")).unwrap();
         fs::write(at("pulling").join("sha256-damaged"), "{").unwrap();
-        let rig = With::default().start_in(folder);
+        let rig = TestOptions::default().start_in(folder);
         let pod = wants("default/a", image, "Never", &[]);
         pass(Duration::from_secs(1)).await;
         assert!(!intent.exists(), "it became a record");
@@ -406,8 +413,8 @@ fn records_of_an_earlier_life_are_taken_over_and_damaged_ones_cost_a_pull() {
 #[test]
 fn pulls_beyond_the_rate_fail_at_once_and_back_off() {
     run_paused(|| async {
-        let mut with = With::default();
-        with.rules.rate = Rate::new(1, 1);
+        let mut with = TestOptions::default();
+        with.rules.rate = PullRateLimit::new(1, 1);
         let rig = with.start();
         let first = wants("default/a", "localhost/one:1", "Always", &[]);
         let second = wants("default/b", "localhost/two:1", "Always", &[]);
@@ -434,7 +441,7 @@ fn pulls_beyond_the_rate_fail_at_once_and_back_off() {
 #[test]
 fn pulls_beyond_the_limit_wait_in_their_order_and_are_shown() {
     run_paused(|| async {
-        let mut with = With::default();
+        let mut with = TestOptions::default();
         with.rules.parallel = Some(1);
         with.settings.pull_time = runtime_fake::GoDuration(Duration::from_secs(10));
         let rig = with.start();
@@ -452,9 +459,9 @@ fn pulls_beyond_the_limit_wait_in_their_order_and_are_shown() {
             .map(|row| (row.pod.as_str(), row.state, row.position))
             .collect();
         let expected = [
-            ("default/a", State::Pulling, None),
-            ("default/b", State::Waiting, Some(1)),
-            ("default/c", State::Waiting, Some(2)),
+            ("default/a", PullState::Pulling, None),
+            ("default/b", PullState::Waiting, Some(1)),
+            ("default/c", PullState::Waiting, Some(2)),
         ];
         assert_eq!(shown, expected);
         assert!(rig.rows().await.is_empty());
@@ -467,12 +474,12 @@ fn pulls_beyond_the_limit_wait_in_their_order_and_are_shown() {
 #[test]
 fn image_volumes_are_made_present_each_by_its_own_policy() {
     run_paused(|| async {
-        let rig = With::default().start();
+        let rig = TestOptions::default().start();
         let pod = pod("
 metadata: {name: model}
 spec:
   volumes:
-  - {name: tools, image: {reference: 'localhost/tools:1', pullPolicy: IfNotPresent}}
+  - {name: puller, image: {reference: 'localhost/puller:1', pullPolicy: IfNotPresent}}
   - {name: model, image: {reference: 'localhost/model:1', pullPolicy: Never}}
   - {name: bad, image: {reference: 'localhost/UPPER'}}
   - {name: empty, emptyDir: {}}
@@ -481,11 +488,11 @@ spec:
         let mut found = BTreeMap::new();
         for volume in volumes::of(&pod) {
             let name = volume.name.clone();
-            found.insert(name, rig.ask(Wanted::volume(&pod, volume)).await);
+            found.insert(name, rig.ask(ImageRequest::volume(&pod, volume)).await);
         }
-        assert_eq!(found.keys().collect::<Vec<_>>(), ["bad", "model", "tools"]);
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["bad", "model", "puller"]);
         assert!(
-            found["tools"]
+            found["puller"]
                 .as_ref()
                 .unwrap()
                 .reference
@@ -506,7 +513,7 @@ spec:
 #[test]
 fn an_image_that_is_always_pulled_is_not_looked_for_first() {
     run_paused(|| async {
-        let rig = With::default().start();
+        let rig = TestOptions::default().start();
         let pod = wants("default/a", "localhost/busybox", "Always", &[]);
         rig.ensure(&pod).await.unwrap();
         assert_eq!(rig.pulls(), 1);

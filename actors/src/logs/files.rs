@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
-use logic::logs::{self, Files, Policy};
+use logic::logs::{self, LogFiles, LogRotationPolicy};
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 /// A folder that lists more names than this is not of our making; the rest is left alone.
-const NAMES: usize = 10_000;
+const MAX_NAMES: usize = 10_000;
 /// Read at a time while compressing.
-const CHUNK: usize = 64 * 1024;
+const CHUNK_SIZE: usize = 64 * 1024;
 
 /// Moves a log out of the way; answers with its new name.
 pub(super) fn set_aside(path: &Path, now: Timestamp) -> io::Result<String> {
@@ -36,25 +36,25 @@ pub(super) fn put_back(path: &Path, name: &str) -> io::Result<bool> {
 }
 
 /// Removes what is left behind and what is too much; answers with what is to be compressed.
-pub(super) fn tidy(
+pub(super) fn clean_up(
     path: &Path,
     fresh: &BTreeSet<String>,
     compressing: Option<&str>,
-    policy: &Policy,
+    policy: &LogRotationPolicy,
 ) -> io::Result<Vec<String>> {
     let (folder, log) = split(path)?;
     let names = names(folder)?;
-    let files = Files {
+    let files = LogFiles {
         log,
         names: &names,
         fresh,
         compressing,
     };
-    let tidy = logs::tidy(&files, policy);
-    for name in &tidy.remove {
+    let clean_up = logs::tidy(&files, policy);
+    for name in &clean_up.remove {
         absent(fs::remove_file(folder.join(name)))?;
     }
-    Ok(tidy.compress)
+    Ok(clean_up.compress)
 }
 
 /// Compresses a rotated log, whose place and mode the result takes. A log that was removed
@@ -94,7 +94,7 @@ fn write_compressed(source: &Path, target: &Path, off: &AtomicBool) -> io::Resul
         meta.permissions().mode() & 0o777,
     ))?;
     let mut encoder = GzEncoder::new(to, Compression::default());
-    let mut chunk = vec![0; CHUNK];
+    let mut chunk = vec![0; CHUNK_SIZE];
     loop {
         if off.load(Ordering::Relaxed) {
             return Ok(false);
@@ -128,7 +128,7 @@ fn split(path: &Path) -> io::Result<(&Path, &str)> {
 }
 
 fn names(folder: &Path) -> io::Result<Vec<String>> {
-    let entries = fs::read_dir(folder)?.take(NAMES);
+    let entries = fs::read_dir(folder)?.take(MAX_NAMES);
     let names = entries.map(|entry| Ok(entry?.file_name().into_string().ok()));
     names.filter_map(Result::transpose).collect()
 }

@@ -1,4 +1,4 @@
-//! One log: when it is looked at, and how it is rotated, tidied and compressed.
+//! One log: when it is checked at, and how it is rotated, cleaned_up and compressed.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use inotify::WatchDescriptor;
 use jiff::Timestamp;
 use kernel::Context;
-use logic::logs::{Measured, Policy};
+use logic::logs::{LogRotationPolicy, LogSize};
 use logic::types::ContainerId;
 use thiserror::Error;
 
-use super::watch::Found;
-use super::{Logs, MOST_WORKERS, Msg, files};
-use crate::runtime::{Runtime, RuntimeError};
+use super::watch::LogFileState;
+use super::{ContainerLogManager, MAX_WORKERS, Msg, files};
+use crate::runtime::{RuntimeClient, RuntimeError};
 
 /// Why a log was not rotated. It is tried again after `containerLogMonitorInterval`, as upstream does.
 #[derive(Debug, Error)]
@@ -32,19 +32,19 @@ pub enum RotateError {
 }
 
 impl RotateError {
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         match self {
             RotateError::Move(source) | RotateError::MoveBack { source, .. } => {
                 format!("{self}: {source}")
             }
-            RotateError::Reopen(source) => format!("{self}: {}", source.told()),
+            RotateError::Reopen(source) => format!("{self}: {}", source.describe()),
         }
     }
 }
 
-/// When a log is looked at.
+/// When a log is checked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum When {
+pub(super) enum CheckState {
     /// When it is reported to be written.
     Reported,
     At(Instant),
@@ -55,26 +55,26 @@ pub(super) enum When {
 
 /// A running container's log.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct ContainerLog {
     pub(super) path: Arc<Path>,
-    pub(super) when: When,
+    pub(super) when: CheckState,
     /// What reports the next write.
     pub(super) watch: Option<WatchDescriptor>,
-    measured: Option<Measured>,
-    /// Where [`Measured`]'s time begins.
+    measured: Option<LogSize>,
+    /// Where [`LogSize`]'s time begins.
     since: Instant,
     /// Not rotated before: it failed.
     not_before: Instant,
     /// It was missing, and was reopened for that.
     reopened: bool,
-    tidy: Tidy,
+    clean_up: CleanupState,
     compression: Option<Compression>,
     /// What was rotated a short while ago.
     fresh: Vec<(String, Instant)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tidy {
+enum CleanupState {
     Done,
     At(Instant),
     /// And once more if there was another rotation meanwhile.
@@ -95,18 +95,18 @@ impl Drop for Compression {
     }
 }
 
-impl Log {
-    /// Its first look is at once, and an earlier agent may have left files behind.
+impl ContainerLog {
+    /// Its first check is at once, and an earlier agent may have left files behind.
     pub(super) fn new(path: PathBuf, now: Instant) -> Self {
-        Log {
+        ContainerLog {
             path: path.into(),
-            when: When::At(now),
+            when: CheckState::At(now),
             watch: None,
             measured: None,
             since: now,
             not_before: now,
             reopened: false,
-            tidy: Tidy::At(now),
+            clean_up: CleanupState::At(now),
             compression: None,
             fresh: Vec::new(),
         }
@@ -117,65 +117,74 @@ impl Log {
     }
 
     pub(super) fn is_due(&self, until: Instant) -> bool {
-        matches!(self.when, When::At(at) if at <= until)
+        matches!(self.when, CheckState::At(at) if at <= until)
     }
 
     /// When there is something to do; looks do not count while one is under way.
     pub(super) fn next(&self, looking: bool) -> Option<Instant> {
-        let look = match self.when {
-            When::At(at) if !looking => Some(at),
-            When::At(_) | When::Reported | When::Looking | When::Rotating => None,
+        let check = match self.when {
+            CheckState::At(at) if !looking => Some(at),
+            CheckState::At(_)
+            | CheckState::Reported
+            | CheckState::Looking
+            | CheckState::Rotating => None,
         };
-        let tidy = match self.tidy {
-            Tidy::At(at) => Some(at),
-            Tidy::Done | Tidy::Doing { .. } => None,
+        let clean_up = match self.clean_up {
+            CleanupState::At(at) => Some(at),
+            CleanupState::Done | CleanupState::Doing { .. } => None,
         };
-        look.into_iter().chain(tidy).min()
+        check.into_iter().chain(clean_up).min()
     }
 
-    pub(super) fn look_by(&mut self, at: Instant) {
+    pub(super) fn check_by(&mut self, at: Instant) {
         self.when = match self.when {
-            When::Reported => When::At(at),
-            When::At(then) => When::At(then.min(at).max(self.not_before)),
-            when @ (When::Looking | When::Rotating) => when,
+            CheckState::Reported => CheckState::At(at),
+            CheckState::At(then) => CheckState::At(then.min(at).max(self.not_before)),
+            when @ (CheckState::Looking | CheckState::Rotating) => when,
         };
     }
 
-    pub(super) fn written(&mut self, policy: &Policy, now: Instant) {
-        if self.when == When::Reported {
+    pub(super) fn written(&mut self, policy: &LogRotationPolicy, now: Instant) {
+        if self.when == CheckState::Reported {
             let size = self.measured.map_or(0, |measured| measured.size);
-            self.when = When::At((now + policy.rest(size)).max(self.not_before));
+            self.when = CheckState::At((now + policy.rest(size)).max(self.not_before));
         }
     }
 
-    /// Sets when the next look is, unless the log is rotated now.
-    pub(super) fn looked(&mut self, found: &Found, written: bool, policy: &Policy, now: Instant) {
-        let Found::Log { size } = *found else {
-            self.when = When::At(now + policy.interval);
+    /// Sets when the next check is, unless the log is rotated now.
+    pub(super) fn checked(
+        &mut self,
+        found: &LogFileState,
+        written: bool,
+        policy: &LogRotationPolicy,
+        now: Instant,
+    ) {
+        let LogFileState::Log { size } = *found else {
+            self.when = CheckState::At(now + policy.interval);
             return;
         };
         self.reopened = false;
         let at = now.saturating_duration_since(self.since);
-        let before = self.measured.replace(Measured { size, at });
+        let before = self.measured.replace(LogSize { size, at });
         self.when = match self.watch {
-            Some(_) if written => When::At(now + policy.rest(size)),
-            Some(_) => When::Reported,
-            None => When::At(now + policy.poll(before, Measured { size, at })),
+            Some(_) if written => CheckState::At(now + policy.rest(size)),
+            Some(_) => CheckState::Reported,
+            None => CheckState::At(now + policy.poll(before, LogSize { size, at })),
         };
     }
 
     /// Puts the next attempt off.
     fn wait(&mut self, interval: Duration, now: Instant) {
         self.not_before = now + interval;
-        self.when = When::At(self.not_before);
+        self.when = CheckState::At(self.not_before);
     }
 
-    fn has_rotated(&mut self, name: String, interval: Duration, now: Instant) {
+    fn note_rotation(&mut self, name: String, interval: Duration, now: Instant) {
         self.forget_stale(interval, now);
         self.fresh.push((name, now));
-        self.tidy = match self.tidy {
-            Tidy::Done | Tidy::At(_) => Tidy::At(now),
-            Tidy::Doing { .. } => Tidy::Doing { again: Some(now) },
+        self.clean_up = match self.clean_up {
+            CleanupState::Done | CleanupState::At(_) => CleanupState::At(now),
+            CleanupState::Doing { .. } => CleanupState::Doing { again: Some(now) },
         };
     }
 
@@ -186,7 +195,11 @@ impl Log {
 }
 
 /// Moves the log away and has the runtime begin a new one; if that fails, moves it back.
-async fn rotate(runtime: Runtime, id: ContainerId, path: Arc<Path>) -> Result<String, RotateError> {
+async fn rotate(
+    runtime: RuntimeClient,
+    id: ContainerId,
+    path: Arc<Path>,
+) -> Result<String, RotateError> {
     let now = Timestamp::try_from(kernel::wall()).unwrap_or_default();
     let from = path.clone();
     let moved = blocking(move || files::set_aside(&from, now)).await;
@@ -200,7 +213,7 @@ async fn rotate(runtime: Runtime, id: ContainerId, path: Arc<Path>) -> Result<St
         // It did begin a new one before its answer was lost.
         Ok(false) => Ok(name),
         Err(source) => Err(RotateError::MoveBack {
-            reopen: reopen.told(),
+            reopen: reopen.describe(),
             source,
         }),
     }
@@ -215,16 +228,16 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
-impl Logs {
+impl ContainerLogManager {
     pub(super) fn rotate(&mut self, id: &ContainerId, ctx: &mut Context<Msg>) {
         let Some(log) = self.logs.get_mut(id) else {
             return;
         };
         if ctx.now() < log.not_before {
-            log.when = When::At(log.not_before);
+            log.when = CheckState::At(log.not_before);
             return;
         }
-        log.when = When::Rotating;
+        log.when = CheckState::Rotating;
         let (runtime, id, path) = (self.runtime.clone(), id.clone(), log.path.clone());
         ctx.run(async move {
             let result = rotate(runtime, id.clone(), path.clone()).await.map(Some);
@@ -232,7 +245,7 @@ impl Logs {
         });
     }
 
-    /// A log that is gone, or was moved away by an agent that died of it, is begun anew: once a look.
+    /// A log that is gone, or was moved away by an agent that died of it, is begun anew: once a check.
     pub(super) fn reopen(&mut self, id: &ContainerId, ctx: &mut Context<Msg>) {
         let Some(log) = self.logs.get_mut(id).filter(|log| !log.reopened) else {
             if let Some(log) = self.logs.get_mut(id) {
@@ -241,7 +254,7 @@ impl Logs {
             return self.failed(id, "is missing, and reopening did not bring it back");
         };
         log.reopened = true;
-        log.when = When::Rotating;
+        log.when = CheckState::Rotating;
         let (runtime, id, path) = (self.runtime.clone(), id.clone(), log.path.clone());
         ctx.run(async move {
             let reopened = runtime.reopen_container_log(&id).await;
@@ -261,45 +274,45 @@ impl Logs {
         let log = self.logs.get_mut(id).filter(|log| log.path == *path);
         match (log, result) {
             (Some(log), Ok(name)) => {
-                log.when = When::At(now);
+                log.when = CheckState::At(now);
                 log.measured = None;
                 if let Some(name) = name {
-                    log.has_rotated(name, interval, now);
+                    log.note_rotation(name, interval, now);
                     self.rotations += 1;
                 }
             }
             (Some(log), Err(error)) => {
                 log.wait(interval, now);
-                self.failed(id, &error.told());
+                self.failed(id, &error.describe());
             }
-            // Ended meanwhile: what it left is as tidy as at the next rotation of its successor.
+            // Ended meanwhile: what it left is as clean_up as at the next rotation of its successor.
             (None, _) => {}
         }
         // At once, so that the log is watched again before much is written.
-        self.look(ctx);
+        self.check(ctx);
     }
 
     /// Tidies behind the logs whose time has come.
-    pub(super) fn tidy_due(&mut self, ctx: &mut Context<Msg>) {
+    pub(super) fn start_clean_up(&mut self, ctx: &mut Context<Msg>) {
         let now = ctx.now();
         for (id, log) in &mut self.logs {
-            if !matches!(log.tidy, Tidy::At(at) if at <= now) {
+            if !matches!(log.clean_up, CleanupState::At(at) if at <= now) {
                 continue;
             }
-            log.tidy = Tidy::Doing { again: None };
+            log.clean_up = CleanupState::Doing { again: None };
             log.forget_stale(self.policy.interval, now);
             let fresh: BTreeSet<String> = log.fresh.iter().map(|(name, _)| name.clone()).collect();
             let compressing = log.compressing().map(str::to_owned);
             let (id, path, policy) = (id.clone(), log.path.clone(), self.policy.clone());
-            let work = move || files::tidy(&path, &fresh, compressing.as_deref(), &policy);
+            let work = move || files::clean_up(&path, &fresh, compressing.as_deref(), &policy);
             ctx.run(async move {
                 let result = blocking(work).await;
-                Msg::Tidied { id, result }
+                Msg::CleanedUp { id, result }
             });
         }
     }
 
-    pub(super) fn tidied(
+    pub(super) fn cleaned_up(
         &mut self,
         id: &ContainerId,
         result: io::Result<Vec<String>>,
@@ -308,13 +321,15 @@ impl Logs {
         let Some(log) = self.logs.get_mut(id) else {
             return;
         };
-        // What is too fresh to be compressed is looked at again when it no longer is.
+        // What is too fresh to be compressed is checked at again when it no longer is.
         let oldest = log.fresh.first().map(|(_, at)| *at + self.policy.interval);
-        let again = match log.tidy {
-            Tidy::Doing { again } => again,
-            Tidy::Done | Tidy::At(_) => None,
+        let again = match log.clean_up {
+            CleanupState::Doing { again } => again,
+            CleanupState::Done | CleanupState::At(_) => None,
         };
-        log.tidy = again.or(oldest).map_or(Tidy::Done, Tidy::At);
+        log.clean_up = again
+            .or(oldest)
+            .map_or(CleanupState::Done, CleanupState::At);
         match result {
             Ok(names) => {
                 self.to_compress.retain(|(of, _)| of != id);
@@ -323,19 +338,19 @@ impl Logs {
                 self.compress(ctx);
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => self.failed(id, &format!("cannot tidy rotated logs: {error}")),
+            Err(error) => self.failed(id, &format!("cannot clean_up rotated logs: {error}")),
         }
         self.set_timer(ctx);
     }
 
     /// Begins as many compressions as may be.
     fn compress(&mut self, ctx: &mut Context<Msg>) {
-        while self.compressions < self.policy.workers.min(MOST_WORKERS) {
+        while self.compressions < self.policy.workers.min(MAX_WORKERS) {
             let is_free = |(id, _): &(ContainerId, String)| {
                 let log = self.logs.get(id);
-                // While its folder is tidied, what is being made might be taken for a leftover.
+                // While its folder is cleaned_up, what is being made might be taken for a leftover.
                 log.is_some_and(|log| {
-                    log.compression.is_none() && !matches!(log.tidy, Tidy::Doing { .. })
+                    log.compression.is_none() && !matches!(log.clean_up, CleanupState::Doing { .. })
                 })
             };
             let next = self.to_compress.iter().position(is_free);

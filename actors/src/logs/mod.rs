@@ -1,6 +1,6 @@
 //! Container logs: kept within their limits, however fast a container writes.
 //!
-//! - **Owns** the logs of running containers: when each is looked at next, and what is being done to it.
+//! - **Owns** the logs of running containers: when each is checked at next, and what is being done to it.
 //! - **Hears** from the pod workers which containers run, from inotify that logs were written, from its own
 //!   work what came of it.
 //! - **Tells** nobody but the runtime, which reopens a log that was moved away.
@@ -12,7 +12,7 @@
 //! for each compression under way, whose result exists together with its source.
 //!
 //! Upstream: pkg/kubelet/logs/container_log_manager.go (1.36). Its order of a rotation is kept but for this: the log
-//! is moved first, and the old ones are tidied after it. What upstream does each `containerLogMonitorInterval`
+//! is moved first, and the old ones are cleaned_up after it. What upstream does each `containerLogMonitorInterval`
 //! to every log, here is done to those that were written, and to all of them as often for good measure.
 
 mod files;
@@ -29,23 +29,23 @@ use std::time::Instant;
 
 use inotify::Watches;
 use kernel::{Actor, Addr, Context, Exit, TimerId};
-use logic::logs::Policy;
+use logic::logs::LogRotationPolicy;
 use logic::types::{ContainerId, PodUid};
 use serde::Serialize;
 
 pub use self::log::RotateError;
-use self::log::{Log, When};
-use self::watch::Found;
-pub use self::watch::Looked;
-use crate::directory;
-use crate::runtime::Runtime;
+use self::log::{CheckState, ContainerLog};
+pub use self::watch::LogCheck;
+use self::watch::LogFileState;
+use crate::pod_manager;
+use crate::runtime::RuntimeClient;
 
 /// Room for two changes from each of 1,000 pods at once.
 pub const MAILBOX: usize = 2048;
 /// Looked at by one piece of work: a sweep over a full node must not keep a flooded log waiting.
-const AT_ONCE: usize = 128;
+const MAX_CHECKS: usize = 128;
 /// `containerLogMaxWorkers` beyond this would leave no thread of the blocking pool to rotate.
-const MOST_WORKERS: usize = 2;
+const MAX_WORKERS: usize = 2;
 
 /// What the keeper of logs is told.
 #[derive(Debug, strum::IntoStaticStr)]
@@ -53,20 +53,20 @@ pub enum Msg {
     /// Keeps the logs of exactly these containers of the pod within their limits: those that run.
     Watch {
         uid: PodUid,
-        containers: Vec<Watched>,
+        containers: Vec<RunningLog>,
     },
     /// Leaves the pod's logs alone from now on.
     Forget { uid: PodUid },
     /// Takes note of which logs were written; a negative number stands for any.
     Written { watches: BTreeSet<i32> },
     /// Goes on without inotify, and tries for it again later.
-    Blind(io::Error),
+    WatchLost(io::Error),
     /// Looks at the logs whose time has come, and tidies behind those that were rotated.
-    Look,
+    Check,
     /// Looks at every log: whatever was missed is found.
     Sweep,
     /// Rotates the logs that are due.
-    Looked(Vec<Looked>),
+    Checked(Vec<LogCheck>),
     /// Takes note of what came of a rotation, or of reopening a log that was missing.
     Rotated {
         id: ContainerId,
@@ -74,7 +74,7 @@ pub enum Msg {
         result: Result<Option<String>, RotateError>,
     },
     /// Queues what is to be compressed.
-    Tidied {
+    CleanedUp {
         id: ContainerId,
         result: io::Result<Vec<String>>,
     },
@@ -88,7 +88,7 @@ pub enum Msg {
 
 /// A running container's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Watched {
+pub struct RunningLog {
     pub id: ContainerId,
     /// Absolute, as the runtime reports it.
     pub path: PathBuf,
@@ -98,7 +98,7 @@ pub struct Watched {
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub logs: usize,
-    /// Those whose writes inotify reports; the others are looked at every so often.
+    /// Those whose writes inotify reports; the others are checked at every so often.
     pub reported: usize,
     pub looks: u64,
     pub rotations: u64,
@@ -110,17 +110,17 @@ pub struct Snapshot {
 
 /// The keeper of container logs.
 #[derive(Debug)]
-pub struct Logs {
-    policy: Arc<Policy>,
-    runtime: Runtime,
-    directory: Addr<directory::Msg>,
+pub struct ContainerLogManager {
+    policy: Arc<LogRotationPolicy>,
+    runtime: RuntimeClient,
+    pod_manager: Addr<pod_manager::Msg>,
 
     pods: BTreeMap<PodUid, BTreeSet<ContainerId>>,
-    logs: BTreeMap<ContainerId, Log>,
+    logs: BTreeMap<ContainerId, ContainerLog>,
     watches: Option<Watches>,
     /// Whose log a watch reports on.
     watched: BTreeMap<i32, ContainerId>,
-    /// Watches that reported before the look that set them was done; none while nobody looks.
+    /// Watches that reported before the check that set them was done; none while nobody looks.
     early: Option<BTreeSet<i32>>,
     timer: Option<(Instant, TimerId)>,
     to_compress: VecDeque<(ContainerId, String)>,
@@ -131,7 +131,7 @@ pub struct Logs {
     last_error: Option<String>,
 }
 
-impl Actor for Logs {
+impl Actor for ContainerLogManager {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
@@ -142,7 +142,7 @@ impl Actor for Logs {
         }
         self.begin_watching(ctx);
         ctx.after(self.policy.interval, Msg::Sweep);
-        if let Err(full) = self.directory.tell(directory::Msg::Republish) {
+        if let Err(full) = self.pod_manager.tell(pod_manager::Msg::Resync) {
             tracing::warn!("logs are watched as their pods change: {full}");
         }
         Ok(())
@@ -153,19 +153,19 @@ impl Actor for Logs {
             Msg::Watch { uid, containers } => self.watch(uid, containers, ctx),
             Msg::Forget { uid } => self.forget(&uid),
             Msg::Written { watches } => self.written(&watches, ctx),
-            Msg::Blind(error) => self.blind(&error, ctx),
-            Msg::Look => self.look(ctx),
+            Msg::WatchLost(error) => self.watch_lost(&error, ctx),
+            Msg::Check => self.check(ctx),
             Msg::Sweep => self.sweep(ctx),
-            Msg::Looked(found) => self.looked(found, ctx),
+            Msg::Checked(found) => self.checked(found, ctx),
             Msg::Rotated { id, path, result } => self.rotated(&id, &path, result, ctx),
-            Msg::Tidied { id, result } => self.tidied(&id, result, ctx),
+            Msg::CleanedUp { id, result } => self.cleaned_up(&id, result, ctx),
             Msg::Compressed { id, name, result } => self.compressed(&id, &name, result, ctx),
         }
         Ok(())
     }
 
     fn snapshot(&self) -> Snapshot {
-        let compressing = self.logs.values().filter_map(Log::compressing);
+        let compressing = self.logs.values().filter_map(ContainerLog::compressing);
         Snapshot {
             logs: self.logs.len(),
             reported: self.watched.len(),
@@ -179,12 +179,16 @@ impl Actor for Logs {
     }
 }
 
-impl Logs {
-    pub fn new(policy: Policy, runtime: Runtime, directory: Addr<directory::Msg>) -> Self {
-        Logs {
+impl ContainerLogManager {
+    pub fn new(
+        policy: LogRotationPolicy,
+        runtime: RuntimeClient,
+        pod_manager: Addr<pod_manager::Msg>,
+    ) -> Self {
+        ContainerLogManager {
             policy: Arc::new(policy),
             runtime,
-            directory,
+            pod_manager,
             pods: BTreeMap::new(),
             logs: BTreeMap::new(),
             watches: None,
@@ -200,18 +204,20 @@ impl Logs {
         }
     }
 
-    fn watch(&mut self, uid: PodUid, containers: Vec<Watched>, ctx: &mut Context<Msg>) {
+    fn watch(&mut self, uid: PodUid, containers: Vec<RunningLog>, ctx: &mut Context<Msg>) {
         if self.policy.limit.is_none() {
             return;
         }
         let now = ctx.now();
         let ids: BTreeSet<ContainerId> = containers.iter().map(|one| one.id.clone()).collect();
         let before = self.pods.insert(uid, ids.clone()).unwrap_or_default();
-        before.difference(&ids).for_each(|id| self.drop_log(id));
-        for Watched { id, path } in containers {
+        before.difference(&ids).for_each(|id| self.remove_log(id));
+        for RunningLog { id, path } in containers {
             // A runtime that tells no path logs elsewhere.
             if path.is_absolute() {
-                self.logs.entry(id).or_insert_with(|| Log::new(path, now));
+                self.logs
+                    .entry(id)
+                    .or_insert_with(|| ContainerLog::new(path, now));
             }
         }
         self.set_timer(ctx);
@@ -219,10 +225,10 @@ impl Logs {
 
     fn forget(&mut self, uid: &PodUid) {
         let gone = self.pods.remove(uid).unwrap_or_default();
-        gone.iter().for_each(|id| self.drop_log(id));
+        gone.iter().for_each(|id| self.remove_log(id));
     }
 
-    fn drop_log(&mut self, id: &ContainerId) {
+    fn remove_log(&mut self, id: &ContainerId) {
         if let Some(log) = self.logs.remove(id) {
             self.unwatch(log.watch);
         }
@@ -240,7 +246,7 @@ impl Logs {
 
     fn written(&mut self, watches: &BTreeSet<i32>, ctx: &mut Context<Msg>) {
         if watches.first().is_some_and(|first| *first < 0) {
-            return self.look_at_all(ctx);
+            return self.check_all(ctx);
         }
         if let Some(early) = &mut self.early {
             early.extend(watches);
@@ -259,17 +265,17 @@ impl Logs {
             Ok((inotify, watches)) => {
                 self.watches = Some(watches);
                 let report = watch::report(inotify, self.policy.gather(), ctx.addr().clone());
-                ctx.run(async move { Msg::Blind(report.await) });
+                ctx.run(async move { Msg::WatchLost(report.await) });
             }
-            Err(error) => self.blind(&error, ctx),
+            Err(error) => self.watch_lost(&error, ctx),
         }
     }
 
-    fn blind(&mut self, error: &io::Error, ctx: &mut Context<Msg>) {
+    fn watch_lost(&mut self, error: &io::Error, ctx: &mut Context<Msg>) {
         // Said once, though it is tried again with every sweep.
         if self.watches.take().is_some() || self.last_error.is_none() {
             tracing::warn!(
-                "container logs are looked at every so often, inotify does not report: {error}"
+                "container logs are checked at every so often, inotify does not report: {error}"
             );
         }
         self.last_error = Some(format!("inotify: {error}"));
@@ -277,7 +283,7 @@ impl Logs {
         for log in self.logs.values_mut() {
             log.watch = None;
         }
-        self.look_at_all(ctx);
+        self.check_all(ctx);
     }
 
     fn sweep(&mut self, ctx: &mut Context<Msg>) {
@@ -285,25 +291,25 @@ impl Logs {
         if self.watches.is_none() {
             self.begin_watching(ctx);
         }
-        self.look_at_all(ctx);
+        self.check_all(ctx);
     }
 
-    fn look_at_all(&mut self, ctx: &mut Context<Msg>) {
+    fn check_all(&mut self, ctx: &mut Context<Msg>) {
         let now = ctx.now();
-        self.logs.values_mut().for_each(|log| log.look_by(now));
+        self.logs.values_mut().for_each(|log| log.check_by(now));
         self.set_timer(ctx);
     }
 
-    fn look(&mut self, ctx: &mut Context<Msg>) {
+    fn check(&mut self, ctx: &mut Context<Msg>) {
         self.timer = None;
-        self.tidy_due(ctx);
+        self.start_clean_up(ctx);
         if self.early.is_none() {
             let until = ctx.now() + self.policy.gather();
             let due = self.logs.iter_mut().filter(|(_, log)| log.is_due(until));
             let due: Vec<(ContainerId, Arc<Path>)> = due
-                .take(AT_ONCE)
+                .take(MAX_CHECKS)
                 .map(|(id, log)| {
-                    log.when = When::Looking;
+                    log.when = CheckState::Looking;
                     (id.clone(), log.path.clone())
                 })
                 .collect();
@@ -312,17 +318,17 @@ impl Logs {
                 self.looks += 1;
                 let watches = self.watches.clone();
                 ctx.run(async move {
-                    let look = tokio::task::spawn_blocking(move || watch::look(due, watches));
-                    Msg::Looked(look.await.expect("looking does not panic"))
+                    let check = tokio::task::spawn_blocking(move || watch::check(due, watches));
+                    Msg::Checked(check.await.expect("looking does not panic"))
                 });
             }
         }
         self.set_timer(ctx);
     }
 
-    fn looked(&mut self, found: Vec<Looked>, ctx: &mut Context<Msg>) {
+    fn checked(&mut self, found: Vec<LogCheck>, ctx: &mut Context<Msg>) {
         let early = self.early.take().unwrap_or_default();
-        for Looked {
+        for LogCheck {
             id,
             path,
             watch,
@@ -337,7 +343,7 @@ impl Logs {
                 .as_ref()
                 .map(inotify::WatchDescriptor::get_watch_descriptor_id);
             let old = std::mem::replace(&mut log.watch, watch);
-            log.looked(
+            log.checked(
                 &found,
                 early.contains(&number.unwrap_or(-1)),
                 &self.policy,
@@ -350,10 +356,10 @@ impl Logs {
                 self.watched.insert(number, id.clone());
             }
             match found {
-                Found::Log { size } if self.policy.is_due(size) => self.rotate(&id, ctx),
-                Found::Missing => self.reopen(&id, ctx),
-                Found::Other(why) => self.failed(&id, &why),
-                Found::Log { .. } => {}
+                LogFileState::Log { size } if self.policy.is_due(size) => self.rotate(&id, ctx),
+                LogFileState::Missing => self.reopen(&id, ctx),
+                LogFileState::Other(why) => self.failed(&id, &why),
+                LogFileState::Log { .. } => {}
             }
         }
         self.set_timer(ctx);
@@ -377,7 +383,7 @@ impl Logs {
                     ctx.cancel(timer);
                 }
                 let wait = due.saturating_duration_since(ctx.now());
-                self.timer = Some((due, ctx.after(wait, Msg::Look)));
+                self.timer = Some((due, ctx.after(wait, Msg::Check)));
             }
         }
     }

@@ -27,12 +27,12 @@ struct Rig {
     fake: Fake,
     root: Supervisor,
     logs: Addr<Msg>,
-    directory: Inbox<directory::Msg>,
+    pod_manager: Inbox<pod_manager::Msg>,
     id: ContainerId,
 }
 
 impl Rig {
-    async fn start(policy: Policy) -> Rig {
+    async fn start(policy: LogRotationPolicy) -> Rig {
         let folder = tempfile::tempdir().unwrap();
         let fake = Fake::open_at(
             folder.path().join("fake"),
@@ -42,19 +42,19 @@ impl Rig {
         .unwrap();
         let channel = serve(&fake, folder.path());
         let id = running_container(channel.clone(), &folder.path().join("logs")).await;
-        let runtime = Runtime::new(Line::fixed("runtime", channel), Duration::from_secs(5));
+        let runtime = RuntimeClient::new(Line::fixed("runtime", channel), Duration::from_secs(5));
         let root = Supervisor::root("test", Intensity::UNLIMITED);
-        let (directory, told) = inbox(16);
+        let (pod_manager, told) = inbox(16);
         let (logs, port) = mailbox(MAILBOX);
         root.spawn(ChildSpec::permanent("logs"), port, move || {
-            Logs::new(policy.clone(), runtime.clone(), directory.clone())
+            ContainerLogManager::new(policy.clone(), runtime.clone(), pod_manager.clone())
         });
         Rig {
             folder,
             fake,
             root,
             logs,
-            directory: told,
+            pod_manager: told,
             id,
         }
     }
@@ -64,14 +64,14 @@ impl Rig {
     }
 
     fn watch(&self) {
-        let watched = Watched {
+        let watched = RunningLog {
             id: self.id.clone(),
             path: self.log(),
         };
         self.tell(vec![watched]);
     }
 
-    fn tell(&self, containers: Vec<Watched>) {
+    fn tell(&self, containers: Vec<RunningLog>) {
         let uid = PodUid::from("pod");
         self.logs.tell(Msg::Watch { uid, containers }).unwrap();
     }
@@ -112,10 +112,10 @@ impl Rig {
     }
 }
 
-fn policy(limit: u64) -> Policy {
-    Policy {
+fn policy(limit: u64) -> LogRotationPolicy {
+    LogRotationPolicy {
         limit: Some(limit),
-        ..Policy::default()
+        ..LogRotationPolicy::default()
     }
 }
 
@@ -124,18 +124,18 @@ fn paused(limit: u64, test: impl AsyncFnOnce(Rig)) {
 }
 
 /// Writes as a runtime does for a container: into its file, until there is another one at the path.
-struct Writer {
+struct LogWriter {
     path: PathBuf,
     file: File,
     size: u64,
     largest: u64,
 }
 
-impl Writer {
-    fn open(path: PathBuf) -> Writer {
+impl LogWriter {
+    fn open(path: PathBuf) -> LogWriter {
         let file = OpenOptions::new().append(true).open(&path).unwrap();
         let size = file.metadata().unwrap().len();
-        Writer {
+        LogWriter {
             path,
             file,
             size,
@@ -147,9 +147,9 @@ impl Writer {
         let own = self.file.metadata().unwrap().ino();
         if fs::metadata(&self.path).is_ok_and(|meta| meta.ino() != own) {
             let largest = self.largest;
-            *self = Writer {
+            *self = LogWriter {
                 largest,
-                ..Writer::open(self.path.clone())
+                ..LogWriter::open(self.path.clone())
             };
         }
     }
@@ -168,7 +168,7 @@ fn a_flood_of_100_megabytes_a_second_stays_within_twice_the_limit() {
     for limit in [MIB, 10 * MIB] {
         paused(limit, async |rig| {
             rig.watch();
-            let mut writer = Writer::open(rig.log());
+            let mut writer = LogWriter::open(rig.log());
             pass(Duration::from_secs(1)).await;
             for _ in 0..1_000 {
                 writer.write(&chunk);
@@ -187,14 +187,14 @@ fn a_flood_of_100_megabytes_a_second_stays_within_twice_the_limit() {
 /// slows down both.
 #[test]
 fn a_flood_from_another_thread_stays_within_twice_the_limit() {
-    const CHUNK: usize = 100_000;
+    const CHUNK_SIZE: usize = 100_000;
     let ran = system::run(async {
         let rig = Rig::start(policy(10 * MIB)).await;
         rig.watch();
         let (credit, credits) = mpsc::channel();
         let path = rig.log();
         let flood = std::thread::spawn(move || {
-            let (mut writer, chunk) = (Writer::open(path), vec![b'x'; CHUNK]);
+            let (mut writer, chunk) = (LogWriter::open(path), vec![b'x'; CHUNK_SIZE]);
             while credits.recv().is_ok() {
                 writer.write(&chunk);
             }
@@ -236,7 +236,7 @@ fn a_log_that_grows_slowly_is_rotated_when_it_is_full() {
 #[test]
 fn all_but_the_newest_rotated_logs_are_compressed() {
     run_paused(|| async {
-        let three = Policy {
+        let three = LogRotationPolicy {
             files: 3,
             ..policy(10)
         };
@@ -419,9 +419,9 @@ fn a_log_that_is_a_link_is_not_rotated() {
 #[test]
 fn without_a_limit_nothing_is_watched() {
     run_paused(|| async {
-        let rig = Rig::start(Policy {
+        let rig = Rig::start(LogRotationPolicy {
             limit: None,
-            ..Policy::default()
+            ..LogRotationPolicy::default()
         })
         .await;
         rig.watch();
@@ -437,11 +437,11 @@ fn a_log_whose_writes_nobody_reports_is_kept_by_looking() {
     paused(MIB, async |mut rig| {
         rig.watch();
         pass(Duration::from_millis(500)).await;
-        rig.directory.drain();
+        rig.pod_manager.drain();
         rig.logs
-            .tell(Msg::Blind(io::ErrorKind::OutOfMemory.into()))
+            .tell(Msg::WatchLost(io::ErrorKind::OutOfMemory.into()))
             .unwrap();
-        let mut writer = Writer::open(rig.log());
+        let mut writer = LogWriter::open(rig.log());
         // A hundred kilobytes a second.
         for _ in 0..9 {
             pass(Duration::from_secs(1)).await;
@@ -467,7 +467,7 @@ fn a_thousand_idle_logs_are_looked_at_in_few_pieces_of_work() {
         let watched = (0..1_000).map(|number| {
             let path = folder.join(format!("{number}.log"));
             fs::write(&path, "x").unwrap();
-            Watched {
+            RunningLog {
                 id: format!("c{number}").into(),
                 path,
             }
@@ -486,9 +486,9 @@ fn a_thousand_idle_logs_are_looked_at_in_few_pieces_of_work() {
 fn a_successor_has_the_workers_say_everything_again() {
     paused(10, async |mut rig| {
         let asked = |rig: &mut Rig| {
-            let told = rig.directory.drain();
+            let told = rig.pod_manager.drain();
             told.iter()
-                .filter(|msg| matches!(msg, directory::Msg::Republish))
+                .filter(|msg| matches!(msg, pod_manager::Msg::Resync))
                 .count()
         };
         pass(Duration::from_secs(1)).await;

@@ -1,7 +1,7 @@
 //! Who says that a log was written: inotify, once, until it is asked again.
 //!
 //! A watch reports one write and is gone, so a flood of writes is one event. It is set anew, and the size read
-//! after that, when the log is next looked at: nothing written in between stays unseen.
+//! after that, when the log is next checked at: nothing written in between stays unseen.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,28 +18,28 @@ use logic::types::ContainerId;
 use super::Msg;
 
 /// Room for a thousand events; what does not fit waits in the kernel.
-const BUFFER: usize = 16 * 1024;
+const BUFFER_SIZE: usize = 16 * 1024;
 /// How long one message may wait for room; the watch is begun anew then.
-const PATIENCE: Duration = Duration::from_secs(5);
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What one look at a log found.
+/// What one check at a log found.
 #[derive(Debug)]
-pub struct Looked {
+pub struct LogCheck {
     pub(super) id: ContainerId,
     pub(super) path: Arc<Path>,
     /// The watch that reports its next write; none if there is no room for one.
     pub(super) watch: Option<WatchDescriptor>,
-    pub(super) found: Found,
+    pub(super) found: LogFileState,
 }
 
 /// What stands at a log's path.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum LogFileState {
     Log {
         size: u64,
     },
     Missing,
-    /// No regular file, or none that can be looked at: not ours to rotate.
+    /// No regular file, or none that can be checked at: not ours to rotate.
     Other(String),
 }
 
@@ -52,7 +52,7 @@ pub(super) fn begin() -> io::Result<(Inotify, Watches)> {
 
 /// Tells the actor which watches have reported, gathered for `pause`, until that is no longer possible.
 pub(super) async fn report(inotify: Inotify, pause: Duration, addr: Addr<Msg>) -> io::Error {
-    let mut events = match inotify.into_event_stream(vec![0_u8; BUFFER]) {
+    let mut events = match inotify.into_event_stream(vec![0_u8; BUFFER_SIZE]) {
         Ok(events) => events,
         Err(error) => return error,
     };
@@ -69,7 +69,11 @@ pub(super) async fn report(inotify: Inotify, pause: Duration, addr: Addr<Msg>) -
             };
             next = events.next().now_or_never().flatten();
         }
-        if addr.send(Msg::Written { watches }, PATIENCE).await.is_err() {
+        if addr
+            .send(Msg::Written { watches }, DELIVERY_TIMEOUT)
+            .await
+            .is_err()
+        {
             return io::Error::new(io::ErrorKind::TimedOut, "the mailbox is full");
         }
         tokio::time::sleep(pause).await;
@@ -82,11 +86,11 @@ fn number(event: &EventOwned) -> i32 {
 }
 
 /// Looks at logs: first has their next write reported, then reads their size. Blocks.
-pub(super) fn look(
+pub(super) fn check(
     logs: Vec<(ContainerId, Arc<Path>)>,
     mut watches: Option<Watches>,
-) -> Vec<Looked> {
-    let look = |(id, path): (ContainerId, Arc<Path>)| {
+) -> Vec<LogCheck> {
+    let check = |(id, path): (ContainerId, Arc<Path>)| {
         // Moved or removed: somebody else rotates, or the container is being removed.
         let mask = WatchMask::MODIFY
             | WatchMask::ATTRIB
@@ -98,17 +102,17 @@ pub(super) fn look(
             .as_mut()
             .and_then(|watches| watches.add(&path, mask).ok());
         let found = match fs::symlink_metadata(&path) {
-            Ok(meta) if meta.is_file() => Found::Log { size: meta.len() },
-            Ok(_) => Found::Other("not a regular file".to_owned()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Missing,
-            Err(error) => Found::Other(error.to_string()),
+            Ok(meta) if meta.is_file() => LogFileState::Log { size: meta.len() },
+            Ok(_) => LogFileState::Other("not a regular file".to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => LogFileState::Missing,
+            Err(error) => LogFileState::Other(error.to_string()),
         };
-        Looked {
+        LogCheck {
             id,
             path,
             watch,
             found,
         }
     };
-    logs.into_iter().map(look).collect()
+    logs.into_iter().map(check).collect()
 }

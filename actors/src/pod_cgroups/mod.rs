@@ -18,19 +18,19 @@ use k8s_openapi::api::core::v1::Pod;
 use logic::node_policy::NodePolicy;
 use logic::pod::PodView;
 use logic::pod_cgroups::{
-    CONTROLLERS, CgroupDriver, CgroupName, CgroupPolicy, Hierarchy, Write, pod_cgroup, pod_limits,
-    writes,
+    CONTROLLERS, CgroupDriver, CgroupName, CgroupPolicy, CgroupWrite, Hierarchy, pod_cgroup,
+    pod_limits, writes,
 };
 use thiserror::Error;
 
 /// Without these a pod's group limits nothing.
-const NEEDED: [&str; 2] = ["cpu", "memory"];
-const MOUNTS: &str = "/proc/self/mountinfo";
-const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
+const REQUIRED_CONTROLLERS: [&str; 2] = ["cpu", "memory"];
+const MOUNTINFO: &str = "/proc/self/mountinfo";
+const HUGE_PAGES_DIR: &str = "/sys/kernel/mm/hugepages";
 /// Groups in groups below a pod's: a container may make some of its own.
-const DEEPEST: u32 = 16;
+const MAX_DEPTH: u32 = 16;
 /// The kernel takes a moment to let go of a group whose last process has ended.
-const WAITS: [Duration; 5] = [
+const REMOVE_BACKOFFS: [Duration; 5] = [
     Duration::from_millis(10),
     Duration::from_millis(20),
     Duration::from_millis(50),
@@ -52,13 +52,13 @@ pub enum PodCgroupError {
 impl PodCgroupError {
     pub fn transient(&self) -> bool {
         match self {
-            Self::File { .. } => !self.is_machines(),
+            Self::File { .. } => !self.is_node_wide(),
             Self::Missing { .. } | Self::NotMounted => false,
         }
     }
 
     /// Whether it would be the same for every pod.
-    fn is_machines(&self) -> bool {
+    fn is_node_wide(&self) -> bool {
         match self {
             Self::Missing { .. } | Self::NotMounted => true,
             Self::File { source, .. } => matches!(
@@ -71,10 +71,10 @@ impl PodCgroupError {
 
 /// The makers of pods' groups; clones are one.
 #[derive(Debug, Clone)]
-pub struct PodCgroups(Arc<Machine>);
+pub struct PodCgroups(Arc<CgroupManager>);
 
 #[derive(Debug)]
-struct Machine {
+struct CgroupManager {
     policy: Option<CgroupPolicy>,
     hierarchy: Option<Hierarchy>,
     /// Bytes of each size of huge page.
@@ -85,15 +85,15 @@ struct Machine {
 
 /// A pod's group in the file system.
 #[derive(Debug, Clone)]
-struct Group {
+struct PodCgroup {
     name: CgroupName,
-    writes: Vec<Write>,
+    writes: Vec<CgroupWrite>,
 }
 
 impl PodCgroups {
     /// Looks at the machine; without a policy nothing is ever made.
     pub fn new(policy: Option<CgroupPolicy>) -> Self {
-        let mounts = fs::read_to_string(MOUNTS).unwrap_or_default();
+        let mounts = fs::read_to_string(MOUNTINFO).unwrap_or_default();
         let hierarchy = Hierarchy::parse(&mounts);
         let version = match &hierarchy {
             Some(Hierarchy::V2(_)) => 2.0,
@@ -109,7 +109,7 @@ impl PodCgroups {
         hierarchy: Option<Hierarchy>,
         page_sizes: Vec<i64>,
     ) -> Self {
-        PodCgroups(Arc::new(Machine {
+        PodCgroups(Arc::new(CgroupManager {
             policy,
             hierarchy,
             page_sizes,
@@ -133,7 +133,7 @@ impl PodCgroups {
         );
         match made.await {
             Ok(()) => Ok(parent),
-            Err(error) if error.is_machines() => {
+            Err(error) if error.is_node_wide() => {
                 self.refuse(&error);
                 Ok(String::new())
             }
@@ -161,8 +161,8 @@ impl PodCgroups {
         timed("destroy", self.destroy(group)).await
     }
 
-    async fn destroy(&self, group: Group) -> Result<(), PodCgroupError> {
-        for wait in WAITS {
+    async fn destroy(&self, group: PodCgroup) -> Result<(), PodCgroupError> {
+        for wait in REMOVE_BACKOFFS {
             let group = group.clone();
             match self.blocking(move |machine| machine.remove(&group)).await {
                 Err(PodCgroupError::File { source, .. }) if is_busy(&source) => {
@@ -175,7 +175,7 @@ impl PodCgroups {
     }
 
     /// The pod's group, unless it is the runtime's matter.
-    fn group(&self, pod: &Pod, node: &NodePolicy) -> Option<(CgroupDriver, Group)> {
+    fn group(&self, pod: &Pod, node: &NodePolicy) -> Option<(CgroupDriver, PodCgroup)> {
         let policy = self.0.policy.as_ref()?;
         if self.0.refused.get().is_some() {
             return None;
@@ -186,7 +186,7 @@ impl PodCgroups {
         let writes = hierarchy.map(|hierarchy| writes(&limits, hierarchy, &self.0.page_sizes));
         let writes = writes.unwrap_or_default();
         tracing::trace!(pod = %pod.uid(), "cgroup {name:?}");
-        Some((policy.driver, Group { name, writes }))
+        Some((policy.driver, PodCgroup { name, writes }))
     }
 
     fn refuse(&self, error: &PodCgroupError) {
@@ -199,7 +199,7 @@ impl PodCgroups {
 
     async fn blocking(
         &self,
-        work: impl FnOnce(&Machine) -> Result<(), PodCgroupError> + Send + 'static,
+        work: impl FnOnce(&CgroupManager) -> Result<(), PodCgroupError> + Send + 'static,
     ) -> Result<(), PodCgroupError> {
         let machine = self.0.clone();
         let outcome = tokio::task::spawn_blocking(move || work(&machine)).await;
@@ -217,10 +217,10 @@ async fn timed<T>(operation: &str, work: impl Future<Output = T>) -> T {
     result
 }
 
-impl Machine {
-    fn create(&self, group: &Group) -> Result<(), PodCgroupError> {
+impl CgroupManager {
+    fn create(&self, group: &PodCgroup) -> Result<(), PodCgroupError> {
         let hierarchy = self.hierarchy.as_ref().ok_or(PodCgroupError::NotMounted)?;
-        for controller in NEEDED {
+        for controller in REQUIRED_CONTROLLERS {
             let here = hierarchy.top(controller);
             if !here.is_some_and(|top| has_controller(hierarchy, top, controller)) {
                 return Err(PodCgroupError::Missing { controller });
@@ -228,7 +228,9 @@ impl Machine {
         }
         let mut fresh = false;
         for top in hierarchy.tops() {
-            let needed = NEEDED.iter().any(|name| hierarchy.top(name) == Some(top));
+            let needed = REQUIRED_CONTROLLERS
+                .iter()
+                .any(|name| hierarchy.top(name) == Some(top));
             match make(hierarchy, top, &group.name) {
                 Ok(made) => fresh |= made && needed,
                 Err(error) if needed => return Err(error),
@@ -242,9 +244,9 @@ impl Machine {
         }
     }
 
-    fn limit(&self, group: &Group) -> Result<(), PodCgroupError> {
+    fn limit(&self, group: &PodCgroup) -> Result<(), PodCgroupError> {
         let hierarchy = self.hierarchy.as_ref().ok_or(PodCgroupError::NotMounted)?;
-        for Write {
+        for CgroupWrite {
             controller,
             file,
             value,
@@ -257,19 +259,20 @@ impl Machine {
             match fs::write(&path, value) {
                 // A controller that pods can do without.
                 Err(error)
-                    if error.kind() == ErrorKind::NotFound && !NEEDED.contains(controller) => {}
+                    if error.kind() == ErrorKind::NotFound
+                        && !REQUIRED_CONTROLLERS.contains(controller) => {}
                 written => written.map_err(failed(&path))?,
             }
         }
         Ok(())
     }
 
-    fn remove(&self, group: &Group) -> Result<(), PodCgroupError> {
+    fn remove(&self, group: &PodCgroup) -> Result<(), PodCgroupError> {
         let tops = self.hierarchy.iter().flat_map(Hierarchy::tops);
         let mut result = Ok(());
         for top in tops {
             let path = below(top, &group.name);
-            let removed = remove(&path, DEEPEST).map_err(failed(&path));
+            let removed = remove(&path, MAX_DEPTH).map_err(failed(&path));
             result = result.and(removed);
         }
         result
@@ -317,7 +320,7 @@ fn delegate(group: &Path) -> Result<(), PodCgroupError> {
             continue;
         }
         let written = fs::write(&file, format!("+{name}"));
-        if NEEDED.contains(&name) {
+        if REQUIRED_CONTROLLERS.contains(&name) {
             written.map_err(failed(&file))?;
         }
     }
@@ -381,7 +384,7 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> PodCgroupError + use<> {
 
 /// The sizes of huge page that the machine has: its folders are named `hugepages-2048kB`.
 fn page_sizes() -> Vec<i64> {
-    let entries = fs::read_dir(HUGE_PAGES).into_iter().flatten().flatten();
+    let entries = fs::read_dir(HUGE_PAGES_DIR).into_iter().flatten().flatten();
     let size = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().ok()?;
         let kibibytes = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;

@@ -8,14 +8,14 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use super::*;
 
 /// A folder that looks like a machine's cgroups, as far as folders can.
-struct Sham {
+struct FakeCgroups {
     folder: tempfile::TempDir,
     cgroups: PodCgroups,
     node: NodePolicy,
 }
 
-impl Sham {
-    fn new(driver: CgroupDriver, make: impl FnOnce(&Path) -> Hierarchy) -> Sham {
+impl FakeCgroups {
+    fn new(driver: CgroupDriver, make: impl FnOnce(&Path) -> Hierarchy) -> FakeCgroups {
         let folder = tempfile::tempdir().unwrap();
         let hierarchy = make(folder.path());
         let policy = CgroupPolicy {
@@ -23,7 +23,7 @@ impl Sham {
             root: "/own".into(),
             pids: Some(50),
         };
-        Sham {
+        FakeCgroups {
             folder,
             cgroups: PodCgroups::on(Some(policy.clone()), Some(hierarchy), vec![2 << 20]),
             node: NodePolicy {
@@ -74,7 +74,7 @@ fn pod(limit: &str) -> Pod {
 
 #[tokio::test]
 async fn a_pods_group_is_made_with_its_limits_and_changed_with_them() {
-    let sham = Sham::new(
+    let sham = FakeCgroups::new(
         CgroupDriver::Cgroupfs,
         version_1(&["cpu", "cpuset", "memory", "pids", "systemd"]),
     );
@@ -110,7 +110,7 @@ async fn a_pods_group_is_made_with_its_limits_and_changed_with_them() {
 
 #[tokio::test]
 async fn in_one_tree_controllers_are_handed_down() {
-    let sham = Sham::new(CgroupDriver::Cgroupfs, |folder| {
+    let sham = FakeCgroups::new(CgroupDriver::Cgroupfs, |folder| {
         fs::write(
             folder.join("cgroup.controllers"),
             "cpuset cpu io memory hugetlb pids\n",
@@ -135,7 +135,7 @@ async fn in_one_tree_controllers_are_handed_down() {
 
 #[tokio::test]
 async fn a_machine_without_a_controller_leaves_groups_to_the_runtime() {
-    let sham = Sham::new(CgroupDriver::Cgroupfs, version_1(&["cpu", "pids"]));
+    let sham = FakeCgroups::new(CgroupDriver::Cgroupfs, version_1(&["cpu", "pids"]));
     for _ in 0..2 {
         assert_eq!(
             sham.cgroups.create(&pod("1Gi"), &sham.node).await.unwrap(),
@@ -149,7 +149,7 @@ async fn a_machine_without_a_controller_leaves_groups_to_the_runtime() {
 
 #[tokio::test]
 async fn with_systemd_or_without_a_policy_nothing_is_made() {
-    let sham = Sham::new(CgroupDriver::Systemd, version_1(&["cpu", "memory"]));
+    let sham = FakeCgroups::new(CgroupDriver::Systemd, version_1(&["cpu", "memory"]));
     let parent = sham.cgroups.create(&pod("1Gi"), &sham.node).await.unwrap();
     assert_eq!(
         parent,
@@ -172,7 +172,7 @@ async fn with_systemd_or_without_a_policy_nothing_is_made() {
 
 #[tokio::test]
 async fn only_the_pods_own_group_is_removed_and_only_when_it_is_empty() {
-    let sham = Sham::new(CgroupDriver::Cgroupfs, version_1(&["cpu", "memory"]));
+    let sham = FakeCgroups::new(CgroupDriver::Cgroupfs, version_1(&["cpu", "memory"]));
     let cpu = sham.folder.path().join("cpu/own/kubepods");
     fs::create_dir_all(cpu.join("podu1/container/inner")).unwrap();
     fs::create_dir_all(cpu.join("podu2")).unwrap();

@@ -12,33 +12,33 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::transport::server::Connected;
 
 /// Those who watch devices are few, and each keeps one.
-const MOST: usize = 32;
+const MAX_CONNECTIONS: usize = 32;
 
 /// Counts the connections that are open.
 #[derive(Debug, Clone)]
-pub(super) struct Connections(Arc<Semaphore>);
+pub(super) struct ConnectionSlots(Arc<Semaphore>);
 
-impl Default for Connections {
+impl Default for ConnectionSlots {
     fn default() -> Self {
-        Connections(Arc::new(Semaphore::new(MOST)))
+        ConnectionSlots(Arc::new(Semaphore::new(MAX_CONNECTIONS)))
     }
 }
 
-impl Connections {
+impl ConnectionSlots {
     pub(super) fn open(&self) -> usize {
-        MOST.saturating_sub(self.0.available_permits())
+        MAX_CONNECTIONS.saturating_sub(self.0.available_permits())
     }
 
     /// The connections that come; one too many waits in the socket's backlog.
     pub(super) fn incoming(
         &self,
         listener: UnixListener,
-    ) -> impl Stream<Item = io::Result<Connection>> + use<> {
+    ) -> impl Stream<Item = io::Result<CountedConnection>> + use<> {
         let places = self.0.clone();
         stream::unfold((listener, places), |(listener, places)| async move {
             let place = places.clone().acquire_owned().await.ok()?;
             let accepted = listener.accept().await;
-            let connection = accepted.map(|(stream, _)| Connection {
+            let connection = accepted.map(|(stream, _)| CountedConnection {
                 stream,
                 _place: place,
             });
@@ -49,18 +49,18 @@ impl Connections {
 
 /// A connection, which keeps its place while it lives.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct CountedConnection {
     stream: UnixStream,
     _place: OwnedSemaphorePermit,
 }
 
-impl Connected for Connection {
+impl Connected for CountedConnection {
     type ConnectInfo = ();
 
     fn connect_info(&self) -> Self::ConnectInfo {}
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for CountedConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -70,7 +70,7 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for CountedConnection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

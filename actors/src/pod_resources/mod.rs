@@ -2,7 +2,7 @@
 //!
 //! - **Owns** its socket, `pod-resources/kubelet.sock` below the agent's folder.
 //! - **Hears** nothing but its own accept loop.
-//! - **Tells** nobody; it asks the directory which pods there are.
+//! - **Tells** nobody; it asks the pod manager which pods there are.
 //! - **Never** answers more often than a limit allows: those who watch devices ask often, and all of them.
 //!
 //! Nothing on this node is given to a container for itself yet: no devices, no processors, no memory. Upstream answers
@@ -23,14 +23,14 @@ use kernel::{Actor, Addr, Context, Exit};
 use serde::Serialize;
 use tonic::transport::Server;
 
-use self::connections::Connections;
-use self::service::Lister;
-use crate::directory;
+use self::connections::ConnectionSlots;
+use self::service::PodResourcesService;
+use crate::pod_manager;
 
 /// It hears its own accept loop only.
 pub const MAILBOX: usize = 8;
 /// Requests at the same time on one connection; the limit of requests counts for all.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_REQUESTS: usize = 16;
 
 /// Where the socket lies below the agent's folder.
 pub fn socket(root_dir: &Path) -> PathBuf {
@@ -41,7 +41,7 @@ pub fn socket(root_dir: &Path) -> PathBuf {
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Fails: no connection is accepted any more.
-    Deaf(tonic::transport::Error),
+    ListenerFailed(tonic::transport::Error),
 }
 
 /// Where it listens, and how busy it is.
@@ -56,9 +56,9 @@ pub struct Snapshot {
 pub struct PodResources {
     socket: Arc<Path>,
 
-    lister: Lister,
+    lister: PodResourcesService,
 
-    connections: Connections,
+    connections: ConnectionSlots,
 }
 
 impl Actor for PodResources {
@@ -71,12 +71,12 @@ impl Actor for PodResources {
         let service = self.lister.clone().service();
         ctx.run(async move {
             let served = Server::builder()
-                .concurrency_limit_per_connection(AT_ONCE)
+                .concurrency_limit_per_connection(MAX_CONCURRENT_REQUESTS)
                 .add_service(service)
                 .serve_with_incoming(incoming)
                 .await;
             match served {
-                Err(error) => Msg::Deaf(error),
+                Err(error) => Msg::ListenerFailed(error),
                 // The incoming connections never end.
                 Ok(()) => std::future::pending().await,
             }
@@ -86,7 +86,7 @@ impl Actor for PodResources {
 
     async fn handle(&mut self, msg: Msg, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
         match msg {
-            Msg::Deaf(error) => Err(error.into()),
+            Msg::ListenerFailed(error) => Err(error.into()),
         }
     }
 
@@ -104,11 +104,11 @@ impl Actor for PodResources {
 }
 
 impl PodResources {
-    pub fn new(root_dir: &Path, directory: Addr<directory::Msg>) -> Self {
+    pub fn new(root_dir: &Path, pod_manager: Addr<pod_manager::Msg>) -> Self {
         PodResources {
             socket: socket(root_dir).into(),
-            lister: Lister::new(directory),
-            connections: Connections::default(),
+            lister: PodResourcesService::new(pod_manager),
+            connections: ConnectionSlots::default(),
         }
     }
 }

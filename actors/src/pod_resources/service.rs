@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kernel::Addr;
-use logic::images::rate::{Bucket, Rate};
+use logic::images::rate::{PullRateLimit, TokenBucket};
 use logic::pod::PodView;
 use metrics::pod_resources as counted;
 use proto::pod_resources as wire;
@@ -15,12 +15,12 @@ use proto::pod_resources::pod_resources_lister_server::{
 };
 use tonic::{Request, Response, Status};
 
-use crate::directory;
+use crate::pod_manager;
 
-/// The directory answers from memory.
-const ASK_WITHIN: Duration = Duration::from_secs(5);
+/// The pod manager answers from memory.
+const POD_MANAGER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Upstream's `DefaultQPS` and `DefaultBurstTokens`.
-const RATE: Rate = Rate {
+const RATE: PullRateLimit = PullRateLimit {
     per_second: 100,
     burst: 10,
 };
@@ -28,16 +28,16 @@ const VERSION: &str = "v1";
 
 /// Who answers. Clones share the limit.
 #[derive(Debug, Clone)]
-pub(super) struct Lister {
-    directory: Addr<directory::Msg>,
-    bucket: Arc<Mutex<Bucket>>,
+pub(super) struct PodResourcesService {
+    pod_manager: Addr<pod_manager::Msg>,
+    bucket: Arc<Mutex<TokenBucket>>,
 }
 
-impl Lister {
-    pub(super) fn new(directory: Addr<directory::Msg>) -> Self {
-        Lister {
-            directory,
-            bucket: Arc::new(Mutex::new(Bucket::full(RATE))),
+impl PodResourcesService {
+    pub(super) fn new(pod_manager: Addr<pod_manager::Msg>) -> Self {
+        PodResourcesService {
+            pod_manager,
+            bucket: Arc::new(Mutex::new(TokenBucket::full(RATE))),
         }
     }
 
@@ -56,14 +56,14 @@ impl Lister {
     }
 
     async fn pods(&self) -> Result<Vec<Arc<Pod>>, Status> {
-        let ask = |reply| directory::Msg::Pods { reply };
-        let pods = self.directory.ask(ASK_WITHIN, ask).await;
+        let ask = |reply| pod_manager::Msg::Pods { reply };
+        let pods = self.pod_manager.ask(POD_MANAGER_TIMEOUT, ask).await;
         pods.map_err(|error| Status::unavailable(format!("the pods are not known: {error}")))
     }
 }
 
 #[tonic::async_trait]
-impl PodResourcesLister for Lister {
+impl PodResourcesLister for PodResourcesService {
     async fn list(
         &self,
         _: Request<wire::ListPodResourcesRequest>,
@@ -156,17 +156,17 @@ pub(super) mod client {
 
     use super::wire;
 
-    pub(in crate::pod_resources) struct Client(PodResourcesListerClient<Channel>);
+    pub(in crate::pod_resources) struct ListerClient(PodResourcesListerClient<Channel>);
 
-    impl Client {
-        pub(in crate::pod_resources) fn new(socket: PathBuf) -> Client {
+    impl ListerClient {
+        pub(in crate::pod_resources) fn new(socket: PathBuf) -> ListerClient {
             let connector = tower::service_fn(move |_: Uri| {
                 let socket = socket.clone();
                 async move { UnixStream::connect(socket).await.map(TokioIo::new) }
             });
             let channel =
                 Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
-            Client(PodResourcesListerClient::new(channel))
+            ListerClient(PodResourcesListerClient::new(channel))
         }
 
         /// Each pod's name, with its containers'.

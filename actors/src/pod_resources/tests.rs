@@ -6,7 +6,7 @@ use kernel::testing::{pass, run_paused};
 use kernel::{ChildSpec, mailbox};
 use tonic::Code;
 
-use super::service::client::Client;
+use super::service::client::ListerClient;
 use super::*;
 use crate::testing::{TestNode, pod};
 
@@ -19,18 +19,18 @@ spec:
   containers: [{name: app, image: localhost/busybox, command: [sleep, infinity]}]
 ";
 
-async fn start() -> (TestNode, tempfile::TempDir, Client) {
+async fn start() -> (TestNode, tempfile::TempDir, ListerClient) {
     let node = TestNode::start().await;
     node.desire(&[pod(WEB)]);
     let folder = tempfile::tempdir().unwrap();
     let (_, port) = mailbox(MAILBOX);
-    let (root, directory) = (folder.path().to_owned(), node.node.directory.clone());
+    let (root, pod_manager) = (folder.path().to_owned(), node.node.pod_manager.clone());
     let spec = ChildSpec::permanent("pod-resources");
     node.node.root.spawn(spec, port, move || {
-        PodResources::new(&root, directory.clone())
+        PodResources::new(&root, pod_manager.clone())
     });
     pass(Duration::from_secs(1)).await;
-    let client = Client::new(socket(folder.path()));
+    let client = ListerClient::new(socket(folder.path()));
     (node, folder, client)
 }
 

@@ -6,15 +6,15 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{self as core, Container, Pod};
 use logic::pod::PodView;
 use logic::probes::ProbeKind;
-use logic::probes::schedule::Timing;
-use logic::probes::target::{self, HttpTarget, Purpose};
-use logic::probes::verdict::{self, MOST_ATTEMPTS, Outcome};
+use logic::probes::result::{self, MAX_ATTEMPTS, ProbeOutcome};
+use logic::probes::schedule::ProbeTiming;
+use logic::probes::target::{self, HttpTarget, RequestPurpose};
 use logic::types::ContainerId;
 
 use super::Peers;
-use crate::reach::exec::{self, ExecError};
-use crate::reach::grpc::Question;
-use crate::reach::http::HttpError;
+use crate::probe_client::exec::{self, ProbeExecError};
+use crate::probe_client::grpc::HealthCheckRequest;
+use crate::probe_client::http::HttpError;
 
 /// All that an attempt needs, its own.
 pub(super) struct Attempt {
@@ -28,7 +28,7 @@ pub(super) struct Attempt {
 
 impl Attempt {
     /// Returns what was found; an error is a probe that could not be carried out, and says nothing.
-    pub(super) async fn make(self) -> Result<Outcome, String> {
+    pub(super) async fn make(self) -> Result<ProbeOutcome, String> {
         let found = self.pod.container(&self.container);
         let probe = found
             .as_ref()
@@ -37,7 +37,7 @@ impl Attempt {
             return Err(self.no_handler());
         };
         let mut outcome = Err(String::new());
-        for _ in 0..MOST_ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             outcome = self.once(container, probe).await;
             if outcome.is_ok() {
                 break;
@@ -46,50 +46,54 @@ impl Attempt {
         outcome
     }
 
-    async fn once(&self, container: &Container, probe: &core::Probe) -> Result<Outcome, String> {
-        let within = Timing::of(probe).timeout;
+    async fn once(
+        &self,
+        container: &Container,
+        probe: &core::Probe,
+    ) -> Result<ProbeOutcome, String> {
+        let within = ProbeTiming::of(probe).timeout;
         if let Some(exec) = &probe.exec {
             let command = exec.command.as_deref().unwrap_or_default();
             self.exec(&target::command(command, container), within)
                 .await
         } else if let Some(get) = &probe.http_get {
-            let target = HttpTarget::of(get, container, &self.address, Purpose::Probe);
+            let target = HttpTarget::of(get, container, &self.address, RequestPurpose::Probe);
             self.http(&target.map_err(|error| error.to_string())?, within)
                 .await
         } else if let Some(tcp) = &probe.tcp_socket {
             let port = target::port(&tcp.port, container).map_err(|error| error.to_string())?;
             let host = target::host(tcp.host.as_deref(), &self.address);
-            let dialled = self.peers.reach.dial(host, port, within).await;
+            let dialled = self.peers.probe_client.dial(host, port, within).await;
             Ok(match dialled {
-                Ok(_) => Outcome::Success(String::new()),
-                Err(error) => Outcome::Failure(error.to_string()),
+                Ok(_) => ProbeOutcome::Success(String::new()),
+                Err(error) => ProbeOutcome::Failure(error.to_string()),
             })
         } else if let Some(grpc) = &probe.grpc {
             let port = k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::Int(grpc.port);
-            let question = Question {
+            let question = HealthCheckRequest {
                 host: &self.address,
                 port: target::port(&port, container).map_err(|error| error.to_string())?,
                 service: grpc.service.as_deref().unwrap_or_default(),
             };
-            Ok(self.peers.reach.health(question, within).await)
+            Ok(self.peers.probe_client.health(question, within).await)
         } else {
             Err(self.no_handler())
         }
     }
 
-    async fn exec(&self, command: &[String], within: Duration) -> Result<Outcome, String> {
+    async fn exec(&self, command: &[String], within: Duration) -> Result<ProbeOutcome, String> {
         match exec::run(&self.peers.runtime, &self.instance, command, within).await {
-            Ok(ran) if ran.exit_code == 0 => Ok(Outcome::Success(ran.output)),
-            Ok(ran) => Ok(Outcome::Failure(ran.output)),
-            Err(ExecError::Timeout(text)) => Ok(Outcome::Failure(text)),
-            Err(ExecError::Runtime(text)) => Err(text),
+            Ok(ran) if ran.exit_code == 0 => Ok(ProbeOutcome::Success(ran.output)),
+            Ok(ran) => Ok(ProbeOutcome::Failure(ran.output)),
+            Err(ProbeExecError::Timeout(text)) => Ok(ProbeOutcome::Failure(text)),
+            Err(ProbeExecError::Runtime(text)) => Err(text),
         }
     }
 
-    async fn http(&self, target: &HttpTarget, within: Duration) -> Result<Outcome, String> {
-        match self.peers.reach.get(target, within).await {
-            Ok(answer) => Ok(verdict::of_status(answer.status, answer.body)),
-            Err(error @ HttpError::Get { .. }) => Ok(Outcome::Failure(error.to_string())),
+    async fn http(&self, target: &HttpTarget, within: Duration) -> Result<ProbeOutcome, String> {
+        match self.peers.probe_client.get(target, within).await {
+            Ok(answer) => Ok(result::of_status(answer.status, answer.body)),
+            Err(error @ HttpError::Get { .. }) => Ok(ProbeOutcome::Failure(error.to_string())),
             Err(error @ HttpError::Body(_)) => Err(error.to_string()),
         }
     }

@@ -1,7 +1,7 @@
 //! Probes of running containers: one actor and one timer for all of them.
 //!
 //! - **Owns** every probe of the node: its schedule, its streak, and the attempt under way.
-//! - **Hears** `Watch` and `Forget` from the pod workers, its timer, and the ends of its own attempts.
+//! - **Hears** `ProbedPod` and `Forget` from the pod workers, its timer, and the ends of its own attempts.
 //! - **Tells** a pod's worker each change of a verdict, and the recorder what users look for: Unhealthy,
 //!   ProbeWarning.
 //! - **Never** decides what becomes of a container: its worker does, by its health. Never guesses: until a
@@ -13,12 +13,12 @@
 //! Upstream: pkg/kubelet/prober/{prober_manager,worker,prober}.go (1.36). Decisions: `logic::probes`.
 
 mod attempt;
-mod execs;
+mod exec_limit;
 mod probe;
+mod run_probe;
 mod schedule;
 #[cfg(test)]
 mod tests;
-mod turns;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,17 +26,17 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Addr, Context, Exit};
-use logic::probes::verdict::Outcome;
-use logic::probes::{self as decide, ProbeKind, Stage};
-use logic::types::{ContainerId, Health, PodUid, Verdict};
+pub use logic::probes::result::ProbeOutcome;
+use logic::probes::{self as decide, ProbeKind, ProbeStage};
+pub use logic::types::{ContainerHealth, ContainerId, PodUid, ProbeResult};
 use serde::Serialize;
 
-use self::execs::Execs;
-use self::probe::{Probe, ProbeId, Work};
-use self::schedule::Schedule;
-use crate::reach::Reach;
-use crate::runtime::Runtime;
-use crate::{directory, worker};
+use self::exec_limit::ExecLimit;
+use self::probe::{ProbeId, ProbeState, ProbeWorker};
+use self::schedule::ProbeSchedule;
+use crate::probe_client::ProbeClient;
+use crate::runtime::RuntimeClient;
+use crate::{pod_manager, worker};
 use cluster::events::Recorder;
 
 /// Room for what each of 1,000 pods has to say when the agent starts, and for the end of an attempt of
@@ -47,66 +47,66 @@ pub const MAILBOX: usize = 4096;
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Probes these containers of the pod, and no others; a probe that is known already goes on as it was.
-    Watch(Box<Watch>),
+    Watch(Box<ProbedPod>),
     /// Ends all probes of a pod.
     Forget { uid: PodUid },
     /// Begins the attempts that are due.
     Due,
     /// Takes in what an attempt found.
-    Attempted(Box<Attempted>),
+    Attempted(Box<AttemptResult>),
     /// Gives the place of an exec that takes long to the next one.
-    Lingers { probe: ProbeId },
+    SlotExpired { probe: ProbeId },
     /// Tells the workers what they had no room for.
-    Tell,
+    Notify,
 }
 
 /// All that is to be known of a pod.
 #[derive(Debug)]
-pub struct Watch {
+pub struct ProbedPod {
     pub uid: PodUid,
     pub pod: Arc<Pod>,
     pub worker: Addr<worker::Msg>,
     /// The pod's addresses, the one to be probed first.
     pub ips: Vec<String>,
     /// Its running containers, by name.
-    pub instances: BTreeMap<String, Instance>,
-    pub stage: Stage,
+    pub instances: BTreeMap<String, ProbedInstance>,
+    pub stage: ProbeStage,
 }
 
 /// One running instance of a container.
 #[derive(Debug, Clone)]
-pub struct Instance {
+pub struct ProbedInstance {
     pub id: ContainerId,
     /// Since when it runs, as far as it was seen.
     pub started: Instant,
     /// What its probes said last, or [`decide::initial_health`].
-    pub health: Health,
+    pub health: ContainerHealth,
 }
 
 /// A probe's verdict has changed.
 #[derive(Debug)]
-pub struct Probed {
+pub struct ProbeUpdate {
     pub container: String,
     pub id: ContainerId,
     /// What all probes of the instance say now.
-    pub health: Health,
+    pub health: ContainerHealth,
     /// The one that spoke, and what it said.
     pub probe: ProbeKind,
     pub output: String,
 }
 
-impl Probed {
+impl ProbeUpdate {
     /// What the probe that spoke says now.
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> ProbeResult {
         self.probe.verdict(&self.health)
     }
 }
 
 /// What an attempt found, or why it could not be made.
 #[derive(Debug)]
-pub struct Attempted {
+pub struct AttemptResult {
     probe: ProbeId,
-    outcome: Result<Outcome, String>,
+    outcome: Result<ProbeOutcome, String>,
     took: Duration,
 }
 
@@ -127,10 +127,10 @@ pub struct Snapshot {
 /// Whom the prober works with.
 #[derive(Debug, Clone)]
 pub struct Peers {
-    pub runtime: Runtime,
-    pub reach: Reach,
+    pub runtime: RuntimeClient,
+    pub probe_client: ProbeClient,
     pub recorder: Recorder,
-    pub directory: Addr<directory::Msg>,
+    pub pod_manager: Addr<pod_manager::Msg>,
 }
 
 /// The prober of the node.
@@ -139,21 +139,21 @@ pub struct Prober {
     peers: Peers,
 
     since: Option<Instant>,
-    pods: BTreeMap<PodUid, Watched>,
-    probes: BTreeMap<ProbeId, Probe>,
+    pods: BTreeMap<PodUid, ProbedPodEntry>,
+    probes: BTreeMap<ProbeId, ProbeWorker>,
     next_id: ProbeId,
-    schedule: Schedule,
-    execs: Execs,
+    schedule: ProbeSchedule,
+    exec_limit: ExecLimit,
     /// What could not be told yet: which probe changed its verdict, and what it said.
-    untold: BTreeMap<ProbeId, String>,
+    unnotified: BTreeMap<ProbeId, String>,
     attempts: BTreeMap<&'static str, u64>,
     latest: Duration,
 }
 
 /// A pod and its probes.
 #[derive(Debug)]
-struct Watched {
-    watch: Watch,
+struct ProbedPodEntry {
+    watch: ProbedPod,
     probes: Vec<ProbeId>,
 }
 
@@ -164,7 +164,7 @@ impl Actor for Prober {
     /// A successor begins with nothing, and has the workers say it all again.
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.since = Some(ctx.now());
-        if let Err(full) = self.peers.directory.tell(directory::Msg::Republish) {
+        if let Err(full) = self.peers.pod_manager.tell(pod_manager::Msg::Resync) {
             tracing::warn!("probes come back as their pods change: {full}");
         }
         Ok(())
@@ -176,21 +176,21 @@ impl Actor for Prober {
             Msg::Forget { uid } => self.forget(&uid, ctx),
             Msg::Due => self.due(ctx),
             Msg::Attempted(attempted) => self.attempted(*attempted, ctx),
-            Msg::Lingers { probe } => self.lingers(probe, ctx),
-            Msg::Tell => self.tell_again(ctx),
+            Msg::SlotExpired { probe } => self.slot_expired(probe, ctx),
+            Msg::Notify => self.retry_notify(ctx),
         }
         self.schedule.arm(ctx);
         Ok(())
     }
 
     fn snapshot(&self) -> Snapshot {
-        let running = |probe: &&Probe| matches!(probe.work, Work::Running { .. });
+        let running = |probe: &&ProbeWorker| matches!(probe.work, ProbeState::Running { .. });
         Snapshot {
             pods: self.pods.len(),
             probes: self.probes.len(),
             running: self.probes.values().filter(running).count(),
-            execs_running: self.execs.running(),
-            execs_waiting: self.execs.waiting(),
+            execs_running: self.exec_limit.running(),
+            execs_waiting: self.exec_limit.waiting(),
             attempts: self.attempts.clone(),
             latest_ms: self.latest.as_millis(),
         }
@@ -205,15 +205,15 @@ impl Prober {
             pods: BTreeMap::new(),
             probes: BTreeMap::new(),
             next_id: ProbeId::default(),
-            schedule: Schedule::default(),
-            execs: Execs::default(),
-            untold: BTreeMap::new(),
+            schedule: ProbeSchedule::default(),
+            exec_limit: ExecLimit::default(),
+            unnotified: BTreeMap::new(),
             attempts: BTreeMap::new(),
             latest: Duration::ZERO,
         }
     }
 
-    fn watch(&mut self, mut watch: Watch, ctx: &mut Context<Msg>) {
+    fn watch(&mut self, mut watch: ProbedPod, ctx: &mut Context<Msg>) {
         let before = self.pods.remove(&watch.uid);
         let mut probes = Vec::new();
         if let Some(before) = before {
@@ -236,9 +236,10 @@ impl Prober {
             };
             !known.iter().any(same)
         });
-        let new: Vec<Probe> = new.collect();
+        let new: Vec<ProbeWorker> = new.collect();
         let uid = watch.uid.clone();
-        self.pods.insert(uid.clone(), Watched { watch, probes });
+        self.pods
+            .insert(uid.clone(), ProbedPodEntry { watch, probes });
         for probe in new {
             let id = self.begin(probe, ctx);
             if let Some(watched) = self.pods.get_mut(&uid) {
@@ -255,10 +256,10 @@ impl Prober {
     }
 }
 
-impl Watch {
+impl ProbedPod {
     /// Keeps what is known better here: of an instance that both know, the earlier word counts, since the
     /// worker's comes from here.
-    fn keep(&mut self, before: &Watch) {
+    fn keep(&mut self, before: &ProbedPod) {
         for (name, instance) in &mut self.instances {
             let known = before.instances.get(name);
             if let Some(known) = known.filter(|known| known.id == instance.id) {
@@ -268,17 +269,18 @@ impl Watch {
     }
 
     /// Every probe that the pod is to be given.
-    fn probes(&self) -> impl Iterator<Item = Probe> {
+    fn probes(&self) -> impl Iterator<Item = ProbeWorker> {
         self.instances.iter().flat_map(|(name, instance)| {
-            let kinds = decide::wanted(&self.pod, name, self.stage);
-            let probe = |kind| Probe::new(&self.uid, name, &instance.id, kind);
+            let kinds = decide::probes_of_container(&self.pod, name, self.stage);
+            let probe = |kind| ProbeWorker::new(&self.uid, name, &instance.id, kind);
             kinds.into_iter().map(probe)
         })
     }
 
-    fn wants(&self, probe: &Probe) -> bool {
+    fn wants(&self, probe: &ProbeWorker) -> bool {
         let instance = self.instances.get(&probe.container);
         instance.is_some_and(|instance| instance.id == probe.instance)
-            && decide::wanted(&self.pod, &probe.container, self.stage).contains(&probe.kind)
+            && decide::probes_of_container(&self.pod, &probe.container, self.stage)
+                .contains(&probe.kind)
     }
 }

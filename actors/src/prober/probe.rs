@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use kernel::{TaskId, TimerId};
 use logic::probes::ProbeKind;
-use logic::probes::verdict::Streak;
+use logic::probes::result::ResultRun;
 use logic::types::{ContainerId, PodUid};
 
 /// Names a probe; never given twice.
@@ -18,7 +18,7 @@ impl ProbeId {
 }
 
 #[derive(Debug)]
-pub(super) struct Probe {
+pub(super) struct ProbeWorker {
     pub(super) pod: PodUid,
     pub(super) container: String,
     pub(super) instance: ContainerId,
@@ -27,16 +27,16 @@ pub(super) struct Probe {
     pub(super) at: Option<Instant>,
     /// The beat of the period that the turn stands for.
     pub(super) beat: Option<Instant>,
-    pub(super) streak: Streak,
-    pub(super) work: Work,
+    pub(super) streak: ResultRun,
+    pub(super) work: ProbeState,
 }
 
 /// What a probe is doing.
 #[derive(Debug)]
-pub(super) enum Work {
+pub(super) enum ProbeState {
     /// Waits for its turn, or rests for good.
     Idle,
-    /// Its turn has come; it waits for a place among the execs.
+    /// Its turn has come; it waits for a place among the exec_limit.
     Queued,
     Running {
         task: TaskId,
@@ -45,22 +45,22 @@ pub(super) enum Work {
     },
 }
 
-impl Probe {
+impl ProbeWorker {
     pub(super) fn new(
         pod: &PodUid,
         container: &str,
         instance: &ContainerId,
         kind: ProbeKind,
     ) -> Self {
-        Probe {
+        ProbeWorker {
             pod: pod.clone(),
             container: container.to_owned(),
             instance: instance.clone(),
             kind,
             at: None,
             beat: None,
-            streak: Streak::default(),
-            work: Work::Idle,
+            streak: ResultRun::default(),
+            work: ProbeState::Idle,
         }
     }
 }

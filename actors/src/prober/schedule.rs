@@ -9,12 +9,12 @@ use super::Msg;
 use super::probe::ProbeId;
 
 #[derive(Debug, Default)]
-pub(super) struct Schedule {
+pub(super) struct ProbeSchedule {
     turns: BTreeSet<(Instant, ProbeId)>,
     timer: Option<(Instant, TimerId)>,
 }
 
-impl Schedule {
+impl ProbeSchedule {
     pub(super) fn add(&mut self, at: Instant, probe: ProbeId) {
         self.turns.insert((at, probe));
     }

@@ -6,13 +6,13 @@ use kernel::{ChildSpec, Fault, Intensity, Supervisor, mailbox};
 use logic::probes::initial_health;
 
 use super::*;
-use crate::reach::rig::{self, Door};
+use crate::probe_client::rig::{self, TestListener};
 use crate::testing::pod;
 use cluster::events::{self, Event};
 
 const SECOND: Duration = Duration::from_secs(1);
-const GOOD: Verdict = Verdict::Success;
-const BAD: Verdict = Verdict::Failure;
+const GOOD: ProbeResult = ProbeResult::Success;
+const BAD: ProbeResult = ProbeResult::Failure;
 
 /// The prober, and all its neighbours as inboxes.
 struct Rig {
@@ -21,25 +21,30 @@ struct Rig {
     worker: Addr<worker::Msg>,
     told: Inbox<worker::Msg>,
     events: Inbox<events::Msg>,
-    directory: Inbox<directory::Msg>,
+    pod_manager: Inbox<pod_manager::Msg>,
     pod: Arc<Pod>,
-    instance: Instance,
+    instance: ProbedInstance,
 }
 
 impl Rig {
     /// With a pod of one container, `app`, which has these probes and has just started.
     async fn start(probes: &str) -> Rig {
-        Rig::over(Runtime::new(Line::new("runtime"), SECOND), "app-0", probes).await
+        Rig::over(
+            RuntimeClient::new(Line::new("runtime"), SECOND),
+            "app-0",
+            probes,
+        )
+        .await
     }
 
-    async fn over(runtime: Runtime, id: &str, probes: &str) -> Rig {
+    async fn over(runtime: RuntimeClient, id: &str, probes: &str) -> Rig {
         let (events, recorded) = inbox(4096);
-        let (directory, asked) = inbox(16);
+        let (pod_manager, asked) = inbox(16);
         let peers = Peers {
             runtime,
-            reach: Reach::default(),
+            probe_client: ProbeClient::default(),
             recorder: Recorder::new(events),
-            directory,
+            pod_manager,
         };
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (prober, port) = mailbox(MAILBOX);
@@ -57,7 +62,7 @@ spec:
 {probes}"
         ));
         pass(Duration::from_millis(1)).await;
-        let instance = Instance {
+        let instance = ProbedInstance {
             id: id.into(),
             started: kernel::now(),
             health: initial_health(&pod.spec.as_ref().unwrap().containers[0]),
@@ -68,14 +73,14 @@ spec:
             worker,
             told,
             events: recorded,
-            directory: asked,
+            pod_manager: asked,
             pod,
             instance,
         }
     }
 
-    fn watch_at(&self, stage: Stage) {
-        let watch = Watch {
+    fn watch_at(&self, stage: ProbeStage) {
+        let watch = ProbedPod {
             uid: "web".into(),
             pod: self.pod.clone(),
             worker: self.worker.clone(),
@@ -87,11 +92,11 @@ spec:
     }
 
     fn watch(&self) {
-        self.watch_at(Stage::Live);
+        self.watch_at(ProbeStage::Live);
     }
 
     /// What the worker was told since the last look.
-    fn told(&mut self) -> Vec<(ProbeKind, Verdict)> {
+    fn told(&mut self) -> Vec<(ProbeKind, ProbeResult)> {
         let probed = self.told.drain().into_iter().map(|msg| {
             let worker::Msg::Probed(probed) = msg else {
                 panic!("{msg:?}");
@@ -123,22 +128,22 @@ spec:
 }
 
 fn tcp(kind: &str, port: u16, rest: &str) -> String {
-    format!("    {kind}Probe: {{tcpSocket: {{port: {port}}}{rest}}}\n")
+    format!("    {kind}ProbeWorker: {{tcpSocket: {{port: {port}}}{rest}}}\n")
 }
 
 fn exec(kind: &str, command: &str, rest: &str) -> String {
-    format!("    {kind}Probe: {{exec: {{command: [{command}]}}{rest}}}\n")
+    format!("    {kind}ProbeWorker: {{exec: {{command: [{command}]}}{rest}}}\n")
 }
 
 /// A port on which nobody listens.
 async fn closed() -> u16 {
-    Door::open(0).await.close().await
+    TestListener::open(0).await.close().await
 }
 
 #[test]
 fn readiness_follows_the_door_and_only_changes_are_told() {
     run_paused(|| async {
-        let door = Door::open(0).await;
+        let door = TestListener::open(0).await;
         let mut rig = Rig::start(&tcp("readiness", door.port, ", periodSeconds: 5")).await;
         rig.watch();
         pass(SECOND).await;
@@ -155,7 +160,7 @@ fn readiness_follows_the_door_and_only_changes_are_told() {
             "Unhealthy: Readiness probe failed: dial tcp 127.0.0.1:{port}: connect: connection refused"
         );
         assert_eq!(rig.texts(), [text.clone(), text.clone(), text]);
-        let _door = Door::open(port).await;
+        let _door = TestListener::open(port).await;
         pass(5 * SECOND).await;
         assert_eq!(rig.told(), [(ProbeKind::Readiness, GOOD)]);
     });
@@ -190,7 +195,7 @@ fn what_is_told_again_goes_on_as_it_was_and_a_new_instance_begins_anew() {
         rig.watch();
         pass(100 * SECOND).await;
         assert_eq!(rig.told(), []);
-        rig.instance = Instance {
+        rig.instance = ProbedInstance {
             id: "app-1".into(),
             started: kernel::now(),
             ..rig.instance.clone()
@@ -224,7 +229,7 @@ fn the_others_wait_for_the_startup_probe_and_readiness_follows_it_at_once() {
                 .iter()
                 .all(|text| text.contains("Startup probe failed"))
         );
-        let door = Door::open(port).await;
+        let door = TestListener::open(port).await;
         pass(2 * SECOND).await;
         let expected = [(ProbeKind::Startup, GOOD), (ProbeKind::Readiness, GOOD)];
         assert_eq!(rig.told(), expected);
@@ -245,7 +250,7 @@ fn a_container_that_never_starts_fails_after_its_threshold_of_periods() {
         assert_eq!(rig.told(), []);
         pass(2 * SECOND).await;
         assert_eq!(rig.told(), [(ProbeKind::Startup, BAD)]);
-        let _door = Door::open(port).await;
+        let _door = TestListener::open(port).await;
         pass(100 * SECOND).await;
         assert_eq!(rig.told(), []);
     });
@@ -254,7 +259,7 @@ fn a_container_that_never_starts_fails_after_its_threshold_of_periods() {
 #[test]
 fn a_terminating_pod_is_probed_for_its_readiness_alone_and_a_forgotten_one_not_at_all() {
     run_paused(|| async {
-        let door = Door::open(0).await;
+        let door = TestListener::open(0).await;
         let probes = [
             tcp("liveness", door.port, ", periodSeconds: 1"),
             tcp("readiness", door.port, ", periodSeconds: 1"),
@@ -263,7 +268,7 @@ fn a_terminating_pod_is_probed_for_its_readiness_alone_and_a_forgotten_one_not_a
         rig.watch();
         pass(5 * SECOND).await;
         assert_eq!(rig.told(), [(ProbeKind::Readiness, GOOD)]);
-        rig.watch_at(Stage::Terminating);
+        rig.watch_at(ProbeStage::Terminating);
         door.close().await;
         pass(5 * SECOND).await;
         assert_eq!(rig.told(), [(ProbeKind::Readiness, BAD)]);
@@ -277,22 +282,22 @@ fn a_terminating_pod_is_probed_for_its_readiness_alone_and_a_forgotten_one_not_a
 #[test]
 fn a_successor_has_everything_told_again_and_leaves_readiness_as_it_was() {
     run_paused(|| async {
-        let door = Door::open(0).await;
+        let door = TestListener::open(0).await;
         let mut rig = Rig::start(&tcp("readiness", door.port, ", periodSeconds: 10")).await;
         rig.watch();
         pass(SECOND).await;
         assert_eq!(rig.told(), [(ProbeKind::Readiness, GOOD)]);
         assert!(matches!(
-            rig.directory.drain()[..],
-            [directory::Msg::Republish]
+            rig.pod_manager.drain()[..],
+            [pod_manager::Msg::Resync]
         ));
 
         rig.root.inject("test/prober", Fault::Panic).unwrap();
         rig.prober.tell(Msg::Due).unwrap();
         pass(SECOND).await;
         assert!(matches!(
-            rig.directory.drain()[..],
-            [directory::Msg::Republish]
+            rig.pod_manager.drain()[..],
+            [pod_manager::Msg::Resync]
         ));
         rig.instance.health.readiness = GOOD;
         rig.watch();
@@ -318,7 +323,7 @@ fn an_adopted_container_that_failed_for_good_is_not_probed_again() {
 #[test]
 fn a_verdict_for_which_the_worker_had_no_room_is_told_later_and_is_the_newest() {
     run_paused(|| async {
-        let door = Door::open(0).await;
+        let door = TestListener::open(0).await;
         let mut rig = Rig::start(&tcp("readiness", door.port, ", periodSeconds: 1")).await;
         (rig.worker, rig.told) = inbox(1);
         rig.worker.tell(worker::Msg::Retry).unwrap();
@@ -366,13 +371,13 @@ fn a_command_is_judged_by_its_exit_code_and_by_its_time() {
                 ", failureThreshold: 1, periodSeconds: 3",
             );
             let mut rig = Rig::over(runtime.runtime.clone(), runtime.id.as_str(), &probes).await;
-            rig.instance.health.readiness = Verdict::Unknown;
+            rig.instance.health.readiness = ProbeResult::Unknown;
             rig.watch();
             pass(2 * SECOND).await;
             assert_eq!(rig.told(), [(ProbeKind::Readiness, expected)], "{command}");
             let texts = match expected {
-                Verdict::Failure => vec![format!("Unhealthy: Readiness probe failed: {said}")],
-                Verdict::Success | Verdict::Unknown => vec![],
+                ProbeResult::Failure => vec![format!("Unhealthy: Readiness probe failed: {said}")],
+                ProbeResult::Success | ProbeResult::Unknown => vec![],
             };
             assert_eq!(rig.texts(), texts);
         }
@@ -382,7 +387,7 @@ fn a_command_is_judged_by_its_exit_code_and_by_its_time() {
 #[test]
 fn commands_that_hang_hold_up_neither_other_commands_for_long_nor_sockets_at_all() {
     run_paused(|| async {
-        let (runtime, door) = (rig::Rig::start().await, Door::open(0).await);
+        let (runtime, door) = (rig::Rig::start().await, TestListener::open(0).await);
         let mut rig = Rig::over(
             runtime.runtime.clone(),
             runtime.id.as_str(),
@@ -408,18 +413,18 @@ spec:
             )
         ));
         for index in 0..100 {
-            let watch = Watch {
+            let watch = ProbedPod {
                 uid: format!("hanging-{index}").as_str().into(),
                 pod: hanging.clone(),
                 worker: rig.worker.clone(),
                 ips: Vec::new(),
                 instances: [("app".into(), rig.instance.clone())].into(),
-                stage: Stage::Live,
+                stage: ProbeStage::Live,
             };
             rig.prober.tell(Msg::Watch(Box::new(watch))).unwrap();
         }
         // Not alive by what the worker knows, so that the first success is told.
-        rig.instance.health.liveness = Verdict::Unknown;
+        rig.instance.health.liveness = ProbeResult::Unknown;
         rig.watch();
         pass(Duration::from_millis(100)).await;
         assert_eq!(rig.told(), [(ProbeKind::Readiness, GOOD)]);
@@ -431,7 +436,7 @@ spec:
 #[test]
 fn every_probe_of_a_full_node_keeps_its_beat() {
     run_paused(|| async {
-        let (runtime, door) = (rig::Rig::start().await, Door::open(0).await);
+        let (runtime, door) = (rig::Rig::start().await, TestListener::open(0).await);
         let probes = [
             exec("startup", "'true'", ""),
             exec("liveness", "'true'", ", periodSeconds: 1"),
@@ -439,13 +444,13 @@ fn every_probe_of_a_full_node_keeps_its_beat() {
         ];
         let mut rig = Rig::over(runtime.runtime, runtime.id.as_str(), &probes.concat()).await;
         for index in 0..110 {
-            let watch = Watch {
+            let watch = ProbedPod {
                 uid: format!("pod-{index}").as_str().into(),
                 pod: rig.pod.clone(),
                 worker: rig.worker.clone(),
                 ips: vec!["127.0.0.1".into()],
                 instances: [("app".into(), rig.instance.clone())].into(),
-                stage: Stage::Live,
+                stage: ProbeStage::Live,
             };
             rig.prober.tell(Msg::Watch(Box::new(watch))).unwrap();
             rig.told.drain();

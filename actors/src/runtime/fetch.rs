@@ -8,11 +8,11 @@ use logic::types::{ContainerId, PodUid, RuntimePod, SandboxId};
 use proto::cri;
 use tonic::Streaming;
 
-use super::{Runtime, RuntimeError, convert, malformed, operations, runtime};
-use crate::pleg::Observed;
-use crate::usage::MemoryUse;
+use super::{RuntimeClient, RuntimeError, convert, malformed, operations, runtime};
+use crate::pleg::PodObservation;
+use crate::stats::usage::MemoryUse;
 
-impl Runtime {
+impl RuntimeClient {
     /// Everything that exists of one pod, with every detail.
     pub async fn pod(&self, uid: &PodUid) -> Result<RuntimePod, RuntimeError> {
         let began = kernel::now();
@@ -70,13 +70,13 @@ impl Runtime {
     }
 
     /// The stream of container events, from now on.
-    pub async fn events(&self) -> Result<Events, RuntimeError> {
+    pub async fn events(&self) -> Result<RuntimeEvents, RuntimeError> {
         let mut client = runtime(self.line.channel());
         let began = kernel::now();
         let answer = client.get_container_events(cri::GetEventsRequest {}).await;
         operations::count("GetContainerEvents", began, &answer);
         let stream = answer.map_err(|status| refused("GetContainerEvents", &status))?;
-        Ok(Events {
+        Ok(RuntimeEvents {
             stream: stream.into_inner(),
         })
     }
@@ -182,13 +182,13 @@ impl Runtime {
 
 /// The runtime's events, one at a time.
 #[derive(Debug)]
-pub struct Events {
+pub struct RuntimeEvents {
     stream: Streaming<cri::ContainerEventResponse>,
 }
 
-impl Events {
+impl RuntimeEvents {
     /// The next event of a pod; none when the runtime ends the stream.
-    pub async fn next(&mut self) -> Result<Option<Observed>, RuntimeError> {
+    pub async fn next(&mut self) -> Result<Option<PodObservation>, RuntimeError> {
         loop {
             let event = self.stream.message().await;
             match event.map_err(|status| refused("GetContainerEvents", &status))? {
@@ -197,7 +197,7 @@ impl Events {
                     operations::count_event(event.created_at);
                     if let Some((pod, removed)) = convert::event(event) {
                         let at = kernel::now();
-                        return Ok(Some(Observed { pod, removed, at }));
+                        return Ok(Some(PodObservation { pod, removed, at }));
                     }
                 }
             }

@@ -12,10 +12,10 @@ use logic::types::ContainerId;
 use proto::cri;
 use tonic::Code;
 
-use super::{Runtime, RuntimeError, convert, operations, runtime};
+use super::{RuntimeClient, RuntimeError, convert, operations, runtime};
 
 /// A command's deadline is the runtime's to keep; ours comes this much later.
-const SLACK: Duration = Duration::from_secs(2);
+const EXEC_TIMEOUT_MARGIN: Duration = Duration::from_secs(2);
 
 /// What came of a command inside a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct ExecOutput {
 /// What a runtime handler can do; the unnamed handler is the default one.
 pub type Handlers = BTreeMap<String, HandlerFeatures>;
 
-impl Runtime {
+impl RuntimeClient {
     /// Runs a command inside a container, at most `within`; nought is no limit but ours. Not repeated:
     /// a command may have been carried out when its answer got lost.
     pub async fn exec_sync(
@@ -45,7 +45,7 @@ impl Runtime {
         };
         let deadline = match within.is_zero() {
             true => self.within,
-            false => within + SLACK,
+            false => within + EXEC_TIMEOUT_MARGIN,
         };
         // Boxed as every call is; a deadline is told as one, because whoever probes asks for it.
         let began = kernel::now();
@@ -120,9 +120,11 @@ impl Runtime {
             location: location.to_string_lossy().into_owned(),
             timeout: i64::try_from(within.as_secs()).unwrap_or(i64::MAX),
         };
-        let answer = self.creating("CheckpointContainer", within + SLACK, async |channel| {
-            runtime(channel).checkpoint_container(request).await
-        });
+        let answer = self.creating(
+            "CheckpointContainer",
+            within + EXEC_TIMEOUT_MARGIN,
+            async |channel| runtime(channel).checkpoint_container(request).await,
+        );
         answer.await.map(drop)
     }
 
@@ -134,7 +136,7 @@ impl Runtime {
         match self.handlers().await {
             Ok(handlers) => handlers.get(&handler).copied().unwrap_or_default(),
             Err(error) => {
-                tracing::warn!("the runtime's features are not known: {}", error.told());
+                tracing::warn!("the runtime's features are not known: {}", error.describe());
                 HandlerFeatures::default()
             }
         }

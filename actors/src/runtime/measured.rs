@@ -1,21 +1,21 @@
 //! What the runtime measures: its sandboxes and containers, and its file systems.
 
-use logic::summary::pods::{Layer, Measured};
+use logic::summary::pods::{RuntimeMeasurements, WritableLayer};
 use proto::cri;
 
-use super::{Runtime, RuntimeError, convert, images, runtime};
+use super::{RuntimeClient, RuntimeError, convert, images, runtime};
 
 /// The runtime's file systems: where images lie, and where containers write; the first of each counts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FileSystems {
-    pub images: Option<Layer>,
-    pub containers: Option<Layer>,
+    pub images: Option<WritableLayer>,
+    pub containers: Option<WritableLayer>,
 }
 
-impl Runtime {
+impl RuntimeClient {
     /// What everything takes now. A runtime that does not know sandboxes is asked for containers, and for
     /// nothing else until it is another one: each refusal would count as an error of the runtime.
-    pub async fn measured(&self) -> Result<Measured, RuntimeError> {
+    pub async fn measured(&self) -> Result<RuntimeMeasurements, RuntimeError> {
         let asked = self.known.borrow().clone();
         if self.coarse.borrow().as_ref() == Some(&asked) {
             return self.measured_containers().await;
@@ -36,7 +36,7 @@ impl Runtime {
         }
     }
 
-    async fn measured_containers(&self) -> Result<Measured, RuntimeError> {
+    async fn measured_containers(&self) -> Result<RuntimeMeasurements, RuntimeError> {
         let request = cri::ListContainerStatsRequest::default();
         let method = async |channel, request| runtime(channel).list_container_stats(request).await;
         let answer = self

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use kernel::plugin::{CallError, Line, MESSAGE_LIMIT};
 use logic::container::ContainerConfig;
-use logic::credentials::Auth;
+use logic::credentials::AuthConfig;
 use logic::sandbox::SandboxConfig;
 use logic::types::{ContainerId, ImageRef, SandboxId};
 use proto::cri;
@@ -32,13 +32,13 @@ use tokio::sync::watch;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
-pub use self::fetch::Events;
+pub use self::fetch::RuntimeEvents;
 pub use self::live::{ExecOutput, Handlers};
 pub use self::measured::FileSystems;
-pub use self::streaming::{Streams, Whereabouts};
+pub use self::streaming::{ContainerLogStatus, StreamOptions};
 
 /// A pull has no deadline upstream; ours ends what has surely died.
-const PULL_WITHIN: Duration = Duration::from_secs(3600);
+const PULL_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Why the runtime did not do as asked.
 #[derive(Debug, Error)]
@@ -91,7 +91,7 @@ impl RuntimeError {
     }
 
     /// The error and its causes in one line, for a person.
-    pub fn told(&self) -> String {
+    pub fn describe(&self) -> String {
         let mut text = self.to_string();
         let mut cause = self.source();
         while let Some(error) = cause {
@@ -102,14 +102,14 @@ impl RuntimeError {
     }
 
     /// What the runtime said, without the name of the call; else as [`told`](Self::told).
-    pub fn said(&self) -> String {
+    pub fn message(&self) -> String {
         match self {
             RuntimeError::Refused { message, .. } => message.clone(),
             RuntimeError::Interrupted { .. }
             | RuntimeError::Unanswered { .. }
             | RuntimeError::Malformed { .. }
             | RuntimeError::EventsEnded
-            | RuntimeError::EventsLost => self.told(),
+            | RuntimeError::EventsLost => self.describe(),
         }
     }
 
@@ -128,7 +128,7 @@ impl RuntimeError {
             | RuntimeError::Unanswered { .. }
             | RuntimeError::Malformed { .. }
             | RuntimeError::EventsEnded
-            | RuntimeError::EventsLost => self.told(),
+            | RuntimeError::EventsLost => self.describe(),
         }
     }
 
@@ -172,7 +172,7 @@ impl RuntimeError {
 
 /// What the runtime calls itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Version {
+pub struct RuntimeVersion {
     pub name: String,
     pub version: String,
     pub api: String,
@@ -180,7 +180,7 @@ pub struct Version {
 
 /// An image that is present.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Image {
+pub struct RuntimeImage {
     pub reference: ImageRef,
     pub bytes: u64,
     /// The user that the image names, if any: a number, or a name.
@@ -199,20 +199,20 @@ pub struct ListedImage {
 
 /// An image to be pulled: with whose name, and for which pod.
 #[derive(Debug, Clone, Copy)]
-pub struct Pull<'a> {
+pub struct ImagePull<'a> {
     pub image: &'a str,
-    pub auth: Option<&'a Auth>,
+    pub auth: Option<&'a AuthConfig>,
     pub sandbox: Option<&'a SandboxConfig>,
 }
 
 /// The runtime, as everybody asks it.
 #[derive(Debug, Clone)]
-pub struct Runtime {
+pub struct RuntimeClient {
     line: Line,
     within: Duration,
-    known: Arc<watch::Sender<Version>>,
+    known: Arc<watch::Sender<RuntimeVersion>>,
     /// The runtime that was found not to measure sandboxes: it is not asked again.
-    coarse: Arc<watch::Sender<Option<Version>>>,
+    coarse: Arc<watch::Sender<Option<RuntimeVersion>>>,
 }
 
 fn runtime(channel: Channel) -> RuntimeServiceClient<Channel> {
@@ -223,11 +223,11 @@ fn images(channel: Channel) -> ImageServiceClient<Channel> {
     ImageServiceClient::new(channel).max_decoding_message_size(MESSAGE_LIMIT)
 }
 
-impl Runtime {
+impl RuntimeClient {
     /// `within` is `runtimeRequestTimeout`.
     pub fn new(line: Line, within: Duration) -> Self {
-        let known = Arc::new(watch::Sender::new(Version::default()));
-        Runtime {
+        let known = Arc::new(watch::Sender::new(RuntimeVersion::default()));
+        RuntimeClient {
             line,
             within,
             known,
@@ -241,7 +241,7 @@ impl Runtime {
     }
 
     /// What the runtime told of itself when it was last asked.
-    fn known(&self) -> Version {
+    fn known(&self) -> RuntimeVersion {
         self.known.borrow().clone()
     }
 
@@ -287,14 +287,17 @@ impl Runtime {
     }
 
     /// Asks the runtime who it is, and remembers it.
-    pub async fn version(&self) -> Result<Version, RuntimeError> {
+    pub async fn version(&self) -> Result<RuntimeVersion, RuntimeError> {
         let request = cri::VersionRequest::default();
         let answer = self
-            .idempotent("Version", self.within, request, async |channel, request| {
-                runtime(channel).version(request).await
-            })
+            .idempotent(
+                "RuntimeVersion",
+                self.within,
+                request,
+                async |channel, request| runtime(channel).version(request).await,
+            )
             .await?;
-        let version = Version {
+        let version = RuntimeVersion {
             name: answer.runtime_name,
             version: answer.runtime_version,
             api: answer.runtime_api_version,
@@ -425,7 +428,7 @@ impl Runtime {
     }
 
     /// The image, if it is present.
-    pub async fn image(&self, name: &str) -> Result<Option<Image>, RuntimeError> {
+    pub async fn image(&self, name: &str) -> Result<Option<RuntimeImage>, RuntimeError> {
         let request = cri::ImageStatusRequest {
             image: Some(convert::image_spec(name)),
             verbose: false,
@@ -466,12 +469,12 @@ impl Runtime {
     }
 
     /// Pulls an image; safe to repeat, and repeated after a crash.
-    pub async fn pull(&self, pull: Pull<'_>) -> Result<ImageRef, RuntimeError> {
+    pub async fn pull(&self, pull: ImagePull<'_>) -> Result<ImageRef, RuntimeError> {
         let request = convert::pull_request(pull);
         let answer = self
             .idempotent(
                 "PullImage",
-                PULL_WITHIN,
+                PULL_TIMEOUT,
                 request,
                 async |channel, request| images(channel).pull_image(request).await,
             )

@@ -35,7 +35,7 @@ fn end<T, E>(answer: &Result<T, E>) -> End {
 
 fn operation(call: &str) -> &str {
     match call {
-        "Version" => "version",
+        "RuntimeVersion" => "version",
         "Status" => "status",
         "RuntimeConfig" => "runtime_config",
         "RunPodSandbox" => "run_podsandbox",

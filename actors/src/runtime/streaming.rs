@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use logic::node::Support;
-use logic::node_status::{Handler, Runtime as Told, RuntimeCondition};
+use logic::node_status::{RuntimeCondition, RuntimeHandler, RuntimeStatus};
 use logic::types::{ContainerId, SandboxId};
 use proto::cri;
 
-use super::{Runtime, RuntimeError, malformed, runtime};
+use super::{RuntimeClient, RuntimeError, malformed, runtime};
 
 /// Which streams of a container are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Streams {
+pub struct StreamOptions {
     pub stdin: bool,
     pub stdout: bool,
     pub stderr: bool,
@@ -20,18 +20,18 @@ pub struct Streams {
 
 /// What the runtime says of a container that asks for no more than that.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Whereabouts {
+pub struct ContainerLogStatus {
     pub log_path: PathBuf,
     pub is_running: bool,
 }
 
-impl Runtime {
+impl RuntimeClient {
     /// Where a command's streams are served. Another call is another URL, and the first one expires.
     pub async fn exec(
         &self,
         id: &ContainerId,
         command: &[String],
-        streams: Streams,
+        streams: StreamOptions,
     ) -> Result<String, RuntimeError> {
         let request = cri::ExecRequest {
             container_id: id.as_str().to_owned(),
@@ -49,7 +49,11 @@ impl Runtime {
     }
 
     /// Where the streams of a container's own process are served.
-    pub async fn attach(&self, id: &ContainerId, streams: Streams) -> Result<String, RuntimeError> {
+    pub async fn attach(
+        &self,
+        id: &ContainerId,
+        streams: StreamOptions,
+    ) -> Result<String, RuntimeError> {
         let request = cri::AttachRequest {
             container_id: id.as_str().to_owned(),
             tty: streams.tty,
@@ -82,7 +86,7 @@ impl Runtime {
     }
 
     /// Where a container logs, and whether it runs.
-    pub async fn whereabouts(&self, id: &ContainerId) -> Result<Whereabouts, RuntimeError> {
+    pub async fn log_status(&self, id: &ContainerId) -> Result<ContainerLogStatus, RuntimeError> {
         let request = cri::ContainerStatusRequest {
             container_id: id.as_str().to_owned(),
             verbose: false,
@@ -94,14 +98,14 @@ impl Runtime {
         let status = answer
             .status
             .ok_or_else(|| malformed("ContainerStatus", "status", "a status"))?;
-        Ok(Whereabouts {
+        Ok(ContainerLogStatus {
             is_running: status.state() == cri::ContainerState::ContainerRunning,
             log_path: status.log_path.into(),
         })
     }
 
     /// How the runtime is, what it is called, and what its handlers can do.
-    pub async fn told(&self) -> Result<Told, RuntimeError> {
+    pub async fn told(&self) -> Result<RuntimeStatus, RuntimeError> {
         let version = match self.name().is_empty() {
             true => self.version().await?,
             false => self.known(),
@@ -123,14 +127,14 @@ impl Runtime {
         };
         let handler = |handler: cri::RuntimeHandler| {
             let features = handler.features.unwrap_or_default();
-            Handler {
+            RuntimeHandler {
                 name: handler.name,
                 recursive_read_only_mounts: support(features.recursive_read_only_mounts),
                 user_namespaces: support(features.user_namespaces),
             }
         };
         let features = answer.features.as_ref();
-        Ok(Told {
+        Ok(RuntimeStatus {
             name: version.name,
             version: version.version,
             ready: condition("RuntimeReady"),

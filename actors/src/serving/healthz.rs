@@ -2,7 +2,7 @@
 //!
 //! - **Owns** its listener.
 //! - **Hears** nothing but its own accept loop.
-//! - **Tells** nobody; it asks the directory, and looks at the root supervisor.
+//! - **Tells** nobody; it asks the pod manager, and looks at the root supervisor.
 //! - **Never** fails for a degraded manager: whoever restarts an agent that is not healthy would stop
 //!   what works without mending what does not. `/healthz/managers` shows it, and `/healthz/pleg` whether
 //!   relists come through (upstream: the node's Ready condition).
@@ -18,27 +18,27 @@ use hyper::body::Incoming;
 use kernel::{Actor, Addr, Context, Exit, Supervisor};
 
 use super::{Deaf, Msg, Snapshot, listen};
-use crate::{directory, pleg};
+use crate::{pleg, pod_manager};
 use ::serving::healthz::{Checks, answer};
 use ::serving::http::{Answer, Answers, Limits, Traffic, not_found, serve};
 
-/// The directory answers within microseconds; after this it is stuck.
-const DIRECTORY_WITHIN: Duration = Duration::from_secs(5);
+/// The pod manager answers within microseconds; after this it is stuck.
+const POD_MANAGER_TIMEOUT: Duration = Duration::from_secs(5);
 const LIMITS: Limits = Limits {
     connections: 64,
     life: Some(Duration::from_secs(300)),
 };
 
-const CHECKS: [Check; 5] = [
-    Check::Ping,
-    Check::Log,
-    Check::SyncLoop,
-    Check::Managers,
-    Check::Pleg,
+const CHECKS: [HealthCheck; 5] = [
+    HealthCheck::Ping,
+    HealthCheck::Log,
+    HealthCheck::SyncLoop,
+    HealthCheck::Managers,
+    HealthCheck::Pleg,
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Check {
+enum HealthCheck {
     Ping,
     /// Upstream's watches the flushing of a buffer; our log has none, and the name is kept for those who ask.
     Log,
@@ -49,41 +49,47 @@ enum Check {
 
 /// Knows whether the node is healthy.
 #[derive(Debug, Clone)]
-pub struct Health {
-    directory: Addr<directory::Msg>,
+pub struct NodeHealth {
+    pod_manager: Addr<pod_manager::Msg>,
     pleg: Addr<pleg::Msg>,
     root: Supervisor,
 }
 
-impl Health {
-    pub fn new(directory: Addr<directory::Msg>, pleg: Addr<pleg::Msg>, root: Supervisor) -> Self {
-        Health {
-            directory,
+impl NodeHealth {
+    pub fn new(
+        pod_manager: Addr<pod_manager::Msg>,
+        pleg: Addr<pleg::Msg>,
+        root: Supervisor,
+    ) -> Self {
+        NodeHealth {
+            pod_manager,
             pleg,
             root,
         }
     }
 
-    async fn made(&self, check: Check) -> Result<(), String> {
+    async fn made(&self, check: HealthCheck) -> Result<(), String> {
         match check {
-            Check::Ping | Check::Log => Ok(()),
-            Check::SyncLoop => {
-                let answer = self
-                    .directory
-                    .ask(DIRECTORY_WITHIN, |reply| directory::Msg::Pods { reply });
+            HealthCheck::Ping | HealthCheck::Log => Ok(()),
+            HealthCheck::SyncLoop => {
+                let answer =
+                    self.pod_manager
+                        .ask(POD_MANAGER_TIMEOUT, |reply| pod_manager::Msg::Pods {
+                            reply,
+                        });
                 answer
                     .await
                     .map(drop)
-                    .map_err(|error| format!("the pod directory does not answer: {error}"))
+                    .map_err(|error| format!("the pod pod_manager does not answer: {error}"))
             }
-            Check::Pleg => {
+            HealthCheck::Pleg => {
                 let answer = self
                     .pleg
-                    .ask(DIRECTORY_WITHIN, |reply| pleg::Msg::Health { reply });
+                    .ask(POD_MANAGER_TIMEOUT, |reply| pleg::Msg::Health { reply });
                 let answer = answer.await;
                 answer.unwrap_or_else(|error| Err(format!("pleg does not answer: {error}")))
             }
-            Check::Managers => {
+            HealthCheck::Managers => {
                 let degraded = self.root.degraded();
                 let sentences = degraded
                     .iter()
@@ -95,28 +101,28 @@ impl Health {
     }
 }
 
-impl Checks for Health {
+impl Checks for NodeHealth {
     fn names(&self) -> &'static [&'static str] {
         &["ping", "log", "syncloop"]
     }
 
     async fn check(&self, name: &str) -> Option<Result<(), String>> {
-        Some(self.made(Check::named(name)?).await)
+        Some(self.made(HealthCheck::named(name)?).await)
     }
 }
 
-impl Check {
-    fn named(name: &str) -> Option<Check> {
+impl HealthCheck {
+    fn named(name: &str) -> Option<HealthCheck> {
         CHECKS.into_iter().find(|check| check.name() == name)
     }
 
     fn name(self) -> &'static str {
         match self {
-            Check::Ping => "ping",
-            Check::Log => "log",
-            Check::SyncLoop => "syncloop",
-            Check::Managers => "managers",
-            Check::Pleg => "pleg",
+            HealthCheck::Ping => "ping",
+            HealthCheck::Log => "log",
+            HealthCheck::SyncLoop => "syncloop",
+            HealthCheck::Managers => "managers",
+            HealthCheck::Pleg => "pleg",
         }
     }
 }
@@ -126,17 +132,17 @@ impl Check {
 pub struct Healthz {
     address: SocketAddr,
 
-    server: Rc<Server>,
+    server: Rc<HealthzServer>,
 
     traffic: Rc<Traffic>,
 }
 
 #[derive(Debug)]
-struct Server {
-    health: Health,
+struct HealthzServer {
+    health: NodeHealth,
 }
 
-impl Answers for Server {
+impl Answers for HealthzServer {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         let answer = answer(&self.health, &request).await;
         answer.unwrap_or_else(not_found)
@@ -174,10 +180,10 @@ impl Actor for Healthz {
 }
 
 impl Healthz {
-    pub fn new(address: SocketAddr, health: Health) -> Self {
+    pub fn new(address: SocketAddr, health: NodeHealth) -> Self {
         Healthz {
             address,
-            server: Rc::new(Server { health }),
+            server: Rc::new(HealthzServer { health }),
             traffic: Rc::default(),
         }
     }

@@ -5,8 +5,8 @@
 //! cannot be had is the actor's failure, and its supervisor tries again.
 
 pub mod admin;
-pub mod answers;
 pub mod healthz;
+pub mod node_api;
 
 #[cfg(test)]
 mod tests;

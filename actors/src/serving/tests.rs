@@ -12,23 +12,23 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::healthz::{Health, Healthz};
+use super::healthz::{Healthz, NodeHealth};
 use super::*;
-use crate::directory;
+use crate::pod_manager;
 use cluster::status::{self, Statuses};
 
-const SOON: Duration = Duration::from_secs(5);
+const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
-/// A directory that answers with these pods until the test ends.
-pub(super) fn directory_of(pods: Vec<Arc<Pod>>) -> Addr<directory::Msg> {
+/// A pod manager that answers with these pods until the test ends.
+pub(super) fn directory_of(pods: Vec<Arc<Pod>>) -> Addr<pod_manager::Msg> {
     let (addr, mut asked) = inbox(64);
     tokio::task::spawn_local(async move {
         while let Some(msg) = asked.next(Duration::from_secs(3600)).await {
-            if let directory::Msg::Pods { reply } = msg {
+            if let pod_manager::Msg::Pods { reply } = msg {
                 reply.send(pods.clone());
-            } else if let directory::Msg::Worker { reply, .. } = msg {
-                reply.send(directory::Found::Nobody);
+            } else if let pod_manager::Msg::FindWorker { reply, .. } = msg {
+                reply.send(pod_manager::PodLookup::Nobody);
             }
         }
     });
@@ -59,11 +59,11 @@ pub(super) fn pod(name: &str) -> Arc<Pod> {
 pub(super) async fn statuses_of(
     root: &Supervisor,
     name: &str,
-    directory: &Addr<directory::Msg>,
+    pod_manager: &Addr<pod_manager::Msg>,
 ) -> Addr<status::Msg> {
     let (addr, port) = mailbox(8);
-    let told = kernel::Recipient::new(directory.clone(), |status::Republish| {
-        directory::Msg::Republish
+    let told = kernel::Recipient::new(pod_manager.clone(), |status::Republish| {
+        pod_manager::Msg::Resync
     });
     root.spawn(ChildSpec::permanent("status"), port, move || {
         Statuses::new(told.clone())
@@ -116,9 +116,9 @@ fn root() -> Supervisor {
     Supervisor::root("test", Intensity::UNLIMITED)
 }
 
-fn healthz(directory: Addr<directory::Msg>) -> Supervisor {
+fn healthz(pod_manager: Addr<pod_manager::Msg>) -> Supervisor {
     let root = root();
-    let health = Health::new(directory, kernel::mailbox(1).0, root.clone());
+    let health = NodeHealth::new(pod_manager, kernel::mailbox(1).0, root.clone());
     spawn(&root, "healthz", move || Healthz::new(ANY, health.clone()));
     root
 }
@@ -165,8 +165,8 @@ fn healthy_node_says_ok_in_upstreams_words() {
 #[test]
 fn silent_directory_is_the_failing_check() {
     kernel::testing::run_paused(|| async {
-        let (directory, _nobody_reads) = inbox(64);
-        let root = healthz(directory);
+        let (pod_manager, _nobody_reads) = inbox(64);
+        let root = healthz(pod_manager);
         let address = address(&root, "healthz").await;
         let (status, body) = ask(address, "GET /healthz").await;
         assert_eq!(status, 500);
@@ -179,7 +179,7 @@ fn silent_directory_is_the_failing_check() {
             (status, body.as_str()),
             (
                 500,
-                "internal server error: the pod directory does not answer: no answer in time\n"
+                "internal server error: the pod pod_manager does not answer: no answer in time\n"
             )
         );
         assert_eq!(ask(address, "GET /healthz/ping").await.0, 200);
@@ -238,7 +238,7 @@ fn taken_port_is_named_and_tried_again() {
         let taken = TcpListener::bind(ANY).await.unwrap();
         let address = taken.local_addr().unwrap();
         let root = root();
-        let health = Health::new(directory_of(Vec::new()), kernel::mailbox(1).0, root.clone());
+        let health = NodeHealth::new(directory_of(Vec::new()), kernel::mailbox(1).0, root.clone());
         spawn(&root, "healthz", move || {
             Healthz::new(address, health.clone())
         });
@@ -261,7 +261,7 @@ fn taken_port_is_named_and_tried_again() {
                 kernel::testing::pass(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(SOON, answered).await.unwrap();
+        tokio::time::timeout(TEST_TIMEOUT, answered).await.unwrap();
         assert_eq!(ask(address, "GET /healthz").await.0, 200);
     });
     run.unwrap();

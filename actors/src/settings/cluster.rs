@@ -9,18 +9,20 @@ use cluster::client::{Access, Identity};
 use cluster::node;
 use cluster::objects::keeper;
 use config::NodeConfig;
-use logic::certificates::Renewal;
+use logic::certificates::RotationPolicy;
 use logic::node::Support;
-use logic::node_status::lease::Holder;
-use logic::node_status::{self, Attaching, Cloud, Extended, Resources, Scheduling};
-use logic::objects::{Asking, Detection};
+use logic::node_status::lease::LeaseHolder;
+use logic::node_status::{
+    self, AttachDetachMode, CloudProvider, ExtendedResourcePolicy, NodeResources, Scheduling,
+};
+use logic::objects::{ChangeDetection, IssuancePolicy};
 use logic::types::PodUid;
 
-use super::Settings;
+use super::AgentSettings;
 
 /// The node's way into its cluster.
 #[derive(Debug, Clone)]
-pub struct Cluster {
+pub struct ClusterSettings {
     pub access: Access,
     /// The same with the bootstrap credentials.
     pub bootstrap: Option<Access>,
@@ -32,7 +34,7 @@ pub struct Cluster {
 #[derive(Debug, Clone)]
 pub struct ClientCertificate {
     pub store: Store,
-    pub renewal: Renewal,
+    pub renewal: RotationPolicy,
 }
 
 /// Where the certificate of the HTTPS API comes from.
@@ -46,7 +48,7 @@ pub enum ServingCertificate {
     SelfSigned(PathBuf),
 }
 
-impl Settings {
+impl AgentSettings {
     /// By what objects of the API are kept. `supplied` are the pods that the checkpoint brought back with all they need.
     pub fn keeping(&self, supplied: BTreeSet<PodUid>) -> keeper::Rules {
         let kubelet = &self.config.kubelet;
@@ -56,24 +58,24 @@ impl Settings {
                 .config_map_and_secret_change_detection_strategy
                 .as_str()
             {
-                "Get" => Detection::Get,
-                "Cache" => Detection::Cache,
-                _ => Detection::Watch,
+                "Get" => ChangeDetection::Get,
+                "Cache" => ChangeDetection::Cache,
+                _ => ChangeDetection::Watch,
             },
             period: kubelet.sync_frequency.into(),
             asking: match self.config.gates.enabled("PodCertificateRequest") {
-                true => Asking::Always,
-                false => Asking::Never,
+                true => IssuancePolicy::Always,
+                false => IssuancePolicy::Never,
             },
             supplied,
         }
     }
 
     /// Whose lease it is; none where leases are switched off.
-    pub fn lease_holder(&self) -> Option<Holder> {
+    pub fn lease_holder(&self) -> Option<LeaseHolder> {
         let seconds = self.config.kubelet.node_lease_duration_seconds;
         let seconds = u32::try_from(seconds).ok().filter(|seconds| *seconds > 0)?;
-        Some(Holder {
+        Some(LeaseHolder {
             name: self.config.node_name.clone(),
             seconds,
         })
@@ -91,7 +93,7 @@ impl Settings {
             look_every: kubelet.node_status_update_frequency.into(),
             report_every: kubelet.node_status_report_frequency.into(),
             host: node::host::read(Path::new("/"), self.swap),
-            resources: Resources {
+            resources: NodeResources {
                 capacity: self.facts.capacity.clone(),
                 allocatable: self.facts.allocatable.clone(),
             },
@@ -99,18 +101,18 @@ impl Settings {
         }
     }
 
-    fn node_status(&self) -> node_status::Policy {
+    fn node_status(&self) -> node_status::NodeStatusPolicy {
         let (config, kubelet, flags) = (&self.config, &self.config.kubelet, &self.config.flags);
         let gates = &config.gates;
-        node_status::Policy {
+        node_status::NodeStatusPolicy {
             name: config.node_name.clone(),
             hostname: config.node_name.clone(),
             port: u16::try_from(kubelet.port).unwrap_or(0),
             version: config.version.clone(),
             node_ips: config.node_ips.clone(),
             cloud: match flags.cloud_provider.as_str() {
-                "external" => Cloud::External,
-                _ => Cloud::None,
+                "external" => CloudProvider::External,
+                _ => CloudProvider::None,
             },
             provider_id: kubelet.provider_id.clone(),
             labels: self.facts.labels.clone(),
@@ -120,8 +122,8 @@ impl Settings {
                 false => Scheduling::Closed,
             },
             attaching: match kubelet.enable_controller_attach_detach {
-                true => Attaching::Controller,
-                false => Attaching::Node,
+                true => AttachDetachMode::Controller,
+                false => AttachDetachMode::Node,
             },
             max_images: usize::try_from(kubelet.node_status_max_images).ok(),
             declared_features: node_status::declared_features(|gate| gates.enabled(gate)),
@@ -129,14 +131,14 @@ impl Settings {
                 true => Support::Yes,
                 false => Support::No,
             },
-            extended_resources: Extended::Kept,
+            extended_resources: ExtendedResourcePolicy::Kept,
             local_storage: super::node::local_storage(kubelet),
         }
     }
 }
 
 /// None for a node that is alone by design.
-pub(super) fn cluster(config: &NodeConfig) -> Option<Cluster> {
+pub(super) fn cluster(config: &NodeConfig) -> Option<ClusterSettings> {
     let flags = &config.flags;
     if flags.kubeconfig.is_empty() {
         return None;
@@ -144,11 +146,11 @@ pub(super) fn cluster(config: &NodeConfig) -> Option<Cluster> {
     let bootstrap = (!flags.bootstrap_kubeconfig.is_empty())
         .then(|| access(config, &flags.bootstrap_kubeconfig));
     let renewal = match config.kubelet.rotate_certificates {
-        true => Renewal::InTime,
-        false => Renewal::Never,
+        true => RotationPolicy::InTime,
+        false => RotationPolicy::Never,
     };
-    let asked = renewal == Renewal::InTime || bootstrap.is_some();
-    Some(Cluster {
+    let asked = renewal == RotationPolicy::InTime || bootstrap.is_some();
+    Some(ClusterSettings {
         access: Access {
             identity: match asked {
                 true => Identity::Comes,

@@ -7,35 +7,35 @@ use std::fs;
 use std::path::Path;
 
 use config::NodeConfig;
-use logic::node::Machine;
+use logic::node::MachineFacts;
 use logic::resources::{
-    CgroupVersion, Enforcement, MemoryQos, MemoryReservation, OomKill, Swap, SwapBehaviour,
-    huge_page_name,
+    MemoryQos, MemoryReservationPolicy, NodeCgroupVersion, OomKill, ResourceEnforcement,
+    SwapBehaviour, SwapPolicy, huge_page_name,
 };
 
 /// More CPUs than any machine has.
-const MOST_CPUS: usize = 8192;
+const MAX_CPUS: usize = 8192;
 
-pub(super) fn enforcement(config: &NodeConfig, machine: &Machine) -> Enforcement {
+pub(super) fn enforcement(config: &NodeConfig, machine: &MachineFacts) -> ResourceEnforcement {
     let kubelet = &config.kubelet;
     let cgroups = version(Path::new("/sys/fs/cgroup"));
     let behaviour = match kubelet.memory_swap.swap_behavior.as_str() {
         "LimitedSwap" => SwapBehaviour::LimitedSwap,
         _ => SwapBehaviour::NoSwap,
     };
-    let swap = Swap {
+    let swap = SwapPolicy {
         behaviour,
         capacity: machine.swap,
     };
     let memory_qos = || MemoryQos {
         throttling: kubelet.memory_throttling_factor.and_then(millionths),
         reservation: match kubelet.memory_reservation_policy.as_str() {
-            "TieredReservation" => MemoryReservation::Tiered,
-            _ => MemoryReservation::None,
+            "TieredReservation" => MemoryReservationPolicy::Tiered,
+            _ => MemoryReservationPolicy::None,
         },
         page_size: page_size(Path::new("/")),
     };
-    Enforcement {
+    ResourceEnforcement {
         cgroups,
         huge_page_sizes: machine
             .huge_pages
@@ -52,19 +52,19 @@ pub(super) fn enforcement(config: &NodeConfig, machine: &Machine) -> Enforcement
     }
 }
 
-fn version(mount: &Path) -> CgroupVersion {
+fn version(mount: &Path) -> NodeCgroupVersion {
     match mount.join("cgroup.controllers").exists() {
-        true => CgroupVersion::V2,
-        false => CgroupVersion::V1,
+        true => NodeCgroupVersion::V2,
+        false => NodeCgroupVersion::V1,
     }
 }
 
 /// Whether swap is limited by cgroup. The root of cgroup v2 has no such file, the agent's own cgroup has.
-fn limits_swap(root: &Path, cgroups: CgroupVersion) -> bool {
+fn limits_swap(root: &Path, cgroups: NodeCgroupVersion) -> bool {
     let mount = root.join("sys/fs/cgroup");
     match cgroups {
-        CgroupVersion::V1 => mount.join("memory/memory.memsw.limit_in_bytes").exists(),
-        CgroupVersion::V2 => {
+        NodeCgroupVersion::V1 => mount.join("memory/memory.memsw.limit_in_bytes").exists(),
+        NodeCgroupVersion::V2 => {
             let own = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
             let own = own.lines().find_map(|line| line.strip_prefix("0::/"));
             own.is_some_and(|own| mount.join(own).join("memory.swap.max").exists())
@@ -74,7 +74,7 @@ fn limits_swap(root: &Path, cgroups: CgroupVersion) -> bool {
 
 /// Bytes, as the kernel says of this process' first mapping.
 fn page_size(root: &Path) -> u32 {
-    const USUAL: u32 = 4096;
+    const DEFAULT_PAGE_SIZE: u32 = 4096;
     let maps = fs::read_to_string(root.join("proc/self/smaps")).unwrap_or_default();
     let size = maps
         .lines()
@@ -83,7 +83,7 @@ fn page_size(root: &Path) -> u32 {
         size.and_then(|size| size.trim().strip_suffix("kB")?.trim().parse::<u32>().ok());
     kibibytes
         .and_then(|size| size.checked_mul(1024))
-        .unwrap_or(USUAL)
+        .unwrap_or(DEFAULT_PAGE_SIZE)
 }
 
 /// A factor of the configuration, which its validation holds above nought and at most one.
@@ -93,10 +93,10 @@ fn millionths(factor: f64) -> Option<u32> {
 
 /// Files that tell how hot the machine's CPUs are, and so what runs on them.
 pub(super) fn masked_paths() -> Vec<String> {
-    heat_of_cpus(Path::new("/"))
+    cpu_thermal_files(Path::new("/"))
 }
 
-fn heat_of_cpus(root: &Path) -> Vec<String> {
+fn cpu_thermal_files(root: &Path) -> Vec<String> {
     let cpus = fs::read_dir(root.join("sys/devices/system/cpu"));
     let names = cpus
         .into_iter()
@@ -104,7 +104,7 @@ fn heat_of_cpus(root: &Path) -> Vec<String> {
         .flatten()
         .map(|entry| entry.file_name());
     let number = |name: std::ffi::OsString| name.to_str()?.strip_prefix("cpu")?.parse::<u32>().ok();
-    let mut numbers: Vec<u32> = names.filter_map(number).take(MOST_CPUS).collect();
+    let mut numbers: Vec<u32> = names.filter_map(number).take(MAX_CPUS).collect();
     numbers.sort_unstable();
     let path = |cpu: u32| format!("/sys/devices/system/cpu/cpu{cpu}/thermal_throttle");
     let there = |path: &String| root.join(path.trim_start_matches('/')).exists();
@@ -125,37 +125,37 @@ mod tests {
     fn swap_is_limited_where_the_kernel_has_the_file_for_it() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
-        assert!(!limits_swap(root, CgroupVersion::V1));
-        assert!(!limits_swap(root, CgroupVersion::V2));
+        assert!(!limits_swap(root, NodeCgroupVersion::V1));
+        assert!(!limits_swap(root, NodeCgroupVersion::V2));
         write(
             root,
             "sys/fs/cgroup/memory/memory.memsw.limit_in_bytes",
             "0",
         );
-        assert!(limits_swap(root, CgroupVersion::V1));
+        assert!(limits_swap(root, NodeCgroupVersion::V1));
         write(root, "proc/self/cgroup", "0::/system.slice/oxlet.service\n");
-        assert!(!limits_swap(root, CgroupVersion::V2));
+        assert!(!limits_swap(root, NodeCgroupVersion::V2));
         write(
             root,
             "sys/fs/cgroup/system.slice/oxlet.service/memory.swap.max",
             "max",
         );
-        assert!(limits_swap(root, CgroupVersion::V2));
+        assert!(limits_swap(root, NodeCgroupVersion::V2));
     }
 
     #[test]
     fn the_version_is_told_by_the_file_of_controllers() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(version(folder.path()), CgroupVersion::V1);
+        assert_eq!(version(folder.path()), NodeCgroupVersion::V1);
         write(folder.path(), "cgroup.controllers", "cpu memory");
-        assert_eq!(version(folder.path()), CgroupVersion::V2);
+        assert_eq!(version(folder.path()), NodeCgroupVersion::V2);
     }
 
     #[test]
     fn the_heat_of_each_cpu_that_tells_it_is_hidden() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
-        assert!(heat_of_cpus(root).is_empty());
+        assert!(cpu_thermal_files(root).is_empty());
         for file in [
             "cpu10/thermal_throttle/count",
             "cpu2/thermal_throttle/count",
@@ -168,7 +168,7 @@ mod tests {
             "/sys/devices/system/cpu/cpu2/thermal_throttle",
             "/sys/devices/system/cpu/cpu10/thermal_throttle",
         ];
-        assert_eq!(heat_of_cpus(root), expected);
+        assert_eq!(cpu_thermal_files(root), expected);
     }
 
     #[test]

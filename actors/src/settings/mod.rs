@@ -16,20 +16,20 @@ use ::cluster::objects::Shelf;
 use config::NodeConfig;
 use kernel::plugin::Declaration;
 use logic::backoff::BackoffPolicy;
-use logic::credentials::docker::Folders;
-use logic::images::rate::Rate;
+use logic::credentials::docker::DockerConfigDirs;
+use logic::images::rate::PullRateLimit;
 use logic::images::verification;
-use logic::manifest::{Ground, References};
+use logic::manifest::{ApiReferences, StaticPodContext};
 use logic::node::NodeFacts;
 use logic::node_policy::NodePolicy;
-use logic::pressure::{Limit, Signal, Threshold};
 use logic::quantity::Quantity;
-use logic::volumes::resolve::SeLinux;
+use logic::thresholds::{Signal, Threshold, ThresholdLimit};
+use logic::volumes::resolve::SeLinuxMountPolicy;
 
-pub use self::cluster::{ClientCertificate, Cluster, ServingCertificate};
-use crate::directory::Source;
+pub use self::cluster::{ClientCertificate, ClusterSettings, ServingCertificate};
+use crate::pod_manager::PodSource;
 use crate::tree::{Listeners, Sections};
-use crate::worker::Rules;
+use crate::worker::PodWorkerConfig;
 use crate::{credentials, images, take_over, user_namespaces, volumes};
 
 /// The runtime's host: whichever runtime is declared active, it is reached under this name.
@@ -37,10 +37,10 @@ pub const RUNTIME: &str = "runtime";
 
 /// Everything that the tree is wired with.
 #[derive(Debug)]
-pub struct Settings {
+pub struct AgentSettings {
     pub node: NodePolicy,
     pub facts: Arc<NodeFacts>,
-    pub policy: logic::worker::Policy,
+    pub policy: logic::pod_actions::PodActionPolicy,
     /// The declared runtimes by name, each as it is hosted: under the name of its kind.
     pub runtimes: BTreeMap<String, Declaration>,
     /// Which of them is active at start.
@@ -48,9 +48,9 @@ pub struct Settings {
     pub runtime_within: Duration,
     /// The declared storage plugins by name, under which each is hosted.
     pub storage: BTreeMap<String, Declaration>,
-    pub pulls: Pulls,
-    pub sources: BTreeSet<Source>,
-    pub eviction: logic::eviction::Policy,
+    pub pulls: PullSettings,
+    pub sources: BTreeSet<PodSource>,
+    pub eviction: logic::eviction::EvictionPolicy,
     /// The agent's own folder: checkpoints and plugins.
     pub folder: PathBuf,
     pub healthz: Option<SocketAddr>,
@@ -59,7 +59,7 @@ pub struct Settings {
     pub serving: ::serving::Policy,
     pub serving_certificate: ServingCertificate,
     /// None for a node that is alone by design.
-    pub cluster: Option<Cluster>,
+    pub cluster: Option<ClusterSettings>,
     pub shutdown: crate::shutdown::Policy,
     /// Bytes of the machine's swap.
     swap: u64,
@@ -69,24 +69,24 @@ pub struct Settings {
 
 /// How images are pulled, and with which credentials.
 #[derive(Debug, Clone)]
-pub struct Pulls {
-    pub images: images::Rules,
-    pub credentials: credentials::Rules,
+pub struct PullSettings {
+    pub images: images::ImageConfig,
+    pub credentials: credentials::CredentialConfig,
 }
 
-impl Settings {
+impl AgentSettings {
     pub fn new(config: Box<NodeConfig>) -> Self {
         let kubelet = &config.kubelet;
         let folder = PathBuf::from(&config.flags.root_dir).join("oxlet");
         let mut sources = BTreeSet::new();
         if !kubelet.static_pod_path.is_empty() {
-            sources.insert(Source::File);
+            sources.insert(PodSource::File);
         }
         if !kubelet.static_pod_url.is_empty() {
-            sources.insert(Source::Http);
+            sources.insert(PodSource::Http);
         }
         if !config.flags.kubeconfig.is_empty() {
-            sources.insert(Source::Api);
+            sources.insert(PodSource::Api);
         }
         let max = kubelet
             .crash_loop_back_off
@@ -94,10 +94,10 @@ impl Settings {
             .map(Duration::from);
         let machine = crate::machine::read(Path::new(&config.flags.root_dir));
         let facts = node::facts(&config, &machine);
-        Settings {
+        AgentSettings {
             node: node::policy(&config, &machine, &facts),
             facts: Arc::new(facts),
-            policy: logic::worker::Policy {
+            policy: logic::pod_actions::PodActionPolicy {
                 backoff: backoff(max),
             },
             runtimes: plugins::runtimes(&config),
@@ -122,20 +122,20 @@ impl Settings {
     }
 
     /// The manifests' section.
-    pub fn ground(&self) -> Ground {
-        Ground {
+    pub fn ground(&self) -> StaticPodContext {
+        StaticPodContext {
             node_name: self.config.node_name.as_str().into(),
             references: match self.config.gates.enabled("PreventStaticPodAPIReferences") {
-                true => References::Refused,
-                false => References::Allowed,
+                true => ApiReferences::Refused,
+                false => ApiReferences::Allowed,
             },
             residents: take_over::residents(&self.node.root_dir.join("pods")),
         }
     }
 
     /// What pods are judged and made by.
-    pub fn rules(&self) -> Arc<Rules> {
-        Arc::new(Rules {
+    pub fn rules(&self) -> Arc<PodWorkerConfig> {
+        Arc::new(PodWorkerConfig {
             policy: self.policy,
             node: self.node.clone(),
             facts: self.facts.clone(),
@@ -143,8 +143,8 @@ impl Settings {
     }
 
     /// The groups of processes that a summary shows beside the pods.
-    pub fn system_groups(&self) -> crate::summary::SystemGroups {
-        crate::summary::SystemGroups {
+    pub fn system_groups(&self) -> crate::stats::SystemGroups {
+        crate::stats::SystemGroups {
             kubelet: self.config.kubelet.kubelet_cgroups.clone(),
             runtime: self.config.flags.runtime_cgroups.clone(),
             system: self.config.kubelet.system_cgroups.clone(),
@@ -163,7 +163,7 @@ impl Settings {
                 ids_per_pod: ids_per_pod(kubelet),
                 max_pods: u32::try_from(kubelet.max_pods).unwrap_or(0),
             },
-            logs: logic::logs::Policy::new(
+            logs: logic::logs::LogRotationPolicy::new(
                 &kubelet.container_log_max_size,
                 kubelet.container_log_max_files,
                 kubelet.container_log_max_workers,
@@ -187,19 +187,21 @@ fn period(given: config::GoDuration) -> Option<Duration> {
 }
 
 /// As upstream finds out: the kernel has SELinux if its file system is mounted with something in it.
-fn selinux() -> SeLinux {
+fn selinux() -> SeLinuxMountPolicy {
     match Path::new("/sys/fs/selinux/enforce").exists() {
-        true => SeLinux::On,
-        false => SeLinux::Off,
+        true => SeLinuxMountPolicy::On,
+        false => SeLinuxMountPolicy::Off,
     }
 }
 
 /// Upstream's default where the section is silent; validation has checked the rest.
 fn ids_per_pod(kubelet: &config::KubeletConfiguration) -> u32 {
-    const DEFAULT: u32 = 65_536;
+    const DEFAULT_IDS_PER_POD: u32 = 65_536;
     let section = kubelet.user_namespaces.as_ref();
     let ids = section.and_then(|section| section.ids_per_pod);
-    ids.map_or(DEFAULT, |ids| u32::try_from(ids).unwrap_or(DEFAULT))
+    ids.map_or(DEFAULT_IDS_PER_POD, |ids| {
+        u32::try_from(ids).unwrap_or(DEFAULT_IDS_PER_POD)
+    })
 }
 
 /// klog's verbosity as a level: 0 to 1 is info, 2 to 4 is what an operator wants to see, above is for developers.
@@ -211,26 +213,26 @@ pub fn log_level(verbosity: u32) -> &'static str {
     }
 }
 
-fn pulls(config: &NodeConfig) -> Pulls {
+fn pulls(config: &NodeConfig) -> PullSettings {
     let (kubelet, root_dir) = (&config.kubelet, PathBuf::from(&config.flags.root_dir));
     let verified = config.gates.enabled("KubeletEnsureSecretPulledImages");
-    Pulls {
-        images: images::Rules {
+    PullSettings {
+        images: images::ImageConfig {
             parallel: parallel_pulls(
                 kubelet.serialize_image_pulls,
                 kubelet.max_parallel_image_pulls,
             ),
-            rate: Rate::new(kubelet.registry_pull_qps, kubelet.registry_burst),
+            rate: PullRateLimit::new(kubelet.registry_pull_qps, kubelet.registry_burst),
             verification: verified.then(|| {
-                verification::Policy::from_name(
+                verification::CredentialVerificationPolicy::from_name(
                     &kubelet.image_pull_credentials_verification_policy,
                     &kubelet.preloaded_images_verification_allowlist,
                 )
             }),
             root_dir: root_dir.clone(),
         },
-        credentials: credentials::Rules {
-            folders: Folders {
+        credentials: credentials::CredentialConfig {
+            folders: DockerConfigDirs {
                 root_dir,
                 working: std::env::current_dir().unwrap_or_default(),
                 home: std::env::var_os("HOME").unwrap_or_default().into(),
@@ -260,7 +262,7 @@ fn backoff(max: Option<Duration>) -> BackoffPolicy {
 }
 
 /// The thresholds that this version acts on; the file's validation has read the quantities before.
-fn eviction(kubelet: &config::KubeletConfiguration) -> logic::eviction::Policy {
+fn eviction(kubelet: &config::KubeletConfiguration) -> logic::eviction::EvictionPolicy {
     const SIGNAL: &str = "memory.available";
     let reclaim = kubelet
         .eviction_minimum_reclaim
@@ -271,7 +273,7 @@ fn eviction(kubelet: &config::KubeletConfiguration) -> logic::eviction::Policy {
             signal: Signal::MemoryAvailable,
             grace,
             limit: limit(text)?,
-            min_reclaim: reclaim.unwrap_or(Limit::Amount(0)),
+            min_reclaim: reclaim.unwrap_or(ThresholdLimit::Amount(0)),
         })
     };
     let hard = kubelet
@@ -288,8 +290,8 @@ fn eviction(kubelet: &config::KubeletConfiguration) -> logic::eviction::Policy {
             .ok()?;
         threshold(text, grace.into())
     });
-    logic::eviction::Policy {
-        pressure: logic::pressure::Policy {
+    logic::eviction::EvictionPolicy {
+        pressure: logic::thresholds::ThresholdPolicy {
             thresholds: hard.chain(soft).collect(),
             transition: kubelet.eviction_pressure_transition_period.into(),
         },
@@ -303,12 +305,12 @@ fn eviction(kubelet: &config::KubeletConfiguration) -> logic::eviction::Policy {
 fn shutdown(config: &NodeConfig) -> crate::shutdown::Policy {
     let kubelet = &config.kubelet;
     let by_priority = &kubelet.shutdown_grace_period_by_pod_priority;
-    let group = |entry: &config::ShutdownGracePeriodByPodPriority| logic::shutdown::Group {
+    let group = |entry: &config::ShutdownGracePeriodByPodPriority| logic::shutdown::ShutdownGroup {
         priority: entry.priority,
         grace: Duration::from_secs(u64::try_from(entry.shutdown_grace_period_seconds).unwrap_or(0)),
     };
     crate::shutdown::Policy {
-        order: logic::shutdown::Policy::new(
+        order: logic::shutdown::ShutdownPolicy::new(
             by_priority.iter().map(group).collect(),
             kubelet.shutdown_grace_period.into(),
             kubelet.shutdown_grace_period_critical_pods.into(),
@@ -323,15 +325,15 @@ fn shutdown(config: &NodeConfig) -> crate::shutdown::Policy {
 }
 
 /// A quantity, or a share such as `10%`.
-fn limit(text: &str) -> Option<Limit> {
+fn limit(text: &str) -> Option<ThresholdLimit> {
     if let Some(percent) = text.strip_suffix('%') {
         let thousandths = Quantity::parse(percent).ok()?.milli_value();
         return u32::try_from(thousandths.checked_mul(10)?)
             .ok()
-            .map(Limit::PerMillion);
+            .map(ThresholdLimit::PerMillion);
     }
     let bytes = Quantity::parse(text).ok()?.value();
-    u64::try_from(bytes).ok().map(Limit::Amount)
+    u64::try_from(bytes).ok().map(ThresholdLimit::Amount)
 }
 
 fn address(host: &str, port: i32) -> Option<SocketAddr> {

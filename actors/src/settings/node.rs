@@ -9,17 +9,17 @@ use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use logic::linux::Seccomp;
 use logic::node::{
-    self, Exclusive, LocalStorage, Machine, NodeFacts, PodLevelResize, PodLimit, Reservations,
-    Support, Swap,
+    self, ExclusiveAllocation, LocalStorage, MachineFacts, NodeFacts, NodeSwap, PodLevelResize,
+    PodLimit, Reservations, Support,
 };
 use logic::node_policy::NodePolicy;
 use logic::node_status;
 use logic::pod_cgroups::{CgroupDriver, CgroupPolicy};
-use logic::requests::{self, Amounts};
-use logic::sysctls::{self, Allowlist};
+use logic::requests::{self, ResourceAmounts};
+use logic::sysctls::{self, SysctlAllowlist};
 
 /// What decisions about pods need to know of the node.
-pub(super) fn facts(config: &NodeConfig, machine: &Machine) -> NodeFacts {
+pub(super) fn facts(config: &NodeConfig, machine: &MachineFacts) -> NodeFacts {
     let kubelet = &config.kubelet;
     let limit = PodLimit {
         max: u32::try_from(kubelet.max_pods).unwrap_or(0),
@@ -42,7 +42,7 @@ pub(super) fn facts(config: &NodeConfig, machine: &Machine) -> NodeFacts {
         taints: kubelet.register_with_taints.iter().map(taint).collect(),
         os: "linux".to_owned(),
         // The file's validation has read the patterns before.
-        sysctls: Allowlist::new(safe.into_iter().chain(unsafe_sysctls)).unwrap_or_default(),
+        sysctls: SysctlAllowlist::new(safe.into_iter().chain(unsafe_sysctls)).unwrap_or_default(),
         app_armor: machine.app_armor,
         pod_level_resources: gate(config, "PodLevelResources"),
         declared_features: declared_features(config),
@@ -51,9 +51,9 @@ pub(super) fn facts(config: &NodeConfig, machine: &Machine) -> NodeFacts {
         // Swap is shared out by cgroup v2 alone.
         swap: match kubelet.memory_swap.swap_behavior.as_str() {
             "LimitedSwap" if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() => {
-                Swap::Limited
+                NodeSwap::Limited
             }
-            _ => Swap::None,
+            _ => NodeSwap::None,
         },
         pod_level_resize: match config
             .gates
@@ -97,10 +97,10 @@ fn declared_features(config: &NodeConfig) -> Option<BTreeSet<String>> {
         .then(|| declared().into_iter().collect())
 }
 
-fn exclusive(policy: &str, word: &str) -> Exclusive {
+fn exclusive(policy: &str, word: &str) -> ExclusiveAllocation {
     match policy == word {
-        true => Exclusive::Static,
-        false => Exclusive::None,
+        true => ExclusiveAllocation::Static,
+        false => ExclusiveAllocation::None,
     }
 }
 
@@ -117,7 +117,7 @@ fn reservations(kubelet: &KubeletConfiguration) -> Reservations {
     }
 }
 
-fn amounts(list: &BTreeMap<String, String>) -> Amounts {
+fn amounts(list: &BTreeMap<String, String>) -> ResourceAmounts {
     let list = list
         .iter()
         .map(|(name, text)| (name.clone(), Quantity(text.clone())));
@@ -125,7 +125,7 @@ fn amounts(list: &BTreeMap<String, String>) -> Amounts {
 }
 
 /// The node's facts that go into every pod.
-pub(super) fn policy(config: &NodeConfig, machine: &Machine, facts: &NodeFacts) -> NodePolicy {
+pub(super) fn policy(config: &NodeConfig, machine: &MachineFacts, facts: &NodeFacts) -> NodePolicy {
     let kubelet = &config.kubelet;
     NodePolicy {
         node_name: config.node_name.clone(),

@@ -9,7 +9,7 @@ use std::{fs, io};
 use futures_util::{Stream, StreamExt};
 
 /// For an answer of the bus.
-const WITHIN: Duration = Duration::from_secs(10);
+const BUS_TIMEOUT: Duration = Duration::from_secs(10);
 /// The file with which logind is told to wait longer.
 const OVERRIDE: &str = "99-kubelet.conf";
 
@@ -42,7 +42,7 @@ trait Systemd {
 pub enum LogindError {
     #[error("no answer on the system's D-Bus")]
     Bus(#[source] zbus::Error),
-    #[error("no answer on the system's D-Bus within {} s", WITHIN.as_secs())]
+    #[error("no answer on the system's D-Bus within {} s", BUS_TIMEOUT.as_secs())]
     Late,
     #[error("cannot write {}", path.display())]
     Override { path: PathBuf, source: io::Error },
@@ -55,25 +55,27 @@ pub enum LogindError {
 
 /// As long as it is held, the machine waits. Dropped, it goes on.
 #[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "held, and closed when dropped")] zbus::OwnedFd);
+pub struct InhibitorLock(
+    #[expect(dead_code, reason = "held, and closed when dropped")] zbus::OwnedFd,
+);
 
 /// The connection to it.
 #[derive(Debug, Clone)]
-pub struct Logind {
+pub struct LogindConnection {
     login: LoginProxy<'static>,
 }
 
-impl Logind {
+impl LogindConnection {
     /// Connects, and sees to it that logind waits as long as the pods may take. `folder` is logind's own, for files
-    /// that overrule its settings.
-    pub async fn connect(wanted: Duration, folder: &Path) -> Result<Logind, LogindError> {
+    /// that override_max_delay its settings.
+    pub async fn connect(wanted: Duration, folder: &Path) -> Result<LogindConnection, LogindError> {
         let bus = soon(zbus::Connection::system()).await?;
         let login = soon(LoginProxy::new(&bus)).await?;
-        let logind = Logind { login };
+        let logind = LogindConnection { login };
         if logind.delay().await? >= wanted {
             return Ok(logind);
         }
-        overrule(folder, wanted)?;
+        override_max_delay(folder, wanted)?;
         let systemd = soon(SystemdProxy::new(&bus)).await?;
         const HANG_UP: i32 = 1;
         soon(systemd.kill_unit("systemd-logind.service", "all", HANG_UP)).await?;
@@ -85,10 +87,10 @@ impl Logind {
     }
 
     /// Has the machine wait from now on.
-    pub async fn lock(&self) -> Result<Lock, LogindError> {
+    pub async fn lock(&self) -> Result<InhibitorLock, LogindError> {
         let why = "Kubelet needs time to handle node shutdown";
         let inhibited = self.login.inhibit("shutdown", "kubelet", why, "delay");
-        soon(inhibited).await.map(Lock)
+        soon(inhibited).await.map(InhibitorLock)
     }
 
     /// Tells when the machine goes down (true), and when it does not after all (false).
@@ -109,13 +111,13 @@ impl Logind {
 }
 
 async fn soon<T>(answer: impl Future<Output = zbus::Result<T>>) -> Result<T, LogindError> {
-    let answer = tokio::time::timeout(WITHIN, answer).await;
+    let answer = tokio::time::timeout(BUS_TIMEOUT, answer).await;
     answer
         .map_err(|_| LogindError::Late)?
         .map_err(LogindError::Bus)
 }
 
-fn overrule(folder: &Path, wanted: Duration) -> Result<(), LogindError> {
+fn override_max_delay(folder: &Path, wanted: Duration) -> Result<(), LogindError> {
     let path = folder.join(OVERRIDE);
     let text = format!(
         "# Kubelet logind override\n[Login]\nInhibitDelayMaxSec={}\n",
@@ -140,7 +142,7 @@ mod tests {
     fn logind_is_told_to_wait_by_a_file_of_its_own() {
         let folder = tempfile::tempdir().unwrap();
         let below = folder.path().join("logind.conf.d");
-        overrule(&below, Duration::from_secs(300)).unwrap();
+        override_max_delay(&below, Duration::from_secs(300)).unwrap();
         let text = fs::read_to_string(below.join("99-kubelet.conf")).unwrap();
         assert!(
             text.ends_with("[Login]\nInhibitDelayMaxSec=300\n"),

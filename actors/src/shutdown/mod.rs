@@ -2,15 +2,15 @@
 //!
 //! - **Owns** the lock that makes the machine wait, and the steps that are left.
 //! - **Hears** from logind that the machine goes down, or does not after all.
-//! - **Tells** the directory which pods end and that none may begin, the node's object that it is not ready.
+//! - **Tells** the pod manager which pods end and that none may begin, the node's object that it is not ready.
 //! - **Never** keeps the machine longer than the configuration says; never gives the lock back before the last step is
 //!   over and what became of the pods has been told.
 //!
 //! Upstream: pkg/kubelet/nodeshutdown/nodeshutdown_manager_linux.go (1.36). Decisions: `logic::shutdown`.
 
 mod logind;
-mod noting;
 pub mod record;
+mod recording;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -23,44 +23,44 @@ use cluster::events::{Object, Recorder, Type};
 use futures_util::StreamExt;
 use jiff::Timestamp;
 use kernel::{Actor, Addr, Context, Exit, Recipient, TaskId};
-use logic::admission::ShuttingDown;
-use logic::shutdown::Step;
+use logic::admission::NodeShutdown;
+use logic::shutdown::ShutdownStep;
 use serde::Serialize;
 
 pub use self::logind::LogindError;
-use self::logind::{Lock, Logind};
-use self::noting::{Noting, Releasing};
-use self::record::Record;
-use self::steps::Going;
-pub use self::steps::Seen;
-use crate::{directory, volumes};
+use self::logind::{InhibitorLock, LogindConnection};
+use self::record::ShutdownRecord;
+use self::recording::{LockState, RecordState};
+pub use self::steps::NodePods;
+use self::steps::RunningStep;
+use crate::{pod_manager, volumes};
 
 /// It hears logind and its own looks.
 pub const MAILBOX: usize = 16;
 
 /// Before the bus is tried again: upstream's `dbusReconnectPeriod`.
-const RECONNECT: Duration = Duration::from_secs(1);
+const RECONNECT_PERIOD: Duration = Duration::from_secs(1);
 /// The same while it goes on failing: a machine without logind is not asked all day.
-const RECONNECT_AT_MOST: Duration = Duration::from_secs(60);
+const RECONNECT_MAX_PERIOD: Duration = Duration::from_secs(60);
 
 /// The section of the configuration.
 #[derive(Debug, Clone)]
 pub struct Policy {
-    pub order: logic::shutdown::Policy,
+    pub order: logic::shutdown::ShutdownPolicy,
     pub node_name: String,
-    /// logind's own folder for files that overrule its settings.
+    /// logind's own folder for files that override_max_delay its settings.
     pub logind_folder: PathBuf,
-    /// Where it is noted when the node goes down; none where nobody measures that.
+    /// Where it is record_written when the node goes down; none where nobody measures that.
     pub record: Option<PathBuf>,
 }
 
 /// Whom it works with.
 #[derive(Debug, Clone)]
 pub struct Peers {
-    pub directory: Addr<directory::Msg>,
+    pub pod_manager: Addr<pod_manager::Msg>,
     pub volumes: Addr<volumes::Msg>,
     /// The node's object, if there is one.
-    pub node: Option<Recipient<ShuttingDown>>,
+    pub node: Option<Recipient<NodeShutdown>>,
     pub recorder: Recorder,
 }
 
@@ -70,27 +70,27 @@ pub enum Msg {
     /// Connects to logind.
     Connect,
     /// Holds the lock, and listens.
-    Connected(Box<Result<(Logind, Lock), LogindError>>),
+    Connected(Box<Result<(LogindConnection, InhibitorLock), LogindError>>),
     /// Begins to end pods.
     Down,
     /// Lets pods begin again, and takes a new lock.
     Cancelled,
     /// Takes the new lock.
-    Locked(Box<Result<Lock, LogindError>>),
+    Locked(Box<Result<InhibitorLock, LogindError>>),
     /// Goes on: some of what was waited for may have ended.
-    Look,
+    Observe,
     /// Learns what still runs, or holds volumes.
-    Seen(Box<Option<Seen>>),
+    Observed(Box<Option<NodePods>>),
     /// Connects again: logind says nothing any more.
-    Silent,
+    ObserveFailed,
     /// Lets the machine go on.
     Release,
     /// Tells the node's object again whether the node goes down: its keeper has a successor.
-    TellAgain,
+    Resync,
     /// Shows when an earlier life went down.
-    Remembered(io::Result<Record>),
-    /// Goes on: it is noted, or cannot be.
-    Noted(io::Result<()>),
+    RecordLoaded(io::Result<ShutdownRecord>),
+    /// Goes on: it is record_written, or cannot be.
+    RecordWritten(io::Result<()>),
 }
 
 /// Where it stands.
@@ -105,31 +105,31 @@ pub struct Snapshot {
 
 /// The keeper of the lock.
 #[derive(Debug)]
-pub struct Shutdown {
+pub struct ShutdownManager {
     policy: Policy,
     peers: Peers,
 
-    logind: Option<Logind>,
-    lock: Option<Lock>,
+    logind: Option<LogindConnection>,
+    lock: Option<InhibitorLock>,
     listening: Option<TaskId>,
     pause: Duration,
     going_down: bool,
-    going: Option<Going>,
-    steps: Option<Vec<Step>>,
-    record: Record,
-    noting: Noting,
-    releasing: Releasing,
+    step: Option<RunningStep>,
+    steps: Option<Vec<ShutdownStep>>,
+    record: ShutdownRecord,
+    record_state: RecordState,
+    lock_state: LockState,
     trouble: Option<String>,
 }
 
-impl Actor for Shutdown {
+impl Actor for ShutdownManager {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.connect(ctx);
         if let Some(path) = self.policy.record.clone() {
-            ctx.run(async move { Msg::Remembered(record::read(path).await) });
+            ctx.run(async move { Msg::RecordLoaded(record::read(path).await) });
         }
         Ok(())
     }
@@ -141,13 +141,13 @@ impl Actor for Shutdown {
             Msg::Down => self.down(ctx),
             Msg::Cancelled => self.cancelled(ctx),
             Msg::Locked(outcome) => self.locked(*outcome, ctx),
-            Msg::Look => self.look(ctx),
-            Msg::Seen(seen) => self.seen(*seen, ctx),
-            Msg::Silent => self.silent(ctx),
+            Msg::Observe => self.observe(ctx),
+            Msg::Observed(observed) => self.observed(*observed, ctx),
+            Msg::ObserveFailed => self.observe_failed(ctx),
             Msg::Release => self.release(ctx),
-            Msg::TellAgain => self.tell_node(),
-            Msg::Remembered(record) => self.remembered(record),
-            Msg::Noted(outcome) => self.noted(outcome, ctx),
+            Msg::Resync => self.report_node(),
+            Msg::RecordLoaded(record) => self.record_loaded(record),
+            Msg::RecordWritten(outcome) => self.record_written(outcome, ctx),
         }
         Ok(())
     }
@@ -162,21 +162,21 @@ impl Actor for Shutdown {
     }
 }
 
-impl Shutdown {
+impl ShutdownManager {
     pub fn new(policy: Policy, peers: Peers) -> Self {
-        Shutdown {
+        ShutdownManager {
             policy,
             peers,
             logind: None,
             lock: None,
             listening: None,
-            pause: RECONNECT,
+            pause: RECONNECT_PERIOD,
             going_down: false,
-            going: None,
+            step: None,
             steps: None,
-            record: Record::default(),
-            noting: Noting::No,
-            releasing: Releasing::No,
+            record: ShutdownRecord::default(),
+            record_state: RecordState::No,
+            lock_state: LockState::No,
             trouble: None,
         }
     }
@@ -185,7 +185,7 @@ impl Shutdown {
         let (wanted, folder) = (self.policy.order.total(), self.policy.logind_folder.clone());
         ctx.run(async move {
             let connect = async {
-                let logind = Logind::connect(wanted, &folder).await?;
+                let logind = LogindConnection::connect(wanted, &folder).await?;
                 let lock = logind.lock().await?;
                 Ok((logind, lock))
             };
@@ -193,10 +193,14 @@ impl Shutdown {
         });
     }
 
-    fn connected(&mut self, outcome: Result<(Logind, Lock), LogindError>, ctx: &mut Context<Msg>) {
+    fn connected(
+        &mut self,
+        outcome: Result<(LogindConnection, InhibitorLock), LogindError>,
+        ctx: &mut Context<Msg>,
+    ) {
         match outcome {
             Ok((logind, lock)) => {
-                self.pause = RECONNECT;
+                self.pause = RECONNECT_PERIOD;
                 self.trouble = None;
                 self.lock = Some(lock);
                 self.listen(&logind, ctx);
@@ -209,14 +213,14 @@ impl Shutdown {
         }
     }
 
-    fn listen(&mut self, logind: &Logind, ctx: &mut Context<Msg>) {
+    fn listen(&mut self, logind: &LogindConnection, ctx: &mut Context<Msg>) {
         if let Some(task) = self.listening.take() {
             ctx.abort(task);
         }
         let (logind, addr) = (logind.clone(), ctx.addr().clone());
         self.listening = Some(ctx.run(async move {
             let Ok(news) = logind.news().await else {
-                return Msg::Silent;
+                return Msg::ObserveFailed;
             };
             let mut news = std::pin::pin!(news);
             while let Some(starts) = news.next().await {
@@ -228,11 +232,11 @@ impl Shutdown {
                     break;
                 }
             }
-            Msg::Silent
+            Msg::ObserveFailed
         }));
     }
 
-    fn silent(&mut self, ctx: &mut Context<Msg>) {
+    fn observe_failed(&mut self, ctx: &mut Context<Msg>) {
         self.listening = None;
         tracing::warn!("logind says nothing any more");
         self.again(ctx);
@@ -240,41 +244,44 @@ impl Shutdown {
 
     fn again(&mut self, ctx: &mut Context<Msg>) {
         ctx.after(self.pause, Msg::Connect);
-        self.pause = (self.pause * 2).min(RECONNECT_AT_MOST);
+        self.pause = (self.pause * 2).min(RECONNECT_MAX_PERIOD);
     }
 
     fn down(&mut self, ctx: &mut Context<Msg>) {
         if std::mem::replace(&mut self.going_down, true) {
             return;
         }
-        self.event("Shutdown manager detected shutdown event", ctx);
-        self.tell(ShuttingDown::Yes);
+        self.event("ShutdownManager manager detected shutdown event", ctx);
+        self.tell(NodeShutdown::Yes);
         self.steps = None;
         self.note(
-            Record {
+            ShutdownRecord {
                 began: Some(timestamp(ctx)),
                 ended: None,
             },
             ctx,
         );
-        self.look(ctx);
+        self.observe(ctx);
     }
 
     /// What has been told to end ends; nothing else does.
     fn cancelled(&mut self, ctx: &mut Context<Msg>) {
-        self.event("Shutdown manager detected shutdown cancellation", ctx);
+        self.event(
+            "ShutdownManager manager detected shutdown cancellation",
+            ctx,
+        );
         self.going_down = false;
-        self.going = None;
+        self.step = None;
         self.steps = None;
-        self.releasing = Releasing::No;
+        self.lock_state = LockState::No;
         self.end(ctx);
-        self.tell(ShuttingDown::No);
+        self.tell(NodeShutdown::No);
         if let Some(logind) = self.logind.clone() {
             ctx.run(async move { Msg::Locked(Box::new(logind.lock().await)) });
         }
     }
 
-    fn locked(&mut self, outcome: Result<Lock, LogindError>, ctx: &mut Context<Msg>) {
+    fn locked(&mut self, outcome: Result<InhibitorLock, LogindError>, ctx: &mut Context<Msg>) {
         match outcome {
             Ok(lock) => self.lock = Some(lock),
             Err(error) => {
@@ -284,21 +291,21 @@ impl Shutdown {
         }
     }
 
-    fn tell(&self, state: ShuttingDown) {
-        let directory = self
+    fn tell(&self, state: NodeShutdown) {
+        let pod_manager = self
             .peers
-            .directory
-            .tell(directory::Msg::ShuttingDown(state));
-        if directory.is_err() {
+            .pod_manager
+            .tell(pod_manager::Msg::ShuttingDown(state));
+        if pod_manager.is_err() {
             tracing::warn!("not everybody knows whether the node goes down: a mailbox is full");
         }
-        self.tell_node();
+        self.report_node();
     }
 
-    fn tell_node(&self) {
+    fn report_node(&self) {
         let state = match self.going_down {
-            true => ShuttingDown::Yes,
-            false => ShuttingDown::No,
+            true => NodeShutdown::Yes,
+            false => NodeShutdown::No,
         };
         if let Some(node) = &self.peers.node
             && let Err(full) = node.tell(state)

@@ -16,25 +16,25 @@ pub const NAME: &str = "graceful_node_shutdown_state";
 /// How upstream's program writes no time.
 const NEVER: &str = "0001-01-01T00:00:00Z";
 /// A disk that hangs does not keep the machine.
-const WITHIN: Duration = Duration::from_secs(1);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// When it went down, and when its pods had ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Record {
+pub struct ShutdownRecord {
     pub(super) began: Option<Timestamp>,
     pub(super) ended: Option<Timestamp>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Text {
+struct RecordJson {
     #[serde(default)]
     start_time: String,
     #[serde(default)]
     end_time: String,
 }
 
-impl Record {
+impl ShutdownRecord {
     pub(super) fn show(self) {
         let seconds = |at: Option<Timestamp>| at.map_or(0.0, |at| at.as_second() as f64);
         SHUTDOWN_BEGAN.set(seconds(self.began));
@@ -43,20 +43,20 @@ impl Record {
 
     fn to_text(self) -> String {
         let time = |at: Option<Timestamp>| at.map_or(NEVER.to_owned(), |at| at.to_string());
-        let text = Text {
+        let text = RecordJson {
             start_time: time(self.began),
             end_time: time(self.ended),
         };
         serde_json::to_string(&text).expect("two texts are JSON")
     }
 
-    fn parse(text: &[u8]) -> Result<Record, io::Error> {
-        let text: Text = serde_json::from_slice(text)?;
+    fn parse(text: &[u8]) -> Result<ShutdownRecord, io::Error> {
+        let text: RecordJson = serde_json::from_slice(text)?;
         let time = |text: &str| match text {
             "" | NEVER => Ok(None),
             text => text.parse().map(Some).map_err(io::Error::other),
         };
-        Ok(Record {
+        Ok(ShutdownRecord {
             began: time(&text.start_time)?,
             ended: time(&text.end_time)?,
         })
@@ -64,17 +64,17 @@ impl Record {
 }
 
 /// Reads what was written; nothing where there is nothing.
-pub(super) async fn read(path: PathBuf) -> io::Result<Record> {
+pub(super) async fn read(path: PathBuf) -> io::Result<ShutdownRecord> {
     beside(move || match fs::read(path) {
-        Ok(text) => Record::parse(&text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Record::default()),
+        Ok(text) => ShutdownRecord::parse(&text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(ShutdownRecord::default()),
         Err(error) => Err(error),
     })
     .await
 }
 
 /// Writes beside and renames, as upstream does.
-pub(super) async fn write(path: PathBuf, record: Record) -> io::Result<()> {
+pub(super) async fn write(path: PathBuf, record: ShutdownRecord) -> io::Result<()> {
     beside(move || {
         let folder = path.parent().unwrap_or(Path::new("/"));
         let beside = folder.join(format!(".tmp-{NAME}"));
@@ -90,7 +90,7 @@ pub(super) async fn write(path: PathBuf, record: Record) -> io::Result<()> {
 async fn beside<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    match tokio::time::timeout(WITHIN, tokio::task::spawn_blocking(work)).await {
+    match tokio::time::timeout(WRITE_TIMEOUT, tokio::task::spawn_blocking(work)).await {
         Ok(done) => done.map_err(io::Error::other)?,
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn the_record_is_written_and_read_in_upstreams_words() {
         let began: Timestamp = "2026-01-02T03:04:05.5Z".parse().unwrap();
-        let down = Record {
+        let down = ShutdownRecord {
             began: Some(began),
             ended: None,
         };
@@ -113,13 +113,13 @@ mod tests {
             text,
             "{\"startTime\":\"2026-01-02T03:04:05.5Z\",\"endTime\":\"0001-01-01T00:00:00Z\"}"
         );
-        assert_eq!(Record::parse(text.as_bytes()).unwrap(), down);
+        assert_eq!(ShutdownRecord::parse(text.as_bytes()).unwrap(), down);
         let theirs =
             b"{\"startTime\":\"2026-01-02T04:04:05.5+01:00\",\"endTime\":\"2026-01-02T03:05:00Z\"}";
-        let read = Record::parse(theirs).unwrap();
+        let read = ShutdownRecord::parse(theirs).unwrap();
         assert_eq!(read.began, Some(began));
         assert_eq!(read.ended, "2026-01-02T03:05:00Z".parse().ok());
-        assert!(Record::parse(b"{").is_err());
-        assert!(Record::parse(b"{\"startTime\":\"soon\"}").is_err());
+        assert!(ShutdownRecord::parse(b"{").is_err());
+        assert!(ShutdownRecord::parse(b"{\"startTime\":\"soon\"}").is_err());
     }
 }

@@ -9,89 +9,90 @@ use logic::pod::PodView;
 use logic::shutdown::failure;
 use logic::types::PodUid;
 
-use super::{Msg, Shutdown};
-use crate::{directory, volumes};
+use super::{Msg, ShutdownManager};
+use crate::{pod_manager, volumes};
 
 /// Between looks at what still runs, while the node goes down.
-pub(super) const LOOK: Duration = Duration::from_millis(100);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The keepers answer from memory.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// After the last step: for statuses to reach the API server.
-pub(super) const DELIVERY: Duration = Duration::from_secs(2);
+pub(super) const DELIVERY_PERIOD: Duration = Duration::from_secs(2);
 
 /// What is on the node now.
 #[derive(Debug)]
-pub struct Seen {
+pub struct NodePods {
     active: Vec<Arc<Pod>>,
     mounted: Vec<PodUid>,
 }
 
 /// A step under way.
 #[derive(Debug)]
-pub(super) struct Going {
+pub(super) struct RunningStep {
     until: Instant,
     pods: Vec<PodUid>,
 }
 
-impl Shutdown {
-    pub(super) fn look(&mut self, ctx: &mut Context<Msg>) {
+impl ShutdownManager {
+    pub(super) fn observe(&mut self, ctx: &mut Context<Msg>) {
         if !self.going_down {
             return;
         }
-        let (directory, volumes) = (self.peers.directory.clone(), self.peers.volumes.clone());
+        let (pod_manager, volumes) = (self.peers.pod_manager.clone(), self.peers.volumes.clone());
         ctx.run(async move {
-            let active = directory.ask(ANSWER_WITHIN, |reply| directory::Msg::Active { reply });
-            let mounted = volumes.ask(ANSWER_WITHIN, |reply| volumes::Msg::Stats { reply });
+            let active = pod_manager.ask(ANSWER_TIMEOUT, |reply| pod_manager::Msg::ActivePods {
+                reply,
+            });
+            let mounted = volumes.ask(ANSWER_TIMEOUT, |reply| volumes::Msg::Stats { reply });
             let (active, mounted) = futures_util::future::join(active, mounted).await;
             let mounted = mounted.unwrap_or_default().into_keys().collect();
-            let seen = active.ok().map(|active| Seen { active, mounted });
-            Msg::Seen(Box::new(seen))
+            let observed = active.ok().map(|active| NodePods { active, mounted });
+            Msg::Observed(Box::new(observed))
         });
     }
 
-    pub(super) fn seen(&mut self, seen: Option<Seen>, ctx: &mut Context<Msg>) {
+    pub(super) fn observed(&mut self, observed: Option<NodePods>, ctx: &mut Context<Msg>) {
         if !self.going_down {
             return;
         }
-        if let Some(seen) = seen {
+        if let Some(observed) = observed {
             if self.steps.is_none() {
-                self.plan(&seen);
+                self.plan(&observed);
             }
-            self.forget_what_ended(&seen);
+            self.forget_what_ended(&observed);
         }
         let now = ctx.now();
-        if self.going.as_ref().is_some_and(|going| now >= going.until) {
+        if self.step.as_ref().is_some_and(|step| now >= step.until) {
             tracing::warn!("some pods have not ended in time; the node goes down all the same");
-            self.going = None;
+            self.step = None;
         }
-        if self.going.is_none() && !self.begin_next(now) && self.steps.is_some() {
+        if self.step.is_none() && !self.begin_next(now) && self.steps.is_some() {
             tracing::info!("every pod has had its time: the machine may go down");
-            ctx.after(DELIVERY, Msg::Release);
+            ctx.after(DELIVERY_PERIOD, Msg::Release);
             return;
         }
-        ctx.after(LOOK, Msg::Look);
+        ctx.after(POLL_INTERVAL, Msg::Observe);
     }
 
-    fn plan(&mut self, seen: &Seen) {
+    fn plan(&mut self, observed: &NodePods) {
         let mut steps = self
             .policy
             .order
-            .steps(seen.active.iter().map(|pod| &**pod));
+            .steps(observed.active.iter().map(|pod| &**pod));
         // The next one is taken from the end.
         steps.reverse();
         self.steps = Some(steps);
     }
 
-    fn forget_what_ended(&mut self, seen: &Seen) {
-        let Some(going) = &mut self.going else {
+    fn forget_what_ended(&mut self, observed: &NodePods) {
+        let Some(step) = &mut self.step else {
             return;
         };
-        let active: Vec<PodUid> = seen.active.iter().map(|pod| pod.uid()).collect();
-        going
-            .pods
-            .retain(|uid| active.contains(uid) || seen.mounted.contains(uid));
-        if going.pods.is_empty() {
-            self.going = None;
+        let active: Vec<PodUid> = observed.active.iter().map(|pod| pod.uid()).collect();
+        step.pods
+            .retain(|uid| active.contains(uid) || observed.mounted.contains(uid));
+        if step.pods.is_empty() {
+            self.step = None;
         }
     }
 
@@ -101,16 +102,16 @@ impl Shutdown {
             return false;
         };
         for (uid, grace) in &step.pods {
-            let fail = directory::Msg::Fail {
+            let fail = pod_manager::Msg::Fail {
                 uid: uid.clone(),
                 failure: Box::new(failure()),
                 grace: *grace,
             };
-            if self.peers.directory.tell(fail).is_err() {
-                tracing::warn!(%uid, "a pod is not told to end: the directory's mailbox is full");
+            if self.peers.pod_manager.tell(fail).is_err() {
+                tracing::warn!(%uid, "a pod is not told to end: the pod manager's mailbox is full");
             }
         }
-        self.going = Some(Going {
+        self.step = Some(RunningStep {
             until: now + step.within,
             pods: step.pods.into_iter().map(|(uid, _)| uid).collect(),
         });

@@ -7,20 +7,20 @@ use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{ChildSpec, Intensity, Supervisor, mailbox};
 use tempfile::TempDir;
 
-use super::steps::{DELIVERY, LOOK};
+use super::steps::{DELIVERY_PERIOD, POLL_INTERVAL};
 use super::*;
 
 #[derive(Debug, strum::IntoStaticStr)]
-enum Told {
-    State(ShuttingDown),
+enum NodeReport {
+    State(NodeShutdown),
 }
 
 /// A node without pods.
 struct Rig {
     shutdown: Addr<Msg>,
-    directory: Inbox<directory::Msg>,
+    pod_manager: Inbox<pod_manager::Msg>,
     volumes: Inbox<volumes::Msg>,
-    node: Inbox<Told>,
+    node: Inbox<NodeReport>,
     folder: TempDir,
     _recorded: Inbox<events::Msg>,
     _root: Supervisor,
@@ -28,30 +28,34 @@ struct Rig {
 
 impl Rig {
     fn new(folder: TempDir) -> Rig {
-        let (to_directory, directory) = inbox(64);
+        let (to_directory, pod_manager) = inbox(64);
         let (to_volumes, volumes) = inbox(64);
         let (to_node, node) = inbox(64);
         let (to_events, recorded) = inbox(64);
         let policy = Policy {
-            order: logic::shutdown::Policy::new(vec![], Duration::from_secs(30), Duration::ZERO),
+            order: logic::shutdown::ShutdownPolicy::new(
+                vec![],
+                Duration::from_secs(30),
+                Duration::ZERO,
+            ),
             node_name: "node".to_owned(),
             logind_folder: folder.path().join("logind"),
             record: Some(folder.path().join(record::NAME)),
         };
         let peers = Peers {
-            directory: to_directory,
+            pod_manager: to_directory,
             volumes: to_volumes,
-            node: Some(Recipient::new(to_node, Told::State)),
+            node: Some(Recipient::new(to_node, NodeReport::State)),
             recorder: Recorder::new(to_events),
         };
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (shutdown, port) = mailbox(MAILBOX);
         root.spawn(ChildSpec::permanent("shutdown"), port, move || {
-            Shutdown::new(policy.clone(), peers.clone())
+            ShutdownManager::new(policy.clone(), peers.clone())
         });
         Rig {
             shutdown,
-            directory,
+            pod_manager,
             volumes,
             node,
             folder,
@@ -62,10 +66,10 @@ impl Rig {
 
     /// Lets time pass; there are no pods and no volumes.
     async fn pass(&mut self, time: Duration) {
-        for _ in 0..time.as_millis() / LOOK.as_millis() {
-            pass(LOOK).await;
-            for msg in self.directory.drain() {
-                if let directory::Msg::Active { reply } = msg {
+        for _ in 0..time.as_millis() / POLL_INTERVAL.as_millis() {
+            pass(POLL_INTERVAL).await;
+            for msg in self.pod_manager.drain() {
+                if let pod_manager::Msg::ActivePods { reply } = msg {
                     reply.send(Vec::new());
                 }
             }
@@ -77,9 +81,9 @@ impl Rig {
         }
     }
 
-    fn told(&mut self) -> Vec<ShuttingDown> {
+    fn told(&mut self) -> Vec<NodeShutdown> {
         let told = self.node.drain().into_iter();
-        told.map(|Told::State(state)| state).collect()
+        told.map(|NodeReport::State(state)| state).collect()
     }
 
     fn record(&self) -> String {
@@ -93,14 +97,14 @@ fn when_the_node_went_down_is_noted_and_known_to_the_next_life() {
     run_paused(|| async {
         let mut rig = Rig::new(tempfile::tempdir().unwrap());
         rig.shutdown.tell(Msg::Down).unwrap();
-        rig.pass(LOOK * 3).await;
+        rig.pass(POLL_INTERVAL * 3).await;
         assert!(
             rig.record()
                 .ends_with("\"endTime\":\"0001-01-01T00:00:00Z\"}")
         );
         assert!(metrics::node::SHUTDOWN_BEGAN.get() > 1e9);
         assert!(metrics::node::SHUTDOWN_ENDED.get() < 1.0);
-        rig.pass(DELIVERY * 2).await;
+        rig.pass(DELIVERY_PERIOD * 2).await;
         assert!(!rig.record().contains("0001-01-01"), "{}", rig.record());
         let both = [
             metrics::node::SHUTDOWN_BEGAN.get(),
@@ -109,9 +113,9 @@ fn when_the_node_went_down_is_noted_and_known_to_the_next_life() {
         assert!(both[1] >= both[0]);
 
         let Rig { folder, .. } = rig;
-        Record::default().show();
+        ShutdownRecord::default().show();
         let mut rig = Rig::new(folder);
-        rig.pass(LOOK * 3).await;
+        rig.pass(POLL_INTERVAL * 3).await;
         assert_eq!(metrics::node::SHUTDOWN_BEGAN.get(), both[0]);
         assert_eq!(metrics::node::SHUTDOWN_ENDED.get(), both[1]);
     });
@@ -121,14 +125,14 @@ fn when_the_node_went_down_is_noted_and_known_to_the_next_life() {
 fn whoever_asks_again_is_told_whether_the_node_goes_down() {
     run_paused(|| async {
         let mut rig = Rig::new(tempfile::tempdir().unwrap());
-        rig.shutdown.tell(Msg::TellAgain).unwrap();
-        rig.pass(LOOK).await;
-        assert_eq!(rig.told(), [ShuttingDown::No]);
+        rig.shutdown.tell(Msg::Resync).unwrap();
+        rig.pass(POLL_INTERVAL).await;
+        assert_eq!(rig.told(), [NodeShutdown::No]);
         rig.shutdown.tell(Msg::Down).unwrap();
-        rig.pass(LOOK).await;
-        assert_eq!(rig.told(), [ShuttingDown::Yes]);
-        rig.shutdown.tell(Msg::TellAgain).unwrap();
-        rig.pass(LOOK).await;
-        assert_eq!(rig.told(), [ShuttingDown::Yes]);
+        rig.pass(POLL_INTERVAL).await;
+        assert_eq!(rig.told(), [NodeShutdown::Yes]);
+        rig.shutdown.tell(Msg::Resync).unwrap();
+        rig.pass(POLL_INTERVAL).await;
+        assert_eq!(rig.told(), [NodeShutdown::Yes]);
     });
 }

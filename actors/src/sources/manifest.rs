@@ -7,17 +7,20 @@ use std::sync::Arc;
 use cluster::folder::Unread;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use logic::manifest::{Ground, ManifestError, Parsed, Source, UnknownFields, parse, static_pod};
+use logic::manifest::{
+    ManifestError, ManifestSource, ParsedManifest, StaticPodContext, UnknownFields, parse,
+    static_pod,
+};
 use logic::pod::PodView;
 
 /// The annotation that differs each time the same manifest is read.
-const SEEN: &str = "kubernetes.io/config.seen";
+const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
 /// A UID names folders: the longest that every file system takes, with room for a suffix.
-const LONGEST_UID: usize = 253;
+const MAX_UID_LENGTH: usize = 253;
 
 /// Why something of a source does not run.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refused {
+pub(super) enum SourceError {
     #[error(transparent)]
     Unread(#[from] Unread),
     #[error("the file's name is not utf-8, expected a name that a log can show")]
@@ -27,7 +30,7 @@ pub(super) enum Refused {
     #[error("items[{index}]: {source}")]
     Item { index: usize, source: ManifestError },
     #[error(
-        "metadata.uid: found {uid:?}, expected a name for a folder of at most {LONGEST_UID} characters"
+        "metadata.uid: found {uid:?}, expected a name for a folder of at most {MAX_UID_LENGTH} characters"
     )]
     UnsafeUid { uid: String },
     #[error("metadata.name: pod {name} stands in {holder} already, expected a name of its own")]
@@ -60,12 +63,12 @@ pub(crate) fn sentence(error: &dyn Error) -> String {
 #[derive(Debug, Default)]
 pub(super) struct Manifest {
     pub(super) pods: Vec<Pod>,
-    pub(super) problems: Vec<Refused>,
+    pub(super) problems: Vec<SourceError>,
     pub(super) warnings: Vec<String>,
 }
 
-impl From<Refused> for Manifest {
-    fn from(refused: Refused) -> Self {
+impl From<SourceError> for Manifest {
+    fn from(refused: SourceError) -> Self {
         Manifest {
             problems: vec![refused],
             ..Manifest::default()
@@ -75,29 +78,39 @@ impl From<Refused> for Manifest {
 
 impl Manifest {
     /// Reads what stands there. However bad it is, the other manifests never notice.
-    pub(super) fn read(data: &[u8], source: &Source, ground: &Ground, seen: Timestamp) -> Manifest {
+    pub(super) fn read(
+        data: &[u8],
+        source: &ManifestSource,
+        ground: &StaticPodContext,
+        seen: Timestamp,
+    ) -> Manifest {
         let read = || match parse(data, UnknownFields::Refuse) {
             Ok(parsed) => Manifest::judge(parsed, source, ground, seen),
-            Err(error) => Refused::Manifest(error).into(),
+            Err(error) => SourceError::Manifest(error).into(),
         };
-        catch_unwind(read).unwrap_or_else(|_| Refused::Broke.into())
+        catch_unwind(read).unwrap_or_else(|_| SourceError::Broke.into())
     }
 
-    fn judge(parsed: Parsed, source: &Source, ground: &Ground, seen: Timestamp) -> Manifest {
+    fn judge(
+        parsed: ParsedManifest,
+        source: &ManifestSource,
+        ground: &StaticPodContext,
+        seen: Timestamp,
+    ) -> Manifest {
         let mut manifest = Manifest {
             warnings: parsed.warnings,
             ..Manifest::default()
         };
         let many = parsed.pods.len() > 1;
         for (index, item) in parsed.pods.into_iter().enumerate() {
-            let pod = item.map_err(Refused::Manifest).and_then(|item| {
+            let pod = item.map_err(SourceError::Manifest).and_then(|item| {
                 manifest.warnings.extend(item.warnings);
                 static_pod(item.pod, source, ground, seen).map_err(|error| match many {
-                    true => Refused::Item {
+                    true => SourceError::Item {
                         index,
                         source: error,
                     },
-                    false => Refused::Manifest(error),
+                    false => SourceError::Manifest(error),
                 })
             });
             match pod.and_then(with_safe_uid) {
@@ -116,7 +129,7 @@ impl Manifest {
             let uid = pod.uid();
             match namesake.filter(|old| old.uid() == uid) {
                 Some(old) => {
-                    keep_seen(&mut pod, old);
+                    keep_seen_time(&mut pod, old);
                     if **old == pod {
                         old.clone()
                     } else {
@@ -146,28 +159,28 @@ fn is_namesake(one: &Pod, other: &Pod) -> bool {
 }
 
 /// As upstream: a pod that is changed in place was first seen when it was first seen.
-fn keep_seen(pod: &mut Pod, old: &Pod) {
+fn keep_seen_time(pod: &mut Pod, old: &Pod) {
     let new = pod
         .metadata
         .annotations
         .as_mut()
-        .and_then(|all| all.get_mut(SEEN));
-    if let (Some(new), Some(old)) = (new, old.annotations().get(SEEN)) {
+        .and_then(|all| all.get_mut(SEEN_ANNOTATION));
+    if let (Some(new), Some(old)) = (new, old.annotations().get(SEEN_ANNOTATION)) {
         new.clone_from(old);
     }
 }
 
-fn with_safe_uid(pod: Pod) -> Result<Pod, Refused> {
+fn with_safe_uid(pod: Pod) -> Result<Pod, SourceError> {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let safe = |c: char| c != '/' && !c.is_control();
     if uid.is_empty()
         || uid == "."
         || uid == ".."
-        || uid.len() > LONGEST_UID
+        || uid.len() > MAX_UID_LENGTH
         || !uid.chars().all(safe)
     {
-        let uid = uid.chars().take(LONGEST_UID).collect();
-        return Err(Refused::UnsafeUid { uid });
+        let uid = uid.chars().take(MAX_UID_LENGTH).collect();
+        return Err(SourceError::UnsafeUid { uid });
     }
     Ok(pod)
 }
@@ -177,7 +190,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Manifest {
-        let source = Source::File("/m/a.yaml".into());
+        let source = ManifestSource::File("/m/a.yaml".into());
         Manifest::read(
             text.as_bytes(),
             &source,
@@ -241,10 +254,13 @@ mod tests {
     #[test]
     fn a_pod_changed_in_place_keeps_when_it_was_first_seen() {
         let old = read(&pod("a", "one")).replace(&[]);
-        let source = Source::File("/m/a.yaml".into());
+        let source = ManifestSource::File("/m/a.yaml".into());
         let later = Timestamp::from_second(77).unwrap();
         let new = Manifest::read(pod("a", "two").as_bytes(), &source, &"node".into(), later)
             .replace(&old);
-        assert_eq!(new[0].annotations()[SEEN], old[0].annotations()[SEEN]);
+        assert_eq!(
+            new[0].annotations()[SEEN_ANNOTATION],
+            old[0].annotations()[SEEN_ANNOTATION]
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! Where desired pods come from: one actor a source, each independent of the others.
 //!
-//! A source reads manifests, refuses what is bad with a sentence, and tells the directory the whole
+//! A source reads manifests, refuses what is bad with a sentence, and tells the pod manager the whole
 //! set of its pods again and again. A pod whose manifest has not changed is the very same `Arc`, so
 //! that telling it again costs nothing.
 //!
@@ -10,8 +10,8 @@
 pub mod file;
 pub mod http;
 
-mod complaints;
 mod manifest;
+mod source_problems;
 mod unique;
 
 pub(crate) use manifest::sentence;

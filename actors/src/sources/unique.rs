@@ -6,14 +6,14 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use logic::pod::PodView;
 
-use super::manifest::Refused;
+use super::manifest::SourceError;
 
 /// Every pod that may run, and whose manifests are refused a pod for it.
 #[derive(Debug, Default)]
 pub(super) struct Unique {
     pub(super) pods: Vec<Arc<Pod>>,
     /// Each with the place of the manifest that is second.
-    pub(super) duplicates: Vec<(String, Refused)>,
+    pub(super) duplicates: Vec<(String, SourceError)>,
 }
 
 /// Takes the manifests in the order of their places.
@@ -26,10 +26,10 @@ pub(super) fn unique<'a>(manifests: impl IntoIterator<Item = (&'a str, &'a [Arc<
             let (uid, name) = (pod.uid(), format!("{}/{}", pod.namespace(), pod.name()));
             let refused = if let Some(holder) = names.get(&name) {
                 let holder = String::clone(holder);
-                Refused::DuplicateName { name, holder }
+                SourceError::DuplicateName { name, holder }
             } else if let Some(holder) = uids.get(&uid) {
                 let holder = String::clone(holder);
-                Refused::DuplicateUid {
+                SourceError::DuplicateUid {
                     uid: uid.to_string(),
                     holder,
                 }

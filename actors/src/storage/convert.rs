@@ -3,16 +3,17 @@
 use std::path::Path;
 
 use jiff::Timestamp;
-use logic::volume_stats::{Abnormal, Condition, Figures};
+use logic::volume_stats::{VolumeHealthReport, VolumeHealthState, VolumeMetrics};
 use logic::volumes::{
-    Access, AccessMode, Backend, ChangePolicy, Csi, EmptyDir, FileSet, Found, FoundState, Medium,
-    Mode, Ownership, Relabel, Secrets, Source, Token, Volume, VolumeId,
+    AccessMode, CsiToken, CsiVolume, EmptyDir, FileSet, FsGroupChangePolicy, Medium, Ownership,
+    ReconstructedState, ReconstructedVolume, RegisteredDriver, Relabel, Secrets, Volume,
+    VolumeAccess, VolumeId, VolumeMode, VolumeSource,
 };
 use proto::storage as wire;
 
 use super::{
-    Abilities, BackendNews, Growth, Measured, MountAnswer, MountWish, Place, PodRef, Staged,
-    SubpathWish,
+    DriverEvent, ExpandSpec, MeasureTarget, MountPod, MountResult, MountSpec, StagedVolume,
+    StorageCapabilities, SubpathSpec, UnmountTarget,
 };
 
 type WireSource = wire::volume::Source;
@@ -21,8 +22,8 @@ pub(super) fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-pub(super) fn abilities(kind: wire::KindCapability) -> (String, Abilities) {
-    let abilities = Abilities {
+pub(super) fn abilities(kind: wire::KindCapability) -> (String, StorageCapabilities) {
+    let abilities = StorageCapabilities {
         staged: kind.staged,
         block: kind.block,
         expand: kind.expand,
@@ -40,24 +41,24 @@ fn volume(volume: &Volume) -> wire::Volume {
     }
 }
 
-fn source(source: &Source) -> Option<WireSource> {
+fn source(source: &VolumeSource) -> Option<WireSource> {
     Some(match source {
-        Source::EmptyDir(folder) => WireSource::EmptyDir(empty_dir(folder)),
-        Source::HostPath { path, r#type } => WireSource::HostPath(wire::HostPath {
+        VolumeSource::EmptyDir(folder) => WireSource::EmptyDir(empty_dir(folder)),
+        VolumeSource::HostPath { path, r#type } => WireSource::HostPath(wire::HostPath {
             path: path.clone(),
             r#type: r#type.clone(),
         }),
-        Source::Files(set) => WireSource::Files(files(set)),
-        Source::Local { path, fs_type } => WireSource::Local(wire::Local {
+        VolumeSource::Files(set) => WireSource::Files(files(set)),
+        VolumeSource::Local { path, fs_type } => WireSource::Local(wire::Local {
             path: path.clone(),
             fs_type: fs_type.clone(),
         }),
-        Source::Nfs { server, path } => WireSource::Nfs(wire::Nfs {
+        VolumeSource::Nfs { server, path } => WireSource::Nfs(wire::Nfs {
             server: server.clone(),
             path: path.clone(),
         }),
-        Source::Csi(source) => WireSource::Csi(csi(source)),
-        Source::Image => return None,
+        VolumeSource::Csi(source) => WireSource::Csi(csi(source)),
+        VolumeSource::Image => return None,
     })
 }
 
@@ -83,7 +84,7 @@ fn medium(medium: Medium) -> wire::Medium {
 }
 
 fn files(set: &FileSet) -> wire::FileSet {
-    let file = |(path, file): (&String, &logic::volumes::File)| wire::File {
+    let file = |(path, file): (&String, &logic::volumes::FileProjection)| wire::File {
         path: path.clone(),
         data: file.data.clone(),
         mode: file.mode,
@@ -96,7 +97,7 @@ fn files(set: &FileSet) -> wire::FileSet {
     }
 }
 
-fn csi(source: &Csi) -> wire::Csi {
+fn csi(source: &CsiVolume) -> wire::Csi {
     let tokens_in = match source.tokens_in_secrets {
         true => wire::TokensIn::Secrets,
         false => wire::TokensIn::Context,
@@ -125,10 +126,10 @@ fn csi(source: &Csi) -> wire::Csi {
     }
 }
 
-fn access(access: Access) -> wire::Access {
+fn access(access: VolumeAccess) -> wire::Access {
     match access {
-        Access::ReadWrite => wire::Access::ReadWrite,
-        Access::ReadOnly => wire::Access::ReadOnly,
+        VolumeAccess::ReadWrite => wire::Access::ReadWrite,
+        VolumeAccess::ReadOnly => wire::Access::ReadOnly,
     }
 }
 
@@ -147,7 +148,7 @@ fn secrets(secrets: &Secrets) -> Option<wire::Secrets> {
     })
 }
 
-fn token(token: &Token) -> wire::Token {
+fn token(token: &CsiToken) -> wire::Token {
     wire::Token {
         audience: token.audience.clone(),
         token: token.token.clone(),
@@ -155,7 +156,7 @@ fn token(token: &Token) -> wire::Token {
     }
 }
 
-fn pod(pod: &PodRef) -> Option<wire::Pod> {
+fn pod(pod: &MountPod) -> Option<wire::Pod> {
     Some(wire::Pod {
         uid: pod.uid.to_string(),
         namespace: pod.namespace.clone(),
@@ -166,8 +167,8 @@ fn pod(pod: &PodRef) -> Option<wire::Pod> {
 
 fn ownership(ownership: Ownership) -> wire::Ownership {
     let policy = match ownership.policy {
-        ChangePolicy::Always => wire::ChangePolicy::ChangeAlways,
-        ChangePolicy::OnRootMismatch => wire::ChangePolicy::ChangeOnRootMismatch,
+        FsGroupChangePolicy::Always => wire::ChangePolicy::ChangeAlways,
+        FsGroupChangePolicy::OnRootMismatch => wire::ChangePolicy::ChangeOnRootMismatch,
     };
     wire::Ownership {
         fs_group: ownership.fs_group,
@@ -175,10 +176,10 @@ fn ownership(ownership: Ownership) -> wire::Ownership {
     }
 }
 
-fn mode(mode: Mode) -> wire::Mode {
+fn mode(mode: VolumeMode) -> wire::Mode {
     match mode {
-        Mode::FileSystem => wire::Mode::FileSystem,
-        Mode::Block => wire::Mode::Block,
+        VolumeMode::FileSystem => wire::Mode::FileSystem,
+        VolumeMode::Block => wire::Mode::Block,
     }
 }
 
@@ -195,7 +196,7 @@ pub(super) fn stage(staged: &Volume, within_ms: u32) -> wire::StageRequest {
     }
 }
 
-pub(super) fn unstage(staged: &Staged, within_ms: u32) -> wire::UnstageRequest {
+pub(super) fn unstage(staged: &StagedVolume, within_ms: u32) -> wire::UnstageRequest {
     wire::UnstageRequest {
         volume_id: staged.id.0.clone(),
         kind: staged.kind.clone(),
@@ -206,7 +207,7 @@ pub(super) fn unstage(staged: &Staged, within_ms: u32) -> wire::UnstageRequest {
     }
 }
 
-pub(super) fn mount(wish: &MountWish, within_ms: u32) -> wire::MountRequest {
+pub(super) fn mount(wish: &MountSpec, within_ms: u32) -> wire::MountRequest {
     wire::MountRequest {
         volume: Some(volume(&wish.volume)),
         pod: pod(&wish.pod),
@@ -219,25 +220,25 @@ pub(super) fn mount(wish: &MountWish, within_ms: u32) -> wire::MountRequest {
     }
 }
 
-pub(super) fn mounted(answer: wire::MountResponse, wish: &MountWish) -> MountAnswer {
+pub(super) fn mounted(answer: wire::MountResponse, wish: &MountSpec) -> MountResult {
     let path = match answer.path.is_empty() {
         true => wish.target.clone(),
         false => answer.path.into(),
     };
     // A path of the node is labelled for nobody.
-    let own = matches!(wish.volume.source, Source::HostPath { .. });
+    let own = matches!(wish.volume.source, VolumeSource::HostPath { .. });
     let relabel = match answer.selinux_mounted || own {
         true => Relabel::No,
         false => Relabel::Yes,
     };
-    MountAnswer {
+    MountResult {
         path,
         relabel,
         warnings: answer.warnings,
     }
 }
 
-pub(super) fn unmount(place: &Place, within_ms: u32) -> wire::UnmountRequest {
+pub(super) fn unmount(place: &UnmountTarget, within_ms: u32) -> wire::UnmountRequest {
     wire::UnmountRequest {
         volume_id: place.id.0.clone(),
         kind: place.kind.clone(),
@@ -248,7 +249,7 @@ pub(super) fn unmount(place: &Place, within_ms: u32) -> wire::UnmountRequest {
     }
 }
 
-pub(super) fn map_block(wish: &MountWish, within_ms: u32) -> wire::MapBlockRequest {
+pub(super) fn map_block(wish: &MountSpec, within_ms: u32) -> wire::MapBlockRequest {
     wire::MapBlockRequest {
         volume: Some(volume(&wish.volume)),
         pod: pod(&wish.pod),
@@ -258,7 +259,7 @@ pub(super) fn map_block(wish: &MountWish, within_ms: u32) -> wire::MapBlockReque
     }
 }
 
-pub(super) fn unmap_block(place: &Place, within_ms: u32) -> wire::UnmapBlockRequest {
+pub(super) fn unmap_block(place: &UnmountTarget, within_ms: u32) -> wire::UnmapBlockRequest {
     wire::UnmapBlockRequest {
         volume_id: place.id.0.clone(),
         kind: place.kind.clone(),
@@ -270,16 +271,16 @@ pub(super) fn unmap_block(place: &Place, within_ms: u32) -> wire::UnmapBlockRequ
 }
 
 /// None for a state that this agent does not know.
-pub(super) fn found(found: wire::Found) -> Option<Found> {
+pub(super) fn found(found: wire::Found) -> Option<ReconstructedVolume> {
     let state = match found.state() {
-        wire::State::Mounted => FoundState::Mounted,
-        wire::State::Staged => FoundState::Staged,
-        wire::State::StagedBlock => FoundState::StagedBlock,
-        wire::State::Mapped => FoundState::Mapped,
-        wire::State::LeftOver => FoundState::LeftOver,
+        wire::State::Mounted => ReconstructedState::Mounted,
+        wire::State::Staged => ReconstructedState::Staged,
+        wire::State::StagedBlock => ReconstructedState::StagedBlock,
+        wire::State::Mapped => ReconstructedState::Mapped,
+        wire::State::LeftOver => ReconstructedState::LeftOver,
         wire::State::Unspecified => return None,
     };
-    Some(Found {
+    Some(ReconstructedVolume {
         state,
         id: (!found.volume_id.is_empty()).then_some(VolumeId(found.volume_id)),
         kind: found.kind,
@@ -291,7 +292,7 @@ pub(super) fn found(found: wire::Found) -> Option<Found> {
     })
 }
 
-pub(super) fn stats(measured: &Measured, within_ms: u32) -> wire::StatsRequest {
+pub(super) fn stats(measured: &MeasureTarget, within_ms: u32) -> wire::StatsRequest {
     wire::StatsRequest {
         volume_id: measured.id.0.clone(),
         kind: measured.kind.clone(),
@@ -304,16 +305,16 @@ pub(super) fn stats(measured: &Measured, within_ms: u32) -> wire::StatsRequest {
     }
 }
 
-pub(super) fn figures(answer: wire::StatsResponse) -> Figures {
+pub(super) fn figures(answer: wire::StatsResponse) -> VolumeMetrics {
     let taken = i64::try_from(answer.taken_ms).ok();
-    let abnormal = answer.health.map(|health| Abnormal {
+    let abnormal = answer.health.map(|health| VolumeHealthReport {
         state: match health.abnormal {
-            true => Condition::Abnormal,
-            false => Condition::Normal,
+            true => VolumeHealthState::Abnormal,
+            false => VolumeHealthState::Normal,
         },
         message: health.message,
     });
-    Figures {
+    VolumeMetrics {
         capacity: answer.capacity,
         available: answer.available,
         used: answer.used,
@@ -327,7 +328,7 @@ pub(super) fn figures(answer: wire::StatsResponse) -> Figures {
     }
 }
 
-pub(super) fn expand(growth: &Growth, within_ms: u32) -> wire::ExpandRequest {
+pub(super) fn expand(growth: &ExpandSpec, within_ms: u32) -> wire::ExpandRequest {
     wire::ExpandRequest {
         volume: Some(volume(&growth.volume)),
         path: growth.path.as_deref().map(text).unwrap_or_default(),
@@ -338,7 +339,7 @@ pub(super) fn expand(growth: &Growth, within_ms: u32) -> wire::ExpandRequest {
     }
 }
 
-pub(super) fn bind(wish: &SubpathWish, within_ms: u32) -> wire::BindSubpathRequest {
+pub(super) fn bind(wish: &SubpathSpec, within_ms: u32) -> wire::BindSubpathRequest {
     wire::BindSubpathRequest {
         volume_id: wish.id.0.clone(),
         kind: wish.kind.clone(),
@@ -355,9 +356,9 @@ pub(super) fn bind(wish: &SubpathWish, within_ms: u32) -> wire::BindSubpathReque
 }
 
 /// None for news of a kind that this agent does not know.
-pub(super) fn news(event: wire::Event) -> Option<BackendNews> {
+pub(super) fn news(event: wire::Event) -> Option<DriverEvent> {
     Some(match event.event? {
-        wire::event::Event::Backend(backend) => BackendNews::There(Backend {
+        wire::event::Event::Backend(backend) => DriverEvent::There(RegisteredDriver {
             name: backend.name,
             node_id: backend.node_id,
             max_volumes: u64::try_from(backend.max_volumes)
@@ -368,12 +369,12 @@ pub(super) fn news(event: wire::Event) -> Option<BackendNews> {
             versions: backend.versions,
             abilities: backend.abilities.into_iter().collect(),
         }),
-        wire::event::Event::Gone(gone) => BackendNews::Gone(gone.name),
-        wire::event::Event::Refused(refused) => BackendNews::Refused {
+        wire::event::Event::Gone(gone) => DriverEvent::Gone(gone.name),
+        wire::event::Event::Refused(refused) => DriverEvent::Refused {
             endpoint: refused.endpoint,
             name: refused.name,
             why: refused.why,
         },
-        wire::event::Event::Synced(wire::Synced {}) => BackendNews::Synced,
+        wire::event::Event::Synced(wire::Synced {}) => DriverEvent::Synced,
     })
 }

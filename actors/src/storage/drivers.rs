@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use logic::volumes::Backend;
+use logic::volumes::RegisteredDriver;
 use proto::storage as wire;
 use tonic::Streaming;
 
-use super::{Plugin, Storage, StorageError, convert, millis};
+use super::{Storage, StorageError, StoragePlugin, convert, millis};
 
 /// What becomes of the drivers behind a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BackendNews {
-    There(Backend),
+pub enum DriverEvent {
+    There(RegisteredDriver),
     Gone(String),
     Refused {
         endpoint: String,
@@ -24,11 +24,11 @@ pub enum BackendNews {
 
 /// The news of one plugin's drivers, until the stream ends.
 #[derive(Debug)]
-pub struct News(Streaming<wire::Event>);
+pub struct DriverEvents(Streaming<wire::Event>);
 
-impl News {
+impl DriverEvents {
     /// None at the end, whyever it came.
-    pub async fn next(&mut self) -> Option<BackendNews> {
+    pub async fn next(&mut self) -> Option<DriverEvent> {
         loop {
             let event = self.0.message().await.ok()??;
             if let Some(news) = convert::news(event) {
@@ -45,21 +45,28 @@ impl Storage {
             name: driver.to_owned(),
             within_ms: millis(within),
         };
-        self.call(Plugin::Csi, within, request, async |mut client, request| {
-            client.inquire(request).await
-        })
+        self.call(
+            StoragePlugin::Csi,
+            within,
+            request,
+            async |mut client, request| client.inquire(request).await,
+        )
         .await?;
         Ok(())
     }
 
     /// Listens to what becomes of the drivers behind a plugin.
-    pub async fn watch(&self, plugin: Plugin, within: Duration) -> Result<News, StorageError> {
+    pub async fn watch(
+        &self,
+        plugin: StoragePlugin,
+        within: Duration,
+    ) -> Result<DriverEvents, StorageError> {
         let request = wire::WatchRequest {};
         let stream = self
             .call(plugin, within, request, async |mut client, request| {
                 client.watch(request).await
             })
             .await?;
-        Ok(News(stream))
+        Ok(DriverEvents(stream))
     }
 }

@@ -12,7 +12,10 @@ pub(super) const ABANDONED: &str = "oxlet-abandoned";
 pub enum StorageError {
     /// It answered no.
     #[error("{message}")]
-    Refused { class: Class, message: String },
+    Refused {
+        class: RefusalClass,
+        message: String,
+    },
     /// It gave up a thread that does not come back: its process is worn.
     #[error("{message}")]
     Stuck { generation: u64, message: String },
@@ -23,7 +26,7 @@ pub enum StorageError {
 
 /// What kind of no it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum RefusalClass {
     /// To repeat it is of no use until the pod or its objects change.
     Invalid,
     /// Something is not there, or not as expected: it may come.
@@ -39,8 +42,8 @@ impl StorageError {
     pub fn transient(&self) -> bool {
         match self {
             Self::Refused { class, .. } => match class {
-                Class::Missing | Class::Late | Class::Failed => true,
-                Class::Invalid | Class::Unimplemented => false,
+                RefusalClass::Missing | RefusalClass::Late | RefusalClass::Failed => true,
+                RefusalClass::Invalid | RefusalClass::Unimplemented => false,
             },
             Self::Stuck { .. } | Self::Unanswered { .. } => true,
         }
@@ -71,13 +74,13 @@ impl StorageError {
     }
 }
 
-fn class(code: Code) -> Class {
+fn class(code: Code) -> RefusalClass {
     match code {
-        Code::InvalidArgument | Code::OutOfRange => Class::Invalid,
-        Code::NotFound | Code::FailedPrecondition => Class::Missing,
+        Code::InvalidArgument | Code::OutOfRange => RefusalClass::Invalid,
+        Code::NotFound | Code::FailedPrecondition => RefusalClass::Missing,
         // A driver that went away in the middle of a call may have done half of it.
-        Code::DeadlineExceeded | Code::Cancelled | Code::Unavailable => Class::Late,
-        Code::Unimplemented => Class::Unimplemented,
+        Code::DeadlineExceeded | Code::Cancelled | Code::Unavailable => RefusalClass::Late,
+        Code::Unimplemented => RefusalClass::Unimplemented,
         Code::Ok
         | Code::Unknown
         | Code::AlreadyExists
@@ -86,6 +89,6 @@ fn class(code: Code) -> Class {
         | Code::Aborted
         | Code::Internal
         | Code::DataLoss
-        | Code::Unauthenticated => Class::Failed,
+        | Code::Unauthenticated => RefusalClass::Failed,
     }
 }

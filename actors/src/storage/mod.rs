@@ -4,56 +4,59 @@
 //! deadline, which the plugin is told, and may be repeated: one that a crash of the plugin interrupts is made again
 //! unseen, within its time.
 
-mod asked;
 mod convert;
 mod drivers;
 mod error;
+mod subpath;
 #[cfg(test)]
 pub(crate) mod testing;
-mod within;
+mod types;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use kernel::plugin::{Line, MESSAGE_LIMIT};
-use logic::volume_stats::Figures;
-use logic::volumes::{Found, Kind, Volume};
+use logic::volume_stats::VolumeMetrics;
+use logic::volumes::{ReconstructedVolume, Volume, VolumeKind};
 use proto::storage as wire;
 use proto::storage::storage_client::StorageClient;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
-pub use self::asked::{Abilities, Growth, Measured, MountAnswer, MountWish, Place, PodRef, Staged};
-pub use self::drivers::{BackendNews, News};
-pub use self::error::{Class, StorageError};
-pub use self::within::{SubpathWish, VolumeFile};
+pub use self::drivers::{DriverEvent, DriverEvents};
+pub use self::error::{RefusalClass, StorageError};
+pub use self::subpath::{SubpathSpec, VolumeFile};
+pub use self::types::{
+    ExpandSpec, MeasureTarget, MountPod, MountResult, MountSpec, StagedVolume, StorageCapabilities,
+    UnmountTarget,
+};
 
 /// The plugin is told its time; its answer may take so much longer on the way.
-const ON_THE_WAY: Duration = Duration::from_secs(2);
+const RESPONSE_MARGIN: Duration = Duration::from_secs(2);
 
 /// The storage plugins of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-pub enum Plugin {
+pub enum StoragePlugin {
     Local,
     Csi,
 }
 
-impl Plugin {
-    pub const ALL: [Plugin; 2] = [Plugin::Local, Plugin::Csi];
+impl StoragePlugin {
+    pub const ALL: [StoragePlugin; 2] = [StoragePlugin::Local, StoragePlugin::Csi];
 
     /// Who serves a kind.
-    pub fn of(kind: Kind) -> Self {
+    pub fn of(kind: VolumeKind) -> Self {
         match kind {
-            Kind::Csi => Self::Csi,
-            Kind::EmptyDir
-            | Kind::HostPath
-            | Kind::ConfigMap
-            | Kind::Secret
-            | Kind::Projected
-            | Kind::DownwardApi
-            | Kind::Local
-            | Kind::Nfs
-            | Kind::Image => Self::Local,
+            VolumeKind::Csi => Self::Csi,
+            VolumeKind::EmptyDir
+            | VolumeKind::HostPath
+            | VolumeKind::ConfigMap
+            | VolumeKind::Secret
+            | VolumeKind::Projected
+            | VolumeKind::DownwardApi
+            | VolumeKind::Local
+            | VolumeKind::Nfs
+            | VolumeKind::Image => Self::Local,
         }
     }
 
@@ -66,7 +69,7 @@ impl Plugin {
     }
 }
 
-/// The storage plugins, as the keeper of volumes asks them.
+/// The storage plugins, as the volume manager asks them.
 #[derive(Clone, Debug)]
 pub struct Storage {
     local: Line,
@@ -88,16 +91,16 @@ impl Storage {
         Self { local, csi }
     }
 
-    pub fn line(&self, plugin: Plugin) -> &Line {
+    pub fn line(&self, plugin: StoragePlugin) -> &Line {
         match plugin {
-            Plugin::Local => &self.local,
-            Plugin::Csi => &self.csi,
+            StoragePlugin::Local => &self.local,
+            StoragePlugin::Csi => &self.csi,
         }
     }
 
     async fn call<Q: Clone, T>(
         &self,
-        plugin: Plugin,
+        plugin: StoragePlugin,
         within: Duration,
         request: Q,
         method: impl AsyncFn(StorageClient<Channel>, Q) -> Result<Response<T>, Status>,
@@ -106,7 +109,7 @@ impl Storage {
         let generation = line.state().generation;
         // Boxed: a call's future is large, and would stand in every future around it, twice.
         let answer = line
-            .idempotent(within + ON_THE_WAY, |channel| {
+            .idempotent(within + RESPONSE_MARGIN, |channel| {
                 Box::pin(method(client(channel), request.clone()))
             })
             .await;
@@ -116,9 +119,9 @@ impl Storage {
     /// By kind, what the plugin can do with it.
     pub async fn abilities(
         &self,
-        plugin: Plugin,
+        plugin: StoragePlugin,
         within: Duration,
-    ) -> Result<Vec<(String, Abilities)>, StorageError> {
+    ) -> Result<Vec<(String, StorageCapabilities)>, StorageError> {
         let request = wire::CapabilitiesRequest {};
         let answer = self
             .call(plugin, within, request, async |mut client, request| {
@@ -130,7 +133,7 @@ impl Storage {
 
     pub async fn stage(&self, volume: &Volume, within: Duration) -> Result<PathBuf, StorageError> {
         let request = convert::stage(volume, millis(within));
-        let plugin = Plugin::of(volume.kind);
+        let plugin = StoragePlugin::of(volume.kind);
         let answer = self
             .call(plugin, within, request, async |mut client, request| {
                 client.stage(request).await
@@ -139,7 +142,11 @@ impl Storage {
         Ok(answer.path.into())
     }
 
-    pub async fn unstage(&self, staged: &Staged, within: Duration) -> Result<(), StorageError> {
+    pub async fn unstage(
+        &self,
+        staged: &StagedVolume,
+        within: Duration,
+    ) -> Result<(), StorageError> {
         let request = convert::unstage(staged, millis(within));
         self.call(
             staged.plugin,
@@ -153,11 +160,11 @@ impl Storage {
 
     pub async fn mount(
         &self,
-        wish: &MountWish,
+        wish: &MountSpec,
         within: Duration,
-    ) -> Result<MountAnswer, StorageError> {
+    ) -> Result<MountResult, StorageError> {
         let request = convert::mount(wish, millis(within));
-        let plugin = Plugin::of(wish.volume.kind);
+        let plugin = StoragePlugin::of(wish.volume.kind);
         let answer = self
             .call(plugin, within, request, async |mut client, request| {
                 client.mount(request).await
@@ -166,7 +173,11 @@ impl Storage {
         Ok(convert::mounted(answer, wish))
     }
 
-    pub async fn unmount(&self, place: &Place, within: Duration) -> Result<(), StorageError> {
+    pub async fn unmount(
+        &self,
+        place: &UnmountTarget,
+        within: Duration,
+    ) -> Result<(), StorageError> {
         let request = convert::unmount(place, millis(within));
         self.call(
             place.plugin,
@@ -181,11 +192,11 @@ impl Storage {
     /// Answers with the device.
     pub async fn map_block(
         &self,
-        wish: &MountWish,
+        wish: &MountSpec,
         within: Duration,
     ) -> Result<PathBuf, StorageError> {
         let request = convert::map_block(wish, millis(within));
-        let plugin = Plugin::of(wish.volume.kind);
+        let plugin = StoragePlugin::of(wish.volume.kind);
         let answer = self
             .call(plugin, within, request, async |mut client, request| {
                 client.map_block(request).await
@@ -194,7 +205,11 @@ impl Storage {
         Ok(answer.device.into())
     }
 
-    pub async fn unmap_block(&self, place: &Place, within: Duration) -> Result<(), StorageError> {
+    pub async fn unmap_block(
+        &self,
+        place: &UnmountTarget,
+        within: Duration,
+    ) -> Result<(), StorageError> {
         let request = convert::unmap_block(place, millis(within));
         self.call(
             place.plugin,
@@ -206,7 +221,11 @@ impl Storage {
         Ok(())
     }
 
-    pub async fn list(&self, plugin: Plugin, within: Duration) -> Result<Vec<Found>, StorageError> {
+    pub async fn list(
+        &self,
+        plugin: StoragePlugin,
+        within: Duration,
+    ) -> Result<Vec<ReconstructedVolume>, StorageError> {
         let request = wire::ListRequest {
             within_ms: millis(within),
         };
@@ -224,9 +243,9 @@ impl Storage {
 
     pub async fn stats(
         &self,
-        measured: &Measured,
+        measured: &MeasureTarget,
         within: Duration,
-    ) -> Result<Figures, StorageError> {
+    ) -> Result<VolumeMetrics, StorageError> {
         let request = convert::stats(measured, millis(within));
         let answer = self
             .call(
@@ -242,11 +261,11 @@ impl Storage {
     /// Answers with the size that it has now; none where the backend does not say.
     pub async fn expand(
         &self,
-        growth: &Growth,
+        growth: &ExpandSpec,
         within: Duration,
     ) -> Result<Option<u64>, StorageError> {
         let request = convert::expand(growth, millis(within));
-        let plugin = Plugin::of(growth.volume.kind);
+        let plugin = StoragePlugin::of(growth.volume.kind);
         let answer = self
             .call(plugin, within, request, async |mut client, request| {
                 client.expand(request).await

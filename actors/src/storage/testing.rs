@@ -19,22 +19,22 @@ use super::error::ABANDONED;
 
 /// How a call ends instead of succeeding.
 #[derive(Clone, Debug)]
-pub(crate) enum Fault {
+pub(crate) enum StorageFault {
     /// With this answer.
     Refused(Status),
     /// With a thread given up.
     Stuck,
-    /// Not before [`Double::release`].
+    /// Not before [`FakeStorage::release`].
     Held,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FakeStorageState {
     calls: Vec<String>,
     mounted: BTreeMap<String, wire::Found>,
     staged: BTreeSet<String>,
     /// By call and volume id, what its next calls meet.
-    faults: BTreeMap<(&'static str, String), VecDeque<Fault>>,
+    faults: BTreeMap<(&'static str, String), VecDeque<StorageFault>>,
     /// Files by root and path.
     files: BTreeMap<(String, String), Vec<u8>>,
     backends: Vec<wire::Event>,
@@ -45,14 +45,14 @@ struct State {
 
 /// The plugin; a clone is the same one. It serves both kinds of storage plugins.
 #[derive(Clone, Debug)]
-pub(crate) struct Double {
-    state: Arc<Mutex<State>>,
+pub(crate) struct FakeStorage {
+    state: Arc<Mutex<FakeStorageState>>,
     released: watch::Sender<u64>,
     news: watch::Sender<usize>,
     channel: Channel,
 }
 
-impl Double {
+impl FakeStorage {
     /// Serves in this process, on a socket in `folder`.
     pub(crate) fn start(folder: &Path) -> Self {
         let number = std::fs::read_dir(folder).unwrap().count();
@@ -85,7 +85,7 @@ impl Double {
         Storage::new(line("storage-local"), line("storage-csi"))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FakeStorageState> {
         self.state.lock().unwrap()
     }
 
@@ -110,7 +110,7 @@ impl Double {
     }
 
     /// The next call of this name about this volume meets a fault; several are met one after the other.
-    pub(crate) fn fault(&self, call: &'static str, id: &str, fault: Fault) {
+    pub(crate) fn fault(&self, call: &'static str, id: &str, fault: StorageFault) {
         let mut state = self.state();
         let key = (call, id.to_owned());
         state.faults.entry(key).or_default().push_back(fault);
@@ -171,7 +171,7 @@ impl Double {
     }
 
     /// Records a call, and meets its fault.
-    async fn meet(&self, call: &'static str, id: &str) -> Result<Busy, Status> {
+    async fn meet(&self, call: &'static str, id: &str) -> Result<CallGuard, Status> {
         let fault = {
             let mut state = self.state();
             state.calls.push(format!("{call} {id}"));
@@ -183,14 +183,14 @@ impl Double {
             let key = (call, id.to_owned());
             state.faults.get_mut(&key).and_then(VecDeque::pop_front)
         };
-        let busy = Busy {
+        let busy = CallGuard {
             double: self.clone(),
             id: id.to_owned(),
         };
         match fault {
             None => Ok(busy),
-            Some(Fault::Refused(status)) => Err(status),
-            Some(Fault::Stuck) => {
+            Some(StorageFault::Refused(status)) => Err(status),
+            Some(StorageFault::Stuck) => {
                 let text = format!("{call} of {id} did not end within 1s");
                 let mut status = Status::deadline_exceeded(text);
                 status
@@ -198,7 +198,7 @@ impl Double {
                     .insert(ABANDONED, "1".parse().unwrap());
                 Err(status)
             }
-            Some(Fault::Held) => {
+            Some(StorageFault::Held) => {
                 let mut released = self.released.subscribe();
                 drop(released.changed().await);
                 Ok(busy)
@@ -208,12 +208,12 @@ impl Double {
 }
 
 /// A call under way.
-struct Busy {
-    double: Double,
+struct CallGuard {
+    double: FakeStorage,
     id: String,
 }
 
-impl Drop for Busy {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         let mut state = self.double.state();
         if let Some(count) = state.busy.get_mut(&self.id) {
@@ -235,7 +235,7 @@ fn found(state: wire::State, volume: &wire::Volume, uid: &str, path: &str) -> wi
 }
 
 #[tonic::async_trait]
-impl Contract for Double {
+impl Contract for FakeStorage {
     async fn capabilities(
         &self,
         _: Request<wire::CapabilitiesRequest>,

@@ -18,15 +18,17 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use logic::take_over::{ACTUATED, ALLOCATED, ByPod, read_resources, resident, written_resources};
+use logic::take_over::{
+    ACTUATED, ALLOCATED, ResourcesByPod, decode_resources, encode_resources, resident,
+};
 use logic::types::PodUid;
 
 /// More pods than a node ever has.
-const MOST_PODS: usize = 20_000;
+const MAX_PODS: usize = 20_000;
 /// Many times what a thousand pods take.
-const LARGEST: u64 = 64 << 20;
+const MAX_FILE_SIZE: u64 = 64 << 20;
 /// The suffix of a file that does not read.
-const ASIDE: &str = ".set-aside";
+const SET_ASIDE_SUFFIX: &str = ".set-aside";
 
 /// The UIDs of static pods that have their folders here.
 pub fn residents(pods: &Path) -> Arc<BTreeSet<PodUid>> {
@@ -41,55 +43,55 @@ fn folders(pods: &Path) -> io::Result<BTreeSet<String>> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeSet::new()),
         entries => entries?,
     };
-    let entries = entries.take(MOST_PODS).flatten();
+    let entries = entries.take(MAX_PODS).flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     Ok(names.collect())
 }
 
 /// Both files.
 #[derive(Debug)]
-pub struct Checkpoints {
-    allocated: Checkpoint,
-    actuated: Checkpoint,
+pub struct AllocationFiles {
+    allocated: AllocationFile,
+    actuated: AllocationFile,
     pods: PathBuf,
     is_read: bool,
 }
 
 /// What pods have.
 #[derive(Debug, Default, PartialEq)]
-pub struct Resources {
-    pub allocated: ByPod,
-    pub actuated: ByPod,
+pub struct PodAllocations {
+    pub allocated: ResourcesByPod,
+    pub actuated: ResourcesByPod,
 }
 
 /// What was found.
 #[derive(Debug, Default, PartialEq)]
-pub struct Left {
+pub struct LoadedAllocations {
     /// Of pods that have their folders here: a kubelet forgets the others late.
-    pub resources: Resources,
+    pub resources: PodAllocations,
     /// Files that are of no use, and why.
     pub set_aside: Vec<String>,
 }
 
-impl Checkpoints {
+impl AllocationFiles {
     /// Names the files; nothing is read or written yet.
     pub fn new(root_dir: &Path) -> Self {
-        Checkpoints {
-            allocated: Checkpoint::new(root_dir.join(ALLOCATED)),
-            actuated: Checkpoint::new(root_dir.join(ACTUATED)),
+        AllocationFiles {
+            allocated: AllocationFile::new(root_dir.join(ALLOCATED)),
+            actuated: AllocationFile::new(root_dir.join(ACTUATED)),
             pods: root_dir.join("pods"),
             is_read: false,
         }
     }
 
     /// Reads what the last agent left. Blocking.
-    pub fn read(&mut self) -> Left {
+    pub fn read(&mut self) -> LoadedAllocations {
         self.is_read = true;
         let here = folders(&self.pods).unwrap_or_else(|error| {
             tracing::warn!("{}: {error}", self.pods.display());
             BTreeSet::new()
         });
-        let mut left = Left::default();
+        let mut left = LoadedAllocations::default();
         let files = [
             (&mut self.allocated, &mut left.resources.allocated),
             (&mut self.actuated, &mut left.resources.actuated),
@@ -106,50 +108,50 @@ impl Checkpoints {
 
     /// What is to be written for these; the files that say it already are left alone, and before they have been read
     /// all of them.
-    pub fn drafts(&mut self, resources: Resources) -> Drafts {
+    pub fn pending_writes(&mut self, resources: PodAllocations) -> AllocationWrites {
         if !self.is_read {
-            return Drafts(Vec::new());
+            return AllocationWrites(Vec::new());
         }
-        let drafts = [
-            self.allocated.draft(resources.allocated),
-            self.actuated.draft(resources.actuated),
+        let pending_writes = [
+            self.allocated.pending_write(resources.allocated),
+            self.actuated.pending_write(resources.actuated),
         ];
-        Drafts(drafts.into_iter().flatten().collect())
+        AllocationWrites(pending_writes.into_iter().flatten().collect())
     }
 }
 
 /// One file.
 #[derive(Debug)]
-struct Checkpoint {
+struct AllocationFile {
     path: PathBuf,
     /// The hash of what it is known to hold, or will hold in a moment.
     holds: Option<u64>,
 }
 
-impl Checkpoint {
+impl AllocationFile {
     fn new(path: PathBuf) -> Self {
-        Checkpoint { path, holds: None }
+        AllocationFile { path, holds: None }
     }
 
-    fn read(&mut self) -> Result<ByPod, String> {
+    fn read(&mut self) -> Result<ResourcesByPod, String> {
         let read = File::open(&self.path).and_then(|file| {
             let mut bytes = Vec::new();
-            file.take(LARGEST).read_to_end(&mut bytes)?;
+            file.take(MAX_FILE_SIZE).read_to_end(&mut bytes)?;
             Ok(bytes)
         });
         let bytes = match read {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(ByPod::new()),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(ResourcesByPod::new()),
             Err(error) => return Err(format!("{}: {error}", self.path.display())),
             Ok(bytes) => bytes,
         };
-        let found = read_resources(&bytes).map_err(|error| self.set_aside(&error))?;
+        let found = decode_resources(&bytes).map_err(|error| self.set_aside(&error))?;
         self.holds = Some(hash(&bytes));
         Ok(found)
     }
 
     fn set_aside(&self, why: &dyn std::error::Error) -> String {
         let mut aside = self.path.clone().into_os_string();
-        aside.push(ASIDE);
+        aside.push(SET_ASIDE_SUFFIX);
         let told = format!("{}: {}", self.path.display(), crate::sources::sentence(why));
         match fs::rename(&self.path, &aside) {
             Ok(()) => format!("{told}; it is kept as {}", Path::new(&aside).display()),
@@ -157,18 +159,18 @@ impl Checkpoint {
         }
     }
 
-    fn draft(&mut self, pods: ByPod) -> Option<Draft> {
+    fn pending_write(&mut self, pods: ResourcesByPod) -> Option<AllocationWrite> {
         let exists = self.path.exists();
         if pods.is_empty() && !exists {
             return None;
         }
-        let bytes = written_resources(pods);
+        let bytes = encode_resources(pods);
         let content = Some(hash(&bytes));
         if exists && self.holds == content {
             return None;
         }
         self.holds = content;
-        Some(Draft {
+        Some(AllocationWrite {
             path: self.path.clone(),
             bytes,
         })
@@ -184,15 +186,15 @@ fn hash(bytes: &[u8]) -> u64 {
 /// Contents on their way to the disk.
 #[derive(Debug)]
 #[must_use = "nothing is written until they are"]
-pub struct Drafts(Vec<Draft>);
+pub struct AllocationWrites(Vec<AllocationWrite>);
 
 #[derive(Debug)]
-struct Draft {
+struct AllocationWrite {
     path: PathBuf,
     bytes: Vec<u8>,
 }
 
-impl Drafts {
+impl AllocationWrites {
     /// Writes them, in the pool for blocking work.
     pub async fn write(self) {
         if self.0.is_empty() {
@@ -207,18 +209,21 @@ impl Drafts {
     /// Writes them, and waits for the disk.
     pub fn write_now(self) {
         // A predecessor of the keeper may still be at its last write.
-        static ONE: Mutex<()> = Mutex::new(());
-        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        for draft in self.0 {
-            if let Err(error) = draft.write() {
-                tracing::error!("{} could not be written: {error}", draft.path.display());
-                drop(fs::remove_file(&draft.path));
+        static WRITE_LOCK: Mutex<()> = Mutex::new(());
+        let _one = WRITE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+        for pending_write in self.0 {
+            if let Err(error) = pending_write.write() {
+                tracing::error!(
+                    "{} could not be written: {error}",
+                    pending_write.path.display()
+                );
+                drop(fs::remove_file(&pending_write.path));
             }
         }
     }
 }
 
-impl Draft {
+impl AllocationWrite {
     /// Written beside and renamed: a power cut leaves the old file or the new one.
     fn write(&self) -> io::Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("/"));

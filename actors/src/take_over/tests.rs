@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use kernel::testing::run_paused;
 use kernel::{Addr, ChildSpec, Intensity, Strategy, Supervisor, mailbox};
-use logic::resize::Allocated;
+use logic::resize::AllocatedResources;
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
-use crate::records::{self, Record, Records};
+use crate::checkpoints::{self, CheckpointManager, PodRecord};
 
 const WEB: &str = "6f1c1e58-0f6e-4c0b-9f0e-3a1f3c1f9a01";
 const GONE: &str = "0c9a2f3e-7d1b-4a53-8a57-0d7b5d6f1e22";
-const LOAD_WITHIN: Duration = Duration::from_secs(5);
+const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A root folder in which `WEB` lives.
 fn node() -> TempDir {
@@ -22,15 +22,15 @@ fn node() -> TempDir {
     root
 }
 
-fn sized(cpu: &str) -> Allocated {
+fn sized(cpu: &str) -> AllocatedResources {
     let own = serde_json::from_value(json!({"requests": {"cpu": cpu}})).unwrap();
-    Allocated {
+    AllocatedResources {
         pod: None,
         containers: [("app".to_owned(), own)].into(),
     }
 }
 
-fn pods(pods: &[(&str, &str)]) -> ByPod {
+fn pods(pods: &[(&str, &str)]) -> ResourcesByPod {
     let pods = pods.iter();
     pods.map(|(uid, cpu)| ((*uid).into(), sized(cpu))).collect()
 }
@@ -39,20 +39,23 @@ fn pods(pods: &[(&str, &str)]) -> ByPod {
 fn leave(root: &TempDir, allocated: &[(&str, &str)], actuated: &[(&str, &str)]) {
     for (name, left) in [(ALLOCATED, allocated), (ACTUATED, actuated)] {
         let path = root.path().join(name);
-        fs::write(path, written_resources(pods(left))).unwrap();
+        fs::write(path, encode_resources(pods(left))).unwrap();
     }
 }
 
-fn held(root: &TempDir, name: &str) -> ByPod {
-    read_resources(&fs::read(root.path().join(name)).unwrap()).unwrap()
+fn held(root: &TempDir, name: &str) -> ResourcesByPod {
+    decode_resources(&fs::read(root.path().join(name)).unwrap()).unwrap()
 }
 
 #[test]
 fn what_pods_of_this_node_have_is_found() {
     let root = node();
-    assert_eq!(Checkpoints::new(root.path()).read(), Left::default());
+    assert_eq!(
+        AllocationFiles::new(root.path()).read(),
+        LoadedAllocations::default()
+    );
     leave(&root, &[(WEB, "2"), (GONE, "3")], &[(WEB, "1")]);
-    let left = Checkpoints::new(root.path()).read();
+    let left = AllocationFiles::new(root.path()).read();
     assert_eq!(left.set_aside, Vec::<String>::new());
     assert_eq!(left.resources.allocated, pods(&[(WEB, "2")]));
     assert_eq!(left.resources.actuated, pods(&[(WEB, "1")]));
@@ -65,7 +68,7 @@ fn a_damaged_file_is_set_aside_and_told_and_hides_nothing_else() {
     let path = root.path().join(ALLOCATED);
     let damaged = fs::read_to_string(&path).unwrap().replace('2', "9");
     fs::write(&path, &damaged).unwrap();
-    let mut checkpoints = Checkpoints::new(root.path());
+    let mut checkpoints = AllocationFiles::new(root.path());
     let left = checkpoints.read();
     assert!(left.resources.allocated.is_empty());
     assert_eq!(left.resources.actuated, pods(&[(WEB, "1")]));
@@ -76,43 +79,49 @@ fn a_damaged_file_is_set_aside_and_told_and_hides_nothing_else() {
         said.contains(ALLOCATED) && said.contains("checksum"),
         "{said}"
     );
-    let aside = root.path().join(format!("{ALLOCATED}{ASIDE}"));
+    let aside = root.path().join(format!("{ALLOCATED}{SET_ASIDE_SUFFIX}"));
     assert_eq!(fs::read_to_string(aside).unwrap(), damaged);
     // What a kubelet finds now, it starts with.
-    let resources = Resources {
+    let resources = PodAllocations {
         allocated: pods(&[(WEB, "2")]),
         actuated: pods(&[(WEB, "1")]),
     };
-    checkpoints.drafts(resources).write_now();
+    checkpoints.pending_writes(resources).write_now();
     assert_eq!(held(&root, ALLOCATED), pods(&[(WEB, "2")]));
 }
 
 #[test]
 fn what_has_not_changed_is_not_written() {
     let root = node();
-    let resources = |allocated: &[(&str, &str)]| Resources {
+    let resources = |allocated: &[(&str, &str)]| PodAllocations {
         allocated: pods(allocated),
-        actuated: ByPod::new(),
+        actuated: ResourcesByPod::new(),
     };
-    let mut checkpoints = Checkpoints::new(root.path());
+    let mut checkpoints = AllocationFiles::new(root.path());
     assert_eq!(
-        checkpoints.drafts(resources(&[(WEB, "1")])).0.len(),
+        checkpoints.pending_writes(resources(&[(WEB, "1")])).0.len(),
         0,
         "not read"
     );
     checkpoints.read();
-    assert_eq!(checkpoints.drafts(resources(&[])).0.len(), 0);
-    let drafts = checkpoints.drafts(resources(&[(WEB, "1")]));
-    assert_eq!(drafts.0.len(), 1);
-    drafts.write_now();
-    assert_eq!(checkpoints.drafts(resources(&[(WEB, "1")])).0.len(), 0);
-    let mut successor = Checkpoints::new(root.path());
+    assert_eq!(checkpoints.pending_writes(resources(&[])).0.len(), 0);
+    let pending_writes = checkpoints.pending_writes(resources(&[(WEB, "1")]));
+    assert_eq!(pending_writes.0.len(), 1);
+    pending_writes.write_now();
+    assert_eq!(
+        checkpoints.pending_writes(resources(&[(WEB, "1")])).0.len(),
+        0
+    );
+    let mut successor = AllocationFiles::new(root.path());
     successor.read();
-    assert_eq!(successor.drafts(resources(&[(WEB, "1")])).0.len(), 0);
-    let drafts = successor.drafts(resources(&[]));
-    assert_eq!(drafts.0.len(), 1, "what was promised is taken back");
-    drafts.write_now();
-    assert_eq!(held(&root, ALLOCATED), ByPod::new());
+    assert_eq!(
+        successor.pending_writes(resources(&[(WEB, "1")])).0.len(),
+        0
+    );
+    let pending_writes = successor.pending_writes(resources(&[]));
+    assert_eq!(pending_writes.0.len(), 1, "what was promised is taken back");
+    pending_writes.write_now();
+    assert_eq!(held(&root, ALLOCATED), ResourcesByPod::new());
     let mode = fs::metadata(root.path().join(ALLOCATED)).unwrap();
     assert_eq!(
         std::os::unix::fs::PermissionsExt::mode(&mode.permissions()) & 0o777,
@@ -124,18 +133,18 @@ fn what_has_not_changed_is_not_written() {
 fn a_file_that_cannot_be_written_anew_does_not_stay() {
     let root = node();
     leave(&root, &[(WEB, "1")], &[]);
-    let mut checkpoints = Checkpoints::new(root.path());
+    let mut checkpoints = AllocationFiles::new(root.path());
     checkpoints.read();
     // Nothing can be written beside it.
     fs::create_dir(root.path().join(format!("{ALLOCATED}.tmp"))).unwrap();
-    let resources = || Resources {
+    let resources = || PodAllocations {
         allocated: pods(&[(WEB, "2")]),
-        actuated: ByPod::new(),
+        actuated: ResourcesByPod::new(),
     };
-    checkpoints.drafts(resources()).write_now();
+    checkpoints.pending_writes(resources()).write_now();
     assert!(!root.path().join(ALLOCATED).exists());
     fs::remove_dir(root.path().join(format!("{ALLOCATED}.tmp"))).unwrap();
-    checkpoints.drafts(resources()).write_now();
+    checkpoints.pending_writes(resources()).write_now();
     assert_eq!(held(&root, ALLOCATED), pods(&[(WEB, "2")]));
 }
 
@@ -149,40 +158,40 @@ fn only_static_pods_are_residents() {
     assert!(residents(&root.path().join("missing")).is_empty());
 }
 
-/// The keeper of records on this root folder.
-fn keeper(root: &TempDir) -> (Supervisor, Addr<records::Msg>) {
+/// The keeper of checkpoints on this root folder.
+fn keeper(root: &TempDir) -> (Supervisor, Addr<checkpoints::Msg>) {
     let patience = Intensity {
         restarts: 1,
         within: Duration::from_secs(60),
     };
     let supervisor = Supervisor::root("test", patience);
     let group = supervisor.supervisor("keepers", Strategy::OneForOne, patience);
-    let (addr, port) = mailbox(records::MAILBOX);
+    let (addr, port) = mailbox(checkpoints::MAILBOX);
     let (file, root) = (root.path().join("pods.checkpoint"), root.path().to_owned());
-    group.spawn(ChildSpec::permanent("records"), port, move || {
-        Records::new(file.clone(), &root)
+    group.spawn(ChildSpec::permanent("checkpoints"), port, move || {
+        CheckpointManager::new(file.clone(), &root)
     });
     (supervisor, addr)
 }
 
-async fn load(addr: &Addr<records::Msg>) -> Record {
-    let load = |reply| records::Msg::Load {
+async fn load(addr: &Addr<checkpoints::Msg>) -> PodRecord {
+    let load = |reply| checkpoints::Msg::Load {
         uid: WEB.into(),
         reply,
     };
-    let found = addr.ask(LOAD_WITHIN, load).await.unwrap();
+    let found = addr.ask(LOAD_TIMEOUT, load).await.unwrap();
     found.unwrap_or_default()
 }
 
-async fn keep(addr: &Addr<records::Msg>, cpu: &str) {
-    let record = Record {
+async fn keep(addr: &Addr<checkpoints::Msg>, cpu: &str) {
+    let record = PodRecord {
         allocated: Some(sized(cpu)),
         actuated: sized(cpu).containers,
         ..load(addr).await
     };
     let uid = WEB.into();
     let record = Box::new(record);
-    addr.tell(records::Msg::Keep { uid, record }).unwrap();
+    addr.tell(checkpoints::Msg::Keep { uid, record }).unwrap();
     kernel::testing::pass(Duration::from_secs(1)).await;
 }
 
@@ -207,12 +216,12 @@ fn a_record_goes_on_from_what_a_kubelet_left_and_a_kubelet_from_the_record() {
         leave(&root, &[(WEB, "5")], &[(WEB, "5")]);
         let (supervisor, addr) = keeper(&root);
         assert_eq!(load(&addr).await.allocated, Some(sized("5")));
-        let forget = records::Msg::Forget { uid: WEB.into() };
+        let forget = checkpoints::Msg::Forget { uid: WEB.into() };
         addr.tell(forget).unwrap();
         kernel::testing::pass(Duration::from_secs(1)).await;
         supervisor.shutdown().await;
-        assert_eq!(held(&root, ALLOCATED), ByPod::new());
-        assert_eq!(held(&root, ACTUATED), ByPod::new());
+        assert_eq!(held(&root, ALLOCATED), ResourcesByPod::new());
+        assert_eq!(held(&root, ACTUATED), ResourcesByPod::new());
     });
 }
 

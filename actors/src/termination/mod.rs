@@ -13,8 +13,8 @@ use k8s_openapi::api::core::v1::Pod;
 use logic::labels;
 use logic::node_policy::NodePolicy;
 use logic::pod::PodView;
-use logic::termination::{self, LONGEST, Tail};
-use logic::types::Container;
+use logic::termination::{self, LogTail, MAX_MESSAGE_BYTES};
+use logic::types::RuntimeContainer;
 use rustix::fs::OFlags;
 
 /// Room for eighty lines of usual length, and for one of sixteen times the length that runtimes cut lines at.
@@ -22,7 +22,7 @@ const LOG_TAIL: u64 = 256 * 1024;
 
 /// What an ended container says of its end; empty if it left nothing. Reads a bounded part of two files in
 /// the blocking pool.
-pub async fn last_words(pod: &Pod, container: &Container, node: &NodePolicy) -> String {
+pub async fn last_words(pod: &Pod, container: &RuntimeContainer, node: &NodePolicy) -> String {
     let Some((_, spec)) = pod.container(&container.name) else {
         return String::new();
     };
@@ -34,7 +34,7 @@ pub async fn last_words(pod: &Pod, container: &Container, node: &NodePolicy) -> 
 }
 
 /// Where the runtime says that the log is; where it says nothing, where it was asked to put it.
-fn log(pod: &Pod, container: &Container, node: &NodePolicy) -> PathBuf {
+fn log(pod: &Pod, container: &RuntimeContainer, node: &NodePolicy) -> PathBuf {
     let folder =
         labels::pod_log_directory(&node.pod_logs_dir, pod.namespace(), pod.name(), &pod.uid());
     let asked = folder.join(labels::container_log_path(
@@ -49,7 +49,7 @@ fn log(pod: &Pod, container: &Container, node: &NodePolicy) -> PathBuf {
 
 fn read(message: Option<&Path>, log: Option<&Path>) -> String {
     let found = message.map_or(Ok(None), |path| {
-        let tail = tail(path, LONGEST as u64, OFlags::NOFOLLOW);
+        let tail = tail(path, MAX_MESSAGE_BYTES as u64, OFlags::NOFOLLOW);
         tail.map_err(|error| {
             termination::unreadable_file(&path.display().to_string(), &error.to_string())
         })
@@ -66,7 +66,7 @@ fn read(message: Option<&Path>, log: Option<&Path>) -> String {
     }
 }
 
-fn tail_of_log(path: &Path) -> io::Result<Tail> {
+fn tail_of_log(path: &Path) -> io::Result<LogTail> {
     let tail = tail(path, LOG_TAIL, OFlags::empty())?;
     tail.ok_or_else(|| {
         io::Error::new(
@@ -77,7 +77,7 @@ fn tail_of_log(path: &Path) -> io::Result<Tail> {
 }
 
 /// The end of a file; none if there is no file.
-fn tail(path: &Path, longest: u64, flags: OFlags) -> io::Result<Option<Tail>> {
+fn tail(path: &Path, longest: u64, flags: OFlags) -> io::Result<Option<LogTail>> {
     let flags = (flags | OFlags::NONBLOCK | OFlags::NOCTTY)
         .bits()
         .cast_signed();
@@ -98,7 +98,7 @@ fn tail(path: &Path, longest: u64, flags: OFlags) -> io::Result<Option<Tail>> {
     let mut bytes = Vec::new();
     // It may grow while it is read.
     file.take(longest).read_to_end(&mut bytes)?;
-    Ok(Some(Tail {
+    Ok(Some(LogTail {
         bytes,
         cut: start > 0,
     }))

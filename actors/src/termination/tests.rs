@@ -16,7 +16,7 @@ const AT: &str = "2016-10-20T18:39:20.57606443Z";
 struct Rig {
     folder: TempDir,
     pod: Arc<Pod>,
-    ended: Container,
+    ended: RuntimeContainer,
     node: NodePolicy,
 }
 
@@ -67,7 +67,7 @@ impl Rig {
 }
 
 /// A container that failed in its twelfth attempt.
-fn ended() -> Container {
+fn ended() -> RuntimeContainer {
     let json = serde_json::json!({
         "containers": [{
             "id": "c", "sandbox": "s", "name": "main", "attempt": 11, "state": ContainerState::Exited,
@@ -118,9 +118,9 @@ fn only_the_end_of_huge_files_is_read() {
     let rig = Rig::new();
     let message = File::create(rig.message()).unwrap();
     message.set_len(1 << 40).unwrap();
-    assert_eq!(rig.words(), "\0".repeat(LONGEST));
+    assert_eq!(rig.words(), "\0".repeat(MAX_MESSAGE_BYTES));
     fs::write(rig.message(), "x".repeat(5_000) + "end").unwrap();
-    assert_eq!(rig.words(), "x".repeat(LONGEST - 3) + "end");
+    assert_eq!(rig.words(), "x".repeat(MAX_MESSAGE_BYTES - 3) + "end");
     fs::remove_file(rig.message()).unwrap();
     File::create(rig.log()).unwrap().set_len(1 << 40).unwrap();
     assert_eq!(rig.words().len(), 2048);

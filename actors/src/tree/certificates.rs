@@ -6,21 +6,21 @@ use cluster::certificates::{self, Identity, Purpose, Rotation};
 use cluster::client::Client;
 use k8s_openapi::api::core::v1;
 use kernel::{Addr, ChildSpec, Supervisor, mailbox};
-use logic::certificates::Subject;
+use logic::certificates::CertificateSubject;
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
-use crate::settings::{ClientCertificate, ServingCertificate, Settings};
+use crate::settings::{AgentSettings, ClientCertificate, ServingCertificate};
 
 /// What TLS offers: put in at one end, taken at the other.
-pub(super) type Offer = watch::Sender<Option<Arc<CertifiedKey>>>;
+pub(super) type CertificateSender = watch::Sender<Option<Arc<CertifiedKey>>>;
 
 /// The client's own certificate, where it is asked for.
 pub(super) fn grow_client(
     group: &Supervisor,
-    subject: Subject,
+    subject: CertificateSubject,
     certificate: ClientCertificate,
-    (peers, offer): (certificates::Peers, Offer),
+    (peers, offer): (certificates::Peers, CertificateSender),
 ) {
     let ClientCertificate { store, renewal } = certificate;
     let (_, port) = mailbox(certificates::MAILBOX);
@@ -35,19 +35,19 @@ pub(super) fn grow_client(
 }
 
 /// What the serving certificate must say, by the addresses of the node's object.
-pub(super) fn reached_by(node: &v1::Node) -> Option<Subject> {
+pub(super) fn identities(node: &v1::Node) -> Option<CertificateSubject> {
     let name = node.metadata.name.as_deref()?;
     let addresses = node.status.as_ref()?.addresses.as_deref()?;
     let addresses = addresses
         .iter()
         .map(|address| (address.type_.as_str(), address.address.as_str()));
-    logic::certificates::serving(name, addresses, logic::certificates::NamesOnly::Allowed)
+    logic::certificates::serving(name, addresses, logic::certificates::DnsOnlyPolicy::Allowed)
 }
 
 /// Where the HTTPS API's certificate comes from, and who is told by which addresses the node is reached.
 pub(super) fn grow_serving(
     serving: &Supervisor,
-    settings: &Settings,
+    settings: &AgentSettings,
     client: Option<&Client>,
 ) -> anyhow::Result<(Identity, Option<Addr<certificates::Msg>>)> {
     let (offer, identity) = watch::channel(None);

@@ -1,6 +1,6 @@
 //! The cluster's area: the way to the API server, what comes from it, what is told to it.
 //!
-//! Mailboxes and the client are made before anything else, because pods' keepers talk to both; the actors come last.
+//! Mailboxes and the client are made before anything else, because pods' state talk to both; the actors come last.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,66 +22,66 @@ use cluster::pods::{self, Pods};
 use cluster::status::{self, Republish};
 use k8s_openapi::api::core::v1;
 use kernel::{Addr, ChildSpec, Port, Recipient, Strategy, Supervisor, mailbox};
-use logic::admission::ShuttingDown;
-use logic::arrival::{Arrival, arrival};
-use logic::certificates::{Renewal, Subject};
-use logic::node_status::Fact;
+use logic::admission::NodeShutdown;
+use logic::certificates::{CertificateSubject, RotationPolicy};
+use logic::node_status::NodeFact;
 use logic::objects::StaticObjects;
 use logic::pod::PodView;
-use logic::pressure::Signal;
+use logic::terminal_on_arrival::{PodArrival, classify_arrival};
+use logic::thresholds::Signal;
 use logic::types::PodUid;
 use tokio::sync::watch;
 
-use super::certificates::{Offer, grow_client, reached_by};
-use super::{Listeners, Node, PATIENCE};
-use crate::directory::{self, Source};
-use crate::runtime::Runtime;
-use crate::settings::{self, ClientCertificate, Settings};
-use crate::vitals::{self, Vitals};
+use super::certificates::{CertificateSender, grow_client, identities};
+use super::{Listeners, MANAGER_INTENSITY, NodeHandle};
+use crate::node_health::{self, NodeHealthMonitor};
+use crate::pod_manager::{self, PodSource};
+use crate::runtime::RuntimeClient;
+use crate::settings::{self, AgentSettings, ClientCertificate};
 use crate::volumes;
 
 /// The way into the cluster, before its actors are there.
 #[derive(Debug)]
-pub struct Cluster {
+pub struct ClusterWiring {
     pub client: Client,
-    pub addrs: Addrs,
+    pub addrs: ClusterAddrs,
     /// The node's object, once it is known.
     pub object: watch::Receiver<Option<Arc<v1::Node>>>,
     bootstrap: Option<Client>,
     certificate: Option<ClientCertificate>,
-    offer: Offer,
+    offer: CertificateSender,
     publish: watch::Sender<Option<Arc<v1::Node>>>,
     remembered: Remembered,
-    ports: Ports,
+    ports: ClusterPorts,
 }
 
 /// Whom others tell.
 #[derive(Debug, Clone)]
-pub struct Addrs {
+pub struct ClusterAddrs {
     pub pods: Addr<pods::Msg>,
     pub keeper: Addr<keeper::Msg>,
     pub alone: Addr<alone::Msg>,
     pub node: Addr<node::Msg>,
     pub csi_node: Addr<csi_node::Msg>,
     pub claims: Addr<claims::Msg>,
-    pub vitals: Addr<vitals::Msg>,
+    pub node_health: Addr<node_health::Msg>,
 }
 
 #[derive(Debug)]
-struct Ports {
+struct ClusterPorts {
     pods: Port<pods::Msg>,
     keeper: Port<keeper::Msg>,
     alone: Port<alone::Msg>,
     node: Port<node::Msg>,
     csi_node: Port<csi_node::Msg>,
     claims: Port<claims::Msg>,
-    vitals: Port<vitals::Msg>,
+    node_health: Port<node_health::Msg>,
 }
 
-impl Cluster {
+impl ClusterWiring {
     /// Reads the kubeconfig and what was remembered; asks nothing of the server yet. None for a node that is alone by
     /// design.
-    pub fn find(settings: &Settings) -> anyhow::Result<Option<Cluster>> {
+    pub fn find(settings: &AgentSettings) -> anyhow::Result<Option<ClusterWiring>> {
         let Some(mut section) = settings.cluster.clone() else {
             return Ok(None);
         };
@@ -97,7 +97,7 @@ impl Cluster {
             tracing::error!("{trouble}");
         }
         let (addrs, ports) = mailboxes();
-        Ok(Some(Cluster {
+        Ok(Some(ClusterWiring {
             client,
             addrs,
             object,
@@ -128,9 +128,9 @@ impl Cluster {
         })
     }
 
-    /// Whom the keeper of volumes tells.
-    pub fn volumes(&self) -> volumes::Cluster {
-        volumes::Cluster {
+    /// Whom the volume manager tells.
+    pub fn volumes(&self) -> volumes::ApiPeers {
+        volumes::ApiPeers {
             node: self.addrs.node.clone(),
             csi_node: self.addrs.csi_node.clone(),
             claims: self.addrs.claims.clone(),
@@ -156,25 +156,25 @@ impl Cluster {
     pub fn pressures(&self) -> Recipient<BTreeSet<Signal>> {
         Recipient::new(self.addrs.node.clone(), |signals: BTreeSet<Signal>| {
             let pressures = signals.into_iter().map(Into::into).collect();
-            node::Msg::Learned(Fact::Pressures(pressures))
+            node::Msg::Learned(NodeFact::Pressures(pressures))
         })
     }
 
     /// Who is told that the node goes down.
-    pub fn shutdown(&self) -> Recipient<ShuttingDown> {
+    pub fn shutdown(&self) -> Recipient<NodeShutdown> {
         Recipient::new(self.addrs.node.clone(), |state| {
             let why = match state {
-                ShuttingDown::Yes => Some("node is shutting down".to_owned()),
-                ShuttingDown::No => None,
+                NodeShutdown::Yes => Some("node is shutting down".to_owned()),
+                NodeShutdown::No => None,
             };
-            node::Msg::Learned(Fact::Shutdown(why))
+            node::Msg::Learned(NodeFact::Shutdown(why))
         })
     }
 }
 
 /// Sees to it that there is a kubeconfig, where the bootstrap credentials are one's way to it. The certificate of one
 /// that is good needs no keeper, unless it is to be replaced in time.
-fn find_kubeconfig(section: &mut settings::Cluster) -> anyhow::Result<()> {
+fn find_kubeconfig(section: &mut settings::ClusterSettings) -> anyhow::Result<()> {
     let asked = section.client_certificate.as_ref();
     let (Some(bootstrap), Some(asked)) = (&section.bootstrap, asked) else {
         return Ok(());
@@ -182,47 +182,47 @@ fn find_kubeconfig(section: &mut settings::Cluster) -> anyhow::Result<()> {
     let (own, given) = (&section.access.kubeconfig, &bootstrap.kubeconfig);
     let current = asked.store.current_path();
     let prepared = certificates::prepare(own, given, &current, super::timestamp())?;
-    if (prepared, asked.renewal) == (Prepared::Kept, Renewal::Never) {
+    if (prepared, asked.renewal) == (Prepared::Kept, RotationPolicy::Never) {
         section.access.identity = Identity::There;
         section.client_certificate = None;
     }
     Ok(())
 }
 
-fn mailboxes() -> (Addrs, Ports) {
+fn mailboxes() -> (ClusterAddrs, ClusterPorts) {
     let (pods, pods_port) = mailbox(pods::MAILBOX);
     let (keeper, keeper_port) = mailbox(keeper::MAILBOX);
     let (alone, alone_port) = mailbox(alone::MAILBOX);
     let (node, node_port) = mailbox(node::MAILBOX);
     let (csi_node, csi_node_port) = mailbox(csi_node::MAILBOX);
     let (claims, claims_port) = mailbox(claims::MAILBOX);
-    let (vitals, vitals_port) = mailbox(vitals::MAILBOX);
-    let addrs = Addrs {
+    let (node_health, vitals_port) = mailbox(node_health::MAILBOX);
+    let addrs = ClusterAddrs {
         pods,
         keeper,
         alone,
         node,
         csi_node,
         claims,
-        vitals,
+        node_health,
     };
-    let ports = Ports {
+    let ports = ClusterPorts {
         pods: pods_port,
         keeper: keeper_port,
         alone: alone_port,
         node: node_port,
         csi_node: csi_node_port,
         claims: claims_port,
-        vitals: vitals_port,
+        node_health: vitals_port,
     };
     (addrs, ports)
 }
 
 /// What the cluster's actors are wired with, besides one another.
 #[derive(Debug)]
-pub struct Around<'a> {
-    pub settings: &'a Settings,
-    pub runtime: Runtime,
+pub struct ClusterInputs<'a> {
+    pub settings: &'a AgentSettings,
+    pub runtime: RuntimeClient,
     pub supply: Supply,
     pub shelf: Shelf,
     /// Objects of manifests, where there is a folder of them.
@@ -234,11 +234,11 @@ pub struct Around<'a> {
 }
 
 /// Everybody who works for the node's place in its cluster.
-pub fn grow(node: &Node, cluster: Cluster, around: Around<'_>) {
+pub fn grow(node: &NodeHandle, cluster: ClusterWiring, inputs: ClusterInputs<'_>) {
     let group = node
         .root
-        .supervisor("cluster", Strategy::OneForOne, PATIENCE);
-    let Cluster {
+        .supervisor("cluster", Strategy::OneForOne, MANAGER_INTENSITY);
+    let ClusterWiring {
         client,
         addrs,
         object,
@@ -254,46 +254,53 @@ pub fn grow(node: &Node, cluster: Cluster, around: Around<'_>) {
         bootstrap,
     };
     if let Some(certificate) = certificate {
-        let subject = Subject::node(&around.settings.config.node_name);
+        let subject = CertificateSubject::node(&inputs.settings.config.node_name);
         grow_client(&group, subject, certificate, (peers, offer));
     }
-    let way = Way {
+    let way = ClusterContext {
         group: &group,
         node,
         client: &client,
         addrs: &addrs,
     };
     let supplied = remembered.supplied.clone();
-    way.keeper(ports.keeper, &around, supplied);
-    way.alone(ports.alone, &around.shelf, around.settings);
+    way.keeper(ports.keeper, &inputs, supplied);
+    way.alone(ports.alone, &inputs.shelf, inputs.settings);
     way.ended(&remembered.pods);
-    way.pods(ports.pods, around.settings, remembered.pods);
-    way.presence(ports.node, publish, (around.settings, around.tellers));
-    way.volumes((ports.csi_node, ports.claims), &object, around.settings);
-    way.life(&object, around.settings);
-    way.herald(&object, around.certificate);
-    let sources = vitals::Sources {
-        runtime: around.runtime,
+    way.pods(ports.pods, inputs.settings, remembered.pods);
+    way.presence(ports.node, publish, (inputs.settings, inputs.tellers));
+    way.volumes((ports.csi_node, ports.claims), &object, inputs.settings);
+    way.life(&object, inputs.settings);
+    way.herald(&object, inputs.certificate);
+    let sources = node_health::HealthPeers {
+        runtime: inputs.runtime,
         pleg: node.pleg.clone(),
         volumes: node.volumes.clone(),
         root: node.root.clone(),
     };
     let told = addrs.node.clone();
-    group.spawn(ChildSpec::permanent("vitals"), ports.vitals, move || {
-        Vitals::new(sources.clone(), told.clone())
-    });
+    group.spawn(
+        ChildSpec::permanent("node_health"),
+        ports.node_health,
+        move || NodeHealthMonitor::new(sources.clone(), told.clone()),
+    );
 }
 
 /// What every one of them is wired with.
-struct Way<'a> {
+struct ClusterContext<'a> {
     group: &'a Supervisor,
-    node: &'a Node,
+    node: &'a NodeHandle,
     client: &'a Client,
-    addrs: &'a Addrs,
+    addrs: &'a ClusterAddrs,
 }
 
-impl Way<'_> {
-    fn keeper(&self, port: Port<keeper::Msg>, around: &Around<'_>, supplied: BTreeSet<PodUid>) {
+impl ClusterContext<'_> {
+    fn keeper(
+        &self,
+        port: Port<keeper::Msg>,
+        inputs: &ClusterInputs<'_>,
+        supplied: BTreeSet<PodUid>,
+    ) {
         let told = vec![
             Recipient::new(self.addrs.pods.clone(), |uids| pods::Msg::Supplied { uids }),
             Recipient::new(self.addrs.alone.clone(), |uids| alone::Msg::Supplied {
@@ -301,16 +308,16 @@ impl Way<'_> {
             }),
         ];
         let api = self.client.kube(Lane::Work);
-        let peers = keeper::Peers::new(api, around.supply.clone(), around.folder.clone(), told)
+        let peers = keeper::Peers::new(api, inputs.supply.clone(), inputs.folder.clone(), told)
             .with_recorder(self.node.recorder.clone());
-        let rules = around.settings.keeping(supplied);
+        let rules = inputs.settings.keeping(supplied);
         self.group
             .spawn(ChildSpec::permanent("objects"), port, move || {
                 Keeper::new(peers.clone(), rules.clone())
             });
     }
 
-    fn alone(&self, port: Port<alone::Msg>, shelf: &Shelf, settings: &Settings) {
+    fn alone(&self, port: Port<alone::Msg>, shelf: &Shelf, settings: &AgentSettings) {
         let (folder, shelf) = (settings.folder.clone(), shelf.clone());
         let name = settings.config.node_name.clone();
         self.group
@@ -323,7 +330,7 @@ impl Way<'_> {
     fn ended(&self, remembered: &[Arc<v1::Pod>]) {
         for pod in remembered
             .iter()
-            .filter(|pod| arrival(pod) != Arrival::Live)
+            .filter(|pod| classify_arrival(pod) != PodArrival::Live)
         {
             let (uid, status) = (pod.uid(), pod.status.clone().unwrap_or_default());
             let status = Arc::new(status);
@@ -333,15 +340,15 @@ impl Way<'_> {
         }
     }
 
-    fn pods(&self, port: Port<pods::Msg>, settings: &Settings, remembered: Vec<Arc<v1::Pod>>) {
-        let set = |pods| directory::Msg::Set {
-            source: Source::Api,
+    fn pods(&self, port: Port<pods::Msg>, settings: &AgentSettings, remembered: Vec<Arc<v1::Pod>>) {
+        let set = |pods| pod_manager::Msg::SetPods {
+            source: PodSource::Api,
             pods,
         };
         let told = pods::Told {
-            directory: Recipient::new(self.node.directory.clone(), set),
-            remembered: Recipient::new(self.node.directory.clone(), |pods| {
-                directory::Msg::Remembered { pods }
+            directory: Recipient::new(self.node.pod_manager.clone(), set),
+            remembered: Recipient::new(self.node.pod_manager.clone(), |pods| {
+                pod_manager::Msg::Restored { pods }
             }),
             objects: Recipient::new(self.addrs.keeper.clone(), |pods| keeper::Msg::Pods { pods }),
             alone: Recipient::new(self.addrs.alone.clone(), |pods| alone::Msg::Pods { pods }),
@@ -367,17 +374,17 @@ impl Way<'_> {
         &self,
         port: Port<node::Msg>,
         publish: watch::Sender<Option<Arc<v1::Node>>>,
-        (settings, mut tellers): (&Settings, Vec<Recipient<node::TellAgain>>),
+        (settings, mut tellers): (&AgentSettings, Vec<Recipient<node::TellAgain>>),
     ) {
         tellers.extend([
             Recipient::new(self.node.volumes.clone(), |node::TellAgain| {
-                volumes::Msg::TellAgain
+                volumes::Msg::Resync
             }),
             Recipient::new(self.addrs.csi_node.clone(), |node::TellAgain| {
                 csi_node::Msg::TellAgain
             }),
-            Recipient::new(self.addrs.vitals.clone(), |node::TellAgain| {
-                vitals::Msg::TellAgain
+            Recipient::new(self.addrs.node_health.clone(), |node::TellAgain| {
+                node_health::Msg::Resync
             }),
         ]);
         let peers = node::Peers {
@@ -398,14 +405,14 @@ impl Way<'_> {
         &self,
         (csi_port, claims_port): (Port<csi_node::Msg>, Port<claims::Msg>),
         object: &watch::Receiver<Option<Arc<v1::Node>>>,
-        settings: &Settings,
+        settings: &AgentSettings,
     ) {
         let peers = csi_node::Peers {
             client: self.client.clone(),
             object: object.clone(),
             node: self.addrs.node.clone(),
             volumes: Recipient::new(self.node.volumes.clone(), |node::TellAgain| {
-                volumes::Msg::TellAgain
+                volumes::Msg::Resync
             }),
         };
         let name = settings.config.node_name.clone();
@@ -420,7 +427,7 @@ impl Way<'_> {
             });
     }
 
-    fn life(&self, object: &watch::Receiver<Option<Arc<v1::Node>>>, settings: &Settings) {
+    fn life(&self, object: &watch::Receiver<Option<Arc<v1::Node>>>, settings: &AgentSettings) {
         let Some(holder) = settings.lease_holder() else {
             return;
         };
@@ -451,18 +458,21 @@ impl Way<'_> {
                 let uid = node.and_then(|node| node.metadata.uid.clone());
                 keeper::Msg::Node { ttl, uid }
             }),
-            Recipient::new(self.node.directory.clone(), |node| {
-                directory::Msg::NodeChanged { node }
+            Recipient::new(self.node.pod_manager.clone(), |node| {
+                pod_manager::Msg::NodeChanged { node }
             }),
-            Recipient::new(self.addrs.vitals.clone(), |node: Option<Arc<v1::Node>>| {
-                vitals::Msg::PodRanges(node.as_deref().map(pod_ranges).unwrap_or_default())
-            }),
+            Recipient::new(
+                self.addrs.node_health.clone(),
+                |node: Option<Arc<v1::Node>>| {
+                    node_health::Msg::PodCidrs(node.as_deref().map(pod_ranges).unwrap_or_default())
+                },
+            ),
         ];
         if let Some(certificate) = certificate {
             listeners.push(Recipient::new(
                 certificate,
                 |node: Option<Arc<v1::Node>>| {
-                    let subject = node.as_deref().and_then(reached_by);
+                    let subject = node.as_deref().and_then(identities);
                     certificates::Msg::Wanted { subject }
                 },
             ));

@@ -19,26 +19,26 @@ use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, 
 use logic::types::PodUid;
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::cluster::Cluster;
-use crate::credentials::{self, Credentials};
-use crate::directory::{self, Directory, Source, Workers};
-use crate::eviction::{self, Eviction};
+use self::cluster::ClusterWiring;
+use crate::checkpoints::{self, CheckpointManager};
+use crate::credentials::{self, DockerKeyring};
+use crate::eviction::{self, EvictionManager};
 use crate::hosts;
-use crate::images::{self, Images};
-use crate::logs::{self, Logs};
+use crate::images::{self, ImageManager};
+use crate::logs::{self, ContainerLogManager};
 use crate::pleg::{self, Pleg};
 use crate::pod_cgroups::PodCgroups;
+use crate::pod_manager::{self, PodManager, PodSource, PodWorkers};
+use crate::probe_client::ProbeClient;
 use crate::prober::{self, Prober};
-use crate::reach::Reach;
-use crate::records::{self, Records};
-use crate::runtime::Runtime;
-use crate::settings::{Pulls, Settings};
-use crate::shutdown::{self, Shutdown};
+use crate::runtime::RuntimeClient;
+use crate::settings::{AgentSettings, PullSettings};
+use crate::shutdown::{self, ShutdownManager};
+use crate::stats::usage::UsageSampler;
 use crate::storage::Storage;
-use crate::usage::Sampler;
-use crate::user_namespaces::{self, UserNamespaces};
-use crate::volumes::{self, Volumes};
-use crate::worker::{Peers, Rules};
+use crate::user_namespaces::{self, UserNamespaceManager};
+use crate::volumes::{self, VolumeManager};
+use crate::worker::{Peers, PodWorkerConfig};
 use ::cluster::events::{self, Events, Recorder};
 use ::cluster::node::TellAgain;
 use ::cluster::objects::{self, Folder, Shelf, Supply};
@@ -46,16 +46,16 @@ use ::cluster::pods::Statics;
 use ::cluster::status::{self, Republish, Statuses};
 
 /// A manager that fails more often than this is degraded: shown, and tried again at leisure.
-const PATIENCE: Intensity = Intensity {
+const MANAGER_INTENSITY: Intensity = Intensity {
     restarts: 5,
     within: Duration::from_secs(60),
 };
 
 /// Whom the outside talks to.
 #[derive(Debug, Clone)]
-pub struct Node {
+pub struct NodeHandle {
     pub root: Supervisor,
-    pub directory: Addr<directory::Msg>,
+    pub pod_manager: Addr<pod_manager::Msg>,
     pub images: Addr<images::Msg>,
     pub volumes: Addr<volumes::Msg>,
     pub statuses: Addr<status::Msg>,
@@ -65,23 +65,23 @@ pub struct Node {
 }
 
 /// Grows the tree and lives in it until it is told to end. Pods live on.
-pub async fn run(settings: Settings) -> anyhow::Result<()> {
+pub async fn run(settings: AgentSettings) -> anyhow::Result<()> {
     for warning in &settings.config.warnings {
         tracing::warn!("{warning}");
     }
     metrics::node::introduce(&settings.node.node_name, &settings.config.version);
     metrics::component::features(settings.config.gates.all());
-    let root = Supervisor::root("oxlet", PATIENCE);
-    let cluster = Cluster::find(&settings)?;
+    let root = Supervisor::root("oxlet", MANAGER_INTENSITY);
+    let cluster = ClusterWiring::find(&settings)?;
     let (lines, hosts) = plugins::grow(&root, &settings);
-    let runtime = Runtime::new(lines.runtime, settings.runtime_within);
+    let runtime = RuntimeClient::new(lines.runtime, settings.runtime_within);
     let objects = objects(&root, &settings, cluster.as_ref());
     let backends = Backends {
         runtime: runtime.clone(),
         storage: Storage::new(lines.local, lines.csi),
         storage_hosts: hosts.hosts.clone(),
     };
-    let listeners = cluster.as_ref().map(Cluster::listeners);
+    let listeners = cluster.as_ref().map(ClusterWiring::listeners);
     let sections = Sections {
         listeners: listeners.unwrap_or_default(),
         ..settings.sections(objects.shelf.clone())
@@ -90,10 +90,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     node.recorder.begin(timestamp(), &settings.node.node_name);
     hosts::complain(&node.recorder, &settings.node).await;
     sources::grow(&node, &settings);
-    let tellers = resources(&node, runtime.clone(), &settings, cluster.as_ref());
+    let tellers = grow_resources(&node, runtime.clone(), &settings, cluster.as_ref());
     let certificate = serving::grow(&node, runtime.clone(), hosts, (&settings, cluster.as_ref()))?;
     if let Some(cluster) = cluster {
-        let around = cluster::Around {
+        let inputs = cluster::ClusterInputs {
             settings: &settings,
             runtime,
             supply: objects.supply,
@@ -102,7 +102,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
             certificate,
             tellers,
         };
-        cluster::grow(&node, cluster, around);
+        cluster::grow(&node, cluster, inputs);
     }
 
     let (mut terminate, mut interrupt) = (
@@ -119,7 +119,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
 }
 
 /// Where objects of the API lie at hand.
-struct AtHand {
+struct ObjectStores {
     supply: Supply,
     shelf: Shelf,
     /// What a folder of manifests holds, where the API fills the shelf.
@@ -127,8 +127,12 @@ struct AtHand {
 }
 
 /// Objects of the API: from the API itself, from a folder that is watched, or from both.
-fn objects(root: &Supervisor, settings: &Settings, cluster: Option<&Cluster>) -> AtHand {
-    let group = root.supervisor("objects", Strategy::OneForOne, PATIENCE);
+fn objects(
+    root: &Supervisor,
+    settings: &AgentSettings,
+    cluster: Option<&ClusterWiring>,
+) -> ObjectStores {
+    let group = root.supervisor("objects", Strategy::OneForOne, MANAGER_INTENSITY);
     let path = PathBuf::from(&settings.config.flags.object_manifests);
     let (filled, folder) = Shelf::new(objects::load(&settings.config.flags.object_manifests));
     let is_given = !path.as_os_str().is_empty();
@@ -140,7 +144,7 @@ fn objects(root: &Supervisor, settings: &Settings, cluster: Option<&Cluster>) ->
         });
     }
     let Some(cluster) = cluster else {
-        return AtHand {
+        return ObjectStores {
             supply: filled,
             shelf: folder,
             folder: None,
@@ -149,7 +153,7 @@ fn objects(root: &Supervisor, settings: &Settings, cluster: Option<&Cluster>) ->
     let mut remembered = cluster.remembered();
     drop(remembered.merge((*folder.snapshot()).clone()));
     let (supply, shelf) = Shelf::new(remembered);
-    AtHand {
+    ObjectStores {
         supply,
         shelf,
         folder: is_given.then_some(folder),
@@ -159,7 +163,7 @@ fn objects(root: &Supervisor, settings: &Settings, cluster: Option<&Cluster>) ->
 /// Who does the work outside this process.
 #[derive(Debug)]
 pub struct Backends {
-    pub runtime: Runtime,
+    pub runtime: RuntimeClient,
     pub storage: Storage,
     /// By the plugin's name; who is told that a process is worn.
     pub storage_hosts: BTreeMap<String, Addr<plugin::Msg>>,
@@ -168,13 +172,13 @@ pub struct Backends {
 /// The pods' sections of the configuration.
 #[derive(Debug)]
 pub struct Sections {
-    pub rules: Arc<Rules>,
+    pub rules: Arc<PodWorkerConfig>,
     /// The agent's own folder.
     pub folder: PathBuf,
-    pub pulls: Pulls,
+    pub pulls: PullSettings,
     pub users: user_namespaces::Policy,
-    pub logs: logic::logs::Policy,
-    pub sources: BTreeSet<Source>,
+    pub logs: logic::logs::LogRotationPolicy,
+    pub sources: BTreeSet<PodSource>,
     pub objects: Shelf,
     pub volumes: volumes::Policy,
     pub listeners: Listeners,
@@ -189,32 +193,32 @@ pub struct Listeners {
     pub over: Option<Recipient<PodUid>>,
 }
 
-/// The keepers of what is known, and the pods' own area.
+/// The state of what is known, and the pods' own area.
 pub fn pods(
     root: &Supervisor,
     backends: Backends,
     sections: Sections,
-    cluster: Option<&Cluster>,
-) -> Node {
+    cluster: Option<&ClusterWiring>,
+) -> NodeHandle {
     let runtime = backends.runtime.clone();
-    let (keepers, keepers_ports) = keepers_mailboxes();
+    let (state, state_ports) = state_mailboxes();
     let (credentials, credentials_port) = mailbox(credentials::MAILBOX);
     let (images, images_port) = mailbox(images::MAILBOX);
-    let (directory, directory_port) = mailbox(directory::MAILBOX);
+    let (pod_manager, directory_port) = mailbox(pod_manager::MAILBOX);
     let (pleg, pleg_port) = mailbox(pleg::MAILBOX);
     let (prober, prober_port) = mailbox(prober::MAILBOX);
     let (logs, logs_port) = mailbox(logs::MAILBOX);
     let (volumes, volumes_port) = mailbox(volumes::MAILBOX);
-    let recorder = Recorder::new(keepers.events.clone());
+    let recorder = Recorder::new(state.events.clone());
     let peers = Peers {
         runtime: runtime.clone(),
         images: images.clone(),
-        statuses: keepers.statuses.clone(),
-        records: keepers.records.clone(),
-        directory: directory.clone(),
+        statuses: state.statuses.clone(),
+        checkpoints: state.checkpoints.clone(),
+        pod_manager: pod_manager.clone(),
         prober,
         logs,
-        users: keepers.users,
+        users: state.users,
         volumes: volumes.clone(),
         cgroups: PodCgroups::new(sections.rules.node.cgroups.clone()),
         recorder: recorder.clone(),
@@ -224,8 +228,8 @@ pub fn pods(
     };
 
     let file = sections.folder.join("pods.checkpoint");
-    let told = Told {
-        directory: &directory,
+    let told = StatePeers {
+        pod_manager: &pod_manager,
         node_name: &sections.rules.node.node_name,
         cluster,
     };
@@ -233,178 +237,184 @@ pub fn pods(
         [file.as_path(), &sections.rules.node.root_dir],
         sections.users,
     );
-    grow_keepers(root, keepers_ports, files, &told);
-    let keeping = keeping(backends, (&sections.objects, &peers), cluster);
-    mounts(root, volumes_port, sections.volumes, keeping);
-    let pods = root.supervisor("pods", Strategy::OneForOne, PATIENCE);
-    let ports = ServantPorts {
+    grow_state(root, state_ports, files, &told);
+    let volume_peers = volume_peers(backends, (&sections.objects, &peers), cluster);
+    grow_volumes(root, volumes_port, sections.volumes, volume_peers);
+    let pods = root.supervisor("pods", Strategy::OneForOne, MANAGER_INTENSITY);
+    let ports = PodServicePorts {
         credentials: credentials_port,
         images: images_port,
         logs: logs_port,
         prober: prober_port,
     };
     let policies = (sections.pulls, sections.logs);
-    servants(&pods, ports, policies, (credentials, &peers));
+    grow_pod_services(&pods, ports, policies, (credentials, &peers));
     let group = pods.supervisor("workers", Strategy::OneForOne, Intensity::UNLIMITED);
-    let workers = Workers::new(group, peers);
-    let centre = Centre {
-        peers: directory::Peers {
+    let workers = PodWorkers::new(group, peers);
+    let centre = PodManagerParts {
+        peers: pod_manager::Peers {
             pleg: pleg.clone(),
-            records: keepers.records,
+            checkpoints: state.checkpoints,
             mirrors: sections.listeners.mirrors.clone(),
         },
         workers,
         sources: sections.sources,
         rules: sections.rules,
         runtime,
-        directory: directory.clone(),
+        pod_manager: pod_manager.clone(),
     };
     centre.grow(&pods, directory_port, pleg_port);
 
-    Node {
+    NodeHandle {
         root: root.clone(),
-        directory,
+        pod_manager,
         images,
         volumes,
-        statuses: keepers.statuses,
-        events: keepers.events,
+        statuses: state.statuses,
+        events: state.events,
         pleg,
         recorder,
     }
 }
 
-/// The directory, and who tells it what the runtime has.
-struct Centre {
-    peers: directory::Peers,
-    workers: Workers,
-    sources: BTreeSet<Source>,
-    rules: Arc<Rules>,
-    runtime: Runtime,
-    directory: Addr<directory::Msg>,
+/// The pod manager, and who tells it what the runtime has.
+struct PodManagerParts {
+    peers: pod_manager::Peers,
+    workers: PodWorkers,
+    sources: BTreeSet<PodSource>,
+    rules: Arc<PodWorkerConfig>,
+    runtime: RuntimeClient,
+    pod_manager: Addr<pod_manager::Msg>,
 }
 
-impl Centre {
-    fn grow(self, pods: &Supervisor, directory: Port<directory::Msg>, pleg: Port<pleg::Msg>) {
+impl PodManagerParts {
+    fn grow(self, pods: &Supervisor, pod_manager: Port<pod_manager::Msg>, pleg: Port<pleg::Msg>) {
         let facts = self.rules.facts.clone();
         let (peers, workers, sources) = (self.peers, self.workers, self.sources);
-        pods.spawn(ChildSpec::permanent("directory"), directory, move || {
-            Directory::new(
-                peers.clone(),
-                workers.clone(),
-                sources.clone(),
-                facts.clone(),
-            )
-        });
-        let (runtime, told) = (self.runtime, self.directory);
+        pods.spawn(
+            ChildSpec::permanent("pod_manager"),
+            pod_manager,
+            move || {
+                PodManager::new(
+                    peers.clone(),
+                    workers.clone(),
+                    sources.clone(),
+                    facts.clone(),
+                )
+            },
+        );
+        let (runtime, told) = (self.runtime, self.pod_manager);
         pods.spawn(ChildSpec::permanent("pleg"), pleg, move || {
             Pleg::new(runtime.clone(), told.clone())
         });
     }
 }
 
-struct KeeperAddrs {
+struct StateAddrs {
     events: Addr<events::Msg>,
-    records: Addr<records::Msg>,
+    checkpoints: Addr<checkpoints::Msg>,
     users: Addr<user_namespaces::Msg>,
     statuses: Addr<status::Msg>,
 }
 
-struct KeeperPorts {
+struct StatePorts {
     events: Port<events::Msg>,
-    records: Port<records::Msg>,
+    checkpoints: Port<checkpoints::Msg>,
     users: Port<user_namespaces::Msg>,
     statuses: Port<status::Msg>,
 }
 
-fn keepers_mailboxes() -> (KeeperAddrs, KeeperPorts) {
+fn state_mailboxes() -> (StateAddrs, StatePorts) {
     let (events, events_port) = mailbox(events::MAILBOX);
-    let (records, records_port) = mailbox(records::MAILBOX);
+    let (checkpoints, checkpoints_port) = mailbox(checkpoints::MAILBOX);
     let (users, users_port) = mailbox(user_namespaces::MAILBOX);
     let (statuses, statuses_port) = mailbox(status::MAILBOX);
-    let addrs = KeeperAddrs {
+    let addrs = StateAddrs {
         events,
-        records,
+        checkpoints,
         users,
         statuses,
     };
-    let ports = KeeperPorts {
+    let ports = StatePorts {
         events: events_port,
-        records: records_port,
+        checkpoints: checkpoints_port,
         users: users_port,
         statuses: statuses_port,
     };
     (addrs, ports)
 }
 
-/// Whom the keepers tell.
-struct Told<'a> {
-    directory: &'a Addr<directory::Msg>,
+/// Whom the state tell.
+struct StatePeers<'a> {
+    pod_manager: &'a Addr<pod_manager::Msg>,
     node_name: &'a str,
-    cluster: Option<&'a Cluster>,
+    cluster: Option<&'a ClusterWiring>,
 }
 
-/// Who remembers; they tell the directory and the API server.
-fn grow_keepers(
+/// Who remembers; they tell the pod manager and the API server.
+fn grow_state(
     root: &Supervisor,
-    ports: KeeperPorts,
+    ports: StatePorts,
     ([file, root_dir], ids): ([&Path; 2], user_namespaces::Policy),
-    told: &Told<'_>,
+    told: &StatePeers<'_>,
 ) {
-    let keepers = root.supervisor("keepers", Strategy::OneForOne, PATIENCE);
+    let state = root.supervisor("state", Strategy::OneForOne, MANAGER_INTENSITY);
     let sending = told.cluster.map(|cluster| cluster.events(told.node_name));
-    keepers.spawn(ChildSpec::permanent("events"), ports.events, move || {
+    state.spawn(ChildSpec::permanent("events"), ports.events, move || {
         Events::new(sending.clone())
     });
     let (file, root_dir) = (file.to_owned(), root_dir.to_owned());
-    keepers.spawn(ChildSpec::permanent("records"), ports.records, move || {
-        Records::new(file.clone(), &root_dir)
-    });
-    keepers.spawn(ChildSpec::permanent("users"), ports.users, move || {
-        UserNamespaces::new(ids.clone())
+    state.spawn(
+        ChildSpec::permanent("checkpoints"),
+        ports.checkpoints,
+        move || CheckpointManager::new(file.clone(), &root_dir),
+    );
+    state.spawn(ChildSpec::permanent("users"), ports.users, move || {
+        UserNamespaceManager::new(ids.clone())
     });
     let peers = status::Peers {
-        republish: Recipient::new(told.directory.clone(), |Republish| {
-            directory::Msg::Republish
+        republish: Recipient::new(told.pod_manager.clone(), |Republish| {
+            pod_manager::Msg::Resync
         }),
-        api: told.cluster.map(Cluster::sending),
-        kept: told.cluster.map(Cluster::kept),
+        api: told.cluster.map(ClusterWiring::sending),
+        kept: told.cluster.map(ClusterWiring::kept),
     };
-    keepers.spawn(ChildSpec::permanent("status"), ports.statuses, move || {
+    state.spawn(ChildSpec::permanent("status"), ports.statuses, move || {
         Statuses::new(peers.clone())
     });
 }
 
-/// Whom the keeper of volumes works with.
-fn keeping(
+/// Whom the volume manager works with.
+fn volume_peers(
     backends: Backends,
     (objects, peers): (&Shelf, &Peers),
-    cluster: Option<&Cluster>,
+    cluster: Option<&ClusterWiring>,
 ) -> volumes::Peers {
     volumes::Peers {
         storage: backends.storage,
         hosts: backends.storage_hosts,
         objects: objects.clone(),
-        directory: peers.directory.clone(),
+        pod_manager: peers.pod_manager.clone(),
         recorder: peers.recorder.clone(),
         rules: peers.rules.clone(),
-        cluster: cluster.map(Cluster::volumes),
+        cluster: cluster.map(ClusterWiring::volumes),
     }
 }
 
 /// Who keeps the volumes.
-fn mounts(
+fn grow_volumes(
     root: &Supervisor,
     port: Port<volumes::Msg>,
     policy: volumes::Policy,
     peers: volumes::Peers,
 ) {
-    let group = root.supervisor("volumes", Strategy::OneForOne, PATIENCE);
+    let group = root.supervisor("volumes", Strategy::OneForOne, MANAGER_INTENSITY);
     group.spawn(ChildSpec::permanent("volumes"), port, move || {
-        Volumes::new(policy.clone(), peers.clone())
+        VolumeManager::new(policy.clone(), peers.clone())
     });
 }
 
-struct ServantPorts {
+struct PodServicePorts {
     credentials: Port<credentials::Msg>,
     images: Port<images::Msg>,
     logs: Port<logs::Msg>,
@@ -412,17 +422,17 @@ struct ServantPorts {
 }
 
 /// Who works for all pods.
-fn servants(
+fn grow_pod_services(
     pods: &Supervisor,
-    ports: ServantPorts,
-    (pulls, policy): (Pulls, logic::logs::Policy),
+    ports: PodServicePorts,
+    (pulls, policy): (PullSettings, logic::logs::LogRotationPolicy),
     (credentials, peers): (Addr<credentials::Msg>, &Peers),
 ) {
     let section = pulls.credentials;
     pods.spawn(
         ChildSpec::permanent("credentials"),
         ports.credentials,
-        move || Credentials::new(section.clone()),
+        move || DockerKeyring::new(section.clone()),
     );
     let keeper = images::Peers {
         runtime: peers.runtime.clone(),
@@ -432,17 +442,17 @@ fn servants(
     };
     let section = pulls.images;
     pods.spawn(ChildSpec::permanent("images"), ports.images, move || {
-        Images::new(section.clone(), keeper.clone())
+        ImageManager::new(section.clone(), keeper.clone())
     });
-    let (asked, told) = (peers.runtime.clone(), peers.directory.clone());
+    let (asked, told) = (peers.runtime.clone(), peers.pod_manager.clone());
     pods.spawn(ChildSpec::permanent("logs"), ports.logs, move || {
-        Logs::new(policy.clone(), asked.clone(), told.clone())
+        ContainerLogManager::new(policy.clone(), asked.clone(), told.clone())
     });
     let probing = prober::Peers {
         runtime: peers.runtime.clone(),
-        reach: Reach::default(),
+        probe_client: ProbeClient::default(),
         recorder: peers.recorder.clone(),
-        directory: peers.directory.clone(),
+        pod_manager: peers.pod_manager.clone(),
     };
     pods.spawn(ChildSpec::permanent("prober"), ports.prober, move || {
         Prober::new(probing.clone())
@@ -450,41 +460,41 @@ fn servants(
 }
 
 /// Who keeps the node alive; returns who of them tells the node's object something.
-fn resources(
-    node: &Node,
-    runtime: Runtime,
-    settings: &Settings,
-    cluster: Option<&Cluster>,
+fn grow_resources(
+    node: &NodeHandle,
+    runtime: RuntimeClient,
+    settings: &AgentSettings,
+    cluster: Option<&ClusterWiring>,
 ) -> Vec<Recipient<TellAgain>> {
-    let resources = node
-        .root
-        .supervisor("resources", Strategy::OneForOne, PATIENCE);
+    let grow_resources =
+        node.root
+            .supervisor("grow_resources", Strategy::OneForOne, MANAGER_INTENSITY);
     let (addr, port) = mailbox(eviction::MAILBOX);
-    let mut tellers = vec![Recipient::new(addr, |TellAgain| eviction::Msg::TellAgain)];
-    let sampler = Sampler::new(runtime, node.directory.clone());
+    let mut tellers = vec![Recipient::new(addr, |TellAgain| eviction::Msg::Resync)];
+    let sampler = UsageSampler::new(runtime, node.pod_manager.clone());
     let (policy, name) = (settings.eviction.clone(), settings.config.node_name.clone());
     let peers = eviction::Peers {
-        directory: node.directory.clone(),
-        node: cluster.map(Cluster::pressures),
+        pod_manager: node.pod_manager.clone(),
+        node: cluster.map(ClusterWiring::pressures),
         recorder: node.recorder.clone(),
     };
-    resources.spawn(ChildSpec::permanent("eviction"), port, move || {
-        Eviction::new(policy.clone(), sampler.clone(), peers.clone(), name.clone())
+    grow_resources.spawn(ChildSpec::permanent("eviction"), port, move || {
+        EvictionManager::new(policy.clone(), sampler.clone(), peers.clone(), name.clone())
     });
     if settings.shutdown.order.groups.is_empty() {
         return tellers;
     }
     let (addr, port) = mailbox(shutdown::MAILBOX);
-    tellers.push(Recipient::new(addr, |TellAgain| shutdown::Msg::TellAgain));
+    tellers.push(Recipient::new(addr, |TellAgain| shutdown::Msg::Resync));
     let peers = shutdown::Peers {
-        directory: node.directory.clone(),
+        pod_manager: node.pod_manager.clone(),
         volumes: node.volumes.clone(),
-        node: cluster.map(Cluster::shutdown),
+        node: cluster.map(ClusterWiring::shutdown),
         recorder: node.recorder.clone(),
     };
     let policy = settings.shutdown.clone();
-    resources.spawn(ChildSpec::permanent("shutdown"), port, move || {
-        Shutdown::new(policy.clone(), peers.clone())
+    grow_resources.spawn(ChildSpec::permanent("shutdown"), port, move || {
+        ShutdownManager::new(policy.clone(), peers.clone())
     });
     tellers
 }

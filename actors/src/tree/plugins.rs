@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 use kernel::plugin::{Declaration, Host, Line};
 use kernel::{ChildSpec, Strategy, Supervisor, mailbox};
 
-use super::PATIENCE;
+use super::MANAGER_INTENSITY;
 use crate::serving::admin::Plugins;
-use crate::settings::{RUNTIME, Settings};
-use crate::storage::Plugin;
+use crate::settings::{AgentSettings, RUNTIME};
+use crate::storage::StoragePlugin;
 
 /// How the plugins are called; a line follows restart and swap.
-pub(super) struct Lines {
+pub(super) struct PluginClients {
     pub(super) runtime: Line,
     pub(super) local: Line,
     pub(super) csi: Line,
 }
 
 /// One host a plugin.
-pub(super) fn grow(root: &Supervisor, settings: &Settings) -> (Lines, Plugins) {
-    let group = root.supervisor("plugins", Strategy::OneForOne, PATIENCE);
+pub(super) fn grow(root: &Supervisor, settings: &AgentSettings) -> (PluginClients, Plugins) {
+    let group = root.supervisor("plugins", Strategy::OneForOne, MANAGER_INTENSITY);
     let folder = settings.folder.join("plugins");
     let mut hosts = BTreeMap::new();
     let mut host = |name: &str, declaration: Declaration| {
@@ -33,11 +33,11 @@ pub(super) fn grow(root: &Supervisor, settings: &Settings) -> (Lines, Plugins) {
         hosts.insert(name.to_owned(), host);
         line
     };
-    let declared = |plugin: Plugin| settings.storage[plugin.name()].clone();
-    let lines = Lines {
+    let declared = |plugin: StoragePlugin| settings.storage[plugin.name()].clone();
+    let lines = PluginClients {
         runtime: host(RUNTIME, settings.runtimes[&settings.runtime].clone()),
-        local: host(Plugin::Local.name(), declared(Plugin::Local)),
-        csi: host(Plugin::Csi.name(), declared(Plugin::Csi)),
+        local: host(StoragePlugin::Local.name(), declared(StoragePlugin::Local)),
+        csi: host(StoragePlugin::Csi.name(), declared(StoragePlugin::Csi)),
     };
     let choices = settings.runtimes.clone();
     let plugins = Plugins {

@@ -10,28 +10,32 @@ use cluster::reviews::Reviews;
 use kernel::{Addr, ChildSpec, Strategy, Supervisor, mailbox};
 
 use super::certificates::grow_serving;
-use super::cluster::Cluster;
-use super::{Node, PATIENCE};
+use super::cluster::ClusterWiring;
+use super::{MANAGER_INTENSITY, NodeHandle};
 use crate::pod_resources::{self, PodResources};
-use crate::runtime::Runtime;
+use crate::runtime::RuntimeClient;
 use crate::serving;
-use crate::serving::admin::{Admin, AdminPeers, Checkpoints, FaultInjection, Plugins};
-use crate::serving::answers::{self, Answers, Constant};
-use crate::serving::healthz::{Health, Healthz};
-use crate::settings::Settings;
-use crate::summary::{self, Summaries};
+use crate::serving::admin::{Admin, AdminPeers, ContainerCheckpoints, FaultInjection, Plugins};
+use crate::serving::healthz::{Healthz, NodeHealth};
+use crate::serving::node_api::{self, AgentDescription, NodeApi};
+use crate::settings::AgentSettings;
+use crate::stats::{self, SummaryProvider};
 
 /// Spawns the servers; returns who keeps the HTTPS API's certificate, if that must know the node's addresses.
 pub(super) fn grow(
-    node: &Node,
-    runtime: Runtime,
+    node: &NodeHandle,
+    runtime: RuntimeClient,
     plugins: Plugins,
-    (settings, cluster): (&Settings, Option<&Cluster>),
+    (settings, cluster): (&AgentSettings, Option<&ClusterWiring>),
 ) -> anyhow::Result<Option<Addr<certificates::Msg>>> {
     let serving = node
         .root
-        .supervisor("serving", Strategy::OneForOne, PATIENCE);
-    let health = Health::new(node.directory.clone(), node.pleg.clone(), node.root.clone());
+        .supervisor("serving", Strategy::OneForOne, MANAGER_INTENSITY);
+    let health = NodeHealth::new(
+        node.pod_manager.clone(),
+        node.pleg.clone(),
+        node.root.clone(),
+    );
     if let Some(address) = settings.healthz {
         let (_, port) = mailbox(serving::MAILBOX);
         let health = health.clone();
@@ -39,24 +43,24 @@ pub(super) fn grow(
             Healthz::new(address, health.clone())
         });
     }
-    let checkpoints = Checkpoints::new(runtime.clone(), &settings.node.root_dir);
-    let answers = Rc::new(Answers(answers::Sources {
+    let checkpoints = ContainerCheckpoints::new(runtime.clone(), &settings.node.root_dir);
+    let answers = Rc::new(NodeApi(node_api::NodeApiPeers {
         runtime: runtime.clone(),
-        directory: node.directory.clone(),
+        pod_manager: node.pod_manager.clone(),
         statuses: node.statuses.clone(),
         health,
         checkpoints: checkpoints.clone(),
-        summaries: Summaries::new(summary::Peers {
+        summaries: SummaryProvider::new(stats::Peers {
             root: node.root.clone(),
             runtime,
-            directory: node.directory.clone(),
+            pod_manager: node.pod_manager.clone(),
             volumes: node.volumes.clone(),
             rules: settings.rules(),
             groups: settings.system_groups(),
         }),
-        constant: Rc::new(Constant {
-            config: answers::configz(&settings.config.kubelet),
-            flags: answers::flags(&settings.config.flags),
+        constant: Rc::new(AgentDescription {
+            config: node_api::configz(&settings.config.kubelet),
+            flags: node_api::flags(&settings.config.flags),
             version: settings.config.version.clone(),
             started: kernel::wall(),
         }),
@@ -70,15 +74,17 @@ pub(super) fn grow(
     }
     let certificate = https(&serving, answers, settings, cluster)?;
     let (_, port) = mailbox(pod_resources::MAILBOX);
-    let (root_dir, directory) = (settings.node.root_dir.clone(), node.directory.clone());
-    serving.spawn(ChildSpec::permanent("pod-resources"), port, move || {
-        PodResources::new(&root_dir, directory.clone())
-    });
+    let (root_dir, pod_manager) = (settings.node.root_dir.clone(), node.pod_manager.clone());
+    serving.spawn(
+        ChildSpec::permanent("pod-grow_resources"),
+        port,
+        move || PodResources::new(&root_dir, pod_manager.clone()),
+    );
     let (_, port) = mailbox(serving::MAILBOX);
     let peers = AdminPeers {
         root: node.root.clone(),
         plugins,
-        directory: node.directory.clone(),
+        pod_manager: node.pod_manager.clone(),
         images: node.images.clone(),
         volumes: node.volumes.clone(),
         statuses: node.statuses.clone(),
@@ -95,9 +101,9 @@ pub(super) fn grow(
 
 fn https(
     serving: &Supervisor,
-    answers: Rc<Answers>,
-    settings: &Settings,
-    cluster: Option<&Cluster>,
+    answers: Rc<NodeApi>,
+    settings: &AgentSettings,
+    cluster: Option<&ClusterWiring>,
 ) -> anyhow::Result<Option<Addr<certificates::Msg>>> {
     if settings.https.is_none() {
         return Ok(None);

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use logic::linux::IdRange;
 use logic::types::PodUid;
-use logic::user_namespaces::{FILE, read_record, written_record};
+use logic::user_namespaces::{FILE, decode_record, encode_record};
 
 /// More pods than a node ever has.
-const MOST_PODS: usize = 20_000;
+const MAX_PODS: usize = 20_000;
 /// Many times what a record takes.
-const LARGEST: u64 = 64 << 10;
+const MAX_RECORD_BYTES: u64 = 64 << 10;
 
 /// `ROOT/pods/UID`. A UID that is no plain name leads nowhere but to a folder of its own.
 pub(super) fn folder(pods: &Path, uid: &PodUid) -> PathBuf {
@@ -27,7 +27,7 @@ pub(super) async fn records(pods: PathBuf) -> io::Result<Vec<(PodUid, Result<IdR
             entries => entries?,
         };
         let mut found = Vec::new();
-        for entry in entries.take(MOST_PODS) {
+        for entry in entries.take(MAX_PODS) {
             let entry = entry?;
             let record = read(&entry.path().join(FILE)).transpose();
             if let (Some(record), Some(uid)) = (record, entry.file_name().to_str()) {
@@ -45,9 +45,9 @@ fn read(path: &Path) -> Result<Option<IdRange>, String> {
         file => file.map_err(|error| error.to_string())?,
     };
     let mut text = Vec::new();
-    let length = file.take(LARGEST).read_to_end(&mut text);
+    let length = file.take(MAX_RECORD_BYTES).read_to_end(&mut text);
     length.map_err(|error| error.to_string())?;
-    read_record(&text).map_err(|error| error.to_string())
+    decode_record(&text).map_err(|error| error.to_string())
 }
 
 /// A file beside the pods' folders is no pod.
@@ -62,7 +62,7 @@ fn is_absent(error: &io::Error) -> bool {
 /// again.
 pub(super) async fn write(folder: PathBuf, range: IdRange) -> io::Result<()> {
     blocking(move || {
-        let (file, text) = (folder.join(FILE), written_record(range));
+        let (file, text) = (folder.join(FILE), encode_record(range));
         if fs::read(&file).is_ok_and(|present| present == text.as_bytes()) {
             return Ok(());
         }

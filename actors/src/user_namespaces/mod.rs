@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use kernel::{Actor, Context, Exit, Reply};
 use logic::linux::IdRange;
 use logic::types::PodUid;
-use logic::user_namespaces::{Pool, PoolError};
+use logic::user_namespaces::{IdPool, PoolError};
 pub use pool_ids::IdsError;
 use serde::Serialize;
 use thiserror::Error;
@@ -27,7 +27,7 @@ use thiserror::Error;
 /// A question from each of 1,000 pods at once.
 pub const MAILBOX: usize = 1024;
 
-/// What the keeper of ids is told.
+/// What the user namespace manager is told.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Answers with the pod's range, once it is on the disk.
@@ -90,17 +90,17 @@ pub struct Snapshot {
     pub unavailable: Option<String>,
 }
 
-/// The keeper of ids.
+/// The user namespace manager.
 #[derive(Debug)]
-pub struct UserNamespaces {
+pub struct UserNamespaceManager {
     policy: Policy,
 
-    pool: Result<Pool, String>,
+    pool: Result<IdPool, String>,
     /// Pods whose record cannot be read.
     damaged: BTreeMap<PodUid, String>,
 }
 
-impl Actor for UserNamespaces {
+impl Actor for UserNamespaceManager {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
@@ -139,16 +139,16 @@ impl Actor for UserNamespaces {
     }
 }
 
-impl UserNamespaces {
+impl UserNamespaceManager {
     pub fn new(policy: Policy) -> Self {
-        UserNamespaces {
+        UserNamespaceManager {
             policy,
             pool: Err("not read yet".to_owned()),
             damaged: BTreeMap::new(),
         }
     }
 
-    async fn make_pool(&self) -> Result<Pool, String> {
+    async fn make_pool(&self) -> Result<IdPool, String> {
         let Policy {
             ids_per_pod,
             max_pods,
@@ -157,7 +157,7 @@ impl UserNamespaces {
         let ids = pool_ids::of_node()
             .await
             .map_err(|error| error.to_string())?;
-        Pool::new(ids, ids_per_pod, max_pods).map_err(|error| error.to_string())
+        IdPool::new(ids, ids_per_pod, max_pods).map_err(|error| error.to_string())
     }
 
     fn read(&mut self, uid: PodUid, record: Result<IdRange, String>) {

@@ -14,9 +14,9 @@ const USER: &str = "kubelet";
 const TOOL: &str = "getsubids";
 const PASSWD: &str = "/etc/passwd";
 /// Bytes of the list of users that are looked at.
-const LARGEST_PASSWD: u64 = 16 << 20;
-/// The tool may ask a directory service.
-const WITHIN: Duration = Duration::from_secs(20);
+const MAX_PASSWD_BYTES: u64 = 16 << 20;
+/// The tool may ask a pod manager service.
+const GETSUBIDS_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Why the operator's ids are not known.
 #[derive(Debug, Error)]
@@ -59,7 +59,7 @@ pub(super) async fn of_node() -> Result<Option<IdRange>, IdsError> {
 }
 
 fn lists_user(passwd: impl Read) -> Result<bool, IdsError> {
-    let mut lines = BufReader::new(passwd.take(LARGEST_PASSWD)).split(b'\n');
+    let mut lines = BufReader::new(passwd.take(MAX_PASSWD_BYTES)).split(b'\n');
     let is_user = |line: &Vec<u8>| line.split(|byte| *byte == b':').next() == Some(USER.as_bytes());
     let found = lines.try_fold(false, |found, line| {
         line.map(|line| found || is_user(&line))
@@ -71,7 +71,7 @@ fn lists_user(passwd: impl Read) -> Result<bool, IdsError> {
 async fn ask(arguments: &[&str], kind: &'static str) -> Result<Option<String>, IdsError> {
     let mut command = Command::new(TOOL);
     command.args(arguments).kill_on_drop(true);
-    let output = match timeout(WITHIN, command.output()).await {
+    let output = match timeout(GETSUBIDS_TIMEOUT, command.output()).await {
         Err(_) => return Err(IdsError::Silent),
         Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Ok(output) => output.map_err(IdsError::Tool)?,

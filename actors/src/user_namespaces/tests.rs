@@ -9,19 +9,19 @@ use kernel::{Addr, ChildSpec, Intensity, Strategy, Supervisor, mailbox};
 
 use super::*;
 
-const SOON: Duration = Duration::from_secs(10);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 const UNIT: u32 = 65_536;
 
-struct Keeper {
+struct NamespaceRig {
     root: Supervisor,
     addr: Addr<Msg>,
 }
 
-impl Keeper {
-    async fn start(pods: &Path) -> Keeper {
+impl NamespaceRig {
+    async fn start(pods: &Path) -> NamespaceRig {
         let patience = Intensity {
             restarts: 3,
-            within: SOON,
+            within: REPLY_TIMEOUT,
         };
         let root = Supervisor::root("test", patience);
         let group = root.supervisor("keepers", Strategy::OneForOne, patience);
@@ -32,22 +32,22 @@ impl Keeper {
             max_pods: 110,
         };
         group.spawn(ChildSpec::permanent("user-namespaces"), port, move || {
-            UserNamespaces::new(policy.clone())
+            UserNamespaceManager::new(policy.clone())
         });
-        Keeper { root, addr }
+        NamespaceRig { root, addr }
     }
 
     async fn ensure(&self, uid: &str) -> Result<IdRange, UserNamespaceError> {
         let uid = uid.into();
         self.addr
-            .ask(SOON, |reply| Msg::Ensure { uid, reply })
+            .ask(REPLY_TIMEOUT, |reply| Msg::Ensure { uid, reply })
             .await
             .unwrap()
     }
 
-    async fn restart(self, pods: &Path) -> Keeper {
+    async fn restart(self, pods: &Path) -> NamespaceRig {
         self.root.shutdown().await;
-        Keeper::start(pods).await
+        NamespaceRig::start(pods).await
     }
 }
 
@@ -57,7 +57,7 @@ fn record(pods: &Path, uid: &str, text: &str) {
 }
 
 fn mapping(first: u32, length: u32) -> String {
-    logic::user_namespaces::written_record(IdRange { first, length })
+    logic::user_namespaces::encode_record(IdRange { first, length })
 }
 
 /// Upstream's TestGetOrCreateUserNamespaceMappings (its ranges; what is on the disk is given again).
@@ -66,7 +66,7 @@ fn a_range_is_on_the_disk_before_it_is_given_and_outlives_the_agent() {
     run_paused(|| async {
         let folder = tempfile::tempdir().unwrap();
         let pods = folder.path().join("pods");
-        let keeper = Keeper::start(&pods).await;
+        let keeper = NamespaceRig::start(&pods).await;
         let first = keeper.ensure("a").await.unwrap();
         assert_eq!(
             fs::read_to_string(pods.join("a/userns")).unwrap(),
@@ -89,7 +89,7 @@ fn ranges_of_pods_that_are_gone_are_taken_back() {
         let folder = tempfile::tempdir().unwrap();
         let pods = folder.path().join("pods");
         record(&pods, "left", &mapping(3 * UNIT, UNIT));
-        let keeper = Keeper::start(&pods).await;
+        let keeper = NamespaceRig::start(&pods).await;
         for uid in ["a", "b"] {
             keeper.ensure(uid).await.unwrap();
         }
@@ -114,7 +114,7 @@ fn a_record_that_makes_no_sense_is_that_pods_trouble_alone() {
         record(&pods, "foreign", &mapping(UNIT + 7, 10));
         fs::write(pods.join("a-file"), "").unwrap();
         fs::create_dir(pods.join("plain")).unwrap();
-        let keeper = Keeper::start(&pods).await;
+        let keeper = NamespaceRig::start(&pods).await;
         let error = keeper.ensure("damaged").await.unwrap_err();
         assert!(!error.transient());
         let told = error.to_string();
@@ -137,7 +137,7 @@ fn a_range_that_cannot_be_recorded_is_not_given() {
     run_paused(|| async {
         let folder = tempfile::tempdir().unwrap();
         let pods = folder.path().join("pods");
-        let keeper = Keeper::start(&pods).await;
+        let keeper = NamespaceRig::start(&pods).await;
         fs::create_dir_all(&pods).unwrap();
         fs::write(pods.join("a"), "no folder").unwrap();
         let error = keeper.ensure("a").await.unwrap_err();

@@ -2,25 +2,25 @@
 //!
 //! - **Owns** which volumes are wanted by which pods, what is mounted, and what is under way.
 //! - **Hears** workers that want a pod's volumes or are done with them, the storage plugins' answers and news of
-//!   their drivers, changes of objects, the directory's word of which pods there are.
+//!   their drivers, changes of objects, the pod manager's word of which pods there are.
 //! - **Tells** the recorder what failed, and the storage plugins' hosts which process is stuck.
 //! - **Never** works on one volume twice at once, unmounts what a pod may still use, or touches a volume's path: only
 //!   storage plugins do.
 //!
 //! Upstream: pkg/kubelet/volumemanager and pkg/volume/util/operationexecutor (1.36). Decisions: `logic::volumes`.
 
-mod backends;
-mod counted;
-mod guests;
-mod inquiring;
-mod measuring;
-mod reporting;
+mod csi_limits;
+mod drivers;
+mod executor;
+mod in_use;
+mod measurements;
+mod metrics;
+mod mount_requests;
 mod resolving;
-mod tasks;
+mod subpaths;
 #[cfg(test)]
 mod tests;
 mod view;
-mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -32,30 +32,30 @@ use cluster::objects::Shelf;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Addr, Context, Exit, Reply, TimerId, plugin as host};
-use logic::env_file::{EnvFiles, Place};
+use logic::env_file::{EnvFilePath, EnvFiles};
 use logic::objects::StaticObjects;
 use logic::types::PodUid;
-use logic::volume_stats::Figures;
-use logic::volumes::resolve::SeLinux;
-use logic::volumes::world::{Cause, World};
-use logic::volumes::{Found, Mounted, Subpath, VolumeId};
+use logic::volume_stats::VolumeMetrics;
+use logic::volumes::reconciler::{ResolveTrigger, StateOfWorld};
+use logic::volumes::resolve::SeLinuxMountPolicy;
+use logic::volumes::{MountedVolumes, ReconstructedVolume, Subpath, VolumeId};
 use serde::{Deserialize, Serialize};
 
-use self::backends::Drivers;
-use self::inquiring::Inquiries;
-use self::measuring::Measures;
-pub use self::reporting::Cluster;
-use self::reporting::{Growing, Reporting};
-use self::tasks::{Ended, Over, Worn};
-use self::wishes::{Releaser, Wanting};
-use crate::directory;
-use crate::storage::{Abilities, BackendNews, Plugin, Storage, StorageError};
-use crate::worker::Rules;
+use self::csi_limits::LimitRefreshes;
+use self::drivers::DriverRegistry;
+use self::executor::{FinishedOperation, StuckProcess, StuckVolumes};
+pub use self::in_use::ApiPeers;
+use self::in_use::{ExpandingClaim, InUseReporter};
+use self::measurements::VolumeMeasurements;
+use self::mount_requests::{PodMountRequest, ReleaseWaiter};
+use crate::pod_manager;
+use crate::storage::{DriverEvent, Storage, StorageCapabilities, StorageError, StoragePlugin};
+use crate::worker::PodWorkerConfig;
 
 /// Every pod at once may come with what it wants, and every operation with its end.
 pub const MAILBOX: usize = 4096;
 
-/// What the keeper of volumes is told.
+/// What the volume manager is told.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Wants a pod's volumes mounted, as its definition now has them; answers when all are, or at the end of the time
@@ -63,7 +63,7 @@ pub enum Msg {
     Mount {
         pod: Arc<Pod>,
         within: Duration,
-        reply: Reply<Result<Mounted, NotMounted>>,
+        reply: Reply<Result<MountedVolumes, NotMounted>>,
     },
     /// Nothing of the pod runs any more: unmounts its volumes; answers when they are gone, or at the end of the time
     /// with what is not. Goes on unmounting then.
@@ -77,26 +77,26 @@ pub enum Msg {
         uid: PodUid,
         container: String,
         subpaths: Vec<Subpath>,
-        reply: Reply<Result<BTreeMap<u32, PathBuf>, BindError>>,
+        reply: Reply<Result<BTreeMap<u32, PathBuf>, SubpathBindError>>,
     },
     /// Reads files of a pod's mounted volumes; answers with what could be read.
     Read {
         uid: PodUid,
-        files: Vec<Place>,
+        files: Vec<EnvFilePath>,
         reply: Reply<EnvFiles>,
     },
     /// Learns which pods there are: what belongs to no other is left over and removed.
     Pods(BTreeSet<PodUid>),
     /// Answers with everything that an operator may want to see.
-    View { reply: Reply<View> },
+    View { reply: Reply<VolumesView> },
     /// Answers with the last figures of each volume of each pod, by the pod's name of it.
     Stats {
-        reply: Reply<BTreeMap<PodUid, BTreeMap<String, Figures>>>,
+        reply: Reply<BTreeMap<PodUid, BTreeMap<String, VolumeMetrics>>>,
     },
     /// Mounts what waited for it: the API server knows these to be in use.
     Reported(BTreeSet<VolumeId>),
     /// Tells again what the API server is to know: who passes it on has a successor.
-    TellAgain,
+    Resync,
     /// Looks at the node's labels, which drivers must not contradict, and whose volumes depend on them.
     NodeChanged,
     /// Finds out whose volumes are to be resolved again: an object changed.
@@ -104,65 +104,68 @@ pub enum Msg {
     /// Resolves the next of those pods.
     Resolve,
     /// Resolves a pod's volumes again: a token grows old, or it is time to look.
-    Again { uid: PodUid },
+    ResyncPod { uid: PodUid },
     /// Takes in what a plugin can do and what it found.
-    Listed(Plugin, Box<Result<Listing, StorageError>>),
+    Listed(StoragePlugin, Box<Result<PluginListing, StorageError>>),
     /// Takes in which pods have folders on the node.
     Folders(Vec<PodUid>),
     /// Takes in news of a plugin's drivers; none: the stream ended.
-    Backends(Plugin, Option<BackendNews>),
+    Backends(StoragePlugin, Option<DriverEvent>),
     /// Takes in how an operation ended.
-    Ended(Box<Ended>),
+    OperationFinished(Box<FinishedOperation>),
     /// Somebody who worked within a pod's volumes is done; has plugins' processes replaced that got stuck over it.
-    Left { uid: PodUid, worn: Vec<Worn> },
+    AccessEnded {
+        uid: PodUid,
+        worn: Vec<StuckProcess>,
+    },
     /// Tries again what hung in a plugin's process that is gone by now.
-    Buried(Plugin, u64),
+    ProcessReplaced(StoragePlugin, u64),
     /// Plans again: something's time has come.
     Wake,
     /// Answers a wish that has waited for too long.
-    Late { uid: PodUid, turn: u64 },
+    TimedOut { uid: PodUid, turn: u64 },
     /// Asks a driver again how many volumes it takes on this node: its period is over.
-    Inquire { driver: String },
+    RefreshLimits { driver: String },
     /// Takes note of the end of that; the answer comes as news of the driver.
-    Inquired {
+    LimitsRefreshed {
         driver: String,
         answer: Result<(), StorageError>,
     },
     /// Measures the next volumes.
     Measure,
     /// Takes in a volume's figures.
-    Measured(Box<measuring::Measured>),
+    Measured(Box<measurements::MeasurementResult>),
 }
 
 /// What a plugin says when it is asked first.
 #[derive(Debug)]
-pub struct Listing {
-    abilities: Vec<(String, Abilities)>,
-    found: Vec<Found>,
+pub struct PluginListing {
+    abilities: Vec<(String, StorageCapabilities)>,
+    found: Vec<ReconstructedVolume>,
 }
 
-/// The keeper's section of the configuration.
+/// The volume manager's section of the configuration.
 #[derive(Debug, Clone)]
 pub struct Policy {
     /// Between two looks at what nobody tells of; upstream's sync period.
     pub resync: Duration,
     /// Between two measurements of one volume; none: nothing is measured (`volumeStatsAggPeriod`).
     pub stats: Option<Duration>,
-    pub selinux: SeLinux,
+    pub selinux: SeLinuxMountPolicy,
 }
 
-/// Whom the keeper of volumes works with.
+/// Whom the volume manager works with.
 #[derive(Debug, Clone)]
 pub struct Peers {
     pub storage: Storage,
     /// The storage plugins' hosts, by the plugin's name.
     pub hosts: BTreeMap<String, Addr<host::Msg>>,
     pub objects: Shelf,
-    pub directory: Addr<directory::Msg>,
+    pub pod_manager: Addr<pod_manager::Msg>,
     pub recorder: Recorder,
-    pub rules: Arc<Rules>,
+    pub rules: Arc<PodWorkerConfig>,
     /// Who passes on to the API server; none on a node without one.
-    pub cluster: Option<Cluster>,
+    pub cluster: Option<ApiPeers>,
 }
 
 /// How much there is.
@@ -175,38 +178,38 @@ pub struct Snapshot {
     pub in_use: usize,
 }
 
-/// The keeper of volumes.
+/// The volume manager.
 #[derive(Debug)]
-pub struct Volumes {
+pub struct VolumeManager {
     policy: Policy,
     peers: Peers,
 
-    world: World,
-    pods: BTreeMap<PodUid, Wanting>,
-    releasing: BTreeMap<PodUid, Releaser>,
-    drivers: Drivers,
+    world: StateOfWorld,
+    pods: BTreeMap<PodUid, PodMountRequest>,
+    releasing: BTreeMap<PodUid, ReleaseWaiter>,
+    drivers: DriverRegistry,
     /// As they were when pods were resolved last.
     objects: Arc<StaticObjects>,
     /// Pods that are to be resolved again.
     stale: BTreeSet<PodUid>,
     /// Processes of plugins that have a stuck thread, and whose end is waited for, with what they hang over.
-    worn: BTreeMap<(Plugin, u64), Over>,
-    measures: Measures,
-    inquiries: Inquiries,
-    reporting: Reporting,
+    worn: BTreeMap<(StoragePlugin, u64), StuckVolumes>,
+    measures: VolumeMeasurements,
+    inquiries: LimitRefreshes,
+    reporting: InUseReporter,
     /// Claims whose volumes grow, by what they grow.
-    growing: BTreeMap<VolumeId, Growing>,
+    growing: BTreeMap<VolumeId, ExpandingClaim>,
     turn: u64,
     wake: Option<(Instant, TimerId)>,
 }
 
-impl Actor for Volumes {
+impl Actor for VolumeManager {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
     /// A successor begins with nothing: the plugins tell what is there, and the workers what they want.
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        for plugin in Plugin::ALL {
+        for plugin in StoragePlugin::ALL {
             self.ask_plugin(plugin, Duration::ZERO, ctx);
         }
         self.follow(Duration::ZERO, ctx);
@@ -214,7 +217,7 @@ impl Actor for Volumes {
         self.await_objects(ctx);
         self.node_changed(ctx);
         self.measure_later(ctx);
-        if let Err(full) = self.peers.directory.tell(directory::Msg::Republish) {
+        if let Err(full) = self.peers.pod_manager.tell(pod_manager::Msg::Resync) {
             tracing::warn!("the workers are not asked to tell again: {full}");
         }
         Ok(())
@@ -235,21 +238,21 @@ impl Actor for Volumes {
             Msg::View { reply } => reply.send(self.view()),
             Msg::Stats { reply } => reply.send(self.stats()),
             Msg::Reported(volumes) => self.reported(volumes),
-            Msg::TellAgain => self.tell_again(),
+            Msg::Resync => self.resync(),
             Msg::NodeChanged => self.node_changed(ctx),
             Msg::ObjectsChanged => self.await_objects(ctx),
             Msg::Resolve => self.resolve_some(ctx),
-            Msg::Again { uid } => self.again(&uid, ctx),
+            Msg::ResyncPod { uid } => self.again(&uid, ctx),
             Msg::Listed(plugin, answer) => self.listed(plugin, *answer, ctx),
             Msg::Folders(uids) => self.world.folders(uids),
             Msg::Backends(_, news) => self.backend_news(news, ctx),
-            Msg::Ended(ended) => self.ended(*ended, ctx),
-            Msg::Left { uid, worn } => self.left(&uid, worn, ctx),
-            Msg::Buried(plugin, generation) => self.buried(plugin, generation),
+            Msg::OperationFinished(ended) => self.ended(*ended, ctx),
+            Msg::AccessEnded { uid, worn } => self.left(&uid, worn, ctx),
+            Msg::ProcessReplaced(plugin, generation) => self.buried(plugin, generation),
             Msg::Wake => self.wake = None,
-            Msg::Late { uid, turn } => self.late(&uid, turn),
-            Msg::Inquire { driver } => self.inquire(driver, ctx),
-            Msg::Inquired { driver, answer } => self.inquired(&driver, answer, ctx),
+            Msg::TimedOut { uid, turn } => self.late(&uid, turn),
+            Msg::RefreshLimits { driver } => self.inquire(driver, ctx),
+            Msg::LimitsRefreshed { driver, answer } => self.inquired(&driver, answer, ctx),
             Msg::Measure => self.measure(ctx),
             Msg::Measured(measured) => self.measured(*measured, ctx),
         }
@@ -268,21 +271,21 @@ impl Actor for Volumes {
     }
 }
 
-impl Volumes {
+impl VolumeManager {
     pub fn new(policy: Policy, peers: Peers) -> Self {
-        Volumes {
-            world: World::new(&peers.rules.node.node_name),
+        VolumeManager {
+            world: StateOfWorld::new(&peers.rules.node.node_name),
             objects: peers.objects.snapshot(),
             policy,
             peers,
             pods: BTreeMap::new(),
             releasing: BTreeMap::new(),
-            drivers: Drivers::default(),
+            drivers: DriverRegistry::default(),
             stale: BTreeSet::new(),
             worn: BTreeMap::new(),
-            measures: Measures::default(),
-            inquiries: Inquiries::default(),
-            reporting: Reporting::default(),
+            measures: VolumeMeasurements::default(),
+            inquiries: LimitRefreshes::default(),
+            reporting: InUseReporter::default(),
             growing: BTreeMap::new(),
             turn: 0,
             wake: None,
@@ -291,8 +294,8 @@ impl Volumes {
 
     /// Begins what is to be begun, tells what is to be told, answers whom there is an answer for.
     fn settle(&mut self, ctx: &mut Context<Msg>) {
-        let freed: Vec<PodUid> = self.world.freed().into_iter().collect();
-        self.resolve_all(&freed, Cause::Again, ctx);
+        let freed: Vec<PodUid> = self.world.take_unblocked_pods().into_iter().collect();
+        self.resolve_all(&freed, ResolveTrigger::Resync, ctx);
         self.report_in_use();
         let plan = self.world.plan(ctx.now());
         for task in plan.tasks {
@@ -301,8 +304,8 @@ impl Volumes {
         // The plan may have let go of what nobody has any more.
         self.report_in_use();
         self.wake_at(plan.wake, ctx);
-        self.tell_news(ctx);
-        for uid in self.world.touched() {
+        self.record_events(ctx);
+        for uid in self.world.take_touched_pods() {
             self.answer(&uid, ctx);
         }
     }
@@ -320,14 +323,14 @@ impl Volumes {
         });
     }
 
-    fn tell_news(&mut self, ctx: &Context<Msg>) {
-        for news in self.world.news() {
+    fn record_events(&mut self, ctx: &Context<Msg>) {
+        for news in self.world.take_events() {
             let r#type = crate::worker::event_type(news.weight);
-            self.tell_pod(&news.uid, r#type, (news.reason, news.message), ctx);
+            self.record_event(&news.uid, r#type, (news.reason, news.message), ctx);
         }
     }
 
-    fn tell_pod(
+    fn record_event(
         &self,
         uid: &PodUid,
         r#type: Type,
@@ -372,7 +375,7 @@ pub struct NotReleased(pub String);
 /// Why a path within a volume could not be prepared; its waiting reason is `CreateContainerConfigError`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct BindError {
+pub struct SubpathBindError {
     pub message: String,
     pub transient: Retry,
 }
@@ -386,8 +389,8 @@ pub enum Retry {
 
 /// What an operator sees.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct View {
-    pub volumes: Vec<Row>,
+pub struct VolumesView {
+    pub volumes: Vec<VolumeView>,
     /// The drivers that registered: the `CSINode` object's `spec.drivers`, as JSON.
     pub csi_node: serde_json::Value,
     /// Sockets of drivers that are not taken, each with the reason after a colon and a space.
@@ -401,15 +404,15 @@ pub struct View {
 
 /// One volume of one pod.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Row {
+pub struct VolumeView {
     pub pod: String,
     pub volume: String,
     pub kind: String,
     pub id: String,
-    /// `Mounted`, `Mounting`, `Waiting`, `Unmounting`, `Stuck`, `Left over`
+    /// `MountedVolumes`, `Mounting`, `Waiting`, `Unmounting`, `Stuck`, `Left over`
     pub state: String,
     /// Why it is not mounted.
     pub why: String,
     pub path: String,
-    pub figures: Figures,
+    pub figures: VolumeMetrics,
 }

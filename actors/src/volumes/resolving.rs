@@ -13,24 +13,24 @@ use kernel::{Context, TimerId};
 use logic::objects::StaticObjects;
 use logic::pod::PodView;
 use logic::types::PodUid;
-use logic::volumes::changed::is_changed;
-use logic::volumes::resolve::expansion::{Expansion, Grow, expansion};
-use logic::volumes::resolve::{self, Ground, words};
-use logic::volumes::world::{Cause, Wish};
-use logic::volumes::{Resolved, Unresolved, Uses, VolumeId};
+use logic::volumes::object_changes::is_changed;
+use logic::volumes::reconciler::{DesiredVolume, ResolveTrigger};
+use logic::volumes::resolve::expansion::{Expansion, NodeResize, expansion};
+use logic::volumes::resolve::{self, ResolveContext, event_reasons};
+use logic::volumes::{Dependency, ResolvedVolume, UnresolvedVolume, VolumeId};
 
-use super::{Msg, Volumes, timestamp};
+use super::{Msg, VolumeManager, timestamp};
 use cluster::events::Type;
 
 /// Pods that are resolved before others have their turn: a few milliseconds.
-const AT_ONCE: usize = 64;
+const MAX_RESOLVED_AT_ONCE: usize = 64;
 /// A token that is old already is not asked for more often than this.
-const SOONEST: Duration = Duration::from_secs(10);
+const MIN_RESYNC_DELAY: Duration = Duration::from_secs(10);
 
 /// What one pod's volumes were made from, and when they are looked at again.
 #[derive(Debug, Default)]
-pub(super) struct Resolving {
-    uses: BTreeSet<Uses>,
+pub(super) struct ResolveState {
+    uses: BTreeSet<Dependency>,
     again: Option<TimerId>,
     /// Volumes of which it was told that they do not grow for a reader.
     readers: BTreeSet<String>,
@@ -38,7 +38,7 @@ pub(super) struct Resolving {
     full: BTreeSet<String>,
 }
 
-impl Resolving {
+impl ResolveState {
     pub(super) fn is_full(&self) -> bool {
         !self.full.is_empty()
     }
@@ -51,33 +51,33 @@ impl Resolving {
 }
 
 /// What a pod wants, and what that depends on.
-struct Wishes {
-    by_name: BTreeMap<String, Result<Wish, Unresolved>>,
-    uses: BTreeSet<Uses>,
+struct PodDesiredVolumes {
+    by_name: BTreeMap<String, Result<DesiredVolume, UnresolvedVolume>>,
+    uses: BTreeSet<Dependency>,
     refresh_at: Option<Timestamp>,
     readers: BTreeMap<String, String>,
-    growths: Vec<(VolumeId, Volume, Grow)>,
+    growths: Vec<(VolumeId, Volume, NodeResize)>,
     full: BTreeSet<String>,
 }
 
-impl Volumes {
+impl VolumeManager {
     pub(super) fn await_objects(&mut self, ctx: &mut Context<Msg>) {
         let mut changes = self.peers.objects.changes();
         ctx.run(async move {
             changes.next().await;
             Msg::ObjectsChanged
         });
-        self.look_at_objects(ctx);
+        self.check_objects(ctx);
     }
 
     /// Finds out whose volumes are made from an object that is another one now.
-    fn look_at_objects(&mut self, ctx: &mut Context<Msg>) {
+    fn check_objects(&mut self, ctx: &mut Context<Msg>) {
         let now = self.peers.objects.snapshot();
         if Arc::ptr_eq(&now, &self.objects) {
             return;
         }
         let before = std::mem::replace(&mut self.objects, now.clone());
-        self.time_inquiries(ctx);
+        self.schedule_refreshes(ctx);
         let touched = self.pods.iter().filter(|(_, wanting)| {
             let mut uses = wanting.resolving.uses.iter();
             uses.any(|uses| is_changed(uses, &before, &now))
@@ -87,7 +87,7 @@ impl Volumes {
         self.resolve_soon(ctx);
     }
 
-    pub(super) fn resolve_everybody(&mut self, ctx: &mut Context<Msg>) {
+    pub(super) fn resolve_all_pods(&mut self, ctx: &mut Context<Msg>) {
         self.stale.extend(self.pods.keys().cloned());
         self.resolve_soon(ctx);
     }
@@ -100,11 +100,16 @@ impl Volumes {
 
     /// Resolves some of those that need it; others of this actor's messages come in between.
     pub(super) fn resolve_some(&mut self, ctx: &mut Context<Msg>) {
-        let some: Vec<PodUid> = self.stale.iter().take(AT_ONCE).cloned().collect();
+        let some: Vec<PodUid> = self
+            .stale
+            .iter()
+            .take(MAX_RESOLVED_AT_ONCE)
+            .cloned()
+            .collect();
         for uid in &some {
             self.stale.remove(uid);
         }
-        self.resolve_all(&some, Cause::Again, ctx);
+        self.resolve_all(&some, ResolveTrigger::Resync, ctx);
         self.resolve_soon(ctx);
     }
 
@@ -112,16 +117,21 @@ impl Volumes {
         if let Some(wanting) = self.pods.get_mut(uid) {
             wanting.resolving.again = None;
             self.world.refresh(uid);
-            self.resolve_all(std::slice::from_ref(uid), Cause::Again, ctx);
+            self.resolve_all(std::slice::from_ref(uid), ResolveTrigger::Resync, ctx);
         }
     }
 
-    /// Says to the world what these pods want.
-    pub(super) fn resolve_all(&mut self, uids: &[PodUid], cause: Cause, ctx: &mut Context<Msg>) {
+    /// Tells the reconciler what these pods want.
+    pub(super) fn resolve_all(
+        &mut self,
+        uids: &[PodUid],
+        cause: ResolveTrigger,
+        ctx: &mut Context<Msg>,
+    ) {
         if uids.is_empty() {
             return;
         }
-        self.look_at_objects(ctx);
+        self.check_objects(ctx);
         let objects = self.objects.clone();
         for uid in uids {
             let Some(pod) = self.pods.get(uid).map(|wanting| wanting.pod.clone()) else {
@@ -131,8 +141,8 @@ impl Volumes {
             for (id, entry, grow) in wishes.growths {
                 self.note_growth(&id, &pod, &entry, grow);
             }
-            self.tell_readers(uid, &wishes.readers, ctx);
-            self.world.wish(uid, wishes.by_name, cause);
+            self.report_read_only(uid, &wishes.readers, ctx);
+            self.world.set_desired(uid, wishes.by_name, cause);
             let again = self.again_at(uid, wishes.refresh_at, ctx);
             let mut full = BTreeSet::new();
             if let Some(wanting) = self.pods.get_mut(uid) {
@@ -149,10 +159,15 @@ impl Volumes {
         }
     }
 
-    fn wishes_of(&self, pod: &Pod, objects: &StaticObjects, ctx: &Context<Msg>) -> Wishes {
+    fn wishes_of(
+        &self,
+        pod: &Pod,
+        objects: &StaticObjects,
+        ctx: &Context<Msg>,
+    ) -> PodDesiredVolumes {
         let (taken, labels) = (self.taken_for(pod), self.labels());
         let attached = self.reporting.attached();
-        let ground = Ground {
+        let context = ResolveContext {
             objects,
             node: &self.peers.rules.node,
             labels: &labels,
@@ -162,7 +177,7 @@ impl Volumes {
             taken: &taken,
             attached,
         };
-        let mut wishes = Wishes {
+        let mut wishes = PodDesiredVolumes {
             by_name: BTreeMap::new(),
             uses: BTreeSet::new(),
             refresh_at: None,
@@ -170,17 +185,17 @@ impl Volumes {
             growths: Vec::new(),
             full: BTreeSet::new(),
         };
-        for (name, resolved) in resolve::all(pod, &ground) {
+        for (name, resolved) in resolve::all(pod, &context) {
             let wish = match resolved {
                 Ok(resolved) => {
                     wishes.uses.extend(resolved.uses.iter().cloned());
                     let refresh = wishes.refresh_at.into_iter().chain(resolved.refresh_at);
                     wishes.refresh_at = refresh.min();
-                    Ok(self.wish(pod, &name, resolved, (&ground, &mut wishes)))
+                    Ok(self.wish(pod, &name, resolved, (&context, &mut wishes)))
                 }
                 Err(unresolved) => {
                     wishes.uses.extend(unresolved.uses.iter().cloned());
-                    if unresolved.reason == words::ATTACH_LIMIT {
+                    if unresolved.reason == event_reasons::ATTACH_LIMIT {
                         let drivers = unresolved.uses.iter();
                         let drivers = drivers.filter(|uses| uses.kind == "CSIDriver");
                         wishes.full.extend(drivers.map(|uses| uses.name.clone()));
@@ -216,16 +231,16 @@ impl Volumes {
         &self,
         pod: &Pod,
         name: &str,
-        resolved: Resolved,
-        (ground, wishes): (&Ground<'_>, &mut Wishes),
-    ) -> Wish {
+        resolved: ResolvedVolume,
+        (context, wishes): (&ResolveContext<'_>, &mut PodDesiredVolumes),
+    ) -> DesiredVolume {
         let grown = self.world.grown_to(&resolved.volume.id);
         let volumes = pod.spec().and_then(|spec| spec.volumes.as_deref());
         let mut volumes = volumes.unwrap_or_default().iter();
         let entry = volumes.find(|volume| volume.name == name);
-        let expansion = entry.and_then(|entry| expansion(pod, entry, ground, grown));
+        let expansion = entry.and_then(|entry| expansion(pod, entry, context, grown));
         let grow = match expansion {
-            Some(Expansion::Grow(grow)) => {
+            Some(Expansion::Resize(grow)) => {
                 let size = grow.size;
                 let id = resolved.volume.id.clone();
                 let growth = entry.map(|entry| (id, entry.clone(), grow));
@@ -239,21 +254,26 @@ impl Volumes {
             }
             None => None,
         };
-        Wish {
+        DesiredVolume {
             volume: resolved.volume,
             grow,
         }
     }
 
     /// Told once: a volume does not grow for a pod that may only read it.
-    fn tell_readers(&self, uid: &PodUid, readers: &BTreeMap<String, String>, ctx: &Context<Msg>) {
+    fn report_read_only(
+        &self,
+        uid: &PodUid,
+        readers: &BTreeMap<String, String>,
+        ctx: &Context<Msg>,
+    ) {
         let Some(wanting) = self.pods.get(uid) else {
             return;
         };
         for (name, folder) in readers {
             if !wanting.resolving.readers.contains(name) {
-                let told = words::read_only_not_expanded(folder);
-                self.tell_pod(uid, Type::Warning, (told.reason, told.message), ctx);
+                let told = event_reasons::read_only_not_expanded(folder);
+                self.record_event(uid, Type::Warning, (told.reason, told.message), ctx);
             }
         }
     }
@@ -273,9 +293,13 @@ impl Volumes {
         let mut wait = period + Duration::from_millis(spread % half.max(1));
         if let Some(refresh) = refresh {
             let left = refresh.duration_since(timestamp(ctx));
-            wait = wait.min(Duration::try_from(left).unwrap_or_default().max(SOONEST));
+            wait = wait.min(
+                Duration::try_from(left)
+                    .unwrap_or_default()
+                    .max(MIN_RESYNC_DELAY),
+            );
         }
         let uid = uid.clone();
-        ctx.after(wait, Msg::Again { uid })
+        ctx.after(wait, Msg::ResyncPod { uid })
     }
 }

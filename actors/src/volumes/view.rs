@@ -2,15 +2,15 @@
 
 use logic::pod::PodView;
 use logic::volumes::csi_node;
-use logic::volumes::world;
+use logic::volumes::reconciler;
 
-use super::{Row, View, Volumes};
+use super::{VolumeManager, VolumeView, VolumesView};
 
-impl Volumes {
-    pub(super) fn view(&self) -> View {
+impl VolumeManager {
+    pub(super) fn view(&self) -> VolumesView {
         let node_name = &self.peers.rules.node.node_name;
         let csi_node = csi_node::csi_node(node_name, None, self.drivers.admitted());
-        View {
+        VolumesView {
             volumes: self
                 .world
                 .rows()
@@ -24,14 +24,14 @@ impl Volumes {
         }
     }
 
-    fn row(&self, row: world::Row) -> Row {
+    fn row(&self, row: reconciler::VolumeRow) -> VolumeView {
         let pod = self.pods.get(&row.uid).map(|wanting| {
             let pod = &wanting.pod;
             format!("{}/{}", pod.namespace(), pod.name())
         });
         let place = row.place.as_ref();
         let figures = place.and_then(|place| self.measures.of(place)).cloned();
-        Row {
+        VolumeView {
             pod: pod.unwrap_or_else(|| row.uid.to_string()),
             volume: row.name,
             kind: place

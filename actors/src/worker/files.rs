@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use logic::container::{ContainerConfig, Origin};
+use logic::container::{ContainerConfig, MountOrigin};
 use logic::labels;
 use logic::node_policy::NodePolicy;
 use logic::pod::PodView;
-use logic::types::{ContainerId, Instance};
+use logic::types::{ContainerId, ContainerInstance};
 
 /// A log folder that lists more names than this belongs to nobody of ours.
-const LOG_NAMES: usize = 10_000;
+const MAX_LOG_NAMES: usize = 10_000;
 
 /// By container, the restart count that its logs suggest.
 pub(super) async fn log_counts(logs: PathBuf, pod: Arc<Pod>) -> BTreeMap<String, u32> {
@@ -41,7 +41,7 @@ pub(super) async fn log_counts(logs: PathBuf, pod: Arc<Pod>) -> BTreeMap<String,
 }
 
 fn log_files(folder: &Path) -> io::Result<Vec<String>> {
-    let entries = fs::read_dir(folder)?.take(LOG_NAMES);
+    let entries = fs::read_dir(folder)?.take(MAX_LOG_NAMES);
     entries
         .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
         .collect()
@@ -69,7 +69,7 @@ pub(super) async fn make_container_files(pod: &Pod, config: &ContainerConfig, no
     let files = config
         .mounts
         .iter()
-        .filter(|mount| mount.origin == Origin::TerminationMessage);
+        .filter(|mount| mount.origin == MountOrigin::TerminationMessage);
     let files: Vec<PathBuf> = files.map(|mount| mount.host_path.clone()).collect();
     let made = blocking(move || {
         DirBuilder::new()
@@ -122,7 +122,7 @@ pub(super) async fn link_legacy_log(
 
 /// Removes an instance's log, what rotation made of it, and its link, as upstream does with a container
 /// that it removes.
-pub(super) async fn remove_log(pod: &Pod, instance: &Instance, node: &NodePolicy) {
+pub(super) async fn remove_log(pod: &Pod, instance: &ContainerInstance, node: &NodePolicy) {
     let folder = log_folder(&node.pod_logs_dir, pod).join(&instance.name);
     let own = format!("{}.log", instance.attempt);
     let link = labels::legacy_log_link(&node.container_logs_dir, pod, &instance.name, &instance.id);

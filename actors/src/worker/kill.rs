@@ -11,72 +11,72 @@ use std::time::{Duration, Instant};
 use futures_util::future::{Either, join_all, select};
 use k8s_openapi::api::core::v1::Pod;
 use logic::pod::PodView;
+use logic::pod_actions::PodAction;
+use logic::pod_actions::kill::{KillReason, MINIMUM_GRACE, PreStopHooks, kill_grace};
 use logic::types::ContainerId;
-use logic::worker::Action;
-use logic::worker::kill::{Cause, Hooks, MINIMUM_GRACE, kill_grace};
 use tokio::sync::watch;
 
-use super::carry::Carrier;
-use super::{Stage, why};
-use crate::directory::Desired;
+use super::executor::PlanExecutor;
+use super::{PodWorkerState, history};
 use crate::hooks;
+use crate::pod_manager::PodGoal;
 use crate::runtime::RuntimeError;
 use cluster::events::Type;
 
 /// One container to be ended.
 #[derive(Debug)]
-struct Kill {
+struct ContainerKill {
     id: ContainerId,
     name: String,
     grace: Duration,
-    hooks: Hooks,
+    hooks: PreStopHooks,
     /// Who must have ended first.
     before: Vec<ContainerId>,
 }
 
 /// How far the ending of a container has come.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ending {
+pub(super) struct KillProgress {
     /// Never moves back: whoever gives a grace anew can only shorten it.
     until: Instant,
-    hook: Hook,
+    hook: PreStopState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hook {
+enum PreStopState {
     Due,
     Run,
 }
 
 /// The endings under way, by instance.
-pub(super) type Endings = BTreeMap<ContainerId, Ending>;
+pub(super) type KillsInProgress = BTreeMap<ContainerId, KillProgress>;
 
 /// Why killing stopped.
 #[derive(Debug)]
-pub(super) enum Killed {
+pub(super) enum KillOutcome {
     Done,
     /// The wish has changed: less grace, or the end of the whole pod.
     Superseded,
 }
 
 /// Every kill of a batch, with those that it waits for.
-fn kills(batch: &[Action]) -> Vec<Kill> {
-    let id = |action: &Action| match action {
-        Action::KillContainer { id, .. } => Some(id.clone()),
-        Action::StopSandbox { .. }
-        | Action::RemoveContainer { .. }
-        | Action::CreateSandbox { .. }
-        | Action::ResizeContainer { .. }
-        | Action::StartContainer { .. } => None,
+fn kills(batch: &[PodAction]) -> Vec<ContainerKill> {
+    let id = |action: &PodAction| match action {
+        PodAction::KillContainer { id, .. } => Some(id.clone()),
+        PodAction::StopSandbox { .. }
+        | PodAction::RemoveContainer { .. }
+        | PodAction::CreateSandbox { .. }
+        | PodAction::ResizeContainer { .. }
+        | PodAction::StartContainer { .. } => None,
     };
-    let kill = |action: &Action| match action {
-        Action::KillContainer {
+    let kill = |action: &PodAction| match action {
+        PodAction::KillContainer {
             id: own,
             name,
             grace,
             hooks,
             ..
-        } => Some(Kill {
+        } => Some(ContainerKill {
             id: own.clone(),
             name: name.clone(),
             grace: *grace,
@@ -87,20 +87,20 @@ fn kills(batch: &[Action]) -> Vec<Kill> {
                 .filter_map(id)
                 .collect(),
         }),
-        Action::StopSandbox { .. }
-        | Action::RemoveContainer { .. }
-        | Action::CreateSandbox { .. }
-        | Action::ResizeContainer { .. }
-        | Action::StartContainer { .. } => None,
+        PodAction::StopSandbox { .. }
+        | PodAction::RemoveContainer { .. }
+        | PodAction::CreateSandbox { .. }
+        | PodAction::ResizeContainer { .. }
+        | PodAction::StartContainer { .. } => None,
     };
     batch.iter().filter_map(kill).collect()
 }
 
-impl Carrier {
+impl PlanExecutor {
     /// Ends a container whose postStart hook failed.
-    pub(super) fn killing(&self, id: ContainerId, name: &str) -> Action {
+    pub(super) fn post_start_kill(&self, id: ContainerId, name: &str) -> PodAction {
         let message = "FailedPostStartHook".to_owned();
-        why::event(
+        history::event(
             &self.peers.recorder,
             &self.pod,
             Some(name),
@@ -108,62 +108,65 @@ impl Carrier {
             "Killing",
             message.clone(),
         );
-        Action::KillContainer {
+        PodAction::KillContainer {
             id,
             name: name.to_owned(),
             kind: self.pod.container(name).map(|(kind, _)| kind),
-            grace: kill_grace(&self.pod, name, Cause::Other),
+            grace: kill_grace(&self.pod, name, KillReason::Other),
             turn: 0,
-            hooks: Hooks::Run,
+            hooks: PreStopHooks::Run,
             message,
         }
     }
 
     /// Ends containers side by side, each turn after the one before.
-    pub(super) async fn kill(&mut self, batch: Vec<Action>) -> Result<Killed, RuntimeError> {
+    pub(super) async fn kill(
+        &mut self,
+        batch: Vec<PodAction>,
+    ) -> Result<KillOutcome, RuntimeError> {
         let kills = kills(&batch);
         for kill in &kills {
             let until = kernel::now() + kill.grace;
             let ending = self.endings.entry(kill.id.clone());
-            let ending = ending.or_insert(Ending {
+            let ending = ending.or_insert(KillProgress {
                 until,
-                hook: Hook::Due,
+                hook: PreStopState::Due,
             });
             ending.until = ending.until.min(until);
         }
         let (ended, _) = watch::channel(BTreeSet::new());
         let (hooked, mut hooks_run) = tokio::sync::mpsc::channel(kills.len().max(1));
         let result = {
-            let carrier = &*self;
+            let executor = &*self;
             let work = kills.iter().map(|kill| {
                 let (ended, hooked) = (ended.clone(), hooked.clone());
                 async move {
-                    let result = carrier.end_in_turn(kill, &ended, &hooked).await;
+                    let result = executor.kill_in_order(kill, &ended, &hooked).await;
                     ended.send_modify(|ended| {
                         ended.insert(kill.id.clone());
                     });
                     result
                 }
             });
-            match select(pin!(join_all(work)), pin!(carrier.superseded())).await {
+            match select(pin!(join_all(work)), pin!(executor.wait_superseded())).await {
                 Either::Left((results, _)) => results
                     .into_iter()
                     .collect::<Result<(), _>>()
-                    .map(|()| Killed::Done),
-                Either::Right(((), _)) => Ok(Killed::Superseded),
+                    .map(|()| KillOutcome::Done),
+                Either::Right(((), _)) => Ok(KillOutcome::Superseded),
             }
         };
         while let Ok(id) = hooks_run.try_recv() {
             if let Some(ending) = self.endings.get_mut(&id) {
-                ending.hook = Hook::Run;
+                ending.hook = PreStopState::Run;
             }
         }
         result
     }
 
-    async fn end_in_turn(
+    async fn kill_in_order(
         &self,
-        kill: &Kill,
+        kill: &ContainerKill,
         ended: &watch::Sender<BTreeSet<ContainerId>>,
         hooked: &tokio::sync::mpsc::Sender<ContainerId>,
     ) -> Result<(), RuntimeError> {
@@ -171,7 +174,8 @@ impl Carrier {
             return Ok(());
         };
         let left = || ending.until.saturating_duration_since(kernel::now());
-        if (kill.hooks, ending.hook) == (Hooks::Run, Hook::Due) && !left().is_zero() {
+        if (kill.hooks, ending.hook) == (PreStopHooks::Run, PreStopState::Due) && !left().is_zero()
+        {
             self.pre_stop(kill, left()).await;
             // Room for each of them.
             drop(hooked.try_send(kill.id.clone()));
@@ -187,7 +191,7 @@ impl Carrier {
     }
 
     /// Runs the hook, at most as long as the grace lasts. What fails is told and does not hold up the end.
-    async fn pre_stop(&self, kill: &Kill, within: Duration) {
+    async fn pre_stop(&self, kill: &ContainerKill, within: Duration) {
         let Some((_, container)) = self.pod.container(&kill.name) else {
             return;
         };
@@ -196,8 +200,8 @@ impl Carrier {
             .as_ref()
             .and_then(|l| l.pre_stop.as_ref());
         let Some(handler) = handler else { return };
-        let hook = hooks::Hook {
-            kind: hooks::Kind::PreStop,
+        let hook = hooks::LifecycleHook {
+            kind: hooks::HookKind::PreStop,
             handler,
             pod: &self.pod,
             container: &container,
@@ -211,17 +215,20 @@ impl Carrier {
 
     /// Resolves when what is being ended should end sooner: the pod's deletion has got less grace, or the
     /// pod as a whole is to end while only a container is being replaced.
-    async fn superseded(&self) {
-        let (grace, syncing) = (deletion_grace(&self.pod), self.stage == Stage::Syncing);
-        let sooner = |desired: &Desired| {
-            let shorter = match (deletion_grace(&desired.pod), grace) {
+    async fn wait_superseded(&self) {
+        let (grace, syncing) = (
+            deletion_grace(&self.pod),
+            self.stage == PodWorkerState::Syncing,
+        );
+        let sooner = |desired: &PodGoal| {
+            let shorter = match (deletion_grace(&desired.allocated), grace) {
                 (Some(new), Some(old)) => new < old,
                 (Some(_), None) => true,
                 (None, _) => false,
             };
             shorter || (syncing && !desired.is_run())
         };
-        let mut desired = self.desired.clone();
+        let mut desired = self.goal.clone();
         if desired.wait_for(sooner).await.is_err() {
             std::future::pending().await
         }

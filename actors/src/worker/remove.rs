@@ -6,36 +6,36 @@ use futures_util::future::{join_all, try_join_all};
 use k8s_openapi::api::core::v1::Pod;
 use logic::gc::Garbage;
 use logic::pod::PodView;
-use logic::types::{Container, Instance, RuntimePod, SandboxId};
+use logic::types::{ContainerInstance, RuntimeContainer, RuntimePod, SandboxId};
 
-use super::carry::{Problem, Report};
-use super::kill::Endings;
+use super::executor::{SyncProblem, SyncResult};
+use super::kill::KillsInProgress;
 use super::{Peers, files, sandbox};
 use crate::runtime::RuntimeError;
 
 /// The key of garbage among the held.
-pub(super) const GARBAGE: &str = "\u{0}garbage";
+pub(super) const GARBAGE_KEY: &str = "\u{0}garbage";
 /// Garbage that could not be removed can wait.
-const GARBAGE_AGAIN: Duration = Duration::from_secs(60);
+const GARBAGE_RETRY_PERIOD: Duration = Duration::from_secs(60);
 
 /// Removes one instance and its log.
 pub(super) async fn instance(
     peers: &Peers,
     pod: &Pod,
-    instance: &Instance,
+    instance: &ContainerInstance,
 ) -> Result<(), RuntimeError> {
     peers.runtime.remove_container(&instance.id).await?;
     files::remove_log(pod, instance, &peers.rules.node).await;
     Ok(())
 }
 
-/// Removes dead instances; what fails waits for its time. Endings that wait to go on stay as they are.
+/// Removes dead instances; what fails waits for its time. KillsInProgress that wait to go on stay as they are.
 pub(super) async fn garbage(
     peers: &Peers,
     pod: &Pod,
     garbage: Garbage,
-    endings: Endings,
-) -> Report {
+    endings: KillsInProgress,
+) -> SyncResult {
     let uid = pod.uid();
     let dead = garbage.containers.iter();
     let containers = dead.map(|dead| instance(peers, pod, dead));
@@ -46,14 +46,14 @@ pub(super) async fn garbage(
     }
     let mut problems = Vec::new();
     for error in results.into_iter().filter_map(Result::err) {
-        tracing::warn!(pod = %uid, "cannot remove a dead instance: {}", error.told());
-        let problem = Problem {
+        tracing::warn!(pod = %uid, "cannot remove a dead instance: {}", error.describe());
+        let problem = SyncProblem {
             waiting: None,
-            again_after: GARBAGE_AGAIN,
+            retry_after: GARBAGE_RETRY_PERIOD,
         };
-        problems.push((GARBAGE.to_owned(), problem));
+        problems.push((GARBAGE_KEY.to_owned(), problem));
     }
-    Report {
+    SyncResult {
         problems,
         started: Vec::new(),
         endings,
@@ -73,7 +73,11 @@ pub(super) async fn everything(
     pod: &Pod,
     runtime: &RuntimePod,
 ) -> Result<(), RuntimeError> {
-    let containers: Vec<Instance> = runtime.containers.iter().map(Container::instance).collect();
+    let containers: Vec<ContainerInstance> = runtime
+        .containers
+        .iter()
+        .map(RuntimeContainer::instance)
+        .collect();
     try_join_all(
         containers
             .iter()

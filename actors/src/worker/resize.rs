@@ -6,29 +6,30 @@ use std::time::Instant;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::Context;
 use logic::pod::PodView;
-use logic::resize::{self, Happening, ResizeState};
+use logic::resize::{self, ResizeEvent, ResizeState};
 use logic::resources::linux_resources;
-use logic::seen::Seen;
-use logic::types::{ContainerId, Waiting, Why};
+use logic::runtime_state::PodRuntimeState;
+use logic::types::{ContainerId, HistoryEvent, WaitingReason};
 
-use super::carry::{Carrier, Problem};
-use super::{LATER, Msg, Stage, Worker, timestamp};
+use super::executor::{PlanExecutor, SyncProblem};
+use super::{Msg, PodWorker, PodWorkerState, RETRY_BACKOFF, timestamp};
 
-impl Worker {
+impl PodWorker {
     /// Compares what is promised with what is carried out; what has changed since is an event.
     pub(super) fn follow_resize(&mut self, pod: &Pod, ctx: &Context<Msg>) {
-        let Some(seen) = self.seen.as_ref().map(Seen::pod) else {
+        let Some(seen) = self.runtime_state.as_ref().map(PodRuntimeState::pod) else {
             return;
         };
         let before = match &self.status {
             Some(_) => self.resize.clone(),
-            None => ResizeState::told(self.earlier.as_deref().or(pod.status.as_ref())),
+            None => ResizeState::told(self.previous_status.as_deref().or(pod.status.as_ref())),
         };
-        let syncing = self.stage == Stage::Syncing;
-        let pending = self.wish.desired.borrow().pending.clone();
-        let mut names = self.memory.record.actuated.keys();
+        let syncing = self.stage == PodWorkerState::Syncing;
+        let pending = self.updates.goal.borrow().pending.clone();
+        let mut names = self.checkpoint.record.actuated.keys();
         let next = ResizeState {
-            in_progress: syncing && resize::in_progress(pod, &self.memory.record.actuated, seen),
+            in_progress: syncing
+                && resize::in_progress(pod, &self.checkpoint.record.actuated, seen),
             error: names
                 .find_map(|name| self.problems.get(&resize_key(name)))
                 .map(|problem| problem.message.clone()),
@@ -38,37 +39,37 @@ impl Worker {
         if next == self.resize {
             return;
         }
-        let events: Vec<Why> = happenings(&before, &next)
+        let events: Vec<HistoryEvent> = resize_events(&before, &next)
             .map(|happening| {
                 let generation = match &happening {
-                    Happening::Completed => before.generation,
-                    Happening::Failed(_) | Happening::Started => next.generation,
-                    Happening::Waits(..) => pod.metadata.generation,
+                    ResizeEvent::Completed => before.generation,
+                    ResizeEvent::Failed(_) | ResizeEvent::Started => next.generation,
+                    ResizeEvent::Waits(..) => pod.metadata.generation,
                 };
                 happening.event(pod, generation.unwrap_or_default())
             })
             .collect();
         for why in &events {
-            self.whys
+            self.history
                 .record(pod, why, timestamp(ctx), &self.peers.recorder);
         }
         self.resize = next;
     }
 }
 
-fn happenings(old: &ResizeState, new: &ResizeState) -> impl Iterator<Item = Happening> {
+fn resize_events(old: &ResizeState, new: &ResizeState) -> impl Iterator<Item = ResizeEvent> {
     let waits = new.pending.clone().filter(|_| new.pending != old.pending);
     let failed = new.error.clone().filter(|_| new.error != old.error);
     let moved = match (old.in_progress, new.in_progress) {
-        (false, true) => Some(Happening::Started),
-        (true, false) => Some(Happening::Completed),
+        (false, true) => Some(ResizeEvent::Started),
+        (true, false) => Some(ResizeEvent::Completed),
         (false, false) | (true, true) => None,
     };
-    let waits = waits.map(|(refusal, why)| Happening::Waits(refusal, why));
+    let waits = waits.map(|(refusal, why)| ResizeEvent::Waits(refusal, why));
     moved
         .into_iter()
         .chain(waits)
-        .chain(failed.map(Happening::Failed))
+        .chain(failed.map(ResizeEvent::Failed))
 }
 
 fn count(began: Instant, success: bool) {
@@ -83,7 +84,7 @@ pub(super) fn resize_key(name: &str) -> String {
     format!("\u{0}resize {name}")
 }
 
-impl Carrier {
+impl PlanExecutor {
     /// Has the runtime and the pod's cgroup enforce what is allocated to a container now.
     pub(super) async fn resize(&mut self, id: &ContainerId, name: String) {
         let began = kernel::now();
@@ -97,12 +98,12 @@ impl Carrier {
             }
             Err(message) => {
                 tracing::warn!(pod = %self.uid, container = name, "not resized: {message}");
-                let problem = Problem {
-                    waiting: Some(Waiting {
+                let problem = SyncProblem {
+                    waiting: Some(WaitingReason {
                         reason: "Error".to_owned(),
                         message,
                     }),
-                    again_after: LATER,
+                    retry_after: RETRY_BACKOFF,
                 };
                 self.problems.push((resize_key(&name), problem));
             }
@@ -122,7 +123,7 @@ impl Carrier {
         let grown = cgroups.update(&self.pod, node).await;
         let runtime = &self.peers.runtime;
         let enforced = runtime.update_container_resources(id, &resources).await;
-        enforced.map_err(|error| error.said())?;
+        enforced.map_err(|error| error.message())?;
         match grown {
             Ok(()) => Ok(()),
             Err(_) => cgroups

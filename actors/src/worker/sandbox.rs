@@ -12,15 +12,17 @@ use logic::sandbox::{
     SandboxConfig, SandboxConfigError, SandboxInput, SandboxRequest, creation_failed,
     sandbox_config,
 };
-use logic::types::{Sandbox, SandboxId, SandboxState, Waiting, Weight, Why};
+use logic::types::{
+    EventLevel, HistoryEvent, RuntimeSandbox, SandboxId, SandboxState, WaitingReason,
+};
 use logic::user_namespaces;
-use logic::user_namespaces::Unsupported;
+use logic::user_namespaces::UserNamespaceUnsupported;
 use metrics::pod_starts;
 use thiserror::Error;
 
-use super::advance::addresses;
-use super::carry::{Carrier, Problem};
-use super::{LATER, SOON, files, timestamp_now};
+use super::executor::{PlanExecutor, SyncProblem};
+use super::sync::addresses;
+use super::{RETRY_BACKOFF, RETRY_PERIOD, files, timestamp_now};
 use crate::hosts::{self, NamesError};
 use crate::pod_cgroups::PodCgroupError;
 use crate::runtime::RuntimeError;
@@ -28,7 +30,7 @@ use crate::user_namespaces::{Msg as Users, UserNamespaceError};
 use crate::worker::object;
 
 /// The keeper of ids writes a small file first.
-const USERS_WITHIN: Duration = Duration::from_secs(30);
+const USER_NAMESPACE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why a sandbox could not be asked for, or was not given.
 #[derive(Debug, Error)]
@@ -44,15 +46,15 @@ pub(super) enum SandboxError {
     #[error(transparent)]
     Users(#[from] UserNamespaceError),
     #[error(transparent)]
-    Unsupported(#[from] Unsupported),
+    Unsupported(#[from] UserNamespaceUnsupported),
     #[error("the keeper of user ids does not answer")]
     Silent(#[source] kernel::AskError),
 }
 
 impl SandboxError {
-    pub(super) fn told(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         match self {
-            Self::Runtime(error) => error.told(),
+            Self::Runtime(error) => error.describe(),
             Self::Config(error) => error.to_string(),
             Self::Names(error) => with_cause(error),
             Self::Cgroup(error) => error.to_string(),
@@ -63,11 +65,11 @@ impl SandboxError {
     }
 
     /// What is told of it, as upstream words it.
-    fn event(&self) -> Why {
+    fn event(&self) -> HistoryEvent {
         match self {
-            Self::Cgroup(error) => Why {
+            Self::Cgroup(error) => HistoryEvent {
                 object: None,
-                weight: Weight::Warning,
+                weight: EventLevel::Warning,
                 reason: "FailedToCreatePodContainer".to_owned(),
                 message: format!("unable to ensure pod container exists: {error}"),
             },
@@ -76,14 +78,14 @@ impl SandboxError {
             | Self::Names(_)
             | Self::Users(_)
             | Self::Unsupported(_)
-            | Self::Silent(_) => creation_failed(&self.told()),
+            | Self::Silent(_) => creation_failed(&self.describe()),
         }
     }
 
     /// When to try again.
-    pub(super) fn problem(&self) -> Problem {
+    pub(super) fn problem(&self) -> SyncProblem {
         let transient = match self {
-            Self::Runtime(error) => return Problem::of(error),
+            Self::Runtime(error) => return SyncProblem::of(error),
             Self::Config(error) => error.transient(),
             Self::Names(error) => error.transient(),
             Self::Cgroup(error) => error.transient(),
@@ -91,9 +93,13 @@ impl SandboxError {
             Self::Unsupported(_) => false,
             Self::Silent(_) => true,
         };
-        Problem {
-            waiting: None::<Waiting>,
-            again_after: if transient { SOON } else { LATER },
+        SyncProblem {
+            waiting: None::<WaitingReason>,
+            retry_after: if transient {
+                RETRY_PERIOD
+            } else {
+                RETRY_BACKOFF
+            },
         }
     }
 }
@@ -105,11 +111,11 @@ fn with_cause(error: &dyn std::error::Error) -> String {
     }
 }
 
-impl Carrier {
+impl PlanExecutor {
     /// Makes the pod's sandbox, and learns its addresses.
     pub(super) async fn create_sandbox(&mut self, attempt: u32) -> Result<SandboxId, SandboxError> {
         let result = self.make_sandbox(attempt).await;
-        let wants_users = user_namespaces::wants_own_users(&self.pod);
+        let wants_users = user_namespaces::requests_user_namespace(&self.pod);
         pod_starts::STARTED_PODS.inc();
         if wants_users {
             pod_starts::STARTED_USER_NAMESPACED.inc();
@@ -134,7 +140,7 @@ impl Carrier {
             self.tell(why);
         }
         for why in &request.node_why {
-            self.tell_about(self.node(), why);
+            self.notify_about(self.node(), why);
         }
         let id = match self.peers.runtime.run_sandbox(&request.config).await {
             Err(error @ RuntimeError::Interrupted { .. }) => {
@@ -150,8 +156,9 @@ impl Carrier {
     /// What an interrupted creation left, if it is of use.
     async fn find_sandbox(&self, attempt: u32) -> Result<Option<SandboxId>, RuntimeError> {
         let pod = self.peers.runtime.pod(&self.uid).await?;
-        let ready =
-            |sandbox: &&Sandbox| sandbox.attempt == attempt && sandbox.state == SandboxState::Ready;
+        let ready = |sandbox: &&RuntimeSandbox| {
+            sandbox.attempt == attempt && sandbox.state == SandboxState::Ready
+        };
         Ok(pod
             .sandboxes
             .iter()
@@ -189,28 +196,31 @@ impl Carrier {
 
     /// The pod's own range of ids, if it wants one and its runtime can give it users of its own.
     async fn users(&self) -> Result<UserNamespace, SandboxError> {
-        if !user_namespaces::wants_own_users(&self.pod) {
+        if !user_namespaces::requests_user_namespace(&self.pod) {
             return Ok(UserNamespace::Node);
         }
         let handler = logic::runtime_class::handler(&self.pod, &*self.peers.objects);
         let handler = handler.map_err(SandboxConfigError::from)?;
         let handlers = self.peers.runtime.handlers().await?;
         user_namespaces::check_support(&handler, &handlers)?;
-        let ask = self.peers.users.ask(USERS_WITHIN, |reply| Users::Ensure {
-            uid: self.uid.clone(),
-            reply,
-        });
+        let ask = self
+            .peers
+            .users
+            .ask(USER_NAMESPACE_TIMEOUT, |reply| Users::Ensure {
+                uid: self.uid.clone(),
+                reply,
+            });
         let range = ask.await.map_err(SandboxError::Silent)??;
         Ok(UserNamespace::Pod(range))
     }
 
     /// Records an event of the pod.
-    fn tell(&self, why: &Why) {
-        self.tell_about(object(&self.pod, why.object.as_deref()), why);
+    fn tell(&self, why: &HistoryEvent) {
+        self.notify_about(object(&self.pod, why.object.as_deref()), why);
     }
 
-    fn tell_about(&self, object: Object, why: &Why) {
-        let r#type = super::why::event_type(why.weight);
+    fn notify_about(&self, object: Object, why: &HistoryEvent) {
+        let r#type = super::history::event_type(why.weight);
         let (reason, message) = (&why.reason, why.message.clone());
         let recorder = &self.peers.recorder;
         recorder.record(timestamp_now(), r#type, object, reason, message);
@@ -227,7 +237,7 @@ pub(super) async fn release(peers: &super::Peers, pod: &Pod) {
     if let Err(error) = peers.cgroups.remove(pod, &peers.rules.node).await {
         tracing::warn!(pod = %uid, "the pod's cgroup stays: {error}");
     }
-    if user_namespaces::wants_own_users(pod) {
+    if user_namespaces::requests_user_namespace(pod) {
         // What is not taken back now is taken back when the keeper starts anew.
         drop(peers.users.tell(Users::Release { uid }));
     }

@@ -9,68 +9,69 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use k8s_openapi::api::core::v1::Container;
 use logic::container::{
-    ContainerConfig, ContainerConfigError, ContainerInput, Prepared, container_config, subpaths,
+    ContainerConfig, ContainerConfigError, ContainerInput, PreparedSubpaths, container_config,
+    subpaths,
 };
 use logic::images::volumes;
 use logic::pod::PodView;
 use logic::runtime_class::HandlerFeatures;
-use logic::types::{ContainerId, ContainerKind, ContainerState, SandboxId, Waiting};
+use logic::types::{ContainerId, ContainerKind, ContainerState, SandboxId, WaitingReason};
 use metrics::{pod_starts, volumes as counted_volumes};
 
-use super::carry::{Carrier, Problem, Surroundings};
-use super::counted::container_type;
-use super::volumes::{Unprepared, asks_for_recursive_read_only};
-use super::{LATER, SOON, files, why};
-use crate::hooks::{self, Hook, Kind};
+use super::executor::{PlanExecutor, PodContext, SyncProblem};
+use super::metrics::container_type;
+use super::volumes::{PrepareError, asks_for_recursive_read_only};
+use super::{RETRY_BACKOFF, RETRY_PERIOD, files, history};
+use crate::hooks::{self, HookKind, LifecycleHook};
 use crate::images;
 use crate::runtime::RuntimeError;
 use cluster::events::Type;
 
 /// Longer than any pull may take.
-const IMAGE_WITHIN: Duration = Duration::from_secs(2 * 3600);
+const IMAGE_TIMEOUT: Duration = Duration::from_secs(2 * 3600);
 
 /// One container to be started.
-pub(super) struct Start<'a> {
-    pub(super) carrier: &'a Carrier,
+pub(super) struct ContainerStart<'a> {
+    pub(super) executor: &'a PlanExecutor,
     pub(super) sandbox: &'a SandboxId,
-    pub(super) surroundings: &'a Surroundings,
+    pub(super) context: &'a PodContext,
     pub(super) name: String,
     pub(super) restart_count: u32,
 }
 
 /// A hook that lasts longer has surely died; upstream waits for ever.
-const POST_START_WITHIN: Duration = Duration::from_secs(3600);
+const POST_START_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// What a failed start shows in the container's status.
-struct Failed {
+struct StartFailure {
     reason: &'static str,
     message: String,
-    again_after: Duration,
+    retry_after: Duration,
     /// The instance that runs and is to be ended.
     kill: Option<ContainerId>,
 }
 
 /// The images that a container needs.
-struct Images {
-    own: images::Present,
+struct ContainerImages {
+    own: images::PresentImage,
     /// By volume, what the runtime is to be asked for.
     volumes: BTreeMap<String, String>,
 }
 
 /// What came of one start.
-pub(super) struct Started {
+pub(super) struct StartResult {
     pub(super) name: String,
-    pub(super) result: Result<(), Problem>,
+    pub(super) result: Result<(), SyncProblem>,
     /// The instance that runs although its start failed: its postStart hook did.
     pub(super) kill: Option<ContainerId>,
 }
 
-impl Start<'_> {
+impl ContainerStart<'_> {
     /// Starts it; answers with its name and, if it does not run, why.
-    pub(super) async fn start(self) -> Started {
-        let pod = self.carrier.pod.clone();
+    pub(super) async fn start(self) -> StartResult {
+        let pod = self.executor.pod.clone();
         let Some((kind, container)) = pod.container(&self.name) else {
-            return Started {
+            return StartResult {
                 name: self.name,
                 result: Ok(()),
                 kill: None,
@@ -90,20 +91,20 @@ impl Start<'_> {
                     kill = failed.kill;
                     self.event(
                         Type::Warning,
-                        "Failed",
+                        "StartFailure",
                         format!("Error: {}", failed.message),
                     );
-                    Problem {
-                        waiting: Some(Waiting {
+                    SyncProblem {
+                        waiting: Some(WaitingReason {
                             reason: failed.reason.to_owned(),
                             message: failed.message,
                         }),
-                        again_after: failed.again_after,
+                        retry_after: failed.retry_after,
                     }
                 }),
             Err(problem) => Err(problem),
         };
-        if let Err(Problem {
+        if let Err(SyncProblem {
             waiting: Some(waiting),
             ..
         }) = &result
@@ -112,23 +113,23 @@ impl Start<'_> {
                 .with_label_values(&[container_type, &waiting.reason])
                 .inc();
         }
-        Started {
+        StartResult {
             name: self.name,
             result,
             kill,
         }
     }
 
-    async fn images(&self, container: &Container) -> Result<Images, Problem> {
-        Ok(Images {
+    async fn images(&self, container: &Container) -> Result<ContainerImages, SyncProblem> {
+        Ok(ContainerImages {
             volumes: self.image_volumes(container).await?,
             own: self.image(container).await?,
         })
     }
 
     /// Has the container's image made present.
-    async fn image(&self, container: &Container) -> Result<images::Present, Problem> {
-        let wanted = images::Wanted::new(&self.carrier.pod, container);
+    async fn image(&self, container: &Container) -> Result<images::PresentImage, SyncProblem> {
+        let wanted = images::ImageRequest::new(&self.executor.pod, container);
         self.present(wanted).await
     }
 
@@ -136,13 +137,13 @@ impl Start<'_> {
     async fn image_volumes(
         &self,
         container: &Container,
-    ) -> Result<BTreeMap<String, String>, Problem> {
-        let volumes = volumes::of(&self.carrier.pod).into_iter();
+    ) -> Result<BTreeMap<String, String>, SyncProblem> {
+        let volumes = volumes::of(&self.executor.pod).into_iter();
         let mounted = volumes.filter(|volume| volumes::is_mounted(container, &volume.name));
         let mut images = BTreeMap::new();
         for volume in mounted {
             let name = volume.name.clone();
-            let wanted = images::Wanted::volume(&self.carrier.pod, volume);
+            let wanted = images::ImageRequest::volume(&self.executor.pod, volume);
             counted_volumes::IMAGES_REQUESTED.inc();
             let present = self.present(wanted).await.inspect_err(|_| {
                 counted_volumes::IMAGES_MOUNTED_ERRORS.inc();
@@ -153,33 +154,36 @@ impl Start<'_> {
     }
 
     /// The wish to end the pod ends the wait.
-    async fn present(&self, wanted: images::Wanted) -> Result<images::Present, Problem> {
-        let wanted = Box::new(wanted.within(self.surroundings.sandbox.clone()));
-        let images = &self.carrier.peers.images;
-        let ensured = images.ask(IMAGE_WITHIN, |reply| images::Msg::Ensure { wanted, reply });
-        match select(pin!(ensured), pin!(self.carrier.ended())).await {
+    async fn present(
+        &self,
+        wanted: images::ImageRequest,
+    ) -> Result<images::PresentImage, SyncProblem> {
+        let wanted = Box::new(wanted.within(self.context.sandbox.clone()));
+        let images = &self.executor.peers.images;
+        let ensured = images.ask(IMAGE_TIMEOUT, |reply| images::Msg::Ensure { wanted, reply });
+        match select(pin!(ensured), pin!(self.executor.wait_for_end())).await {
             Either::Left((Ok(Ok(image)), _)) => {
-                self.carrier.pulls.borrow_mut().extend(image.pulled);
+                self.executor.pulls.borrow_mut().extend(image.pulled);
                 Ok(image)
             }
             Either::Left((Ok(Err(missing)), _)) => {
                 let reason = format!("Error: {}", missing.waiting.reason);
-                self.event(Type::Warning, "Failed", reason);
-                Err(Problem {
+                self.event(Type::Warning, "StartFailure", reason);
+                Err(SyncProblem {
                     waiting: Some(missing.waiting),
-                    again_after: missing.again_after,
+                    retry_after: missing.retry_after,
                 })
             }
             Either::Left((Err(error), _)) => {
                 tracing::warn!(container = %self.name, "the image keeper did not answer: {error}");
-                Err(Problem {
+                Err(SyncProblem {
                     waiting: None,
-                    again_after: SOON,
+                    retry_after: RETRY_PERIOD,
                 })
             }
-            Either::Right(((), _)) => Err(Problem {
+            Either::Right(((), _)) => Err(SyncProblem {
                 waiting: None,
-                again_after: Duration::ZERO,
+                retry_after: Duration::ZERO,
             }),
         }
     }
@@ -188,9 +192,9 @@ impl Start<'_> {
         &self,
         kind: ContainerKind,
         container: &Container,
-        images: &Images,
-    ) -> Result<(), Failed> {
-        let (pod, peers) = (&self.carrier.pod, &self.carrier.peers);
+        images: &ContainerImages,
+    ) -> Result<(), StartFailure> {
+        let (pod, peers) = (&self.executor.pod, &self.executor.peers);
         let node = &peers.rules.node;
         let config = self.config(kind, container, images).await?;
         files::make_container_files(pod, &config, node).await;
@@ -206,7 +210,7 @@ impl Start<'_> {
         self.run(&id)
             .await
             .map_err(|error| failed("RunContainerError", &error))?;
-        self.event(Type::Normal, "Started", "Container started".to_owned());
+        self.event(Type::Normal, "StartResult", "Container started".to_owned());
         files::link_legacy_log(pod, &config, &id, node).await;
         self.post_start(container, &id).await
     }
@@ -216,35 +220,35 @@ impl Start<'_> {
         &self,
         kind: ContainerKind,
         container: &Container,
-        images: &Images,
-    ) -> Result<ContainerConfig, Failed> {
-        let (carrier, peers) = (self.carrier, &self.carrier.peers);
-        let env_files = carrier.env_files(container).await.map_err(unprepared)?;
-        let features = match asks_for_recursive_read_only(&carrier.pod) {
-            true => peers.runtime.features(&carrier.pod, &*peers.objects).await,
+        images: &ContainerImages,
+    ) -> Result<ContainerConfig, StartFailure> {
+        let (executor, peers) = (self.executor, &self.executor.peers);
+        let env_files = executor.env_files(container).await.map_err(unprepared)?;
+        let features = match asks_for_recursive_read_only(&executor.pod) {
+            true => peers.runtime.features(&executor.pod, &*peers.objects).await,
             false => HandlerFeatures::default(),
         };
-        let nothing = Prepared::new();
+        let nothing = PreparedSubpaths::new();
         let input = ContainerInput {
-            pod: &carrier.pod,
+            pod: &executor.pod,
             container,
             kind,
             restart_count: self.restart_count,
             image: &images.own.reference,
             image_user: &images.own.user,
-            pod_ips: &carrier.ips,
+            pod_ips: &executor.ips,
             node: &peers.rules.node,
             objects: &*peers.objects,
             env_files: &env_files,
             image_volumes: &images.volumes,
-            volumes: &carrier.volumes,
+            volumes: &executor.volumes,
             subpaths: &nothing,
             features,
-            hosts_file: self.surroundings.hosts.as_deref(),
-            namespaces: &self.surroundings.sandbox.namespaces,
+            hosts_file: self.context.hosts.as_deref(),
+            namespaces: &self.context.sandbox.namespaces,
             target: self.target(),
         };
-        let prepared = carrier.subpaths(container, || subpaths(&input)).await;
+        let prepared = executor.subpaths(container, || subpaths(&input)).await;
         let prepared = prepared.map_err(misconfigured)?.map_err(unprepared)?;
         let input = ContainerInput {
             subpaths: &prepared,
@@ -255,35 +259,39 @@ impl Start<'_> {
 
     /// The instance whose processes an ephemeral container is to see.
     fn target(&self) -> Option<&ContainerId> {
-        let spec = self.carrier.pod.spec()?;
+        let spec = self.executor.pod.spec()?;
         let mut ephemeral = spec.ephemeral_containers.iter().flatten();
         let own = ephemeral.find(|container| container.name == self.name)?;
-        self.carrier
+        self.executor
             .running
             .get(own.target_container_name.as_ref()?)
     }
 
     /// Runs the postStart hook. The wish to end the pod ends the wait: the container is ended with it.
-    async fn post_start(&self, container: &Container, id: &ContainerId) -> Result<(), Failed> {
+    async fn post_start(
+        &self,
+        container: &Container,
+        id: &ContainerId,
+    ) -> Result<(), StartFailure> {
         let handler = container.lifecycle.as_ref();
         let Some(handler) = handler.and_then(|lifecycle| lifecycle.post_start.as_ref()) else {
             return Ok(());
         };
-        let peers = &self.carrier.peers;
-        let hook = Hook {
-            kind: Kind::PostStart,
+        let peers = &self.executor.peers;
+        let hook = LifecycleHook {
+            kind: HookKind::PostStart,
             handler,
-            pod: &self.carrier.pod,
+            pod: &self.executor.pod,
             container,
             id,
-            ips: &self.carrier.ips,
+            ips: &self.executor.ips,
         };
-        let run = hooks::run(&peers.runtime, &peers.recorder, &hook, POST_START_WITHIN);
-        match select(pin!(run), pin!(self.carrier.ended())).await {
-            Either::Left((Err(error), _)) => Err(Failed {
+        let run = hooks::run(&peers.runtime, &peers.recorder, &hook, POST_START_TIMEOUT);
+        match select(pin!(run), pin!(self.executor.wait_for_end())).await {
+            Either::Left((Err(error), _)) => Err(StartFailure {
                 reason: "PostStartHookError",
                 message: error.to_string(),
-                again_after: Duration::ZERO,
+                retry_after: Duration::ZERO,
                 kill: Some(id.clone()),
             }),
             Either::Left((Ok(()), _)) | Either::Right(((), _)) => Ok(()),
@@ -292,15 +300,15 @@ impl Start<'_> {
 
     /// Creates it once: after an interrupted call, what that call made is found and taken.
     async fn create(&self, config: &ContainerConfig) -> Result<ContainerId, RuntimeError> {
-        let (peers, attempt) = (&self.carrier.peers, config.attempt);
-        let sandbox = &self.surroundings.sandbox;
+        let (peers, attempt) = (&self.executor.peers, config.attempt);
+        let sandbox = &self.context.sandbox;
         match peers
             .runtime
             .create_container(self.sandbox, config, sandbox)
             .await
         {
             Err(error @ RuntimeError::Interrupted { .. }) => {
-                let pod = peers.runtime.pod(&self.carrier.uid).await?;
+                let pod = peers.runtime.pod(&self.executor.uid).await?;
                 let made = pod.instances(&self.name).find(|made| {
                     made.attempt == attempt
                         && made.sandbox == *self.sandbox
@@ -314,10 +322,10 @@ impl Start<'_> {
 
     /// Starts it once: after an interrupted call, only if it is still not started.
     async fn run(&self, id: &ContainerId) -> Result<(), RuntimeError> {
-        let peers = &self.carrier.peers;
+        let peers = &self.executor.peers;
         match peers.runtime.start_container(id).await {
             Err(error @ RuntimeError::Interrupted { .. }) => {
-                let pod = peers.runtime.pod(&self.carrier.uid).await?;
+                let pod = peers.runtime.pod(&self.executor.uid).await?;
                 let state = pod
                     .containers
                     .iter()
@@ -334,10 +342,10 @@ impl Start<'_> {
     }
 
     fn event(&self, r#type: Type, reason: &'static str, message: String) {
-        let recorder = &self.carrier.peers.recorder;
-        why::event(
+        let recorder = &self.executor.peers.recorder;
+        history::event(
             recorder,
-            &self.carrier.pod,
+            &self.executor.pod,
             Some(&self.name),
             r#type,
             reason,
@@ -346,29 +354,29 @@ impl Start<'_> {
     }
 }
 
-fn misconfigured(error: ContainerConfigError) -> Failed {
-    Failed {
+fn misconfigured(error: ContainerConfigError) -> StartFailure {
+    StartFailure {
         reason: ContainerConfigError::REASON,
         message: error.message(),
-        again_after: LATER,
+        retry_after: RETRY_BACKOFF,
         kill: None,
     }
 }
 
-fn unprepared(error: Unprepared) -> Failed {
-    Failed {
+fn unprepared(error: PrepareError) -> StartFailure {
+    StartFailure {
         reason: ContainerConfigError::REASON,
         message: error.message,
-        again_after: error.again_after,
+        retry_after: error.retry_after,
         kill: None,
     }
 }
 
-fn failed(reason: &'static str, error: &RuntimeError) -> Failed {
-    Failed {
+fn failed(reason: &'static str, error: &RuntimeError) -> StartFailure {
+    StartFailure {
         reason,
-        message: error.told(),
-        again_after: Problem::of(error).again_after,
+        message: error.describe(),
+        retry_after: SyncProblem::of(error).retry_after,
         kill: None,
     }
 }

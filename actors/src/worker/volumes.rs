@@ -10,49 +10,49 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kernel::{AskError, Context};
 use logic::admission;
-use logic::container::{Prepared, has_subpaths};
+use logic::container::{PreparedSubpaths, has_subpaths};
 use logic::env_file::{self, EnvFiles};
 use logic::pod::PodView;
-use logic::types::{Weight, Why};
-use logic::volumes::{self, Mounted, Subpath};
+use logic::types::{EventLevel, HistoryEvent};
+use logic::volumes::{self, MountedVolumes, Subpath};
 
-use super::carry::Carrier;
-use super::{LATER, Msg, SOON, Stage, Worker, timestamp};
-use crate::directory;
-use crate::volumes::{BindError, Msg as Keeper, NotMounted, NotReleased, Retry};
+use super::executor::PlanExecutor;
+use super::{Msg, PodWorker, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD, timestamp};
+use crate::pod_manager;
+use crate::volumes::{Msg as VolumesMsg, NotMounted, NotReleased, Retry, SubpathBindError};
 
-/// Upstream's `podAttachAndMountTimeout`: how long one wish for a pod's volumes lasts.
-const MOUNT_WITHIN: Duration = Duration::from_secs(123);
+/// Upstream's `podAttachAndMountTimeout`: how long one request for a pod's volumes lasts.
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(123);
 /// How long the keeper works on giving them back before it says what hinders it; it goes on then.
-const RELEASE_WITHIN: Duration = Duration::from_secs(60);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Binding a path and reading a small file: a plugin that takes longer is stuck.
-const PREPARE_WITHIN: Duration = Duration::from_secs(60);
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The keeper answers in time; this is for one that has died.
-const ON_THE_WAY: Duration = Duration::from_secs(5);
+const REPLY_MARGIN: Duration = Duration::from_secs(5);
 
-/// What came of a wish for volumes.
-pub(super) type Answer = Result<Result<Mounted, NotMounted>, AskError>;
+/// What came of a request for volumes.
+pub(super) type MountResult = Result<Result<MountedVolumes, NotMounted>, AskError>;
 
 /// Where the worker stands with the pod's volumes.
 #[derive(Debug, Default)]
-pub(super) struct Volumes {
+pub(super) struct WorkerVolumes {
     /// The definition that they were last wanted for.
     wanted: Option<Arc<Pod>>,
-    mounted: Option<Arc<Mounted>>,
-    released: Released,
+    mounted: Option<Arc<MountedVolumes>>,
+    released: ReleaseState,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Released {
+enum ReleaseState {
     #[default]
     No,
     Asked,
     Yes,
 }
 
-impl Volumes {
+impl WorkerVolumes {
     /// They may have changed, or the keeper may not know of them any more.
-    pub(super) fn doubt(&mut self) {
+    pub(super) fn invalidate(&mut self) {
         self.wanted = None;
     }
 
@@ -64,20 +64,20 @@ impl Volumes {
     }
 
     /// What the pod's containers find; none while something is still missing.
-    pub(super) fn mounted(&self) -> Option<&Arc<Mounted>> {
+    pub(super) fn mounted(&self) -> Option<&Arc<MountedVolumes>> {
         self.mounted.as_ref()
     }
 
     pub(super) fn is_released(&self) -> bool {
-        self.released == Released::Yes
+        self.released == ReleaseState::Yes
     }
 }
 
-impl Worker {
+impl PodWorker {
     /// Wants the pod's volumes as its definition has them now. Running pods want theirs too: so the keeper knows
     /// whose they are, and keeps their content fresh.
     pub(super) fn want_volumes(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
-        if volumes::wanted(pod).is_empty() {
+        if volumes::pod_volume_names(pod).is_empty() {
             self.volumes.mounted.get_or_insert_default();
             return;
         }
@@ -88,36 +88,41 @@ impl Worker {
         self.volumes.mounted = None;
         let (keeper, pod) = (self.peers.volumes.clone(), pod.clone());
         ctx.run(async move {
-            let wish = |reply| Keeper::Mount {
+            let request = |reply| VolumesMsg::Mount {
                 pod: pod.clone(),
-                within: MOUNT_WITHIN,
+                within: MOUNT_TIMEOUT,
                 reply,
             };
-            let answer = keeper.ask(MOUNT_WITHIN + ON_THE_WAY, wish).await;
+            let answer = keeper.ask(MOUNT_TIMEOUT + REPLY_MARGIN, request).await;
             Msg::Mounted(pod, Box::new(answer))
         });
     }
 
     /// Takes in what came of a wish; one that was replaced meanwhile says nothing.
-    pub(super) fn take_volumes(&mut self, pod: &Arc<Pod>, answer: Answer, ctx: &mut Context<Msg>) {
+    pub(super) fn take_volumes(
+        &mut self,
+        pod: &Arc<Pod>,
+        answer: MountResult,
+        ctx: &mut Context<Msg>,
+    ) {
         if !self.volumes.are_wanted_for(pod) {
             return;
         }
         match answer {
             Ok(Ok(mounted)) => self.volumes.mounted = Some(Arc::new(mounted)),
             Ok(Err(error @ NotMounted::Late(_))) => {
-                self.volumes.doubt();
+                self.volumes.invalidate();
                 self.note_of_volumes("FailedMount", &error, ctx);
             }
             Ok(Err(error @ NotMounted::NoRoom(_))) => {
-                self.volumes.doubt();
+                self.volumes.invalidate();
                 self.reject(&error, ctx);
             }
-            Ok(Err(NotMounted::Superseded | NotMounted::Released)) => self.volumes.doubt(),
+            Ok(Err(NotMounted::Superseded | NotMounted::Released)) => self.volumes.invalidate(),
             Err(error) => {
-                tracing::warn!(pod = %self.pod_name(), "the keeper of volumes does not answer: {error}");
-                self.volumes.doubt();
-                self.retry_after(SOON, ctx);
+                tracing::warn!(pod = %self.pod_name(), "the volume manager does not answer: {error}");
+                self.volumes.invalidate();
+                self.retry_after(RETRY_PERIOD, ctx);
             }
         }
     }
@@ -126,49 +131,49 @@ impl Worker {
     fn reject(&mut self, error: &NotMounted, ctx: &mut Context<Msg>) {
         let failure = admission::no_room_for_volumes(&error.to_string());
         let reason = admission::counted_reason(&failure.reason);
-        let fail = directory::Msg::Fail {
+        let fail = pod_manager::Msg::Fail {
             uid: self.uid.clone(),
             failure: Box::new(failure),
             grace: Duration::ZERO,
         };
-        match self.peers.directory.tell(fail) {
+        match self.peers.pod_manager.tell(fail) {
             Ok(()) => metrics::pods::REJECTIONS.with_label_values(&[reason]).inc(),
             Err(full) => {
                 tracing::warn!(pod = %self.pod_name(), "not rejected now: {full}");
-                self.retry_after(SOON, ctx);
+                self.retry_after(RETRY_PERIOD, ctx);
             }
         }
     }
 
     /// For `oxctl why` alone: as upstream, the keeper's own events have said what is wrong with each volume.
     fn note_of_volumes(&mut self, reason: &str, error: &dyn Error, ctx: &Context<Msg>) {
-        let why = Why {
+        let why = HistoryEvent {
             object: None,
-            weight: Weight::Warning,
+            weight: EventLevel::Warning,
             reason: reason.to_owned(),
             message: error.to_string(),
         };
-        self.whys.note(&why, timestamp(ctx));
+        self.history.note(&why, timestamp(ctx));
     }
 
     /// Nothing of the pod runs any more: its volumes go, whether the pod itself stays for its status or not.
     pub(super) fn release_volumes(&mut self, ctx: &mut Context<Msg>) {
-        if self.stage != Stage::Terminated || self.volumes.released != Released::No {
+        if self.stage != PodWorkerState::Terminated || self.volumes.released != ReleaseState::No {
             return;
         }
-        if volumes::wanted(&self.wish.desired.borrow().pod).is_empty() {
-            self.volumes.released = Released::Yes;
+        if volumes::pod_volume_names(&self.updates.goal.borrow().allocated).is_empty() {
+            self.volumes.released = ReleaseState::Yes;
             return;
         }
-        self.volumes.released = Released::Asked;
+        self.volumes.released = ReleaseState::Asked;
         let (keeper, uid) = (self.peers.volumes.clone(), self.uid.clone());
         ctx.run(async move {
-            let wish = |reply| Keeper::Release {
+            let request = |reply| VolumesMsg::Release {
                 uid,
-                within: RELEASE_WITHIN,
+                within: RELEASE_TIMEOUT,
                 reply,
             };
-            Msg::Released(keeper.ask(RELEASE_WITHIN + ON_THE_WAY, wish).await)
+            Msg::Released(keeper.ask(RELEASE_TIMEOUT + REPLY_MARGIN, request).await)
         });
     }
 
@@ -178,15 +183,15 @@ impl Worker {
         ctx: &mut Context<Msg>,
     ) {
         self.volumes.released = match answer {
-            Ok(Ok(())) => Released::Yes,
+            Ok(Ok(())) => ReleaseState::Yes,
             Ok(Err(hindered)) => {
                 self.note_of_volumes("FailedUnmount", &hindered, ctx);
-                Released::No
+                ReleaseState::No
             }
             Err(error) => {
-                tracing::warn!(pod = %self.pod_name(), "the keeper of volumes does not answer: {error}");
-                self.retry_after(SOON, ctx);
-                Released::No
+                tracing::warn!(pod = %self.pod_name(), "the volume manager does not answer: {error}");
+                self.retry_after(RETRY_PERIOD, ctx);
+                ReleaseState::No
             }
         };
     }
@@ -194,43 +199,43 @@ impl Worker {
 
 /// Why what a container needs of the pod's volumes could not be made ready.
 #[derive(Debug)]
-pub(super) struct Unprepared {
+pub(super) struct PrepareError {
     pub(super) message: String,
-    pub(super) again_after: Duration,
+    pub(super) retry_after: Duration,
 }
 
-impl Unprepared {
+impl PrepareError {
     fn silent(error: &AskError) -> Self {
-        Unprepared {
-            message: format!("the keeper of volumes does not answer: {error}"),
-            again_after: SOON,
+        PrepareError {
+            message: format!("the volume manager does not answer: {error}"),
+            retry_after: RETRY_PERIOD,
         }
     }
 }
 
-impl From<BindError> for Unprepared {
-    fn from(error: BindError) -> Self {
-        Unprepared {
+impl From<SubpathBindError> for PrepareError {
+    fn from(error: SubpathBindError) -> Self {
+        PrepareError {
             message: error.message,
-            again_after: match error.transient {
-                Retry::Soon => SOON,
-                Retry::Later => LATER,
+            retry_after: match error.transient {
+                Retry::Soon => RETRY_PERIOD,
+                Retry::Later => RETRY_BACKOFF,
             },
         }
     }
 }
 
-impl Carrier {
+impl PlanExecutor {
     /// The files of mounted volumes that the container takes variables from.
-    pub(super) async fn env_files(&self, container: &Container) -> Result<EnvFiles, Unprepared> {
-        let files = env_file::wanted(container);
+    pub(super) async fn env_files(&self, container: &Container) -> Result<EnvFiles, PrepareError> {
+        let files = env_file::required_files(container);
         if files.is_empty() {
             return Ok(EnvFiles::default());
         }
         let uid = self.uid.clone();
-        let read = |reply| Keeper::Read { uid, files, reply };
-        let answer = self.peers.volumes.ask(PREPARE_WITHIN, read).await;
-        answer.map_err(|error| Unprepared::silent(&error))
+        let read = |reply| VolumesMsg::Read { uid, files, reply };
+        let answer = self.peers.volumes.ask(PREPARE_TIMEOUT, read).await;
+        answer.map_err(|error| PrepareError::silent(&error))
     }
 
     /// Has paths within volumes made ready for a container; `subpaths` is asked only where there are some.
@@ -238,7 +243,7 @@ impl Carrier {
         &self,
         container: &Container,
         subpaths: impl FnOnce() -> Result<Vec<Subpath>, E>,
-    ) -> Result<Result<Prepared, Unprepared>, E> {
+    ) -> Result<Result<PreparedSubpaths, PrepareError>, E> {
         if !has_subpaths(container) {
             return Ok(Ok(BTreeMap::new()));
         }
@@ -247,16 +252,16 @@ impl Carrier {
             return Ok(Ok(BTreeMap::new()));
         }
         let (uid, name) = (self.uid.clone(), container.name.clone());
-        let bind = |reply| Keeper::Bind {
+        let bind = |reply| VolumesMsg::Bind {
             uid,
             container: name,
             subpaths,
             reply,
         };
-        let answer = self.peers.volumes.ask(PREPARE_WITHIN, bind).await;
+        let answer = self.peers.volumes.ask(PREPARE_TIMEOUT, bind).await;
         Ok(match answer {
-            Ok(bound) => bound.map_err(Unprepared::from),
-            Err(error) => Err(Unprepared::silent(&error)),
+            Ok(bound) => bound.map_err(PrepareError::from),
+            Err(error) => Err(PrepareError::silent(&error)),
         })
     }
 }

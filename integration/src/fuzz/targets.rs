@@ -7,29 +7,29 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::time::Duration;
 
-use actors::records::Record;
+use actors::checkpoints::PodRecord;
 use anyhow::{Context, Result, ensure};
 use config::{CgroupVersion, Host};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::checkpoint::{self, Schema, Store};
-use logic::backoff::{BackoffPolicy, Backoffs};
-use logic::container::{ContainerInput, Prepared, container_config};
-use logic::dns::Dns;
+use logic::backoff::{BackoffPolicy, BackoffTable};
+use logic::container::{ContainerInput, PreparedSubpaths, container_config};
+use logic::dns::ResolverConfig;
 use logic::env_file::EnvFiles;
 use logic::linux::UserNamespace;
-use logic::manifest::{Source, UnknownFields, parse, static_pod};
+use logic::manifest::{ManifestSource, UnknownFields, parse, static_pod};
 use logic::node_policy::NodePolicy;
 use logic::objects::StaticObjects;
 use logic::pod::PodView;
+use logic::pod_actions::{PodActionPolicy, PodObservation, compute_pod_actions};
 use logic::resize::ResizeState;
 use logic::runtime_class::HandlerFeatures;
 use logic::sandbox::{SandboxInput, namespaces, sandbox_config};
 use logic::security::ImageUser;
-use logic::status::{Stage, StatusInput, pod_status};
+use logic::status::{StatusInput, StatusStage, pod_status};
 use logic::types::{ContainerId, PodUid, RuntimePod};
-use logic::volumes::Mounted;
-use logic::worker::{Observed, Policy, compute_pod_actions};
+use logic::volumes::MountedVolumes;
 use serde_json::Value;
 
 use super::corpus::{CONFIG, Corpus, DROP_IN, FLAGS, MANIFESTS, PLUGINS};
@@ -118,7 +118,7 @@ fn manifest(_: &Path, input: &[u8]) {
     let Ok(parsed) = parse(input, UnknownFields::Warn) else {
         return;
     };
-    let source = Source::File("/etc/kubernetes/manifests/fuzz.yaml".to_owned());
+    let source = ManifestSource::File("/etc/kubernetes/manifests/fuzz.yaml".to_owned());
     for pod in parsed.pods.into_iter().flatten() {
         if let Ok(pod) = static_pod(pod.pod, &source, &"node".into(), Timestamp::UNIX_EPOCH) {
             lived(&pod);
@@ -127,8 +127,12 @@ fn manifest(_: &Path, input: &[u8]) {
 }
 
 fn lived(pod: &Pod) {
-    let (runtime, exits, backoffs) = (RuntimePod::default(), BTreeMap::new(), Backoffs::default());
-    let observed = Observed {
+    let (runtime, exits, backoffs) = (
+        RuntimePod::default(),
+        BTreeMap::new(),
+        BackoffTable::default(),
+    );
+    let observed = PodObservation {
         runtime: &runtime,
         exits: &exits,
         backoffs: &backoffs,
@@ -136,10 +140,15 @@ fn lived(pod: &Pod) {
         health: &BTreeMap::new(),
         actuated: &BTreeMap::new(),
     };
-    let plan = compute_pod_actions(Timestamp::UNIX_EPOCH, pod, &observed, &Policy::default());
+    let plan = compute_pod_actions(
+        Timestamp::UNIX_EPOCH,
+        pod,
+        &observed,
+        &PodActionPolicy::default(),
+    );
     let node = NodePolicy::default();
     let ips = ["10.0.0.1".to_owned()];
-    let (objects, resolver) = (StaticObjects::default(), Dns::default());
+    let (objects, resolver) = (StaticObjects::default(), ResolverConfig::default());
     let _sandbox = sandbox_config(&SandboxInput {
         pod,
         attempt: 0,
@@ -162,8 +171,8 @@ fn lived(pod: &Pod) {
             objects: &objects,
             env_files: &EnvFiles::default(),
             image_volumes: &BTreeMap::new(),
-            volumes: &Mounted::default(),
-            subpaths: &Prepared::new(),
+            volumes: &MountedVolumes::default(),
+            subpaths: &PreparedSubpaths::new(),
             features: HandlerFeatures::default(),
             hosts_file: None,
             namespaces: &namespaces(pod),
@@ -180,7 +189,7 @@ fn lived(pod: &Pod) {
         waiting: &plan.waiting,
         previous: None,
         host_ips: &ips,
-        stage: Stage::Syncing,
+        stage: StatusStage::Syncing,
         failure: None,
         health: &BTreeMap::new(),
         resize: &ResizeState::default(),
@@ -263,7 +272,7 @@ fn checkpoints(folder: &Path) -> Result<Corpus> {
         let path = folder.join(format!("{pods}.checkpoint"));
         Store::new(path.clone(), RECORDS).save(&records(pods))?;
         let file = fs::read(&path)?;
-        let read: BTreeMap<PodUid, Record> = checkpoint::parse(RECORDS, &file)?;
+        let read: BTreeMap<PodUid, PodRecord> = checkpoint::parse(RECORDS, &file)?;
         ensure!(
             read.len() == pods,
             "a checkpoint of {pods} records has {}",
@@ -278,11 +287,11 @@ fn checkpoints(folder: &Path) -> Result<Corpus> {
     Ok(corpus)
 }
 
-fn records(pods: usize) -> BTreeMap<PodUid, Record> {
+fn records(pods: usize) -> BTreeMap<PodUid, PodRecord> {
     let record = |nth: usize| {
-        let mut record = Record {
+        let mut record = PodRecord {
             started: Some(Timestamp::UNIX_EPOCH),
-            ..Record::default()
+            ..PodRecord::default()
         };
         let now = Timestamp::UNIX_EPOCH + Duration::from_secs(60);
         let _first = record
@@ -297,8 +306,8 @@ fn records(pods: usize) -> BTreeMap<PodUid, Record> {
 }
 
 fn checkpoint(_: &Path, input: &[u8]) {
-    let file = checkpoint::parse::<BTreeMap<PodUid, Record>>(RECORDS, input);
-    let content = checkpoint::decode::<BTreeMap<PodUid, Record>>(input);
+    let file = checkpoint::parse::<BTreeMap<PodUid, PodRecord>>(RECORDS, input);
+    let content = checkpoint::decode::<BTreeMap<PodUid, PodRecord>>(input);
     for flaw in file.err().into_iter().chain(content.err()) {
         let _shown = flaw.to_string();
     }

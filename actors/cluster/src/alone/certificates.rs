@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use logic::objects::{Asked, Credentials, Issuance, PodCertificateWanted, StaticObjects};
+use logic::objects::{
+    CertificateCredentials, Issuance, PendingCertificateRequest, PodCertificateSpec, StaticObjects,
+};
 use serde::{Deserialize, Serialize};
 
 /// One source of one pod's volume. What a signer refused is not kept: who starts again asks again.
@@ -40,10 +42,7 @@ struct Request {
 
 impl Certificate {
     /// What there is for this source; none if that is nothing.
-    pub(super) fn of(
-        wanted: &PodCertificateWanted,
-        objects: &StaticObjects,
-    ) -> Option<Certificate> {
+    pub(super) fn of(wanted: &PodCertificateSpec, objects: &StaticObjects) -> Option<Certificate> {
         let issuance = objects.issuances.get(wanted)?;
         if issuance.held.is_none() && issuance.asked.is_none() {
             return None;
@@ -76,7 +75,7 @@ impl Certificate {
 
     /// Puts it where it was.
     pub(super) fn put(&self, objects: &mut StaticObjects) {
-        let wanted = PodCertificateWanted {
+        let wanted = PodCertificateSpec {
             namespace: self.namespace.clone(),
             pod_name: self.pod_name.clone(),
             pod_uid: self.pod_uid.clone(),
@@ -88,13 +87,13 @@ impl Certificate {
             volume: self.volume.clone(),
             source: self.source,
         };
-        let held = self.held.as_ref().map(|held| Credentials {
+        let held = self.held.as_ref().map(|held| CertificateCredentials {
             key_pem: held.key.clone().into_bytes(),
             chain_pem: held.chain.clone().into_bytes(),
             renew_at: held.renew_at,
             expires: held.expires,
         });
-        let asked = self.asked.as_ref().map(|asked| Asked {
+        let asked = self.asked.as_ref().map(|asked| PendingCertificateRequest {
             name: asked.name.clone(),
             key_pem: asked.key.clone().into_bytes(),
             request: asked.request.clone(),
@@ -116,7 +115,7 @@ fn text(pem: &[u8]) -> String {
 /// What of the certificates must not be forgotten: that there is one, or which is asked for. A renewed one comes again.
 pub(super) fn essence(
     objects: &StaticObjects,
-) -> impl Iterator<Item = (&PodCertificateWanted, bool, Option<&str>)> {
+) -> impl Iterator<Item = (&PodCertificateSpec, bool, Option<&str>)> {
     objects.issuances.iter().map(|(wanted, issuance)| {
         let is_held = issuance.held.is_some();
         let asked = issuance.asked.as_ref().filter(|_| !is_held);

@@ -18,7 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kernel::checkpoint::LIMIT;
 use logic::needed::needed;
 use logic::objects::{
-    BoundPod, Object, ServiceAccountToken, StaticObjects, StaticToken, Wanted, slim,
+    ApiObject, BoundPod, ObjectRequest, ServiceAccountToken, StaticObjects, StaticToken, slim,
 };
 use logic::pod::PodView;
 use logic::references::references;
@@ -101,7 +101,7 @@ impl Content {
                 objects.put(object);
             }
             content.take_token(wanted, &stock.objects);
-            if let Wanted::Certificate(own) = wanted {
+            if let ObjectRequest::Certificate(own) = wanted {
                 let found = Certificate::of(own, &stock.objects);
                 content.certificates.extend(found);
             }
@@ -122,8 +122,8 @@ impl Content {
         self.trust_bundles = objects.trust_bundles.into_values().collect();
     }
 
-    fn take_token(&mut self, wanted: &Wanted, objects: &StaticObjects) {
-        let Wanted::Token(wanted) = wanted else {
+    fn take_token(&mut self, wanted: &ObjectRequest, objects: &StaticObjects) {
+        let ObjectRequest::Token(wanted) = wanted else {
             return;
         };
         let account = (wanted.namespace.clone(), wanted.service_account.clone());
@@ -154,15 +154,15 @@ impl Content {
     /// The objects, as they lie on a shelf.
     pub(super) fn objects(&self) -> StaticObjects {
         let mut objects = StaticObjects::default();
-        let all = of(&self.config_maps, Object::ConfigMap)
-            .chain(of(&self.secrets, Object::Secret))
-            .chain(of(&self.services, Object::Service))
-            .chain(of(&self.claims, Object::Claim))
-            .chain(of(&self.persistent_volumes, Object::PersistentVolume))
-            .chain(of(&self.volume_attachments, Object::VolumeAttachment))
-            .chain(of(&self.runtime_classes, Object::RuntimeClass))
-            .chain(of(&self.csi_drivers, Object::CsiDriver))
-            .chain(of(&self.trust_bundles, Object::TrustBundle));
+        let all = of(&self.config_maps, ApiObject::ConfigMap)
+            .chain(of(&self.secrets, ApiObject::Secret))
+            .chain(of(&self.services, ApiObject::Service))
+            .chain(of(&self.claims, ApiObject::Claim))
+            .chain(of(&self.persistent_volumes, ApiObject::PersistentVolume))
+            .chain(of(&self.volume_attachments, ApiObject::VolumeAttachment))
+            .chain(of(&self.runtime_classes, ApiObject::RuntimeClass))
+            .chain(of(&self.csi_drivers, ApiObject::CsiDriver))
+            .chain(of(&self.trust_bundles, ApiObject::TrustBundle));
         for object in all {
             objects.put(object);
         }
@@ -206,7 +206,10 @@ impl Content {
     }
 }
 
-fn of<'a, T>(all: &'a [Arc<T>], kind: fn(Arc<T>) -> Object) -> impl Iterator<Item = Object> + 'a {
+fn of<'a, T>(
+    all: &'a [Arc<T>],
+    kind: fn(Arc<T>) -> ApiObject,
+) -> impl Iterator<Item = ApiObject> + 'a {
     all.iter().cloned().map(kind)
 }
 

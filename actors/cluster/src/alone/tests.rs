@@ -5,8 +5,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use kernel::testing::{pass, run_paused};
 use kernel::{Addr, ChildSpec, Intensity, Supervisor, mailbox};
 use logic::objects::{
-    Asked, BoundPod, Credentials, Issuance, Objects, PodCertificate, Refusal, ServiceAccountToken,
-    StaticToken,
+    BoundPod, CertificateCredentials, Issuance, IssuanceRefusal, Objects,
+    PendingCertificateRequest, PodCertificate, ServiceAccountToken, StaticToken,
 };
 use logic::references::references;
 use serde_json::{Value, json};
@@ -67,13 +67,13 @@ fn objects() -> StaticObjects {
 fn put_certificate(objects: &mut StaticObjects, expires: i64, key: &str) {
     let at = |second| jiff::Timestamp::from_second(second).unwrap();
     let issuance = Issuance {
-        held: Some(Credentials {
+        held: Some(CertificateCredentials {
             key_pem: key.into(),
             chain_pem: b"chain".to_vec(),
             renew_at: at(expires / 2),
             expires: at(expires),
         }),
-        asked: Some(Asked {
+        asked: Some(PendingCertificateRequest {
             name: "req-1".into(),
             key_pem: SECRETS[4].into(),
             request: vec![1, 2, 3],
@@ -380,7 +380,7 @@ fn what_a_signer_refused_is_not_kept() {
         let rig = written().await;
         let mut refused = objects();
         for issuance in refused.issuances.values_mut() {
-            let word = Refusal::Denied {
+            let word = IssuanceRefusal::Denied {
                 reason: "R".into(),
                 message: "M".into(),
             };

@@ -27,7 +27,7 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use kernel::{Actor, Context, Exit, TaskId, TimerId};
-use logic::certificates::{Renewal, Subject, pause};
+use logic::certificates::{CertificateSubject, RotationPolicy, pause};
 use rustls::sign::CertifiedKey;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -69,7 +69,7 @@ pub type Identity = watch::Receiver<Option<Arc<CertifiedKey>>>;
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Sees to it that the certificate says this; none: nothing can be asked for yet.
-    Wanted { subject: Option<Subject> },
+    Wanted { subject: Option<CertificateSubject> },
     /// Asks for the next certificate: the time has come.
     Due,
     /// Stops offering what is over.
@@ -121,12 +121,12 @@ pub struct Rotation {
     store: Store,
     peers: Peers,
     identity: watch::Sender<Option<Arc<CertifiedKey>>>,
-    renewal: Renewal,
+    renewal: RotationPolicy,
 
-    wanted: Option<Subject>,
+    wanted: Option<CertificateSubject>,
     held: Option<Pair>,
     rotate_at: Option<Timestamp>,
-    asking: Option<(TaskId, Subject)>,
+    asking: Option<(TaskId, CertificateSubject)>,
     due: Option<TimerId>,
     over: Option<TimerId>,
     failures: u32,
@@ -181,14 +181,17 @@ impl Rotation {
         purpose: Purpose,
         store: Store,
         peers: Peers,
-        (wanted, identity): (Option<Subject>, watch::Sender<Option<Arc<CertifiedKey>>>),
+        (wanted, identity): (
+            Option<CertificateSubject>,
+            watch::Sender<Option<Arc<CertifiedKey>>>,
+        ),
     ) -> Self {
         Rotation {
             purpose,
             store,
             peers,
             identity,
-            renewal: Renewal::default(),
+            renewal: RotationPolicy::default(),
             wanted,
             held: None,
             rotate_at: None,
@@ -202,11 +205,11 @@ impl Rotation {
     }
 
     /// With a certificate that is replaced in time, as it is unless this says otherwise, or never.
-    pub fn renewed(self, renewal: Renewal) -> Self {
+    pub fn renewed(self, renewal: RotationPolicy) -> Self {
         Rotation { renewal, ..self }
     }
 
-    fn want(&mut self, subject: Option<Subject>, ctx: &mut Context<Msg>) {
+    fn want(&mut self, subject: Option<CertificateSubject>, ctx: &mut Context<Msg>) {
         if self.wanted == subject {
             return;
         }
@@ -359,7 +362,7 @@ impl Rotation {
 async fn obtain(
     client: kube::Client,
     purpose: Purpose,
-    subject: &Subject,
+    subject: &CertificateSubject,
     store: Store,
 ) -> Result<Pair, RotationError> {
     let draft = request::Draft::new(subject).map_err(RotationError::Request)?;

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use logic::certificates::{Lifetime, Subject};
+use logic::certificates::{CertificateSubject, ValidityPeriod};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
@@ -36,8 +36,8 @@ pub enum PairError {
 #[derive(Clone)]
 pub struct Pair {
     pub certified: Arc<CertifiedKey>,
-    pub lifetime: Lifetime,
-    pub subject: Subject,
+    pub lifetime: ValidityPeriod,
+    pub subject: CertificateSubject,
 }
 
 // The key is secret.
@@ -72,21 +72,21 @@ impl Pair {
     }
 }
 
-fn lifetime(leaf: &X509Certificate<'_>) -> Result<Lifetime, PairError> {
+fn lifetime(leaf: &X509Certificate<'_>) -> Result<ValidityPeriod, PairError> {
     let at = |time: x509_parser::time::ASN1Time| {
         Timestamp::from_second(time.timestamp()).map_err(PairError::Time)
     };
-    Ok(Lifetime {
+    Ok(ValidityPeriod {
         not_before: at(leaf.validity().not_before)?,
         not_after: at(leaf.validity().not_after)?,
     })
 }
 
-fn subject(leaf: &X509Certificate<'_>) -> Subject {
+fn subject(leaf: &X509Certificate<'_>) -> CertificateSubject {
     let text = |found: &x509_parser::x509::AttributeTypeAndValue<'_>| {
         found.as_str().unwrap_or_default().to_owned()
     };
-    let mut subject = Subject {
+    let mut subject = CertificateSubject {
         common_name: leaf
             .subject()
             .iter_common_name()
@@ -94,7 +94,7 @@ fn subject(leaf: &X509Certificate<'_>) -> Subject {
             .next()
             .unwrap_or_default(),
         organizations: leaf.subject().iter_organization().map(text).collect(),
-        ..Subject::default()
+        ..CertificateSubject::default()
     };
     let alternatives = leaf.subject_alternative_name().ok().flatten();
     for name in alternatives

@@ -12,7 +12,7 @@ use k8s_openapi::api::certificates::v1::{
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::watch_object;
-use logic::certificates::Subject;
+use logic::certificates::CertificateSubject;
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256, SanType,
 };
@@ -74,7 +74,7 @@ pub(super) struct Draft {
 
 impl Draft {
     /// Makes a new key, and the request for it.
-    pub(super) fn new(subject: &Subject) -> Result<Draft, RequestError> {
+    pub(super) fn new(subject: &CertificateSubject) -> Result<Draft, RequestError> {
         let make = || -> Result<Draft, rcgen::Error> {
             let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
             let mut params = CertificateParams::default();

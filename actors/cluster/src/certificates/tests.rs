@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use kernel::testing::run_paused;
 use kernel::{Addr, ChildSpec, Intensity, Supervisor, mailbox};
 use kube::client::Body;
-use logic::certificates::Subject;
+use logic::certificates::CertificateSubject;
 use rcgen::{CertificateParams, CertificateSigningRequestParams, Issuer, KeyPair};
 use serde_json::{Value, json};
 
@@ -130,11 +130,16 @@ struct World {
     identity: Identity,
 }
 
-fn world(purpose: Purpose, peers: Peers, wanted: Option<Subject>) -> World {
-    renewed(Renewal::InTime, purpose, peers, wanted)
+fn world(purpose: Purpose, peers: Peers, wanted: Option<CertificateSubject>) -> World {
+    renewed(RotationPolicy::InTime, purpose, peers, wanted)
 }
 
-fn renewed(renewal: Renewal, purpose: Purpose, peers: Peers, wanted: Option<Subject>) -> World {
+fn renewed(
+    renewal: RotationPolicy,
+    purpose: Purpose,
+    peers: Peers,
+    wanted: Option<CertificateSubject>,
+) -> World {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::new(folder.path().join("pki"), "kubelet-client", None);
     let (sender, identity) = watch::channel(None);
@@ -186,7 +191,7 @@ fn a_node_without_a_certificate_asks_with_its_bootstrap_credentials() {
             client: client(&own),
             bootstrap: Some(client(&bootstrap)),
         };
-        let mut world = world(Purpose::Client, peers, Some(Subject::node("n1")));
+        let mut world = world(Purpose::Client, peers, Some(CertificateSubject::node("n1")));
         let offered = world.offered().await;
         let current = world.folder.path().join("pki/kubelet-client-current.pem");
         let kept = load(&current, &current).unwrap();
@@ -209,7 +214,11 @@ fn a_node_without_a_certificate_asks_with_its_bootstrap_credentials() {
 fn a_server_that_is_away_is_asked_until_it_is_back() {
     run_paused(|| async {
         let api = api(Verdict::Away);
-        let mut world = world(Purpose::Client, alone(&api), Some(Subject::node("n1")));
+        let mut world = world(
+            Purpose::Client,
+            alone(&api),
+            Some(CertificateSubject::node("n1")),
+        );
         let offered = tokio::time::timeout(Duration::from_secs(120), world.offered()).await;
         assert!(offered.is_err());
         api.lock().unwrap().verdict = Verdict::Signed;
@@ -221,7 +230,11 @@ fn a_server_that_is_away_is_asked_until_it_is_back() {
 fn a_refused_request_is_made_again() {
     run_paused(|| async {
         let api = api(Verdict::Denied);
-        let mut world = world(Purpose::Client, alone(&api), Some(Subject::node("n1")));
+        let mut world = world(
+            Purpose::Client,
+            alone(&api),
+            Some(CertificateSubject::node("n1")),
+        );
         drop(tokio::time::timeout(Duration::from_secs(60), world.offered()).await);
         let asked = api.lock().unwrap().requests.len();
         assert!((2..10).contains(&asked), "{asked}");
@@ -235,7 +248,11 @@ fn a_refused_request_is_made_again() {
 fn a_certificate_is_replaced_before_it_is_over() {
     run_paused(|| async {
         let api = api(Verdict::Signed);
-        let mut world = world(Purpose::Client, alone(&api), Some(Subject::node("n1")));
+        let mut world = world(
+            Purpose::Client,
+            alone(&api),
+            Some(CertificateSubject::node("n1")),
+        );
         let first = world.offered().await;
         let before = kernel::wall();
         let next = world.next().await.unwrap();
@@ -254,8 +271,8 @@ fn a_certificate_that_is_never_renewed_is_asked_for_once() {
             client: client(&own),
             bootstrap: Some(client(&bootstrap)),
         };
-        let subject = Some(Subject::node("n1"));
-        let mut world = renewed(Renewal::Never, Purpose::Client, peers, subject);
+        let subject = Some(CertificateSubject::node("n1"));
+        let mut world = renewed(RotationPolicy::Never, Purpose::Client, peers, subject);
         world.offered().await;
         let before = kernel::wall();
         assert!(world.next().await.is_none());
@@ -275,7 +292,7 @@ fn a_certificate_that_is_over_is_offered_no_more_and_asked_for_with_the_bootstra
             client: client(&own),
             bootstrap: Some(client(&bootstrap)),
         };
-        let mut world = world(Purpose::Client, peers, Some(Subject::node("n1")));
+        let mut world = world(Purpose::Client, peers, Some(CertificateSubject::node("n1")));
         world.offered().await;
         assert!(world.next().await.is_none());
         assert!(world.next().await.is_some());
@@ -291,7 +308,7 @@ fn a_serving_certificate_waits_for_addresses_and_follows_them() {
         let early = tokio::time::timeout(AN_HOUR, world.offered()).await;
         assert!(early.is_err());
         for name in ["a.example.com", "b.example.com"] {
-            let mut subject = Subject::node("n1");
+            let mut subject = CertificateSubject::node("n1");
             subject.names.insert(name.to_owned());
             let wanted = Msg::Wanted {
                 subject: Some(subject),
@@ -312,7 +329,7 @@ fn a_serving_certificate_waits_for_addresses_and_follows_them() {
 fn a_certificate_that_lacks_a_name_is_used_and_another_is_asked_for_in_peace() {
     run_paused(|| async {
         let api = api(Verdict::Nameless);
-        let mut subject = Subject::node("n1");
+        let mut subject = CertificateSubject::node("n1");
         subject.names.insert("a.example.com".to_owned());
         let mut world = world(Purpose::Server, alone(&api), Some(subject));
         world.offered().await;

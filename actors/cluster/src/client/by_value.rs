@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use logic::typed::typed;
+use logic::strict_decode::decode;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -17,7 +17,7 @@ pub struct ByValue<K>(pub K);
 impl<'de, K: DeserializeOwned> Deserialize<'de> for ByValue<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
-        let read = typed(&value).map_err(D::Error::custom)?;
+        let read = decode(&value).map_err(D::Error::custom)?;
         Ok(ByValue(read.value))
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kernel::{Actor, Addr, Context, Exit, Reply};
-use logic::events::{Correlator, Fate, Posted};
+use logic::events::{CorrelateResult, Correlator, PostedEvents};
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
@@ -136,7 +136,7 @@ pub struct Events {
 
     ring: VecDeque<Event>,
     correlator: Correlator,
-    posted: Posted,
+    posted: PostedEvents,
     desk: Desk,
     recorded: u64,
     dropped: u64,
@@ -182,7 +182,7 @@ impl Events {
             followers: broadcast::Sender::new(FOLLOWERS_LAG),
             ring: VecDeque::new(),
             correlator: Correlator::default(),
-            posted: Posted::default(),
+            posted: PostedEvents::default(),
             desk: Desk::new(api),
             recorded: 0,
             dropped: 0,
@@ -202,9 +202,9 @@ impl Events {
             self.posted.observe(event.last_seen, &key, name)
         });
         let event = match fate {
-            Fate::Keep => event,
-            Fate::Combine(message) => Event { message, ..event },
-            Fate::Drop => {
+            CorrelateResult::Keep => event,
+            CorrelateResult::Combine(message) => Event { message, ..event },
+            CorrelateResult::Drop => {
                 self.dropped += 1;
                 return;
             }
@@ -243,7 +243,7 @@ impl Events {
 }
 
 /// What events have in common that are one object in the API.
-fn said(event: &Event, about: &str, fate: &Fate) -> String {
+fn said(event: &Event, about: &str, fate: &CorrelateResult) -> String {
     let Event {
         reason,
         message,
@@ -251,8 +251,10 @@ fn said(event: &Event, about: &str, fate: &Fate) -> String {
         ..
     } = event;
     match fate {
-        Fate::Keep | Fate::Drop => format!("{about}/{reason}/{}/{message}", object.field_path),
-        Fate::Combine(_) => format!("{about}/{reason}"),
+        CorrelateResult::Keep | CorrelateResult::Drop => {
+            format!("{about}/{reason}/{}/{message}", object.field_path)
+        }
+        CorrelateResult::Combine(_) => format!("{about}/{reason}"),
     }
 }
 

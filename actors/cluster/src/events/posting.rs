@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kernel::Context;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use logic::events::Line;
+use logic::events::EventSeries;
 use serde_json::json;
 
 use super::{Event, Msg};
@@ -53,7 +53,7 @@ impl Sending {
     }
 
     /// The event as the API keeps it.
-    fn object(&self, event: &Event, line: Line) -> core::Event {
+    fn object(&self, event: &Event, line: EventSeries) -> core::Event {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let about = &event.object;
         let namespace = some(&about.namespace).unwrap_or_else(|| "default".to_owned());
@@ -144,7 +144,7 @@ impl Desk {
         self.waiting.len()
     }
 
-    pub(super) fn post(&mut self, event: &Event, line: Line, ctx: &mut Context<Msg>) {
+    pub(super) fn post(&mut self, event: &Event, line: EventSeries, ctx: &mut Context<Msg>) {
         let Some(sending) = &self.sending else { return };
         if self.waiting.len() >= WAITING {
             self.refused += 1;

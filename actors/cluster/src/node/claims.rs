@@ -1,7 +1,7 @@
 //! What becomes of claims whose volumes grow on this node.
 //!
 //! - **Owns** the newest outcome of each claim that the API server does not know yet.
-//! - **Hears** outcomes from the keeper of volumes.
+//! - **Hears** outcomes from the volume manager.
 //! - **Tells** nobody.
 //! - **Never** has two requests about one claim under way, nor more than one at all: growing is rare.
 //!
@@ -14,7 +14,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kernel::{Actor, Context, Exit};
 use kube::Api;
-use logic::volumes::resolve::expansion::{self, Grow, Outcome};
+use logic::volumes::resolve::expansion::{self, NodeResize, ResizeOutcome};
 use serde::Serialize;
 
 use super::{requests, wall};
@@ -46,8 +46,8 @@ pub enum Msg {
 pub struct Growth {
     pub namespace: String,
     pub claim: String,
-    pub grow: Grow,
-    pub outcome: Outcome,
+    pub grow: NodeResize,
+    pub outcome: ResizeOutcome,
 }
 
 /// How many wait.

@@ -1,7 +1,7 @@
 //! The node's `CSINode`: which drivers registered, what they call the node, how much they take.
 //!
 //! - **Owns** which drivers there are, and which were and left.
-//! - **Hears** the keeper of volumes, whenever a driver comes or goes.
+//! - **Hears** the volume manager, whenever a driver comes or goes.
 //! - **Tells** the keeper of the node's object when the `CSINode` is there: before, the node is not ready, as upstream.
 //! - **Never** drops a driver that it has not heard of: after a restart it may come back.
 //!
@@ -16,8 +16,8 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::CSINode;
 use kernel::{Actor, Addr, Context, Exit, Recipient};
 use kube::Api;
-use logic::node_status::Fact;
-use logic::volumes::Backend;
+use logic::node_status::NodeFact;
+use logic::volumes::RegisteredDriver;
 use logic::volumes::csi_node;
 use serde::Serialize;
 use tokio::sync::watch as channel;
@@ -37,7 +37,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Takes in which drivers there are now.
-    Drivers(BTreeMap<String, Backend>),
+    Drivers(BTreeMap<String, RegisteredDriver>),
     /// The storage is looked at again: the keeper of the node's object has a successor.
     TellAgain,
     /// Brings the object into line.
@@ -72,7 +72,7 @@ pub struct CsiNode {
     name: String,
     peers: Peers,
 
-    there: BTreeMap<String, Backend>,
+    there: BTreeMap<String, RegisteredDriver>,
     left: BTreeSet<String>,
     state: State,
     made: bool,
@@ -137,7 +137,7 @@ impl CsiNode {
         }
     }
 
-    fn drivers(&mut self, drivers: BTreeMap<String, Backend>, ctx: &mut Context<Msg>) {
+    fn drivers(&mut self, drivers: BTreeMap<String, RegisteredDriver>, ctx: &mut Context<Msg>) {
         let gone = self
             .there
             .keys()
@@ -204,7 +204,10 @@ impl CsiNode {
 
     fn tell(&self) {
         if self.made
-            && let Err(full) = self.peers.node.tell(NodeMsg::Learned(Fact::Storage(None)))
+            && let Err(full) = self
+                .peers
+                .node
+                .tell(NodeMsg::Learned(NodeFact::Storage(None)))
         {
             tracing::warn!("the node is not told that its CSINode is there: {full}");
         }
@@ -220,7 +223,7 @@ fn pause(failures: u32) -> Duration {
 struct Errand {
     api: Api<ByValue<CSINode>>,
     name: String,
-    there: BTreeMap<String, Backend>,
+    there: BTreeMap<String, RegisteredDriver>,
     left: BTreeSet<String>,
 }
 

@@ -6,32 +6,32 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use logic::node_status::{Addresses, Policy, hostname_is_address, validate};
+use logic::node_status::{NodeAddresses, NodeStatusPolicy, hostname_is_address, validate};
 
 /// The name's own entry in the hosts file answers at once; nobody waits for a name server that is away.
 const LOOKUP_WITHIN: Duration = Duration::from_millis(500);
 
-pub(super) async fn find(policy: &Policy) -> Addresses {
+pub(super) async fn find(policy: &NodeStatusPolicy) -> NodeAddresses {
     let mut given = policy.node_ips.iter().filter(|ip| !ip.is_unspecified());
     if let Some(problem) = given.find_map(|ip| validate(*ip, is_local).err()) {
-        return Addresses {
+        return NodeAddresses {
             found: None,
             problem,
         };
     }
     let specified = policy.node_ips.iter().any(|ip| !ip.is_unspecified());
     if specified || hostname_is_address(policy).is_some() {
-        return Addresses::default();
+        return NodeAddresses::default();
     }
     // `::` asks for IPv6 where there is a choice.
     let prefers_v4 = policy.node_ips.first().is_none_or(IpAddr::is_ipv4);
     let named = looked_up(&policy.name, prefers_v4).await;
     match named.or_else(|| way_out(prefers_v4)) {
-        Some(ip) => Addresses {
+        Some(ip) => NodeAddresses {
             found: Some(ip),
             problem: String::new(),
         },
-        None => Addresses {
+        None => NodeAddresses {
             found: None,
             problem: "no default routes found in the host, and its name has no address".to_owned(),
         },
@@ -84,9 +84,9 @@ mod tests {
     /// Upstream's TestNodeAddress asks a double; this asks the machine.
     #[tokio::test]
     async fn an_address_that_the_host_does_not_have_is_refused() {
-        let policy = |ip: &str| Policy {
+        let policy = |ip: &str| NodeStatusPolicy {
             node_ips: vec![ip.parse().unwrap()],
-            ..Policy::default()
+            ..NodeStatusPolicy::default()
         };
         let found = find(&policy("192.0.2.77")).await;
         assert_eq!(

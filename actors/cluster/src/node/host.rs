@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use logic::node_status::{Host, os_image};
+use logic::node_status::{HostFacts, os_image};
 
 /// What is read as the machine's UUID: the first that there is.
 const SYSTEM_UUID: [&str; 4] = [
@@ -16,7 +16,7 @@ const SYSTEM_UUID: [&str; 4] = [
 ];
 
 /// Reads below `root`, which is `/`; `swap` is in bytes. What the machine does not tell is empty.
-pub fn read(root: &Path, swap: u64) -> Host {
+pub fn read(root: &Path, swap: u64) -> HostFacts {
     let text = |names: &[&str]| {
         let mut texts = names.iter().map(|name| line(&root.join(name)));
         texts.find(|text| !text.is_empty()).unwrap_or_default()
@@ -25,7 +25,7 @@ pub fn read(root: &Path, swap: u64) -> Host {
     let mut releases = release
         .iter()
         .filter_map(|name| fs::read_to_string(root.join(name)).ok());
-    Host {
+    HostFacts {
         machine_id: text(&["etc/machine-id", "var/lib/dbus/machine-id"]),
         system_uuid: text(&SYSTEM_UUID),
         boot_id: text(&["proc/sys/kernel/random/boot_id"]),

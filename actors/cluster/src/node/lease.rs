@@ -14,7 +14,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kernel::{Actor, Context, Exit};
 use kube::Api;
-use logic::node_status::lease::{self as decide, Holder, NAMESPACE};
+use logic::node_status::lease::{self as decide, LeaseHolder, NAMESPACE};
 use serde::Serialize;
 use tokio::sync::watch as channel;
 
@@ -52,7 +52,7 @@ pub struct Snapshot {
 /// The keeper of the lease.
 #[derive(Debug)]
 pub struct Heartbeat {
-    holder: Holder,
+    holder: LeaseHolder,
     client: Client,
     object: channel::Receiver<Option<Arc<Node>>>,
 
@@ -91,7 +91,7 @@ impl Actor for Heartbeat {
 impl Heartbeat {
     /// `object` is the node's, of [`super::Peers::object`].
     pub fn new(
-        holder: Holder,
+        holder: LeaseHolder,
         client: Client,
         object: channel::Receiver<Option<Arc<Node>>>,
     ) -> Self {
@@ -150,7 +150,7 @@ impl Heartbeat {
 /// One beat, carried out beside the actor.
 struct Renewal {
     api: Api<ByValue<Lease>>,
-    holder: Holder,
+    holder: LeaseHolder,
     owner: Option<String>,
     within: Duration,
 }

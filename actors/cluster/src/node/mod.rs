@@ -1,8 +1,8 @@
 //! The node's object: registered, reconciled, kept true.
 //!
-//! - **Owns** what is known of the node ([`Facts`]), and its object as the API server last gave it.
+//! - **Owns** what is known of the node ([`NodeStatusFacts`]), and its object as the API server last gave it.
 //! - **Hears** facts from everybody who has one, and the object's changes.
-//! - **Tells** whoever looks at [`Peers::object`] what the object is, the keeper of volumes what the API server knows to
+//! - **Tells** whoever looks at [`Peers::object`] what the object is, the volume manager what the API server knows to
 //!   be in use, and the recorder what changed for the better or worse.
 //! - **Never** has two writes under way, writes what is as it was (but for the report that is due), or makes an object
 //!   again that somebody deleted: upstream does so at its next start alone.
@@ -33,7 +33,8 @@ use k8s_openapi::api::core::v1::Node;
 use kernel::{Actor, Context, Exit, Recipient, TimerId};
 use kube::Api;
 use logic::node_status::{
-    self, Addresses, Cause, Fact, Facts, Host, Moment, Resources, Schedule, Urgency,
+    self, ClockReading, HostFacts, NodeAddresses, NodeFact, NodeResources, NodeStatusFacts,
+    ReportCause, ReportSchedule, ReportUrgency,
 };
 use logic::volumes::VolumeId;
 use serde::Serialize;
@@ -58,9 +59,9 @@ const FIND_EVERY: Duration = Duration::from_secs(60);
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Takes in something that is true of the node from now on, and tells it when it is due.
-    Learned(Fact),
+    Learned(NodeFact),
     /// Takes in where the node can be reached.
-    Found(Addresses),
+    Found(NodeAddresses),
     /// Tries to register.
     Register,
     /// Takes in what came of it.
@@ -86,16 +87,16 @@ pub struct TellAgain;
 /// The section of the configuration.
 #[derive(Debug, Clone)]
 pub struct Policy {
-    pub status: node_status::Policy,
+    pub status: node_status::NodeStatusPolicy,
     pub registering: Registering,
     /// Between two looks at what nobody tells of (`nodeStatusUpdateFrequency`).
     pub look_every: Duration,
     /// Between two reports though nothing changed (`nodeStatusReportFrequency`).
     pub report_every: Duration,
     /// What the machine calls itself: [`host::read`].
-    pub host: Host,
+    pub host: HostFacts,
     /// What there is at the start.
-    pub resources: Resources,
+    pub resources: NodeResources,
     /// The agent's own folder.
     pub folder: PathBuf,
 }
@@ -150,8 +151,8 @@ pub struct Presence {
     policy: Policy,
     peers: Peers,
 
-    facts: Facts,
-    schedule: Schedule,
+    facts: NodeStatusFacts,
+    schedule: ReportSchedule,
     node: Option<Node>,
     registered: Registered,
     located: Located,
@@ -163,7 +164,7 @@ pub struct Presence {
     timer: Option<TimerId>,
     reported: Reported,
     /// Events of a change that is not written yet: not to be told again with each attempt.
-    said: Vec<node_status::Told>,
+    said: Vec<node_status::NodeEvent>,
     unschedulable: bool,
     problems: Vec<String>,
     last_error: Option<String>,
@@ -179,7 +180,7 @@ enum Located {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
     Idle,
-    Writing(Cause),
+    Writing(ReportCause),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -244,8 +245,8 @@ impl Actor for Presence {
 impl Presence {
     pub fn new(policy: Policy, peers: Peers) -> Self {
         Presence {
-            facts: Facts::new(policy.host.clone(), policy.resources.clone()),
-            schedule: Schedule::new(policy.report_every),
+            facts: NodeStatusFacts::new(policy.host.clone(), policy.resources.clone()),
+            schedule: ReportSchedule::new(policy.report_every),
             reported: Reported::new(&policy.folder),
             policy,
             peers,
@@ -273,10 +274,10 @@ impl Presence {
         self.policy.look_every.max(Duration::from_secs(1))
     }
 
-    fn learned(&mut self, fact: Fact, ctx: &mut Context<Msg>) {
+    fn learned(&mut self, fact: NodeFact, ctx: &mut Context<Msg>) {
         match self.facts.learn(fact, ctx.now()) {
-            Urgency::Never | Urgency::Later => {}
-            Urgency::Now => self.look_soon(ctx),
+            ReportUrgency::Never | ReportUrgency::Later => {}
+            ReportUrgency::Now => self.look_soon(ctx),
         }
     }
 
@@ -288,13 +289,13 @@ impl Presence {
         });
     }
 
-    fn found(&mut self, addresses: Addresses, ctx: &mut Context<Msg>) {
+    fn found(&mut self, addresses: NodeAddresses, ctx: &mut Context<Msg>) {
         // A network that is not there yet may come any moment.
         let again = match addresses.problem.is_empty() {
             true => FIND_EVERY,
             false => self.policy.look_every.min(FIND_EVERY),
         };
-        self.learned(Fact::Addresses(addresses), ctx);
+        self.learned(NodeFact::Addresses(addresses), ctx);
         self.find(again, ctx);
         if self.located == Located::NotYet {
             self.located = Located::Yes;
@@ -372,8 +373,8 @@ impl Presence {
         let Some(before) = &self.node else { return };
         let outcome = node_status::set(&self.policy.status, &self.facts, moment(ctx), before);
         let cause = match node_status::changed(before, &outcome.node) {
-            true => Cause::Change,
-            false if self.schedule.is_due(ctx.now()) => Cause::Heartbeat,
+            true => ReportCause::Change,
+            false if self.schedule.is_due(ctx.now()) => ReportCause::Heartbeat,
             false => return,
         };
         let patch = node_status::patch(before, &outcome.node);
@@ -383,7 +384,7 @@ impl Presence {
         }
     }
 
-    fn write(&mut self, cause: Cause, patch: Value, ctx: &mut Context<Msg>) {
+    fn write(&mut self, cause: ReportCause, patch: Value, ctx: &mut Context<Msg>) {
         self.work = Work::Writing(cause);
         let (api, within) = (self.api(), self.within());
         let name = self.policy.status.name.clone();
@@ -399,7 +400,7 @@ impl Presence {
             Ok(node) => {
                 let cause = match work {
                     Work::Writing(cause) => cause,
-                    Work::Idle => Cause::Change,
+                    Work::Idle => ReportCause::Change,
                 };
                 self.schedule.sent(cause, ctx.now(), chance());
                 self.writes += 1;
@@ -470,8 +471,8 @@ fn is_older(new: &Node, held: &Node) -> bool {
     }
 }
 
-fn moment(ctx: &Context<Msg>) -> Moment {
-    Moment {
+fn moment(ctx: &Context<Msg>) -> ClockReading {
+    ClockReading {
         now: ctx.now(),
         wall: wall(ctx.wall()),
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use logic::node_status::{self, Policy, registration};
+use logic::node_status::{self, NodeStatusPolicy, registration};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -17,7 +17,7 @@ use crate::client::{ByValue, Trouble};
 /// Makes the object, or puts the one that is there right.
 pub(super) async fn register(
     api: &Api<ByValue<Node>>,
-    policy: &Policy,
+    policy: &NodeStatusPolicy,
     initial: &Node,
     within: Duration,
 ) -> Result<Node, Trouble> {

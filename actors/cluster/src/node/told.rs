@@ -8,8 +8,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use kernel::checkpoint::{Loaded, Schema, Store, Writer, Written};
 use kernel::{Context, Recipient};
-use logic::node_status::{Outcome, Told};
-use logic::types::Weight;
+use logic::node_status::{NodeEvent, NodeUpdate};
+use logic::types::EventLevel;
 use logic::volumes::VolumeId;
 
 use super::{Msg, Presence, wall};
@@ -118,7 +118,7 @@ impl Presence {
     }
 
     /// Events of a change, once; and in the log what could not be set.
-    pub(super) fn tell_person(&mut self, outcome: &Outcome, ctx: &Context<Msg>) {
+    pub(super) fn tell_person(&mut self, outcome: &NodeUpdate, ctx: &Context<Msg>) {
         for told in &outcome.told {
             if !self.said.contains(told) {
                 self.record(told, ctx);
@@ -139,15 +139,15 @@ impl Presence {
         let closed = spec.unschedulable == Some(true);
         if closed != self.unschedulable {
             self.unschedulable = closed;
-            let told = Told::scheduling(&self.policy.status, closed);
+            let told = NodeEvent::scheduling(&self.policy.status, closed);
             self.record(&told, ctx);
         }
     }
 
-    fn record(&self, told: &Told, ctx: &Context<Msg>) {
+    fn record(&self, told: &NodeEvent, ctx: &Context<Msg>) {
         let r#type = match told.weight {
-            Weight::Warning => Type::Warning,
-            Weight::Normal | Weight::Note => Type::Normal,
+            EventLevel::Warning => Type::Warning,
+            EventLevel::Normal | EventLevel::Note => Type::Normal,
         };
         let object = Object::node(&self.policy.status.name);
         let (recorder, now) = (&self.peers.recorder, wall(ctx.wall()));

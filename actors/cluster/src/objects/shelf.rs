@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass, VolumeAttachment};
 use logic::objects::{
-    Objects, PodCertificate, PodCertificateWanted, ServiceAccountToken, StaticObjects, TokenWanted,
+    Objects, PodCertificate, PodCertificateSpec, ServiceAccountToken, StaticObjects, TokenSpec,
 };
 use tokio::sync::watch;
 
@@ -119,11 +119,11 @@ impl Objects for Shelf {
         self.now.borrow().trust_bundles()
     }
 
-    fn token(&self, wanted: &TokenWanted) -> Option<ServiceAccountToken> {
+    fn token(&self, wanted: &TokenSpec) -> Option<ServiceAccountToken> {
         self.now.borrow().token(wanted)
     }
 
-    fn pod_certificate(&self, wanted: &PodCertificateWanted) -> PodCertificate {
+    fn pod_certificate(&self, wanted: &PodCertificateSpec) -> PodCertificate {
         self.now.borrow().pod_certificate(wanted)
     }
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{Addr, ChildSpec, Intensity, Recipient, Supervisor, mailbox};
-use logic::node_status::lease::Holder;
-use logic::node_status::{self, Fact, Host, Resources};
-use logic::objects::{Asking, Detection, Objects, StaticObjects};
+use logic::node_status::lease::LeaseHolder;
+use logic::node_status::{self, HostFacts, NodeFact, NodeResources};
+use logic::objects::{ChangeDetection, IssuancePolicy, Objects, StaticObjects};
 use logic::pod::PodView;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -72,26 +72,26 @@ fn map(value: &str) -> Value {
 fn rules() -> keeper::Rules {
     keeper::Rules {
         node_name: "edge".into(),
-        detection: Detection::Watch,
+        detection: ChangeDetection::Watch,
         period: MINUTE,
-        asking: Asking::Never,
+        asking: IssuancePolicy::Never,
         supplied: Default::default(),
     }
 }
 
 fn policy(folder: &std::path::Path) -> node::Policy {
     node::Policy {
-        status: node_status::Policy {
+        status: node_status::NodeStatusPolicy {
             name: "edge".into(),
             // An address, so that no test asks a name server.
             hostname: "192.0.2.10".into(),
-            ..node_status::Policy::default()
+            ..node_status::NodeStatusPolicy::default()
         },
         registering: Registering::Itself,
         look_every: Duration::from_secs(10),
         report_every: 5 * MINUTE,
-        host: Host::default(),
-        resources: Resources::default(),
+        host: HostFacts::default(),
+        resources: NodeResources::default(),
         folder: folder.to_owned(),
     }
 }
@@ -155,7 +155,7 @@ impl Rig {
         root.spawn(ChildSpec::permanent("node"), node_port, move || {
             Presence::new(policy.clone(), peers.clone())
         });
-        let holder = Holder {
+        let holder = LeaseHolder {
             name: "edge".into(),
             seconds: 40,
         };
@@ -193,7 +193,7 @@ impl Rig {
             for name in NAMES {
                 self.say(name, &format!("{minute}.{part}"));
             }
-            let runtime = Fact::Runtime(Box::default());
+            let runtime = NodeFact::Runtime(Box::default());
             self.node.tell(node::Msg::Learned(runtime)).unwrap();
             pass(MINUTE / 6).await;
         }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use logic::api_pods::{noted, noted_as, refused, same_wish};
+use logic::api_pods::{noted, noted_as, refused, same_desired_state};
 use logic::mirrors::full_name;
 use logic::pod::PodView;
 use logic::types::PodUid;
@@ -212,7 +212,7 @@ impl Entry {
             return;
         }
         let mut pod = noted_as(pod, &self.wish);
-        let same = same_wish(&self.wish, &pod);
+        let same = same_desired_state(&self.wish, &pod);
         if same {
             pod.spec = None;
         }

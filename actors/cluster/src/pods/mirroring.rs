@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
-use logic::mirrors::{Step, mirror, plan};
+use logic::mirrors::{MirrorAction, mirror, plan};
 use logic::pod::PodView;
 
 use crate::client::{ByValue, Trouble};
@@ -55,7 +55,7 @@ struct Pause {
 
 /// What is done about one name.
 pub(super) struct Errand {
-    step: Step,
+    step: MirrorAction,
     node: Arc<str>,
     node_uid: String,
 }
@@ -98,8 +98,8 @@ impl Mirroring {
             let name = step.full_name();
             let node_uid = match (&facts.node_uid, &step) {
                 (Some(uid), _) => uid.clone(),
-                (None, Step::Delete(_) | Step::Replace { .. }) => String::new(),
-                (None, Step::Make(_)) => continue,
+                (None, MirrorAction::Delete(_) | MirrorAction::Replace { .. }) => String::new(),
+                (None, MirrorAction::Make(_)) => continue,
             };
             let pauses = self.pauses.get(&name);
             if pauses.is_some_and(|pause| pause.until > now) || !self.under_way.insert(name) {
@@ -164,9 +164,9 @@ impl Errand {
 
     async fn carry_out(&self, client: kube::Client, end: &mut Mirrored) -> Result<(), Trouble> {
         let (old, new) = match &self.step {
-            Step::Make(pod) => (None, Some(pod)),
-            Step::Replace { mirror, with } => (Some(mirror), Some(with)),
-            Step::Delete(mirror) => (Some(mirror), None),
+            MirrorAction::Make(pod) => (None, Some(pod)),
+            MirrorAction::Replace { mirror, with } => (Some(mirror), Some(with)),
+            MirrorAction::Delete(mirror) => (Some(mirror), None),
         };
         if let Some(old) = old {
             delete(&client, old).await?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use logic::pod::PodView;
 use logic::status::finish::closed;
-use logic::status_patch::{self, Urgency};
+use logic::status_patch::{self, PatchUrgency};
 use logic::types::PodUid;
 
 use super::errand::Errand;
@@ -80,7 +80,7 @@ impl Entry {
     }
 
     /// What is to be done for the object, and how soon.
-    pub(super) fn need(&self, pod: &Arc<Pod>) -> Option<Urgency> {
+    pub(super) fn need(&self, pod: &Arc<Pod>) -> Option<PatchUrgency> {
         let pod = self.freshest(pod);
         if self.flying || self.life == Life::Deleted {
             return None;
@@ -90,7 +90,7 @@ impl Entry {
                 Some(status_patch::urgency(pod.status.as_ref(), ours))
             }
             _ if self.life == Life::Over && status_patch::may_be_deleted(pod) => {
-                Some(Urgency::Ending)
+                Some(PatchUrgency::Ending)
             }
             _ => None,
         }
@@ -102,10 +102,10 @@ impl Entry {
     }
 
     /// How long to wait before this is told, beside what failures ask for.
-    pub(super) fn settles_at(&self, urgency: Urgency) -> Option<Instant> {
+    pub(super) fn settles_at(&self, urgency: PatchUrgency) -> Option<Instant> {
         match urgency {
-            Urgency::Cosmetics => Some(self.since? + SETTLED_AFTER),
-            Urgency::Readiness | Urgency::Ending => None,
+            PatchUrgency::Cosmetics => Some(self.since? + SETTLED_AFTER),
+            PatchUrgency::Readiness | PatchUrgency::Ending => None,
         }
     }
 

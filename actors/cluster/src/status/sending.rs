@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use kernel::{Context, Recipient, TimerId};
-use logic::status_patch::Urgency;
+use logic::status_patch::PatchUrgency;
 use logic::types::PodUid;
 
 use super::errand::{Done, Errand, Report};
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Sending {
     }
 }
 
-type Turn = (Urgency, Reverse<u64>, PodUid);
+type Turn = (PatchUrgency, Reverse<u64>, PodUid);
 
 /// Who waits for a turn, and whether anybody has one now.
 #[derive(Debug, Default)]
@@ -77,7 +77,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn join(&mut self, uid: &PodUid, urgency: Urgency) {
+    pub(super) fn join(&mut self, uid: &PodUid, urgency: PatchUrgency) {
         self.leave(uid);
         self.next += 1;
         self.turns

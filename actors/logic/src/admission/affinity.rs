@@ -10,9 +10,9 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::node_selector::selects;
 use crate::pod::PodView;
 
-type Labels = BTreeMap<String, String>;
+type NodeLabels = BTreeMap<String, String>;
 
-pub(super) fn matches(pod: &Pod, node_name: &str, labels: &Labels) -> bool {
+pub(super) fn matches(pod: &Pod, node_name: &str, labels: &NodeLabels) -> bool {
     let Some(spec) = pod.spec() else {
         return true;
     };

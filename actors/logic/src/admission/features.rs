@@ -10,12 +10,12 @@ use crate::node::{NodeFacts, Support};
 use crate::node_status::needed_features;
 use crate::pod::PodView;
 use crate::requests;
-use crate::types::Failure;
+use crate::types::PodFailure;
 
 /// The annotation that named a profile before there was a field, up to the container's name.
 const ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-pub(super) fn app_armor(pod: &Pod, node: &NodeFacts) -> Result<(), Failure> {
+pub(super) fn app_armor(pod: &Pod, node: &NodeFacts) -> Result<(), PodFailure> {
     let cannot = |why: &str| refuse("AppArmor", format!("Cannot enforce AppArmor: {why}"));
     if !wants_app_armor(pod) {
         return Ok(());
@@ -55,7 +55,7 @@ fn profiles(pod: &Pod) -> impl Iterator<Item = &AppArmorProfile> {
         .chain(all.filter_map(|security| security?.app_armor_profile.as_ref()))
 }
 
-pub(super) fn gates(pod: &Pod, node: &NodeFacts) -> Result<(), Failure> {
+pub(super) fn gates(pod: &Pod, node: &NodeFacts) -> Result<(), PodFailure> {
     match node.pod_level_resources {
         Support::No if requests::has_pod_level(pod) => Err(refuse(
             "PodLevelResourcesNotSupported",
@@ -66,7 +66,7 @@ pub(super) fn gates(pod: &Pod, node: &NodeFacts) -> Result<(), Failure> {
 }
 
 /// What the pod needs, the node must have declared: others send pods here by that.
-pub(super) fn declared(pod: &Pod, node: &NodeFacts) -> Result<(), Failure> {
+pub(super) fn declared(pod: &Pod, node: &NodeFacts) -> Result<(), PodFailure> {
     let Some(declared) = &node.declared_features else {
         return Ok(());
     };

@@ -6,12 +6,12 @@ use std::borrow::Cow;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::{Admission, asked_by};
+use super::{Admission, total_requests};
 use crate::requests::{
-    Amounts, Basis, CPU, EPHEMERAL_STORAGE, HUGE_PAGES, MEMORY, Overhead, PODS, add, pod_requests,
-    whole,
+    CPU, EPHEMERAL_STORAGE, HUGE_PAGES, MEMORY, OverheadPolicy, PODS, RequestBasis,
+    ResourceAmounts, add, pod_requests, whole,
 };
-use crate::types::Failure;
+use crate::types::PodFailure;
 
 /// A resource of which too little is left: thousandths of CPU, whole units otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,14 +29,14 @@ impl Insufficient {
         self.requested.saturating_sub(left)
     }
 
-    pub(super) fn failure(&self) -> Failure {
+    pub(super) fn failure(&self) -> PodFailure {
         let Self {
             resource,
             requested,
             used,
             capacity,
         } = self;
-        Failure {
+        PodFailure {
             reason: format!("OutOf{resource}"),
             message: format!(
                 "Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, \
@@ -54,7 +54,7 @@ pub(super) fn insufficient(input: &Admission<'_>, others: &[&Pod]) -> Vec<Insuff
         Some(used) => Cow::Borrowed(used),
         None => Cow::Owned(total(others)),
     };
-    let mut asked = pod_requests(pod, Basis::Spec, Overhead::Counted);
+    let mut asked = pod_requests(pod, RequestBasis::Spec, OverheadPolicy::Counted);
     // What no node of this kind has may be a resource of the whole cluster.
     asked.retain(|name, _| !is_extended(name) || allocatable.contains_key(name));
     let row = |name: &str| Insufficient {
@@ -77,15 +77,15 @@ pub(super) fn insufficient(input: &Admission<'_>, others: &[&Pod]) -> Vec<Insuff
         .collect()
 }
 
-fn total(pods: &[&Pod]) -> Amounts {
-    let mut total = Amounts::new();
+fn total(pods: &[&Pod]) -> ResourceAmounts {
+    let mut total = ResourceAmounts::new();
     for pod in pods {
-        add(&mut total, &asked_by(pod));
+        add(&mut total, &total_requests(pod));
     }
     total
 }
 
-fn amount(list: &Amounts, name: &str) -> i64 {
+fn amount(list: &ResourceAmounts, name: &str) -> i64 {
     list.get(name).map_or(0, |amount| whole(name, amount))
 }
 

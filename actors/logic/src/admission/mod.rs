@@ -21,11 +21,11 @@ pub use preemption::{is_preemptable, preempted};
 
 use crate::node::{NodeFacts, Support};
 use crate::pod::PodView;
-use crate::pressure::Signal;
-use crate::requests::{self, Amounts, Basis, Overhead};
-use crate::sysctls::Forbidden;
-use crate::types::{Failure, PodUid};
-use crate::volumes::resolve::words::ATTACH_LIMIT;
+use crate::requests::{self, OverheadPolicy, RequestBasis, ResourceAmounts};
+use crate::sysctls::SysctlForbidden;
+use crate::thresholds::Signal;
+use crate::types::{PodFailure, PodUid};
+use crate::volumes::resolve::event_reasons::ATTACH_LIMIT;
 
 /// What the answer to a pod is made of.
 #[derive(Clone, Copy, Debug)]
@@ -33,18 +33,18 @@ pub struct Admission<'a> {
     pub pod: &'a Pod,
     /// The other active pods with what they are allocated; the pod itself among them is passed over.
     pub others: &'a [&'a Pod],
-    /// What the other pods ask for together ([`asked_by`]), where the caller has counted; none counts them here.
-    pub used: Option<&'a Amounts>,
+    /// What the other pods ask for together ([`total_requests`]), where the caller has counted; none counts them here.
+    pub used: Option<&'a ResourceAmounts>,
     pub node: &'a NodeFacts,
     /// What the node runs short of.
     pub pressures: &'a BTreeSet<Signal>,
-    pub shutting_down: ShuttingDown,
-    pub standing: Standing,
+    pub shutting_down: NodeShutdown,
+    pub standing: PodPresence,
 }
 
 /// Whether the node goes down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ShuttingDown {
+pub enum NodeShutdown {
     Yes,
     #[default]
     No,
@@ -52,7 +52,7 @@ pub enum ShuttingDown {
 
 /// What the node knows of the pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
+pub enum PodPresence {
     #[default]
     New,
     /// Something of it already runs here, or has: it is adopted.
@@ -61,10 +61,10 @@ pub enum Standing {
 
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AdmissionDecision {
     Admit,
     /// The pod fails for good; [`event_message`] is the event's text.
-    Reject(Failure),
+    Reject(PodFailure),
     /// Ask again when something has changed.
     Defer {
         why: String,
@@ -72,7 +72,7 @@ pub enum Verdict {
     /// May run when these are gone; each of them fails with `failure`.
     Preempt {
         victims: Vec<PodUid>,
-        failure: Failure,
+        failure: PodFailure,
     },
 }
 
@@ -115,8 +115,8 @@ pub fn counted_reason(reason: &str) -> &'static str {
 }
 
 /// What becomes of a pod whose volumes find no room on the node.
-pub fn no_room_for_volumes(message: &str) -> Failure {
-    Failure {
+pub fn no_room_for_volumes(message: &str) -> PodFailure {
+    PodFailure {
         reason: ATTACH_LIMIT.to_owned(),
         message: format!("{REJECTED}{message}"),
         disruption: None,
@@ -124,52 +124,52 @@ pub fn no_room_for_volumes(message: &str) -> Failure {
 }
 
 /// The text of the event of a rejection, whose reason is the failure's: the message without its beginning.
-pub fn event_message(failure: &Failure) -> &str {
+pub fn event_message(failure: &PodFailure) -> &str {
     let message = failure.message.as_str();
     message.strip_prefix(REJECTED).unwrap_or(message)
 }
 
 /// Decides whether the pod may run.
-pub fn admit(input: &Admission<'_>) -> Verdict {
-    if input.standing == Standing::Running {
-        return Verdict::Admit;
+pub fn admit(input: &Admission<'_>) -> AdmissionDecision {
+    if input.standing == PodPresence::Running {
+        return AdmissionDecision::Admit;
     }
-    match (judge(input), awaited(input)) {
-        (Ok(_), Some(why)) => Verdict::Defer { why },
-        (Ok(victims), None) if victims.is_empty() => Verdict::Admit,
-        (Ok(victims), None) => Verdict::Preempt {
+    match (evaluate(input), awaited(input)) {
+        (Ok(_), Some(why)) => AdmissionDecision::Defer { why },
+        (Ok(victims), None) if victims.is_empty() => AdmissionDecision::Admit,
+        (Ok(victims), None) => AdmissionDecision::Preempt {
             victims,
             failure: preempted(),
         },
         (Err(refusal), _) => {
             let message = format!("{REJECTED}{}", refusal.message);
-            Verdict::Reject(Failure { message, ..refusal })
+            AdmissionDecision::Reject(PodFailure { message, ..refusal })
         }
     }
 }
 
 /// The pods that have to go first, or why the pod may not run. Nobody is pre-empted for a pod that would be
 /// refused all the same, so what upstream asks after pre-emption is asked before it is carried out.
-pub(crate) fn judge(input: &Admission<'_>) -> Result<Vec<PodUid>, Failure> {
+pub(crate) fn evaluate(input: &Admission<'_>) -> Result<Vec<PodUid>, PodFailure> {
     without_pressure(input)?;
     let allowed = input.node.sysctls.admits(input.pod);
-    allowed.map_err(|error| refuse(Forbidden::REASON, error.to_string()))?;
+    allowed.map_err(|error| refuse(SysctlForbidden::REASON, error.to_string()))?;
     of_this_system(input)?;
     let victims = place(input)?;
     features::app_armor(input.pod, input.node)?;
     features::gates(input.pod, input.node)?;
     features::declared(input.pod, input.node)?;
     match input.shutting_down {
-        ShuttingDown::No => Ok(victims),
-        ShuttingDown::Yes => Err(refuse(
+        NodeShutdown::No => Ok(victims),
+        NodeShutdown::Yes => Err(refuse(
             "NodeShutdown",
             "Pod was rejected as the node is shutting down.",
         )),
     }
 }
 
-fn refuse(reason: &str, message: impl Into<String>) -> Failure {
-    Failure {
+fn refuse(reason: &str, message: impl Into<String>) -> PodFailure {
+    PodFailure {
         reason: reason.to_owned(),
         message: message.into(),
         disruption: None,
@@ -179,7 +179,7 @@ fn refuse(reason: &str, message: impl Into<String>) -> Failure {
 /// What the pod has to wait for: devices that were here before a restart are not missing while their
 /// plugin comes back.
 fn awaited(input: &Admission<'_>) -> Option<String> {
-    let asked = requests::pod_requests(input.pod, Basis::Spec, Overhead::Left);
+    let asked = requests::pod_requests(input.pod, RequestBasis::Spec, OverheadPolicy::Left);
     let name = asked
         .keys()
         .find(|name| input.node.awaited.contains(*name))?;
@@ -188,12 +188,13 @@ fn awaited(input: &Admission<'_>) -> Option<String> {
 
 /// A node under pressure takes critical pods, and under memory pressure alone those that ask for memory
 /// or tolerate it.
-fn without_pressure(input: &Admission<'_>) -> Result<(), Failure> {
+fn without_pressure(input: &Admission<'_>) -> Result<(), PodFailure> {
     if input.pressures.is_empty() || input.pod.is_critical() {
         return Ok(());
     }
     let conditions: BTreeSet<_> = input.pressures.iter().map(|s| condition(*s)).collect();
-    if conditions == BTreeSet::from([MEMORY_PRESSURE]) && taints::stands_memory_pressure(input.pod)
+    if conditions == BTreeSet::from([MEMORY_PRESSURE])
+        && taints::tolerates_memory_pressure(input.pod)
     {
         return Ok(());
     }
@@ -212,7 +213,7 @@ fn condition(signal: Signal) -> &'static str {
 }
 
 /// What room on the node would not help.
-fn of_this_system(input: &Admission<'_>) -> Result<(), Failure> {
+fn of_this_system(input: &Admission<'_>) -> Result<(), PodFailure> {
     let Admission { pod, node, .. } = *input;
     if pod
         .labels()
@@ -245,7 +246,7 @@ fn of_this_system(input: &Admission<'_>) -> Result<(), Failure> {
 
 /// Whether there is room and the node is the right one. The first thing that is missing is the reason; a
 /// critical pod that misses nothing but room takes it from others.
-fn place(input: &Admission<'_>) -> Result<Vec<PodUid>, Failure> {
+fn place(input: &Admission<'_>) -> Result<Vec<PodUid>, PodFailure> {
     let others = beside(input.pod, input.others);
     let mut missing = fit::insufficient(input, &others);
     missing.retain(|missing| !input.node.awaited.contains(&missing.resource));
@@ -262,8 +263,8 @@ fn place(input: &Admission<'_>) -> Result<Vec<PodUid>, Failure> {
 }
 
 /// What a pod that holds resources is counted with.
-pub fn asked_by(pod: &Pod) -> Amounts {
-    requests::pod_requests(pod, Basis::Status, Overhead::Counted)
+pub fn total_requests(pod: &Pod) -> ResourceAmounts {
+    requests::pod_requests(pod, RequestBasis::Status, OverheadPolicy::Counted)
 }
 
 /// The pods beside this one, in an order that does not depend on how they were listed.
@@ -276,7 +277,7 @@ fn beside<'a>(pod: &Pod, others: &[&'a Pod]) -> Vec<&'a Pod> {
 }
 
 /// Why the pod would not belong here even on an empty node.
-fn misplaced(pod: &Pod, others: &[&Pod], node: &NodeFacts) -> Option<Failure> {
+fn misplaced(pod: &Pod, others: &[&Pod], node: &NodeFacts) -> Option<PodFailure> {
     let predicate = |name: &str, why: &str| refuse(name, format!("Predicate {name} failed: {why}"));
     if !affinity::matches(pod, &node.name, &node.labels) {
         let why = "node(s) didn't match Pod's node affinity/selector";
@@ -291,7 +292,7 @@ fn misplaced(pod: &Pod, others: &[&Pod], node: &NodeFacts) -> Option<Failure> {
         let why = "node(s) didn't have free ports for the requested pod ports";
         return Some(predicate("NodePorts", why));
     }
-    if !pod.is_static() && taints::is_driven_off(pod, &node.taints) {
+    if !pod.is_static() && taints::is_evicted_by_taints(pod, &node.taints) {
         let why = "node(s) had taints that the pod didn't tolerate";
         return Some(predicate("TaintToleration", why));
     }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ContainerPort, Pod};
 use crate::pod::{PodView, is_sidecar};
 
 /// Address, protocol and port with their defaults.
-type Socket<'a> = (&'a str, &'a str, i32);
+type HostPort<'a> = (&'a str, &'a str, i32);
 
 const EVERY_ADDRESS: &str = "0.0.0.0";
 
@@ -15,12 +15,12 @@ pub(super) fn conflict(pod: &Pod, others: &[&Pod]) -> bool {
     if sockets(pod).next().is_none() {
         return false;
     }
-    let taken: Vec<Socket<'_>> = others.iter().flat_map(|other| sockets(other)).collect();
+    let taken: Vec<HostPort<'_>> = others.iter().flat_map(|other| sockets(other)).collect();
     sockets(pod).any(|wanted| taken.iter().any(|taken| collide(wanted, *taken)))
 }
 
 /// The node's ports of everything that runs as long as the pod does.
-fn sockets(pod: &Pod) -> impl Iterator<Item = Socket<'_>> {
+fn sockets(pod: &Pod) -> impl Iterator<Item = HostPort<'_>> {
     let sidecars = pod.init_containers().iter().filter(|c| is_sidecar(c));
     let lasting = sidecars.chain(pod.app_containers());
     lasting
@@ -28,7 +28,7 @@ fn sockets(pod: &Pod) -> impl Iterator<Item = Socket<'_>> {
         .filter_map(socket)
 }
 
-fn socket(port: &ContainerPort) -> Option<Socket<'_>> {
+fn socket(port: &ContainerPort) -> Option<HostPort<'_>> {
     let address = given(&port.host_ip).unwrap_or(EVERY_ADDRESS);
     let protocol = given(&port.protocol).unwrap_or("TCP");
     let number = port.host_port.filter(|number| *number > 0)?;
@@ -40,7 +40,7 @@ fn given(text: &Option<String>) -> Option<&str> {
 }
 
 /// The same port of one protocol, on one address or on every address.
-fn collide(a: Socket<'_>, b: Socket<'_>) -> bool {
+fn collide(a: HostPort<'_>, b: HostPort<'_>) -> bool {
     let everywhere = a.0 == EVERY_ADDRESS || b.0 == EVERY_ADDRESS;
     (a.1, a.2) == (b.1, b.2) && (everywhere || a.0 == b.0)
 }

@@ -9,13 +9,13 @@ use crate::pod::PodView;
 use crate::qos::{Qos, pod_qos};
 
 /// Whether a taint of the node would evict the pod at once.
-pub(super) fn is_driven_off(pod: &Pod, taints: &[Taint]) -> bool {
+pub(super) fn is_evicted_by_taints(pod: &Pod, taints: &[Taint]) -> bool {
     let mut harsh = taints.iter().filter(|taint| taint.effect == "NoExecute");
     harsh.any(|taint| !is_tolerated(pod, taint))
 }
 
 /// Whether the pod may come while memory runs short.
-pub(super) fn stands_memory_pressure(pod: &Pod) -> bool {
+pub(super) fn tolerates_memory_pressure(pod: &Pod) -> bool {
     let taint = Taint {
         key: "node.kubernetes.io/memory-pressure".to_owned(),
         effect: "NoSchedule".to_owned(),
@@ -104,8 +104,8 @@ mod tests {
             taint("foo", "", "NoSchedule"),
             taint("bar", "", "NoExecute"),
         ];
-        assert!(!is_driven_off(&pod("p"), &mild));
-        assert!(is_driven_off(&pod("p"), &harsh));
-        assert!(!is_driven_off(&tolerant, &harsh));
+        assert!(!is_evicted_by_taints(&pod("p"), &mild));
+        assert!(is_evicted_by_taints(&pod("p"), &harsh));
+        assert!(!is_evicted_by_taints(&tolerant, &harsh));
     }
 }

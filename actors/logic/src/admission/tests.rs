@@ -8,11 +8,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::pod::{CONFIG_SOURCE, SYSTEM_CRITICAL_PRIORITY};
-use crate::requests::{Amounts, read};
-use crate::sysctls::{Allowlist, safe_allowlist};
+use crate::requests::{ResourceAmounts, read};
+use crate::sysctls::{SysctlAllowlist, safe_allowlist};
 use crate::testing::*;
 
-fn list(pairs: &[(&str, &str)]) -> Amounts {
+fn list(pairs: &[(&str, &str)]) -> ResourceAmounts {
     read(Some(&quantities(pairs)))
 }
 
@@ -28,7 +28,7 @@ fn node() -> NodeFacts {
         ]),
         labels: words(&[("kubernetes.io/os", "linux")]),
         os: "linux".into(),
-        sysctls: Allowlist::new(safe_allowlist(None)).unwrap(),
+        sysctls: SysctlAllowlist::new(safe_allowlist(None)).unwrap(),
         pod_level_resources: Support::Yes,
         ..NodeFacts::default()
     }
@@ -51,19 +51,21 @@ fn input<'a>(pod: &'a Pod, others: &'a [&'a Pod], node: &'a NodeFacts) -> Admiss
         used: None,
         node,
         pressures: &NO_PRESSURE,
-        shutting_down: ShuttingDown::No,
-        standing: Standing::New,
+        shutting_down: NodeShutdown::No,
+        standing: PodPresence::New,
     }
 }
 
 /// The reason and the event's text of a rejection.
-fn refused(verdict: &Verdict) -> (&str, &str) {
+fn refused(verdict: &AdmissionDecision) -> (&str, &str) {
     match verdict {
-        Verdict::Reject(failure) => {
+        AdmissionDecision::Reject(failure) => {
             assert!(failure.message.starts_with("Pod was rejected: "));
             (&failure.reason, event_message(failure))
         }
-        Verdict::Admit | Verdict::Defer { .. } | Verdict::Preempt { .. } => {
+        AdmissionDecision::Admit
+        | AdmissionDecision::Defer { .. }
+        | AdmissionDecision::Preempt { .. } => {
             panic!("not rejected: {verdict:?}")
         }
     }
@@ -88,7 +90,10 @@ fn make_static(mut pod: Pod) -> Pod {
 fn a_pod_is_refused_with_the_first_thing_that_is_missing() {
     let beside = asking("o", &[("cpu", "5m"), ("memory", "19")]);
     let node = node();
-    assert_eq!(admit(&input(&pod("p"), &[&beside], &node)), Verdict::Admit);
+    assert_eq!(
+        admit(&input(&pod("p"), &[&beside], &node)),
+        AdmissionDecision::Admit
+    );
 
     let large = asking("p", &[("cpu", "8m"), ("memory", "10")]);
     let others = [&beside];
@@ -138,7 +143,7 @@ fn a_taint_that_evicts_keeps_all_but_static_and_tolerant_pods_out() {
     assert_eq!(refused(&verdict), ("TaintToleration", message));
     assert_eq!(
         admit(&input(&make_static(plain.clone()), &[], &node)),
-        Verdict::Admit
+        AdmissionDecision::Admit
     );
     let tolerant = plain.spec_with(|spec| {
         spec.tolerations = Some(vec![Toleration {
@@ -146,7 +151,10 @@ fn a_taint_that_evicts_keeps_all_but_static_and_tolerant_pods_out() {
             ..Toleration::default()
         }]);
     });
-    assert_eq!(admit(&input(&tolerant, &[], &node)), Verdict::Admit);
+    assert_eq!(
+        admit(&input(&tolerant, &[], &node)),
+        AdmissionDecision::Admit
+    );
 }
 
 /// Upstream's TestRemoveMissingExtendedResources and TestFitsRequest.
@@ -177,7 +185,7 @@ fn extended_resources_count_where_the_node_has_them() {
         let others = [&beside];
         let verdict = admit(&input(&pod, &others, &node));
         match expected {
-            None => assert_eq!(verdict, Verdict::Admit, "{pod:?}"),
+            None => assert_eq!(verdict, AdmissionDecision::Admit, "{pod:?}"),
             Some(reason) => assert_eq!(refused(&verdict).0, reason),
         }
     }
@@ -192,7 +200,10 @@ fn one_pod_too_many_is_out_of_pods_and_the_pod_itself_does_not_count() {
     let verdict = admit(&input(&second, &others, &node));
     let message = "Node didn't have enough resource: pods, requested: 1, used: 1, capacity: 1";
     assert_eq!(refused(&verdict), ("OutOfpods", message));
-    assert_eq!(admit(&input(&first, &others, &node)), Verdict::Admit);
+    assert_eq!(
+        admit(&input(&first, &others, &node)),
+        AdmissionDecision::Admit
+    );
 }
 
 /// Upstream's TestRejectPodAdmissionBasedOnOSSelector, TestRejectPodAdmissionBasedOnOSField and
@@ -210,13 +221,19 @@ fn a_pod_for_another_system_is_refused_before_room_is_looked_for() {
     );
 
     let os = |name: &str| pod("p").spec_with(|spec| spec.os = Some(PodOS { name: name.into() }));
-    assert_eq!(admit(&input(&os("linux"), &[], &node)), Verdict::Admit);
+    assert_eq!(
+        admit(&input(&os("linux"), &[], &node)),
+        AdmissionDecision::Admit
+    );
     let verdict = admit(&input(&os("windows"), &[], &node));
     let message = "Failed to admit pod as the OS field doesn't match node OS";
     assert_eq!(refused(&verdict), ("PodOSNotSupported", message));
 
     let groups = |policy: &str| secure(|s| s.supplemental_groups_policy = Some(policy.into()));
-    assert_eq!(admit(&input(&groups("Merge"), &[], &node)), Verdict::Admit);
+    assert_eq!(
+        admit(&input(&groups("Merge"), &[], &node)),
+        AdmissionDecision::Admit
+    );
     let verdict = admit(&input(&groups("Strict"), &[], &node));
     let message = "SupplementalGroupsPolicy=Strict is not supported in this node";
     assert_eq!(
@@ -227,7 +244,10 @@ fn a_pod_for_another_system_is_refused_before_room_is_looked_for() {
         supplemental_groups_policy: Support::Yes,
         ..node
     };
-    assert_eq!(admit(&input(&groups("Strict"), &[], &able)), Verdict::Admit);
+    assert_eq!(
+        admit(&input(&groups("Strict"), &[], &able)),
+        AdmissionDecision::Admit
+    );
 }
 
 fn secure(change: impl FnOnce(&mut PodSecurityContext)) -> Pod {
@@ -273,9 +293,9 @@ fn under_pressure_only_the_important_come() {
         })
     };
     for pod in [&burstable, &tolerant, &critical] {
-        assert_eq!(ask(pod, &memory), Verdict::Admit);
+        assert_eq!(ask(pod, &memory), AdmissionDecision::Admit);
     }
-    assert_eq!(ask(&critical, &both), Verdict::Admit);
+    assert_eq!(ask(&critical, &both), AdmissionDecision::Admit);
     let verdict = ask(&best_effort, &memory);
     assert_eq!(
         refused(&verdict),
@@ -311,14 +331,17 @@ fn what_the_node_cannot_do_is_refused() {
     }
     assert_eq!(
         admit(&input(&of_pod("Unconfined", None), &[], &node)),
-        Verdict::Admit
+        AdmissionDecision::Admit
     );
     let able = NodeFacts {
         app_armor: Support::Yes,
         pod_level_resources: Support::No,
         ..node
     };
-    assert_eq!(admit(&input(&of_container, &[], &able)), Verdict::Admit);
+    assert_eq!(
+        admit(&input(&of_container, &[], &able)),
+        AdmissionDecision::Admit
+    );
     let verdict = admit(&input(&of_pod("Localhost", Some(" ")), &[], &able));
     assert_eq!(refused(&verdict).0, "AppArmor");
 
@@ -377,7 +400,7 @@ fn what_a_pod_needs_the_node_must_have_declared() {
         let verdict = admit(&input(&pod, &[], &node));
         let message = format!("Pod requires node features that are not available: {missing}");
         match missing.is_empty() {
-            true => assert_eq!(verdict, Verdict::Admit, "{declared:?}"),
+            true => assert_eq!(verdict, AdmissionDecision::Admit, "{declared:?}"),
             false => assert_eq!(
                 refused(&verdict),
                 ("PodFeatureUnsupported", message.as_str())
@@ -391,17 +414,17 @@ fn what_a_pod_needs_the_node_must_have_declared() {
 fn a_node_that_goes_down_takes_nobody_and_keeps_who_is_there() {
     let (pod, node) = (pod("p"), node());
     let going = Admission {
-        shutting_down: ShuttingDown::Yes,
+        shutting_down: NodeShutdown::Yes,
         ..input(&pod, &[], &node)
     };
     let verdict = admit(&going);
     let message = "Pod was rejected as the node is shutting down.";
     assert_eq!(refused(&verdict), ("NodeShutdown", message));
     let there = Admission {
-        standing: Standing::Running,
+        standing: PodPresence::Running,
         ..going
     };
-    assert_eq!(admit(&there), Verdict::Admit);
+    assert_eq!(admit(&there), AdmissionDecision::Admit);
 }
 
 /// Upstream's TestHandleAdmissionFailure.
@@ -412,7 +435,8 @@ fn a_critical_pod_takes_room_from_others_and_from_nobody_in_vain() {
     let others = [&beside];
     let critical = asking("p", &[("cpu", "5m")])
         .spec_with(|spec| spec.priority = Some(SYSTEM_CRITICAL_PRIORITY));
-    let Verdict::Preempt { victims, failure } = admit(&input(&critical, &others, &node)) else {
+    let AdmissionDecision::Preempt { victims, failure } = admit(&input(&critical, &others, &node))
+    else {
         panic!("nobody is pre-empted");
     };
     assert_eq!(victims, [beside.uid()]);
@@ -433,7 +457,7 @@ fn a_critical_pod_takes_room_from_others_and_from_nobody_in_vain() {
         "NodeName"
     );
     let going = Admission {
-        shutting_down: ShuttingDown::Yes,
+        shutting_down: NodeShutdown::Yes,
         ..input(&critical, &others, &node)
     };
     assert_eq!(refused(&admit(&going)).0, "NodeShutdown");
@@ -452,12 +476,18 @@ fn a_pod_waits_for_devices_that_were_here_before() {
     node.allocatable.extend(list(&[("example.com/gpu", "0")]));
     let pod = asking("p", &[("example.com/gpu", "1")]);
     let why = "the devices of example.com/gpu have not come back yet".to_owned();
-    assert_eq!(admit(&input(&pod, &[], &node)), Verdict::Defer { why });
+    assert_eq!(
+        admit(&input(&pod, &[], &node)),
+        AdmissionDecision::Defer { why }
+    );
     let critical = pod
         .clone()
         .spec_with(|spec| spec.priority = Some(SYSTEM_CRITICAL_PRIORITY));
     let verdict = admit(&input(&critical, &[&asking("o", &[])], &node));
-    assert!(matches!(verdict, Verdict::Defer { .. }), "{verdict:?}");
+    assert!(
+        matches!(verdict, AdmissionDecision::Defer { .. }),
+        "{verdict:?}"
+    );
     let elsewhere = pod
         .clone()
         .spec_with(|spec| spec.node_name = Some("x".into()));
@@ -495,13 +525,13 @@ proptest! {
             }
             prop_assert_eq!(&admit(&input(&pod, &others, &node)), &verdict);
             match verdict {
-                Verdict::Admit => there.push(pod),
-                Verdict::Preempt { victims, .. } => {
+                AdmissionDecision::Admit => there.push(pod),
+                AdmissionDecision::Preempt { victims, .. } => {
                     prop_assert!(there.iter().all(|p| !victims.contains(&p.uid()) || !p.is_critical()));
                     there.retain(|p| !victims.contains(&p.uid()));
                     there.push(pod);
                 }
-                Verdict::Reject(_) | Verdict::Defer { .. } => {}
+                AdmissionDecision::Reject(_) | AdmissionDecision::Defer { .. } => {}
             }
             for (name, most) in [("cpu", 10), ("memory", 20)] {
                 let sum: i64 = there.iter().map(|pod| requests::request(pod, name)).sum();

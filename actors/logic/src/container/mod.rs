@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{self as core, Pod};
 pub use mounts::{
-    Access, Device, Mount, MountError, Origin, Prepared, Propagation, has_subpaths,
-    recursive_read_only,
+    ContainerMount, Device, MountAccess, MountError, MountOrigin, MountPropagation,
+    PreparedSubpaths, has_subpaths, recursive_read_only,
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -30,7 +30,7 @@ use crate::security::{
     ImageUser, Security, SecurityError, SecurityInput, container_security, verify_non_root,
 };
 use crate::types::{ContainerId, ContainerKind};
-use crate::volumes::{self, Mounted, Subpath};
+use crate::volumes::{self, MountedVolumes, Subpath};
 
 /// CRI's `ContainerConfig`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ pub struct ContainerConfig {
     pub args: Vec<String>,
     pub working_dir: String,
     pub envs: Vec<(String, String)>,
-    pub mounts: Vec<Mount>,
+    pub mounts: Vec<ContainerMount>,
     pub devices: Vec<Device>,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
@@ -119,9 +119,9 @@ pub struct ContainerInput<'a> {
     /// What the runtime resolved the images of the pod's volumes to, by volume.
     pub image_volumes: &'a BTreeMap<String, String>,
     /// The pod's volumes as they are mounted.
-    pub volumes: &'a Mounted,
+    pub volumes: &'a MountedVolumes,
     /// The paths within volumes that [`subpaths`] asked for.
-    pub subpaths: &'a Prepared,
+    pub subpaths: &'a PreparedSubpaths,
     /// What the runtime's handler for the pod can do.
     pub features: HandlerFeatures,
     /// The pod's managed hosts file, if it has one.

@@ -13,27 +13,27 @@ use thiserror::Error;
 use super::{ContainerInput, pod_container_directory};
 use crate::environment::{self, Variables};
 use crate::runtime_class::HandlerFeatures;
-use crate::volumes::{self, Mode, MountedVolume, Relabel, Subpath};
+use crate::volumes::{self, MountedVolume, Relabel, Subpath, VolumeMode};
 
 const HOSTS: &str = "/etc/hosts";
 
 /// A file or folder of the node, or an image, inside the container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mount {
+pub struct ContainerMount {
     /// Empty for an image.
     pub host_path: PathBuf,
     pub container_path: String,
-    pub access: Access,
-    pub propagation: Propagation,
+    pub access: MountAccess,
+    pub propagation: MountPropagation,
     /// Whether the runtime labels the files for the container.
     pub relabel: Relabel,
     /// What must exist on the node before the container is created.
-    pub origin: Origin,
+    pub origin: MountOrigin,
 }
 
 /// What the container may do with a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Access {
+pub enum MountAccess {
     ReadWrite,
     ReadOnly,
     /// What is mounted below is read-only as well.
@@ -42,7 +42,7 @@ pub enum Access {
 
 /// Who sees what is mounted below afterwards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Propagation {
+pub enum MountPropagation {
     /// Nobody else.
     #[default]
     Private,
@@ -52,7 +52,7 @@ pub enum Propagation {
 
 /// Where a mount comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Origin {
+pub enum MountOrigin {
     /// An empty file of mode 0666 that the worker makes first.
     TerminationMessage,
     /// The pod's hosts file, which the worker wrote.
@@ -99,20 +99,20 @@ pub enum MountError {
 pub(super) fn mounts(
     input: &ContainerInput<'_>,
     envs: &Variables,
-) -> Result<Vec<Mount>, MountError> {
+) -> Result<Vec<ContainerMount>, MountError> {
     let wanted = input.container.volume_mounts.as_deref().unwrap_or_default();
     let volumes = (0..).zip(wanted);
     let volumes = volumes.map(|(index, mount)| volume(input, (index, mount), envs));
     let mut made = volumes.collect::<Result<Vec<_>, _>>()?;
     let has_own_hosts = wanted.iter().any(|mount| mount.mount_path == HOSTS);
     if let Some(file) = input.hosts_file.filter(|_| !has_own_hosts) {
-        made.push(Mount {
+        made.push(ContainerMount {
             host_path: file.to_owned(),
             container_path: HOSTS.to_owned(),
-            access: Access::ReadWrite,
-            propagation: Propagation::Private,
+            access: MountAccess::ReadWrite,
+            propagation: MountPropagation::Private,
             relabel: Relabel::No,
-            origin: Origin::Hosts,
+            origin: MountOrigin::Hosts,
         });
     }
     made.extend(last_words(input));
@@ -154,12 +154,12 @@ fn volume(
     input: &ContainerInput<'_>,
     (index, mount): (u32, &VolumeMount),
     envs: &Variables,
-) -> Result<Mount, MountError> {
+) -> Result<ContainerMount, MountError> {
     if let Some(image) = input.image_volumes.get(&mount.name) {
         return image_mount(image, mount, envs);
     }
     let mounted = input.volumes.volumes.get(&mount.name);
-    let mounted = mounted.filter(|mounted| mounted.mode == Mode::FileSystem);
+    let mounted = mounted.filter(|mounted| mounted.mode == VolumeMode::FileSystem);
     let mounted = mounted.ok_or_else(|| MountError::NoVolume {
         volume: mount.name.clone(),
         container: input.container.name.clone(),
@@ -169,13 +169,13 @@ fn volume(
         false => prepared(input, index, mount)?,
     };
     let propagation = propagation(mount)?;
-    Ok(Mount {
+    Ok(ContainerMount {
         host_path,
         container_path: absolute(&mount.mount_path),
         access: access(mount, mounted, input.features)?,
         propagation,
         relabel: mounted.relabel,
-        origin: Origin::Volume,
+        origin: MountOrigin::Volume,
     })
 }
 
@@ -191,14 +191,18 @@ fn prepared(
     })
 }
 
-fn image_mount(image: &str, mount: &VolumeMount, envs: &Variables) -> Result<Mount, MountError> {
-    Ok(Mount {
+fn image_mount(
+    image: &str,
+    mount: &VolumeMount,
+    envs: &Variables,
+) -> Result<ContainerMount, MountError> {
+    Ok(ContainerMount {
         host_path: PathBuf::new(),
         container_path: absolute(&mount.mount_path),
-        access: Access::ReadOnly,
+        access: MountAccess::ReadOnly,
         propagation: propagation(mount)?,
         relabel: Relabel::No,
-        origin: Origin::Image {
+        origin: MountOrigin::Image {
             image: image.to_owned(),
             sub_path: sub_path(mount, envs)?,
         },
@@ -209,14 +213,15 @@ fn access(
     mount: &VolumeMount,
     mounted: &MountedVolume,
     features: HandlerFeatures,
-) -> Result<Access, MountError> {
+) -> Result<MountAccess, MountError> {
     if is_recursively_read_only(mount, features).map_err(MountError::RecursiveReadOnly)? {
-        return Ok(Access::RecursiveReadOnly);
+        return Ok(MountAccess::RecursiveReadOnly);
     }
-    let read_only = mount.read_only == Some(true) || mounted.access == volumes::Access::ReadOnly;
+    let read_only =
+        mount.read_only == Some(true) || mounted.access == volumes::VolumeAccess::ReadOnly;
     Ok(match read_only {
-        true => Access::ReadOnly,
-        false => Access::ReadWrite,
+        true => MountAccess::ReadOnly,
+        false => MountAccess::ReadWrite,
     })
 }
 
@@ -260,11 +265,11 @@ pub fn recursive_read_only(mount: &VolumeMount, features: HandlerFeatures) -> Op
     }
 }
 
-fn propagation(mount: &VolumeMount) -> Result<Propagation, MountError> {
+fn propagation(mount: &VolumeMount) -> Result<MountPropagation, MountError> {
     match mount.mount_propagation.as_deref() {
-        None | Some("None") => Ok(Propagation::Private),
-        Some("HostToContainer") => Ok(Propagation::HostToContainer),
-        Some("Bidirectional") => Ok(Propagation::Bidirectional),
+        None | Some("None") => Ok(MountPropagation::Private),
+        Some("HostToContainer") => Ok(MountPropagation::HostToContainer),
+        Some("Bidirectional") => Ok(MountPropagation::Bidirectional),
         Some(other) => Err(MountError::Propagation(other.to_owned())),
     }
 }
@@ -277,14 +282,14 @@ pub(super) fn devices(input: &ContainerInput<'_>) -> Result<Vec<Device>, MountEr
             return Err(MountError::DevicePath(device.device_path.clone()));
         }
         let mounted = input.volumes.volumes.get(&device.name);
-        let mounted = mounted.filter(|mounted| mounted.mode == Mode::Block);
+        let mounted = mounted.filter(|mounted| mounted.mode == VolumeMode::Block);
         let mounted = mounted.ok_or_else(|| MountError::NoDevice {
             volume: device.name.clone(),
             container: input.container.name.clone(),
         })?;
         let permissions = match mounted.access {
-            volumes::Access::ReadWrite => "mrw",
-            volumes::Access::ReadOnly => "r",
+            volumes::VolumeAccess::ReadWrite => "mrw",
+            volumes::VolumeAccess::ReadOnly => "r",
         };
         Ok(Device {
             host_path: mounted.path.clone(),
@@ -324,18 +329,18 @@ fn absolute(path: &str) -> String {
 /// The file in which a container may leave its last words.
 ///
 /// Upstream gives each instance's file a random name; the attempt tells instances apart as well.
-fn last_words(input: &ContainerInput<'_>) -> Option<Mount> {
+fn last_words(input: &ContainerInput<'_>) -> Option<ContainerMount> {
     let path = input.container.termination_message_path.as_ref()?;
     let folder = pod_container_directory(input.node, input.pod, &input.container.name);
-    (!path.is_empty()).then(|| Mount {
+    (!path.is_empty()).then(|| ContainerMount {
         host_path: folder.join(format!("{:08x}", input.restart_count)),
         container_path: absolute(path),
-        access: Access::ReadWrite,
-        propagation: Propagation::Private,
+        access: MountAccess::ReadWrite,
+        propagation: MountPropagation::Private,
         relabel: Relabel::No,
-        origin: Origin::TerminationMessage,
+        origin: MountOrigin::TerminationMessage,
     })
 }
 
 /// What was prepared of a container's mounts, by their index.
-pub type Prepared = BTreeMap<u32, PathBuf>;
+pub type PreparedSubpaths = BTreeMap<u32, PathBuf>;

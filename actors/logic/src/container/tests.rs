@@ -6,7 +6,7 @@ use super::*;
 use crate::objects::StaticObjects;
 use crate::sandbox::namespaces;
 use crate::testing::*;
-use crate::volumes::{Mode, MountedVolume, Relabel};
+use crate::volumes::{MountedVolume, Relabel, VolumeMode};
 
 /// What the caller adds to the pod's first container.
 #[derive(Clone, Copy)]
@@ -14,8 +14,8 @@ struct Given<'a> {
     user: &'a ImageUser,
     hosts: Option<&'a str>,
     images: &'a [(&'a str, &'a str)],
-    volumes: Option<&'a Mounted>,
-    subpaths: Option<&'a Prepared>,
+    volumes: Option<&'a MountedVolumes>,
+    subpaths: Option<&'a PreparedSubpaths>,
     features: HandlerFeatures,
 }
 
@@ -104,7 +104,7 @@ fn a_container_gets_upstreams_config() {
         (mount.host_path.as_path(), mount.container_path.as_str()),
         (file, "/dev/termination-log")
     );
-    assert_eq!(mount.origin, Origin::TerminationMessage);
+    assert_eq!(mount.origin, MountOrigin::TerminationMessage);
 }
 
 #[test]
@@ -180,18 +180,18 @@ fn the_hosts_file_is_mounted_unless_the_container_mounts_one() {
         ..NOTHING
     };
     let config = made_with(&mounting(vec![]), given).unwrap();
-    let expected = Mount {
+    let expected = ContainerMount {
         host_path: file.into(),
         container_path: "/etc/hosts".into(),
-        access: Access::ReadWrite,
-        propagation: Propagation::Private,
+        access: MountAccess::ReadWrite,
+        propagation: MountPropagation::Private,
         relabel: Relabel::No,
-        origin: Origin::Hosts,
+        origin: MountOrigin::Hosts,
     };
     assert_eq!(config.mounts, [expected]);
     let own = made_with(&mounting(vec![mount("data", "/etc/hosts")]), given).unwrap();
     assert_eq!(own.mounts.len(), 1);
-    assert_ne!(own.mounts[0].origin, Origin::Hosts);
+    assert_ne!(own.mounts[0].origin, MountOrigin::Hosts);
     assert!(made(&mounting(vec![])).unwrap().mounts.is_empty());
 }
 
@@ -219,7 +219,7 @@ fn an_image_is_mounted_read_only_and_by_its_sub_path() {
     let config = made_with(&pod, given).unwrap();
     let expected = [("/data", ""), ("/b", "a/b"), ("/c", "me/$(WHO)")];
     for (mount, (path, sub_path)) in config.mounts.iter().zip(expected) {
-        let origin = Origin::Image {
+        let origin = MountOrigin::Image {
             image: "sha256:2".into(),
             sub_path: sub_path.into(),
         };
@@ -227,7 +227,7 @@ fn an_image_is_mounted_read_only_and_by_its_sub_path() {
             (mount.container_path.as_str(), &mount.origin),
             (path, &origin)
         );
-        assert_eq!(mount.access, Access::ReadOnly);
+        assert_eq!(mount.access, MountAccess::ReadOnly);
     }
     assert_eq!(config.mounts.len(), 3);
 }
@@ -265,33 +265,33 @@ fn a_mount_that_cannot_be_says_why() {
     }
 }
 
-fn mounted(name: &str, access: crate::volumes::Access, mode: Mode) -> Mounted {
+fn mounted(name: &str, access: crate::volumes::VolumeAccess, mode: VolumeMode) -> MountedVolumes {
     let volume = MountedVolume {
         path: format!("/pods/u/volumes/{name}").into(),
         mode,
         access,
         relabel: Relabel::Yes,
     };
-    Mounted {
+    MountedVolumes {
         volumes: [(name.to_owned(), volume)].into(),
     }
 }
 
-type Asked<'a> = (bool, Option<&'a str>, Option<&'a str>);
+type SecurityRow<'a> = (bool, Option<&'a str>, Option<&'a str>);
 
 /// Access and propagation of a mount that asks so, on a runtime that can or cannot mount recursively read-only.
 fn shared(
-    (read_only, recursive, propagation): Asked<'_>,
-    volume: crate::volumes::Access,
+    (read_only, recursive, propagation): SecurityRow<'_>,
+    volume: crate::volumes::VolumeAccess,
     recursive_read_only_mounts: bool,
-) -> Result<(Access, Propagation), String> {
+) -> Result<(MountAccess, MountPropagation), String> {
     let asked = VolumeMount {
         read_only: Some(read_only),
         recursive_read_only: recursive.map(str::to_owned),
         mount_propagation: propagation.map(str::to_owned),
         ..mount("data", "data")
     };
-    let volumes = mounted("data", volume, Mode::FileSystem);
+    let volumes = mounted("data", volume, VolumeMode::FileSystem);
     let given = Given {
         volumes: Some(&volumes),
         features: HandlerFeatures {
@@ -308,26 +308,34 @@ fn shared(
 /// Upstream's TestMakeMounts.
 #[test]
 fn a_volume_is_mounted_as_the_container_asks_and_as_the_volume_allows() {
-    use crate::volumes::Access::{ReadOnly, ReadWrite};
-    use Propagation::{Bidirectional, HostToContainer, Private};
+    use crate::volumes::VolumeAccess::{ReadOnly, ReadWrite};
+    use MountPropagation::{Bidirectional, HostToContainer, Private};
     let none = Some("None");
-    let cases: [(Asked<'_>, _, _); 5] = [
-        ((false, None, None), ReadWrite, (Access::ReadWrite, Private)),
-        ((false, None, none), ReadOnly, (Access::ReadOnly, Private)),
+    let cases: [(SecurityRow<'_>, _, _); 5] = [
+        (
+            (false, None, None),
+            ReadWrite,
+            (MountAccess::ReadWrite, Private),
+        ),
+        (
+            (false, None, none),
+            ReadOnly,
+            (MountAccess::ReadOnly, Private),
+        ),
         (
             (true, None, Some("Bidirectional")),
             ReadWrite,
-            (Access::ReadOnly, Bidirectional),
+            (MountAccess::ReadOnly, Bidirectional),
         ),
         (
             (false, None, Some("HostToContainer")),
             ReadWrite,
-            (Access::ReadWrite, HostToContainer),
+            (MountAccess::ReadWrite, HostToContainer),
         ),
         (
             (true, Some("Disabled"), None),
             ReadWrite,
-            (Access::ReadOnly, Private),
+            (MountAccess::ReadOnly, Private),
         ),
     ];
     for (asked, volume, expected) in cases {
@@ -343,9 +351,9 @@ fn a_volume_is_mounted_as_the_container_asks_and_as_the_volume_allows() {
 /// Upstream's TestResolveRecursiveReadOnly.
 #[test]
 fn a_mount_is_recursively_read_only_where_asked_and_possible() {
-    use crate::volumes::Access::ReadWrite;
+    use crate::volumes::VolumeAccess::ReadWrite;
     let (enabled, both) = (Some("Enabled"), Some("Bidirectional"));
-    let ok = |access| Ok((access, Propagation::Private));
+    let ok = |access| Ok((access, MountPropagation::Private));
     let no = |why: &str| {
         let asked = "volume \"data\" requested recursive read-only mode, but it is";
         Err(format!(
@@ -354,18 +362,22 @@ fn a_mount_is_recursively_read_only_where_asked_and_possible() {
     };
     let odd =
         "failed to resolve recursive read-only mode: unknown recursive read-only mode \"Perhaps\"";
-    let cases: [(Asked<'_>, bool, _); 7] = [
+    let cases: [(SecurityRow<'_>, bool, _); 7] = [
         (
             (true, Some("IfPossible"), None),
             false,
-            ok(Access::ReadOnly),
+            ok(MountAccess::ReadOnly),
         ),
         (
             (true, Some("IfPossible"), None),
             true,
-            ok(Access::RecursiveReadOnly),
+            ok(MountAccess::RecursiveReadOnly),
         ),
-        ((true, enabled, None), true, ok(Access::RecursiveReadOnly)),
+        (
+            (true, enabled, None),
+            true,
+            ok(MountAccess::RecursiveReadOnly),
+        ),
         (
             (true, enabled, None),
             false,
@@ -397,7 +409,11 @@ fn a_path_within_a_volume_is_prepared_before_it_is_mounted() {
         value: Some("me".into()),
         value_from: None,
     }]);
-    let volumes = mounted("data", crate::volumes::Access::ReadOnly, Mode::FileSystem);
+    let volumes = mounted(
+        "data",
+        crate::volumes::VolumeAccess::ReadOnly,
+        VolumeMode::FileSystem,
+    );
     let given = Given {
         volumes: Some(&volumes),
         ..NOTHING
@@ -407,7 +423,7 @@ fn a_path_within_a_volume_is_prepared_before_it_is_mounted() {
         volume: "data".into(),
         index: 1,
         path: "me/logs".into(),
-        access: crate::volumes::Access::ReadOnly,
+        access: crate::volumes::VolumeAccess::ReadOnly,
     };
     assert_eq!(asked, [expected]);
     let error = made_with(&pod, given).unwrap_err();
@@ -441,7 +457,7 @@ fn a_path_within_a_volume_is_prepared_before_it_is_mounted() {
 /// Upstream's TestMakeBlockVolumes.
 #[test]
 fn a_raw_device_is_passed_with_the_rights_that_its_volume_allows() {
-    use crate::volumes::Access::{ReadOnly, ReadWrite};
+    use crate::volumes::VolumeAccess::{ReadOnly, ReadWrite};
     let device = |path: &str| {
         pod("web").app_with("main", |c| {
             c.volume_devices = Some(vec![k8s_openapi::api::core::v1::VolumeDevice {
@@ -450,7 +466,7 @@ fn a_raw_device_is_passed_with_the_rights_that_its_volume_allows() {
             }]);
         })
     };
-    let of = |pod: &Pod, volumes: &Mounted| {
+    let of = |pod: &Pod, volumes: &MountedVolumes| {
         let given = Given {
             volumes: Some(volumes),
             ..NOTHING
@@ -459,12 +475,16 @@ fn a_raw_device_is_passed_with_the_rights_that_its_volume_allows() {
         made.map_err(|error| error.message())
     };
     for (access, permissions) in [(ReadWrite, "mrw"), (ReadOnly, "r")] {
-        let made = of(&device("/dev/sda"), &mounted("disk", access, Mode::Block)).unwrap();
+        let made = of(
+            &device("/dev/sda"),
+            &mounted("disk", access, VolumeMode::Block),
+        )
+        .unwrap();
         assert_eq!(made[0].permissions, permissions);
         assert_eq!(made[0].container_path, "/dev/sda");
     }
     let missing = "cannot find volume \"disk\" to pass into container \"main\"";
-    let plain = mounted("disk", ReadWrite, Mode::FileSystem);
+    let plain = mounted("disk", ReadWrite, VolumeMode::FileSystem);
     assert_eq!(of(&device("/dev/sda"), &plain), Err(missing.to_owned()));
     let relative = "error DevicePath `sda` must be an absolute path";
     assert_eq!(of(&device("sda"), &plain), Err(relative.to_owned()));

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 /// How a runtime writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum ContainerLogFormat {
     /// `2016-10-06T00:17:09.669794202Z stdout P text`
     Cri,
     /// `{"log":"text\n","stream":"stdout","time":"2016-10-06T00:17:09.669794202Z"}`
@@ -16,18 +16,18 @@ pub enum Format {
 
 /// Where a line was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum LogLineStream {
     Stdout,
     Stderr,
 }
 
 /// A line, read.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Line<'a> {
+pub struct LogLine<'a> {
     /// As it stands in the log, with its own offset.
     pub written: Cow<'a, str>,
     pub at: Timestamp,
-    pub source: Source,
+    pub source: LogLineStream,
     /// With its end, unless it goes on in the next.
     pub text: Cow<'a, [u8]>,
     /// The text ends here by the log's own word, whatever stands in it.
@@ -44,25 +44,25 @@ struct JsonLine<'a> {
     time: Cow<'a, str>,
 }
 
-impl Format {
+impl ContainerLogFormat {
     /// Returns the format that a log's first line is in.
-    pub fn of(line: &[u8]) -> Option<Format> {
-        let formats = [Format::Cri, Format::Json];
+    pub fn of(line: &[u8]) -> Option<ContainerLogFormat> {
+        let formats = [ContainerLogFormat::Cri, ContainerLogFormat::Json];
         formats
             .into_iter()
             .find(|format| format.read(line).is_some())
     }
 
     /// Reads a line with its end; none if it is in another format.
-    pub fn read(self, line: &[u8]) -> Option<Line<'_>> {
+    pub fn read(self, line: &[u8]) -> Option<LogLine<'_>> {
         match self {
-            Format::Cri => cri(line),
-            Format::Json => json(line),
+            ContainerLogFormat::Cri => cri(line),
+            ContainerLogFormat::Json => json(line),
         }
     }
 }
 
-fn cri(line: &[u8]) -> Option<Line<'_>> {
+fn cri(line: &[u8]) -> Option<LogLine<'_>> {
     let (written, rest) = word(line)?;
     let (stream, rest) = word(rest)?;
     let (tags, text) = word(rest)?;
@@ -72,7 +72,7 @@ fn cri(line: &[u8]) -> Option<Line<'_>> {
         true => text.strip_suffix(b"\n").unwrap_or(text),
         false => text,
     };
-    Some(Line {
+    Some(LogLine {
         written: Cow::Borrowed(written),
         at: written.parse().ok()?,
         source: source(stream)?,
@@ -81,13 +81,13 @@ fn cri(line: &[u8]) -> Option<Line<'_>> {
     })
 }
 
-fn json(line: &[u8]) -> Option<Line<'_>> {
+fn json(line: &[u8]) -> Option<LogLine<'_>> {
     let read: JsonLine<'_> = serde_json::from_slice(line).ok()?;
     let text = match read.log {
         Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
         Cow::Owned(text) => Cow::Owned(text.into_bytes()),
     };
-    Some(Line {
+    Some(LogLine {
         at: read.time.parse().ok()?,
         written: read.time,
         source: source(read.stream.as_bytes())?,
@@ -101,10 +101,10 @@ fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&text[..at], &text[at + 1..]))
 }
 
-fn source(name: &[u8]) -> Option<Source> {
+fn source(name: &[u8]) -> Option<LogLineStream> {
     match name {
-        b"stdout" => Some(Source::Stdout),
-        b"stderr" => Some(Source::Stderr),
+        b"stdout" => Some(LogLineStream::Stdout),
+        b"stderr" => Some(LogLineStream::Stderr),
         _ => None,
     }
 }

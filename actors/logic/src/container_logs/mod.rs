@@ -4,13 +4,13 @@
 //!
 //! Upstream: staging/src/k8s.io/cri-client/pkg/logs, pkg/kubelet/kubelet_pods.go (1.36).
 
+mod formatter;
+pub mod instance;
 pub mod line;
 mod options;
-mod show;
 #[cfg(test)]
 mod tests;
-mod which;
 
-pub use self::options::{Asked, Options, Stream, Wrong};
-pub use self::show::{LONGEST, Next, Show};
-pub use self::which::which;
+pub use self::formatter::{LogFormatter, MAX_LINE_BYTES, ReadProgress};
+pub use self::instance::find_instance;
+pub use self::options::{ContainerLogOptions, LogOptionsError, LogQueryFields, StreamSelection};

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 /// Whose lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stream {
+pub enum StreamSelection {
     All,
     Stdout,
     Stderr,
@@ -15,7 +15,7 @@ pub enum Stream {
 
 /// What a query says, word for word.
 #[derive(Debug, Clone, Default)]
-pub struct Asked<'a> {
+pub struct LogQueryFields<'a> {
     pub follow: bool,
     pub previous: bool,
     pub timestamps: bool,
@@ -30,7 +30,7 @@ pub struct Asked<'a> {
 
 /// What is shown of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct ContainerLogOptions {
     pub follow: bool,
     pub previous: bool,
     pub timestamps: bool,
@@ -38,12 +38,12 @@ pub struct Options {
     pub tail: Option<u64>,
     pub bytes: Option<u64>,
     pub since: Option<Timestamp>,
-    pub stream: Stream,
+    pub stream: StreamSelection,
 }
 
 /// Why a query asks for nothing that could be shown. The texts are upstream's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Wrong {
+pub enum LogOptionsError {
     #[error("{{\"message\": \"Unable to decode query.\"}}")]
     Unreadable,
     #[error("{{\"message\": \"Invalid request.\"}}")]
@@ -54,9 +54,13 @@ pub enum Wrong {
     NoSplit(String),
 }
 
-impl Options {
+impl ContainerLogOptions {
     /// Reads a query. `split` is whether one stream alone may be asked for.
-    pub fn read(asked: &Asked<'_>, now: Timestamp, split: bool) -> Result<Options, Wrong> {
+    pub fn read(
+        asked: &LogQueryFields<'_>,
+        now: Timestamp,
+        split: bool,
+    ) -> Result<ContainerLogOptions, LogOptionsError> {
         let tail = match asked.tail.filter(|tail| !tail.is_empty()) {
             Some("all") => None,
             Some(tail) => Some(number(tail)?),
@@ -70,22 +74,25 @@ impl Options {
             || seconds.is_some_and(|seconds| seconds < 1)
             || (seconds.is_some() && time.is_some());
         let stream = match asked.stream {
-            None | Some("All") => Stream::All,
-            Some("Stdout") => Stream::Stdout,
-            Some("Stderr") => Stream::Stderr,
-            Some(_) => return Err(Wrong::Invalid),
+            None | Some("All") => StreamSelection::All,
+            Some("Stdout") => StreamSelection::Stdout,
+            Some("Stderr") => StreamSelection::Stderr,
+            Some(_) => return Err(LogOptionsError::Invalid),
         };
-        if is_wrong || (stream != Stream::All && tail.is_some()) {
-            return Err(Wrong::Invalid);
+        if is_wrong || (stream != StreamSelection::All && tail.is_some()) {
+            return Err(LogOptionsError::Invalid);
         }
-        if let Some(name) = asked.stream.filter(|_| stream != Stream::All && !split) {
-            return Err(Wrong::NoSplit(name.to_owned()));
+        if let Some(name) = asked
+            .stream
+            .filter(|_| stream != StreamSelection::All && !split)
+        {
+            return Err(LogOptionsError::NoSplit(name.to_owned()));
         }
         let ago = seconds.map(|seconds| {
             let ago = Duration::from_secs(seconds.unsigned_abs());
             now.checked_sub(ago).unwrap_or(Timestamp::MIN)
         });
-        Ok(Options {
+        Ok(ContainerLogOptions {
             follow: asked.follow,
             previous: asked.previous,
             timestamps: asked.timestamps,
@@ -97,17 +104,17 @@ impl Options {
     }
 }
 
-fn number(text: &str) -> Result<i64, Wrong> {
-    i64::from_str(text).map_err(|_| Wrong::Unreadable)
+fn number(text: &str) -> Result<i64, LogOptionsError> {
+    i64::from_str(text).map_err(|_| LogOptionsError::Unreadable)
 }
 
 /// Nothing and `null` are the beginning of time, as older clients write it.
-fn time(text: &str) -> Result<Option<Timestamp>, Wrong> {
+fn time(text: &str) -> Result<Option<Timestamp>, LogOptionsError> {
     match text {
         "" | "null" => Ok(None),
         text => match text.parse() {
             Ok(time) => Ok(Some(time)),
-            Err(_) => Err(Wrong::Unreadable),
+            Err(_) => Err(LogOptionsError::Unreadable),
         },
     }
 }

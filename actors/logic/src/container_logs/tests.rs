@@ -5,20 +5,23 @@ use std::time::Duration;
 use jiff::Timestamp;
 use proptest::prelude::*;
 
-use super::line::{Format, Source, nine_digits};
-use super::{Asked, LONGEST, Next, Options, Show, Stream, Wrong};
+use super::line::{ContainerLogFormat, LogLineStream, nine_digits};
+use super::{
+    ContainerLogOptions, LogFormatter, LogOptionsError, LogQueryFields, MAX_LINE_BYTES,
+    ReadProgress, StreamSelection,
+};
 
 fn now() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().unwrap()
 }
 
-fn all() -> Options {
-    Options::read(&Asked::default(), now(), true).unwrap()
+fn all() -> ContainerLogOptions {
+    ContainerLogOptions::read(&LogQueryFields::default(), now(), true).unwrap()
 }
 
-fn shown(options: &Options, text: &[u8]) -> String {
-    let (mut show, mut out) = (Show::new(options), Vec::new());
-    if show.take(text, &mut out) == Next::More {
+fn shown(options: &ContainerLogOptions, text: &[u8]) -> String {
+    let (mut show, mut out) = (LogFormatter::new(options), Vec::new());
+    if show.take(text, &mut out) == ReadProgress::More {
         show.finish(&mut out);
     }
     String::from_utf8(out).unwrap()
@@ -28,29 +31,36 @@ fn shown(options: &Options, text: &[u8]) -> String {
 #[test]
 fn options_are_what_the_query_says() {
     assert_eq!((all().tail, all().bytes, all().since), (None, None, None));
-    let asked = Asked {
+    let asked = LogQueryFields {
         tail_lines: Some("8"),
         limit_bytes: Some("64"),
         since_seconds: Some("10"),
         follow: true,
-        ..Asked::default()
+        ..LogQueryFields::default()
     };
-    let options = Options::read(&asked, now(), false).unwrap();
+    let options = ContainerLogOptions::read(&asked, now(), false).unwrap();
     assert_eq!((options.tail, options.bytes), (Some(8), Some(64)));
     let since = now().checked_sub(Duration::from_secs(10)).unwrap();
     assert_eq!(options.since, Some(since));
-    let time = Asked {
+    let time = LogQueryFields {
         since_time: Some("2025-01-01T00:00:00Z"),
-        ..Asked::default()
+        ..LogQueryFields::default()
     };
-    let since = Options::read(&time, now(), false).unwrap().since;
+    let since = ContainerLogOptions::read(&time, now(), false)
+        .unwrap()
+        .since;
     assert_eq!(since, Some("2025-01-01T00:00:00Z".parse().unwrap()));
     for nothing in ["", "null"] {
-        let time = Asked {
+        let time = LogQueryFields {
             since_time: Some(nothing),
-            ..Asked::default()
+            ..LogQueryFields::default()
         };
-        assert_eq!(Options::read(&time, now(), false).unwrap().since, None);
+        assert_eq!(
+            ContainerLogOptions::read(&time, now(), false)
+                .unwrap()
+                .since,
+            None
+        );
     }
 }
 
@@ -58,18 +68,18 @@ fn options_are_what_the_query_says() {
 #[test]
 fn one_stream_has_no_tail() {
     let asked = |stream, tail_lines| {
-        let asked = Asked {
+        let asked = LogQueryFields {
             stream: Some(stream),
             tail_lines,
-            ..Asked::default()
+            ..LogQueryFields::default()
         };
-        Options::read(&asked, now(), true).map(|options| options.stream)
+        ContainerLogOptions::read(&asked, now(), true).map(|options| options.stream)
     };
-    assert_eq!(asked("Stdout", None), Ok(Stream::Stdout));
-    assert_eq!(asked("Stderr", None), Ok(Stream::Stderr));
-    assert_eq!(asked("All", Some("1")), Ok(Stream::All));
-    assert_eq!(asked("Stderr", Some("1")), Err(Wrong::Invalid));
-    assert_eq!(asked("stdout", None), Err(Wrong::Invalid));
+    assert_eq!(asked("Stdout", None), Ok(StreamSelection::Stdout));
+    assert_eq!(asked("Stderr", None), Ok(StreamSelection::Stderr));
+    assert_eq!(asked("All", Some("1")), Ok(StreamSelection::All));
+    assert_eq!(asked("Stderr", Some("1")), Err(LogOptionsError::Invalid));
+    assert_eq!(asked("stdout", None), Err(LogOptionsError::Invalid));
 }
 
 /// Upstream's TestParseLog.
@@ -78,42 +88,42 @@ fn lines_are_read_in_both_formats() {
     let cases = [
         (
             r#"{"log":"out","stream":"stdout","time":"2016-10-20T18:39:20.57606443Z"}"#,
-            Source::Stdout,
+            LogLineStream::Stdout,
             "out",
         ),
         (
             r#"{"log":"err \"x\"\n","stream":"stderr","time":"2016-10-20T18:39:20.57606443Z"}"#,
-            Source::Stderr,
+            LogLineStream::Stderr,
             "err \"x\"\n",
         ),
         (
             "2016-10-20T18:39:20.57606443Z stdout F out\n",
-            Source::Stdout,
+            LogLineStream::Stdout,
             "out\n",
         ),
         (
             "2016-10-20T18:39:20.57606443Z stderr F err\n",
-            Source::Stderr,
+            LogLineStream::Stderr,
             "err\n",
         ),
         (
             "2016-10-20T18:39:20.57606443Z stdout P part\n",
-            Source::Stdout,
+            LogLineStream::Stdout,
             "part",
         ),
         (
             "2016-10-20T18:39:20.57606443Z stdout P:TAG1:TAG2 part\n",
-            Source::Stdout,
+            LogLineStream::Stdout,
             "part",
         ),
         (
             "2016-10-20T18:39:20.57606443Z stdout F \n",
-            Source::Stdout,
+            LogLineStream::Stdout,
             "\n",
         ),
     ];
     for (line, source, text) in cases {
-        let format = Format::of(line.as_bytes()).unwrap();
+        let format = ContainerLogFormat::of(line.as_bytes()).unwrap();
         let read = format.read(line.as_bytes()).unwrap();
         assert_eq!(
             (read.source, &*read.text),
@@ -131,7 +141,11 @@ fn lines_are_read_in_both_formats() {
         "2016-10-20T18:39:20Z stdout\n",
         "{}\n",
     ] {
-        assert_eq!(Format::of(strange.as_bytes()), None, "{strange:?}");
+        assert_eq!(
+            ContainerLogFormat::of(strange.as_bytes()),
+            None,
+            "{strange:?}"
+        );
     }
 }
 
@@ -162,7 +176,7 @@ fn timestamps_have_nine_digits_and_their_own_offset() {
 fn bytes_are_limited_across_streams() {
     let log = b"2026-01-01T00:00:00Z stdout F line0\n2026-01-01T00:00:00Z stderr F line1\n2026-01-01T00:00:00Z stdout F line2\n";
     let limited = |bytes, timestamps| {
-        let options = Options {
+        let options = ContainerLogOptions {
             bytes: Some(bytes),
             timestamps,
             ..all()
@@ -174,8 +188,8 @@ fn bytes_are_limited_across_streams() {
     assert_eq!(limited(8, false), "line0\nli");
     assert_eq!(limited(1000, false), "line0\nline1\nline2\n");
     assert_eq!(limited(14, true), "2026-01-01T00:");
-    let only = Options {
-        stream: Stream::Stderr,
+    let only = ContainerLogOptions {
+        stream: StreamSelection::Stderr,
         bytes: Some(5),
         ..all()
     };
@@ -191,7 +205,7 @@ fn bytes_are_limited_across_streams() {
 fn parts_of_a_line_are_joined() {
     let log = b"2026-01-01T00:00:00Z stdout P one \n2026-01-01T00:00:01Z stdout P two \n2026-01-01T00:00:02Z stdout F three\n2026-01-01T00:00:03Z stdout F four\n";
     assert_eq!(shown(&all(), log), "one two three\nfour\n");
-    let stamped = Options {
+    let stamped = ContainerLogOptions {
         timestamps: true,
         ..all()
     };
@@ -204,21 +218,21 @@ fn parts_of_a_line_are_joined() {
 fn lines_that_are_none_are_left_out() {
     let log = b"2026-01-01T00:00:00Z stdout F a\ngarbage\n2026-01-01T00:00:00Z stdout F b\n2026-01-01T00:00:00Z stdout F no end";
     assert_eq!(shown(&all(), log), "a\nb\nno end");
-    let (mut show, mut out) = (Show::new(&all()), Vec::new());
-    assert_eq!(show.take(b"garbage\n", &mut out), Next::Strange);
+    let (mut show, mut out) = (LogFormatter::new(&all()), Vec::new());
+    assert_eq!(show.take(b"garbage\n", &mut out), ReadProgress::Strange);
 }
 
 #[test]
 fn endless_line_is_passed_on_in_bounded_memory() {
     let mut log = b"2026-01-01T00:00:00Z stdout F ".to_vec();
-    log.extend(std::iter::repeat_n(b'x', LONGEST * 3));
+    log.extend(std::iter::repeat_n(b'x', MAX_LINE_BYTES * 3));
     log.extend_from_slice(b"\n2026-01-01T00:00:00Z stdout F next\n");
-    let (mut show, mut out) = (Show::new(&all()), Vec::new());
+    let (mut show, mut out) = (LogFormatter::new(&all()), Vec::new());
     for piece in log.chunks(10_000) {
-        assert_eq!(show.take(piece, &mut out), Next::More);
+        assert_eq!(show.take(piece, &mut out), ReadProgress::More);
     }
     let text = String::from_utf8(out).unwrap();
-    assert_eq!(text.len(), LONGEST * 3 + 1 + 5);
+    assert_eq!(text.len(), MAX_LINE_BYTES * 3 + 1 + 5);
     assert!(text.ends_with("x\nnext\n"));
 }
 
@@ -234,11 +248,11 @@ proptest! {
             let (tag, stream) = (if *partial { "P" } else { "F" }, if *stderr { "stderr" } else { "stdout" });
             log.push_str(&format!("2026-01-01T00:00:00.1Z {stream} {tag} {text}\n"));
         }
-        let options = Options { timestamps, ..all() };
+        let options = ContainerLogOptions { timestamps, ..all() };
         let whole = shown(&options, log.as_bytes());
-        let (mut show, mut out) = (Show::new(&options), Vec::new());
+        let (mut show, mut out) = (LogFormatter::new(&options), Vec::new());
         for piece in log.as_bytes().chunks(cut) {
-            prop_assert_eq!(show.take(piece, &mut out), Next::More);
+            prop_assert_eq!(show.take(piece, &mut out), ReadProgress::More);
         }
         show.finish(&mut out);
         prop_assert_eq!(String::from_utf8(out).unwrap(), whole);

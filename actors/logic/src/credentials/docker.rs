@@ -12,14 +12,14 @@ use serde::de::Error as _;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::Auth;
+use super::AuthConfig;
 
 /// Credentials by registry, as a file, secret or provider gives them.
-pub type DockerConfig = BTreeMap<String, Auth>;
+pub type DockerConfig = BTreeMap<String, AuthConfig>;
 
 /// Which of the two formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum DockerConfigFormat {
     /// The registries stand under `auths`.
     ConfigJson,
     /// The registries are the whole.
@@ -36,15 +36,15 @@ pub enum DockerConfigError {
 #[derive(Deserialize)]
 struct ConfigJson {
     #[serde(default)]
-    auths: Option<BTreeMap<String, Option<Entry>>>,
+    auths: Option<BTreeMap<String, Option<DockerAuth>>>,
 }
 
 #[derive(Default, Deserialize)]
-#[serde(try_from = "RawEntry")]
-struct Entry(Auth);
+#[serde(try_from = "RawDockerAuth")]
+struct DockerAuth(AuthConfig);
 
 #[derive(Deserialize)]
-struct RawEntry {
+struct RawDockerAuth {
     #[serde(default)]
     username: Option<String>,
     #[serde(default)]
@@ -55,11 +55,11 @@ struct RawEntry {
     auth: Option<String>,
 }
 
-impl TryFrom<RawEntry> for Entry {
+impl TryFrom<RawDockerAuth> for DockerAuth {
     type Error = serde_json::Error;
 
-    fn try_from(raw: RawEntry) -> Result<Self, serde_json::Error> {
-        let mut auth = Auth {
+    fn try_from(raw: RawDockerAuth) -> Result<Self, serde_json::Error> {
+        let mut auth = AuthConfig {
             username: raw.username.unwrap_or_default(),
             password: raw.password.unwrap_or_default(),
             email: raw.email.unwrap_or_default(),
@@ -89,10 +89,12 @@ fn decoded(field: &str) -> Option<(String, String)> {
 }
 
 /// Reads credentials.
-pub fn parse(format: Format, text: &[u8]) -> Result<DockerConfig, DockerConfigError> {
+pub fn parse(format: DockerConfigFormat, text: &[u8]) -> Result<DockerConfig, DockerConfigError> {
     let entries = match format {
-        Format::ConfigJson => serde_json::from_slice::<ConfigJson>(text).map(|config| config.auths),
-        Format::Dockercfg => serde_json::from_slice(text),
+        DockerConfigFormat::ConfigJson => {
+            serde_json::from_slice::<ConfigJson>(text).map(|config| config.auths)
+        }
+        DockerConfigFormat::Dockercfg => serde_json::from_slice(text),
     };
     let entries = entries.map_err(|error| DockerConfigError::Syntax {
         line: error.line(),
@@ -106,7 +108,7 @@ pub fn parse(format: Format, text: &[u8]) -> Result<DockerConfig, DockerConfigEr
 
 /// The folders that a node's own file is looked for in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Folders {
+pub struct DockerConfigDirs {
     /// The agent's root directory.
     pub root_dir: PathBuf,
     pub working: PathBuf,
@@ -114,8 +116,8 @@ pub struct Folders {
 }
 
 /// Where a node's own file may be; the first that reads is taken, and no other.
-pub fn search(folders: &Folders) -> Vec<(PathBuf, Format)> {
-    let Folders {
+pub fn search(folders: &DockerConfigDirs) -> Vec<(PathBuf, DockerConfigFormat)> {
+    let DockerConfigDirs {
         root_dir,
         working,
         home,
@@ -130,10 +132,10 @@ pub fn search(folders: &Folders) -> Vec<(PathBuf, Format)> {
     let old = [root_dir, working, home, slash];
     let new = new
         .into_iter()
-        .map(|folder| (folder.join("config.json"), Format::ConfigJson));
+        .map(|folder| (folder.join("config.json"), DockerConfigFormat::ConfigJson));
     let old = old
         .into_iter()
-        .map(|folder| (folder.join(".dockercfg"), Format::Dockercfg));
+        .map(|folder| (folder.join(".dockercfg"), DockerConfigFormat::Dockercfg));
     new.chain(old).collect()
 }
 
@@ -141,8 +143,8 @@ pub fn search(folders: &Folders) -> Vec<(PathBuf, Format)> {
 mod tests {
     use super::*;
 
-    fn auth(username: &str, password: &str, email: &str) -> Auth {
-        Auth {
+    fn auth(username: &str, password: &str, email: &str) -> AuthConfig {
+        AuthConfig {
             username: username.into(),
             password: password.into(),
             email: email.into(),
@@ -166,11 +168,17 @@ mod tests {
         ]);
         let json = format!(r#"{{"auths": {entries}, "HttpHeaders": {{"X": "y"}}}}"#);
         assert_eq!(
-            parse(Format::ConfigJson, json.as_bytes()),
+            parse(DockerConfigFormat::ConfigJson, json.as_bytes()),
             Ok(expected.clone())
         );
-        assert_eq!(parse(Format::Dockercfg, entries.as_bytes()), Ok(expected));
-        assert_eq!(parse(Format::ConfigJson, b"{}"), Ok(DockerConfig::new()));
+        assert_eq!(
+            parse(DockerConfigFormat::Dockercfg, entries.as_bytes()),
+            Ok(expected)
+        );
+        assert_eq!(
+            parse(DockerConfigFormat::ConfigJson, b"{}"),
+            Ok(DockerConfig::new())
+        );
     }
 
     /// Upstream's TestDockerConfigEntryJSONDecode.
@@ -196,10 +204,13 @@ mod tests {
             ),
             (r#"{"auth": "pants", "email": "e"}"#, None),
             (r#"{"email": false}"#, None),
-            ("null", Some(Auth::default())),
+            ("null", Some(AuthConfig::default())),
         ];
         for (entry, expected) in cases {
-            let read = parse(Format::Dockercfg, format!(r#"{{"r": {entry}}}"#).as_bytes());
+            let read = parse(
+                DockerConfigFormat::Dockercfg,
+                format!(r#"{{"r": {entry}}}"#).as_bytes(),
+            );
             assert_eq!(
                 read.ok().and_then(|mut config| config.remove("r")),
                 expected,
@@ -229,7 +240,11 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_by_its_place_and_never_shown() {
-        let error = parse(Format::Dockercfg, br#"{"r": {"password": hunter2}}"#).unwrap_err();
+        let error = parse(
+            DockerConfigFormat::Dockercfg,
+            br#"{"r": {"password": hunter2}}"#,
+        )
+        .unwrap_err();
         assert_eq!(
             error.to_string(),
             "it is not a docker configuration: line 1 column 20"
@@ -239,7 +254,7 @@ mod tests {
     /// Upstream's DefaultDockerConfigJSONPaths and DefaultDockercfgPaths, in this order.
     #[test]
     fn the_newer_format_is_looked_for_everywhere_before_the_older() {
-        let folders = Folders {
+        let folders = DockerConfigDirs {
             root_dir: "/var/lib/kubelet".into(),
             working: "/work".into(),
             home: "/root".into(),

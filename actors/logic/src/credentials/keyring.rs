@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use super::docker::DockerConfig;
-use super::matching::{Location, matches};
-use super::{Credential, Source};
+use super::matching::{ImageLocation, matches};
+use super::{Credential, CredentialSource};
 
 /// What credentials without a registry of their own stand under.
 const DEFAULT_REGISTRY: &str = "index.docker.io";
@@ -18,7 +18,7 @@ pub struct Keyring(BTreeMap<String, Vec<Credential>>);
 
 impl Keyring {
     /// Adds what one file, secret or provider says. A place that cannot be read is passed over, as upstream does.
-    pub fn add(&mut self, source: &Source, config: &DockerConfig) {
+    pub fn add(&mut self, source: &CredentialSource, config: &DockerConfig) {
         for (place, auth) in config {
             let Some(key) = key(place) else { continue };
             self.0.entry(key).or_default().push(Credential {
@@ -50,7 +50,7 @@ fn key(place: &str) -> Option<String> {
         .strip_prefix("https://")
         .or_else(|| place.strip_prefix("http://"))
         .unwrap_or(place);
-    let location = Location::parse(bare).ok()?;
+    let location = ImageLocation::parse(bare).ok()?;
     let path = match location.path.get(..4) {
         Some("/v1/" | "/v2/") => &location.path[3..],
         _ => location.path.as_str(),
@@ -69,11 +69,11 @@ fn is_of_default_registry(image: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Auth;
+    use super::super::AuthConfig;
     use super::*;
 
-    fn auth(username: &str) -> Auth {
-        Auth {
+    fn auth(username: &str) -> AuthConfig {
+        AuthConfig {
             username: username.to_owned(),
             password: "bar".to_owned(),
             email: "foo@example.com".to_owned(),
@@ -86,7 +86,7 @@ mod tests {
             .iter()
             .map(|place| ((*place).to_owned(), auth(place)))
             .collect();
-        keyring.add(&Source::Node, &config);
+        keyring.add(&CredentialSource::Node, &config);
         keyring
     }
 
@@ -184,7 +184,7 @@ mod tests {
     fn the_longer_place_is_tried_first_and_equal_ones_in_the_order_of_their_sources() {
         let mut keyring = keyring(&["example.com", "https://example.com/team"]);
         let later = [("example.com/v2/".to_owned(), auth("later"))].into();
-        keyring.add(&Source::Node, &later);
+        keyring.add(&CredentialSource::Node, &later);
         let found = keyring.lookup("example.com/team/app");
         assert_eq!(
             names(&found),

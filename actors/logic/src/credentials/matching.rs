@@ -20,13 +20,13 @@ pub enum LocationError {
 
 /// A host, a port and a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Location {
+pub struct ImageLocation {
     /// With its port, as it was written.
     pub authority: String,
     pub path: String,
 }
 
-impl Location {
+impl ImageLocation {
     /// Reads a URL without scheme.
     pub fn parse(text: &str) -> Result<Self, LocationError> {
         if text.chars().any(char::is_control) {
@@ -110,7 +110,8 @@ fn split_port(authority: &str) -> (&str, &str) {
 
 /// Whether the pattern is for the target; what cannot be read is for nothing.
 pub fn matches(pattern: &str, target: &str) -> bool {
-    let (Ok(pattern), Ok(target)) = (Location::parse(pattern), Location::parse(target)) else {
+    let (Ok(pattern), Ok(target)) = (ImageLocation::parse(pattern), ImageLocation::parse(target))
+    else {
         return false;
     };
     let ((labels, port), (target_labels, target_port)) = (pattern.split(), target.split());
@@ -195,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_wrong_place_is_named_by_its_wrong_part() {
-        let wrong = |text: &str| Location::parse(text).unwrap_err().to_string();
+        let wrong = |text: &str| ImageLocation::parse(text).unwrap_err().to_string();
         assert_eq!(wrong("%invalid%"), "'%' cannot stand in the name of a host");
         assert_eq!(wrong("host:port/a"), "\"port\" is no port");
         assert_eq!(wrong("host/%zz"), "\"%zz\" is no escape of a URL");

@@ -19,19 +19,19 @@ use crate::hash::{go_json_string, hex};
 
 /// A name and a password. Its debug text shows neither.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Auth {
+pub struct AuthConfig {
     pub username: String,
     pub password: String,
     pub email: String,
 }
 
-impl fmt::Debug for Auth {
+impl fmt::Debug for AuthConfig {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("Auth(..)")
     }
 }
 
-impl Auth {
+impl AuthConfig {
     /// Upstream's hash, which stands in its records: two credentials of one hash are the same one.
     pub fn hash(&self) -> String {
         let fields = [
@@ -56,13 +56,13 @@ impl Auth {
 /// A credential and who brought it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential {
-    pub auth: Auth,
-    pub source: Source,
+    pub auth: AuthConfig,
+    pub source: CredentialSource,
 }
 
 /// Who brought a credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum CredentialSource {
     /// A file or a provider of the node: every pod may use it.
     Node,
     /// A secret that the pod names.
@@ -83,17 +83,17 @@ mod tests {
 
     #[test]
     fn a_hash_is_upstreams_of_the_fields_that_are_set() {
-        let auth = Auth {
+        let auth = AuthConfig {
             username: "user".into(),
             password: "pass".into(),
-            ..Auth::default()
+            ..AuthConfig::default()
         };
         // sha256 of {"username":"user","password":"pass"}
         let expected = hex(&Sha256::digest(br#"{"username":"user","password":"pass"}"#));
         assert_eq!(auth.hash(), expected);
         assert_eq!(expected.len(), 64);
         assert_eq!(
-            Auth::default().hash(),
+            AuthConfig::default().hash(),
             "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
             "of an empty object"
         );
@@ -101,14 +101,14 @@ mod tests {
 
     #[test]
     fn a_password_never_shows_in_debug_text() {
-        let auth = Auth {
+        let auth = AuthConfig {
             username: "user".into(),
             password: "hunter2".into(),
             email: String::new(),
         };
         let credential = Credential {
             auth,
-            source: Source::Node,
+            source: CredentialSource::Node,
         };
         assert!(!format!("{credential:?}").contains("hunter2"));
     }

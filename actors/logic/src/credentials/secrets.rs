@@ -8,9 +8,9 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use thiserror::Error;
 
-use super::docker::{self, DockerConfigError, Format};
+use super::docker::{self, DockerConfigError, DockerConfigFormat};
 use super::keyring::Keyring;
-use super::{SecretId, Source};
+use super::{CredentialSource, SecretId};
 use crate::objects::Objects;
 use crate::pod::PodView;
 
@@ -65,7 +65,7 @@ impl PullSecrets {
                 name: secret.metadata.name.clone().unwrap_or_default(),
             };
             match docker::parse(format, data) {
-                Ok(config) => keyring.add(&Source::Secret(id), &config),
+                Ok(config) => keyring.add(&CredentialSource::Secret(id), &config),
                 Err(source) => {
                     let name = id.name;
                     return Err(SecretError { name, source });
@@ -85,10 +85,12 @@ pub struct SecretError {
     source: DockerConfigError,
 }
 
-fn content(secret: &Secret) -> Option<(Format, &ByteString)> {
+fn content(secret: &Secret) -> Option<(DockerConfigFormat, &ByteString)> {
     let (format, key) = match secret.type_.as_deref() {
-        Some("kubernetes.io/dockerconfigjson") => (Format::ConfigJson, ".dockerconfigjson"),
-        Some("kubernetes.io/dockercfg") => (Format::Dockercfg, ".dockercfg"),
+        Some("kubernetes.io/dockerconfigjson") => {
+            (DockerConfigFormat::ConfigJson, ".dockerconfigjson")
+        }
+        Some("kubernetes.io/dockercfg") => (DockerConfigFormat::Dockercfg, ".dockercfg"),
         Some(_) | None => return None,
     };
     let data = secret.data.as_ref()?.get(key)?;
@@ -134,7 +136,7 @@ mod tests {
             users.collect::<Vec<_>>()
         };
         let from = |name: &str| {
-            Source::Secret(SecretId {
+            CredentialSource::Secret(SecretId {
                 uid: format!("uid-{name}"),
                 namespace: "default".into(),
                 name: name.into(),

@@ -5,47 +5,47 @@ mod resolver;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Pod, PodDNSConfig};
-pub use resolver::{Dns, LARGEST_FILE, ResolverError, complaint};
+pub use resolver::{MAX_RESOLVER_FILE_BYTES, ResolverConfig, ResolverError, complaint};
 
 use crate::node_policy::NodePolicy;
 use crate::pod::PodView;
-use crate::types::{Weight, Why};
+use crate::types::{EventLevel, HistoryEvent};
 
-const MOST_SERVERS: usize = 3;
-const MOST_SEARCHES: usize = 32;
-const LONGEST_SEARCH_LINE: usize = 2048;
-const LONGEST_DOMAIN: usize = 253;
+const MAX_SERVERS: usize = 3;
+const MAX_SEARCHES: usize = 32;
+const MAX_SEARCH_LINE: usize = 2048;
+const MAX_DOMAIN: usize = 253;
 
 /// A pod's resolver settings, and what there is to say about them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodDns {
-    pub dns: Dns,
+    pub dns: ResolverConfig,
     /// Events of the pod.
-    pub why: Vec<Why>,
+    pub why: Vec<HistoryEvent>,
     /// Events of the node.
-    pub node_why: Vec<Why>,
+    pub node_why: Vec<HistoryEvent>,
 }
 
 /// Whose resolver a pod uses.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum DnsSource {
     Cluster,
     Node,
     Pod,
 }
 
 /// A pod's resolver settings by its `dnsPolicy` and `dnsConfig`; `resolver` is the node's own file.
-pub fn pod_dns(pod: &Pod, node: &NodePolicy, resolver: &Dns) -> PodDns {
+pub fn pod_dns(pod: &Pod, node: &NodePolicy, resolver: &ResolverConfig) -> PodDns {
     let mut made = PodDns::default();
     let servers = cluster_servers(node);
     made.dns = match source(pod) {
-        Source::Pod => Dns::default(),
-        Source::Cluster if !servers.is_empty() => cluster_dns(pod, node, servers, resolver),
-        Source::Cluster => {
+        DnsSource::Pod => ResolverConfig::default(),
+        DnsSource::Cluster if !servers.is_empty() => cluster_dns(pod, node, servers, resolver),
+        DnsSource::Cluster => {
             made.tell_missing_cluster_dns(pod);
             node_dns(node, resolver)
         }
-        Source::Node => node_dns(node, resolver),
+        DnsSource::Node => node_dns(node, resolver),
     };
     if let Some(config) = pod.spec().and_then(|spec| spec.dns_config.as_ref()) {
         merge(&mut made.dns, config);
@@ -54,14 +54,14 @@ pub fn pod_dns(pod: &Pod, node: &NodePolicy, resolver: &Dns) -> PodDns {
     made
 }
 
-fn source(pod: &Pod) -> Source {
+fn source(pod: &Pod) -> DnsSource {
     let policy = pod.spec().and_then(|spec| spec.dns_policy.as_deref());
     match policy {
-        Some("None") => Source::Pod,
-        Some("Default") => Source::Node,
-        Some("ClusterFirst") if pod.host_network() => Source::Node,
+        Some("None") => DnsSource::Pod,
+        Some("Default") => DnsSource::Node,
+        Some("ClusterFirst") if pod.host_network() => DnsSource::Node,
         // ClusterFirst, ClusterFirstWithHostNet, and whatever the API should have refused.
-        Some(_) | None => Source::Cluster,
+        Some(_) | None => DnsSource::Cluster,
     }
 }
 
@@ -73,7 +73,12 @@ fn cluster_servers(node: &NodePolicy) -> Vec<String> {
     addresses.map(|address| address.to_string()).collect()
 }
 
-fn cluster_dns(pod: &Pod, node: &NodePolicy, servers: Vec<String>, resolver: &Dns) -> Dns {
+fn cluster_dns(
+    pod: &Pod,
+    node: &NodePolicy,
+    servers: Vec<String>,
+    resolver: &ResolverConfig,
+) -> ResolverConfig {
     let domain = &node.cluster_domain;
     let own = resolver.searches.iter().cloned();
     let searches = if domain.is_empty() {
@@ -86,7 +91,7 @@ fn cluster_dns(pod: &Pod, node: &NodePolicy, servers: Vec<String>, resolver: &Dn
         ];
         unique(cluster.into_iter().chain(own))
     };
-    Dns {
+    ResolverConfig {
         servers,
         searches,
         options: vec!["ndots:5".to_owned()],
@@ -94,7 +99,7 @@ fn cluster_dns(pod: &Pod, node: &NodePolicy, servers: Vec<String>, resolver: &Dn
 }
 
 /// Without a resolver file, lookups go to the node itself, and find nothing unless it serves names.
-fn node_dns(node: &NodePolicy, resolver: &Dns) -> Dns {
+fn node_dns(node: &NodePolicy, resolver: &ResolverConfig) -> ResolverConfig {
     if !node.resolver_config.as_os_str().is_empty() {
         return resolver.clone();
     }
@@ -106,14 +111,14 @@ fn node_dns(node: &NodePolicy, resolver: &Dns) -> Dns {
     if servers.is_empty() {
         servers.push("127.0.0.1".to_owned());
     }
-    Dns {
+    ResolverConfig {
         servers,
         searches: vec![".".to_owned()],
         options: Vec::new(),
     }
 }
 
-fn merge(dns: &mut Dns, config: &PodDNSConfig) {
+fn merge(dns: &mut ResolverConfig, config: &PodDNSConfig) {
     let more = |list: &mut Vec<String>, added: &Option<Vec<String>>| {
         let all = std::mem::take(list).into_iter();
         *list = unique(all.chain(added.iter().flatten().cloned()));
@@ -149,8 +154,8 @@ impl PodDns {
     }
 
     fn keep_limits(&mut self) {
-        if self.dns.servers.len() > MOST_SERVERS {
-            self.dns.servers.truncate(MOST_SERVERS);
+        if self.dns.servers.len() > MAX_SERVERS {
+            self.dns.servers.truncate(MAX_SERVERS);
             self.tell_limit(
                 "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is:",
                 &self.dns.servers.join(" "),
@@ -158,10 +163,10 @@ impl PodDns {
         }
         let searches = &mut self.dns.searches;
         let asked = searches.len();
-        searches.truncate(MOST_SEARCHES);
+        searches.truncate(MAX_SEARCHES);
         // Some resolvers abort at a longer name.
-        searches.retain(|domain| domain.len() <= LONGEST_DOMAIN);
-        while searches.join(" ").len() > LONGEST_SEARCH_LINE {
+        searches.retain(|domain| domain.len() <= MAX_DOMAIN);
+        while searches.join(" ").len() > MAX_SEARCH_LINE {
             searches.pop();
         }
         if searches.len() < asked {
@@ -178,10 +183,10 @@ impl PodDns {
     }
 }
 
-fn warning(reason: &str, message: String) -> Why {
-    Why {
+fn warning(reason: &str, message: String) -> HistoryEvent {
+    HistoryEvent {
         object: None,
-        weight: Weight::Warning,
+        weight: EventLevel::Warning,
         reason: reason.to_owned(),
         message,
     }

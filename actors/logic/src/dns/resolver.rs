@@ -3,14 +3,14 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{LONGEST_DOMAIN, LONGEST_SEARCH_LINE, MOST_SEARCHES};
+use super::{MAX_DOMAIN, MAX_SEARCH_LINE, MAX_SEARCHES};
 
 /// Bytes of a resolver file; a longer one is refused.
-pub const LARGEST_FILE: u64 = 10 << 20;
+pub const MAX_RESOLVER_FILE_BYTES: u64 = 10 << 20;
 
 /// The three lines of a resolver file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Dns {
+pub struct ResolverConfig {
     pub servers: Vec<String>,
     pub searches: Vec<String>,
     pub options: Vec<String>,
@@ -23,7 +23,7 @@ pub enum ResolverError {
     NoServer,
 }
 
-impl Dns {
+impl ResolverConfig {
     /// Reads a resolver file; lines it does not know are passed over.
     pub fn parse(text: &str) -> Result<Self, ResolverError> {
         let mut dns = Self::default();
@@ -65,11 +65,11 @@ pub(super) fn set_option(options: &mut Vec<String>, option: &str) {
 
 /// What the operator should know of the node's own resolver file: the message of a warning event
 /// `CheckLimitsForResolvConf` of the node.
-pub fn complaint(path: &str, resolver: &Dns, cluster_domain: &str) -> Option<String> {
+pub fn complaint(path: &str, resolver: &ResolverConfig, cluster_domain: &str) -> Option<String> {
     // A cluster puts three domains of its own before the node's.
     let most = match cluster_domain {
-        "" => MOST_SEARCHES,
-        _ => MOST_SEARCHES - 3,
+        "" => MAX_SEARCHES,
+        _ => MAX_SEARCHES - 3,
     };
     let searches = &resolver.searches;
     if searches.len() > most {
@@ -77,14 +77,14 @@ pub fn complaint(path: &str, resolver: &Dns, cluster_domain: &str) -> Option<Str
             "Resolv.conf file '{path}' contains search line consisting of more than {most} domains!"
         ));
     }
-    if searches.iter().any(|domain| domain.len() > LONGEST_DOMAIN) {
+    if searches.iter().any(|domain| domain.len() > MAX_DOMAIN) {
         return Some(format!(
-            "Resolv.conf file {path:?} contains a search path which length is more than allowed {LONGEST_DOMAIN} chars!"
+            "Resolv.conf file {path:?} contains a search path which length is more than allowed {MAX_DOMAIN} chars!"
         ));
     }
-    (searches.join(" ").len() > LONGEST_SEARCH_LINE).then(|| {
+    (searches.join(" ").len() > MAX_SEARCH_LINE).then(|| {
         format!(
-            "Resolv.conf file '{path}' contains search line which length is more than allowed {LONGEST_SEARCH_LINE} chars!"
+            "Resolv.conf file '{path}' contains search line which length is more than allowed {MAX_SEARCH_LINE} chars!"
         )
     })
 }

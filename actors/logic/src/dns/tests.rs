@@ -9,8 +9,8 @@ fn list(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-fn dns(servers: &[&str], searches: &[&str], options: &[&str]) -> Dns {
-    Dns {
+fn dns(servers: &[&str], searches: &[&str], options: &[&str]) -> ResolverConfig {
+    ResolverConfig {
         servers: list(servers),
         searches: list(searches),
         options: list(options),
@@ -26,11 +26,11 @@ fn node() -> NodePolicy {
     }
 }
 
-fn own() -> Dns {
+fn own() -> ResolverConfig {
     dns(&["1.1.1.1"], &["lan"], &[])
 }
 
-fn texts(why: &[Why]) -> Vec<(&str, &str)> {
+fn texts(why: &[HistoryEvent]) -> Vec<(&str, &str)> {
     why.iter()
         .map(|why| (why.reason.as_str(), why.message.as_str()))
         .collect()
@@ -91,7 +91,7 @@ fn resolver_files_are_read_as_upstream() {
         } else {
             Ok(expected)
         };
-        assert_eq!(Dns::parse(text), expected, "{text:?}");
+        assert_eq!(ResolverConfig::parse(text), expected, "{text:?}");
     }
 }
 
@@ -178,10 +178,10 @@ fn without_a_resolver_file_pods_ask_the_node_itself() {
             ..node()
         };
         assert_eq!(
-            pod_dns(&default, &node, &Dns::default()).dns,
+            pod_dns(&default, &node, &ResolverConfig::default()).dns,
             dns(servers, &["."], &[])
         );
-        let cluster = pod_dns(&pod("p"), &node, &Dns::default()).dns;
+        let cluster = pod_dns(&pod("p"), &node, &ResolverConfig::default()).dns;
         assert_eq!(cluster.servers, ["10.96.0.10"]);
     }
 }
@@ -300,9 +300,9 @@ fn what_is_beyond_the_limits_is_left_out_and_told() {
 /// Upstream's `CheckLimitsForResolvConf`.
 #[test]
 fn a_resolver_file_that_leaves_no_room_is_told_of() {
-    let searches = |count: usize, length: usize| Dns {
+    let searches = |count: usize, length: usize| ResolverConfig {
         searches: (0..count).map(|n| format!("{n:0length$}")).collect(),
-        ..Dns::default()
+        ..ResolverConfig::default()
     };
     let cases = [
         (searches(29, 3), "cluster.local", None),

@@ -38,7 +38,7 @@ pub struct EnvironmentInput<'a> {
     pub pod_ips: &'a [String],
     pub node: &'a NodePolicy,
     pub objects: &'a dyn Objects,
-    /// The files that [`env_file::wanted`] names.
+    /// The files that [`env_file::required_files`] names.
     pub env_files: &'a EnvFiles,
 }
 
@@ -108,7 +108,7 @@ impl EnvironmentError {
 
 /// Makes the list that the container gets.
 pub fn variables(input: &EnvironmentInput<'_>) -> Result<Variables, EnvironmentError> {
-    let mut made = Made::default();
+    let mut made = ResolvedVariables::default();
     for source in input.container.env_from.iter().flatten() {
         for (name, value) in input.all_of(source)? {
             made.set(name, value);
@@ -143,12 +143,12 @@ pub fn variables(input: &EnvironmentInput<'_>) -> Result<Variables, EnvironmentE
 
 /// The list, and where each name stands in it.
 #[derive(Default)]
-struct Made {
+struct ResolvedVariables {
     list: Variables,
     places: BTreeMap<String, usize>,
 }
 
-impl Made {
+impl ResolvedVariables {
     fn get(&self, name: &str) -> Option<&str> {
         self.places
             .get(name)

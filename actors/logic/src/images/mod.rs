@@ -3,16 +3,16 @@
 //! Mirrors upstream's kubelet/images (image_manager.go, helpers) and util/parsers at v1.36. `verification`
 //! says who may use an image that is here, `records` how it is remembered who pulled it.
 
+pub mod messages;
 pub mod rate;
 pub mod records;
-pub mod text;
 pub mod verification;
 pub mod volumes;
 
 use serde::{Deserialize, Serialize};
 
-use crate::image_reference::Reference;
-use crate::types::Waiting;
+use crate::image_reference::ImageReference;
+use crate::types::WaitingReason;
 
 /// Waiting reasons of a container whose image is not there.
 pub const ERR_IMAGE_PULL: &str = "ErrImagePull";
@@ -33,14 +33,14 @@ pub enum PullPolicy {
 
 /// Whether the runtime has the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Presence {
+pub enum ImagePresence {
     Present,
     Absent,
 }
 
 /// What to do about an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Pull {
+pub enum PullDecision {
     Needed,
     /// It is there, and that is enough.
     NotNeeded,
@@ -49,11 +49,15 @@ pub enum Pull {
 }
 
 /// Decides whether to pull.
-pub fn should_pull(policy: PullPolicy, presence: Presence) -> Pull {
+pub fn should_pull(policy: PullPolicy, presence: ImagePresence) -> PullDecision {
     match (policy, presence) {
-        (PullPolicy::Always, _) | (PullPolicy::IfNotPresent, Presence::Absent) => Pull::Needed,
-        (PullPolicy::IfNotPresent | PullPolicy::Never, Presence::Present) => Pull::NotNeeded,
-        (PullPolicy::Never, Presence::Absent) => Pull::Forbidden,
+        (PullPolicy::Always, _) | (PullPolicy::IfNotPresent, ImagePresence::Absent) => {
+            PullDecision::Needed
+        }
+        (PullPolicy::IfNotPresent | PullPolicy::Never, ImagePresence::Present) => {
+            PullDecision::NotNeeded
+        }
+        (PullPolicy::Never, ImagePresence::Absent) => PullDecision::Forbidden,
     }
 }
 
@@ -69,7 +73,7 @@ pub fn pull_policy(given: Option<&str>, image: &str) -> PullPolicy {
 
 /// `latest`, said or unsaid, is pulled each time; any other tag, and a digest, is taken as fixed.
 fn default_policy(image: &str) -> PullPolicy {
-    match Reference::parse(image) {
+    match ImageReference::parse(image) {
         Ok(reference) if reference.tag.as_deref() == Some("latest") => PullPolicy::Always,
         Ok(_) | Err(_) => PullPolicy::IfNotPresent,
     }
@@ -78,7 +82,7 @@ fn default_policy(image: &str) -> PullPolicy {
 /// The waiting reason and message after a pull that failed with this error text.
 ///
 /// The runtime's error begins with a name where it means one of two special cases.
-pub fn pull_failure(image: &str, error: &str) -> Waiting {
+pub fn pull_failure(image: &str, error: &str) -> WaitingReason {
     let cases = [
         (REGISTRY_UNAVAILABLE, "the registry is unavailable"),
         (
@@ -94,7 +98,7 @@ pub fn pull_failure(image: &str, error: &str) -> Waiting {
         ))
     });
     let (reason, message) = special.unwrap_or_else(|| (ERR_IMAGE_PULL, error.to_owned()));
-    Waiting {
+    WaitingReason {
         reason: reason.to_owned(),
         message,
     }

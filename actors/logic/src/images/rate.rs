@@ -7,12 +7,12 @@ use jiff::Timestamp;
 
 /// `registryPullQPS` and `registryBurst`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
+pub struct PullRateLimit {
     pub per_second: u32,
     pub burst: u32,
 }
 
-impl Rate {
+impl PullRateLimit {
     /// No limit, where `registryPullQPS` is nought.
     pub fn new(per_second: i32, burst: i32) -> Option<Self> {
         let per_second = u32::try_from(per_second).ok().filter(|rate| *rate > 0)?;
@@ -25,14 +25,14 @@ impl Rate {
 
 /// What may begin now.
 #[derive(Clone, Debug)]
-pub struct Bucket {
-    rate: Rate,
+pub struct TokenBucket {
+    rate: PullRateLimit,
     tokens: f64,
     filled: Option<Timestamp>,
 }
 
-impl Bucket {
-    pub fn full(rate: Rate) -> Self {
+impl TokenBucket {
+    pub fn full(rate: PullRateLimit) -> Self {
         Self {
             rate,
             tokens: f64::from(rate.burst),
@@ -67,7 +67,7 @@ mod tests {
     /// Upstream's "[Parallel|Serialized] image pulling with QPS exceeded" of TestParallelPuller and TestSerializedPuller.
     #[test]
     fn after_a_burst_pulls_begin_at_the_rate() {
-        let mut bucket = Bucket::full(Rate::new(5, 3).unwrap());
+        let mut bucket = TokenBucket::full(PullRateLimit::new(5, 3).unwrap());
         let start = at(100);
         let taken: Vec<bool> = (0..5).map(|_| bucket.take(start)).collect();
         assert_eq!(taken, [true, true, true, false, false]);
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn no_rate_is_no_limit() {
-        assert_eq!(Rate::new(0, 10), None);
-        assert!(!Bucket::full(Rate::new(1, 0).unwrap()).take(at(0)));
+        assert_eq!(PullRateLimit::new(0, 10), None);
+        assert!(!TokenBucket::full(PullRateLimit::new(1, 0).unwrap()).take(at(0)));
     }
 }

@@ -13,12 +13,36 @@ const DIGEST: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
 #[test]
 fn pulling_follows_policy_and_presence() {
     let cases = [
-        (PullPolicy::Always, Presence::Present, Pull::Needed),
-        (PullPolicy::Always, Presence::Absent, Pull::Needed),
-        (PullPolicy::IfNotPresent, Presence::Present, Pull::NotNeeded),
-        (PullPolicy::IfNotPresent, Presence::Absent, Pull::Needed),
-        (PullPolicy::Never, Presence::Present, Pull::NotNeeded),
-        (PullPolicy::Never, Presence::Absent, Pull::Forbidden),
+        (
+            PullPolicy::Always,
+            ImagePresence::Present,
+            PullDecision::Needed,
+        ),
+        (
+            PullPolicy::Always,
+            ImagePresence::Absent,
+            PullDecision::Needed,
+        ),
+        (
+            PullPolicy::IfNotPresent,
+            ImagePresence::Present,
+            PullDecision::NotNeeded,
+        ),
+        (
+            PullPolicy::IfNotPresent,
+            ImagePresence::Absent,
+            PullDecision::Needed,
+        ),
+        (
+            PullPolicy::Never,
+            ImagePresence::Present,
+            PullDecision::NotNeeded,
+        ),
+        (
+            PullPolicy::Never,
+            ImagePresence::Absent,
+            PullDecision::Forbidden,
+        ),
     ];
     for (policy, presence, pull) in cases {
         assert_eq!(
@@ -124,17 +148,17 @@ fn pull_failures_are_named_as_upstream() {
 #[test]
 fn events_are_worded_as_upstream() {
     let millis = Duration::from_micros;
-    assert_eq!(text::pulling("a"), "Pulling image \"a\"");
+    assert_eq!(messages::pulling("a"), "Pulling image \"a\"");
     assert_eq!(
-        text::pulled("a", millis(1_234_567), millis(2_000_999), 42),
+        messages::pulled("a", millis(1_234_567), millis(2_000_999), 42),
         "Successfully pulled image \"a\" in 1.234s (2s including waiting). Image size: 42 bytes."
     );
     assert_eq!(
-        text::accessible("a"),
+        messages::accessible("a"),
         "Container image \"a\" already present on machine and can be accessed by the pod"
     );
     assert_eq!(
-        text::back_off_because("a", ERR_IMAGE_PULL, "x"),
+        messages::back_off_because("a", ERR_IMAGE_PULL, "x"),
         "Back-off pulling image \"a\": ErrImagePull: x"
     );
 }
@@ -161,9 +185,9 @@ fn a_repository_is_named_in_full() {
 #[test]
 fn several_errors_are_one_line_and_each_stands_once() {
     let errors = |list: &[&str]| list.iter().map(|e| (*e).to_owned()).collect::<Vec<_>>();
-    assert_eq!(text::aggregate(&errors(&["a"])), "a");
-    assert_eq!(text::aggregate(&errors(&["a", "a"])), "a");
-    assert_eq!(text::aggregate(&errors(&["a", "b", "a"])), "[a, b]");
+    assert_eq!(messages::aggregate(&errors(&["a"])), "a");
+    assert_eq!(messages::aggregate(&errors(&["a", "a"])), "a");
+    assert_eq!(messages::aggregate(&errors(&["a", "b", "a"])), "[a, b]");
 }
 
 proptest! {

@@ -2,10 +2,10 @@
 //!
 //! Upstream: pkg/kubelet/kubelet_server_journal.go, kubelet_server_journal_linux.go (1.36).
 
+mod messages;
 mod pattern;
 #[cfg(test)]
 mod tests;
-mod words;
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::fmt::temporal::Pieces;
 
-use self::words::{list, quoted};
+use self::messages::{list, quoted};
 
 /// Services of one query.
 const SERVICES: usize = 4;
@@ -28,14 +28,14 @@ pub struct LogQuery {
     pub services: Vec<String>,
     /// What has a slash of either kind is a file, not a service.
     pub files: Vec<String>,
-    pub options: Options,
+    pub options: JournalOptions,
 }
 
 /// Which of a service's lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Options {
-    pub since: Option<Moment>,
-    pub until: Option<Moment>,
+pub struct JournalOptions {
+    pub since: Option<JournalTime>,
+    pub until: Option<JournalTime>,
     pub tail: Option<i64>,
     pub boot: Option<i64>,
     pub pattern: String,
@@ -43,21 +43,21 @@ pub struct Options {
 
 /// A time as it was written: the clock that journalctl is told is the writer's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment {
+pub struct JournalTime {
     clock: DateTime,
     at: Timestamp,
 }
 
 /// Everything that is wrong with a query, in upstream's words.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wrongs(Vec<String>);
+pub struct LogQueryErrors(Vec<String>);
 
 impl LogQuery {
     /// Reads the pairs of a query; none if they ask for nothing that is known here.
     pub fn read<'a>(
         pairs: impl Iterator<Item = (&'a str, &'a str)> + Clone,
-    ) -> Result<Option<LogQuery>, Wrongs> {
-        let mut wrongs = Wrongs::default();
+    ) -> Result<Option<LogQuery>, LogQueryErrors> {
+        let mut wrongs = LogQueryErrors::default();
         let first = |key: &str| {
             let mut found = pairs.clone().filter(|(name, _)| *name == key);
             found.next().map(|(_, value)| value).unwrap_or_default()
@@ -81,7 +81,7 @@ impl LogQuery {
         let mut moment = |key: &str| match first(key) {
             "" => None,
             text => {
-                let read = Moment::read(text);
+                let read = JournalTime::read(text);
                 if read.is_none() {
                     wrongs.invalid(key, &quoted(text), "invalid time format");
                 }
@@ -97,9 +97,9 @@ impl LogQuery {
     }
 
     /// Judges what was read; whether a file is there is judged where files are.
-    pub fn validate(&self) -> Result<(), Wrongs> {
+    pub fn validate(&self) -> Result<(), LogQueryErrors> {
         let (services, files) = (&self.services, &self.files);
-        let mut wrongs = Wrongs::default();
+        let mut wrongs = LogQueryErrors::default();
         for service in services {
             if let Some(why) = unsafe_name(service) {
                 wrongs.invalid("query", &quoted(service), why);
@@ -118,7 +118,7 @@ impl LogQuery {
                 wrongs.invalid("query", &quoted(&both), "cannot specify a file and service");
             }
             (2.., 0) => wrongs.invalid("query", &list(files), "cannot specify more than one file"),
-            (1, 0) if self.options != Options::default() => {
+            (1, 0) if self.options != JournalOptions::default() => {
                 wrongs.invalid("query", &list(files), "cannot specify file with options");
             }
             (1, 0) | (0, 1..) => {}
@@ -128,8 +128,8 @@ impl LogQuery {
     }
 
     /// Why the file of a query cannot be had, in the words of the others.
-    pub fn no_file(&self, why: &str) -> Wrongs {
-        let mut wrongs = Wrongs::default();
+    pub fn no_file(&self, why: &str) -> LogQueryErrors {
+        let mut wrongs = LogQueryErrors::default();
         wrongs.invalid("query", &list(&self.files), why);
         wrongs
     }
@@ -184,8 +184,8 @@ fn unsafe_name(name: &str) -> Option<&'static str> {
     }
 }
 
-impl Options {
-    fn judge(&self, wrongs: &mut Wrongs) {
+impl JournalOptions {
+    fn judge(&self, wrongs: &mut LogQueryErrors) {
         if let (Some(since), Some(until)) = (self.since, self.until)
             && since.at > until.at
         {
@@ -198,15 +198,15 @@ impl Options {
             let why = format!("must be between 0 and {TAIL}, inclusive");
             wrongs.invalid("tailLines", &tail.to_string(), &why);
         }
-        if let Err(why) = pattern::judge(&self.pattern) {
+        if let Err(why) = pattern::validate_pattern(&self.pattern) {
             wrongs.invalid("pattern", &quoted(&self.pattern), &why);
         }
     }
 }
 
-impl Moment {
+impl JournalTime {
     /// Reads what RFC 3339 allows.
-    fn read(text: &str) -> Option<Moment> {
+    fn read(text: &str) -> Option<JournalTime> {
         // What else the reader takes is no RFC 3339: other separators, no seconds, other offsets, zones by their names.
         let byte = |at: usize| text.as_bytes().get(at).copied();
         let from_end = |back: usize| text.len().checked_sub(back).and_then(byte);
@@ -219,7 +219,7 @@ impl Moment {
         let clock = pieces.date().to_datetime(pieces.time()?);
         let offset = pieces.to_numeric_offset()?;
         let at = offset.to_timestamp(clock).ok()?;
-        Some(Moment { clock, at })
+        Some(JournalTime { clock, at })
     }
 
     /// As upstream tells it to people.
@@ -228,7 +228,7 @@ impl Moment {
     }
 }
 
-impl fmt::Display for Moment {
+impl fmt::Display for JournalTime {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let clock = self.clock;
         write!(
@@ -244,7 +244,7 @@ impl fmt::Display for Moment {
     }
 }
 
-impl Wrongs {
+impl LogQueryErrors {
     fn add(&mut self, wrong: String) {
         if !self.0.contains(&wrong) {
             self.0.push(wrong);
@@ -262,7 +262,7 @@ impl Wrongs {
         let read = text.parse::<i64>();
         let why = match &read {
             Ok(number) => return Some(*number),
-            Err(error) => words::no_number(error),
+            Err(error) => messages::invalid_number(error),
         };
         let text = quoted(text);
         let why = format!("strconv.Atoi: parsing {text}: {why}");
@@ -270,7 +270,7 @@ impl Wrongs {
         None
     }
 
-    fn or<T>(self, good: T) -> Result<T, Wrongs> {
+    fn or<T>(self, good: T) -> Result<T, LogQueryErrors> {
         match self.0.is_empty() {
             true => Ok(good),
             false => Err(self),
@@ -278,7 +278,7 @@ impl Wrongs {
     }
 }
 
-impl fmt::Display for Wrongs {
+impl fmt::Display for LogQueryErrors {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_slice() {
             [one] => out.write_str(one),
@@ -287,4 +287,4 @@ impl fmt::Display for Wrongs {
     }
 }
 
-impl std::error::Error for Wrongs {}
+impl std::error::Error for LogQueryErrors {}

@@ -2,41 +2,41 @@
 //! regexp, read and thrown away.
 
 /// The most that a repetition may count.
-const MOST: u32 = 1000;
+const MAX_REPETITIONS: u32 = 1000;
 
 /// Says what is wrong with a pattern.
-pub(super) fn judge(pattern: &str) -> Result<(), String> {
-    let mut reading = Reading {
+pub(super) fn validate_pattern(pattern: &str) -> Result<(), String> {
+    let mut reading = PatternParser {
         whole: pattern,
         rest: pattern,
         open: 0,
-        before: Before::Nothing,
+        before: RepetitionOperand::Nothing,
     };
     let read = reading.read();
     read.map_err(|(what, where_)| format!("error parsing regexp: {what}: `{where_}`"))
 }
 
 /// What is wrong, and with what.
-type Wrong<'a> = (&'static str, &'a str);
+type PatternProblem<'a> = (&'static str, &'a str);
 
 /// What a repetition would repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Before<'a> {
+enum RepetitionOperand<'a> {
     Nothing,
     Something,
     /// Another repetition, which begins here.
     Repetition(&'a str),
 }
 
-struct Reading<'a> {
+struct PatternParser<'a> {
     whole: &'a str,
     rest: &'a str,
     open: usize,
-    before: Before<'a>,
+    before: RepetitionOperand<'a>,
 }
 
-impl<'a> Reading<'a> {
-    fn read(&mut self) -> Result<(), Wrong<'a>> {
+impl<'a> PatternParser<'a> {
+    fn read(&mut self) -> Result<(), PatternProblem<'a>> {
         while let Some(c) = self.rest.chars().next() {
             match c {
                 '\\' => self.escape()?,
@@ -45,12 +45,12 @@ impl<'a> Reading<'a> {
                 ')' if self.open == 0 => return Err(("unexpected )", self.whole)),
                 ')' => {
                     self.open -= 1;
-                    self.pass(1, Before::Something);
+                    self.pass(1, RepetitionOperand::Something);
                 }
-                '|' => self.pass(1, Before::Nothing),
+                '|' => self.pass(1, RepetitionOperand::Nothing),
                 '*' | '+' | '?' => self.repeat(1)?,
                 '{' => self.count()?,
-                c => self.pass(c.len_utf8(), Before::Something),
+                c => self.pass(c.len_utf8(), RepetitionOperand::Something),
             }
         }
         match self.open {
@@ -59,12 +59,12 @@ impl<'a> Reading<'a> {
         }
     }
 
-    fn pass(&mut self, bytes: usize, before: Before<'a>) {
+    fn pass(&mut self, bytes: usize, before: RepetitionOperand<'a>) {
         self.rest = &self.rest[bytes..];
         self.before = before;
     }
 
-    fn escape(&mut self) -> Result<(), Wrong<'a>> {
+    fn escape(&mut self) -> Result<(), PatternProblem<'a>> {
         let after = &self.rest[1..];
         let Some(c) = after.chars().next() else {
             return Err(("trailing backslash at end of expression", ""));
@@ -72,7 +72,7 @@ impl<'a> Reading<'a> {
         if c == 'Q' {
             let literal = &after[1..];
             let end = literal.find("\\E").map_or(literal.len(), |end| end + 2);
-            self.pass(2 + end, Before::Something);
+            self.pass(2 + end, RepetitionOperand::Something);
             return Ok(());
         }
         let next = after.chars().nth(1);
@@ -85,14 +85,14 @@ impl<'a> Reading<'a> {
         };
         match is_known {
             true => {
-                self.pass(1 + c.len_utf8(), Before::Something);
+                self.pass(1 + c.len_utf8(), RepetitionOperand::Something);
                 Ok(())
             }
             false => Err(("invalid escape sequence", &self.rest[..1 + c.len_utf8()])),
         }
     }
 
-    fn class(&mut self) -> Result<(), Wrong<'a>> {
+    fn class(&mut self) -> Result<(), PatternProblem<'a>> {
         let mut chars = self.rest.char_indices().skip(1).peekable();
         let mut is_first = true;
         if chars.peek().is_some_and(|(_, c)| *c == '^') {
@@ -102,7 +102,7 @@ impl<'a> Reading<'a> {
             let rest = &self.rest[at..];
             match c {
                 ']' if !is_first => {
-                    self.pass(at + 1, Before::Something);
+                    self.pass(at + 1, RepetitionOperand::Something);
                     return Ok(());
                 }
                 '\\' if chars.next().is_none() => {
@@ -121,10 +121,10 @@ impl<'a> Reading<'a> {
         Err(("missing closing ]", self.rest))
     }
 
-    fn group(&mut self) -> Result<(), Wrong<'a>> {
+    fn group(&mut self) -> Result<(), PatternProblem<'a>> {
         self.open += 1;
         let Some(inner) = self.rest.strip_prefix("(?") else {
-            self.pass(1, Before::Nothing);
+            self.pass(1, RepetitionOperand::Nothing);
             return Ok(());
         };
         let name = inner.strip_prefix("P<").or(inner.strip_prefix('<'));
@@ -137,16 +137,16 @@ impl<'a> Reading<'a> {
             if end == 0 || !name[..end].chars().all(is_word) {
                 return Err(("invalid named capture", &self.rest[..=begins + end]));
             }
-            self.pass(begins + end + 1, Before::Nothing);
+            self.pass(begins + end + 1, RepetitionOperand::Nothing);
             return Ok(());
         }
         let flags = inner.trim_start_matches(['i', 'm', 's', 'U', '-']);
         let taken = self.rest.len() - flags.len();
         match flags.chars().next() {
-            Some(':') => self.pass(taken + 1, Before::Nothing),
+            Some(':') => self.pass(taken + 1, RepetitionOperand::Nothing),
             Some(')') if taken > 2 => {
                 self.open -= 1;
-                self.pass(taken + 1, Before::Nothing);
+                self.pass(taken + 1, RepetitionOperand::Nothing);
             }
             Some(c) => {
                 let wrong = &self.rest[..taken + c.len_utf8()];
@@ -157,26 +157,28 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    fn repeat(&mut self, bytes: usize) -> Result<(), Wrong<'a>> {
+    fn repeat(&mut self, bytes: usize) -> Result<(), PatternProblem<'a>> {
         let begin = self.rest;
         let after = &begin[bytes..];
         // The other way of a repetition, which takes as little as it can.
         let bytes = bytes + usize::from(after.starts_with('?'));
         match self.before {
-            Before::Nothing => Err(("missing argument to repetition operator", &begin[..bytes])),
-            Before::Repetition(first) => {
+            RepetitionOperand::Nothing => {
+                Err(("missing argument to repetition operator", &begin[..bytes]))
+            }
+            RepetitionOperand::Repetition(first) => {
                 let both = first.len() - begin.len() + bytes;
                 Err(("invalid nested repetition operator", &first[..both]))
             }
-            Before::Something => {
-                self.pass(bytes, Before::Repetition(begin));
+            RepetitionOperand::Something => {
+                self.pass(bytes, RepetitionOperand::Repetition(begin));
                 Ok(())
             }
         }
     }
 
     /// `{2}`, `{2,}`, `{2,3}`; anything else is what it is.
-    fn count(&mut self) -> Result<(), Wrong<'a>> {
+    fn count(&mut self) -> Result<(), PatternProblem<'a>> {
         let inner = self.rest[1..].split_once('}').map(|(inner, _)| inner);
         let number = |text: &str| {
             let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -191,10 +193,11 @@ impl<'a> Reading<'a> {
             Some((inner.len() + 2, least, most))
         });
         let Some((bytes, least, most)) = read else {
-            self.pass(1, Before::Something);
+            self.pass(1, RepetitionOperand::Something);
             return Ok(());
         };
-        let is_wrong = least > MOST || most.is_some_and(|most| most > MOST || most < least);
+        let is_wrong = least > MAX_REPETITIONS
+            || most.is_some_and(|most| most > MAX_REPETITIONS || most < least);
         match is_wrong {
             true => Err(("invalid repeat count", &self.rest[..bytes])),
             false => self.repeat(bytes),

@@ -248,7 +248,7 @@ fn pattern_is_judged_before_it_is_told() {
         "[\\]]",
         "(|a)",
     ] {
-        assert_eq!(pattern::judge(good), Ok(()), "{good}");
+        assert_eq!(pattern::validate_pattern(good), Ok(()), "{good}");
     }
     for (bad, why) in [
         ("(", "missing closing ): `(`"),
@@ -275,7 +275,7 @@ fn pattern_is_judged_before_it_is_told() {
         ("(?i", "missing closing ): `(?i`"),
     ] {
         let why = format!("error parsing regexp: {why}");
-        assert_eq!(pattern::judge(bad), Err(why), "{bad}");
+        assert_eq!(pattern::validate_pattern(bad), Err(why), "{bad}");
     }
 }
 
@@ -283,7 +283,7 @@ proptest! {
     #[test]
     fn every_text_is_judged_as_a_pattern(text in r"[a{}()\[\]\\|*+?^:,0-9<>PQEié\-]{0,24}", any in ".{0,24}") {
         for pattern in [&text, &any] {
-            if let Err(why) = pattern::judge(pattern) {
+            if let Err(why) = pattern::validate_pattern(pattern) {
                 prop_assert!(why.starts_with("error parsing regexp: "), "{why}");
             }
         }

@@ -3,7 +3,7 @@
 //! Mirrors upstream's pkg/kubelet/logs/container_log_manager.go at v1.36: `N.log` is written,
 //! `N.log.20060102-150405` was rotated, `.gz` is compressed, `.tmp` is what a compression left behind.
 //! Upstream looks at every log each `containerLogMonitorInterval`; here a log is looked at when its writer
-//! could have filled it ([`Policy::rest`]), so that a fast writer stays within twice the limit as well.
+//! could have filled it ([`LogRotationPolicy::rest`]), so that a fast writer stays within twice the limit as well.
 //! Unlike upstream names are in UTC, whose order no daylight saving time upsets, and a second rotation
 //! within one second gets a name of its own instead of the first one's file.
 
@@ -22,17 +22,17 @@ const STAMP_LENGTH: usize = 15;
 const COMPRESSED: &str = ".gz";
 const TEMPORARY: &str = ".tmp";
 /// Further rotations within one second are `_001`, `_002`: that sorts behind the first one and its `.gz`.
-const MOST_IN_A_SECOND: u16 = 999;
+const MAX_ROTATIONS_PER_SECOND: u16 = 999;
 /// The fastest writer that the bound is made for, in bytes a second.
-const FASTEST: u64 = 128 << 20;
+const MAX_WRITE_RATE: u64 = 128 << 20;
 /// No wait is shorter: a timer has no finer steps.
-const SHORTEST: Duration = Duration::from_millis(1);
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Upstream's default, for a size that validation has let pass and that still cannot be read.
 const DEFAULT_LIMIT: u64 = 10 << 20;
 
 /// The section of the configuration about container logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Policy {
+pub struct LogRotationPolicy {
     /// Bytes from which on a log is rotated; none for never.
     pub limit: Option<u64>,
     /// Files that one container may have, the one being written among them.
@@ -43,9 +43,9 @@ pub struct Policy {
     pub interval: Duration,
 }
 
-impl Default for Policy {
+impl Default for LogRotationPolicy {
     fn default() -> Self {
-        Policy {
+        LogRotationPolicy {
             limit: Some(DEFAULT_LIMIT),
             files: 5,
             workers: 1,
@@ -56,13 +56,13 @@ impl Default for Policy {
 
 /// A log's size, and when it was that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Measured {
+pub struct LogSize {
     pub size: u64,
     /// Since any fixed moment.
     pub at: Duration,
 }
 
-impl Policy {
+impl LogRotationPolicy {
     /// From `containerLogMaxSize` (negative: no rotation), `containerLogMaxFiles`, `containerLogMaxWorkers`
     /// and `containerLogMonitorInterval`.
     pub fn new(max_size: &str, max_files: i32, max_workers: i32, interval: Duration) -> Self {
@@ -71,7 +71,7 @@ impl Policy {
             Ok(size) => u64::try_from(size.value()).ok(),
             Err(_) => Some(DEFAULT_LIMIT),
         };
-        Policy {
+        LogRotationPolicy {
             limit,
             files: usize::try_from(max_files).unwrap_or(0).max(2),
             workers: usize::try_from(max_workers).unwrap_or(0).max(1),
@@ -90,18 +90,18 @@ impl Policy {
     pub fn rest(&self, size: u64) -> Duration {
         let limit = self.limit.unwrap_or(u64::MAX);
         let room = limit.saturating_add(limit / 2).saturating_sub(size);
-        time_to_write(room, FASTEST).clamp(SHORTEST, self.interval)
+        time_to_write(room, MAX_WRITE_RATE).clamp(MIN_POLL_INTERVAL, self.interval)
     }
 
     /// How long news of writes may be gathered before they are acted on: an eighth of the limit.
     pub fn gather(&self) -> Duration {
         let eighth = self.limit.unwrap_or(u64::MAX) / 8;
-        time_to_write(eighth, FASTEST).clamp(SHORTEST, self.interval)
+        time_to_write(eighth, MAX_WRITE_RATE).clamp(MIN_POLL_INTERVAL, self.interval)
     }
 
     /// When to look again at a log whose writes nobody reports, if it goes on as between the last two looks,
     /// or twice as fast.
-    pub fn poll(&self, before: Option<Measured>, now: Measured) -> Duration {
+    pub fn poll(&self, before: Option<LogSize>, now: LogSize) -> Duration {
         let Some((limit, before)) = self.limit.zip(before) else {
             return self.interval;
         };
@@ -115,7 +115,7 @@ impl Policy {
         let a_second = u128::from(grown) * 1000 / took.as_millis().max(1);
         let rate = u64::try_from(a_second * 2).unwrap_or(u64::MAX);
         let room = limit.saturating_sub(now.size);
-        time_to_write(room, rate).clamp(SHORTEST.min(self.interval), self.interval)
+        time_to_write(room, rate).clamp(MIN_POLL_INTERVAL.min(self.interval), self.interval)
     }
 }
 
@@ -126,7 +126,7 @@ fn time_to_write(bytes: u64, a_second: u64) -> Duration {
 
 /// The files of one log, as its folder lists them.
 #[derive(Clone, Copy, Debug)]
-pub struct Files<'a> {
+pub struct LogFiles<'a> {
     /// `N.log`.
     pub log: &'a str,
     pub names: &'a [String],
@@ -138,7 +138,7 @@ pub struct Files<'a> {
 
 /// What becomes of a log's rotated files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tidy {
+pub struct LogCleanup {
     /// Left behind or excess, oldest first.
     pub remove: Vec<String>,
     /// Oldest first.
@@ -147,7 +147,7 @@ pub struct Tidy {
 
 /// Decides about the rotated files: leftovers go, the oldest go until the live log and the rest are as
 /// many as may be, and all but the newest are compressed.
-pub fn tidy(files: &Files<'_>, policy: &Policy) -> Tidy {
+pub fn tidy(files: &LogFiles<'_>, policy: &LogRotationPolicy) -> LogCleanup {
     let (mut used, unused) = sorted(files);
     let excess = (used.len() + 1).saturating_sub(policy.files);
     let kept = used.split_off(excess);
@@ -156,7 +156,7 @@ pub fn tidy(files: &Files<'_>, policy: &Policy) -> Tidy {
             && !files.fresh.contains(**name)
             && files.compressing != Some(name.as_str())
     });
-    Tidy {
+    LogCleanup {
         compress: compress.copied().cloned().collect(),
         remove: unused.into_iter().chain(used).cloned().collect(),
     }
@@ -164,7 +164,7 @@ pub fn tidy(files: &Files<'_>, policy: &Policy) -> Tidy {
 
 /// The files that hold a log, oldest first, the one being written last.
 pub fn find(log: &str, names: &[String]) -> Vec<String> {
-    let files = Files {
+    let files = LogFiles {
         log,
         names,
         fresh: &BTreeSet::new(),
@@ -176,7 +176,7 @@ pub fn find(log: &str, names: &[String]) -> Vec<String> {
 }
 
 /// The rotated files in use, oldest first, and those that are not in use.
-fn sorted<'a>(files: &Files<'a>) -> (Vec<&'a String>, Vec<&'a String>) {
+fn sorted<'a>(files: &LogFiles<'a>) -> (Vec<&'a String>, Vec<&'a String>) {
     let names: BTreeSet<&String> = files
         .names
         .iter()
@@ -232,7 +232,7 @@ fn stamp(suffix: &str) -> Option<&str> {
 fn after(stamp: &str) -> String {
     let (time, number) = stamp.split_at(STAMP_LENGTH);
     let number = number.trim_start_matches('_').parse().unwrap_or(0_u16);
-    if number < MOST_IN_A_SECOND {
+    if number < MAX_ROTATIONS_PER_SECOND {
         return format!("{time}_{:03}", number + 1);
     }
     let second = jiff::Span::new().seconds(1);

@@ -6,10 +6,10 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-fn policy(files: usize) -> Policy {
-    Policy {
+fn policy(files: usize) -> LogRotationPolicy {
+    LogRotationPolicy {
         files,
-        ..Policy::default()
+        ..LogRotationPolicy::default()
     }
 }
 
@@ -17,8 +17,8 @@ fn names(list: &[&str]) -> Vec<String> {
     list.iter().map(|name| (*name).to_owned()).collect()
 }
 
-fn tidied(files: usize, list: &[&str]) -> Tidy {
-    let files_of = Files {
+fn tidied(files: usize, list: &[&str]) -> LogCleanup {
+    let files_of = LogFiles {
         log: "0.log",
         names: &names(list),
         fresh: &BTreeSet::new(),
@@ -34,7 +34,7 @@ fn at(text: &str) -> Timestamp {
 #[test]
 fn settings_become_a_policy() {
     let policy = |size, files, workers| {
-        let policy = Policy::new(size, files, workers, Duration::from_secs(3));
+        let policy = LogRotationPolicy::new(size, files, workers, Duration::from_secs(3));
         (policy.limit, policy.files, policy.workers)
     };
     assert_eq!(policy("10Mi", 5, 1), (Some(10 * MIB), 5, 1));
@@ -126,7 +126,7 @@ fn the_oldest_files_go_when_there_are_too_many() {
 fn what_is_fresh_or_in_work_is_not_compressed_again() {
     let fresh = BTreeSet::from(["0.log.2".to_owned()]);
     let list = names(&["0.log.1", "0.log.1.tmp", "0.log.2", "0.log.3", "0.log.4"]);
-    let files = Files {
+    let files = LogFiles {
         log: "0.log",
         names: &list,
         fresh: &fresh,
@@ -174,7 +174,7 @@ fn rotated_logs_are_named_by_the_time_and_never_alike() {
 #[test]
 fn a_log_is_due_from_its_limit_on() {
     let due = |limit, size| {
-        let policy = Policy { limit, ..policy(5) };
+        let policy = LogRotationPolicy { limit, ..policy(5) };
         policy.is_due(size)
     };
     assert!(!due(Some(10), 9));
@@ -187,7 +187,7 @@ fn a_log_is_due_from_its_limit_on() {
 #[test]
 fn a_log_rests_until_the_fastest_writer_could_have_filled_it() {
     let millis = |limit, size| {
-        let policy = Policy { limit, ..policy(5) };
+        let policy = LogRotationPolicy { limit, ..policy(5) };
         policy.rest(size).as_millis()
     };
     assert_eq!(millis(Some(10 * MIB), 0), 117);
@@ -202,7 +202,7 @@ fn a_log_rests_until_the_fastest_writer_could_have_filled_it() {
 #[test]
 fn an_unreported_log_is_looked_at_as_often_as_it_grows() {
     let policy = policy(5);
-    let seen = |size, secs| Measured {
+    let seen = |size, secs| LogSize {
         size,
         at: Duration::from_secs(secs),
     };
@@ -226,11 +226,11 @@ fn an_unreported_log_is_looked_at_as_often_as_it_grows() {
 proptest! {
     #[test]
     fn at_no_rate_up_to_the_fastest_is_a_log_twice_its_limit_when_it_is_looked_at(limit in MIB..(1 << 40), share in 0.0..1.0_f64) {
-        let policy = Policy { limit: Some(limit), interval: Duration::from_secs(1 << 40), ..policy(5) };
+        let policy = LogRotationPolicy { limit: Some(limit), interval: Duration::from_secs(1 << 40), ..policy(5) };
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "any size below the limit will do")]
         let size = (limit as f64 * share) as u64;
         let late = policy.rest(size) + policy.gather();
-        let written = late.as_micros() * u128::from(FASTEST) / 1_000_000;
+        let written = late.as_micros() * u128::from(MAX_WRITE_RATE) / 1_000_000;
         prop_assert!(u128::from(size) + written < 2 * u128::from(limit));
     }
 
@@ -250,7 +250,7 @@ proptest! {
     fn the_bound_on_files_holds_whatever_lies_there(list in prop::collection::vec("0\\.log\\.[0-3](\\.gz|\\.tmp)?", 0..12), files in 2_usize..6) {
         let list: Vec<String> = list.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
         let fresh = BTreeSet::new();
-        let tidy = tidy(&Files { log: "0.log", names: &list, fresh: &fresh, compressing: None }, &policy(files));
+        let tidy = tidy(&LogFiles { log: "0.log", names: &list, fresh: &fresh, compressing: None }, &policy(files));
         let left: Vec<_> = list.iter().filter(|name| !tidy.remove.contains(name)).collect();
         prop_assert!(left.len() < files);
         prop_assert!(tidy.compress.iter().all(|name| left.contains(&name) && Some(&name) != left.last()));

@@ -1,7 +1,7 @@
 //! Upstream's debug dump of a pod, byte for byte: the text that a static pod's UID is the hash of.
 //!
 //! Upstream hashes what the Go library spew prints (`%#v`, sorted keys) for its internal Pod, so the names, types and order of
-//! all Go fields count, even of empty ones, and a [`Release`] that adds a field gives every static pod another UID.
+//! all Go fields count, even of empty ones, and a [`KubeletRelease`] that adds a field gives every static pod another UID.
 //! [`core_types.txt`](core_types.txt) lists them; a walk over the pod's JSON prints them. Three things cannot be told from the JSON and are printed in a form of our own, so a manifest that holds them gets a
 //! UID that is stable but not upstream's: a timestamp that is not null (upstream prints the machine's time zone table),
 //! `metadata.managedFields[].fieldsV1`, and a number too large for [`Quantity`].
@@ -13,8 +13,8 @@ use std::sync::OnceLock;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Map, Value};
 
-use super::Release;
-use crate::quantity::{Amount, Format, Quantity};
+use super::KubeletRelease;
+use crate::quantity::{Quantity, QuantityFormat, QuantityValue};
 
 static TABLE: &str = include_str!("core_types.txt");
 const ROOT: &str = "core.Pod";
@@ -30,10 +30,10 @@ const HOST_FIELDS: [&str; 5] = [
 ];
 
 /// Prints the pod, defaults applied, as the hash of this release sees it.
-pub(super) fn pod(pod: &Pod, release: Release) -> String {
+pub(super) fn pod(pod: &Pod, release: KubeletRelease) -> String {
     let mut value = serde_json::to_value(pod).unwrap_or_default();
     to_internal(&mut value);
-    let mut page = Page {
+    let mut page = DumpWriter {
         text: String::from("(*core.Pod)"),
         release,
     };
@@ -42,12 +42,12 @@ pub(super) fn pod(pod: &Pod, release: Release) -> String {
 }
 
 /// What is printed, and by whose types.
-struct Page {
+struct DumpWriter {
     text: String,
-    release: Release,
+    release: KubeletRelease,
 }
 
-impl Page {
+impl DumpWriter {
     fn push_str(&mut self, text: &str) {
         self.text.push_str(text);
     }
@@ -72,39 +72,39 @@ pub(super) fn owner(path: &str) -> String {
 }
 
 fn field_named(owner: &str, key: &str) -> Option<&'static str> {
-    let Type::Struct(fields) = schema().get(owner)? else {
+    let DumpType::Struct(fields) = schema().get(owner)? else {
         return None;
     };
     fields.iter().find_map(|field| match field.key {
-        Key::Embedded => field_named(field.kind, key),
-        Key::At(at) => (field.json(at) == key).then_some(field.kind),
-        Key::None => None,
+        DumpKey::Embedded => field_named(field.kind, key),
+        DumpKey::At(at) => (field.json(at) == key).then_some(field.kind),
+        DumpKey::None => None,
     })
 }
 
-enum Type {
-    Struct(Vec<Field>),
+enum DumpType {
+    Struct(Vec<DumpField>),
     Named(&'static str),
 }
 
-struct Field {
+struct DumpField {
     name: &'static str,
     kind: &'static str,
-    key: Key,
+    key: DumpKey,
     /// Minor versions: the first that has it, and the last.
     since: u32,
     until: u32,
 }
 
-enum Key {
+enum DumpKey {
     /// The given key, or where it is empty the name with a small first letter.
     At(&'static str),
     Embedded,
     None,
 }
 
-impl Field {
-    fn is_of(&self, release: Release) -> bool {
+impl DumpField {
+    fn is_of(&self, release: KubeletRelease) -> bool {
         (self.since..=self.until).contains(&release.minor())
     }
 
@@ -117,36 +117,36 @@ impl Field {
     }
 }
 
-fn schema() -> &'static BTreeMap<&'static str, Type> {
-    static SCHEMA: OnceLock<BTreeMap<&'static str, Type>> = OnceLock::new();
+fn schema() -> &'static BTreeMap<&'static str, DumpType> {
+    static SCHEMA: OnceLock<BTreeMap<&'static str, DumpType>> = OnceLock::new();
     SCHEMA.get_or_init(|| TABLE.lines().filter_map(entry).collect())
 }
 
-fn entry(line: &'static str) -> Option<(&'static str, Type)> {
+fn entry(line: &'static str) -> Option<(&'static str, DumpType)> {
     if line.starts_with('#') {
         return None;
     }
     if let Some((name, kind)) = line.split_once(" = ") {
-        return Some((name, Type::Named(kind)));
+        return Some((name, DumpType::Named(kind)));
     }
     let (name, fields) = line.split_once(": ")?;
     Some((
         name,
-        Type::Struct(fields.split(", ").filter_map(field).collect()),
+        DumpType::Struct(fields.split(", ").filter_map(field).collect()),
     ))
 }
 
-fn field(text: &'static str) -> Option<Field> {
+fn field(text: &'static str) -> Option<DumpField> {
     let (text, span) = text.split_once(" @").unwrap_or((text, ""));
     let (since, until) = span.split_once('-').unwrap_or((span, ""));
     let mut words = text.split(' ');
     let (name, kind) = (words.next()?, words.next()?);
     let key = match words.next().unwrap_or_default() {
-        "~" => Key::Embedded,
-        "-" => Key::None,
-        at => Key::At(at),
+        "~" => DumpKey::Embedded,
+        "-" => DumpKey::None,
+        at => DumpKey::At(at),
     };
-    Some(Field {
+    Some(DumpField {
         name,
         kind,
         key,
@@ -186,14 +186,14 @@ fn to_internal(pod: &mut Value) {
 }
 
 /// Prints the type in brackets and the value.
-fn typed(value: Option<&Value>, kind: &str, out: &mut Page) {
+fn typed(value: Option<&Value>, kind: &str, out: &mut DumpWriter) {
     out.push('(');
     out.push_str(kind);
     out.push(')');
     body(value, kind, out);
 }
 
-fn body(value: Option<&Value>, kind: &str, out: &mut Page) {
+fn body(value: Option<&Value>, kind: &str, out: &mut DumpWriter) {
     let value = value.filter(|value| !value.is_null());
     if let Some(target) = kind.strip_prefix('*') {
         return match value {
@@ -211,9 +211,9 @@ fn body(value: Option<&Value>, kind: &str, out: &mut Page) {
         return map(value, element, out);
     }
     match (kind, schema().get(kind)) {
-        (_, Some(Type::Struct(fields))) => structure(value, fields, out),
+        (_, Some(DumpType::Struct(fields))) => structure(value, fields, out),
         ("core.ResourceList", _) => map(value, ROUNDED, out),
-        (_, Some(Type::Named(underlying))) => body(value, underlying, out),
+        (_, Some(DumpType::Named(underlying))) => body(value, underlying, out),
         ("resource.Quantity", _) => quantity(value, |quantity| quantity, out),
         (ROUNDED, _) => quantity(value, Quantity::rounded_to_milli, out),
         ("intstr.IntOrString", _) => int_or_string(value, out),
@@ -231,7 +231,7 @@ fn body(value: Option<&Value>, kind: &str, out: &mut Page) {
     }
 }
 
-fn structure(value: Option<&Value>, fields: &[Field], out: &mut Page) {
+fn structure(value: Option<&Value>, fields: &[DumpField], out: &mut DumpWriter) {
     out.push('{');
     let release = out.release;
     let fields = fields.iter().filter(|field| field.is_of(release));
@@ -242,16 +242,16 @@ fn structure(value: Option<&Value>, fields: &[Field], out: &mut Page) {
         out.push_str(field.name);
         out.push(':');
         let inner = match field.key {
-            Key::Embedded => value,
-            Key::None => None,
-            Key::At(at) => value.and_then(|value| value.get(field.json(at))),
+            DumpKey::Embedded => value,
+            DumpKey::None => None,
+            DumpKey::At(at) => value.and_then(|value| value.get(field.json(at))),
         };
         typed(inner, field.kind, out);
     }
     out.push('}');
 }
 
-fn list(value: Option<&Value>, element: &str, out: &mut Page) {
+fn list(value: Option<&Value>, element: &str, out: &mut DumpWriter) {
     let Some(items) = value.and_then(Value::as_array) else {
         return out.push_str("<nil>");
     };
@@ -265,7 +265,7 @@ fn list(value: Option<&Value>, element: &str, out: &mut Page) {
     out.push(']');
 }
 
-fn map(value: Option<&Value>, element: &str, out: &mut Page) {
+fn map(value: Option<&Value>, element: &str, out: &mut DumpWriter) {
     let Some(entries) = value.and_then(Value::as_object) else {
         return out.push_str("<nil>");
     };
@@ -282,7 +282,7 @@ fn map(value: Option<&Value>, element: &str, out: &mut Page) {
     out.push(']');
 }
 
-fn int_or_string(value: Option<&Value>, out: &mut Page) {
+fn int_or_string(value: Option<&Value>, out: &mut DumpWriter) {
     let text = value.and_then(Value::as_str);
     let number = value.and_then(Value::as_i64).unwrap_or(0);
     let kind = u8::from(text.is_some());
@@ -293,7 +293,7 @@ fn int_or_string(value: Option<&Value>, out: &mut Page) {
     );
 }
 
-fn time(value: Option<&Value>, out: &mut Page) {
+fn time(value: Option<&Value>, out: &mut DumpWriter) {
     match value.and_then(Value::as_str) {
         None => out
             .push_str("{Time:(time.Time){wall:(uint64)0 ext:(int64)0 loc:(*time.Location)<nil>}}"),
@@ -301,7 +301,7 @@ fn time(value: Option<&Value>, out: &mut Page) {
     }
 }
 
-fn quantity(value: Option<&Value>, rounded: impl Fn(Quantity) -> Quantity, out: &mut Page) {
+fn quantity(value: Option<&Value>, rounded: impl Fn(Quantity) -> Quantity, out: &mut DumpWriter) {
     const EMPTY: &str = "{i:(resource.int64Amount){value:(int64)0 scale:(resource.Scale)0} \
                          d:(resource.infDecAmount){Dec:(*inf.Dec)<nil>} s:(string) Format:(resource.Format)}";
     let Some(text) = value.and_then(Value::as_str) else {
@@ -313,10 +313,10 @@ fn quantity(value: Option<&Value>, rounded: impl Fn(Quantity) -> Quantity, out: 
     go_quantity(&rounded(quantity), out);
 }
 
-fn go_quantity(quantity: &Quantity, out: &mut Page) {
+fn go_quantity(quantity: &Quantity, out: &mut DumpWriter) {
     let (value, scale) = match quantity.amount {
-        Amount::Small { value, scale } => (value, scale),
-        Amount::Big { .. } => (0, 0),
+        QuantityValue::Small { value, scale } => (value, scale),
+        QuantityValue::Big { .. } => (0, 0),
     };
     push(
         out,
@@ -325,8 +325,10 @@ fn go_quantity(quantity: &Quantity, out: &mut Page) {
         ),
     );
     match quantity.amount {
-        Amount::Small { .. } => out.push_str("d:(resource.infDecAmount){Dec:(*inf.Dec)<nil>}"),
-        Amount::Big { unscaled, scale } => {
+        QuantityValue::Small { .. } => {
+            out.push_str("d:(resource.infDecAmount){Dec:(*inf.Dec)<nil>}")
+        }
+        QuantityValue::Big { unscaled, scale } => {
             let negative = unscaled < 0;
             let words = words(unscaled.unsigned_abs());
             push(
@@ -343,9 +345,9 @@ fn go_quantity(quantity: &Quantity, out: &mut Page) {
     }
     let text = quantity.text.as_deref().unwrap_or_default();
     let format: &str = match quantity.format {
-        Format::DecimalExponent => "DecimalExponent",
-        Format::BinarySI => "BinarySI",
-        Format::DecimalSI => "DecimalSI",
+        QuantityFormat::DecimalExponent => "DecimalExponent",
+        QuantityFormat::BinarySI => "BinarySI",
+        QuantityFormat::DecimalSI => "DecimalSI",
     };
     push(
         out,
@@ -363,7 +365,7 @@ fn words(number: u128) -> String {
     }
 }
 
-fn push(out: &mut Page, text: std::fmt::Arguments<'_>) {
+fn push(out: &mut DumpWriter, text: std::fmt::Arguments<'_>) {
     out.text
         .write_fmt(text)
         .expect("writing to a String cannot fail");

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, Toleration};
 
-use super::{ManifestError, Problem, ProblemKind, defaults, dump, references, validate};
+use super::{FieldError, FieldErrorKind, ManifestError, defaults, dump, references, validate};
 use crate::hash::{Fnv128a, md5_hex};
 use crate::types::PodUid;
 
@@ -22,12 +22,12 @@ const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 
 /// Where a manifest came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum ManifestSource {
     File(String),
     Url(String),
 }
 
-impl Source {
+impl ManifestSource {
     /// The word that upstream writes into the pod's `kubernetes.io/config.source`.
     pub fn word(&self) -> &'static str {
         match self {
@@ -39,22 +39,22 @@ impl Source {
 
 /// Where a manifest's pod is to run, and what it may refer to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ground {
+pub struct StaticPodContext {
     pub node_name: Arc<str>,
-    pub references: References,
+    pub references: ApiReferences,
     /// The pods that were at home on this node when the agent started.
     pub residents: Arc<BTreeSet<PodUid>>,
 }
 
 /// Whose kubelet gives a static pod its UID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Release {
+pub enum KubeletRelease {
     V1_34,
     V1_35,
     V1_36,
 }
 
-impl Release {
+impl KubeletRelease {
     /// The number after the dot.
     pub const fn minor(self) -> u32 {
         match self {
@@ -78,17 +78,17 @@ impl Release {
 
 /// Whether a static pod may refer to objects of the API (feature gate `PreventStaticPodAPIReferences`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum References {
+pub enum ApiReferences {
     #[default]
     Refused,
     Allowed,
 }
 
-impl<T: Into<Arc<str>>> From<T> for Ground {
+impl<T: Into<Arc<str>>> From<T> for StaticPodContext {
     fn from(node_name: T) -> Self {
-        Ground {
+        StaticPodContext {
             node_name: node_name.into(),
-            references: References::default(),
+            references: ApiReferences::default(),
             residents: Arc::default(),
         }
     }
@@ -97,17 +97,17 @@ impl<T: Into<Arc<str>>> From<T> for Ground {
 /// Returns the pod that runs for a manifest's pod, or why it must not run.
 pub fn static_pod(
     mut pod: Pod,
-    source: &Source,
-    ground: &Ground,
+    source: &ManifestSource,
+    ground: &StaticPodContext,
     seen: Timestamp,
 ) -> Result<Pod, ManifestError> {
     let node_name = &*ground.node_name;
     let Some(name) = pod.metadata.name.clone().filter(|name| !name.is_empty()) else {
-        let kind = ProblemKind::Required {
+        let kind = FieldErrorKind::Required {
             detail: "name is needed for the pod",
         };
         return Err(ManifestError::Invalid {
-            problems: vec![Problem {
+            problems: vec![FieldError {
                 field: "metadata.name".to_owned(),
                 kind,
             }],
@@ -131,7 +131,7 @@ pub fn static_pod(
     pod.metadata.uid = Some(uid);
     let spec = pod.spec.get_or_insert_default();
     spec.node_name = Some(node_name.to_owned());
-    if matches!(source, Source::File(_)) {
+    if matches!(source, ManifestSource::File(_)) {
         tolerate_no_execute(spec);
     }
     pod.status.get_or_insert_default().phase = Some("Pending".to_owned());
@@ -139,7 +139,7 @@ pub fn static_pod(
     if !problems.is_empty() {
         return Err(ManifestError::Invalid { problems });
     }
-    if ground.references == References::Refused {
+    if ground.references == ApiReferences::Refused {
         references::refuse(&pod)?;
     }
     let annotations = pod.metadata.annotations.get_or_insert_default();
@@ -149,28 +149,35 @@ pub fn static_pod(
 }
 
 /// The UID of today's release, unless the pod lives here under that of an earlier one.
-fn uid_at_home(pod: &Pod, source: &Source, ground: &Ground) -> String {
+fn uid_at_home(pod: &Pod, source: &ManifestSource, ground: &StaticPodContext) -> String {
     let uid = |release| uid_of(pod, source, &ground.node_name, release);
     let is_at_home = |uid: &String| ground.residents.contains(&PodUid::from(uid.as_str()));
-    let newest = uid(Release::V1_36);
+    let newest = uid(KubeletRelease::V1_36);
     if ground.residents.is_empty() || is_at_home(&newest) {
         return newest;
     }
-    let mut earlier = [Release::V1_35, Release::V1_34].into_iter().map(uid);
+    let mut earlier = [KubeletRelease::V1_35, KubeletRelease::V1_34]
+        .into_iter()
+        .map(uid);
     earlier.find(is_at_home).unwrap_or(newest)
 }
 
 /// The UID that the kubelet of this release gives to the pod of a manifest that names none.
-pub fn given_uid(mut pod: Pod, source: &Source, node_name: &str, release: Release) -> String {
+pub fn static_pod_uid(
+    mut pod: Pod,
+    source: &ManifestSource,
+    node_name: &str,
+    release: KubeletRelease,
+) -> String {
     defaults::apply(&mut pod);
     uid_of(&pod, source, node_name, release)
 }
 
 /// The same of the defaulted pod.
-fn uid_of(pod: &Pod, source: &Source, node_name: &str, release: Release) -> String {
+fn uid_of(pod: &Pod, source: &ManifestSource, node_name: &str, release: KubeletRelease) -> String {
     let place = match source {
-        Source::File(path) => format!("host:{node_name}file:{path}"),
-        Source::Url(url) => format!("url:{url}"),
+        ManifestSource::File(path) => format!("host:{node_name}file:{path}"),
+        ManifestSource::Url(url) => format!("url:{url}"),
     };
     let text = dump::pod(pod, release) + &place;
     release.hex(text.as_bytes())

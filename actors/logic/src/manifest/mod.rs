@@ -18,9 +18,11 @@ pub(crate) mod validate;
 #[cfg(test)]
 mod tests;
 
-pub use identity::{Ground, References, Release, Source, given_uid, static_pod};
-pub use parse::{Parsed, ParsedPod, parse};
-pub use validate::{Problem, ProblemKind};
+pub use identity::{
+    ApiReferences, KubeletRelease, ManifestSource, StaticPodContext, static_pod, static_pod_uid,
+};
+pub use parse::{ParsedManifest, ParsedPod, parse};
+pub use validate::{FieldError, FieldErrorKind};
 
 /// The largest manifest: upstream's `maxConfigLength`. The reader stops there; [`parse`] refuses what is longer.
 pub const MAX_MANIFEST_BYTES: usize = 10 << 20;
@@ -54,7 +56,7 @@ pub enum ManifestError {
     #[error("{}", fields.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     UnknownFields { fields: Vec<UnknownField> },
     #[error("{}", problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-    Invalid { problems: Vec<Problem> },
+    Invalid { problems: Vec<FieldError> },
     #[error("static pods may not reference {resource}")]
     ApiReference { resource: &'static str },
 }

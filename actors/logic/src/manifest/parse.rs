@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::typed::typed;
+use crate::strict_decode::decode;
 
 use super::{MAX_MANIFEST_BYTES, ManifestError, UnknownField, UnknownFields, dump};
 
@@ -15,7 +15,7 @@ const EXPECTED_KIND: &str = "a v1 Pod, PodList or List";
 
 /// What a manifest holds. A bad pod of a list is an error in its place; the others stand.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Parsed {
+pub struct ParsedManifest {
     pub pods: Vec<Result<ParsedPod, ManifestError>>,
     /// Sentences about the manifest as a whole.
     pub warnings: Vec<String>,
@@ -29,7 +29,7 @@ pub struct ParsedPod {
 }
 
 /// Reads a manifest; see [`UnknownFields`] for what `unknown` decides.
-pub fn parse(data: &[u8], unknown: UnknownFields) -> Result<Parsed, ManifestError> {
+pub fn parse(data: &[u8], unknown: UnknownFields) -> Result<ParsedManifest, ManifestError> {
     if data.len() > MAX_MANIFEST_BYTES {
         return Err(ManifestError::TooLong {
             found: data.len(),
@@ -40,22 +40,22 @@ pub fn parse(data: &[u8], unknown: UnknownFields) -> Result<Parsed, ManifestErro
         offset: error.valid_up_to(),
     })?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let document = Document::read(text)?;
-    let head = typed::<Option<Head>>(&document.value)
+    let document = ManifestDocument::read(text)?;
+    let head = decode::<Option<TypeMeta>>(&document.value)
         .map_err(|misfit| malformed(&misfit.path, &misfit.problem))?;
     let pods = match head.value.ok_or(ManifestError::Empty)?.kind()? {
-        Kind::Pod => vec![pod(&document.value, "", unknown)],
-        Kind::List => list(&document.value, unknown)?,
+        ManifestKind::Pod => vec![pod(&document.value, "", unknown)],
+        ManifestKind::List => list(&document.value, unknown)?,
     };
     let mut warnings = Vec::new();
     if document.more_documents {
         warnings
             .push("only the first YAML document of the manifest is read; more follow".to_owned());
     }
-    Ok(Parsed { pods, warnings })
+    Ok(ParsedManifest { pods, warnings })
 }
 
-enum Kind {
+enum ManifestKind {
     Pod,
     List,
 }
@@ -63,13 +63,13 @@ enum Kind {
 /// Enough of a manifest to know what to read it as.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Head {
+struct TypeMeta {
     api_version: Option<String>,
     kind: Option<String>,
 }
 
-impl Head {
-    fn kind(&self) -> Result<Kind, ManifestError> {
+impl TypeMeta {
+    fn kind(&self) -> Result<ManifestKind, ManifestError> {
         let found = |text: &Option<String>| {
             text.as_ref()
                 .map_or("is missing".to_owned(), |text| format!("found {text:?}"))
@@ -83,8 +83,8 @@ impl Head {
             });
         }
         match self.kind.as_deref() {
-            Some("Pod") => Ok(Kind::Pod),
-            Some("PodList" | "List") => Ok(Kind::List),
+            Some("Pod") => Ok(ManifestKind::Pod),
+            Some("PodList" | "List") => Ok(ManifestKind::List),
             _ => Err(ManifestError::WrongKind {
                 field: "kind",
                 found: found(&self.kind),
@@ -95,28 +95,28 @@ impl Head {
 }
 
 /// The first document of a text.
-struct Document {
+struct ManifestDocument {
     /// Null where there is none.
     value: Value,
     more_documents: bool,
 }
 
-impl Document {
+impl ManifestDocument {
     /// JSON is read as JSON; what is not quite JSON may still be YAML.
-    fn read(text: &str) -> Result<Document, ManifestError> {
+    fn read(text: &str) -> Result<ManifestDocument, ManifestError> {
         if !text.trim_start().starts_with('{') {
-            return Document::yaml(text);
+            return ManifestDocument::yaml(text);
         }
         match serde_json::from_str(text) {
-            Ok(value) => Ok(Document {
+            Ok(value) => Ok(ManifestDocument {
                 value,
                 more_documents: false,
             }),
-            Err(error) => Document::yaml(text).map_err(|_| malformed("", &error)),
+            Err(error) => ManifestDocument::yaml(text).map_err(|_| malformed("", &error)),
         }
     }
 
-    fn yaml(text: &str) -> Result<Document, ManifestError> {
+    fn yaml(text: &str) -> Result<ManifestDocument, ManifestError> {
         let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
         let mut kept = None;
         let outcome =
@@ -125,15 +125,17 @@ impl Document {
                 Ok(())
             });
         match (outcome, kept) {
-            (Ok(()), value) => Ok(Document {
+            (Ok(()), value) => Ok(ManifestDocument {
                 value: value.unwrap_or_default(),
                 more_documents: false,
             }),
             // As upstream: the first document counts, whatever follows.
-            (Err(serde_saphyr::Error::MultipleDocuments { .. }), Some(value)) => Ok(Document {
-                value,
-                more_documents: true,
-            }),
+            (Err(serde_saphyr::Error::MultipleDocuments { .. }), Some(value)) => {
+                Ok(ManifestDocument {
+                    value,
+                    more_documents: true,
+                })
+            }
             (Err(error), _) => Err(malformed("", &error)),
         }
     }
@@ -156,7 +158,7 @@ fn list(
 
 /// Reads one pod; `place` is the path that leads to it.
 fn pod(value: &Value, place: &str, unknown: UnknownFields) -> Result<ParsedPod, ManifestError> {
-    let read = typed::<Pod>(value)
+    let read = decode::<Pod>(value)
         .map_err(|misfit| malformed(&within(place, &misfit.path), &misfit.problem))?;
     let name = |path: String| UnknownField {
         owner: dump::owner(&path),

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
 
-use super::{Addresses, Cloud, PROVIDED_IP, Policy};
+use super::{CloudProvider, NodeAddresses, NodeStatusPolicy, PROVIDED_IP};
 
 /// Why an address cannot be the node's; `is_local` tells whether an interface of the host has it.
 pub fn validate(ip: IpAddr, is_local: impl Fn(IpAddr) -> bool) -> Result<(), String> {
@@ -32,7 +32,7 @@ pub fn validate(ip: IpAddr, is_local: impl Fn(IpAddr) -> bool) -> Result<(), Str
 }
 
 /// Whether the operator named the node by its address.
-pub fn hostname_is_address(policy: &Policy) -> Option<IpAddr> {
+pub fn hostname_is_address(policy: &NodeStatusPolicy) -> Option<IpAddr> {
     policy.hostname.parse().ok()
 }
 
@@ -61,7 +61,11 @@ pub fn host_ips(node: &Node) -> Vec<String> {
         .collect()
 }
 
-pub(super) fn set(policy: &Policy, known: &Addresses, node: &mut Node) -> Result<(), String> {
+pub(super) fn set(
+    policy: &NodeStatusPolicy,
+    known: &NodeAddresses,
+    node: &mut Node,
+) -> Result<(), String> {
     let mut given = policy.node_ips.iter().filter(|ip| !ip.is_unspecified());
     let (first, second) = (given.next(), given.next());
     if first.is_some() && !known.problem.is_empty() {
@@ -70,7 +74,7 @@ pub(super) fn set(policy: &Policy, known: &Addresses, node: &mut Node) -> Result
     annotate(policy, (first, second), node);
     let status = node.status.get_or_insert_default();
     let host = address("Hostname", &policy.hostname);
-    if policy.cloud == Cloud::External {
+    if policy.cloud == CloudProvider::External {
         if status.addresses.as_ref().is_some_and(|all| !all.is_empty()) {
             return Ok(());
         }
@@ -98,10 +102,10 @@ pub(super) fn set(policy: &Policy, known: &Addresses, node: &mut Node) -> Result
 }
 
 /// A cloud provider is told which addresses the operator chose.
-fn annotate(policy: &Policy, given: (Option<&IpAddr>, Option<&IpAddr>), node: &mut Node) {
+fn annotate(policy: &NodeStatusPolicy, given: (Option<&IpAddr>, Option<&IpAddr>), node: &mut Node) {
     let annotations = &mut node.metadata.annotations;
     match (policy.cloud, given.0) {
-        (Cloud::External, Some(first)) => {
+        (CloudProvider::External, Some(first)) => {
             let text = match given.1 {
                 Some(second) => format!("{first},{second}"),
                 None => first.to_string(),
@@ -109,7 +113,7 @@ fn annotate(policy: &Policy, given: (Option<&IpAddr>, Option<&IpAddr>), node: &m
             let annotations = annotations.get_or_insert_default();
             annotations.insert(PROVIDED_IP.to_owned(), text);
         }
-        (Cloud::External | Cloud::None, _) => {
+        (CloudProvider::External | CloudProvider::None, _) => {
             if let Some(annotations) = annotations {
                 annotations.remove(PROVIDED_IP);
             }

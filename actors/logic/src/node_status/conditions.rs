@@ -10,24 +10,27 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{Facts, Heard, Moment, Policy, Pressure, RuntimeCondition, Told};
+use super::{
+    ClockReading, LastRuntimeStatus, NodeEvent, NodeStatusFacts, NodeStatusPolicy, Pressure,
+    RuntimeCondition,
+};
 use crate::node::{LocalStorage, Support};
 use crate::requests::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 
 const READY: &str = "Ready";
 /// Messages of our own conditions are cut after so many bytes.
-const LONGEST: usize = 1024;
+const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// A pressure's words: condition, and for yes and no the event, the reason and the message.
-struct Words {
+struct PressureCondition {
     pressure: Pressure,
     condition: &'static str,
     yes: [&'static str; 3],
     no: [&'static str; 3],
 }
 
-const PRESSURES: [Words; 3] = [
-    Words {
+const PRESSURES: [PressureCondition; 3] = [
+    PressureCondition {
         pressure: Pressure::Memory,
         condition: "MemoryPressure",
         yes: [
@@ -41,7 +44,7 @@ const PRESSURES: [Words; 3] = [
             "kubelet has sufficient memory available",
         ],
     },
-    Words {
+    PressureCondition {
         pressure: Pressure::Disk,
         condition: "DiskPressure",
         yes: [
@@ -55,7 +58,7 @@ const PRESSURES: [Words; 3] = [
             "kubelet has no disk pressure",
         ],
     },
-    Words {
+    PressureCondition {
         pressure: Pressure::Pid,
         condition: "PIDPressure",
         yes: [
@@ -72,18 +75,18 @@ const PRESSURES: [Words; 3] = [
 ];
 
 pub(super) fn set(
-    policy: &Policy,
-    facts: &Facts,
-    moment: Moment,
+    policy: &NodeStatusPolicy,
+    facts: &NodeStatusFacts,
+    moment: ClockReading,
     status: &mut NodeStatus,
-    told: &mut Vec<Told>,
+    told: &mut Vec<NodeEvent>,
 ) {
     let ready = not_ready(policy, facts, moment, status);
     let conditions = status.conditions.get_or_insert_default();
     for words in &PRESSURES {
         let pressed = facts.pressures.contains(&words.pressure);
         if let Some(reason) = press(conditions, words, pressed, moment.wall) {
-            told.push(Told::status(policy, reason));
+            told.push(NodeEvent::status(policy, reason));
         }
     }
     own(facts, moment.wall, conditions);
@@ -93,7 +96,7 @@ pub(super) fn set(
 /// As upstream: a condition that stays as it was keeps its reason and message too.
 fn press(
     conditions: &mut Vec<NodeCondition>,
-    words: &Words,
+    words: &PressureCondition,
     pressed: bool,
     now: Timestamp,
 ) -> Option<&'static str> {
@@ -155,7 +158,7 @@ fn put(conditions: &mut Vec<NodeCondition>, mut new: NodeCondition) -> bool {
     }
 }
 
-fn own(facts: &Facts, now: Timestamp, conditions: &mut Vec<NodeCondition>) {
+fn own(facts: &NodeStatusFacts, now: Timestamp, conditions: &mut Vec<NodeCondition>) {
     let named = |(name, why): (&String, &String)| format!("{name}: {why}");
     let degraded: Vec<String> = facts.degraded.iter().map(named).collect();
     let rows = [
@@ -176,7 +179,7 @@ fn own(facts: &Facts, now: Timestamp, conditions: &mut Vec<NodeCondition>) {
             continue;
         }
         let mut text = list.join("; ");
-        text.truncate(text.floor_char_boundary(LONGEST));
+        text.truncate(text.floor_char_boundary(MAX_MESSAGE_BYTES));
         let condition = match list.is_empty() {
             true => made(name, "False", (good, "all is well again"), now),
             false => made(name, "True", (bad, &text), now),
@@ -186,11 +189,11 @@ fn own(facts: &Facts, now: Timestamp, conditions: &mut Vec<NodeCondition>) {
 }
 
 fn set_ready(
-    policy: &Policy,
+    policy: &NodeStatusPolicy,
     not_ready: Option<String>,
     now: Timestamp,
     conditions: &mut Vec<NodeCondition>,
-) -> Option<Told> {
+) -> Option<NodeEvent> {
     let (condition, event) = match &not_ready {
         None => {
             let words = ("KubeletReady", "kubelet is posting ready status");
@@ -201,14 +204,14 @@ fn set_ready(
             (made(READY, "False", words, now), "NodeNotReady")
         }
     };
-    put(conditions, condition).then(|| Told::status(policy, event))
+    put(conditions, condition).then(|| NodeEvent::status(policy, event))
 }
 
 /// Everything that keeps the node from being ready, in upstream's words and order.
 fn not_ready(
-    policy: &Policy,
-    facts: &Facts,
-    moment: Moment,
+    policy: &NodeStatusPolicy,
+    facts: &NodeStatusFacts,
+    moment: ClockReading,
     status: &NodeStatus,
 ) -> Option<String> {
     let mut why = runtime_problems(facts, moment);
@@ -219,10 +222,10 @@ fn not_ready(
     aggregate(why)
 }
 
-fn runtime_problems(facts: &Facts, moment: Moment) -> Vec<String> {
+fn runtime_problems(facts: &NodeStatusFacts, moment: ClockReading) -> Vec<String> {
     let mut why = Vec::new();
     match &facts.runtime {
-        None | Some(Heard { ready_at: None, .. }) => {
+        None | Some(LastRuntimeStatus { ready_at: None, .. }) => {
             why.push("container runtime status check may not have completed yet".to_owned());
         }
         Some(heard) if !heard.is_up(moment.now) => {
@@ -232,16 +235,16 @@ fn runtime_problems(facts: &Facts, moment: Moment) -> Vec<String> {
     }
     let ill = facts.unhealthy.iter();
     why.extend(ill.map(|(name, text)| format!("{name} is not healthy: {text}")));
-    if let Some(Heard { runtime, .. }) = &facts.runtime {
+    if let Some(LastRuntimeStatus { runtime, .. }) = &facts.runtime {
         why.extend(unmet("container runtime not ready", runtime.ready.as_ref()));
     }
     why
 }
 
-fn network_problem(facts: &Facts) -> Option<String> {
+fn network_problem(facts: &NodeStatusFacts) -> Option<String> {
     match &facts.runtime {
         None => Some("network state unknown".to_owned()),
-        Some(Heard { runtime, .. }) => unmet(
+        Some(LastRuntimeStatus { runtime, .. }) => unmet(
             "container runtime network not ready",
             runtime.network.as_ref(),
         ),

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
 
-use super::Facts;
+use super::NodeStatusFacts;
 use crate::volumes::csi_node::NODE_IDS;
 
-pub(super) fn set(facts: &Facts, node: &mut Node) {
+pub(super) fn set(facts: &NodeStatusFacts, node: &mut Node) {
     let labels = &facts.drivers.labels;
     if !labels.is_empty() {
         let held = node.metadata.labels.get_or_insert_default();
@@ -29,7 +29,7 @@ pub(super) fn set(facts: &Facts, node: &mut Node) {
 }
 
 /// An annotation that nobody can read is made anew.
-fn ids(facts: &Facts, text: &str) -> BTreeMap<String, String> {
+fn ids(facts: &NodeStatusFacts, text: &str) -> BTreeMap<String, String> {
     let mut ids: BTreeMap<String, String> = serde_json::from_str(text).unwrap_or_default();
     ids.retain(|name, _| !facts.left.contains(name));
     let there = facts.drivers.there.values();

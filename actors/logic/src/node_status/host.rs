@@ -4,12 +4,12 @@
 
 use k8s_openapi::api::core::v1::{DaemonEndpoint, NodeDaemonEndpoints, NodeStatus};
 
-use super::{Facts, Heard, Policy};
+use super::{LastRuntimeStatus, NodeStatusFacts, NodeStatusPolicy};
 use crate::node;
 
 /// Read once, at the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Host {
+pub struct HostFacts {
     pub machine_id: String,
     pub system_uuid: String,
     pub boot_id: String,
@@ -31,12 +31,18 @@ pub fn os_image(os_release: &str) -> String {
         .unwrap_or_else(|| "Linux".to_owned())
 }
 
-pub(super) fn versions(policy: &Policy, facts: &Facts, status: &mut NodeStatus) {
+pub(super) fn versions(
+    policy: &NodeStatusPolicy,
+    facts: &NodeStatusFacts,
+    status: &mut NodeStatus,
+) {
     let info = status.node_info.get_or_insert_default();
     info.kernel_version.clone_from(&facts.host.kernel_version);
     info.os_image.clone_from(&facts.host.os_image);
     info.container_runtime_version = match &facts.runtime {
-        Some(Heard { runtime, .. }) => format!("{}://{}", runtime.name, runtime.version),
+        Some(LastRuntimeStatus { runtime, .. }) => {
+            format!("{}://{}", runtime.name, runtime.version)
+        }
         // What it was before is truer than what upstream says of a runtime that does not answer.
         None if !info.container_runtime_version.is_empty() => {
             info.container_runtime_version.clone()

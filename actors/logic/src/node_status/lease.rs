@@ -14,13 +14,13 @@ pub const ATTEMPTS: u32 = 5;
 
 /// Whose lease it is, and for how long each time.
 #[derive(Clone, Debug)]
-pub struct Holder {
+pub struct LeaseHolder {
     pub name: String,
     /// `nodeLeaseDurationSeconds`
     pub seconds: u32,
 }
 
-impl Holder {
+impl LeaseHolder {
     /// Between two renewals: a quarter of the lease, and up to 4 % more; `chance` is from 0 to 1.
     pub fn interval(&self, chance: f64) -> Duration {
         let quarter = Duration::from_millis(u64::from(self.seconds) * 250);

@@ -8,14 +8,18 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{NodeStatus, NodeSwapStatus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::{Facts, Policy, Told};
+use super::{NodeEvent, NodeStatusFacts, NodeStatusPolicy};
 use crate::quantity;
-use crate::requests::Amounts;
-use crate::types::Weight;
+use crate::requests::ResourceAmounts;
+use crate::types::EventLevel;
 
 type Quantities = BTreeMap<String, Quantity>;
 
-pub(super) fn set(policy: &Policy, facts: &Facts, status: &mut NodeStatus) -> Option<Told> {
+pub(super) fn set(
+    policy: &NodeStatusPolicy,
+    facts: &NodeStatusFacts,
+    status: &mut NodeStatus,
+) -> Option<NodeEvent> {
     let told = identity(policy, facts, status);
     let capacity = status.capacity.get_or_insert_default();
     put_all(capacity, &facts.resources.capacity);
@@ -35,7 +39,11 @@ pub(super) fn set(policy: &Policy, facts: &Facts, status: &mut NodeStatus) -> Op
     told
 }
 
-fn identity(policy: &Policy, facts: &Facts, status: &mut NodeStatus) -> Option<Told> {
+fn identity(
+    policy: &NodeStatusPolicy,
+    facts: &NodeStatusFacts,
+    status: &mut NodeStatus,
+) -> Option<NodeEvent> {
     let (host, info) = (&facts.host, status.node_info.get_or_insert_default());
     info.machine_id.clone_from(&host.machine_id);
     info.system_uuid.clone_from(&host.system_uuid);
@@ -44,8 +52,8 @@ fn identity(policy: &Policy, facts: &Facts, status: &mut NodeStatus) -> Option<T
     });
     let rebooted = !info.boot_id.is_empty() && info.boot_id != host.boot_id;
     info.boot_id.clone_from(&host.boot_id);
-    rebooted.then(|| Told {
-        weight: Weight::Warning,
+    rebooted.then(|| NodeEvent {
+        weight: EventLevel::Warning,
         reason: "Rebooted",
         message: format!(
             "Node {} has been rebooted, boot id: {}",
@@ -55,7 +63,7 @@ fn identity(policy: &Policy, facts: &Facts, status: &mut NodeStatus) -> Option<T
 }
 
 /// An amount that says the same in other words stays as it is written.
-pub(super) fn put_all(held: &mut Quantities, amounts: &Amounts) {
+pub(super) fn put_all(held: &mut Quantities, amounts: &ResourceAmounts) {
     for (name, amount) in amounts {
         let same = held.get(name).is_some_and(|held| equal(held, amount));
         if !same {

@@ -1,6 +1,6 @@
 //! What the node says of itself in its object: addresses, capacity, conditions, images, versions.
 //!
-//! [`Policy`] is who the node is, [`Facts`] what is known of it now, and [`set`] puts both into the object as it stands
+//! [`NodeStatusPolicy`] is who the node is, [`NodeStatusFacts`] what is known of it now, and [`set`] puts both into the object as it stands
 //! in the API. [`registration`] makes the first object or puts an old one right, [`patch`] tells what is to be sent,
 //! [`lease`] is the node's sign of life. Upstream: pkg/kubelet/nodestatus/setters.go, kubelet_node_status.go (1.36).
 
@@ -13,7 +13,7 @@ pub mod lease;
 mod machine;
 pub(crate) mod patch;
 pub mod registration;
-mod schedule;
+mod report_schedule;
 #[cfg(test)]
 mod tests;
 
@@ -25,16 +25,16 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeStatus, Taint};
 
 use crate::node::{LocalStorage, Support};
-use crate::pressure::Signal;
-use crate::requests::Amounts;
-use crate::types::Weight;
-use crate::volumes::{Backend, VolumeId};
+use crate::requests::ResourceAmounts;
+use crate::thresholds::Signal;
+use crate::types::EventLevel;
+use crate::volumes::{RegisteredDriver, VolumeId};
 
 pub use addresses::{host_ips, hostname_is_address, validate};
 pub use declared::{declared_features, needed_features};
-pub use host::{Host, os_image};
+pub use host::{HostFacts, os_image};
 pub use patch::{changed, patch};
-pub use schedule::{Cause, Schedule};
+pub use report_schedule::{ReportCause, ReportSchedule};
 
 /// Says which addresses the operator gave a node whose cloud provider tells the others.
 pub const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
@@ -43,11 +43,11 @@ pub const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 const NO_CSI_NODE: &str = "CSINode is not yet initialized";
 
 /// The runtime counts as gone when it has not answered for so long.
-const RUNTIME_SILENCE: Duration = Duration::from_secs(30);
+const RUNTIME_DOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Who the node is, from its configuration.
 #[derive(Clone, Debug, Default)]
-pub struct Policy {
+pub struct NodeStatusPolicy {
     pub name: String,
     pub hostname: String,
     /// Where the agent's HTTPS API listens.
@@ -56,27 +56,27 @@ pub struct Policy {
     pub version: String,
     /// `--node-ip`: none, one, or one of each family.
     pub node_ips: Vec<IpAddr>,
-    pub cloud: Cloud,
+    pub cloud: CloudProvider,
     pub provider_id: String,
     /// The node's own labels and those that the operator gives it: [`crate::node::labels`].
     pub labels: BTreeMap<String, String>,
     /// `registerWithTaints`
     pub taints: Vec<Taint>,
     pub scheduling: Scheduling,
-    pub attaching: Attaching,
+    pub attaching: AttachDetachMode,
     /// `nodeStatusMaxImages`; none for no limit.
     pub max_images: Option<usize>,
     /// [`declared_features`]
     pub declared_features: Vec<String>,
     /// The feature gate `SupplementalGroupsPolicy`.
     pub supplemental_groups_policy: Support,
-    pub extended_resources: Extended,
+    pub extended_resources: ExtendedResourcePolicy,
     pub local_storage: LocalStorage,
 }
 
 /// Who tells the node's addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Cloud {
+pub enum CloudProvider {
     #[default]
     None,
     /// `--cloud-provider=external`: a controller, which also lets pods in.
@@ -93,7 +93,7 @@ pub enum Scheduling {
 
 /// `enableControllerAttachDetach`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Attaching {
+pub enum AttachDetachMode {
     #[default]
     Controller,
     Node,
@@ -101,7 +101,7 @@ pub enum Attaching {
 
 /// What becomes of extended resources in an object from before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Extended {
+pub enum ExtendedResourcePolicy {
     /// Their devices are remembered.
     #[default]
     Kept,
@@ -111,14 +111,14 @@ pub enum Extended {
 
 /// What the runtime says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Runtime {
+pub struct RuntimeStatus {
     pub name: String,
     pub version: String,
     /// `RuntimeReady`
     pub ready: Option<RuntimeCondition>,
     /// `NetworkReady`
     pub network: Option<RuntimeCondition>,
-    pub handlers: Vec<Handler>,
+    pub handlers: Vec<RuntimeHandler>,
     /// Whether it keeps to `supplementalGroupsPolicy`; none where it does not tell its features.
     pub supplemental_groups_policy: Option<Support>,
 }
@@ -134,7 +134,7 @@ pub struct RuntimeCondition {
 
 /// A runtime handler and what it can do; the default one has no name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Handler {
+pub struct RuntimeHandler {
     pub name: String,
     pub recursive_read_only_mounts: Support,
     pub user_namespaces: Support,
@@ -159,7 +159,7 @@ impl From<Signal> for Pressure {
 
 /// An image that is present.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Image {
+pub struct NodeImage {
     /// Its digests, then its tags, each with its repository.
     pub names: Vec<String>,
     pub bytes: u64,
@@ -167,14 +167,14 @@ pub struct Image {
 
 /// What pods may use, and what there is.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Resources {
-    pub capacity: Amounts,
-    pub allocatable: Amounts,
+pub struct NodeResources {
+    pub capacity: ResourceAmounts,
+    pub allocatable: ResourceAmounts,
 }
 
 /// Which volumes a controller must not take away.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum InUse {
+pub enum VolumesInUse {
     /// These, and perhaps others: it is not known yet what was mounted before.
     AtLeast(BTreeSet<VolumeId>),
     Exactly(BTreeSet<VolumeId>),
@@ -182,7 +182,7 @@ pub enum InUse {
 
 /// What was found out about the node's addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Addresses {
+pub struct NodeAddresses {
     /// Where no address is configured: of the node's name, or of the default route.
     pub found: Option<IpAddr>,
     /// Why the configured ones cannot be used, or none was found; empty where all is well.
@@ -191,18 +191,18 @@ pub struct Addresses {
 
 /// The drivers that registered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Drivers {
+pub struct RegisteredDrivers {
     /// By their names.
-    pub there: BTreeMap<String, Backend>,
+    pub there: BTreeMap<String, RegisteredDriver>,
     /// Labels of the node from their topology.
     pub labels: BTreeMap<String, String>,
 }
 
 /// Something that is true of the node from now on.
 #[derive(Clone, Debug)]
-pub enum Fact {
+pub enum NodeFact {
     /// The runtime answered; to be told again at least every 15 seconds.
-    Runtime(Box<Runtime>),
+    Runtime(Box<RuntimeStatus>),
     /// Why the agent cannot work though the runtime answers, by what is ill: `PLEG`.
     Unhealthy(BTreeMap<String, String>),
     /// Why volumes cannot be had; none where they can.
@@ -210,11 +210,11 @@ pub enum Fact {
     /// Why the node is about to go; none where it stays.
     Shutdown(Option<String>),
     Pressures(BTreeSet<Pressure>),
-    Images(Vec<Image>),
-    Resources(Box<Resources>),
-    VolumesInUse(InUse),
-    Drivers(Box<Drivers>),
-    Addresses(Addresses),
+    Images(Vec<NodeImage>),
+    Resources(Box<NodeResources>),
+    VolumesInUse(VolumesInUse),
+    Drivers(Box<RegisteredDrivers>),
+    Addresses(NodeAddresses),
     /// What works no more in the agent, by its name, and why.
     Degraded(BTreeMap<String, String>),
     /// Which volumes hang, each with its name.
@@ -223,7 +223,7 @@ pub enum Fact {
 
 /// When a fact is to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Urgency {
+pub enum ReportUrgency {
     /// Nothing new.
     Never,
     /// When the status is looked at next.
@@ -233,51 +233,52 @@ pub enum Urgency {
 
 /// What the runtime said last.
 #[derive(Clone, Debug)]
-struct Heard {
+struct LastRuntimeStatus {
     /// When it was last said to be ready: only then it counts as up.
     ready_at: Option<Instant>,
-    runtime: Runtime,
+    runtime: RuntimeStatus,
 }
 
 /// What is known of the node.
 #[derive(Clone, Debug)]
-pub struct Facts {
-    host: Host,
-    resources: Resources,
-    addresses: Addresses,
-    runtime: Option<Heard>,
+pub struct NodeStatusFacts {
+    host: HostFacts,
+    resources: NodeResources,
+    addresses: NodeAddresses,
+    runtime: Option<LastRuntimeStatus>,
     unhealthy: BTreeMap<String, String>,
     storage: Option<String>,
     shutdown: Option<String>,
     pressures: BTreeSet<Pressure>,
-    images: Option<Vec<Image>>,
-    in_use: Option<InUse>,
-    drivers: Drivers,
+    images: Option<Vec<NodeImage>>,
+    in_use: Option<VolumesInUse>,
+    drivers: RegisteredDrivers,
     /// Drivers that registered before, and are gone.
     left: BTreeSet<String>,
     degraded: BTreeMap<String, String>,
     stuck: Vec<String>,
 }
 
-impl Heard {
+impl LastRuntimeStatus {
     fn is_up(&self, now: Instant) -> bool {
-        self.ready_at.is_some_and(|at| now < at + RUNTIME_SILENCE)
+        self.ready_at
+            .is_some_and(|at| now < at + RUNTIME_DOWN_TIMEOUT)
     }
 }
 
-impl Runtime {
+impl RuntimeStatus {
     fn is_ready(&self) -> bool {
         let ready = self.ready.as_ref();
         ready.is_some_and(|condition| condition.state == Support::Yes)
     }
 }
 
-impl Facts {
-    pub fn new(host: Host, resources: Resources) -> Self {
-        Facts {
+impl NodeStatusFacts {
+    pub fn new(host: HostFacts, resources: NodeResources) -> Self {
+        NodeStatusFacts {
             host,
             resources,
-            addresses: Addresses::default(),
+            addresses: NodeAddresses::default(),
             runtime: None,
             unhealthy: BTreeMap::new(),
             storage: Some(NO_CSI_NODE.to_owned()),
@@ -285,7 +286,7 @@ impl Facts {
             pressures: BTreeSet::new(),
             images: None,
             in_use: None,
-            drivers: Drivers::default(),
+            drivers: RegisteredDrivers::default(),
             left: BTreeSet::new(),
             degraded: BTreeMap::new(),
             stuck: Vec::new(),
@@ -293,26 +294,26 @@ impl Facts {
     }
 
     /// Takes in a fact; answers when it is to be told.
-    pub fn learn(&mut self, fact: Fact, now: Instant) -> Urgency {
-        use Urgency::{Later, Now};
+    pub fn learn(&mut self, fact: NodeFact, now: Instant) -> ReportUrgency {
+        use ReportUrgency::{Later, Now};
         match fact {
-            Fact::Runtime(runtime) => self.hear_runtime(*runtime, now),
-            Fact::Unhealthy(why) => put(&mut self.unhealthy, why, Now),
-            Fact::Storage(why) => put(&mut self.storage, why, Now),
-            Fact::Shutdown(why) => put(&mut self.shutdown, why, Now),
-            Fact::Pressures(pressures) => put(&mut self.pressures, pressures, Now),
-            Fact::Images(images) => put(&mut self.images, Some(images), Later),
-            Fact::Resources(resources) => put(&mut self.resources, *resources, Now),
-            Fact::VolumesInUse(volumes) => put(&mut self.in_use, Some(volumes), Now),
-            Fact::Drivers(drivers) => self.hear_drivers(*drivers),
-            Fact::Addresses(addresses) => put(&mut self.addresses, addresses, Later),
-            Fact::Degraded(names) => put(&mut self.degraded, names, Now),
-            Fact::Stuck(volumes) => put(&mut self.stuck, volumes, Now),
+            NodeFact::Runtime(runtime) => self.hear_runtime(*runtime, now),
+            NodeFact::Unhealthy(why) => put(&mut self.unhealthy, why, Now),
+            NodeFact::Storage(why) => put(&mut self.storage, why, Now),
+            NodeFact::Shutdown(why) => put(&mut self.shutdown, why, Now),
+            NodeFact::Pressures(pressures) => put(&mut self.pressures, pressures, Now),
+            NodeFact::Images(images) => put(&mut self.images, Some(images), Later),
+            NodeFact::Resources(resources) => put(&mut self.resources, *resources, Now),
+            NodeFact::VolumesInUse(volumes) => put(&mut self.in_use, Some(volumes), Now),
+            NodeFact::Drivers(drivers) => self.hear_drivers(*drivers),
+            NodeFact::Addresses(addresses) => put(&mut self.addresses, addresses, Later),
+            NodeFact::Degraded(names) => put(&mut self.degraded, names, Now),
+            NodeFact::Stuck(volumes) => put(&mut self.stuck, volumes, Now),
         }
     }
 
     /// What it can do is taken from it while it is ready, as upstream; the order of its handlers says nothing.
-    fn hear_runtime(&mut self, mut runtime: Runtime, now: Instant) -> Urgency {
+    fn hear_runtime(&mut self, mut runtime: RuntimeStatus, now: Instant) -> ReportUrgency {
         runtime.handlers.sort_by(|a, b| a.name.cmp(&b.name));
         let before = self.runtime.take();
         let was_up = before.as_ref().is_some_and(|before| before.is_up(now));
@@ -322,7 +323,7 @@ impl Facts {
             runtime.handlers.clone_from(&before.runtime.handlers);
             runtime.supplemental_groups_policy = before.runtime.supplemental_groups_policy;
         }
-        let heard = Heard {
+        let heard = LastRuntimeStatus {
             ready_at: is_ready.then_some(now).or(ready_before),
             runtime,
         };
@@ -330,23 +331,23 @@ impl Facts {
         let again = !same || was_up != heard.is_up(now);
         self.runtime = Some(heard);
         match again {
-            true => Urgency::Now,
-            false => Urgency::Never,
+            true => ReportUrgency::Now,
+            false => ReportUrgency::Never,
         }
     }
 
-    fn hear_drivers(&mut self, drivers: Drivers) -> Urgency {
+    fn hear_drivers(&mut self, drivers: RegisteredDrivers) -> ReportUrgency {
         let there = |name: &&String| !drivers.there.contains_key(*name);
         let gone = self.drivers.there.keys().filter(there).cloned();
         self.left.extend(gone);
         self.left.retain(|name| !drivers.there.contains_key(name));
-        put(&mut self.drivers, drivers, Urgency::Now)
+        put(&mut self.drivers, drivers, ReportUrgency::Now)
     }
 }
 
-fn put<T: PartialEq>(held: &mut T, new: T, urgency: Urgency) -> Urgency {
+fn put<T: PartialEq>(held: &mut T, new: T, urgency: ReportUrgency) -> ReportUrgency {
     if *held == new {
-        return Urgency::Never;
+        return ReportUrgency::Never;
     }
     *held = new;
     urgency
@@ -354,31 +355,31 @@ fn put<T: PartialEq>(held: &mut T, new: T, urgency: Urgency) -> Urgency {
 
 /// This moment, on both clocks.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
+pub struct ClockReading {
     pub now: Instant,
     pub wall: Timestamp,
 }
 
 /// The object as it should be, and what a person should hear.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct NodeUpdate {
     pub node: Node,
-    pub told: Vec<Told>,
+    pub told: Vec<NodeEvent>,
     /// What could not be set, and why.
     pub problems: Vec<String>,
 }
 
 /// An event about the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
-    pub weight: Weight,
+pub struct NodeEvent {
+    pub weight: EventLevel,
     pub reason: &'static str,
     pub message: String,
 }
 
-impl Told {
+impl NodeEvent {
     /// The node takes pods again, or takes no more.
-    pub fn scheduling(policy: &Policy, closed: bool) -> Self {
+    pub fn scheduling(policy: &NodeStatusPolicy, closed: bool) -> Self {
         let reason = match closed {
             true => "NodeNotSchedulable",
             false => "NodeSchedulable",
@@ -386,9 +387,9 @@ impl Told {
         Self::status(policy, reason)
     }
 
-    fn status(policy: &Policy, reason: &'static str) -> Self {
-        Told {
-            weight: Weight::Normal,
+    fn status(policy: &NodeStatusPolicy, reason: &'static str) -> Self {
+        NodeEvent {
+            weight: EventLevel::Normal,
             reason,
             message: format!("Node {} status is now: {reason}", policy.name),
         }
@@ -396,7 +397,12 @@ impl Told {
 }
 
 /// Puts what is known into the object, and leaves everything else in it alone.
-pub fn set(policy: &Policy, facts: &Facts, moment: Moment, before: &Node) -> Outcome {
+pub fn set(
+    policy: &NodeStatusPolicy,
+    facts: &NodeStatusFacts,
+    moment: ClockReading,
+    before: &Node,
+) -> NodeUpdate {
     let mut node = before.clone();
     let mut outcome = (Vec::new(), Vec::new());
     let (told, problems) = (&mut outcome.0, &mut outcome.1);
@@ -415,25 +421,25 @@ pub fn set(policy: &Policy, facts: &Facts, moment: Moment, before: &Node) -> Out
     conditions::set(policy, facts, moment, status, told);
     volumes_in_use(facts, status);
     let (told, problems) = outcome;
-    Outcome {
+    NodeUpdate {
         node,
         told,
         problems,
     }
 }
 
-fn runtime_abilities(policy: &Policy, facts: &Facts, status: &mut NodeStatus) {
+fn runtime_abilities(policy: &NodeStatusPolicy, facts: &NodeStatusFacts, status: &mut NodeStatus) {
     use k8s_openapi::api::core::v1::{
         NodeFeatures, NodeRuntimeHandler, NodeRuntimeHandlerFeatures,
     };
-    let Some(Heard {
+    let Some(LastRuntimeStatus {
         ready_at: Some(_),
         runtime,
     }) = &facts.runtime
     else {
         return;
     };
-    let handler = |handler: &Handler| NodeRuntimeHandler {
+    let handler = |handler: &RuntimeHandler| NodeRuntimeHandler {
         // The default handler stands there without a name, as upstream.
         name: Some(handler.name.clone()),
         features: Some(NodeRuntimeHandlerFeatures {
@@ -460,25 +466,25 @@ fn yes(support: Support) -> bool {
 const NAMES: usize = 5;
 
 /// The largest images first.
-fn set_images(policy: &Policy, facts: &Facts, status: &mut NodeStatus) {
+fn set_images(policy: &NodeStatusPolicy, facts: &NodeStatusFacts, status: &mut NodeStatus) {
     let Some(images) = &facts.images else {
         return;
     };
-    let mut images: Vec<&Image> = images.iter().collect();
+    let mut images: Vec<&NodeImage> = images.iter().collect();
     images.sort_by(|one, other| (other.bytes, &one.names).cmp(&(one.bytes, &other.names)));
     let most = policy.max_images.unwrap_or(usize::MAX);
-    let image = |image: &&Image| k8s_openapi::api::core::v1::ContainerImage {
+    let image = |image: &&NodeImage| k8s_openapi::api::core::v1::ContainerImage {
         names: Some(image.names.iter().take(NAMES).cloned().collect()),
         size_bytes: Some(i64::try_from(image.bytes).unwrap_or(i64::MAX)),
     };
     status.images = Some(images.iter().take(most).map(image).collect());
 }
 
-fn volumes_in_use(facts: &Facts, status: &mut NodeStatus) {
+fn volumes_in_use(facts: &NodeStatusFacts, status: &mut NodeStatus) {
     let listed = match &facts.in_use {
         None => return,
-        Some(InUse::Exactly(ids)) => ids.iter().map(|id| id.0.clone()).collect(),
-        Some(InUse::AtLeast(ids)) => {
+        Some(VolumesInUse::Exactly(ids)) => ids.iter().map(|id| id.0.clone()).collect(),
+        Some(VolumesInUse::AtLeast(ids)) => {
             let mut all: BTreeSet<String> = ids.iter().map(|id| id.0.clone()).collect();
             all.extend(status.volumes_in_use.iter().flatten().cloned());
             Vec::from_iter(all)

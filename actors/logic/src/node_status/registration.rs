@@ -10,9 +10,12 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::machine::{is_extended, put_all};
-use super::{Attaching, Cloud, Extended, Facts, Moment, Outcome, Policy, Scheduling, set};
+use super::{
+    AttachDetachMode, ClockReading, CloudProvider, ExtendedResourcePolicy, NodeStatusFacts,
+    NodeStatusPolicy, NodeUpdate, Scheduling, set,
+};
 use crate::node::{ARCH, HOSTNAME, OS, arch};
-use crate::requests::{Amounts, HUGE_PAGES};
+use crate::requests::{HUGE_PAGES, ResourceAmounts};
 
 /// Says that a controller attaches the node's volumes.
 pub const CONTROLLER_ATTACHES: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
@@ -45,11 +48,15 @@ pub fn pause(failures: u32) -> Duration {
 }
 
 /// The object that the node registers with.
-pub fn initial(policy: &Policy, facts: &Facts, moment: Moment) -> Outcome {
+pub fn initial(
+    policy: &NodeStatusPolicy,
+    facts: &NodeStatusFacts,
+    moment: ClockReading,
+) -> NodeUpdate {
     let attaches = (CONTROLLER_ATTACHES.to_owned(), "true".to_owned());
     let annotations = match policy.attaching {
-        Attaching::Controller => Some(BTreeMap::from([attaches])),
-        Attaching::Node => None,
+        AttachDetachMode::Controller => Some(BTreeMap::from([attaches])),
+        AttachDetachMode::Node => None,
     };
     let taints = taints(policy);
     let node = Node {
@@ -70,7 +77,7 @@ pub fn initial(policy: &Policy, facts: &Facts, moment: Moment) -> Outcome {
     set(policy, facts, moment, &node)
 }
 
-fn taints(policy: &Policy) -> Vec<Taint> {
+fn taints(policy: &NodeStatusPolicy) -> Vec<Taint> {
     let mut taints = policy.taints.clone();
     let taint = |key: &str, value: Option<&str>| Taint {
         key: key.to_owned(),
@@ -85,21 +92,21 @@ fn taints(policy: &Policy) -> Vec<Taint> {
     if policy.scheduling == Scheduling::Closed && !has(UNSCHEDULABLE) {
         taints.push(taint(UNSCHEDULABLE, None));
     }
-    if policy.cloud == Cloud::External {
+    if policy.cloud == CloudProvider::External {
         taints.push(taint(UNINITIALIZED, Some("true")));
     }
     taints
 }
 
 /// The object from before, put right; none where it is right already.
-pub fn reconcile(policy: &Policy, initial: &Node, existing: &Node) -> Option<Node> {
+pub fn reconcile(policy: &NodeStatusPolicy, initial: &Node, existing: &Node) -> Option<Node> {
     let mut node = existing.clone();
     attach_annotation(initial, &mut node);
     default_labels(initial, &mut node);
     let first = initial.status.clone().unwrap_or_default();
     let status = node.status.get_or_insert_default();
     default_resources(&first, status);
-    if policy.extended_resources == Extended::Reset {
+    if policy.extended_resources == ExtendedResourcePolicy::Reset {
         reset_extended(status);
     }
     huge_pages(&first, status);
@@ -164,7 +171,7 @@ fn huge_pages(first: &NodeStatus, status: &mut NodeStatus) {
     ];
     for (held, first) in rows {
         let held = held.get_or_insert_default();
-        let own: Amounts = crate::requests::read(first.as_ref())
+        let own: ResourceAmounts = crate::requests::read(first.as_ref())
             .into_iter()
             .filter(|(name, _)| name.starts_with(HUGE_PAGES))
             .collect();
@@ -174,7 +181,7 @@ fn huge_pages(first: &NodeStatus, status: &mut NodeStatus) {
 }
 
 /// Whatever others write there, these two are the machine's.
-pub(super) fn required_labels(facts: &Facts, node: &mut Node) {
+pub(super) fn required_labels(facts: &NodeStatusFacts, node: &mut Node) {
     let labels = node.metadata.labels.get_or_insert_default();
     let arch = arch(&facts.host.architecture).to_owned();
     labels.insert(OS.to_owned(), "linux".to_owned());

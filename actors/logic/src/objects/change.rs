@@ -9,11 +9,11 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 
 use super::StaticObjects;
-use super::fixed::Key;
+use super::static_objects::ObjectKey;
 
 /// What came of taking another's place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Succession {
+pub struct ObjectsChange {
     /// Whether anything is not as it was.
     pub differs: bool,
     /// What was to change and must not.
@@ -23,7 +23,7 @@ pub struct Succession {
 impl StaticObjects {
     /// Takes the place of what was known `before`: what did not change is the very same object, what must not change
     /// stays as it was.
-    pub fn succeed(&mut self, before: &Self) -> Succession {
+    pub fn succeed(&mut self, before: &Self) -> ObjectsChange {
         let mut refused = keep("ConfigMap", &before.config_maps, &mut self.config_maps);
         refused.extend(keep("Secret", &before.secrets, &mut self.secrets));
         let differ = [
@@ -42,7 +42,7 @@ impl StaticObjects {
             before.tokens != self.tokens,
             before.refused != self.refused,
         ];
-        Succession {
+        ObjectsChange {
             differs: differ.contains(&true),
             refused,
         }
@@ -91,13 +91,13 @@ fn hold<K: Ord, V: PartialEq>(before: &BTreeMap<K, Arc<V>>, now: &mut BTreeMap<K
 }
 
 /// An object that can be closed to changes.
-trait Closable {
+trait ImmutableObject {
     fn is_immutable(&self) -> bool;
     /// The field that differs though it must not.
     fn forbidden(&self, next: &Self) -> Option<&'static str>;
 }
 
-impl Closable for ConfigMap {
+impl ImmutableObject for ConfigMap {
     fn is_immutable(&self) -> bool {
         self.immutable == Some(true)
     }
@@ -112,7 +112,7 @@ impl Closable for ConfigMap {
     }
 }
 
-impl Closable for Secret {
+impl ImmutableObject for Secret {
     fn is_immutable(&self) -> bool {
         self.immutable == Some(true)
     }
@@ -138,10 +138,10 @@ fn same<V: PartialEq>(
     one.iter().flatten().eq(other.iter().flatten())
 }
 
-fn keep<V: Closable>(
+fn keep<V: ImmutableObject>(
     kind: &str,
-    before: &BTreeMap<Key, Arc<V>>,
-    now: &mut BTreeMap<Key, Arc<V>>,
+    before: &BTreeMap<ObjectKey, Arc<V>>,
+    now: &mut BTreeMap<ObjectKey, Arc<V>>,
 ) -> Vec<String> {
     let mut refused = Vec::new();
     for (key, old) in before.iter().filter(|(_, old)| old.is_immutable()) {
@@ -186,7 +186,7 @@ mod tests {
     fn what_did_not_change_is_the_very_same_object() {
         let before = objects(&map("", "one"));
         let mut now = objects(&map("", "one"));
-        assert_eq!(now.succeed(&before), Succession::default());
+        assert_eq!(now.succeed(&before), ObjectsChange::default());
         let key = ("default".to_owned(), "a".to_owned());
         assert!(Arc::ptr_eq(
             &now.config_maps[&key],

@@ -9,15 +9,15 @@ use k8s_openapi::api::storage::v1::TokenRequest;
 use crate::pod::PodView;
 
 /// The API's default life of a token.
-const LIFE_SECONDS: i64 = 3600;
+const DEFAULT_LIFE_SECONDS: i64 = 3600;
 /// Upstream's `maxTTL`: no token is kept longer.
-const LONGEST_LIFE: SignedDuration = SignedDuration::from_hours(24);
+const MAX_LIFE: SignedDuration = SignedDuration::from_hours(24);
 /// The least that the API gives.
-const LEAST_SECONDS: i64 = 600;
+const MIN_LIFE_SECONDS: i64 = 600;
 
 /// What a token is asked for with: the API's `TokenRequest`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TokenWanted {
+pub struct TokenSpec {
     pub namespace: String,
     pub service_account: String,
     /// Sorted. Empty is the API server's own.
@@ -28,16 +28,16 @@ pub struct TokenWanted {
     pub pod_uid: String,
 }
 
-impl TokenWanted {
+impl TokenSpec {
     /// For a file of a projected volume.
     pub fn projected(pod: &Pod, source: &ServiceAccountTokenProjection) -> Self {
-        let seconds = source.expiration_seconds.unwrap_or(LIFE_SECONDS);
-        Self::of(pod, source.audience.as_ref(), seconds.max(LEAST_SECONDS))
+        let seconds = source.expiration_seconds.unwrap_or(DEFAULT_LIFE_SECONDS);
+        Self::of(pod, source.audience.as_ref(), seconds.max(MIN_LIFE_SECONDS))
     }
 
     /// For a CSI driver that acts in the pod's name.
     pub fn for_driver(pod: &Pod, request: &TokenRequest) -> Self {
-        let seconds = request.expiration_seconds.unwrap_or(LIFE_SECONDS);
+        let seconds = request.expiration_seconds.unwrap_or(DEFAULT_LIFE_SECONDS);
         Self::of(pod, Some(&request.audience), seconds)
     }
 
@@ -77,7 +77,7 @@ impl ServiceAccountToken {
             |early: SignedDuration| self.expires.checked_sub(early).unwrap_or(Timestamp::MIN);
         let fifth = SignedDuration::from_secs(life.as_secs() / 5);
         let late = before(fifth.saturating_add(jitter));
-        let a_day = before(life.saturating_sub(LONGEST_LIFE).saturating_add(jitter));
+        let a_day = before(life.saturating_sub(MAX_LIFE).saturating_add(jitter));
         late.min(a_day)
     }
 }
@@ -91,7 +91,7 @@ impl fmt::Debug for ServiceAccountToken {
 
 /// What a certificate is asked for with: the API's `PodCertificateRequest`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PodCertificateWanted {
+pub struct PodCertificateSpec {
     pub namespace: String,
     pub pod_name: String,
     pub pod_uid: String,
@@ -106,7 +106,7 @@ pub struct PodCertificateWanted {
     pub source: usize,
 }
 
-impl PodCertificateWanted {
+impl PodCertificateSpec {
     /// For a source of a projected volume.
     pub fn projected(
         pod: &Pod,
@@ -135,7 +135,7 @@ impl PodCertificateWanted {
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodCertificate {
-    Issued(Credentials),
+    Issued(CertificateCredentials),
     Denied { reason: String, message: String },
     Failed { reason: String, message: String },
     NotYet { missing: String },
@@ -143,8 +143,8 @@ pub enum PodCertificate {
 
 impl PodCertificate {
     /// Nobody has asked for one.
-    pub fn missing(wanted: &PodCertificateWanted) -> Self {
-        let PodCertificateWanted {
+    pub fn missing(wanted: &PodCertificateSpec) -> Self {
+        let PodCertificateSpec {
             namespace,
             pod_name,
             signer_name,
@@ -159,7 +159,7 @@ impl PodCertificate {
 
 /// A key and its certificate.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
+pub struct CertificateCredentials {
     /// PKCS#8.
     pub key_pem: Vec<u8>,
     pub chain_pem: Vec<u8>,
@@ -169,8 +169,8 @@ pub struct Credentials {
 }
 
 // Never shown.
-impl fmt::Debug for Credentials {
+impl fmt::Debug for CertificateCredentials {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Credentials(until {})", self.expires)
+        write!(out, "CertificateCredentials(until {})", self.expires)
     }
 }

@@ -9,20 +9,20 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::certificates::v1beta1::{PodCertificateRequest, PodCertificateRequestStatus};
 
-use super::{Credentials, PodCertificate, PodCertificateWanted, pem};
+use super::{CertificateCredentials, PodCertificate, PodCertificateSpec, pem};
 
 /// Upstream's `refreshOverdueDuration`.
-const OVERDUE: SignedDuration = SignedDuration::from_mins(10);
+const OVERDUE_AFTER: SignedDuration = SignedDuration::from_mins(10);
 /// Clocks step, and machines sleep: a certificate is looked at this often.
-const LOOK: Duration = Duration::from_mins(5);
+const CHECK_INTERVAL: Duration = Duration::from_mins(5);
 /// No certificate is followed by another request sooner, however wrong a clock or a signer is.
-const AT_MOST: Duration = Duration::from_secs(60);
+const MIN_REQUEST_INTERVAL: Duration = Duration::from_secs(60);
 /// The API's `MaxCertificateChainSize`.
 const MAX_CHAIN_BYTES: usize = 100 * 1024;
 
 /// Which certificates are asked of the API: the feature gate `PodCertificateRequest`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Asking {
+pub enum IssuancePolicy {
     #[default]
     Never,
     Always,
@@ -33,7 +33,7 @@ pub const GATE_IS_OFF: &str = "the feature gate PodCertificateRequest is off";
 
 /// A request that is made, or about to be.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct PendingCertificateRequest {
     pub name: String,
     /// PKCS#8.
     pub key_pem: Vec<u8>,
@@ -42,30 +42,30 @@ pub struct Asked {
 }
 
 // The key is never shown.
-impl fmt::Debug for Asked {
+impl fmt::Debug for PendingCertificateRequest {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Asked({})", self.name)
+        write!(out, "PendingCertificateRequest({})", self.name)
     }
 }
 
 /// How far it is with one source of one pod's volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Issuance {
-    pub held: Option<Credentials>,
-    pub asked: Option<Asked>,
-    pub refused: Option<Refusal>,
+    pub held: Option<CertificateCredentials>,
+    pub asked: Option<PendingCertificateRequest>,
+    pub refused: Option<IssuanceRefusal>,
 }
 
 /// The signer's last word.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum IssuanceRefusal {
     Denied { reason: String, message: String },
     Failed { reason: String, message: String },
 }
 
 /// What is next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum IssuanceStep {
     /// A key is made, and a certificate for it asked for.
     Ask,
     /// The request is made, and its answer waited for.
@@ -78,7 +78,7 @@ pub enum Step {
 
 /// What a look at the request brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum IssuanceVerdict {
     Pending,
     Issued,
     Refused,
@@ -86,7 +86,7 @@ pub enum Verdict {
 
 /// How good a certificate is, by upstream's words for its metric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Age {
+pub enum CertificateAge {
     #[default]
     Fresh,
     Overdue,
@@ -95,35 +95,35 @@ pub enum Age {
 
 /// An event about the pod; all of them warn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
+pub struct CertificateEvent {
     pub reason: &'static str,
     pub message: String,
 }
 
 impl Issuance {
-    pub fn step(&self, now: Timestamp) -> Step {
+    pub fn step(&self, now: Timestamp) -> IssuanceStep {
         if self.refused.is_some() {
-            return Step::Over;
+            return IssuanceStep::Over;
         }
         if self.asked.is_some() {
-            return Step::Await;
+            return IssuanceStep::Await;
         }
         let left = match &self.held {
             Some(held) => Duration::try_from(held.renew_at.duration_since(now)),
-            None => return Step::Ask,
+            None => return IssuanceStep::Ask,
         };
         match left.unwrap_or_default() {
-            Duration::ZERO => Step::Ask,
-            left => Step::Rest(left.min(LOOK)),
+            Duration::ZERO => IssuanceStep::Ask,
+            left => IssuanceStep::Rest(left.min(CHECK_INTERVAL)),
         }
     }
 
     /// The same for a certificate that has just come: never at once.
-    pub fn step_after_issue(&self, now: Timestamp) -> Step {
+    pub fn step_after_issue(&self, now: Timestamp) -> IssuanceStep {
         match self.step(now) {
-            Step::Ask => Step::Rest(AT_MOST),
-            Step::Rest(wait) => Step::Rest(wait.max(AT_MOST)),
-            other @ (Step::Await | Step::Over) => other,
+            IssuanceStep::Ask => IssuanceStep::Rest(MIN_REQUEST_INTERVAL),
+            IssuanceStep::Rest(wait) => IssuanceStep::Rest(wait.max(MIN_REQUEST_INTERVAL)),
+            other @ (IssuanceStep::Await | IssuanceStep::Over) => other,
         }
     }
 
@@ -132,14 +132,14 @@ impl Issuance {
         &mut self,
         request: &PodCertificateRequest,
         jitter: SignedDuration,
-    ) -> Result<Verdict, String> {
+    ) -> Result<IssuanceVerdict, String> {
         let status = request.status.as_ref();
         let conditions = status.and_then(|status| status.conditions.as_deref());
         for condition in conditions.unwrap_or_default() {
             let (reason, message) = (condition.reason.clone(), condition.message.clone());
             let refusal = match condition.type_.as_str() {
-                "Denied" => Refusal::Denied { reason, message },
-                "Failed" => Refusal::Failed { reason, message },
+                "Denied" => IssuanceRefusal::Denied { reason, message },
+                "Failed" => IssuanceRefusal::Failed { reason, message },
                 "Issued" => return self.issued(request, status, jitter),
                 _ => continue,
             };
@@ -147,9 +147,9 @@ impl Issuance {
                 refused: Some(refusal),
                 ..Issuance::default()
             };
-            return Ok(Verdict::Refused);
+            return Ok(IssuanceVerdict::Refused);
         }
-        Ok(Verdict::Pending)
+        Ok(IssuanceVerdict::Pending)
     }
 
     fn issued(
@@ -157,7 +157,7 @@ impl Issuance {
         request: &PodCertificateRequest,
         status: Option<&PodCertificateRequestStatus>,
         jitter: SignedDuration,
-    ) -> Result<Verdict, String> {
+    ) -> Result<IssuanceVerdict, String> {
         let lacking = |what: &str| {
             let name = request.metadata.name.as_deref().unwrap_or_default();
             format!("PodCertificateRequest {name} is issued {what}")
@@ -177,22 +177,26 @@ impl Issuance {
         let expires = status.not_after.as_ref();
         let expires = expires.ok_or_else(|| lacking("without notAfter"))?.0;
         let Some(asked) = self.asked.take() else {
-            return Ok(Verdict::Pending);
+            return Ok(IssuanceVerdict::Pending);
         };
-        self.held = Some(Credentials {
+        self.held = Some(CertificateCredentials {
             key_pem: asked.key_pem,
             chain_pem: pem::certificates(blocks.iter().map(|block| &*block.bytes)).into_bytes(),
             renew_at: begin.checked_add(jitter).unwrap_or(expires),
             expires,
         });
-        Ok(Verdict::Issued)
+        Ok(IssuanceVerdict::Issued)
     }
 
     /// What the pod's volume gets.
-    pub fn outcome(&self, wanted: &PodCertificateWanted) -> PodCertificate {
+    pub fn outcome(&self, wanted: &PodCertificateSpec) -> PodCertificate {
         let refused = self.refused.clone().map(|refused| match refused {
-            Refusal::Denied { reason, message } => PodCertificate::Denied { reason, message },
-            Refusal::Failed { reason, message } => PodCertificate::Failed { reason, message },
+            IssuanceRefusal::Denied { reason, message } => {
+                PodCertificate::Denied { reason, message }
+            }
+            IssuanceRefusal::Failed { reason, message } => {
+                PodCertificate::Failed { reason, message }
+            }
         });
         if let Some(refused) = refused {
             return refused;
@@ -208,43 +212,45 @@ impl Issuance {
         }
     }
 
-    pub fn age(&self, now: Timestamp) -> Age {
+    pub fn age(&self, now: Timestamp) -> CertificateAge {
         let Some(held) = &self.held else {
-            return Age::Fresh;
+            return CertificateAge::Fresh;
         };
-        let overdue = held.renew_at.checked_add(OVERDUE);
+        let overdue = held.renew_at.checked_add(OVERDUE_AFTER);
         if now > held.expires {
-            Age::Expired
+            CertificateAge::Expired
         } else if overdue.is_ok_and(|overdue| now > overdue) {
-            Age::Overdue
+            CertificateAge::Overdue
         } else {
-            Age::Fresh
+            CertificateAge::Fresh
         }
     }
 
     /// Upstream's `metricsState`.
     pub fn state(&self, now: Timestamp) -> &'static str {
         match (&self.refused, &self.held) {
-            (Some(Refusal::Denied { .. }), _) => "denied",
-            (Some(Refusal::Failed { .. }), _) => "failed",
+            (Some(IssuanceRefusal::Denied { .. }), _) => "denied",
+            (Some(IssuanceRefusal::Failed { .. }), _) => "failed",
             (None, None) => "not_yet_issued",
             (None, Some(_)) => match self.age(now) {
-                Age::Fresh => "fresh",
-                Age::Overdue => "overdue_for_refresh",
-                Age::Expired => "expired",
+                CertificateAge::Fresh => "fresh",
+                CertificateAge::Overdue => "overdue_for_refresh",
+                CertificateAge::Expired => "expired",
             },
         }
     }
 }
 
-impl Refusal {
+impl IssuanceRefusal {
     /// What the pod's events say of it; `request` is namespace and name.
-    pub fn notice(&self, request: &str) -> Notice {
+    pub fn notice(&self, request: &str) -> CertificateEvent {
         let (reason, what, why, message) = match self {
-            Refusal::Denied { reason, message } => ("Denied", "was denied", reason, message),
-            Refusal::Failed { reason, message } => ("Failed", "failed", reason, message),
+            IssuanceRefusal::Denied { reason, message } => {
+                ("Denied", "was denied", reason, message)
+            }
+            IssuanceRefusal::Failed { reason, message } => ("Failed", "failed", reason, message),
         };
-        Notice {
+        CertificateEvent {
             reason,
             message: format!(
                 "PodCertificateRequest {request} {what}, reason={why:?}, message={message:?}"
@@ -253,18 +259,21 @@ impl Refusal {
     }
 }
 
-impl Age {
+impl CertificateAge {
     /// What the pod's events say when it has grown so old, and was told to be younger before.
-    pub fn notices(self, told: Age) -> Vec<Notice> {
-        let overdue = Notice {
+    pub fn notices(self, told: CertificateAge) -> Vec<CertificateEvent> {
+        let overdue = CertificateEvent {
             reason: "CertificateOverdueForRefresh",
             message: "PodCertificate refresh overdue".to_owned(),
         };
-        let expired = Notice {
+        let expired = CertificateEvent {
             reason: "CertificateExpired",
             message: "PodCertificate expired".to_owned(),
         };
-        let all = [(Age::Overdue, overdue), (Age::Expired, expired)];
+        let all = [
+            (CertificateAge::Overdue, overdue),
+            (CertificateAge::Expired, expired),
+        ];
         let new = all
             .into_iter()
             .filter(|(age, _)| told < *age && *age <= self);
@@ -287,7 +296,7 @@ mod tests {
 
     fn asked() -> Issuance {
         Issuance {
-            asked: Some(Asked {
+            asked: Some(PendingCertificateRequest {
                 name: "req-1".into(),
                 key_pem: KEY.into(),
                 request: b"csr".to_vec(),
@@ -329,12 +338,12 @@ mod tests {
     fn held(begin: i64, end: i64) -> Issuance {
         let mut issuance = asked();
         let verdict = issuance.hear(&issued(begin, end), SignedDuration::ZERO);
-        assert_eq!(verdict, Ok(Verdict::Issued));
+        assert_eq!(verdict, Ok(IssuanceVerdict::Issued));
         issuance
     }
 
-    fn wanted() -> PodCertificateWanted {
-        PodCertificateWanted {
+    fn wanted() -> PodCertificateSpec {
+        PodCertificateSpec {
             namespace: "apps".into(),
             pod_name: "p".into(),
             pod_uid: "u".into(),
@@ -352,32 +361,32 @@ mod tests {
     #[test]
     fn a_certificate_is_asked_for_then_awaited_then_kept_until_it_is_renewed() {
         let new = Issuance::default();
-        assert_eq!(new.step(at(0)), Step::Ask);
+        assert_eq!(new.step(at(0)), IssuanceStep::Ask);
         let mut issuance = asked();
-        assert_eq!(issuance.step(at(0)), Step::Await);
+        assert_eq!(issuance.step(at(0)), IssuanceStep::Await);
         let unanswered = issuance.hear(&request(&["Other"], |_| {}), SignedDuration::ZERO);
-        assert_eq!(unanswered, Ok(Verdict::Pending));
+        assert_eq!(unanswered, Ok(IssuanceVerdict::Pending));
         assert_eq!(issuance, asked());
 
         let jitter = SignedDuration::from_secs(30);
         let verdict = issuance.hear(&issued(7200, 10_800), jitter);
-        assert_eq!(verdict, Ok(Verdict::Issued));
+        assert_eq!(verdict, Ok(IssuanceVerdict::Issued));
         let PodCertificate::Issued(found) = issuance.outcome(&wanted()) else {
             panic!("{issuance:?}");
         };
         assert_eq!(found.key_pem, KEY.as_bytes());
         assert_eq!(found.chain_pem, chain().as_bytes());
         assert_eq!((found.renew_at, found.expires), (at(7230), at(10_800)));
-        assert_eq!(issuance.step(at(0)), Step::Rest(LOOK));
-        assert_eq!(issuance.step(at(7170)), Step::Rest(MINUTE));
-        assert_eq!(issuance.step(at(7230)), Step::Ask);
+        assert_eq!(issuance.step(at(0)), IssuanceStep::Rest(CHECK_INTERVAL));
+        assert_eq!(issuance.step(at(7170)), IssuanceStep::Rest(MINUTE));
+        assert_eq!(issuance.step(at(7230)), IssuanceStep::Ask);
     }
 
     #[test]
     fn a_certificate_is_kept_while_the_next_is_awaited() {
         let mut issuance = held(7200, 10_800);
         issuance.asked = asked().asked;
-        assert_eq!(issuance.step(at(7200)), Step::Await);
+        assert_eq!(issuance.step(at(7200)), IssuanceStep::Await);
         let kept = issuance.outcome(&wanted());
         assert!(matches!(kept, PodCertificate::Issued(_)), "{kept:?}");
         issuance
@@ -404,8 +413,8 @@ mod tests {
             let mut issuance = held(7200, 10_800);
             issuance.asked = asked().asked;
             let verdict = issuance.hear(&request(&[kind], |_| {}), SignedDuration::ZERO);
-            assert_eq!(verdict, Ok(Verdict::Refused));
-            assert_eq!(issuance.step(at(99_999)), Step::Over);
+            assert_eq!(verdict, Ok(IssuanceVerdict::Refused));
+            assert_eq!(issuance.step(at(99_999)), IssuanceStep::Over);
             assert_eq!(issuance.state(at(0)), state);
             let notice = issuance.refused.clone().unwrap().notice("apps/req-1");
             assert_eq!((notice.reason, notice.message.as_str()), (kind, message));
@@ -445,12 +454,15 @@ mod tests {
     #[test]
     fn a_signer_in_the_past_makes_no_flood_of_requests() {
         let old = held(-7200, -3600);
-        assert_eq!(old.step(at(0)), Step::Ask);
-        assert_eq!(old.step_after_issue(at(0)), Step::Rest(MINUTE));
-        assert_eq!(held(10, 7200).step_after_issue(at(0)), Step::Rest(MINUTE));
+        assert_eq!(old.step(at(0)), IssuanceStep::Ask);
+        assert_eq!(old.step_after_issue(at(0)), IssuanceStep::Rest(MINUTE));
+        assert_eq!(
+            held(10, 7200).step_after_issue(at(0)),
+            IssuanceStep::Rest(MINUTE)
+        );
         assert_eq!(
             held(99_999, 999_999).step_after_issue(at(0)),
-            Step::Rest(LOOK)
+            IssuanceStep::Rest(CHECK_INTERVAL)
         );
     }
 
@@ -468,18 +480,33 @@ mod tests {
             assert_eq!(issuance.state(at(now)), state, "{now}");
         }
         assert_eq!(asked().state(at(0)), "not_yet_issued");
-        let reasons = |now: Age, told| -> Vec<&str> {
+        let reasons = |now: CertificateAge, told| -> Vec<&str> {
             now.notices(told)
                 .iter()
                 .map(|notice| notice.reason)
                 .collect()
         };
         let (overdue, expired) = ("CertificateOverdueForRefresh", "CertificateExpired");
-        assert_eq!(reasons(Age::Overdue, Age::Fresh), [overdue]);
-        assert_eq!(reasons(Age::Expired, Age::Fresh), [overdue, expired]);
-        assert_eq!(reasons(Age::Expired, Age::Overdue), [expired]);
-        assert_eq!(reasons(Age::Expired, Age::Expired), [""; 0]);
-        assert_eq!(reasons(Age::Fresh, Age::Expired), [""; 0]);
+        assert_eq!(
+            reasons(CertificateAge::Overdue, CertificateAge::Fresh),
+            [overdue]
+        );
+        assert_eq!(
+            reasons(CertificateAge::Expired, CertificateAge::Fresh),
+            [overdue, expired]
+        );
+        assert_eq!(
+            reasons(CertificateAge::Expired, CertificateAge::Overdue),
+            [expired]
+        );
+        assert_eq!(
+            reasons(CertificateAge::Expired, CertificateAge::Expired),
+            [""; 0]
+        );
+        assert_eq!(
+            reasons(CertificateAge::Fresh, CertificateAge::Expired),
+            [""; 0]
+        );
     }
 
     #[test]

@@ -3,35 +3,40 @@
 //! A decision asks [`Objects`], whoever fills it: a folder of manifests, the API server, or both ([`StaticObjects`]).
 //! What a pod refers to says [`crate::references`], and what it needs in the end [`crate::needed`].
 
-mod cadence;
 mod change;
 mod credentials;
-mod fixed;
 mod issuance;
 mod object;
 mod parse;
 pub(crate) mod pem;
+mod refetch;
+mod static_objects;
 mod wanted;
 
 use std::fmt;
 use std::sync::Arc;
 
-pub use cadence::{Cadence, Detection, Outcome, new_token_wait, outcome, token_wait};
-pub use change::Succession;
+pub use change::ObjectsChange;
 pub use credentials::{
-    Credentials, PodCertificate, PodCertificateWanted, ServiceAccountToken, TokenWanted,
+    CertificateCredentials, PodCertificate, PodCertificateSpec, ServiceAccountToken, TokenSpec,
 };
-pub use fixed::{BoundPod, StaticObjects, StaticToken};
-pub use issuance::{Age, Asked, Asking, GATE_IS_OFF, Issuance, Notice, Refusal, Step, Verdict};
+pub use issuance::{
+    CertificateAge, CertificateEvent, GATE_IS_OFF, Issuance, IssuancePolicy, IssuanceRefusal,
+    IssuanceStep, IssuanceVerdict, PendingCertificateRequest,
+};
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{
     ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret, Service,
 };
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass, VolumeAttachment};
-pub use object::{Object, slim, slim_service};
-pub use parse::{MAX_FILE_BYTES, MAX_OBJECT_BYTES, ObjectError, Parsed, parse};
-pub use wanted::Wanted;
+pub use object::{ApiObject, slim, slim_service};
+pub use parse::{MAX_FILE_BYTES, MAX_OBJECT_BYTES, ObjectError, ParsedObjects, parse};
+pub use refetch::{
+    ChangeDetection, FetchOutcome, RefetchSchedule, new_token_wait, outcome, token_wait,
+};
+pub use static_objects::{BoundPod, StaticObjects, StaticToken};
+pub use wanted::ObjectRequest;
 
 /// What can be looked up. None means: there is no such object.
 pub trait Objects: fmt::Debug + Send + Sync {
@@ -51,10 +56,10 @@ pub trait Objects: fmt::Debug + Send + Sync {
     fn trust_bundles(&self) -> Vec<Arc<ClusterTrustBundle>>;
     /// The token of a pod's service account that lasts longest, if there is one at all. Whoever fills this sees to it
     /// that one comes in time, and tells of a change then; who asks sees whether it has expired.
-    fn token(&self, wanted: &TokenWanted) -> Option<ServiceAccountToken>;
+    fn token(&self, wanted: &TokenSpec) -> Option<ServiceAccountToken>;
 
     /// A pod's own certificate, in the same way.
-    fn pod_certificate(&self, wanted: &PodCertificateWanted) -> PodCertificate {
+    fn pod_certificate(&self, wanted: &PodCertificateSpec) -> PodCertificate {
         PodCertificate::missing(wanted)
     }
 

@@ -10,14 +10,14 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::fixed::{Key, StaticObjects, key};
-use crate::objects::Wanted;
+use super::static_objects::{ObjectKey, StaticObjects, key};
+use crate::objects::ObjectRequest;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// One object.
 #[derive(Clone, PartialEq)]
-pub enum Object {
+pub enum ApiObject {
     ConfigMap(Arc<ConfigMap>),
     Secret(Arc<Secret>),
     Service(Arc<Service>),
@@ -30,16 +30,16 @@ pub enum Object {
 }
 
 // Some are secret.
-impl std::fmt::Debug for Object {
+impl std::fmt::Debug for ApiObject {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (namespace, name) = self.key();
         write!(out, "Object({namespace}/{name})")
     }
 }
 
-impl Object {
+impl ApiObject {
     /// Namespace, which some have none of, and name.
-    pub fn key(&self) -> Key {
+    pub fn key(&self) -> ObjectKey {
         let meta = self.metadata();
         key(
             meta.namespace.as_deref().unwrap_or_default(),
@@ -79,62 +79,66 @@ impl Object {
 
 impl StaticObjects {
     /// Puts it in, over another of its name.
-    pub fn put(&mut self, object: Object) {
+    pub fn put(&mut self, object: ApiObject) {
         let place = object.key();
         let name = place.1.clone();
         match object {
-            Object::ConfigMap(object) => drop(self.config_maps.insert(place, object)),
-            Object::Secret(object) => drop(self.secrets.insert(place, object)),
-            Object::Service(object) => drop(self.services.insert(place, object)),
-            Object::Claim(object) => drop(self.claims.insert(place, object)),
-            Object::PersistentVolume(object) => {
+            ApiObject::ConfigMap(object) => drop(self.config_maps.insert(place, object)),
+            ApiObject::Secret(object) => drop(self.secrets.insert(place, object)),
+            ApiObject::Service(object) => drop(self.services.insert(place, object)),
+            ApiObject::Claim(object) => drop(self.claims.insert(place, object)),
+            ApiObject::PersistentVolume(object) => {
                 drop(self.persistent_volumes.insert(name, object));
             }
-            Object::VolumeAttachment(object) => {
+            ApiObject::VolumeAttachment(object) => {
                 drop(self.volume_attachments.insert(name, object));
             }
-            Object::RuntimeClass(object) => drop(self.runtime_classes.insert(name, object)),
-            Object::CsiDriver(object) => drop(self.csi_drivers.insert(name, object)),
-            Object::TrustBundle(object) => drop(self.trust_bundles.insert(name, object)),
+            ApiObject::RuntimeClass(object) => drop(self.runtime_classes.insert(name, object)),
+            ApiObject::CsiDriver(object) => drop(self.csi_drivers.insert(name, object)),
+            ApiObject::TrustBundle(object) => drop(self.trust_bundles.insert(name, object)),
         }
     }
 
     /// What is here of what is wanted; tokens are asked for with `token`, certificates are in `issuances`.
-    pub fn at_hand(&self, wanted: &Wanted) -> Vec<Object> {
-        let one = |found: Option<Object>| found.into_iter().collect();
+    pub fn at_hand(&self, wanted: &ObjectRequest) -> Vec<ApiObject> {
+        let one = |found: Option<ApiObject>| found.into_iter().collect();
         match wanted {
-            Wanted::ConfigMap(key) => {
-                one(self.config_maps.get(key).cloned().map(Object::ConfigMap))
+            ObjectRequest::ConfigMap(key) => {
+                one(self.config_maps.get(key).cloned().map(ApiObject::ConfigMap))
             }
-            Wanted::Secret(key) => one(self.secrets.get(key).cloned().map(Object::Secret)),
-            Wanted::Claim(key) => one(self.claims.get(key).cloned().map(Object::Claim)),
-            Wanted::Service(key) => one(self.services.get(key).cloned().map(Object::Service)),
-            Wanted::PersistentVolume(name) => {
+            ObjectRequest::Secret(key) => {
+                one(self.secrets.get(key).cloned().map(ApiObject::Secret))
+            }
+            ObjectRequest::Claim(key) => one(self.claims.get(key).cloned().map(ApiObject::Claim)),
+            ObjectRequest::Service(key) => {
+                one(self.services.get(key).cloned().map(ApiObject::Service))
+            }
+            ObjectRequest::PersistentVolume(name) => {
                 let found = self.persistent_volumes.get(name).cloned();
-                one(found.map(Object::PersistentVolume))
+                one(found.map(ApiObject::PersistentVolume))
             }
-            Wanted::VolumeAttachment(name) => {
+            ObjectRequest::VolumeAttachment(name) => {
                 let found = self.volume_attachments.get(name).cloned();
-                one(found.map(Object::VolumeAttachment))
+                one(found.map(ApiObject::VolumeAttachment))
             }
-            Wanted::RuntimeClass(name) => {
+            ObjectRequest::RuntimeClass(name) => {
                 let found = self.runtime_classes.get(name).cloned();
-                one(found.map(Object::RuntimeClass))
+                one(found.map(ApiObject::RuntimeClass))
             }
-            Wanted::Services(namespace) => {
+            ObjectRequest::Services(namespace) => {
                 let own = self.services.iter().filter(|(key, _)| key.0 == *namespace);
-                own.map(|(_, found)| Object::Service(found.clone()))
+                own.map(|(_, found)| ApiObject::Service(found.clone()))
                     .collect()
             }
-            Wanted::CsiDrivers => {
+            ObjectRequest::CsiDrivers => {
                 let all = self.csi_drivers.values().cloned();
-                all.map(Object::CsiDriver).collect()
+                all.map(ApiObject::CsiDriver).collect()
             }
-            Wanted::TrustBundles => {
+            ObjectRequest::TrustBundles => {
                 let all = self.trust_bundles.values().cloned();
-                all.map(Object::TrustBundle).collect()
+                all.map(ApiObject::TrustBundle).collect()
             }
-            Wanted::Token(_) | Wanted::Certificate(_) => Vec::new(),
+            ObjectRequest::Token(_) | ObjectRequest::Certificate(_) => Vec::new(),
         }
     }
 }

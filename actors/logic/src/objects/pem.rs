@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// One block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Block {
+pub(crate) struct PemBlock {
     /// `CERTIFICATE`
     pub(crate) label: String,
     pub(crate) bytes: Vec<u8>,
@@ -17,26 +17,26 @@ pub(crate) struct Block {
 
 /// A block that has begun.
 #[derive(Default)]
-struct Open {
+struct OpenPemBlock {
     label: String,
     body: String,
     has_headers: bool,
 }
 
 /// Reads all blocks.
-pub(crate) fn blocks(text: &str) -> Vec<Block> {
+pub(crate) fn blocks(text: &str) -> Vec<PemBlock> {
     let mut blocks = Vec::new();
-    let mut open: Option<Open> = None;
+    let mut open: Option<OpenPemBlock> = None;
     for line in text.lines().map(str::trim_end) {
         if let Some(label) = framed(line, "-----BEGIN ") {
-            open = Some(Open {
+            open = Some(OpenPemBlock {
                 label: label.to_owned(),
-                ..Open::default()
+                ..OpenPemBlock::default()
             });
         } else if line.starts_with("-----END ") {
             let ended = open.take();
             let ended = ended.filter(|block| framed(line, "-----END ") == Some(&block.label));
-            blocks.extend(ended.and_then(Open::close));
+            blocks.extend(ended.and_then(OpenPemBlock::close));
         } else if let Some(block) = &mut open {
             block.take(line);
         }
@@ -48,7 +48,7 @@ fn framed<'a>(line: &'a str, begin: &str) -> Option<&'a str> {
     line.strip_prefix(begin)?.strip_suffix("-----")
 }
 
-impl Open {
+impl OpenPemBlock {
     fn take(&mut self, line: &str) {
         if self.body.is_empty() && line.contains(':') {
             self.has_headers = true;
@@ -57,9 +57,9 @@ impl Open {
         }
     }
 
-    fn close(self) -> Option<Block> {
+    fn close(self) -> Option<PemBlock> {
         let ByteString(bytes) = serde_json::from_value(Value::String(self.body)).ok()?;
-        Some(Block {
+        Some(PemBlock {
             label: self.label,
             bytes,
             has_headers: self.has_headers,

@@ -1,29 +1,29 @@
 //! One object of the API that a pod needs, by kind and name.
 
-use super::fixed::Key;
-use super::{PodCertificateWanted, TokenWanted};
+use super::static_objects::ObjectKey;
+use super::{PodCertificateSpec, TokenSpec};
 
 /// One thing to fetch or to follow.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wanted {
-    ConfigMap(Key),
-    Secret(Key),
-    Claim(Key),
+pub enum ObjectRequest {
+    ConfigMap(ObjectKey),
+    Secret(ObjectKey),
+    Claim(ObjectKey),
     PersistentVolume(String),
     VolumeAttachment(String),
     RuntimeClass(String),
     /// A single service.
-    Service(Key),
+    Service(ObjectKey),
     /// Those of a namespace.
     Services(String),
     CsiDrivers,
     TrustBundles,
-    Token(TokenWanted),
+    Token(TokenSpec),
     /// Much larger than the others.
-    Certificate(Box<PodCertificateWanted>),
+    Certificate(Box<PodCertificateSpec>),
 }
 
-impl Wanted {
+impl ObjectRequest {
     /// Kind, namespace and name, as [`Objects::refused`] is asked; none where nobody asks. Trust bundles have the empty
     /// name together.
     pub fn place(&self) -> Option<(String, String, String)> {
@@ -58,7 +58,7 @@ impl Wanted {
     }
 }
 
-impl std::fmt::Display for Wanted {
+impl std::fmt::Display for ObjectRequest {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self, self.place()) {
             (Self::Token(wanted), Some((kind, namespace, name))) => {
@@ -66,7 +66,7 @@ impl std::fmt::Display for Wanted {
                 write!(out, "{kind} {namespace}/{name} for pod {pod}")
             }
             (Self::Certificate(wanted), Some((kind, namespace, _))) => {
-                let PodCertificateWanted {
+                let PodCertificateSpec {
                     pod_name, volume, ..
                 } = &**wanted;
                 write!(out, "{kind} of {namespace}/{pod_name} for volume {volume}")

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// A value for a file of the pod's cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Write {
+pub struct CgroupWrite {
     pub controller: &'static str,
     pub file: String,
     pub value: String,
@@ -13,7 +13,7 @@ pub struct Write {
 
 /// Everything to be written for the limits; `page_sizes` are the bytes of each size of huge page that the
 /// machine has: of a size that the pod does not ask for it gets none.
-pub fn writes(limits: &PodLimits, hierarchy: &Hierarchy, page_sizes: &[i64]) -> Vec<Write> {
+pub fn writes(limits: &PodLimits, hierarchy: &Hierarchy, page_sizes: &[i64]) -> Vec<CgroupWrite> {
     let mut list = match hierarchy {
         Hierarchy::V1(_) => version_1(limits),
         Hierarchy::V2(_) => version_2(limits),
@@ -33,7 +33,7 @@ pub fn writes(limits: &PodLimits, hierarchy: &Hierarchy, page_sizes: &[i64]) -> 
     list
 }
 
-fn version_1(limits: &PodLimits) -> Vec<Write> {
+fn version_1(limits: &PodLimits) -> Vec<CgroupWrite> {
     let mut list = vec![write("cpu", "cpu.shares", limits.cpu_shares.to_string())];
     if let Some(cpu) = limits.cpu.filter(|cpu| cpu.quota != 0) {
         list.push(write("cpu", "cpu.cfs_period_us", cpu.period.to_string()));
@@ -45,7 +45,7 @@ fn version_1(limits: &PodLimits) -> Vec<Write> {
     list
 }
 
-fn version_2(limits: &PodLimits) -> Vec<Write> {
+fn version_2(limits: &PodLimits) -> Vec<CgroupWrite> {
     let weight = cpu_weight(limits.cpu_shares).to_string();
     let mut list = vec![write("cpu", "cpu.weight", weight)];
     if let Some(cpu) = limits.cpu.filter(|cpu| cpu.quota != 0) {
@@ -61,8 +61,8 @@ fn version_2(limits: &PodLimits) -> Vec<Write> {
     list
 }
 
-fn write(controller: &'static str, file: &str, value: String) -> Write {
-    Write {
+fn write(controller: &'static str, file: &str, value: String) -> CgroupWrite {
+    CgroupWrite {
         controller,
         file: file.to_owned(),
         value,

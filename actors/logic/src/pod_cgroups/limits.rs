@@ -9,7 +9,9 @@ use crate::node_policy::NodePolicy;
 use crate::pod::PodView;
 use crate::qos::{Qos, pod_qos};
 use crate::quantity::Quantity;
-use crate::requests::{self, Amounts, Basis, CPU, HUGE_PAGES, MEMORY, Overhead};
+use crate::requests::{
+    self, CPU, HUGE_PAGES, MEMORY, OverheadPolicy, RequestBasis, ResourceAmounts,
+};
 use crate::resources::{cpu_quota, cpu_shares};
 
 /// The period of a quota that is not enforced.
@@ -17,7 +19,7 @@ const DEFAULT_PERIOD: i64 = 100_000;
 
 /// A share of the CPU's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Quota {
+pub struct CpuQuota {
     /// Microseconds of CPU in each period; -1 for no limit.
     pub quota: i64,
     /// Microseconds.
@@ -28,7 +30,7 @@ pub struct Quota {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodLimits {
     pub cpu_shares: i64,
-    pub cpu: Option<Quota>,
+    pub cpu: Option<CpuQuota>,
     /// Bytes.
     pub memory: Option<i64>,
     /// Bytes of pages, by the page's size in bytes.
@@ -38,8 +40,8 @@ pub struct PodLimits {
 
 /// The pod's limits: all that its containers and its overhead may take together.
 pub fn pod_limits(pod: &Pod, node: &NodePolicy) -> PodLimits {
-    let asked = requests::pod_requests(pod, Basis::Spec, Overhead::Counted);
-    let limits = requests::pod_limits(pod, Basis::Spec, Overhead::Counted);
+    let asked = requests::pod_requests(pod, RequestBasis::Spec, OverheadPolicy::Counted);
+    let limits = requests::pod_limits(pod, RequestBasis::Spec, OverheadPolicy::Counted);
     let quota = || quota(limits.get(CPU), node);
     let memory = || limits.get(MEMORY).map_or(0, Quantity::value);
     let shares = cpu_shares(asked.get(CPU).map_or(0, Quantity::milli_value));
@@ -65,15 +67,15 @@ pub fn pod_limits(pod: &Pod, node: &NodePolicy) -> PodLimits {
     }
 }
 
-fn quota(limit: Option<&Quantity>, node: &NodePolicy) -> Quota {
+fn quota(limit: Option<&Quantity>, node: &NodePolicy) -> CpuQuota {
     let Some(period) = node.cpu_quota_period else {
-        return Quota {
+        return CpuQuota {
             quota: -1,
             period: DEFAULT_PERIOD,
         };
     };
     let period = i64::try_from(period.as_micros()).unwrap_or(DEFAULT_PERIOD);
-    Quota {
+    CpuQuota {
         quota: cpu_quota(limit.map_or(0, Quantity::milli_value), period),
         period,
     }
@@ -92,7 +94,7 @@ pub(crate) fn all_limited(pod: &Pod, resource: &str) -> bool {
             .all(|(_, c)| is_limited(c.resources.as_ref()))
 }
 
-fn huge_pages(asked: &Amounts) -> BTreeMap<i64, i64> {
+fn huge_pages(asked: &ResourceAmounts) -> BTreeMap<i64, i64> {
     let mut pages = BTreeMap::new();
     for (name, amount) in asked {
         let size = name

@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use crate::pod::PodView;
 use crate::qos::{Qos, pod_qos};
 
-pub use files::{Write, writes};
+pub use files::{CgroupWrite, writes};
 pub use hierarchy::{CONTROLLERS, Hierarchy};
 pub(crate) use limits::all_limited;
-pub use limits::{PodLimits, Quota, pod_limits};
+pub use limits::{CpuQuota, PodLimits, pod_limits};
 
 /// How cgroups are named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

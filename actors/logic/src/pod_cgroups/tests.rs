@@ -83,9 +83,9 @@ fn a_pods_cgroup_lies_below_its_class() {
     }
 }
 
-type List = &'static [(&'static str, &'static str)];
+type CgroupResourceList = &'static [(&'static str, &'static str)];
 
-fn asks(requests: List, limits: List) -> impl FnOnce(&mut Container) {
+fn asks(requests: CgroupResourceList, limits: CgroupResourceList) -> impl FnOnce(&mut Container) {
     move |container| {
         container.resources = Some(ResourceRequirements {
             requests: Some(quantities(requests)),
@@ -96,9 +96,9 @@ fn asks(requests: List, limits: List) -> impl FnOnce(&mut Container) {
 }
 
 /// Shares, quota, memory.
-type Found = (i64, Option<i64>, Option<i64>);
+type CpuLimits = (i64, Option<i64>, Option<i64>);
 
-fn found(pod: &Pod, period: Option<u64>) -> Found {
+fn found(pod: &Pod, period: Option<u64>) -> CpuLimits {
     let node = NodePolicy {
         cpu_quota_period: period.map(Duration::from_micros),
         ..NodePolicy::default()
@@ -116,11 +116,11 @@ fn found(pod: &Pod, period: Option<u64>) -> Found {
 /// Upstream's TestResourceConfigForPod.
 #[test]
 fn a_pods_limits_are_those_of_all_in_it() {
-    const SMALL: List = &[("cpu", "100m"), ("memory", "200Mi")];
-    const MORE: List = &[("cpu", "200m"), ("memory", "300Mi")];
+    const SMALL: CgroupResourceList = &[("cpu", "100m"), ("memory", "200Mi")];
+    const MORE: CgroupResourceList = &[("cpu", "200m"), ("memory", "300Mi")];
     let mib = |n: i64| n << 20;
     let pod = || pod("p");
-    let cases: [(&str, Pod, Option<u64>, Found); 9] = [
+    let cases: [(&str, Pod, Option<u64>, CpuLimits); 9] = [
         (
             "best effort",
             pod().app("c"),
@@ -191,7 +191,7 @@ fn a_pods_limits_are_those_of_all_in_it() {
 
 #[test]
 fn init_containers_overhead_and_pod_level_amounts_count() {
-    const MORE: List = &[("cpu", "200m"), ("memory", "300Mi")];
+    const MORE: CgroupResourceList = &[("cpu", "200m"), ("memory", "300Mi")];
     let plain = pod("p").app_with("c", asks(MORE, MORE));
     let unlimited_init = plain.clone().init("i");
     assert_eq!(found(&unlimited_init, Some(100_000)), (204, None, None));
@@ -229,7 +229,7 @@ fn huge_pages_are_limited_by_size() {
     assert_eq!(limits.huge_pages, expected);
 }
 
-fn texts(list: &[Write]) -> Vec<(&str, &str)> {
+fn texts(list: &[CgroupWrite]) -> Vec<(&str, &str)> {
     list.iter()
         .map(|w| (w.file.as_str(), w.value.as_str()))
         .collect()
@@ -239,7 +239,7 @@ fn texts(list: &[Write]) -> Vec<(&str, &str)> {
 fn limits_go_into_the_files_of_either_version() {
     let mut limits = PodLimits {
         cpu_shares: 1024,
-        cpu: Some(Quota {
+        cpu: Some(CpuQuota {
             quota: 20_000,
             period: 100_000,
         }),
@@ -275,7 +275,7 @@ fn limits_go_into_the_files_of_either_version() {
             ("hugetlb.1GB.max", "0"),
         ]
     );
-    limits.cpu = Some(Quota {
+    limits.cpu = Some(CpuQuota {
         quota: -1,
         period: 100_000,
     });

@@ -1,23 +1,23 @@
 //! Probes: what they say before their first result, and what becomes of a result.
 //!
 //! - [`schedule`]: when a probe's turn comes;
-//! - [`verdict`]: whether it is taken then, and what its outcome makes of the container's health;
+//! - [`result`]: whether it is taken then, and what its outcome makes of the container's health;
 //! - [`target`], [`redirect`]: where it reaches to, and how;
-//! - [`text`]: the words, which are upstream's.
+//! - [`messages`]: the words, which are upstream's.
 //!
 //! Mirrors upstream's pkg/kubelet/prober (worker.go, prober.go, prober_manager.go) and pkg/probe at v1.36.
 
+pub mod messages;
 pub mod redirect;
+pub mod result;
 pub mod schedule;
 pub mod target;
-pub mod text;
-pub mod verdict;
 
 use k8s_openapi::api::core::v1::{Container, Pod, Probe};
 use serde::{Deserialize, Serialize};
 
 use crate::pod::{PodView, is_sidecar};
-use crate::types::{ContainerKind, Health, Verdict};
+use crate::types::{ContainerHealth, ContainerKind, ProbeResult};
 
 /// Which of a container's probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ impl ProbeKind {
         }
     }
 
-    pub fn verdict(self, health: &Health) -> Verdict {
+    pub fn verdict(self, health: &ContainerHealth) -> ProbeResult {
         match self {
             Self::Startup => health.startup,
             Self::Liveness => health.liveness,
@@ -56,7 +56,7 @@ impl ProbeKind {
         }
     }
 
-    pub fn set(self, health: &mut Health, verdict: Verdict) {
+    pub fn set(self, health: &mut ContainerHealth, verdict: ProbeResult) {
         match self {
             Self::Startup => health.startup = verdict,
             Self::Liveness => health.liveness = verdict,
@@ -73,7 +73,7 @@ impl From<ProbeKind> for &'static str {
 
 /// Whether a pod is kept alive or being ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub enum Stage {
+pub enum ProbeStage {
     Live,
     /// Readiness is probed to the end; what would restart a container is not.
     Terminating,
@@ -81,16 +81,16 @@ pub enum Stage {
 
 /// What is taken for true of a new instance until its probes have spoken: it lives, it has not
 /// started if a startup probe must say so, and it is not ready if a readiness probe must say so.
-pub fn initial_health(container: &Container) -> Health {
-    Health {
+pub fn initial_health(container: &Container) -> ContainerHealth {
+    ContainerHealth {
         startup: match container.startup_probe {
-            Some(_) => Verdict::Unknown,
-            None => Verdict::Success,
+            Some(_) => ProbeResult::Unknown,
+            None => ProbeResult::Success,
         },
-        liveness: Verdict::Success,
+        liveness: ProbeResult::Success,
         readiness: match container.readiness_probe {
-            Some(_) => Verdict::Failure,
-            None => Verdict::Success,
+            Some(_) => ProbeResult::Failure,
+            None => ProbeResult::Success,
         },
     }
 }
@@ -98,7 +98,7 @@ pub fn initial_health(container: &Container) -> Health {
 /// The probes that a running container is to be given, in the order of their kinds.
 ///
 /// Init containers have none, unless they are sidecars; ephemeral containers cannot have any.
-pub fn wanted(pod: &Pod, container: &str, stage: Stage) -> Vec<ProbeKind> {
+pub fn probes_of_container(pod: &Pod, container: &str, stage: ProbeStage) -> Vec<ProbeKind> {
     let Some((kind, spec)) = pod.container(container) else {
         return Vec::new();
     };
@@ -108,8 +108,8 @@ pub fn wanted(pod: &Pod, container: &str, stage: Stage) -> Vec<ProbeKind> {
         ContainerKind::Ephemeral => false,
     };
     let due = |kind: &ProbeKind| match stage {
-        Stage::Live => true,
-        Stage::Terminating => *kind == ProbeKind::Readiness,
+        ProbeStage::Live => true,
+        ProbeStage::Terminating => *kind == ProbeKind::Readiness,
     };
     let all = ProbeKind::ALL.into_iter().filter(|_| probed);
     all.filter(due)
@@ -120,7 +120,7 @@ pub fn wanted(pod: &Pod, container: &str, stage: Stage) -> Vec<ProbeKind> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Build, pod};
+    use crate::testing::{PodBuilder, pod};
 
     fn probed(container: &mut Container) {
         container.startup_probe = Some(Probe::default());
@@ -138,7 +138,7 @@ mod tests {
         init.name = "init".into();
         sidecar.restart_policy = Some("Always".into());
         pod = pod.spec_with(|spec| spec.init_containers = Some(vec![init, sidecar]));
-        let count = |name| wanted(&pod, name, Stage::Live).len();
+        let count = |name| probes_of_container(&pod, name, ProbeStage::Live).len();
         let counts = ["app", "plain", "init", "sidecar", "unknown"].map(count);
         assert_eq!(counts, [3, 0, 0, 3, 0]);
     }
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn a_terminating_pod_is_asked_for_its_readiness_alone() {
         let pod = pod("a").app_with("app", probed);
-        let kinds = wanted(&pod, "app", Stage::Terminating);
+        let kinds = probes_of_container(&pod, "app", ProbeStage::Terminating);
         assert_eq!(kinds, [ProbeKind::Readiness]);
     }
 
@@ -157,11 +157,15 @@ mod tests {
         let mut container = Container::default();
         let bare = initial_health(&container);
         let all = [bare.startup, bare.liveness, bare.readiness];
-        assert_eq!(all, [Verdict::Success; 3]);
+        assert_eq!(all, [ProbeResult::Success; 3]);
         probed(&mut container);
         let health = initial_health(&container);
         let all = [health.startup, health.liveness, health.readiness];
-        let expected = [Verdict::Unknown, Verdict::Success, Verdict::Failure];
+        let expected = [
+            ProbeResult::Unknown,
+            ProbeResult::Success,
+            ProbeResult::Failure,
+        ];
         assert_eq!(all, expected);
     }
 }

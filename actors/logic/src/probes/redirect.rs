@@ -5,11 +5,11 @@
 use super::target::{HttpTarget, authority, shown_path};
 
 /// Upstream's and Go's limit.
-pub const MOST: u32 = 10;
+pub const MAX_REDIRECTS: u32 = 10;
 
 /// What is done with an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum RedirectDecision {
     /// It is the end, be it a redirect or not.
     Answer,
     Follow(Box<HttpTarget>),
@@ -26,19 +26,19 @@ pub fn next(
     current: &HttpTarget,
     (status, location): (u16, Option<&str>),
     followed: u32,
-) -> Next {
+) -> RedirectDecision {
     let leads = matches!(status, 301 | 302 | 303 | 307 | 308);
     let location = match location.filter(|location| leads && !location.is_empty()) {
         Some(location) => location,
-        None => return Next::Answer,
+        None => return RedirectDecision::Answer,
     };
     let Some(next) = resolved(current, location) else {
-        return Next::Unreadable(location.to_owned());
+        return RedirectDecision::Unreadable(location.to_owned());
     };
-    match (next.host == first.host, followed + 1 >= MOST) {
-        (false, _) => Next::Answer,
-        (true, true) => Next::TooMany,
-        (true, false) => Next::Follow(Box::new(next)),
+    match (next.host == first.host, followed + 1 >= MAX_REDIRECTS) {
+        (false, _) => RedirectDecision::Answer,
+        (true, true) => RedirectDecision::TooMany,
+        (true, false) => RedirectDecision::Follow(Box::new(next)),
     }
 }
 
@@ -169,13 +169,13 @@ mod tests {
         }
     }
 
-    fn from_here(status: u16, location: Option<&str>, followed: u32) -> Next {
+    fn from_here(status: u16, location: Option<&str>, followed: u32) -> RedirectDecision {
         let here = target("http", "10.0.0.1", "/a/b?c");
         next(&here, &here, (status, location), followed)
     }
 
-    fn url(next: Next) -> String {
-        if let Next::Follow(target) = next {
+    fn url(next: RedirectDecision) -> String {
+        if let RedirectDecision::Follow(target) = next {
             return target.url;
         }
         format!("{next:?}")
@@ -187,10 +187,14 @@ mod tests {
         for status in [301, 302, 303, 307, 308] {
             let found = url(from_here(status, Some("/new"), 0));
             assert_eq!(found, "http://10.0.0.1:8080/new", "{status}");
-            assert_eq!(from_here(status, None, 0), Next::Answer);
+            assert_eq!(from_here(status, None, 0), RedirectDecision::Answer);
         }
         for status in [200, 204, 300, 304, 305, 404, 500] {
-            assert_eq!(from_here(status, Some("/new"), 0), Next::Answer, "{status}");
+            assert_eq!(
+                from_here(status, Some("/new"), 0),
+                RedirectDecision::Answer,
+                "{status}"
+            );
         }
     }
 
@@ -221,8 +225,11 @@ mod tests {
     /// Upstream's TestHTTPProbeChecker_NonLocalRedirects: the loop.
     #[test]
     fn the_tenth_redirect_is_one_too_many() {
-        assert!(matches!(from_here(302, Some("/loop"), 8), Next::Follow(_)));
-        assert_eq!(from_here(302, Some("/loop"), 9), Next::TooMany);
+        assert!(matches!(
+            from_here(302, Some("/loop"), 8),
+            RedirectDecision::Follow(_)
+        ));
+        assert_eq!(from_here(302, Some("/loop"), 9), RedirectDecision::TooMany);
     }
 
     /// Upstream's TestHTTPProbeChecker_HostHeaderPreservedAfterRedirect.
@@ -230,7 +237,7 @@ mod tests {
     fn the_named_host_goes_along_unless_the_location_names_one() {
         let header = |location| {
             let next = from_here(302, Some(location), 0);
-            let Next::Follow(target) = next else {
+            let RedirectDecision::Follow(target) = next else {
                 panic!("{next:?}");
             };
             target.host_header
@@ -242,7 +249,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_location_leads_to_another_host(location in ".{0,40}") {
-            if let Next::Follow(target) = from_here(302, Some(&location), 0) {
+            if let RedirectDecision::Follow(target) = from_here(302, Some(&location), 0) {
                 prop_assert_eq!(target.host, "10.0.0.1");
                 prop_assert!(target.path.starts_with('/'));
             }

@@ -12,7 +12,7 @@ use super::ProbeKind;
 
 /// A probe's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timing {
+pub struct ProbeTiming {
     pub initial_delay: Duration,
     pub period: Duration,
     pub timeout: Duration,
@@ -20,7 +20,7 @@ pub struct Timing {
     pub failure_threshold: u32,
 }
 
-impl Timing {
+impl ProbeTiming {
     /// What is absent or nought has the default of the API; what makes no sense has the least that does.
     pub fn of(probe: &Probe) -> Self {
         let count = |value: Option<i32>, default: u32| match value {
@@ -28,7 +28,7 @@ impl Timing {
             Some(value) => u32::try_from(value).unwrap_or(1),
         };
         let seconds = |value, default| Duration::from_secs(count(value, default).into());
-        Timing {
+        ProbeTiming {
             initial_delay: seconds(probe.initial_delay_seconds.map(|delay| delay.max(0)), 0),
             period: seconds(probe.period_seconds, 10),
             timeout: seconds(probe.timeout_seconds, 1),
@@ -40,7 +40,7 @@ impl Timing {
 
 /// Whether a container was already there when its prober began.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Acquaintance {
+pub enum FirstProbe {
     /// It started under our eyes.
     New,
     /// It ran before us: many come at once, so each waits for a part of its period.
@@ -51,19 +51,19 @@ pub enum Acquaintance {
 }
 
 /// How long the first turn is away, for a container that has run for `age`.
-pub fn first_wait(
+pub fn first_delay(
     kind: ProbeKind,
-    timing: &Timing,
+    timing: &ProbeTiming,
     age: Duration,
-    acquaintance: Acquaintance,
+    acquaintance: FirstProbe,
 ) -> Duration {
     let delayed = timing.initial_delay.saturating_sub(age);
     match (acquaintance, kind) {
-        (Acquaintance::Adopted { part }, _) => {
+        (FirstProbe::Adopted { part }, _) => {
             delayed.max(timing.period.mul_f64(part.clamp(0.0, 1.0)))
         }
-        (Acquaintance::New, ProbeKind::Startup | ProbeKind::Readiness) => delayed,
-        (Acquaintance::New, ProbeKind::Liveness) => {
+        (FirstProbe::New, ProbeKind::Startup | ProbeKind::Readiness) => delayed,
+        (FirstProbe::New, ProbeKind::Liveness) => {
             timing.initial_delay.max(timing.period).saturating_sub(age)
         }
     }
@@ -71,26 +71,26 @@ pub fn first_wait(
 
 /// A turn: when it is taken, and which beat of the period it stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Turn<T> {
+pub struct ProbeTick<T> {
     pub at: T,
     pub beat: T,
 }
 
 /// The turn after the one of `beat`, as a ticker gives it that keeps one missed tick and drops the rest.
-pub fn next_turn<T>(beat: T, period: Duration, now: T) -> Turn<T>
+pub fn next_tick<T>(beat: T, period: Duration, now: T) -> ProbeTick<T>
 where
     T: Copy + Ord + std::ops::Add<Duration, Output = T> + std::ops::Sub<T, Output = Duration>,
 {
     let next = beat + period;
     if next >= now {
-        return Turn {
+        return ProbeTick {
             at: next,
             beat: next,
         };
     }
     let missed = (now - beat).as_nanos() / period.as_nanos().max(1);
     let missed = u32::try_from(missed).unwrap_or(u32::MAX);
-    Turn {
+    ProbeTick {
         at: now,
         beat: beat + period.saturating_mul(missed),
     }
@@ -119,8 +119,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn timing(delay: i32, period: i32) -> Timing {
-        Timing::of(&Probe {
+    fn timing(delay: i32, period: i32) -> ProbeTiming {
+        ProbeTiming::of(&Probe {
             initial_delay_seconds: Some(delay),
             period_seconds: Some(period),
             ..Probe::default()
@@ -129,8 +129,8 @@ mod tests {
 
     #[test]
     fn what_a_probe_leaves_out_has_the_default_of_the_api() {
-        let timing = Timing::of(&Probe::default());
-        let expected = Timing {
+        let timing = ProbeTiming::of(&Probe::default());
+        let expected = ProbeTiming {
             initial_delay: Duration::ZERO,
             period: 10 * SECOND,
             timeout: SECOND,
@@ -143,7 +143,7 @@ mod tests {
     /// Upstream's TestDoProbe has an initial delay of -100.
     #[test]
     fn negative_numbers_do_no_harm() {
-        let timing = Timing::of(&Probe {
+        let timing = ProbeTiming::of(&Probe {
             initial_delay_seconds: Some(-100),
             period_seconds: Some(-1),
             timeout_seconds: Some(-1),
@@ -175,7 +175,7 @@ mod tests {
         ];
         for (kind, delay, period, age, wait) in cases {
             let timing = timing(delay, period);
-            let waits = first_wait(kind, &timing, age * SECOND, Acquaintance::New);
+            let waits = first_delay(kind, &timing, age * SECOND, FirstProbe::New);
             assert_eq!(waits, wait * SECOND, "{kind:?} {delay} {period} {age}");
         }
     }
@@ -183,9 +183,9 @@ mod tests {
     /// Upstream's worker.run sleeps a random part of the period after its own start.
     #[test]
     fn an_adopted_container_waits_for_its_part_of_the_period_and_for_its_delay() {
-        let half = Acquaintance::Adopted { part: 0.5 };
+        let half = FirstProbe::Adopted { part: 0.5 };
         let wait =
-            |delay, age| first_wait(ProbeKind::Readiness, &timing(delay, 10), age * SECOND, half);
+            |delay, age| first_delay(ProbeKind::Readiness, &timing(delay, 10), age * SECOND, half);
         assert_eq!(wait(0, 100), 5 * SECOND);
         assert_eq!(wait(60, 10), 50 * SECOND);
     }
@@ -201,8 +201,8 @@ mod tests {
             (135, 135, 130),
         ];
         for (now, at, beat) in cases {
-            let turn = next_turn(100 * SECOND, 10 * SECOND, now * SECOND);
-            let expected = Turn {
+            let turn = next_tick(100 * SECOND, 10 * SECOND, now * SECOND);
+            let expected = ProbeTick {
                 at: at * SECOND,
                 beat: beat * SECOND,
             };
@@ -217,7 +217,7 @@ mod tests {
         ) {
             let [beat, period] = [beat, period].map(Duration::from_millis);
             let now = beat + Duration::from_millis(late);
-            let turn = next_turn(beat, period, now);
+            let turn = next_tick(beat, period, now);
             prop_assert!(turn.at >= now && turn.beat > beat && turn.beat <= turn.at);
             prop_assert!(turn.at - turn.beat < period);
         }

@@ -20,12 +20,12 @@ pub enum PortError {
 
 /// For whom is asked; a part of the user agent's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub enum RequestPurpose {
     Probe,
     Lifecycle,
 }
 
-impl Purpose {
+impl RequestPurpose {
     pub fn user_agent(self) -> &'static str {
         match self {
             Self::Probe => "kube-probe/1.36",
@@ -57,7 +57,7 @@ impl HttpTarget {
         get: &HTTPGetAction,
         container: &Container,
         address: &str,
-        purpose: Purpose,
+        purpose: RequestPurpose,
     ) -> Result<Self, PortError> {
         let scheme = get.scheme.as_deref().filter(|scheme| !scheme.is_empty());
         let scheme = scheme.unwrap_or("http").to_ascii_lowercase();
@@ -150,7 +150,7 @@ const OURS: [&str; 5] = [
     "trailer",
 ];
 
-fn headers(listed: &[HTTPHeader], purpose: Purpose) -> Vec<(String, String)> {
+fn headers(listed: &[HTTPHeader], purpose: RequestPurpose) -> Vec<(String, String)> {
     let has = |name| listed.iter().any(|h| h.name.eq_ignore_ascii_case(name));
     // Said empty, these two are not sent at all; and there is only one user agent.
     let agent = match has("user-agent") {
@@ -327,7 +327,13 @@ mod tests {
     }
 
     fn target(get: &HTTPGetAction) -> HttpTarget {
-        HttpTarget::of(get, &Container::default(), "10.0.0.9", Purpose::Probe).unwrap()
+        HttpTarget::of(
+            get,
+            &Container::default(),
+            "10.0.0.9",
+            RequestPurpose::Probe,
+        )
+        .unwrap()
     }
 
     /// Upstream's TestFormatURL, and the paths of TestRunHTTPHandler.
@@ -379,7 +385,7 @@ mod tests {
         }
     }
 
-    fn headers_of(listed: &[(&str, &str)], purpose: Purpose) -> Vec<(String, String)> {
+    fn headers_of(listed: &[(&str, &str)], purpose: RequestPurpose) -> Vec<(String, String)> {
         let header = |(name, value): &(&str, &str)| HTTPHeader {
             name: (*name).into(),
             value: (*value).into(),
@@ -391,9 +397,9 @@ mod tests {
     /// Upstream's TestHeaderConversion, Test_v1HeaderToHTTPHeader and the headers of TestHTTPProbeChecker.
     #[test]
     fn headers_are_the_definitions_own_and_two_that_it_may_replace() {
-        let probe = Purpose::Probe.user_agent();
-        type Headers<'a> = &'a [(&'a str, &'a str)];
-        let cases: [(Headers<'_>, Headers<'_>); 7] = [
+        let probe = RequestPurpose::Probe.user_agent();
+        type HeaderPairs<'a> = &'a [(&'a str, &'a str)];
+        let cases: [(HeaderPairs<'_>, HeaderPairs<'_>); 7] = [
             (&[], &[("User-Agent", probe), ("Accept", "*/*")]),
             (
                 &[("X-Muffins", "a"), ("x-muffins", "b")],
@@ -426,9 +432,13 @@ mod tests {
         for (listed, expected) in cases {
             let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
             let expected: Vec<_> = expected.iter().map(owned).collect();
-            assert_eq!(headers_of(listed, Purpose::Probe), expected, "{listed:?}");
+            assert_eq!(
+                headers_of(listed, RequestPurpose::Probe),
+                expected,
+                "{listed:?}"
+            );
         }
-        let hook = headers_of(&[], Purpose::Lifecycle);
+        let hook = headers_of(&[], RequestPurpose::Lifecycle);
         assert_eq!(hook[0].1, "kube-lifecycle/1.36");
     }
 
@@ -444,7 +454,8 @@ mod tests {
         assert_eq!(target.host_header.as_deref(), Some("from.header"));
         assert_eq!(target.authority(), "localhost:93");
         get.http_headers = Some(vec![header("")]);
-        let target = HttpTarget::of(&get, &Container::default(), "", Purpose::Probe).unwrap();
+        let target =
+            HttpTarget::of(&get, &Container::default(), "", RequestPurpose::Probe).unwrap();
         assert_eq!(target.host_header, None);
     }
 

@@ -9,31 +9,31 @@ use k8s_openapi::api::core::v1::{
     Volume, VolumeProjection,
 };
 
-use crate::objects::{PodCertificateWanted, TokenWanted};
+use crate::objects::{PodCertificateSpec, TokenSpec};
 use crate::pod::{CONFIG_MIRROR, PodView};
-use crate::volumes::wanted;
+use crate::volumes::pod_volume_names;
 
 /// Names in the pod's namespace, where nothing else is said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct References {
+pub struct PodReferences {
     pub namespace: String,
     pub config_maps: BTreeSet<String>,
     pub secrets: BTreeSet<String>,
     /// Of volumes that a container uses.
     pub claims: BTreeSet<String>,
     pub runtime_class: Option<String>,
-    pub services: Links,
+    pub services: ServiceLinks,
     /// The CSI drivers of the pod's own volumes.
     pub drivers: BTreeSet<String>,
     /// Asked for by projected volumes; what drivers ask for their `CSIDriver`s say.
-    pub tokens: BTreeSet<TokenWanted>,
-    pub certificates: BTreeSet<PodCertificateWanted>,
-    pub trust_bundles: Bundles,
+    pub tokens: BTreeSet<TokenSpec>,
+    pub certificates: BTreeSet<PodCertificateSpec>,
+    pub trust_bundles: TrustBundleUse,
 }
 
 /// Of which services the pod is told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Links {
+pub enum ServiceLinks {
     /// Of none: it has ended.
     #[default]
     None,
@@ -45,7 +45,7 @@ pub enum Links {
 
 /// Whether the pod needs trust bundles: any of them may be meant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Bundles {
+pub enum TrustBundleUse {
     #[default]
     None,
     Any,
@@ -53,10 +53,10 @@ pub enum Bundles {
 
 /// What the pod refers to. A pod that has ended needs nothing more. One that mirrors a static pod, which may refer to
 /// nothing, needs services.
-pub fn references(pod: &Pod) -> References {
-    let mut found = References {
+pub fn references(pod: &Pod) -> PodReferences {
+    let mut found = PodReferences {
         namespace: pod.namespace().to_owned(),
-        ..References::default()
+        ..PodReferences::default()
     };
     if has_ended(pod) {
         return found;
@@ -96,7 +96,7 @@ fn is_mirror(pod: &Pod) -> bool {
     annotations.is_some_and(|all| all.contains_key(CONFIG_MIRROR))
 }
 
-impl References {
+impl PodReferences {
     fn config_map(&mut self, name: &str) {
         if !name.is_empty() {
             self.config_maps.insert(name.to_owned());
@@ -112,8 +112,8 @@ impl References {
     fn take_links(&mut self, pod: &Pod) {
         let links = pod.spec().and_then(|spec| spec.enable_service_links);
         self.services = match links {
-            Some(false) => Links::Master,
-            Some(true) | None => Links::Namespace,
+            Some(false) => ServiceLinks::Master,
+            Some(true) | None => ServiceLinks::Namespace,
         };
     }
 
@@ -180,14 +180,14 @@ impl References {
         for (index, source) in sources(volume.projected.as_ref()).iter().enumerate() {
             if let Some(source) = &source.pod_certificate {
                 let source = (index, source);
-                let wanted = PodCertificateWanted::projected(pod, &volume.name, source);
+                let wanted = PodCertificateSpec::projected(pod, &volume.name, source);
                 self.certificates.insert(wanted);
             }
             if let Some(source) = &source.service_account_token {
-                self.tokens.insert(TokenWanted::projected(pod, source));
+                self.tokens.insert(TokenSpec::projected(pod, source));
             }
             if source.cluster_trust_bundle.is_some() {
-                self.trust_bundles = Bundles::Any;
+                self.trust_bundles = TrustBundleUse::Any;
             }
         }
     }
@@ -195,7 +195,7 @@ impl References {
 
 /// Every volume that a container mounts or maps.
 fn used(pod: &Pod) -> BTreeSet<String> {
-    let mut used = wanted(pod);
+    let mut used = pod_volume_names(pod);
     let ephemeral = pod.spec().and_then(|s| s.ephemeral_containers.as_deref());
     for container in ephemeral.unwrap_or_default() {
         let mounts = container.volume_mounts.iter().flatten();

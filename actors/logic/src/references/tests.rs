@@ -134,8 +134,8 @@ fn claims_drivers_and_tokens_are_those_of_volumes_in_use() {
     let found = references(&pod(using(volumes, &["used", "own", "inline", "token"])));
     assert_eq!(found.claims, set(&["used", "a-own"]));
     assert_eq!(found.drivers, set(&["csi.example.com"]));
-    assert_eq!(found.trust_bundles, Bundles::Any);
-    let token = TokenWanted {
+    assert_eq!(found.trust_bundles, TrustBundleUse::Any);
+    let token = TokenSpec {
         namespace: "apps".into(),
         service_account: "worker".into(),
         audiences: vec!["vault".into()],
@@ -145,7 +145,7 @@ fn claims_drivers_and_tokens_are_those_of_volumes_in_use() {
         pod_uid: "a-uid".into(),
     };
     assert_eq!(found.tokens, [token].into());
-    let certificate = PodCertificateWanted {
+    let certificate = PodCertificateSpec {
         namespace: "apps".into(),
         pod_name: "a".into(),
         pod_uid: "a-uid".into(),
@@ -178,12 +178,12 @@ fn service_links_say_which_services_a_pod_is_told_of() {
         let spec = json!({"containers": [], "enableServiceLinks": links});
         references(&pod(spec)).services
     };
-    assert_eq!(linked(json!(null)), Links::Namespace);
-    assert_eq!(linked(json!(true)), Links::Namespace);
-    assert_eq!(linked(json!(false)), Links::Master);
+    assert_eq!(linked(json!(null)), ServiceLinks::Namespace);
+    assert_eq!(linked(json!(true)), ServiceLinks::Namespace);
+    assert_eq!(linked(json!(false)), ServiceLinks::Master);
 }
 
-fn all(change: impl FnOnce(&mut Pod)) -> References {
+fn all(change: impl FnOnce(&mut Pod)) -> PodReferences {
     let mut spec = using(
         json!([{"name": "v", "secret": {"secretName": "s"}}]),
         &["v"],
@@ -202,9 +202,9 @@ fn a_pod_that_has_ended_needs_nothing() {
     }
     for phase in ["Succeeded", "Failed"] {
         let found = all(|pod| pod.status.get_or_insert_default().phase = Some(phase.into()));
-        let nothing = References {
+        let nothing = PodReferences {
             namespace: "apps".into(),
-            ..References::default()
+            ..PodReferences::default()
         };
         assert_eq!(found, nothing, "{phase}");
     }
@@ -216,6 +216,6 @@ fn a_mirror_of_a_static_pod_needs_services_alone() {
         let annotations = pod.metadata.annotations.get_or_insert_default();
         annotations.insert(CONFIG_MIRROR.into(), "hash".into());
     });
-    assert_eq!(found.services, Links::Namespace);
+    assert_eq!(found.services, ServiceLinks::Namespace);
     assert!(found.secrets.is_empty() && found.runtime_class.is_none());
 }

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource as api;
 
 use crate::pod::{PodView, is_sidecar};
-use crate::quantity::{Amount, Format, Quantity, compare};
+use crate::quantity::{Quantity, QuantityFormat, QuantityValue, compare};
 
 pub const PODS: &str = "pods";
 pub const CPU: &str = "cpu";
@@ -23,11 +23,11 @@ pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 pub const HUGE_PAGES: &str = "hugepages-";
 
 /// Amounts by resource.
-pub type Amounts = BTreeMap<String, Quantity>;
+pub type ResourceAmounts = BTreeMap<String, Quantity>;
 
 /// What is believed of a pod that is being resized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Basis {
+pub enum RequestBasis {
     /// The definition alone.
     Spec,
     /// The largest of what is wanted, allocated and in force; a resize that is infeasible is not wanted.
@@ -36,16 +36,16 @@ pub enum Basis {
 
 /// Whether the pod's overhead counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overhead {
+pub enum OverheadPolicy {
     Counted,
     Left,
 }
 
 /// Everything that the pod asks for.
-pub fn pod_requests(pod: &Pod, basis: Basis, overhead: Overhead) -> Amounts {
-    let mut sum = aggregate(pod, basis, &Side::REQUESTS);
-    over(&mut sum, pod, basis, &Side::REQUESTS);
-    if overhead == Overhead::Counted {
+pub fn pod_requests(pod: &Pod, basis: RequestBasis, overhead: OverheadPolicy) -> ResourceAmounts {
+    let mut sum = aggregate(pod, basis, &ResourceSide::REQUESTS);
+    over(&mut sum, pod, basis, &ResourceSide::REQUESTS);
+    if overhead == OverheadPolicy::Counted {
         add(
             &mut sum,
             &read(pod.spec().and_then(|s| s.overhead.as_ref())),
@@ -55,10 +55,10 @@ pub fn pod_requests(pod: &Pod, basis: Basis, overhead: Overhead) -> Amounts {
 }
 
 /// The most that the pod may take, where everything in it is limited; overhead counts where there is a limit.
-pub fn pod_limits(pod: &Pod, basis: Basis, overhead: Overhead) -> Amounts {
-    let mut sum = aggregate(pod, basis, &Side::LIMITS);
-    over(&mut sum, pod, basis, &Side::LIMITS);
-    if overhead == Overhead::Counted {
+pub fn pod_limits(pod: &Pod, basis: RequestBasis, overhead: OverheadPolicy) -> ResourceAmounts {
+    let mut sum = aggregate(pod, basis, &ResourceSide::LIMITS);
+    over(&mut sum, pod, basis, &ResourceSide::LIMITS);
+    if overhead == OverheadPolicy::Counted {
         let mut more = read(pod.spec().and_then(|s| s.overhead.as_ref()));
         more.retain(|name, _| sum.get(name).is_some_and(|amount| !amount.is_zero()));
         add(&mut sum, &more);
@@ -72,7 +72,7 @@ pub fn request(pod: &Pod, resource: &str) -> i64 {
     if resource == PODS {
         return 1;
     }
-    let asked = pod_requests(pod, Basis::Spec, Overhead::Left).remove(resource);
+    let asked = pod_requests(pod, RequestBasis::Spec, OverheadPolicy::Left).remove(resource);
     let overhead = || pod.spec()?.overhead.as_ref()?.get(resource);
     let total = match asked.filter(|amount| !amount.is_zero()) {
         Some(amount) => match overhead().and_then(parse) {
@@ -93,9 +93,9 @@ pub fn whole(resource: &str, amount: &Quantity) -> i64 {
 }
 
 /// A whole number as a quantity; `BinarySI` for bytes.
-pub fn quantity(value: i64, format: Format) -> Quantity {
+pub fn quantity(value: i64, format: QuantityFormat) -> Quantity {
     Quantity {
-        amount: Amount::Small { value, scale: 0 },
+        amount: QuantityValue::Small { value, scale: 0 },
         format,
         text: None,
     }
@@ -104,11 +104,11 @@ pub fn quantity(value: i64, format: Format) -> Quantity {
 /// What is left, and nought where it would be less.
 pub fn left(amount: &Quantity, taken: &Quantity) -> Quantity {
     let negative = match taken.amount {
-        Amount::Small { value, scale } => Amount::Small {
+        QuantityValue::Small { value, scale } => QuantityValue::Small {
             value: value.saturating_neg(),
             scale,
         },
-        Amount::Big { unscaled, scale } => Amount::Big {
+        QuantityValue::Big { unscaled, scale } => QuantityValue::Big {
             unscaled: unscaled.saturating_neg(),
             scale,
         },
@@ -125,7 +125,7 @@ pub fn left(amount: &Quantity, taken: &Quantity) -> Quantity {
 }
 
 /// Reads a list as the API writes it; what is no quantity was refused long before and counts as nought.
-pub fn read(list: Option<&BTreeMap<String, api::Quantity>>) -> Amounts {
+pub fn read(list: Option<&BTreeMap<String, api::Quantity>>) -> ResourceAmounts {
     let entries = list.into_iter().flatten();
     let read = |(name, amount)| Some((String::clone(name), parse(amount)?));
     entries.filter_map(read).collect()
@@ -136,7 +136,7 @@ pub(crate) fn parse(amount: &api::Quantity) -> Option<Quantity> {
 }
 
 /// Adds every amount of `more`.
-pub fn add(total: &mut Amounts, more: &Amounts) {
+pub fn add(total: &mut ResourceAmounts, more: &ResourceAmounts) {
     for (name, amount) in more {
         let new = match total.get(name) {
             Some(old) => sum(old, amount),
@@ -147,7 +147,7 @@ pub fn add(total: &mut Amounts, more: &Amounts) {
 }
 
 /// The larger one of each resource.
-fn raise(total: &mut Amounts, other: Amounts) {
+fn raise(total: &mut ResourceAmounts, other: ResourceAmounts) {
     for (name, amount) in other {
         let larger = |old| compare(&amount, old) == Ordering::Greater;
         if total.get(&name).is_none_or(larger) {
@@ -182,16 +182,16 @@ pub fn has_pod_level(pod: &Pod) -> bool {
     names.any(|name| is_pod_level(name))
 }
 
-type List = BTreeMap<String, api::Quantity>;
+type ApiResourceList = BTreeMap<String, api::Quantity>;
 
 /// Requests or limits: where each stands in the definition and in the status.
-struct Side {
-    of: fn(&ResourceRequirements) -> Option<&List>,
-    allocated: fn(&ContainerStatus) -> Option<&List>,
-    pod_allocated: fn(&PodStatus) -> Option<&List>,
+struct ResourceSide {
+    of: fn(&ResourceRequirements) -> Option<&ApiResourceList>,
+    allocated: fn(&ContainerStatus) -> Option<&ApiResourceList>,
+    pod_allocated: fn(&PodStatus) -> Option<&ApiResourceList>,
 }
 
-impl Side {
+impl ResourceSide {
     const REQUESTS: Self = Self {
         of: |resources| resources.requests.as_ref(),
         allocated: |status| status.allocated_resources.as_ref(),
@@ -204,21 +204,21 @@ impl Side {
         pod_allocated: |_| None,
     };
 
-    fn spec<'a>(&self, container: &'a Container) -> Option<&'a List> {
+    fn spec<'a>(&self, container: &'a Container) -> Option<&'a ApiResourceList> {
         container.resources.as_ref().and_then(self.of)
     }
 
-    fn actuated<'a>(&self, status: &'a ContainerStatus) -> Option<&'a List> {
+    fn actuated<'a>(&self, status: &'a ContainerStatus) -> Option<&'a ApiResourceList> {
         let resources = status.resources.as_ref().and_then(self.of);
         resources.or_else(|| (self.allocated)(status))
     }
 }
 
-fn aggregate(pod: &Pod, basis: Basis, side: &Side) -> Amounts {
+fn aggregate(pod: &Pod, basis: RequestBasis, side: &ResourceSide) -> ResourceAmounts {
     let wanted = containers(pod, |container| side.spec(container));
     let status = match (basis, pod.status.as_ref()) {
-        (Basis::Status, Some(status)) => status,
-        (Basis::Status, None) | (Basis::Spec, _) => return wanted,
+        (RequestBasis::Status, Some(status)) => status,
+        (RequestBasis::Status, None) | (RequestBasis::Spec, _) => return wanted,
     };
     let infeasible = is_infeasible(status);
     let known = |container: &Container| find_status(status, &container.name);
@@ -233,20 +233,24 @@ fn aggregate(pod: &Pod, basis: Basis, side: &Side) -> Amounts {
             .and_then(|s| (side.allocated)(s))
             .or_else(|| fallback(c))
     });
-    let mut most = if infeasible { Amounts::new() } else { wanted };
+    let mut most = if infeasible {
+        ResourceAmounts::new()
+    } else {
+        wanted
+    };
     raise(&mut most, in_force);
     raise(&mut most, allocated);
     most
 }
 
 /// Puts the pod-level amounts in place of the containers'.
-fn over(sum: &mut Amounts, pod: &Pod, basis: Basis, side: &Side) {
+fn over(sum: &mut ResourceAmounts, pod: &Pod, basis: RequestBasis, side: &ResourceSide) {
     let wanted = pod.spec().and_then(|spec| spec.resources.as_ref());
     let mut wanted = read(wanted.and_then(side.of));
     if !wanted.keys().any(|name| is_pod_level(name)) {
         return;
     }
-    if let (Basis::Status, Some(status)) = (basis, pod.status.as_ref()) {
+    if let (RequestBasis::Status, Some(status)) = (basis, pod.status.as_ref()) {
         if is_infeasible(status) {
             wanted.clear();
         }
@@ -261,12 +265,15 @@ fn over(sum: &mut Amounts, pod: &Pod, basis: Basis, side: &Side) {
 }
 
 /// App containers and sidecars together, or the most that runs while the pod initialises.
-fn containers<'a>(pod: &'a Pod, of: impl Fn(&'a Container) -> Option<&'a List>) -> Amounts {
-    let mut total = Amounts::new();
+fn containers<'a>(
+    pod: &'a Pod,
+    of: impl Fn(&'a Container) -> Option<&'a ApiResourceList>,
+) -> ResourceAmounts {
+    let mut total = ResourceAmounts::new();
     for container in pod.app_containers() {
         add(&mut total, &read(of(container)));
     }
-    let (mut sidecars, mut initialising) = (Amounts::new(), Amounts::new());
+    let (mut sidecars, mut initialising) = (ResourceAmounts::new(), ResourceAmounts::new());
     for container in pod.init_containers() {
         let own = read(of(container));
         if is_sidecar(container) {

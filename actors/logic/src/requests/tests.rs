@@ -6,32 +6,32 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::*;
 
-type Pairs<'a> = &'a [(&'a str, &'a str)];
+type RequestPairs<'a> = &'a [(&'a str, &'a str)];
 
 /// A container's requests or limits, and what its status says of it.
 #[derive(Clone, Copy, Default)]
-struct Part<'a> {
-    spec: Pairs<'a>,
-    allocated: Pairs<'a>,
-    actual: Pairs<'a>,
+struct ContainerRow<'a> {
+    spec: RequestPairs<'a>,
+    allocated: RequestPairs<'a>,
+    actual: RequestPairs<'a>,
     sidecar: bool,
 }
 
-fn asks<'a>(spec: Pairs<'a>) -> Part<'a> {
-    Part {
+fn asks<'a>(spec: RequestPairs<'a>) -> ContainerRow<'a> {
+    ContainerRow {
         spec,
-        ..Part::default()
+        ..ContainerRow::default()
     }
 }
 
-fn sidecar<'a>(spec: Pairs<'a>) -> Part<'a> {
-    Part {
+fn sidecar<'a>(spec: RequestPairs<'a>) -> ContainerRow<'a> {
+    ContainerRow {
         sidecar: true,
         ..asks(spec)
     }
 }
 
-fn lists(pairs: Pairs<'_>) -> Option<ResourceRequirements> {
+fn lists(pairs: RequestPairs<'_>) -> Option<ResourceRequirements> {
     let list = Some(quantities(pairs));
     (!pairs.is_empty()).then(|| ResourceRequirements {
         requests: list.clone(),
@@ -40,16 +40,16 @@ fn lists(pairs: Pairs<'_>) -> Option<ResourceRequirements> {
     })
 }
 
-fn made(init: &[Part<'_>], apps: &[Part<'_>]) -> Pod {
+fn made(init: &[ContainerRow<'_>], apps: &[ContainerRow<'_>]) -> Pod {
     let mut pod = pod("p");
     let spec = pod.spec.as_mut().unwrap();
     let mut status = PodStatus::default();
-    let container = |index: usize, kind: &str, part: &Part<'_>| Container {
+    let container = |index: usize, kind: &str, part: &ContainerRow<'_>| Container {
         resources: lists(part.spec),
         restart_policy: part.sidecar.then(|| "Always".into()),
         ..spec_container(&format!("{kind}{index}"))
     };
-    let told = |index: usize, kind: &str, part: &Part<'_>| ContainerStatus {
+    let told = |index: usize, kind: &str, part: &ContainerRow<'_>| ContainerStatus {
         name: format!("{kind}{index}"),
         allocated_resources: (!part.allocated.is_empty()).then(|| quantities(part.allocated)),
         resources: lists(part.actual),
@@ -81,8 +81,8 @@ fn infeasible(mut pod: Pod) -> Pod {
     pod
 }
 
-fn assert_same(found: &Amounts, expected: Pairs<'_>, case: &str) {
-    let print = |list: &Amounts| -> Vec<_> {
+fn assert_same(found: &ResourceAmounts, expected: RequestPairs<'_>, case: &str) {
+    let print = |list: &ResourceAmounts| -> Vec<_> {
         let print =
             |(name, amount): (&String, &Quantity)| format!("{name}={}", whole(name, amount));
         list.iter().map(print).collect()
@@ -94,11 +94,16 @@ fn assert_same(found: &Amounts, expected: Pairs<'_>, case: &str) {
 /// Upstream's TestPodResourceRequests.
 #[test]
 fn requests_add_up_and_init_containers_count_as_far_as_they_ask_for_more() {
-    let one: Pairs<'_> = &[("cpu", "1")];
+    let one: RequestPairs<'_> = &[("cpu", "1")];
     let cpu = |amount| -> [(&str, &str); 1] { [("cpu", amount)] };
     let (c1, c2, c3, c4, c5) = (cpu("1"), cpu("2"), cpu("3"), cpu("4"), cpu("5"));
     let (c10, c100, c200) = (cpu("10"), cpu("100"), cpu("200"));
-    let cases: [(&str, Vec<Part<'_>>, Vec<Part<'_>>, Pairs<'_>); 6] = [
+    let cases: [(
+        &str,
+        Vec<ContainerRow<'_>>,
+        Vec<ContainerRow<'_>>,
+        RequestPairs<'_>,
+    ); 6] = [
         (
             "larger init container",
             vec![asks(&c4)],
@@ -145,7 +150,7 @@ fn requests_add_up_and_init_containers_count_as_far_as_they_ask_for_more() {
     for (case, init, apps, expected) in cases {
         let pod = made(&init, &apps);
         assert_same(
-            &pod_requests(&pod, Basis::Spec, Overhead::Counted),
+            &pod_requests(&pod, RequestBasis::Spec, OverheadPolicy::Counted),
             expected,
             case,
         );
@@ -158,11 +163,11 @@ fn overhead_comes_on_top_of_requests_and_of_limits_that_are_there() {
     let pod = made(&[], &[asks(&[("cpu", "5")])]).spec_with(|spec| {
         spec.overhead = Some(quantities(&[("cpu", "1"), ("memory", "1Gi")]));
     });
-    let requests = |overhead| pod_requests(&pod, Basis::Spec, overhead);
-    assert_same(&requests(Overhead::Left), &[("cpu", "5")], "left");
-    let both: Pairs<'_> = &[("cpu", "6"), ("memory", "1Gi")];
-    assert_same(&requests(Overhead::Counted), both, "counted");
-    let limits = pod_limits(&pod, Basis::Spec, Overhead::Counted);
+    let requests = |overhead| pod_requests(&pod, RequestBasis::Spec, overhead);
+    assert_same(&requests(OverheadPolicy::Left), &[("cpu", "5")], "left");
+    let both: RequestPairs<'_> = &[("cpu", "6"), ("memory", "1Gi")];
+    assert_same(&requests(OverheadPolicy::Counted), both, "counted");
+    let limits = pod_limits(&pod, RequestBasis::Spec, OverheadPolicy::Counted);
     assert_same(&limits, &[("cpu", "6")], "limits");
     assert_eq!((request(&pod, CPU), request(&pod, MEMORY)), (6000, 0));
     assert_eq!(request(&pod, PODS), 1);
@@ -171,33 +176,41 @@ fn overhead_comes_on_top_of_requests_and_of_limits_that_are_there() {
 /// Upstream's TestPodResourceRequests, the cases of a resize.
 #[test]
 fn a_pod_being_resized_counts_with_the_largest_of_what_is_wanted_allocated_and_in_force() {
-    fn resized<'a>(spec: Pairs<'a>, allocated: Pairs<'a>, actual: Pairs<'a>) -> Part<'a> {
-        Part {
+    fn resized<'a>(
+        spec: RequestPairs<'a>,
+        allocated: RequestPairs<'a>,
+        actual: RequestPairs<'a>,
+    ) -> ContainerRow<'a> {
+        ContainerRow {
             spec,
             allocated,
             actual,
             sidecar: false,
         }
     }
-    let one = |part: Part<'_>| made(&[], &[part]);
+    let one = |part: ContainerRow<'_>| made(&[], &[part]);
     let plain = one(resized(&[("cpu", "4")], &[], &[("cpu", "2")]));
-    let found = |pod: &Pod, basis| pod_requests(pod, basis, Overhead::Counted);
+    let found = |pod: &Pod, basis| pod_requests(pod, basis, OverheadPolicy::Counted);
     assert_same(
-        &found(&plain, Basis::Status),
+        &found(&plain, RequestBasis::Status),
         &[("cpu", "4")],
         "no condition",
     );
     let never = infeasible(plain);
-    assert_same(&found(&never, Basis::Status), &[("cpu", "2")], "infeasible");
     assert_same(
-        &found(&never, Basis::Spec),
+        &found(&never, RequestBasis::Status),
+        &[("cpu", "2")],
+        "infeasible",
+    );
+    assert_same(
+        &found(&never, RequestBasis::Spec),
         &[("cpu", "4")],
         "status not asked",
     );
     let under_way = one(resized(&[("cpu", "6")], &[("cpu", "4")], &[("cpu", "2")]));
     let under_way = infeasible(under_way);
     assert_same(
-        &found(&under_way, Basis::Status),
+        &found(&under_way, RequestBasis::Status),
         &[("cpu", "4")],
         "under way",
     );
@@ -218,12 +231,12 @@ fn a_pod_being_resized_counts_with_the_largest_of_what_is_wanted_allocated_and_i
             (EPHEMERAL_STORAGE, "20G"),
         ],
     ));
-    let expected: Pairs<'_> = &[
+    let expected: RequestPairs<'_> = &[
         ("cpu", "30m"),
         ("memory", "30M"),
         (EPHEMERAL_STORAGE, "30G"),
     ];
-    assert_same(&found(&three, Basis::Status), expected, "three ways");
+    assert_same(&found(&three, RequestBasis::Status), expected, "three ways");
     let crossed = made(
         &[],
         &[
@@ -232,16 +245,20 @@ fn a_pod_being_resized_counts_with_the_largest_of_what_is_wanted_allocated_and_i
         ],
     );
     assert_same(
-        &found(&crossed, Basis::Status),
+        &found(&crossed, RequestBasis::Status),
         &[("cpu", "3")],
         "sums, not maxima",
     );
     let mut side = resized(&[("cpu", "4")], &[], &[("cpu", "2")]);
     side.sidecar = true;
     let side = made(&[side], &[]);
-    assert_same(&found(&side, Basis::Status), &[("cpu", "4")], "sidecar");
     assert_same(
-        &found(&infeasible(side), Basis::Status),
+        &found(&side, RequestBasis::Status),
+        &[("cpu", "4")],
+        "sidecar",
+    );
+    assert_same(
+        &found(&infeasible(side), RequestBasis::Status),
         &[("cpu", "2")],
         "sidecar, infeasible",
     );
@@ -250,35 +267,39 @@ fn a_pod_being_resized_counts_with_the_largest_of_what_is_wanted_allocated_and_i
 /// Upstream's TestPodResourceLimits.
 #[test]
 fn limits_follow_the_same_rules() {
-    let limits = |pod: &Pod, basis| pod_limits(pod, basis, Overhead::Counted);
+    let limits = |pod: &Pod, basis| pod_limits(pod, basis, OverheadPolicy::Counted);
     let none = made(&[], &[asks(&[]), asks(&[])]);
-    assert_same(&limits(&none, Basis::Spec), &[], "no limits");
+    assert_same(&limits(&none, RequestBasis::Spec), &[], "no limits");
     let one = made(
         &[asks(&[("cpu", "2")])],
         &[asks(&[("memory", "2")]), asks(&[])],
     );
-    let expected: Pairs<'_> = &[("cpu", "2"), ("memory", "2")];
-    assert_same(&limits(&one, Basis::Spec), expected, "some limits");
+    let expected: RequestPairs<'_> = &[("cpu", "2"), ("memory", "2")];
+    assert_same(&limits(&one, RequestBasis::Spec), expected, "some limits");
     for (spec, actual) in [("1Gi", "2Gi"), ("2Gi", "1Gi")] {
         let (spec, actual) = ([("memory", spec)], [("memory", actual)]);
-        let part = Part {
+        let part = ContainerRow {
             spec: &spec,
             actual: &actual,
-            ..Part::default()
+            ..ContainerRow::default()
         };
         let pod = made(&[], &[part]);
-        assert_same(&limits(&pod, Basis::Status), &[("memory", "2Gi")], "scaled");
-        assert_same(&limits(&pod, Basis::Spec), &spec, "status not asked");
+        assert_same(
+            &limits(&pod, RequestBasis::Status),
+            &[("memory", "2Gi")],
+            "scaled",
+        );
+        assert_same(&limits(&pod, RequestBasis::Spec), &spec, "status not asked");
     }
 }
 
 /// Upstream's TestPodLevelResourceRequests and TestIsPodLevelResourcesSet.
 #[test]
 fn pod_level_amounts_stand_for_what_containers_ask_for() {
-    let with = |own: Pairs<'_>, apps: &[Part<'_>]| {
+    let with = |own: RequestPairs<'_>, apps: &[ContainerRow<'_>]| {
         made(&[], apps).spec_with(|spec| spec.resources = lists(own))
     };
-    let cases: [(Pairs<'_>, Pairs<'_>, Pairs<'_>, bool); 6] = [
+    let cases: [(RequestPairs<'_>, RequestPairs<'_>, RequestPairs<'_>, bool); 6] = [
         (&[], &[("memory", "3Mi")], &[("memory", "3Mi")], false),
         (&[("memory", "2Mi")], &[], &[("memory", "2Mi")], true),
         (
@@ -313,7 +334,7 @@ fn pod_level_amounts_stand_for_what_containers_ask_for() {
     ];
     for (own, app, expected, is_set) in cases {
         let pod = with(own, &[asks(app)]);
-        let found = pod_requests(&pod, Basis::Spec, Overhead::Counted);
+        let found = pod_requests(&pod, RequestBasis::Spec, OverheadPolicy::Counted);
         assert_same(&found, expected, &format!("{own:?}"));
         assert_eq!(has_pod_level(&pod), is_set, "{own:?}");
     }

@@ -9,27 +9,27 @@ use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
-use super::Refusal;
+use super::ResizeRefusal;
 use super::change::restarts;
-use crate::admission::{self, Admission, ShuttingDown, Standing};
-use crate::node::{Exclusive, NodeFacts, PodLevelResize, Swap};
+use crate::admission::{self, Admission, NodeShutdown, PodPresence};
+use crate::node::{ExclusiveAllocation, NodeFacts, NodeSwap, PodLevelResize};
 use crate::pod::{PodView, is_sidecar};
-use crate::pressure::Signal;
 use crate::qos::{Qos, pod_qos};
 use crate::quantity::compare;
 use crate::requests::{self, CPU, MEMORY, request, whole};
-use crate::types::{Failure, PodUid};
+use crate::thresholds::Signal;
+use crate::types::{PodFailure, PodUid};
 
 /// What the node has promised a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Allocated {
+pub struct AllocatedResources {
     /// The pod-level resources.
     pub pod: Option<ResourceRequirements>,
     /// By app container and sidecar.
     pub containers: BTreeMap<String, ResourceRequirements>,
 }
 
-impl Allocated {
+impl AllocatedResources {
     /// Exactly what the pod wants.
     pub fn of(pod: &Pod) -> Self {
         let own = |c: &Container| (c.name.clone(), c.resources.clone().unwrap_or_default());
@@ -51,13 +51,13 @@ impl Allocated {
 pub struct ResizeInput<'a> {
     /// The pod as its definition has it now.
     pub wanted: &'a Pod,
-    pub allocated: &'a Allocated,
+    pub allocated: &'a AllocatedResources,
     /// The other active pods with what they are allocated.
     pub others: &'a [&'a Pod],
     pub node: &'a NodeFacts,
     /// What the node runs short of.
     pub pressures: &'a BTreeSet<Signal>,
-    pub shutting_down: ShuttingDown,
+    pub shutting_down: NodeShutdown,
 }
 
 /// The answer.
@@ -65,15 +65,15 @@ pub struct ResizeInput<'a> {
 pub enum Allocation {
     /// It wants what it has.
     Unchanged,
-    Allocated(Allocated),
+    Allocated(AllocatedResources),
     /// Is allocated at the price of these, which fail with `failure`.
     Preempt {
-        allocated: Allocated,
+        allocated: AllocatedResources,
         victims: Vec<PodUid>,
-        failure: Failure,
+        failure: PodFailure,
     },
     /// Stays as it is: why, and the message of the condition.
-    Refused(Refusal, String),
+    Refused(ResizeRefusal, String),
 }
 
 /// Decides whether the pod gets what it wants.
@@ -82,7 +82,7 @@ pub fn allocate(input: &ResizeInput<'_>) -> Allocation {
         return Allocation::Unchanged;
     }
     if let Some(why) = infeasible(input) {
-        return Allocation::Refused(Refusal::Infeasible, why);
+        return Allocation::Refused(ResizeRefusal::Infeasible, why);
     }
     let admission = Admission {
         pod: input.wanted,
@@ -91,22 +91,22 @@ pub fn allocate(input: &ResizeInput<'_>) -> Allocation {
         node: input.node,
         pressures: input.pressures,
         shutting_down: input.shutting_down,
-        standing: Standing::New,
+        standing: PodPresence::New,
     };
-    let allocated = Allocated::of(input.wanted);
-    match admission::judge(&admission) {
+    let allocated = AllocatedResources::of(input.wanted);
+    match admission::evaluate(&admission) {
         Ok(victims) if victims.is_empty() => Allocation::Allocated(allocated),
         Ok(victims) => Allocation::Preempt {
             allocated,
             victims,
             failure: admission::preempted(),
         },
-        Err(failure) => Allocation::Refused(Refusal::Deferred, failure.message),
+        Err(failure) => Allocation::Refused(ResizeRefusal::Deferred, failure.message),
     }
 }
 
 /// The pod as it is allocated: the definition with promised resources.
-pub fn apply(pod: &Pod, allocated: &Allocated) -> Pod {
+pub fn apply(pod: &Pod, allocated: &AllocatedResources) -> Pod {
     let mut pod = pod.clone();
     let Some(spec) = pod.spec.as_mut() else {
         return pod;
@@ -123,7 +123,7 @@ pub fn apply(pod: &Pod, allocated: &Allocated) -> Pod {
 }
 
 /// Whether the pod wants something else than it is allocated; how an amount is written does not matter.
-pub fn pod_differs(pod: &Pod, allocated: &Allocated) -> bool {
+pub fn pod_differs(pod: &Pod, allocated: &AllocatedResources) -> bool {
     let none = ResourceRequirements::default();
     let differs = |wanted: Option<&ResourceRequirements>, has: Option<&ResourceRequirements>| {
         !is_same(wanted.unwrap_or(&none), has.unwrap_or(&none))
@@ -147,7 +147,7 @@ fn infeasible(input: &ResizeInput<'_>) -> Option<String> {
     if wanted.is_static() {
         return Some("In-place resize of static-pods is not supported".to_owned());
     }
-    if node.swap == Swap::Limited && changes_swap(wanted, input.allocated) {
+    if node.swap == NodeSwap::Limited && changes_swap(wanted, input.allocated) {
         return Some("In-place resize of containers with swap is not supported.".to_owned());
     }
     if node.pod_level_resize == PodLevelResize::Fixed && changes_pod_level(wanted, input.allocated)
@@ -173,7 +173,7 @@ fn exclusive(input: &ResizeInput<'_>) -> Option<String> {
     ];
     let mut kept = kept
         .into_iter()
-        .filter(|(_, by, _)| *by == Exclusive::Static);
+        .filter(|(_, by, _)| *by == ExclusiveAllocation::Static);
     let (_, _, policy) = kept.find(|(name, _, _)| changes_request(input, name))?;
     Some(format!(
         "Resize is infeasible for Guaranteed Pods alongside {policy}"
@@ -203,7 +203,7 @@ fn changes_request(input: &ResizeInput<'_>, name: &str) -> bool {
 }
 
 /// A container's swap follows from its memory request, and only a new instance gets another share.
-fn changes_swap(wanted: &Pod, allocated: &Allocated) -> bool {
+fn changes_swap(wanted: &Pod, allocated: &AllocatedResources) -> bool {
     if wanted.is_critical() || pod_qos(wanted) != Qos::Burstable {
         return false;
     }
@@ -223,7 +223,7 @@ fn swaps(resources: Option<&ResourceRequirements>) -> bool {
     !is_same_amount(requested(resources, MEMORY), limit)
 }
 
-fn changes_pod_level(wanted: &Pod, allocated: &Allocated) -> bool {
+fn changes_pod_level(wanted: &Pod, allocated: &AllocatedResources) -> bool {
     let none = ResourceRequirements::default();
     let wants = wanted.spec().and_then(|spec| spec.resources.as_ref());
     !is_same(

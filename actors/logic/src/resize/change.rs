@@ -12,7 +12,7 @@ use crate::requests::{CPU, MEMORY};
 
 /// What has to be done to a running container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Change {
+pub enum ResizeAction {
     None,
     /// The runtime enforces the new values while the container runs.
     InPlace,
@@ -22,7 +22,7 @@ pub enum Change {
 
 /// Which way a resource goes; decreases are carried out before increases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Direction {
+pub enum ResizeDirection {
     Down,
     Same,
     Up,
@@ -30,9 +30,9 @@ pub enum Direction {
 
 /// Which way CPU and memory of a container go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Directions {
-    pub cpu: Direction,
-    pub memory: Direction,
+pub struct ResizeDirections {
+    pub cpu: ResizeDirection,
+    pub memory: ResizeDirection,
 }
 
 /// What the container needs so that it has what it is allocated.
@@ -40,27 +40,30 @@ pub fn container_change(
     allocated: &ResourceRequirements,
     actuated: &ResourceRequirements,
     policy: &[ContainerResizePolicy],
-) -> Change {
-    let Directions { cpu, memory } = directions(allocated, actuated);
+) -> ResizeAction {
+    let ResizeDirections { cpu, memory } = directions(allocated, actuated);
     let changed = [(CPU, cpu), (MEMORY, memory)];
     let mut changed = changed
         .into_iter()
-        .filter(|(_, way)| *way != Direction::Same)
+        .filter(|(_, way)| *way != ResizeDirection::Same)
         .map(|(name, _)| name)
         .peekable();
     if changed.peek().is_none() {
-        return Change::None;
+        return ResizeAction::None;
     }
     match changed.any(|name| restarts(policy, name)) {
-        true => Change::Restart,
-        false => Change::InPlace,
+        true => ResizeAction::Restart,
+        false => ResizeAction::InPlace,
     }
 }
 
 /// Compares limit first, then request: the limit is what the kernel enforces hard.
-pub fn directions(allocated: &ResourceRequirements, actuated: &ResourceRequirements) -> Directions {
-    let (to, from) = (Amounts::of(allocated), Amounts::of(actuated));
-    Directions {
+pub fn directions(
+    allocated: &ResourceRequirements,
+    actuated: &ResourceRequirements,
+) -> ResizeDirections {
+    let (to, from) = (CpuAndMemory::of(allocated), CpuAndMemory::of(actuated));
+    ResizeDirections {
         cpu: direction(
             (to.cpu_limit, to.cpu_request),
             (from.cpu_limit, from.cpu_request),
@@ -91,23 +94,23 @@ pub fn effective(
     }
 }
 
-fn direction(to: (i64, i64), from: (i64, i64)) -> Direction {
+fn direction(to: (i64, i64), from: (i64, i64)) -> ResizeDirection {
     match to.cmp(&from) {
-        Ordering::Less => Direction::Down,
-        Ordering::Equal => Direction::Same,
-        Ordering::Greater => Direction::Up,
+        Ordering::Less => ResizeDirection::Down,
+        Ordering::Equal => ResizeDirection::Same,
+        Ordering::Greater => ResizeDirection::Up,
     }
 }
 
 /// Absent counts as nought, as upstream has it.
-struct Amounts {
+struct CpuAndMemory {
     cpu_limit: i64,
     cpu_request: i64,
     memory_limit: i64,
     memory_request: i64,
 }
 
-impl Amounts {
+impl CpuAndMemory {
     fn of(resources: &ResourceRequirements) -> Self {
         let limit = |name| resources.limits.as_ref().and_then(|list| list.get(name));
         let request = |name| resources.requests.as_ref().and_then(|list| list.get(name));
@@ -169,19 +172,23 @@ mod tests {
         let same = resources(("0.1", "0.2"), ("102400Ki", "200Mi"));
         let unlimited = resources(("100m", ""), ("100Mi", ""));
         let cases = [
-            (&old, policy(RESTART, RESTART), Change::None),
-            (&same, policy(RESTART, RESTART), Change::None),
-            (&cpu, vec![], Change::InPlace),
-            (&cpu, policy(STAY, RESTART), Change::InPlace),
-            (&cpu, policy(RESTART, STAY), Change::Restart),
-            (&cpu_request, policy(RESTART, STAY), Change::Restart),
-            (&memory, policy(RESTART, STAY), Change::InPlace),
-            (&memory, policy(STAY, RESTART), Change::Restart),
-            (&memory_request, policy(STAY, RESTART), Change::Restart),
-            (&memory_request, vec![], Change::InPlace),
-            (&both, policy(STAY, STAY), Change::InPlace),
-            (&both, policy(STAY, RESTART), Change::Restart),
-            (&unlimited, policy(STAY, STAY), Change::InPlace),
+            (&old, policy(RESTART, RESTART), ResizeAction::None),
+            (&same, policy(RESTART, RESTART), ResizeAction::None),
+            (&cpu, vec![], ResizeAction::InPlace),
+            (&cpu, policy(STAY, RESTART), ResizeAction::InPlace),
+            (&cpu, policy(RESTART, STAY), ResizeAction::Restart),
+            (&cpu_request, policy(RESTART, STAY), ResizeAction::Restart),
+            (&memory, policy(RESTART, STAY), ResizeAction::InPlace),
+            (&memory, policy(STAY, RESTART), ResizeAction::Restart),
+            (
+                &memory_request,
+                policy(STAY, RESTART),
+                ResizeAction::Restart,
+            ),
+            (&memory_request, vec![], ResizeAction::InPlace),
+            (&both, policy(STAY, STAY), ResizeAction::InPlace),
+            (&both, policy(STAY, RESTART), ResizeAction::Restart),
+            (&unlimited, policy(STAY, STAY), ResizeAction::InPlace),
         ];
         for (allocated, policy, expected) in cases {
             let found = container_change(allocated, &old, &policy);
@@ -191,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_limit_gives_the_direction_and_the_request_where_limits_are_equal() {
-        use Direction::{Down, Same, Up};
+        use ResizeDirection::{Down, Same, Up};
         let old = resources(("100m", "200m"), ("100Mi", "200Mi"));
         let cases = [
             (
@@ -203,7 +210,10 @@ mod tests {
             (resources(("100m", ""), ("100Mi", "")), (Down, Down)),
         ];
         for (allocated, (cpu, memory)) in cases {
-            assert_eq!(directions(&allocated, &old), Directions { cpu, memory });
+            assert_eq!(
+                directions(&allocated, &old),
+                ResizeDirections { cpu, memory }
+            );
         }
     }
 }

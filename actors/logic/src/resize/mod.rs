@@ -3,37 +3,39 @@
 //! A pod has what it *wants* (its definition), what it is *allocated* (what the node promised it, and
 //! counts) and what is *actuated* (what the runtime was last told). [`allocate`] answers a wish, [`apply`]
 //! is the pod as it is allocated, [`order`] says whose wish comes first, [`container_change`] what a running
-//! container needs, and [`Happening`] tells the user.
+//! container needs, and [`ResizeEvent`] tells the user.
 //! Mirrors upstream's pkg/kubelet/allocation and the resize parts of kuberuntime_manager.go at v1.36.
 
 mod allocation;
 mod change;
-mod counted;
-mod happening;
+mod event;
 mod order;
 mod progress;
+mod requested;
 
-pub use allocation::{Allocated, Allocation, ResizeInput, allocate, apply, pod_differs};
-pub use change::{Change, Direction, Directions, container_change, directions, effective};
-pub use counted::{Requested, infeasible_detail, requested};
-pub use happening::Happening;
+pub use allocation::{AllocatedResources, Allocation, ResizeInput, allocate, apply, pod_differs};
+pub use change::{
+    ResizeAction, ResizeDirection, ResizeDirections, container_change, directions, effective,
+};
+pub use event::ResizeEvent;
 use k8s_openapi::api::core::v1::PodStatus;
-pub use order::{Pending, order};
+pub use order::{PendingResize, order};
 pub use progress::{in_progress, memory_refusal};
+pub use requested::{Requested, infeasible_detail, requested};
 use serde::{Deserialize, Serialize};
 
 use crate::conditions::{RESIZE_IN_PROGRESS, RESIZE_PENDING};
 
 /// Why a wanted change is not allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Refusal {
+pub enum ResizeRefusal {
     /// It fits the node, but not beside the pods that are there now.
     Deferred,
     /// It can never fit this node.
     Infeasible,
 }
 
-impl Refusal {
+impl ResizeRefusal {
     /// The reason of the condition `PodResizePending`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -47,7 +49,7 @@ impl Refusal {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResizeState {
     /// The change that is wanted and not allocated: reason and message.
-    pub pending: Option<(Refusal, String)>,
+    pub pending: Option<(ResizeRefusal, String)>,
     /// An allocated change is being carried out.
     pub in_progress: bool,
     /// Why the last attempt at it failed.
@@ -69,9 +71,9 @@ impl ResizeState {
             let message = || condition.message.clone().unwrap_or_default();
             match (condition.type_.as_str(), condition.reason.as_deref()) {
                 (RESIZE_PENDING, Some("Infeasible")) => {
-                    state.pending = Some((Refusal::Infeasible, message()));
+                    state.pending = Some((ResizeRefusal::Infeasible, message()));
                 }
-                (RESIZE_PENDING, _) => state.pending = Some((Refusal::Deferred, message())),
+                (RESIZE_PENDING, _) => state.pending = Some((ResizeRefusal::Deferred, message())),
                 (RESIZE_IN_PROGRESS, reason) => {
                     state.in_progress = true;
                     state.error = (reason == Some("Error")).then(message);

@@ -7,25 +7,25 @@ use std::cmp::{Ordering, Reverse};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::allocation::{Allocated, apply};
+use super::allocation::{AllocatedResources, apply};
 use crate::pod::PodView;
 use crate::qos::{Qos, pod_qos};
 use crate::quantity::{Quantity, compare};
-use crate::requests::{Basis, CPU, MEMORY, Overhead, pod_requests};
+use crate::requests::{CPU, MEMORY, OverheadPolicy, RequestBasis, pod_requests};
 use crate::types::PodUid;
 
 /// A pod that wants something else than it has.
 #[derive(Clone, Copy, Debug)]
-pub struct Pending<'a> {
+pub struct PendingResize<'a> {
     pub pod: &'a Pod,
-    pub allocated: &'a Allocated,
+    pub allocated: &'a AllocatedResources,
     /// Since when its condition `PodResizePending` says so.
     pub since: Option<Timestamp>,
 }
 
 /// First those that ask for no more than they have: they always fit. Then by priority, guaranteed pods
 /// before others, and who waits longest; the UID decides what is left.
-pub fn order(pending: &[Pending<'_>]) -> Vec<PodUid> {
+pub fn order(pending: &[PendingResize<'_>]) -> Vec<PodUid> {
     let mut pending = pending.to_vec();
     pending.sort_by_cached_key(|one| {
         (
@@ -40,10 +40,10 @@ pub fn order(pending: &[Pending<'_>]) -> Vec<PodUid> {
     pending.iter().map(|one| one.pod.uid()).collect()
 }
 
-fn asks_for_more(pending: &Pending<'_>) -> bool {
+fn asks_for_more(pending: &PendingResize<'_>) -> bool {
     let has = apply(pending.pod, pending.allocated);
-    let has = pod_requests(&has, Basis::Spec, Overhead::Left);
-    let wants = pod_requests(pending.pod, Basis::Spec, Overhead::Left);
+    let has = pod_requests(&has, RequestBasis::Spec, OverheadPolicy::Left);
+    let wants = pod_requests(pending.pod, RequestBasis::Spec, OverheadPolicy::Left);
     let none = Quantity::zero();
     [CPU, MEMORY].into_iter().any(|name| {
         let (wants, has) = (wants.get(name), has.get(name));

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 
 use super::allocation::resizable;
-use super::change::{Change, container_change};
+use super::change::{ResizeAction, container_change};
 use crate::quantity::bytes;
 use crate::requests::MEMORY;
 use crate::types::{ContainerState, RuntimePod};
@@ -26,7 +26,7 @@ pub fn in_progress(
         let runs = newest.is_some_and(|c| c.state == ContainerState::Running);
         let allocated = container.resources.as_ref().unwrap_or(&none);
         let actual = actuated.get(&container.name).unwrap_or(&none);
-        runs && container_change(allocated, actual, &[]) != Change::None
+        runs && container_change(allocated, actual, &[]) != ResizeAction::None
     })
 }
 
@@ -62,7 +62,7 @@ fn tightened(container: &Container, actual: &ResourceRequirements) -> Option<i64
         bytes(limits.and_then(|list| list.get(MEMORY))).unwrap_or(0)
     };
     let (to, from) = (limit(allocated), limit(actual));
-    let in_place = container_change(allocated, actual, policy) == Change::InPlace;
+    let in_place = container_change(allocated, actual, policy) == ResizeAction::InPlace;
     (in_place && to != 0 && (from == 0 || to < from)).then_some(to)
 }
 

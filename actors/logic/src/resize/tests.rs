@@ -6,17 +6,17 @@ use k8s_openapi::api::core::v1::{Container, ContainerResizePolicy, Pod, Resource
 use proptest::prelude::*;
 
 use super::*;
-use crate::admission::ShuttingDown;
-use crate::node::{Exclusive, NodeFacts, PodLevelResize, Support, Swap};
+use crate::admission::NodeShutdown;
+use crate::node::{ExclusiveAllocation, NodeFacts, NodeSwap, PodLevelResize, Support};
 use crate::pod::{CONFIG_SOURCE, PodView, SYSTEM_CRITICAL_PRIORITY};
 use crate::requests;
 use crate::testing::*;
-use crate::types::{ContainerState, Weight};
+use crate::types::{ContainerState, EventLevel};
 
-type Pairs<'a> = &'a [(&'a str, &'a str)];
+type AmountPairs<'a> = &'a [(&'a str, &'a str)];
 
-fn resources(requests: Pairs<'_>, limits: Pairs<'_>) -> ResourceRequirements {
-    let list = |pairs: Pairs<'_>| (!pairs.is_empty()).then(|| quantities(pairs));
+fn resources(requests: AmountPairs<'_>, limits: AmountPairs<'_>) -> ResourceRequirements {
+    let list = |pairs: AmountPairs<'_>| (!pairs.is_empty()).then(|| quantities(pairs));
     ResourceRequirements {
         requests: list(requests),
         limits: list(limits),
@@ -24,7 +24,7 @@ fn resources(requests: Pairs<'_>, limits: Pairs<'_>) -> ResourceRequirements {
     }
 }
 
-fn asking(name: &str, requests: Pairs<'_>) -> Pod {
+fn asking(name: &str, requests: AmountPairs<'_>) -> Pod {
     pod(name).app_with("c1", |c| c.resources = Some(resources(requests, &[])))
 }
 
@@ -48,15 +48,15 @@ fn node() -> NodeFacts {
 fn asked(old: &Pod, new: &Pod, others: &[&Pod], node: &NodeFacts) -> Allocation {
     allocate(&ResizeInput {
         wanted: new,
-        allocated: &Allocated::of(old),
+        allocated: &AllocatedResources::of(old),
         others,
         node,
         pressures: &BTreeSet::new(),
-        shutting_down: ShuttingDown::No,
+        shutting_down: NodeShutdown::No,
     })
 }
 
-fn refused(answer: &Allocation) -> (Refusal, &str) {
+fn refused(answer: &Allocation) -> (ResizeRefusal, &str) {
     match answer {
         Allocation::Refused(refusal, why) => (*refusal, why),
         Allocation::Unchanged | Allocation::Allocated(_) | Allocation::Preempt { .. } => {
@@ -65,7 +65,7 @@ fn refused(answer: &Allocation) -> (Refusal, &str) {
     }
 }
 
-const HAS: Pairs<'_> = &[("cpu", "1"), ("memory", "1Gi")];
+const HAS: AmountPairs<'_> = &[("cpu", "1"), ("memory", "1Gi")];
 
 /// Upstream's TestRetryPendingResizes.
 #[test]
@@ -74,49 +74,50 @@ fn a_wish_is_allocated_deferred_or_can_never_be_met() {
     let old = asking("p", HAS);
     let beside = asking("o", &[("cpu", "1"), ("memory", "1Gi")]);
     let others = [&beside];
-    let ask = |new: Pairs<'_>| asked(&old, &asking("p", new), &others, &node);
+    let ask = |new: AmountPairs<'_>| asked(&old, &asking("p", new), &others, &node);
 
     assert_eq!(
         ask(&[("cpu", "1000m"), ("memory", "1024Mi")]),
         Allocation::Unchanged
     );
-    let down: Pairs<'_> = &[("cpu", "500m"), ("memory", "500Mi")];
+    let down: AmountPairs<'_> = &[("cpu", "500m"), ("memory", "500Mi")];
     assert_eq!(
         ask(down),
-        Allocation::Allocated(Allocated::of(&asking("p", down)))
+        Allocation::Allocated(AllocatedResources::of(&asking("p", down)))
     );
-    let up: Pairs<'_> = &[("cpu", "1500m"), ("memory", "1500Mi")];
+    let up: AmountPairs<'_> = &[("cpu", "1500m"), ("memory", "1500Mi")];
     assert_eq!(
         ask(up),
-        Allocation::Allocated(Allocated::of(&asking("p", up)))
+        Allocation::Allocated(AllocatedResources::of(&asking("p", up)))
     );
 
     let answer = ask(&[("cpu", "3500m"), ("memory", "500Mi")]);
     let why = "Node didn't have enough resource: cpu, requested: 3500, used: 1000, capacity: 4000";
-    assert_eq!(refused(&answer), (Refusal::Deferred, why));
+    assert_eq!(refused(&answer), (ResizeRefusal::Deferred, why));
     let answer = ask(&[("cpu", "500m"), ("memory", "4500Mi")]);
     let why =
         "Node didn't have enough capacity: memory, requested: 4718592000, capacity: 4294967296";
-    assert_eq!(refused(&answer), (Refusal::Infeasible, why));
+    assert_eq!(refused(&answer), (ResizeRefusal::Infeasible, why));
     let answer = ask(&[("cpu", "5"), ("memory", "500Mi")]);
     let why = "Node didn't have enough capacity: cpu, requested: 5000, capacity: 4000";
-    assert_eq!(refused(&answer), (Refusal::Infeasible, why));
+    assert_eq!(refused(&answer), (ResizeRefusal::Infeasible, why));
 
     let mut manifest = asking("p", down);
     manifest.metadata.annotations = Some(words(&[(CONFIG_SOURCE, "file")]));
     let answer = asked(&old, &manifest, &others, &node);
     let why = "In-place resize of static-pods is not supported";
-    assert_eq!(refused(&answer), (Refusal::Infeasible, why));
+    assert_eq!(refused(&answer), (ResizeRefusal::Infeasible, why));
 }
 
 /// Upstream's TestRetryPendingResizesGuanteedQOSPods.
 #[test]
 fn what_is_kept_apart_for_guaranteed_pods_stays_as_it_is() {
-    let both =
-        |pairs: Pairs<'_>| pod("p").app_with("c1", |c| c.resources = Some(resources(pairs, pairs)));
+    let both = |pairs: AmountPairs<'_>| {
+        pod("p").app_with("c1", |c| c.resources = Some(resources(pairs, pairs)))
+    };
     let mut node = NodeFacts {
-        cpu_manager: Exclusive::Static,
-        memory_manager: Exclusive::Static,
+        cpu_manager: ExclusiveAllocation::Static,
+        memory_manager: ExclusiveAllocation::Static,
         ..node()
     };
     let cpu = both(&[("cpu", "2"), ("memory", "1Gi")]);
@@ -129,16 +130,16 @@ fn what_is_kept_apart_for_guaranteed_pods_stays_as_it_is() {
     let answer = asked(&both(HAS), &cpu, &[], &node);
     assert_eq!(
         refused(&answer),
-        (Refusal::Infeasible, why("CPU", "static").as_str())
+        (ResizeRefusal::Infeasible, why("CPU", "static").as_str())
     );
     let answer = asked(&both(HAS), &memory, &[], &node);
     assert_eq!(
         refused(&answer),
-        (Refusal::Infeasible, why("Memory", "Static").as_str())
+        (ResizeRefusal::Infeasible, why("Memory", "Static").as_str())
     );
     let burstable = asked(&asking("p", HAS), &asking("p", &[("cpu", "2")]), &[], &node);
     assert!(matches!(burstable, Allocation::Allocated(_)));
-    node.cpu_manager = Exclusive::None;
+    node.cpu_manager = ExclusiveAllocation::None;
     assert!(matches!(
         asked(&both(HAS), &cpu, &[], &node),
         Allocation::Allocated(_)
@@ -148,7 +149,7 @@ fn what_is_kept_apart_for_guaranteed_pods_stays_as_it_is() {
 /// Upstream's TestRetryPendingResizesWithSwap.
 #[test]
 fn a_share_of_swap_changes_only_with_the_container() {
-    let with = |pairs: Pairs<'_>, policy: &str| {
+    let with = |pairs: AmountPairs<'_>, policy: &str| {
         asking("p", pairs).spec_with(|spec| {
             spec.containers[0].resize_policy = Some(vec![ContainerResizePolicy {
                 resource_name: "memory".into(),
@@ -157,17 +158,17 @@ fn a_share_of_swap_changes_only_with_the_container() {
         })
     };
     let swapping = NodeFacts {
-        swap: Swap::Limited,
+        swap: NodeSwap::Limited,
         ..node()
     };
-    let less: Pairs<'_> = &[("cpu", "500m"), ("memory", "500Mi")];
+    let less: AmountPairs<'_> = &[("cpu", "500m"), ("memory", "500Mi")];
     let ask = |pairs, policy, node: &NodeFacts| {
         asked(&with(HAS, policy), &with(pairs, policy), &[], node)
     };
     let answer = ask(less, "NotRequired", &swapping);
     let why = "In-place resize of containers with swap is not supported.";
-    assert_eq!(refused(&answer), (Refusal::Infeasible, why));
-    let cpu_alone: Pairs<'_> = &[("cpu", "500m"), ("memory", "1Gi")];
+    assert_eq!(refused(&answer), (ResizeRefusal::Infeasible, why));
+    let cpu_alone: AmountPairs<'_> = &[("cpu", "500m"), ("memory", "1Gi")];
     for answer in [
         ask(less, "RestartContainer", &swapping),
         ask(less, "NotRequired", &node()),
@@ -185,15 +186,18 @@ fn pod_level_amounts_move_only_where_the_gate_is_open() {
     };
     let mut node = node();
     let answer = asked(&with("1"), &with("2"), &[], &node);
-    assert_eq!(refused(&answer).0, Refusal::Infeasible);
+    assert_eq!(refused(&answer).0, ResizeRefusal::Infeasible);
     node.pod_level_resize = PodLevelResize::Resizable;
     let answer = asked(&with("1"), &with("2"), &[], &node);
-    assert_eq!(answer, Allocation::Allocated(Allocated::of(&with("2"))));
+    assert_eq!(
+        answer,
+        Allocation::Allocated(AllocatedResources::of(&with("2")))
+    );
 }
 
 #[test]
 fn a_critical_pod_grows_at_the_price_of_others() {
-    let critical = |pairs: Pairs<'_>| {
+    let critical = |pairs: AmountPairs<'_>| {
         asking("p", pairs).spec_with(|spec| spec.priority = Some(SYSTEM_CRITICAL_PRIORITY))
     };
     let beside = asking("o", &[("cpu", "3")]);
@@ -208,7 +212,7 @@ fn a_critical_pod_grows_at_the_price_of_others() {
     };
     assert_eq!(
         (allocated, victims),
-        (Allocated::of(&new), vec![beside.uid()])
+        (AllocatedResources::of(&new), vec![beside.uid()])
     );
 }
 
@@ -228,7 +232,7 @@ fn the_pod_as_it_is_allocated_has_promised_resources_and_all_else_as_wanted() {
     };
     let old = sidecar(asking("p", &[("cpu", "1")]), "1");
     let mut new = sidecar(asking("p", &[("cpu", "2")]), "2");
-    let allocated = Allocated::of(&old);
+    let allocated = AllocatedResources::of(&old);
     assert!(!pod_differs(&old, &allocated));
     assert!(pod_differs(&new, &allocated));
     new.metadata.labels = Some(words(&[("new", "yes")]));
@@ -253,8 +257,8 @@ fn the_pod_as_it_is_allocated_has_promised_resources_and_all_else_as_wanted() {
 #[test]
 fn shrinking_pods_come_first_then_priority_class_and_patience() {
     let old = asking("p", HAS);
-    let allocated = Allocated::of(&old);
-    let more: Pairs<'_> = &[("cpu", "1500m"), ("memory", "1500Mi")];
+    let allocated = AllocatedResources::of(&old);
+    let more: AmountPairs<'_> = &[("cpu", "1500m"), ("memory", "1500Mi")];
     let guaranteed = |name: &str| {
         let list = resources(more, more);
         pod(name).app_with("c1", |c| c.resources = Some(list))
@@ -273,9 +277,9 @@ fn shrinking_pods_come_first_then_priority_class_and_patience() {
             None,
         ),
     ];
-    let list: Vec<Pending<'_>> = pods
+    let list: Vec<PendingResize<'_>> = pods
         .iter()
-        .map(|(pod, since)| Pending {
+        .map(|(pod, since)| PendingResize {
             pod,
             allocated: &allocated,
             since: *since,
@@ -291,7 +295,7 @@ fn shrinking_pods_come_first_then_priority_class_and_patience() {
         "new",
     ]
     .map(|n| format!("{n}-uid"));
-    let names = |list: &[Pending<'_>]| -> Vec<String> {
+    let names = |list: &[PendingResize<'_>]| -> Vec<String> {
         order(list).iter().map(ToString::to_string).collect()
     };
     assert_eq!(names(&list), expected);
@@ -306,7 +310,7 @@ fn a_resize_is_under_way_while_a_running_container_has_other_resources() {
         .app_with("a", |c| c.resources = Some(resources(HAS, &[])))
         .app_with("b", |c| c.resources = Some(resources(HAS, &[])))
         .init("i");
-    let actuated = |a: Pairs<'_>, b: Pairs<'_>| {
+    let actuated = |a: AmountPairs<'_>, b: AmountPairs<'_>| {
         BTreeMap::from([
             ("a".to_owned(), resources(a, &[])),
             ("b".to_owned(), resources(b, &[])),
@@ -314,7 +318,7 @@ fn a_resize_is_under_way_while_a_running_container_has_other_resources() {
     };
     let running = runtime(&pod).running(&pod, "a").running(&pod, "b");
     let half = runtime(&pod).running(&pod, "a").exited(&pod, "b", 0);
-    let other: Pairs<'_> = &[("cpu", "1")];
+    let other: AmountPairs<'_> = &[("cpu", "1")];
     assert!(!in_progress(&pod, &actuated(HAS, HAS), &running));
     assert!(in_progress(&pod, &actuated(HAS, other), &running));
     assert!(!in_progress(&pod, &actuated(HAS, other), &half));
@@ -367,26 +371,26 @@ fn a_memory_limit_does_not_go_below_what_is_in_use() {
 /// TestPodResizePendingMsg.
 #[test]
 fn events_name_the_resources_of_every_container() {
-    let all: Pairs<'_> = &[("cpu", "0.1"), ("memory", "100")];
+    let all: AmountPairs<'_> = &[("cpu", "0.1"), ("memory", "100")];
     let simple = pod("p").app_with("c0", |c| c.resources = Some(resources(all, all)));
     let part = r#"{"containers":[{"name":"c0","resources":{"limits":{"cpu":"100m","memory":"100"},"requests":{"cpu":"100m","memory":"100"}}}],"generation":1"#;
-    let told = Happening::Completed.event(&simple, 1);
+    let told = ResizeEvent::Completed.event(&simple, 1);
     assert_eq!(told.message, format!("Pod resize completed: {part}}}"));
     assert_eq!(
         (told.reason.as_str(), told.weight),
-        ("ResizeCompleted", Weight::Normal)
+        ("ResizeCompleted", EventLevel::Normal)
     );
-    let told = Happening::Started.event(&simple, 1);
+    let told = ResizeEvent::Started.event(&simple, 1);
     assert_eq!(told.message, format!("Pod resize started: {part}}}"));
-    let told = Happening::Failed("some error occurred".into()).event(&simple, 1);
+    let told = ResizeEvent::Failed("some error occurred".into()).event(&simple, 1);
     let error = r#","error":"some error occurred"}"#;
     assert_eq!(told.message, format!("Pod resize error: {part}{error}"));
     assert_eq!(
         (told.reason.as_str(), told.weight),
-        ("ResizeError", Weight::Warning)
+        ("ResizeError", EventLevel::Warning)
     );
     let why = "Node didn't have enough resource: memory".to_owned();
-    let told = Happening::Waits(Refusal::Deferred, why).event(&simple, 1);
+    let told = ResizeEvent::Waits(ResizeRefusal::Deferred, why).event(&simple, 1);
     let error = r#","error":"Node didn't have enough resource: memory"}"#;
     assert_eq!(told.message, format!("Pod resize Deferred: {part}{error}"));
     assert_eq!(told.reason, "ResizeDeferred");
@@ -394,7 +398,7 @@ fn events_name_the_resources_of_every_container() {
     let several = pod("p").init("c0").app_with("c1", |c| {
         c.resources = Some(resources(&[("memory", "100")], &[("memory", "200")]))
     });
-    let told = Happening::Waits(Refusal::Infeasible, String::new()).event(&several, 2);
+    let told = ResizeEvent::Waits(ResizeRefusal::Infeasible, String::new()).event(&several, 2);
     let expected = r#"Pod resize Infeasible: {"initContainers":[{"name":"c0","resources":{}}],"containers":[{"name":"c1","resources":{"limits":{"memory":"200"},"requests":{"memory":"100"}}}],"generation":2}"#;
     assert_eq!(told.message, expected);
     assert_eq!(told.reason, "ResizeInfeasible");
@@ -409,14 +413,20 @@ fn an_answer_moves_the_state_and_a_new_allocation_forgets_old_errors() {
         pending: None,
     };
     let waits = failed.answered(
-        &Allocation::Refused(Refusal::Deferred, "later".into()),
+        &Allocation::Refused(ResizeRefusal::Deferred, "later".into()),
         Some(3),
     );
-    assert_eq!(waits.pending, Some((Refusal::Deferred, "later".to_owned())));
+    assert_eq!(
+        waits.pending,
+        Some((ResizeRefusal::Deferred, "later".to_owned()))
+    );
     assert_eq!((waits.in_progress, waits.generation), (true, Some(2)));
     let back = waits.answered(&Allocation::Unchanged, Some(4));
     assert_eq!(back, failed);
-    let begun = waits.answered(&Allocation::Allocated(Allocated::default()), Some(4));
+    let begun = waits.answered(
+        &Allocation::Allocated(AllocatedResources::default()),
+        Some(4),
+    );
     let expected = ResizeState {
         in_progress: true,
         generation: Some(4),
@@ -458,14 +468,14 @@ fn a_new_worker_goes_on_with_the_resize_that_was_told() {
                 is("PodResizePending", "Deferred", "error-message"),
             ],
             ResizeState {
-                pending: waits(Refusal::Deferred),
+                pending: waits(ResizeRefusal::Deferred),
                 ..under_way()
             },
         ),
         (
             vec![is("PodResizePending", "Infeasible", "error-message")],
             ResizeState {
-                pending: waits(Refusal::Infeasible),
+                pending: waits(ResizeRefusal::Infeasible),
                 ..ResizeState::default()
             },
         ),
@@ -508,8 +518,8 @@ proptest! {
                 prop_assert!(!pod_differs(&new, &allocated));
                 prop_assert_eq!(apply(&old, &allocated), new);
             }
-            Allocation::Refused(Refusal::Infeasible, _) => prop_assert!(wants > 4000),
-            Allocation::Refused(Refusal::Deferred, _) => {
+            Allocation::Refused(ResizeRefusal::Infeasible, _) => prop_assert!(wants > 4000),
+            Allocation::Refused(ResizeRefusal::Deferred, _) => {
                 prop_assert!(wants <= 4000 && wants + beside > 4000);
             }
             Allocation::Preempt { .. } => prop_assert!(false, "a plain pod pre-empts nobody"),

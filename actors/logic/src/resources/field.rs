@@ -117,9 +117,12 @@ mod tests {
     use super::*;
     use crate::testing::*;
 
-    type List = &'static [(&'static str, &'static str)];
+    type FieldResourceList = &'static [(&'static str, &'static str)];
 
-    fn resources(requests: List, limits: List) -> Option<ResourceRequirements> {
+    fn resources(
+        requests: FieldResourceList,
+        limits: FieldResourceList,
+    ) -> Option<ResourceRequirements> {
         Some(ResourceRequirements {
             requests: Some(quantities(requests)),
             limits: Some(quantities(limits)),
@@ -149,7 +152,7 @@ mod tests {
     /// TestExtractResourceValueByContainerNameAndNodeAllocatable.
     #[test]
     fn an_amount_is_divided_and_rounded_up() {
-        const MIX: List = &[
+        const MIX: FieldResourceList = &[
             ("cpu", "9"),
             ("memory", "1Gi"),
             (EPHEMERAL_STORAGE, "100Mi"),

@@ -48,9 +48,9 @@ mod tests {
     use super::*;
     use crate::testing::*;
 
-    type List = &'static [(&'static str, &'static str)];
+    type HugePageList = &'static [(&'static str, &'static str)];
 
-    fn limited(list: List) -> Option<ResourceRequirements> {
+    fn limited(list: HugePageList) -> Option<ResourceRequirements> {
         Some(ResourceRequirements {
             limits: Some(quantities(list)),
             ..ResourceRequirements::default()
@@ -62,7 +62,7 @@ mod tests {
     fn every_size_of_the_node_has_a_limit_and_the_container_goes_before_its_pod() {
         const MIB: u64 = 1 << 20;
         const GIB: u64 = 1 << 30;
-        let cases: [(List, List, u64, u64); 10] = [
+        let cases: [(HugePageList, HugePageList, u64, u64); 10] = [
             (&[], &[], 0, 0),
             (&[], &[("hugepages-2Mi", "2Mi")], 2 * MIB, 0),
             (&[], &[("hugepages-1Gi", "2Gi")], 0, 2 * GIB),

@@ -6,7 +6,7 @@
 use k8s_openapi::api::core::v1::{Container, Pod};
 use serde::{Deserialize, Serialize};
 
-use super::{CgroupVersion, LinuxResources, limits, requests};
+use super::{LinuxResources, NodeCgroupVersion, limits, requests};
 use crate::node_policy::NodePolicy;
 use crate::pod::PodView;
 use crate::qos::{Qos, pod_qos};
@@ -24,7 +24,7 @@ pub enum SwapBehaviour {
 
 /// The node's swap, where cgroups limit it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Swap {
+pub struct SwapPolicy {
     pub behaviour: SwapBehaviour,
     /// Bytes of the node's swap.
     pub capacity: u64,
@@ -43,14 +43,14 @@ pub enum OomKill {
 pub struct MemoryQos {
     /// `memoryThrottlingFactor` in millionths; none throttles nobody.
     pub throttling: Option<u32>,
-    pub reservation: MemoryReservation,
+    pub reservation: MemoryReservationPolicy,
     /// Bytes of a page of the node's memory.
     pub page_size: u32,
 }
 
 /// `memoryReservationPolicy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum MemoryReservation {
+pub enum MemoryReservationPolicy {
     #[default]
     None,
     /// Guaranteed pods' requests are kept for them, burstable pods' while the kernel can.
@@ -67,8 +67,8 @@ pub fn effective_swap_behaviour(
     let behaviour = enforcement
         .swap
         .map_or(SwapBehaviour::NoSwap, |swap| swap.behaviour);
-    let Memory { request, limit } = Memory::of(container);
-    let may = enforcement.cgroups == CgroupVersion::V2
+    let ContainerMemory { request, limit } = ContainerMemory::of(container);
+    let may = enforcement.cgroups == NodeCgroupVersion::V2
         && !pod.is_critical()
         && pod_qos(pod) == Qos::Burstable
         && request != limit;
@@ -81,12 +81,12 @@ pub fn effective_swap_behaviour(
 
 /// Bytes as the container itself names them; nought for what it does not.
 #[derive(Clone, Copy)]
-struct Memory {
+struct ContainerMemory {
     request: i64,
     limit: i64,
 }
 
-impl Memory {
+impl ContainerMemory {
     fn of(container: &Container) -> Self {
         let request = bytes(requests(container).and_then(|list| list.get(MEMORY)));
         let limit = bytes(limits(container).and_then(|list| list.get(MEMORY)));
@@ -104,12 +104,12 @@ pub(super) fn enforce(
     node: &NodePolicy,
 ) {
     let enforcement = &node.enforcement;
-    let memory = Memory::of(container);
+    let memory = ContainerMemory::of(container);
     if let Some(swap) = enforcement.swap {
         match enforcement.cgroups {
             // Memory and swap together may be no more than memory alone.
-            CgroupVersion::V1 => made.memory_swap_limit = made.memory_limit,
-            CgroupVersion::V2 => {
+            NodeCgroupVersion::V1 => made.memory_swap_limit = made.memory_limit,
+            NodeCgroupVersion::V2 => {
                 let share = match effective_swap_behaviour(pod, container, node) {
                     SwapBehaviour::NoSwap => 0,
                     SwapBehaviour::LimitedSwap => swap_share(memory.request, node, swap.capacity),
@@ -118,7 +118,7 @@ pub(super) fn enforce(
             }
         }
     }
-    if enforcement.cgroups == CgroupVersion::V1 {
+    if enforcement.cgroups == NodeCgroupVersion::V1 {
         return;
     }
     if enforcement.oom == OomKill::WholeContainer {
@@ -146,11 +146,13 @@ fn swap_share(request: i64, node: &NodePolicy, swap_capacity: u64) -> i64 {
     i64::try_from(request * i128::from(swap_capacity) / memory).unwrap_or(i64::MAX)
 }
 
-fn reserve(made: &mut LinuxResources, policy: MemoryReservation, class: Qos, request: i64) {
+fn reserve(made: &mut LinuxResources, policy: MemoryReservationPolicy, class: Qos, request: i64) {
     let (least, low) = match (policy, class) {
-        (MemoryReservation::Tiered, Qos::Guaranteed) => (request, 0),
-        (MemoryReservation::Tiered, Qos::Burstable) => (0, request),
-        (MemoryReservation::Tiered, Qos::BestEffort) | (MemoryReservation::None, _) => (0, 0),
+        (MemoryReservationPolicy::Tiered, Qos::Guaranteed) => (request, 0),
+        (MemoryReservationPolicy::Tiered, Qos::Burstable) => (0, request),
+        (MemoryReservationPolicy::Tiered, Qos::BestEffort) | (MemoryReservationPolicy::None, _) => {
+            (0, 0)
+        }
     };
     set(made, "memory.min", least);
     set(made, "memory.low", low);
@@ -158,8 +160,8 @@ fn reserve(made: &mut LinuxResources, policy: MemoryReservation, class: Qos, req
 
 /// From how many bytes on the kernel slows the container down: a share of the way from what it asked for
 /// to its limit, or to all that the node gives to pods. None where it can have no more than it asked for.
-fn throttle_from(memory: Memory, qos: MemoryQos, node: &NodePolicy) -> Option<i64> {
-    let Memory { request, limit } = memory;
+fn throttle_from(memory: ContainerMemory, qos: MemoryQos, node: &NodePolicy) -> Option<i64> {
+    let ContainerMemory { request, limit } = memory;
     if request == limit && request != 0 {
         return None;
     }
@@ -181,14 +183,14 @@ mod tests {
 
     use super::*;
     use crate::pod::SYSTEM_CRITICAL_PRIORITY;
-    use crate::resources::{Enforcement, linux_resources};
+    use crate::resources::{ResourceEnforcement, linux_resources};
     use crate::testing::*;
 
-    type List = &'static [(&'static str, &'static str)];
+    type MemoryResourceList = &'static [(&'static str, &'static str)];
 
     const GIB: u64 = 1 << 30;
 
-    fn asking(requests: List, limits: List) -> Pod {
+    fn asking(requests: MemoryResourceList, limits: MemoryResourceList) -> Pod {
         pod("p").app_with("c", |c| {
             c.resources = Some(ResourceRequirements {
                 requests: Some(quantities(requests)),
@@ -198,7 +200,7 @@ mod tests {
         })
     }
 
-    fn node(enforcement: Enforcement) -> NodePolicy {
+    fn node(enforcement: ResourceEnforcement) -> NodePolicy {
         NodePolicy {
             memory_capacity: 40 * GIB,
             allocatable: quantities(&[("memory", "32Gi")]),
@@ -207,15 +209,15 @@ mod tests {
         }
     }
 
-    fn swapping(cgroups: CgroupVersion, behaviour: SwapBehaviour) -> NodePolicy {
+    fn swapping(cgroups: NodeCgroupVersion, behaviour: SwapBehaviour) -> NodePolicy {
         let capacity = 5 * GIB;
-        node(Enforcement {
+        node(ResourceEnforcement {
             cgroups,
-            swap: Some(Swap {
+            swap: Some(SwapPolicy {
                 behaviour,
                 capacity,
             }),
-            ..Enforcement::default()
+            ..ResourceEnforcement::default()
         })
     }
 
@@ -227,10 +229,10 @@ mod tests {
     /// TestGenerateLinuxContainerResourcesSwapLimitCalculation (cgroup v2).
     #[test]
     fn only_burstable_containers_have_a_share_of_the_swap() {
-        const LIMIT: List = &[("memory", "20Gi")];
-        const REQUEST: List = &[("memory", "8Gi")];
-        let limited = swapping(CgroupVersion::V2, SwapBehaviour::LimitedSwap);
-        let none = swapping(CgroupVersion::V2, SwapBehaviour::NoSwap);
+        const LIMIT: MemoryResourceList = &[("memory", "20Gi")];
+        const REQUEST: MemoryResourceList = &[("memory", "8Gi")];
+        let limited = swapping(NodeCgroupVersion::V2, SwapBehaviour::LimitedSwap);
+        let none = swapping(NodeCgroupVersion::V2, SwapBehaviour::NoSwap);
         let critical =
             asking(REQUEST, &[]).spec_with(|spec| spec.priority = Some(SYSTEM_CRITICAL_PRIORITY));
         let share = (8 * GIB * 5 / 40).to_string();
@@ -286,19 +288,19 @@ mod tests {
     fn without_swap_by_cgroup_v2_nobody_swaps() {
         let pod = asking(&[("memory", "8Gi")], &[("memory", "20Gi")]);
         for behaviour in [SwapBehaviour::NoSwap, SwapBehaviour::LimitedSwap] {
-            let old = swapping(CgroupVersion::V1, behaviour);
+            let old = swapping(NodeCgroupVersion::V1, behaviour);
             let made = made(&pod, &old);
             assert_eq!(made.memory_swap_limit, 20 << 30);
             assert!(made.unified.is_empty());
             let effective = effective_swap_behaviour(&pod, &pod.app_containers()[0], &old);
             assert_eq!(effective, SwapBehaviour::NoSwap);
         }
-        for cgroups in [CgroupVersion::V1, CgroupVersion::V2] {
+        for cgroups in [NodeCgroupVersion::V1, NodeCgroupVersion::V2] {
             let made = made(
                 &pod,
-                &node(Enforcement {
+                &node(ResourceEnforcement {
                     cgroups,
-                    ..Enforcement::default()
+                    ..ResourceEnforcement::default()
                 }),
             );
             assert_eq!((made.memory_swap_limit, made.unified.len()), (0, 0));
@@ -308,12 +310,15 @@ mod tests {
     /// Upstream's TestCalculateLinuxResources with singleProcessOOMKill.
     #[test]
     fn a_container_is_killed_as_a_whole_only_on_cgroup_v2() {
-        for (cgroups, expected) in [(CgroupVersion::V1, None), (CgroupVersion::V2, Some("1"))] {
+        for (cgroups, expected) in [
+            (NodeCgroupVersion::V1, None),
+            (NodeCgroupVersion::V2, Some("1")),
+        ] {
             let oom = OomKill::WholeContainer;
-            let node = node(Enforcement {
+            let node = node(ResourceEnforcement {
                 cgroups,
                 oom,
-                ..Enforcement::default()
+                ..ResourceEnforcement::default()
             });
             let made = made(&asking(&[], &[]), &node);
             let found = made.unified.get("memory.oom.group").map(String::as_str);
@@ -325,7 +330,7 @@ mod tests {
     #[test]
     fn memory_is_throttled_before_its_limit_and_reserved_by_class() {
         const MIB: u64 = 1 << 20;
-        let both: List = &[("memory", "128Mi"), ("cpu", "1")];
+        let both: MemoryResourceList = &[("memory", "128Mi"), ("cpu", "1")];
         let half = MIB * 128 + MIB * 128 * 9 / 10;
         let node_wide = MIB * 128 + (32 * GIB - MIB * 128) / 10 * 9;
         let page = |bytes: u64| (bytes / 4096 * 4096).to_string();
@@ -356,31 +361,31 @@ mod tests {
             ),
         ];
         let with = |reservation, throttling| {
-            node(Enforcement {
-                cgroups: CgroupVersion::V2,
+            node(ResourceEnforcement {
+                cgroups: NodeCgroupVersion::V2,
                 memory_qos: Some(MemoryQos {
                     throttling,
                     reservation,
                     page_size: 4096,
                 }),
-                ..Enforcement::default()
+                ..ResourceEnforcement::default()
             })
         };
         for (name, pod, high, least, low) in cases {
-            let tiered = made(&pod, &with(MemoryReservation::Tiered, Some(900_000))).unified;
+            let tiered = made(&pod, &with(MemoryReservationPolicy::Tiered, Some(900_000))).unified;
             assert_eq!(tiered.get("memory.high"), high.as_ref(), "{name}");
             assert_eq!(
                 (tiered["memory.min"].as_str(), tiered["memory.low"].as_str()),
                 (least, low),
                 "{name}"
             );
-            let plain = made(&pod, &with(MemoryReservation::None, None)).unified;
+            let plain = made(&pod, &with(MemoryReservationPolicy::None, None)).unified;
             let zero = [("memory.low", "0"), ("memory.min", "0")];
             assert_eq!(plain, words(&zero), "{name}");
         }
-        let off = node(Enforcement {
-            cgroups: CgroupVersion::V2,
-            ..Enforcement::default()
+        let off = node(ResourceEnforcement {
+            cgroups: NodeCgroupVersion::V2,
+            ..ResourceEnforcement::default()
         });
         assert_eq!(made(&asking(both, both), &off).unified, BTreeMap::new());
     }

@@ -14,7 +14,8 @@ pub use huge_pages::huge_page_name;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 pub use memory::{
-    MemoryQos, MemoryReservation, OomKill, Swap, SwapBehaviour, effective_swap_behaviour,
+    MemoryQos, MemoryReservationPolicy, OomKill, SwapBehaviour, SwapPolicy,
+    effective_swap_behaviour,
 };
 use serde::{Deserialize, Serialize};
 
@@ -44,7 +45,7 @@ pub struct LinuxResources {
 
 /// Which cgroups the node has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CgroupVersion {
+pub enum NodeCgroupVersion {
     #[default]
     V1,
     V2,
@@ -52,12 +53,12 @@ pub enum CgroupVersion {
 
 /// What the node's kernel can enforce, and what the configuration makes of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Enforcement {
-    pub cgroups: CgroupVersion,
+pub struct ResourceEnforcement {
+    pub cgroups: NodeCgroupVersion,
     /// As cgroups name them: `2MB`, `1GB`.
     pub huge_page_sizes: Vec<String>,
     /// None where the kernel does not limit swap by cgroup.
-    pub swap: Option<Swap>,
+    pub swap: Option<SwapPolicy>,
     pub oom: OomKill,
     /// None where the feature gate `MemoryQoS` is off.
     pub memory_qos: Option<MemoryQos>,
@@ -138,13 +139,13 @@ mod tests {
     use super::*;
     use crate::testing::*;
 
-    type List = &'static [(&'static str, &'static str)];
+    type LinuxResourceList = &'static [(&'static str, &'static str)];
 
     /// Upstream's TestCalculateLinuxResources, TestGenerateLinuxContainerConfigResources,
     /// TestMilliCPUToShares and TestMilliCPUToQuota.
     #[test]
     fn requests_and_limits_become_what_the_kernel_takes() {
-        let cases: [(List, List, i64, i64, i64); 15] = [
+        let cases: [(LinuxResourceList, LinuxResourceList, i64, i64, i64); 15] = [
             (&[], &[], 2, 0, 0),
             (
                 &[("cpu", "1")],

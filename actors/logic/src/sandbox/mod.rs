@@ -12,16 +12,16 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::dns::{self, Dns};
+use crate::dns::{self, ResolverConfig};
 use crate::hosts::{self, HostNameError};
-use crate::linux::{Namespaces, PortMapping, SeLinux, Seccomp, UserNamespace};
+use crate::linux::{Namespaces, PortMapping, SeLinuxContext, Seccomp, UserNamespace};
 use crate::node_policy::NodePolicy;
 use crate::objects::Objects;
 use crate::pod::PodView;
 use crate::resources::LinuxResources;
 use crate::runtime_class::{self, NoRuntimeClass};
 use crate::security::{GroupsPolicy, SecurityError};
-use crate::types::{PodUid, Weight, Why};
+use crate::types::{EventLevel, HistoryEvent, PodUid};
 use crate::{labels, sysctls, volumes};
 
 /// CRI's `PodSandboxConfig`.
@@ -34,7 +34,7 @@ pub struct SandboxConfig {
     /// Empty on the node's network: the node's own name stays.
     pub hostname: String,
     pub log_directory: PathBuf,
-    pub dns: Dns,
+    pub dns: ResolverConfig,
     pub port_mappings: Vec<PortMapping>,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
@@ -44,7 +44,7 @@ pub struct SandboxConfig {
     pub sysctls: BTreeMap<String, String>,
     pub privileged: bool,
     pub seccomp: Seccomp,
-    pub se_linux: Option<SeLinux>,
+    pub se_linux: Option<SeLinuxContext>,
     pub run_as_user: Option<i64>,
     pub run_as_group: Option<i64>,
     pub supplemental_groups: Vec<i64>,
@@ -64,7 +64,7 @@ pub struct SandboxInput<'a> {
     pub node: &'a NodePolicy,
     pub objects: &'a dyn Objects,
     /// What the node's resolver file says now.
-    pub resolver: &'a Dns,
+    pub resolver: &'a ResolverConfig,
     pub users: UserNamespace,
     /// The pod's own cgroup, where the agent made it; empty leaves it to the runtime.
     pub cgroup_parent: &'a str,
@@ -75,9 +75,9 @@ pub struct SandboxInput<'a> {
 pub struct SandboxRequest {
     pub config: SandboxConfig,
     /// Events of the pod.
-    pub why: Vec<Why>,
+    pub why: Vec<HistoryEvent>,
     /// Events of the node.
-    pub node_why: Vec<Why>,
+    pub node_why: Vec<HistoryEvent>,
 }
 
 /// Why a sandbox cannot be asked for.
@@ -101,10 +101,10 @@ impl SandboxConfigError {
 }
 
 /// The event of a pod whose sandbox could not be made, whoever refused it.
-pub fn creation_failed(error: &str) -> Why {
-    Why {
+pub fn creation_failed(error: &str) -> HistoryEvent {
+    HistoryEvent {
         object: None,
-        weight: Weight::Warning,
+        weight: EventLevel::Warning,
         reason: "FailedCreatePodSandBox".to_owned(),
         message: format!("Failed to create pod sandbox: {error}"),
     }
@@ -221,9 +221,9 @@ pub(crate) fn supplemental_groups(pod: &Pod) -> Vec<i64> {
     security.fs_group.iter().chain(listed).copied().collect()
 }
 
-pub(crate) fn se_linux(options: &k8s_openapi::api::core::v1::SELinuxOptions) -> SeLinux {
+pub(crate) fn se_linux(options: &k8s_openapi::api::core::v1::SELinuxOptions) -> SeLinuxContext {
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
-    SeLinux {
+    SeLinuxContext {
         user: text(&options.user),
         role: text(&options.role),
         type_: text(&options.type_),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::linux::{PortMapping, Protocol};
+use crate::linux::{PortMapping, PortProtocol};
 use crate::pod::PodView;
 
 /// The ports of the app containers; a port named twice in a container counts once.
@@ -14,9 +14,9 @@ pub(super) fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
         let mut seen = BTreeSet::new();
         for port in container.ports.as_deref().unwrap_or_default() {
             let protocol = match port.protocol.as_deref() {
-                Some("UDP") => Protocol::Udp,
-                Some("SCTP") => Protocol::Sctp,
-                Some(_) | None => Protocol::Tcp,
+                Some("UDP") => PortProtocol::Udp,
+                Some("SCTP") => PortProtocol::Sctp,
+                Some(_) | None => PortProtocol::Tcp,
             };
             let host_ip = port.host_ip.clone().unwrap_or_default();
             let host_port = port.host_port.unwrap_or(0);
@@ -93,7 +93,7 @@ mod tests {
                 )
             })
             .collect();
-        let tcp = Protocol::Tcp;
+        let tcp = PortProtocol::Tcp;
         assert_eq!(
             found,
             [
@@ -103,7 +103,7 @@ mod tests {
                 (80, 8080, "", tcp),
                 (443, 4343, "192.168.0.1", tcp),
                 (443, 0, "", tcp),
-                (80, 8080, "127.0.0.1", Protocol::Udp),
+                (80, 8080, "127.0.0.1", PortProtocol::Udp),
                 (443, 4343, "192.168.0.1", tcp),
             ]
         );

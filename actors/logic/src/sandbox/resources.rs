@@ -7,13 +7,15 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::node_policy::NodePolicy;
 use crate::pod::PodView;
 use crate::quantity::Quantity;
-use crate::requests::{self, Amounts, Basis, CPU, MEMORY, Overhead, pod_limits, pod_requests};
+use crate::requests::{
+    self, CPU, MEMORY, OverheadPolicy, RequestBasis, ResourceAmounts, pod_limits, pod_requests,
+};
 use crate::resources::{LinuxResources, cpu_quota, cpu_shares};
 
 /// Of the containers together, without overhead.
 pub(super) fn of_containers(pod: &Pod, node: &NodePolicy) -> LinuxResources {
-    let requests = pod_requests(pod, Basis::Spec, Overhead::Left);
-    let limits = pod_limits(pod, Basis::Spec, Overhead::Left);
+    let requests = pod_requests(pod, RequestBasis::Spec, OverheadPolicy::Left);
+    let limits = pod_limits(pod, RequestBasis::Spec, OverheadPolicy::Left);
     let limit = milli(limits.get(CPU));
     let request = requests
         .get(CPU)
@@ -31,7 +33,7 @@ pub(super) fn overhead(pod: &Pod, node: &NodePolicy) -> LinuxResources {
     linux(cpu, cpu, &amounts, node)
 }
 
-fn linux(request: i64, limit: i64, limits: &Amounts, node: &NodePolicy) -> LinuxResources {
+fn linux(request: i64, limit: i64, limits: &ResourceAmounts, node: &NodePolicy) -> LinuxResources {
     let micros = |period: Duration| i64::try_from(period.as_micros()).unwrap_or(i64::MAX);
     let period = node.cpu_quota_period.map(micros);
     LinuxResources {
@@ -54,9 +56,12 @@ mod tests {
     use super::*;
     use crate::testing::*;
 
-    type List = &'static [(&'static str, &'static str)];
+    type SandboxResourceList = &'static [(&'static str, &'static str)];
 
-    fn asks(requests: List, limits: List) -> impl FnOnce(&mut Container) {
+    fn asks(
+        requests: SandboxResourceList,
+        limits: SandboxResourceList,
+    ) -> impl FnOnce(&mut Container) {
         move |container| {
             container.resources = Some(ResourceRequirements {
                 requests: Some(quantities(requests)),

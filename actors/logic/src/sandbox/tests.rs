@@ -22,7 +22,7 @@ fn request(
         attempt: 3,
         node: &node,
         objects: &StaticObjects::default(),
-        resolver: &Dns::default(),
+        resolver: &ResolverConfig::default(),
         users: UserNamespace::Node,
         cgroup_parent: "",
     };

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::app_armor::{self, AppArmor, AppArmorError};
-use crate::linux::{NamespaceMode, Namespaces, SeLinux, Seccomp};
+use crate::linux::{NamespaceMode, Namespaces, SeLinuxContext, Seccomp};
 use crate::node_policy::NodePolicy;
 use crate::pod::PodView;
 use crate::sandbox::{se_linux, supplemental_groups};
@@ -31,7 +31,7 @@ pub struct Security {
     pub groups_policy: GroupsPolicy,
     pub seccomp: Seccomp,
     pub app_armor: Option<AppArmor>,
-    pub se_linux: Option<SeLinux>,
+    pub se_linux: Option<SeLinuxContext>,
     pub namespaces: Namespaces,
     /// Whose process namespace it joins, where `namespaces` says so.
     pub target: Option<ContainerId>,

@@ -28,7 +28,7 @@ pub fn verify_non_root(
         (None, ImageUser::Uid(0) | ImageUser::Unset) => {
             Err(SecurityError::ImageRunsAsRoot { pod, container })
         }
-        (None, ImageUser::Uid(1..=MOST)) => Ok(()),
+        (None, ImageUser::Uid(1..=MAX_UID)) => Ok(()),
         (None, ImageUser::Uid(user)) => Err(SecurityError::ImageUserId {
             user: *user,
             pod,
@@ -43,7 +43,7 @@ pub fn verify_non_root(
 }
 
 /// The greatest id that a user may have.
-const MOST: i64 = i32::MAX as i64;
+const MAX_UID: i64 = i32::MAX as i64;
 
 #[cfg(test)]
 mod tests {

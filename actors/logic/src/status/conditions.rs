@@ -4,20 +4,20 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::restart_all::could_restart_all;
-use super::{Phase, Stage, StatusInput};
+use super::{PodPhase, StatusInput, StatusStage};
 use crate::conditions::{
     ALL_RESTARTING, CONTAINERS_READY, DISRUPTION_TARGET, INITIALIZED, READY, READY_TO_START,
-    RESIZE_IN_PROGRESS, RESIZE_PENDING, SCHEDULED, TERMINATION_BY_KUBELET, is_ours,
+    RESIZE_IN_PROGRESS, RESIZE_PENDING, SCHEDULED, TERMINATION_BY_KUBELET, is_kubelet_condition,
 };
 use crate::pod::{PodView, is_sidecar};
-use crate::resize::{Refusal, ResizeState};
+use crate::pod_actions::{restart_all, sandbox};
+use crate::resize::{ResizeRefusal, ResizeState};
 use crate::types::RuntimePod;
-use crate::worker::{restart_all, sandbox};
 
 /// All conditions, in upstream's order.
 pub(super) fn generate(
     input: &StatusInput<'_>,
-    phase: Phase,
+    phase: PodPhase,
     statuses: &[&ContainerStatus],
 ) -> Vec<PodCondition> {
     let (pod, runtime) = (input.pod, input.runtime);
@@ -26,15 +26,15 @@ pub(super) fn generate(
         .old()
         .and_then(|s| s.conditions.as_deref())
         .unwrap_or_default();
-    let maker = Maker { input, old };
+    let maker = ConditionBuilder { input, old };
 
     let mut list = given.unwrap_or_default().to_vec();
-    list.retain(|c| !is_ours(&c.type_));
+    list.retain(|c| !is_kubelet_condition(&c.type_));
     list.extend(maker.resize());
     maker.put_disruption(&mut list);
     let initialized = match initialized(pod, statuses, phase) {
         // Once done is done for good, also while init containers run again.
-        answer if answer.status == "False" && was_true(old, INITIALIZED) => Answer::yes(),
+        answer if answer.status == "False" && was_true(old, INITIALIZED) => ConditionValue::yes(),
         answer => answer,
     };
     let ready = ready(pod, &list, statuses, phase);
@@ -42,7 +42,7 @@ pub(super) fn generate(
     list.push(maker.make(INITIALIZED, initialized));
     list.push(maker.make(READY, ready));
     list.push(maker.make(CONTAINERS_READY, containers_ready(pod, statuses, phase)));
-    list.push(maker.make(SCHEDULED, Answer::yes()));
+    list.push(maker.make(SCHEDULED, ConditionValue::yes()));
     if could_restart_all(pod) {
         // As upstream, this one names no generation.
         list.push(PodCondition {
@@ -58,14 +58,14 @@ fn was_true(old: &[PodCondition], kind: &str) -> bool {
 }
 
 /// Makes conditions of answers.
-struct Maker<'a> {
+struct ConditionBuilder<'a> {
     input: &'a StatusInput<'a>,
     old: &'a [PodCondition],
 }
 
-impl Maker<'_> {
+impl ConditionBuilder<'_> {
     /// The time of the last change stays while the status does.
-    fn make(&self, kind: &str, answer: Answer) -> PodCondition {
+    fn make(&self, kind: &str, answer: ConditionValue) -> PodCondition {
         let mut old = self.old.iter();
         let before = old.find(|c| c.type_ == kind && c.status == answer.status);
         let since = before.and_then(|c| c.last_transition_time.clone());
@@ -82,7 +82,7 @@ impl Maker<'_> {
 
     /// An ended pod is not resized any more.
     fn resize(&self) -> Vec<PodCondition> {
-        if self.input.stage == Stage::Terminated {
+        if self.input.stage == StatusStage::Terminated {
             return Vec::new();
         }
         let answers = resize(self.input.resize).into_iter();
@@ -92,7 +92,7 @@ impl Maker<'_> {
 
     /// As upstream: another reason is a transition too, and the last probe is when the words last changed. What is
     /// carried out may be an older wish than what waits.
-    fn make_resize(&self, kind: &str, answer: Answer) -> PodCondition {
+    fn make_resize(&self, kind: &str, answer: ConditionValue) -> PodCondition {
         let carried_out = self
             .input
             .resize
@@ -118,7 +118,7 @@ impl Maker<'_> {
             .failure
             .and_then(|failure| failure.disruption.as_ref());
         let new = told.map(|message| {
-            let answer = Answer {
+            let answer = ConditionValue {
                 status: "True",
                 reason: TERMINATION_BY_KUBELET,
                 message: message.clone(),
@@ -143,13 +143,13 @@ impl Maker<'_> {
 
 /// A condition's status with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct ConditionValue {
     pub status: &'static str,
     pub reason: &'static str,
     pub message: String,
 }
 
-impl Answer {
+impl ConditionValue {
     fn yes() -> Self {
         Self {
             status: "True",
@@ -168,35 +168,35 @@ impl Answer {
 }
 
 /// Whether the sandbox is there, with its network.
-pub fn ready_to_start(pod: &Pod, runtime: &RuntimePod) -> Answer {
-    match sandbox::judge(pod, runtime) {
-        sandbox::Verdict::Keep(_) => Answer::yes(),
-        sandbox::Verdict::Replace(_) => Answer::no("", String::new()),
+pub fn ready_to_start(pod: &Pod, runtime: &RuntimePod) -> ConditionValue {
+    match sandbox::sandbox_decision(pod, runtime) {
+        sandbox::SandboxDecision::Keep(_) => ConditionValue::yes(),
+        sandbox::SandboxDecision::Replace(_) => ConditionValue::no("", String::new()),
     }
 }
 
 /// The conditions that a resize has.
-pub fn resize(state: &ResizeState) -> Vec<(&'static str, Answer)> {
+pub fn resize(state: &ResizeState) -> Vec<(&'static str, ConditionValue)> {
     let pending = state.pending.as_ref().map(|(refusal, message)| {
         let reason = match refusal {
-            Refusal::Deferred => "Deferred",
-            Refusal::Infeasible => "Infeasible",
+            ResizeRefusal::Deferred => "Deferred",
+            ResizeRefusal::Infeasible => "Infeasible",
         };
-        let answer = Answer {
+        let answer = ConditionValue {
             reason,
             message: message.clone(),
-            ..Answer::yes()
+            ..ConditionValue::yes()
         };
         (RESIZE_PENDING, answer)
     });
     let progress = state.in_progress.then(|| {
         let answer = match &state.error {
-            Some(error) => Answer {
+            Some(error) => ConditionValue {
                 reason: "Error",
                 message: error.clone(),
-                ..Answer::yes()
+                ..ConditionValue::yes()
             },
-            None => Answer::yes(),
+            None => ConditionValue::yes(),
         };
         (RESIZE_IN_PROGRESS, answer)
     });
@@ -206,24 +206,28 @@ pub fn resize(state: &ResizeState) -> Vec<(&'static str, Answer)> {
 /// Whether all containers are being taken down to start over together.
 ///
 /// The instance that set it off is removed last, so it is there until nothing is left.
-pub fn all_restarting(pod: &Pod, runtime: &RuntimePod, phase: Phase) -> Answer {
+pub fn all_restarting(pod: &Pod, runtime: &RuntimePod, phase: PodPhase) -> ConditionValue {
     match phase {
-        Phase::Succeeded => Answer::no("PodCompleted", String::new()),
-        Phase::Failed => Answer::no("PodFailed", String::new()),
-        Phase::Pending | Phase::Running if restart_all::trigger(pod, runtime).is_none() => {
-            Answer::no("", String::new())
+        PodPhase::Succeeded => ConditionValue::no("PodCompleted", String::new()),
+        PodPhase::Failed => ConditionValue::no("PodFailed", String::new()),
+        PodPhase::Pending | PodPhase::Running if restart_all::trigger(pod, runtime).is_none() => {
+            ConditionValue::no("", String::new())
         }
-        Phase::Pending | Phase::Running => Answer {
+        PodPhase::Pending | PodPhase::Running => ConditionValue {
             reason: "RestartAllContainersStarted",
             message: "container exited with restart policy rule".to_owned(),
-            ..Answer::yes()
+            ..ConditionValue::yes()
         },
     }
 }
 
-pub fn containers_ready(pod: &Pod, statuses: &[&ContainerStatus], phase: Phase) -> Answer {
+pub fn containers_ready(
+    pod: &Pod,
+    statuses: &[&ContainerStatus],
+    phase: PodPhase,
+) -> ConditionValue {
     if statuses.is_empty() {
-        return Answer::no("UnknownContainerStatuses", String::new());
+        return ConditionValue::no("UnknownContainerStatuses", String::new());
     }
     let sidecars = pod.init_containers().iter().filter(|c| is_sidecar(c));
     let names = sidecars
@@ -237,15 +241,15 @@ pub fn containers_ready(pod: &Pod, statuses: &[&ContainerStatus], phase: Phase) 
             Some(_) => {}
         }
     }
-    if phase == Phase::Succeeded && unknown.is_empty() {
-        return Answer::no("PodCompleted", String::new());
+    if phase == PodPhase::Succeeded && unknown.is_empty() {
+        return ConditionValue::no("PodCompleted", String::new());
     }
-    if phase == Phase::Failed {
-        return Answer::no("PodFailed", String::new());
+    if phase == PodPhase::Failed {
+        return ConditionValue::no("PodFailed", String::new());
     }
     match complaint(&unknown, "unready", &unready) {
-        Some(message) => Answer::no("ContainersNotReady", message),
-        None => Answer::yes(),
+        Some(message) => ConditionValue::no("ContainersNotReady", message),
+        None => ConditionValue::yes(),
     }
 }
 
@@ -254,8 +258,8 @@ pub fn ready(
     pod: &Pod,
     conditions: &[PodCondition],
     statuses: &[&ContainerStatus],
-    phase: Phase,
-) -> Answer {
+    phase: PodPhase,
+) -> ConditionValue {
     let containers = containers_ready(pod, statuses, phase);
     if containers.status != "True" {
         return containers;
@@ -283,16 +287,16 @@ pub fn ready(
         })
         .collect();
     if complaints.is_empty() {
-        Answer::yes()
+        ConditionValue::yes()
     } else {
-        Answer::no("ReadinessGatesNotReady", complaints.join(", "))
+        ConditionValue::no("ReadinessGatesNotReady", complaints.join(", "))
     }
 }
 
-pub fn initialized(pod: &Pod, statuses: &[&ContainerStatus], phase: Phase) -> Answer {
+pub fn initialized(pod: &Pod, statuses: &[&ContainerStatus], phase: PodPhase) -> ConditionValue {
     let inits = pod.init_containers();
     if statuses.is_empty() && !inits.is_empty() {
-        return Answer::no("UnknownContainerStatuses", String::new());
+        return ConditionValue::no("UnknownContainerStatuses", String::new());
     }
     let (mut unknown, mut incomplete) = (Vec::new(), Vec::new());
     for container in inits {
@@ -304,18 +308,18 @@ pub fn initialized(pod: &Pod, statuses: &[&ContainerStatus], phase: Phase) -> An
             Some(_) => {}
         }
     }
-    if phase == Phase::Succeeded && unknown.is_empty() {
-        return Answer {
+    if phase == PodPhase::Succeeded && unknown.is_empty() {
+        return ConditionValue {
             reason: "PodCompleted",
-            ..Answer::yes()
+            ..ConditionValue::yes()
         };
     }
     if any_app_started(pod, statuses) {
-        return Answer::yes();
+        return ConditionValue::yes();
     }
     match complaint(&unknown, "incomplete", &incomplete) {
-        Some(message) => Answer::no("ContainersNotInitialized", message),
-        None => Answer::yes(),
+        Some(message) => ConditionValue::no("ContainersNotInitialized", message),
+        None => ConditionValue::yes(),
     }
 }
 

@@ -12,8 +12,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::restart_all::{RESTARTING_ALL, removes_all};
 use super::{StatusInput, health, resources};
 use crate::pod::{PodView, is_sidecar};
-use crate::types::{Container, ContainerKind, ContainerState as Seen, RuntimePod};
-use crate::worker::should_start;
+use crate::pod_actions::should_start;
+use crate::types::{ContainerKind, ContainerState as Seen, RuntimeContainer, RuntimePod};
 
 /// The reason of an end that nobody saw.
 pub const CONTAINER_STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
@@ -28,7 +28,7 @@ const INIT_FORGOTTEN: &str = "Unable to get init container status from container
 
 /// The statuses of all containers.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Statuses {
+pub struct ContainerStatuses {
     /// In the order of the spec.
     pub inits: Vec<ContainerStatus>,
     /// By name.
@@ -37,10 +37,10 @@ pub struct Statuses {
     pub ephemerals: Vec<ContainerStatus>,
 }
 
-impl Statuses {
+impl ContainerStatuses {
     pub fn of(input: &StatusInput<'_>) -> Self {
         let old = input.old();
-        let maker = Maker {
+        let maker = ContainerStatusBuilder {
             input,
             restarting_all: removes_all(input.pod, input.runtime, old),
         };
@@ -70,12 +70,12 @@ impl Statuses {
 }
 
 /// Makes statuses of one pod.
-struct Maker<'a> {
+struct ContainerStatusBuilder<'a> {
     input: &'a StatusInput<'a>,
     restarting_all: bool,
 }
 
-impl Maker<'_> {
+impl ContainerStatusBuilder<'_> {
     fn list(
         &self,
         kind: ContainerKind,
@@ -100,8 +100,8 @@ impl Maker<'_> {
     fn as_reported(
         &self,
         spec: &core::Container,
-        newest: &Container,
-        before: Option<&Container>,
+        newest: &RuntimeContainer,
+        before: Option<&RuntimeContainer>,
         old: Option<&ContainerStatus>,
     ) -> ContainerStatus {
         let mut status = self.convert(newest, old);
@@ -125,7 +125,11 @@ impl Maker<'_> {
         status
     }
 
-    fn convert(&self, container: &Container, old: Option<&ContainerStatus>) -> ContainerStatus {
+    fn convert(
+        &self,
+        container: &RuntimeContainer,
+        old: Option<&ContainerStatus>,
+    ) -> ContainerStatus {
         let id = self.input.full_id(container);
         let mut status = ContainerStatus {
             name: container.name.clone(),
@@ -179,7 +183,7 @@ impl Maker<'_> {
     }
 
     /// What the runtime says of the end, then the container's own last words.
-    fn message(&self, container: &Container) -> String {
+    fn message(&self, container: &RuntimeContainer) -> String {
         let said = &container.message;
         match self
             .input
@@ -279,7 +283,7 @@ impl Maker<'_> {
         let (pod, runtime) = (self.input.pod, self.input.runtime);
         let newest = runtime.newest(&spec.name);
         if kind == ContainerKind::Init {
-            if newest.is_some_and(Container::succeeded) {
+            if newest.is_some_and(RuntimeContainer::succeeded) {
                 return;
             }
             let forgotten = newest.is_none() && !is_sidecar(spec) && waits(status);
@@ -335,7 +339,7 @@ fn carry_over(old: &ContainerStatus, status: &mut ContainerStatus) {
 fn newest_two<'a>(
     runtime: &'a RuntimePod,
     name: &str,
-) -> (Option<&'a Container>, Option<&'a Container>) {
+) -> (Option<&'a RuntimeContainer>, Option<&'a RuntimeContainer>) {
     let mut list: Vec<_> = runtime.instances(name).collect();
     list.sort_by(|a, b| (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id)));
     let mut list = list.into_iter();

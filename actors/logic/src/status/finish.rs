@@ -6,16 +6,18 @@ use jiff::{Timestamp, Unit};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::Phase;
-use super::containers::{CONTAINER_STATUS_UNKNOWN, LOST_AT_THE_END, Statuses, lost, terminated};
+use super::PodPhase;
+use super::containers::{
+    CONTAINER_STATUS_UNKNOWN, ContainerStatuses, LOST_AT_THE_END, lost, terminated,
+};
 use crate::labels::truncate;
 use crate::pod::{PodView, is_sidecar};
 
 /// All termination messages of a pod together.
-const LONGEST_MESSAGES: usize = 12 * 1024;
+const MAX_MESSAGES_BYTES: usize = 12 * 1024;
 
 /// Whether the pod ever got as far as its app containers.
-fn has_initialized(pod: &Pod, statuses: &Statuses) -> bool {
+fn has_initialized(pod: &Pod, statuses: &ContainerStatuses) -> bool {
     if pod.init_containers().is_empty() || statuses.apps.iter().any(ever_started) {
         return true;
     }
@@ -34,9 +36,9 @@ fn has_initialized(pod: &Pod, statuses: &Statuses) -> bool {
 }
 
 /// Every container that should have ended, ended: one whose end nobody saw ended in error.
-pub(super) fn close_containers(pod: &Pod, statuses: &mut Statuses) {
+pub(super) fn close_containers(pod: &Pod, statuses: &mut ContainerStatuses) {
     let initialized = has_initialized(pod, statuses);
-    let Statuses { inits, apps, .. } = statuses;
+    let ContainerStatuses { inits, apps, .. } = statuses;
     let last_started = inits.iter().rposition(ever_started);
     let attempted = last_started.map_or(inits.len().min(1), |index| index + 1);
     let apps = apps.iter_mut().filter(|_| initialized);
@@ -54,7 +56,7 @@ pub(super) fn close_containers(pod: &Pod, statuses: &mut Statuses) {
 /// The last status of a pod that nobody works on any more: what is known of it, and everything has ended.
 pub fn closed(pod: &Pod, known: &PodStatus) -> PodStatus {
     let mut status = known.clone();
-    let mut statuses = Statuses {
+    let mut statuses = ContainerStatuses {
         inits: status.init_container_statuses.take().unwrap_or_default(),
         apps: status.container_statuses.take().unwrap_or_default(),
         ephemerals: Vec::new(),
@@ -62,9 +64,9 @@ pub fn closed(pod: &Pod, known: &PodStatus) -> PodStatus {
     close_containers(pod, &mut statuses);
     status.init_container_statuses = super::some_list(statuses.inits);
     status.container_statuses = super::some_list(statuses.apps);
-    let phase = status.phase.as_deref().and_then(Phase::from_name);
-    if !pod.is_static() && !phase.is_some_and(Phase::is_terminal) {
-        status.phase = Some(Phase::Failed.as_str().to_owned());
+    let phase = status.phase.as_deref().and_then(PodPhase::from_name);
+    if !pod.is_static() && !phase.is_some_and(PodPhase::is_terminal) {
+        status.phase = Some(PodPhase::Failed.as_str().to_owned());
     }
     normalize(pod, &mut status);
     status
@@ -81,7 +83,7 @@ fn ever_started(status: &ContainerStatus) -> bool {
 
 pub(super) fn normalize(pod: &Pod, status: &mut PodStatus) {
     let containers = pod.all_containers().count() + pod.ephemeral_containers().len();
-    let longest = LONGEST_MESSAGES / containers.max(1);
+    let longest = MAX_MESSAGES_BYTES / containers.max(1);
 
     trim(&mut status.start_time);
     for condition in status.conditions.iter_mut().flatten() {

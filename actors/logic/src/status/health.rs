@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{self as core, ContainerStatus};
 use super::StatusInput;
 use crate::pod::is_sidecar;
 use crate::probes::initial_health;
-use crate::types::{ContainerKind, Verdict};
+use crate::types::{ContainerKind, ProbeResult};
 
 /// Puts `started` and `ready` into a status.
 pub(super) fn put(
@@ -46,16 +46,16 @@ fn probed(
     }
     let newest = input.runtime.newest(&spec.name);
     if let Some(health) = newest.and_then(|c| input.health.get(&c.id)) {
-        let started = health.startup == Verdict::Success;
-        return (started, started && health.readiness == Verdict::Success);
+        let started = health.startup == ProbeResult::Success;
+        return (started, started && health.readiness == ProbeResult::Success);
     }
     let initial = initial_health(spec);
     let same = old.filter(|old| old.container_id == status.container_id);
     let was_started = same.is_some_and(|old| old.started == Some(true));
     let was_ready = same.is_some_and(|old| old.ready);
-    let started = initial.startup == Verdict::Success || was_started;
+    let started = initial.startup == ProbeResult::Success || was_started;
     (
         started,
-        started && (initial.readiness == Verdict::Success || was_ready),
+        started && (initial.readiness == ProbeResult::Success || was_ready),
     )
 }

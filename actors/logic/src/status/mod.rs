@@ -23,15 +23,17 @@ use crate::pod::PodView;
 use crate::qos::pod_qos;
 use crate::resize::ResizeState;
 use crate::runtime_class::HandlerFeatures;
-use crate::types::{Container, ContainerId, Failure, Health, RuntimePod, Waiting};
+use crate::types::{
+    ContainerHealth, ContainerId, PodFailure, RuntimeContainer, RuntimePod, WaitingReason,
+};
 
-use containers::Statuses;
+use containers::ContainerStatuses;
 
-pub use phase::Phase;
+pub use phase::PodPhase;
 
 /// Where the pod's worker is in the pod's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stage {
+pub enum StatusStage {
     Syncing,
     Terminating,
     /// Everything has stopped, and nothing will start again.
@@ -49,16 +51,16 @@ pub struct StatusInput<'a> {
     /// What the runtime's handler for the pod can do.
     pub handler: HandlerFeatures,
     /// Why containers wait: the plan's reasons, and those of starts that failed.
-    pub waiting: &'a BTreeMap<String, Waiting>,
+    pub waiting: &'a BTreeMap<String, WaitingReason>,
     /// The status made last; none lets the pod's own count.
     pub previous: Option<&'a PodStatus>,
     /// The node's addresses, primary first.
     pub host_ips: &'a [String],
-    pub stage: Stage,
+    pub stage: StatusStage,
     /// Fails the pod by decree: rejected, evicted, past its deadline.
-    pub failure: Option<&'a Failure>,
+    pub failure: Option<&'a PodFailure>,
     /// What probes said, by instance; an instance not listed is as [`crate::probes::initial_health`] has it.
-    pub health: &'a BTreeMap<ContainerId, Health>,
+    pub health: &'a BTreeMap<ContainerId, ContainerHealth>,
     /// Where an in-place resize stands.
     pub resize: &'a ResizeState,
     /// By container instance: the last words of those that ended ([`crate::termination`]).
@@ -77,14 +79,14 @@ impl StatusInput<'_> {
     }
 
     /// A container's id as the API shows it.
-    fn full_id(&self, container: &Container) -> String {
+    fn full_id(&self, container: &RuntimeContainer) -> String {
         format!("{}://{}", self.runtime_name, container.id)
     }
 }
 
 pub fn pod_status(input: &StatusInput<'_>) -> PodStatus {
     let (pod, old) = (input.pod, input.old());
-    let mut statuses = Statuses::of(input);
+    let mut statuses = ContainerStatuses::of(input);
     let next = next_phase(input, &statuses);
 
     let mut status = PodStatus {
@@ -95,11 +97,11 @@ pub fn pod_status(input: &StatusInput<'_>) -> PodStatus {
         ..blank(input.now, pod, old)
     };
     let mut phase = next.phase;
-    if input.stage == Stage::Terminated {
+    if input.stage == StatusStage::Terminated {
         finish::close_containers(pod, &mut statuses);
         // A static pod has no phase of its own to end in: its manifest decides whether it runs again.
         if !pod.is_static() && !phase.is_terminal() {
-            phase = Phase::Failed;
+            phase = PodPhase::Failed;
         }
     }
     status.phase = Some(phase.as_str().to_owned());
@@ -114,9 +116,9 @@ pub fn pod_status(input: &StatusInput<'_>) -> PodStatus {
 }
 
 /// The status of a pod that was not admitted: it failed, and nothing of it was ever made.
-pub fn rejected(now: Timestamp, pod: &Pod, failure: &Failure) -> PodStatus {
+pub fn rejected(now: Timestamp, pod: &Pod, failure: &PodFailure) -> PodStatus {
     let mut status = PodStatus {
-        phase: Some(Phase::Failed.as_str().to_owned()),
+        phase: Some(PodPhase::Failed.as_str().to_owned()),
         reason: Some(failure.reason.clone()),
         message: Some(format!("Pod was rejected: {}", failure.message)),
         ..blank(now, pod, pod.status.as_ref())
@@ -136,19 +138,21 @@ fn blank(now: Timestamp, pod: &Pod, old: Option<&PodStatus>) -> PodStatus {
     }
 }
 
-struct Next {
-    phase: Phase,
+struct NextPhase {
+    phase: PodPhase,
     reason: Option<String>,
     message: Option<String>,
 }
 
 /// The phase by the containers, then by what was: a terminal phase is never left.
-fn next_phase(input: &StatusInput<'_>, statuses: &Statuses) -> Next {
+fn next_phase(input: &StatusInput<'_>, statuses: &ContainerStatuses) -> NextPhase {
     let given = phase_of(input.given());
     if let Some(failure) = input.failure {
-        let phase = given.filter(|p| p.is_terminal()).unwrap_or(Phase::Failed);
+        let phase = given
+            .filter(|p| p.is_terminal())
+            .unwrap_or(PodPhase::Failed);
         let (reason, message) = (failure.reason.clone(), failure.message.clone());
-        return Next {
+        return NextPhase {
             phase,
             reason: Some(reason),
             message: Some(message),
@@ -157,7 +161,7 @@ fn next_phase(input: &StatusInput<'_>, statuses: &Statuses) -> Next {
     let initialized = phase::has_initialized(input.pod, input.runtime);
     let mut phase = phase::phase(input.pod, &statuses.lasting(), input.stage, initialized);
     let old = phase_of(input.old());
-    let terminal = |phase: &Option<Phase>| phase.filter(|p| p.is_terminal());
+    let terminal = |phase: &Option<PodPhase>| phase.filter(|p| p.is_terminal());
     // The API's word is final, ours comes next.
     if let Some(kept) = terminal(&given).or_else(|| terminal(&old).filter(|_| !phase.is_terminal()))
     {
@@ -169,19 +173,19 @@ fn next_phase(input: &StatusInput<'_>, statuses: &Statuses) -> Next {
         same.then(|| text(input.old()).or_else(|| text(input.given())))
             .flatten()
     };
-    Next {
+    NextPhase {
         phase,
         reason: keep(|s| s.reason.as_ref()),
         message: keep(|s| s.message.as_ref()),
     }
 }
 
-fn phase_of(status: Option<&PodStatus>) -> Option<Phase> {
-    Phase::from_name(status?.phase.as_deref()?)
+fn phase_of(status: Option<&PodStatus>) -> Option<PodPhase> {
+    PodPhase::from_name(status?.phase.as_deref()?)
 }
 
 fn was_terminal(input: &StatusInput<'_>) -> bool {
-    phase_of(input.old()).is_some_and(Phase::is_terminal)
+    phase_of(input.old()).is_some_and(PodPhase::is_terminal)
 }
 
 /// The node's and the pod's addresses; a pod on the node's network has the node's, once and for all.

@@ -5,22 +5,22 @@ use k8s_openapi::api::core::v1::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::Stage;
+use super::StatusStage;
 use super::restart_all::RESTARTING_ALL;
 use crate::pod::{PodView, is_sidecar};
+use crate::pod_actions::restarts_after;
 use crate::types::RuntimePod;
-use crate::worker::restarts_after;
 
 /// The phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Phase {
+pub enum PodPhase {
     Pending,
     Running,
     Succeeded,
     Failed,
 }
 
-impl Phase {
+impl PodPhase {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "Pending",
@@ -66,29 +66,34 @@ pub fn has_initialized(pod: &Pod, runtime: &RuntimePod) -> bool {
     pod.app_containers().iter().any(|c| of_today(&c.name))
 }
 
-pub fn phase(pod: &Pod, statuses: &[&ContainerStatus], stage: Stage, initialized: bool) -> Phase {
+pub fn phase(
+    pod: &Pod,
+    statuses: &[&ContainerStatus],
+    stage: StatusStage,
+    initialized: bool,
+) -> PodPhase {
     let tally = Tally::of(pod, statuses);
     let sidecars_begin = tally.pending_sidecars > 0 && !initialized;
     if tally.init_failed_for_good {
-        return Phase::Failed;
+        return PodPhase::Failed;
     }
     if tally.pending_inits > 0 || sidecars_begin || tally.waiting > 0 || tally.unknown > 0 {
-        return Phase::Pending;
+        return PodPhase::Pending;
     }
     if tally.running > 0 {
-        return Phase::Running;
+        return PodPhase::Running;
     }
     if tally.stopped == 0 {
-        return Phase::Pending;
+        return PodPhase::Pending;
     }
-    let is_over = stage == Stage::Terminated && !pod.is_static();
+    let is_over = stage == StatusStage::Terminated && !pod.is_static();
     if !is_over && tally.stopped != tally.stopped_for_good {
         // Some are about to run again.
-        return Phase::Running;
+        return PodPhase::Running;
     }
     match tally.stopped == tally.succeeded {
-        true => Phase::Succeeded,
-        false => Phase::Failed,
+        true => PodPhase::Succeeded,
+        false => PodPhase::Failed,
     }
 }
 
@@ -110,28 +115,30 @@ impl Tally {
     }
 
     fn add_init(&mut self, pod: &Pod, container: &Container, status: Option<&ContainerStatus>) {
-        match Course::of(status) {
-            Course::Ended(end) | Course::WaitsAfter(end) => {
+        match ContainerProgress::of(status) {
+            ContainerProgress::Ended(end) | ContainerProgress::WaitsAfter(end) => {
                 self.init_failed_for_good |= end.exit_code != 0 && is_final(pod, container, end);
             }
-            Course::Running | Course::Waits | Course::Unknown => self.pending_inits += 1,
+            ContainerProgress::Running | ContainerProgress::Waits | ContainerProgress::Unknown => {
+                self.pending_inits += 1
+            }
         }
     }
 
     /// A sidecar that has ended counts for nothing.
     fn add_sidecar(&mut self, status: Option<&ContainerStatus>) {
-        match Course::of(status) {
-            Course::Running => {
+        match ContainerProgress::of(status) {
+            ContainerProgress::Running => {
                 let started = status.and_then(|s| s.started) == Some(true);
                 self.pending_sidecars += usize::from(!started);
                 self.running += 1;
             }
-            Course::Ended(_) | Course::WaitsAfter(_) => {}
-            Course::Waits => {
+            ContainerProgress::Ended(_) | ContainerProgress::WaitsAfter(_) => {}
+            ContainerProgress::Waits => {
                 self.pending_sidecars += 1;
                 self.waiting += 1;
             }
-            Course::Unknown => {
+            ContainerProgress::Unknown => {
                 self.pending_sidecars += 1;
                 self.unknown += 1;
             }
@@ -139,25 +146,25 @@ impl Tally {
     }
 
     fn add_app(&mut self, pod: &Pod, container: &Container, status: Option<&ContainerStatus>) {
-        match Course::of(status) {
-            Course::Running => self.running += 1,
-            Course::Ended(end) => {
+        match ContainerProgress::of(status) {
+            ContainerProgress::Running => self.running += 1,
+            ContainerProgress::Ended(end) => {
                 self.stopped += 1;
                 self.stopped_for_good += usize::from(is_final(pod, container, end));
                 self.succeeded += usize::from(end.exit_code == 0);
             }
-            Course::WaitsAfter(end) => {
+            ContainerProgress::WaitsAfter(end) => {
                 self.stopped += 1;
                 self.stopped_for_good += usize::from(is_final(pod, container, end));
             }
-            Course::Waits => self.waiting += 1,
-            Course::Unknown => self.unknown += 1,
+            ContainerProgress::Waits => self.waiting += 1,
+            ContainerProgress::Unknown => self.unknown += 1,
         }
     }
 }
 
 /// Where a container is in its life.
-enum Course<'a> {
+enum ContainerProgress<'a> {
     Running,
     Ended(&'a ContainerStateTerminated),
     /// To be started again.
@@ -166,7 +173,7 @@ enum Course<'a> {
     Unknown,
 }
 
-impl<'a> Course<'a> {
+impl<'a> ContainerProgress<'a> {
     fn of(status: Option<&'a ContainerStatus>) -> Self {
         let end = |state: Option<&'a ContainerState>| state.and_then(|s| s.terminated.as_ref());
         let Some(state) = status.and_then(|s| s.state.as_ref()) else {

@@ -11,40 +11,45 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use super::StatusInput;
 use crate::pod::PodView;
 use crate::pod_cgroups::all_limited;
-use crate::quantity::{self, Amount, Format, bytes, milli};
-use crate::requests::{Amounts, Basis, CPU, MEMORY, Overhead, pod_limits, pod_requests};
-use crate::types::{Container, ContainerState, EnforcedResources};
+use crate::quantity::{self, QuantityFormat, QuantityValue, bytes, milli};
+use crate::requests::{
+    CPU, MEMORY, OverheadPolicy, RequestBasis, ResourceAmounts, pod_limits, pod_requests,
+};
+use crate::types::{ContainerState, EnforcedResources, RuntimeContainer};
 
 /// Thousandths of CPU that a runtime makes of everything below: there the allocated amount is shown.
-const LEAST_LIMIT: i64 = 10;
-const LEAST_REQUEST: i64 = 2;
+const MIN_LIMIT: i64 = 10;
+const MIN_REQUEST: i64 = 2;
 
-type List = BTreeMap<String, Quantity>;
+type StatusResourceList = BTreeMap<String, Quantity>;
 
 /// What a container has: what is allocated to it, and while it runs, what is in force.
 pub(super) fn of_container(
     input: &StatusInput<'_>,
     spec: &core::Container,
-    container: &Container,
+    container: &RuntimeContainer,
     old: Option<&ContainerStatus>,
 ) -> ResourceRequirements {
     let mut shown = spec.resources.clone().unwrap_or_default();
     if container.state != ContainerState::Running {
         return shown;
     }
-    let actual = container.enforced.map(Actual::of).unwrap_or_default();
+    let actual = container
+        .enforced
+        .map(ActualResources::of)
+        .unwrap_or_default();
     // What the runtime does not tell is as it was before a resize that is not done yet.
     let id = Some(input.full_id(container));
     let same = old.filter(|old| input.resize.in_progress && old.container_id == id);
     let before = same.and_then(|old| old.resources.as_ref());
     if let Some(limits) = &mut shown.limits {
         let before = before.and_then(|r| r.limits.as_ref());
-        put_cpu(limits, actual.cpu_limit, LEAST_LIMIT, before);
+        put_cpu(limits, actual.cpu_limit, MIN_LIMIT, before);
         put_memory(limits, actual.memory_limit, before);
     }
     if let Some(requests) = &mut shown.requests {
         let before = before.and_then(|r| r.requests.as_ref());
-        put_cpu(requests, actual.cpu_request, LEAST_REQUEST, before);
+        put_cpu(requests, actual.cpu_request, MIN_REQUEST, before);
         put_memory(requests, None, before);
     }
     shown
@@ -52,7 +57,7 @@ pub(super) fn of_container(
 
 /// What is enforced, in the API's units; none where the runtime says nothing or there is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Actual {
+struct ActualResources {
     /// Thousandths.
     cpu_request: Option<i64>,
     /// Thousandths.
@@ -61,7 +66,7 @@ struct Actual {
     memory_limit: Option<i64>,
 }
 
-impl Actual {
+impl ActualResources {
     fn of(enforced: EnforcedResources) -> Self {
         let EnforcedResources {
             cpu_shares,
@@ -71,7 +76,7 @@ impl Actual {
         } = enforced;
         let some = |value: i64| (value > 0).then_some(value);
         let request = match cpu_shares {
-            shares if shares >= LEAST_REQUEST => {
+            shares if shares >= MIN_REQUEST => {
                 shares.saturating_mul(1000).saturating_add(1023) / 1024
             }
             _ => 0,
@@ -88,16 +93,21 @@ impl Actual {
     }
 }
 
-fn put_cpu(list: &mut List, actual: Option<i64>, least: i64, before: Option<&List>) {
+fn put_cpu(
+    list: &mut StatusResourceList,
+    actual: Option<i64>,
+    least: i64,
+    before: Option<&StatusResourceList>,
+) {
     let allocated = milli(list.get(CPU)).unwrap_or(0);
     match actual {
         Some(actual) if actual > least || allocated > least => {
             if actual != allocated {
-                let amount = Amount::Small {
+                let amount = QuantityValue::Small {
                     value: actual,
                     scale: -3,
                 };
-                put(list, CPU, amount, Format::DecimalSI);
+                put(list, CPU, amount, QuantityFormat::DecimalSI);
             }
         }
         Some(_) => {}
@@ -105,21 +115,25 @@ fn put_cpu(list: &mut List, actual: Option<i64>, least: i64, before: Option<&Lis
     }
 }
 
-fn put_memory(list: &mut List, actual: Option<i64>, before: Option<&List>) {
+fn put_memory(
+    list: &mut StatusResourceList,
+    actual: Option<i64>,
+    before: Option<&StatusResourceList>,
+) {
     match actual {
         Some(actual) if bytes(list.get(MEMORY)) != Some(actual) => {
-            let amount = Amount::Small {
+            let amount = QuantityValue::Small {
                 value: actual,
                 scale: 0,
             };
-            put(list, MEMORY, amount, Format::BinarySI);
+            put(list, MEMORY, amount, QuantityFormat::BinarySI);
         }
         Some(_) => {}
         None => keep(list, MEMORY, before),
     }
 }
 
-fn put(list: &mut List, name: &str, amount: Amount, format: Format) {
+fn put(list: &mut StatusResourceList, name: &str, amount: QuantityValue, format: QuantityFormat) {
     let quantity = quantity::Quantity {
         amount,
         format,
@@ -128,7 +142,7 @@ fn put(list: &mut List, name: &str, amount: Amount, format: Format) {
     list.insert(name.to_owned(), Quantity(quantity.to_string()));
 }
 
-fn keep(list: &mut List, name: &str, before: Option<&List>) {
+fn keep(list: &mut StatusResourceList, name: &str, before: Option<&StatusResourceList>) {
     if let Some(quantity) = before.and_then(|before| before.get(name)) {
         list.insert(name.to_owned(), quantity.clone());
     }
@@ -142,14 +156,14 @@ pub(super) fn of_pod(input: &StatusInput<'_>) -> ResourceRequirements {
     let pod = input.pod;
     let given = pod.spec().and_then(|spec| spec.resources.clone());
     let given = given.unwrap_or_default();
-    let requests = pod_requests(pod, Basis::Spec, Overhead::Counted);
-    let limits = pod_limits(pod, Basis::Spec, Overhead::Counted);
+    let requests = pod_requests(pod, RequestBasis::Spec, OverheadPolicy::Counted);
+    let limits = pod_limits(pod, RequestBasis::Spec, OverheadPolicy::Counted);
     let runs = input.given().and_then(|status| status.phase.as_deref()) == Some("Running");
     let (requests, limits) = match runs {
         false => (list(requests), list(limits)),
         true => (
             enforced(given.requests, requests, |name, amount| {
-                name != CPU || amount.milli_value() > LEAST_REQUEST
+                name != CPU || amount.milli_value() > MIN_REQUEST
             }),
             enforced(given.limits, limits, |name, _| all_limited(pod, name)),
         ),
@@ -163,10 +177,10 @@ pub(super) fn of_pod(input: &StatusInput<'_>) -> ResourceRequirements {
 
 /// What the pod's definition says for the pod as a whole, with the CPU and memory that its control group has.
 fn enforced(
-    given: Option<List>,
-    amounts: Amounts,
+    given: Option<StatusResourceList>,
+    amounts: ResourceAmounts,
     has: impl Fn(&str, &quantity::Quantity) -> bool,
-) -> Option<List> {
+) -> Option<StatusResourceList> {
     let mut shown = given.unwrap_or_default();
     let of_cgroup = amounts.into_iter().filter(|(name, amount)| {
         [CPU, MEMORY].contains(&name.as_str()) && has(name.as_str(), amount)
@@ -176,13 +190,17 @@ fn enforced(
 }
 
 /// What the pod as a whole asks for.
-pub(super) fn allocated(pod: &Pod) -> Option<List> {
-    list(pod_requests(pod, Basis::Spec, Overhead::Counted))
+pub(super) fn allocated(pod: &Pod) -> Option<StatusResourceList> {
+    list(pod_requests(
+        pod,
+        RequestBasis::Spec,
+        OverheadPolicy::Counted,
+    ))
 }
 
-fn list(amounts: Amounts) -> Option<List> {
+fn list(amounts: ResourceAmounts) -> Option<StatusResourceList> {
     let amounts = amounts.into_iter();
-    let list: List = amounts
+    let list: StatusResourceList = amounts
         .map(|(name, amount)| (name, Quantity(amount.to_string())))
         .collect();
     (!list.is_empty()).then_some(list)

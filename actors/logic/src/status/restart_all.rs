@@ -1,14 +1,14 @@
 //! A pod whose containers all start over because one of them ended in a certain way: what its statuses say.
 //!
 //! Mirrors `ShouldAllContainersRestart` of upstream's container/helpers.go and `AllContainersCouldRestart`
-//! of its api/v1/pod/util.go at v1.36. What is done about it, [`crate::worker::restart_all`] decides.
+//! of its api/v1/pod/util.go at v1.36. What is done about it, [`crate::pod_actions::restart_all`] decides.
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 
 use crate::conditions::ALL_RESTARTING;
 use crate::pod::PodView;
+use crate::pod_actions::restart_all::trigger;
 use crate::types::RuntimePod;
-use crate::worker::restart_all::trigger;
 
 /// Why a container ended or waits: the whole pod starts over.
 pub const RESTARTING_ALL: &str = "RestartingAllContainers";

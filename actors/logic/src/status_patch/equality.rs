@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 use serde_json::{Map, Value};
 
-use crate::conditions::{DISRUPTION_TARGET, is_ours};
+use crate::conditions::{DISRUPTION_TARGET, is_kubelet_condition};
 use crate::quantity::{Quantity, compare};
 
 /// Where quantities are: how they are written does not matter.
@@ -20,15 +20,15 @@ pub fn equal(old: &PodStatus, new: &PodStatus) -> bool {
     old == new || conditions(old) == conditions(new) && same_rest(old, new)
 }
 
-type Said<'a> = (&'a str, &'a str, &'a str);
+type StatusText<'a> = (&'a str, &'a str, &'a str);
 
-fn conditions(status: &PodStatus) -> BTreeMap<&str, Said<'_>> {
+fn conditions(status: &PodStatus) -> BTreeMap<&str, StatusText<'_>> {
     let all = status.conditions.iter().flatten();
-    let ours = all.filter(|c| is_ours(&c.type_) || c.type_ == DISRUPTION_TARGET);
+    let ours = all.filter(|c| is_kubelet_condition(&c.type_) || c.type_ == DISRUPTION_TARGET);
     ours.map(|c| (c.type_.as_str(), said(c))).collect()
 }
 
-fn said(condition: &PodCondition) -> Said<'_> {
+fn said(condition: &PodCondition) -> StatusText<'_> {
     let reason = condition.reason.as_deref().unwrap_or_default();
     let message = condition.message.as_deref().unwrap_or_default();
     (&condition.status, reason, message)

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{condition, is_terminal};
-use crate::conditions::{CONTAINERS_READY, DISRUPTION_TARGET, READY, is_ours};
+use crate::conditions::{CONTAINERS_READY, DISRUPTION_TARGET, READY, is_kubelet_condition};
 
 /// Whether something of the pod may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,10 +69,13 @@ pub fn merge(now: Timestamp, shown: &Pod, ours: &PodStatus, containers: Containe
 /// Those of others as they are, then ours.
 fn conditions(now: Timestamp, old: &PodStatus, ours: &PodStatus, ends: bool) -> Vec<PodCondition> {
     let given = old.conditions.iter().flatten();
-    let mut list: Vec<_> = given.filter(|c| !is_ours(&c.type_)).cloned().collect();
+    let mut list: Vec<_> = given
+        .filter(|c| !is_kubelet_condition(&c.type_))
+        .cloned()
+        .collect();
     for new in ours.conditions.iter().flatten() {
         let before = condition(Some(old), &new.type_).filter(|old| old.status == new.status);
-        if is_ours(&new.type_) {
+        if is_kubelet_condition(&new.type_) {
             list.push(since_then(before, new.clone()));
         } else if new.type_ == DISRUPTION_TARGET && ends {
             let since = before.map_or(Some(Time(now)), |old| old.last_transition_time.clone());

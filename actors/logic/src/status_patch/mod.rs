@@ -17,11 +17,11 @@ pub use merging::{Containers, merge};
 
 use crate::conditions::{CONTAINERS_READY, READY};
 use crate::pod::PodView;
-use crate::status::Phase;
+use crate::status::PodPhase;
 
 /// Whose turn comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Urgency {
+pub enum PatchUrgency {
     /// Traffic, schedulers and controllers wait for it.
     Readiness,
     /// The pod's name is to be free.
@@ -31,7 +31,7 @@ pub enum Urgency {
 }
 
 /// How urgent it is to tell this status, where the API shows another.
-pub fn urgency(shown: Option<&PodStatus>, ours: &PodStatus) -> Urgency {
+pub fn urgency(shown: Option<&PodStatus>, ours: &PodStatus) -> PatchUrgency {
     // A condition that is not there yet says as much as one that is false.
     let differs = |kind: &str| {
         let of = |status| verdict(status, kind).unwrap_or("False");
@@ -42,8 +42,8 @@ pub fn urgency(shown: Option<&PodStatus>, ours: &PodStatus) -> Urgency {
         ours.phase.as_deref(),
     );
     match phases.0 != phases.1 || differs(READY) || differs(CONTAINERS_READY) {
-        true => Urgency::Readiness,
-        false => Urgency::Cosmetics,
+        true => PatchUrgency::Readiness,
+        false => PatchUrgency::Cosmetics,
     }
 }
 
@@ -55,8 +55,8 @@ pub fn may_be_deleted(shown: &Pod) -> bool {
 }
 
 pub fn is_terminal(status: &PodStatus) -> bool {
-    let phase = status.phase.as_deref().and_then(Phase::from_name);
-    phase.is_some_and(Phase::is_terminal)
+    let phase = status.phase.as_deref().and_then(PodPhase::from_name);
+    phase.is_some_and(PodPhase::is_terminal)
 }
 
 fn condition<'a>(status: Option<&'a PodStatus>, kind: &str) -> Option<&'a PodCondition> {

@@ -15,7 +15,7 @@ use super::Containers::{Ended, MayRun};
 use super::*;
 use crate::pod::CONFIG_MIRROR;
 use crate::status::finish::closed;
-use crate::testing::{Build, at, pod};
+use crate::testing::{PodBuilder, at, pod};
 
 const FEATURE: &str = "example.com/feature";
 const DISRUPTION: &str = "DisruptionTarget";
@@ -42,13 +42,13 @@ fn running() -> PodStatus {
     }
 }
 
-trait With: Sized {
+trait StatusBuilder: Sized {
     fn with(self, condition: PodCondition) -> Self;
     fn phase(self, phase: &str) -> Self;
     fn because(self, reason: &str, message: &str) -> Self;
 }
 
-impl With for PodStatus {
+impl StatusBuilder for PodStatus {
     fn with(mut self, new: PodCondition) -> Self {
         let list = self.conditions.get_or_insert_default();
         list.retain(|c| c.type_ != new.type_);
@@ -567,28 +567,34 @@ fn what_the_api_adds_or_leaves_out_makes_no_patch() {
 fn readiness_and_phases_are_told_before_anything_else() {
     let shown = running();
     let rows = [
-        (running().phase("Failed"), Urgency::Readiness),
-        (running().with(is("Ready", "False", "")), Urgency::Readiness),
+        (running().phase("Failed"), PatchUrgency::Readiness),
+        (
+            running().with(is("Ready", "False", "")),
+            PatchUrgency::Readiness,
+        ),
         (
             running().with(is("ContainersReady", "True", "")),
-            Urgency::Readiness,
+            PatchUrgency::Readiness,
         ),
         (
             running().with(is("Initialized", "True", "")),
-            Urgency::Cosmetics,
+            PatchUrgency::Cosmetics,
         ),
-        (running().because("Why", "text"), Urgency::Cosmetics),
+        (running().because("Why", "text"), PatchUrgency::Cosmetics),
     ];
     for (ours, expected) in rows {
         assert_eq!(urgency(Some(&shown), &ours), expected, "{ours:?}");
     }
-    assert_eq!(urgency(None, &shown), Urgency::Readiness);
+    assert_eq!(urgency(None, &shown), PatchUrgency::Readiness);
     let fresh = PodStatus::default().phase("Pending");
     let unready = PodStatus::default()
         .phase("Pending")
         .with(is("Ready", "False", ""));
-    assert_eq!(urgency(Some(&fresh), &unready), Urgency::Cosmetics);
-    assert!(Urgency::Readiness < Urgency::Ending && Urgency::Ending < Urgency::Cosmetics);
+    assert_eq!(urgency(Some(&fresh), &unready), PatchUrgency::Cosmetics);
+    assert!(
+        PatchUrgency::Readiness < PatchUrgency::Ending
+            && PatchUrgency::Ending < PatchUrgency::Cosmetics
+    );
 }
 
 /// Upstream's TestCanBeDeleted, as far as it does not ask the worker.

@@ -14,14 +14,14 @@ use serde::{Serialize, Serializer};
 
 /// Everything.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Summary {
+pub struct StatsSummary {
     pub node: NodeStats,
     pub pods: Vec<PodStats>,
 }
 
 /// How much is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum SummaryScope {
     Everything,
     /// No networks, no file systems, no volumes: cheap to come by.
     CpuAndMemory,
@@ -36,21 +36,21 @@ pub struct NodeStats {
     #[serde(serialize_with = "moment")]
     pub start_time: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<Cpu>,
+    pub cpu: Option<CpuStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory: Option<Memory>,
+    pub memory: Option<MemoryStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub io: Option<Io>,
+    pub io: Option<IoStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub network: Option<Network>,
+    pub network: Option<NetworkStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub fs: Option<FileSystem>,
+    pub fs: Option<FsStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime: Option<RuntimeStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rlimit: Option<ProcessLimit>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub swap: Option<Swap>,
+    pub swap: Option<SwapStats>,
 }
 
 /// The runtime's file systems.
@@ -58,9 +58,9 @@ pub struct NodeStats {
 #[serde(rename_all = "camelCase")]
 pub struct RuntimeStats {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub image_fs: Option<FileSystem>,
+    pub image_fs: Option<FsStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub container_fs: Option<FileSystem>,
+    pub container_fs: Option<FsStats>,
 }
 
 /// Processes and threads of the whole machine.
@@ -77,37 +77,37 @@ pub struct ProcessLimit {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodStats {
-    pub pod_ref: PodRef,
+    pub pod_ref: PodReference,
     #[serde(serialize_with = "moment")]
     pub start_time: Option<Timestamp>,
     pub containers: Vec<ContainerStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<Cpu>,
+    pub cpu: Option<CpuStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory: Option<Memory>,
+    pub memory: Option<MemoryStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub io: Option<Io>,
+    pub io: Option<IoStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub network: Option<Network>,
+    pub network: Option<NetworkStats>,
     #[serde(rename = "volume", skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeStats>,
     #[serde(rename = "ephemeral-storage", skip_serializing_if = "Option::is_none")]
-    pub ephemeral_storage: Option<FileSystem>,
+    pub ephemeral_storage: Option<FsStats>,
     #[serde(rename = "process_stats", skip_serializing_if = "Option::is_none")]
-    pub processes: Option<Processes>,
+    pub processes: Option<ProcessStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub swap: Option<Swap>,
+    pub swap: Option<SwapStats>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct PodRef {
+pub struct PodReference {
     pub name: String,
     pub namespace: String,
     pub uid: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Processes {
+pub struct ProcessStats {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process_count: Option<u64>,
 }
@@ -119,22 +119,22 @@ pub struct ContainerStats {
     #[serde(serialize_with = "moment")]
     pub start_time: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<Cpu>,
+    pub cpu: Option<CpuStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory: Option<Memory>,
+    pub memory: Option<MemoryStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub io: Option<Io>,
+    pub io: Option<IoStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rootfs: Option<FileSystem>,
+    pub rootfs: Option<FsStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub logs: Option<FileSystem>,
+    pub logs: Option<FsStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub swap: Option<Swap>,
+    pub swap: Option<SwapStats>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Cpu {
+pub struct CpuStats {
     #[serde(serialize_with = "moment")]
     pub time: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -142,12 +142,12 @@ pub struct Cpu {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage_core_nano_seconds: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub psi: Option<Psi>,
+    pub psi: Option<PsiStats>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Memory {
+pub struct MemoryStats {
     #[serde(serialize_with = "moment")]
     pub time: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -163,27 +163,27 @@ pub struct Memory {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub major_page_faults: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub psi: Option<Psi>,
+    pub psi: Option<PsiStats>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Io {
+pub struct IoStats {
     #[serde(serialize_with = "moment")]
     pub time: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub psi: Option<Psi>,
+    pub psi: Option<PsiStats>,
 }
 
 /// How long tasks waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Psi {
-    pub full: Stalls,
-    pub some: Stalls,
+pub struct PsiStats {
+    pub full: PsiData,
+    pub some: PsiData,
 }
 
 /// A total in nanoseconds, and shares of the last seconds in percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Stalls {
+pub struct PsiData {
     pub total: u64,
     pub avg10: f64,
     pub avg60: f64,
@@ -192,7 +192,7 @@ pub struct Stalls {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Swap {
+pub struct SwapStats {
     #[serde(serialize_with = "moment")]
     pub time: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -202,19 +202,19 @@ pub struct Swap {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Network {
+pub struct NetworkStats {
     #[serde(serialize_with = "moment")]
     pub time: Option<Timestamp>,
     /// The interface that counts as the pod's or node's own.
     #[serde(flatten)]
-    pub default: Interface,
+    pub default: InterfaceStats,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<InterfaceStats>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Interface {
+pub struct InterfaceStats {
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rx_bytes: Option<u64>,
@@ -228,7 +228,7 @@ pub struct Interface {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct FileSystem {
+pub struct FsStats {
     #[serde(serialize_with = "moment")]
     pub time: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -249,7 +249,7 @@ pub struct FileSystem {
 #[serde(rename_all = "camelCase")]
 pub struct VolumeStats {
     #[serde(flatten)]
-    pub fs: FileSystem,
+    pub fs: FsStats,
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pvc_ref: Option<ClaimRef>,

@@ -6,96 +6,97 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::rates::Rates;
+use super::rates::CpuRates;
 use super::storage::{self, plus};
 use super::{
-    ContainerStats, Cpu, FileSystem, Io, Memory, Network, PodRef, PodStats, Processes, Scope, Swap,
+    ContainerStats, CpuStats, FsStats, IoStats, MemoryStats, NetworkStats, PodReference, PodStats,
+    ProcessStats, SummaryScope, SwapStats,
 };
 use crate::types::{
-    Container, ContainerId, ContainerState, PodUid, RuntimePod, Sandbox, SandboxId,
+    ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxId,
 };
-use crate::volume_stats::Figures;
+use crate::volume_stats::VolumeMetrics;
 
 /// What the runtime measured of one container.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ContainerFigures {
+pub struct RuntimeContainerStats {
     pub id: ContainerId,
-    pub cpu: Option<Cpu>,
-    pub memory: Option<Memory>,
-    pub swap: Option<Swap>,
-    pub io: Option<Io>,
-    pub layer: Option<Layer>,
+    pub cpu: Option<CpuStats>,
+    pub memory: Option<MemoryStats>,
+    pub swap: Option<SwapStats>,
+    pub io: Option<IoStats>,
+    pub layer: Option<WritableLayer>,
 }
 
 /// A part of a file system that the runtime keeps.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Layer {
+pub struct WritableLayer {
     /// Where that file system is mounted; empty where it is not said.
     pub mountpoint: String,
-    pub used: FileSystem,
+    pub used: FsStats,
 }
 
 /// What the runtime measured of one sandbox as a whole.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SandboxFigures {
+pub struct RuntimeSandboxStats {
     pub id: SandboxId,
-    pub cpu: Option<Cpu>,
-    pub memory: Option<Memory>,
-    pub io: Option<Io>,
-    pub network: Option<Network>,
+    pub cpu: Option<CpuStats>,
+    pub memory: Option<MemoryStats>,
+    pub io: Option<IoStats>,
+    pub network: Option<NetworkStats>,
     pub processes: Option<u64>,
-    pub containers: Vec<ContainerFigures>,
+    pub containers: Vec<RuntimeContainerStats>,
 }
 
 /// What the runtime measured.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Measured {
+pub enum RuntimeMeasurements {
     /// It knows its sandboxes.
-    Sandboxes(Vec<SandboxFigures>),
+    Sandboxes(Vec<RuntimeSandboxStats>),
     /// It knows only containers: a pod takes what they take together.
-    Containers(Vec<ContainerFigures>),
+    Containers(Vec<RuntimeContainerStats>),
 }
 
 /// Bytes and inodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Amount {
+pub struct DiskUsage {
     pub bytes: u64,
     pub inodes: u64,
 }
 
 /// What a pod has on the node's disk beside its volumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Disk {
+pub struct PodDiskUsage {
     /// By container.
-    pub container_logs: BTreeMap<String, Amount>,
+    pub container_logs: BTreeMap<String, DiskUsage>,
     /// Logs of the pod itself.
-    pub logs: Option<Amount>,
+    pub logs: Option<DiskUsage>,
     /// Its managed hosts file.
-    pub hosts: Option<Amount>,
+    pub hosts: Option<DiskUsage>,
 }
 
 /// Everything that is known.
 #[derive(Debug)]
-pub struct Facts<'a> {
+pub struct SummaryInput<'a> {
     pub listed: &'a BTreeMap<PodUid, RuntimePod>,
-    pub measured: &'a Measured,
+    pub measured: &'a RuntimeMeasurements,
     /// By UID, as they are desired.
     pub pods: &'a BTreeMap<PodUid, Arc<Pod>>,
-    pub volumes: &'a BTreeMap<PodUid, BTreeMap<String, Figures>>,
-    pub disks: &'a BTreeMap<PodUid, Disk>,
+    pub volumes: &'a BTreeMap<PodUid, BTreeMap<String, VolumeMetrics>>,
+    pub disks: &'a BTreeMap<PodUid, PodDiskUsage>,
     /// By mountpoint, without what is used of them.
-    pub file_systems: &'a BTreeMap<String, FileSystem>,
+    pub file_systems: &'a BTreeMap<String, FsStats>,
     /// The file system of the node's root folder.
-    pub root: &'a FileSystem,
+    pub root: &'a FsStats,
 }
 
 /// Puts the pods' part together, in the order of their names.
-pub fn stats(facts: &Facts<'_>, scope: Scope, rates: &mut Rates) -> Vec<PodStats> {
+pub fn stats(facts: &SummaryInput<'_>, scope: SummaryScope, rates: &mut CpuRates) -> Vec<PodStats> {
     let shown = shown(facts.listed);
     let containers = running(facts.listed);
     let mut pods = BTreeMap::new();
     match facts.measured {
-        Measured::Sandboxes(sandboxes) => {
+        RuntimeMeasurements::Sandboxes(sandboxes) => {
             for figures in sandboxes {
                 if let Some((pod, sandbox)) = shown.get(&figures.id) {
                     let mut stats = begun(pod, sandbox);
@@ -111,7 +112,7 @@ pub fn stats(facts: &Facts<'_>, scope: Scope, rates: &mut Rates) -> Vec<PodStats
                 }
             }
         }
-        Measured::Containers(all) => {
+        RuntimeMeasurements::Containers(all) => {
             for figures in all {
                 let Some((pod, container)) = containers.get(&figures.id) else {
                     continue;
@@ -134,7 +135,7 @@ pub fn stats(facts: &Facts<'_>, scope: Scope, rates: &mut Rates) -> Vec<PodStats
     let mut pods: Vec<PodStats> = pods.into_values().collect();
     for stats in &mut pods {
         stats.containers.sort_by(|a, b| a.name.cmp(&b.name));
-        if scope == Scope::Everything {
+        if scope == SummaryScope::Everything {
             store(facts, stats);
         }
     }
@@ -144,8 +145,10 @@ pub fn stats(facts: &Facts<'_>, scope: Scope, rates: &mut Rates) -> Vec<PodStats
 }
 
 /// The sandboxes that count: of pods of one name the ready ones, and the newest where none is.
-fn shown(listed: &BTreeMap<PodUid, RuntimePod>) -> BTreeMap<SandboxId, (&RuntimePod, &Sandbox)> {
-    let mut named: BTreeMap<(&str, &str), Vec<(&RuntimePod, &Sandbox)>> = BTreeMap::new();
+fn shown(
+    listed: &BTreeMap<PodUid, RuntimePod>,
+) -> BTreeMap<SandboxId, (&RuntimePod, &RuntimeSandbox)> {
+    let mut named: BTreeMap<(&str, &str), Vec<(&RuntimePod, &RuntimeSandbox)>> = BTreeMap::new();
     for pod in listed.values() {
         let same = named.entry((&pod.namespace, &pod.name)).or_default();
         same.extend(pod.sandboxes.iter().map(|sandbox| (pod, sandbox)));
@@ -166,7 +169,7 @@ fn shown(listed: &BTreeMap<PodUid, RuntimePod>) -> BTreeMap<SandboxId, (&Runtime
 
 fn running(
     listed: &BTreeMap<PodUid, RuntimePod>,
-) -> BTreeMap<ContainerId, (&RuntimePod, &Container)> {
+) -> BTreeMap<ContainerId, (&RuntimePod, &RuntimeContainer)> {
     let all = listed
         .values()
         .flat_map(|pod| pod.containers.iter().map(move |c| (pod, c)));
@@ -175,9 +178,9 @@ fn running(
         .collect()
 }
 
-fn begun(pod: &RuntimePod, sandbox: &Sandbox) -> PodStats {
+fn begun(pod: &RuntimePod, sandbox: &RuntimeSandbox) -> PodStats {
     PodStats {
-        pod_ref: PodRef {
+        pod_ref: PodReference {
             name: pod.name.clone(),
             namespace: pod.namespace.clone(),
             uid: pod.uid.to_string(),
@@ -188,27 +191,32 @@ fn begun(pod: &RuntimePod, sandbox: &Sandbox) -> PodStats {
 }
 
 /// What was measured of the sandbox as a whole.
-fn whole(stats: &mut PodStats, figures: &SandboxFigures, scope: Scope, rates: &mut Rates) {
+fn whole(
+    stats: &mut PodStats,
+    figures: &RuntimeSandboxStats,
+    scope: SummaryScope,
+    rates: &mut CpuRates,
+) {
     stats.cpu.clone_from(&figures.cpu);
     if let Some(cpu) = &mut stats.cpu {
         rates.rate(figures.id.as_str(), cpu);
     }
     stats.memory.clone_from(&figures.memory);
-    if scope == Scope::Everything {
+    if scope == SummaryScope::Everything {
         stats.io.clone_from(&figures.io);
         stats.network.clone_from(&figures.network);
-        stats.processes = figures.processes.map(|count| Processes {
+        stats.processes = figures.processes.map(|count| ProcessStats {
             process_count: Some(count),
         });
     }
 }
 
 fn one(
-    facts: &Facts<'_>,
-    (pod, container): (&RuntimePod, &Container),
-    figures: &ContainerFigures,
-    scope: Scope,
-    rates: &mut Rates,
+    facts: &SummaryInput<'_>,
+    (pod, container): (&RuntimePod, &RuntimeContainer),
+    figures: &RuntimeContainerStats,
+    scope: SummaryScope,
+    rates: &mut CpuRates,
 ) -> ContainerStats {
     let mut stats = ContainerStats {
         name: container.name.clone(),
@@ -221,7 +229,7 @@ fn one(
     if let Some(cpu) = &mut stats.cpu {
         rates.rate(figures.id.as_str(), cpu);
     }
-    if scope == Scope::Everything {
+    if scope == SummaryScope::Everything {
         stats.io.clone_from(&figures.io);
         stats.rootfs = figures.layer.as_ref().map(|layer| layer_of(facts, layer));
         let disk = facts.disks.get(&pod.uid);
@@ -232,9 +240,9 @@ fn one(
 }
 
 /// How much of a file system a layer takes, where that file system is known.
-fn layer_of(facts: &Facts<'_>, layer: &Layer) -> FileSystem {
+fn layer_of(facts: &SummaryInput<'_>, layer: &WritableLayer) -> FsStats {
     let there = facts.file_systems.get(&layer.mountpoint);
-    FileSystem {
+    FsStats {
         time: layer.used.time,
         used_bytes: layer.used.used_bytes,
         inodes_used: layer.used.inodes_used,
@@ -273,7 +281,7 @@ fn add_swap(pod: &mut PodStats) {
 }
 
 /// The pod's volumes, and what it takes of the node's disk.
-fn store(facts: &Facts<'_>, stats: &mut PodStats) {
+fn store(facts: &SummaryInput<'_>, stats: &mut PodStats) {
     let uid = PodUid::from(stats.pod_ref.uid.as_str());
     let figures = facts.volumes.get(&uid);
     let pod = facts.pods.get(&uid);
@@ -281,7 +289,7 @@ fn store(facts: &Facts<'_>, stats: &mut PodStats) {
         (Some(pod), Some(figures)) => storage::volumes(pod, figures),
         (None, _) | (_, None) => Default::default(),
     };
-    let nothing = Disk::default();
+    let nothing = PodDiskUsage::default();
     let disk = facts.disks.get(&uid).unwrap_or(&nothing);
     stats.ephemeral_storage = Some(storage::ephemeral(
         &stats.containers,
@@ -295,8 +303,8 @@ fn store(facts: &Facts<'_>, stats: &mut PodStats) {
 /// The claims whose volumes were measured, each once, with its figures.
 pub fn claims<'a>(
     pods: &'a BTreeMap<PodUid, Arc<Pod>>,
-    volumes: &'a BTreeMap<PodUid, BTreeMap<String, Figures>>,
-) -> BTreeMap<(String, String), &'a Figures> {
+    volumes: &'a BTreeMap<PodUid, BTreeMap<String, VolumeMetrics>>,
+) -> BTreeMap<(String, String), &'a VolumeMetrics> {
     let mut claims = BTreeMap::new();
     for (uid, figures) in volumes {
         let Some(pod) = pods.get(uid) else { continue };

@@ -6,25 +6,25 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::Cpu;
+use super::CpuStats;
 
-/// The looks before this one, by whose time it is. What was not looked at is forgotten with [`Rates::keep`].
+/// The looks before this one, by whose time it is. What was not looked at is forgotten with [`CpuRates::keep`].
 #[derive(Debug, Default)]
-pub struct Rates {
-    looks: BTreeMap<String, Look>,
+pub struct CpuRates {
+    looks: BTreeMap<String, CpuSample>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct CpuSample {
     at: Timestamp,
     nanoseconds: u64,
     rate: Option<u64>,
 }
 
-impl Rates {
+impl CpuRates {
     /// Says how much CPU is used now, where nobody else does: nothing at the first look, nor after the counter began
     /// anew. A look that is not newer than the last one repeats what that said.
-    pub fn rate(&mut self, whose: &str, cpu: &mut Cpu) {
+    pub fn rate(&mut self, whose: &str, cpu: &mut CpuStats) {
         let (Some(at), Some(nanoseconds)) = (cpu.time, cpu.usage_core_nano_seconds) else {
             return;
         };
@@ -42,7 +42,7 @@ impl Rates {
                 .and_then(|grown| per_second(grown, at, before.at)),
             None => None,
         };
-        let look = Look {
+        let look = CpuSample {
             at,
             nanoseconds,
             rate,

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 
-use super::pods::{Amount, Disk};
-use super::{ClaimRef, ContainerStats, FileSystem, VolumeHealth, VolumeStats};
-use crate::volume_stats::{Condition, Figures};
+use super::pods::{DiskUsage, PodDiskUsage};
+use super::{ClaimRef, ContainerStats, FsStats, VolumeHealth, VolumeStats};
+use crate::volume_stats::{VolumeHealthState, VolumeMetrics};
 
 /// What a container's log takes, on a file system of the node's.
-pub(super) fn logs(amount: Amount, root: &FileSystem) -> FileSystem {
-    FileSystem {
+pub(super) fn logs(amount: DiskUsage, root: &FsStats) -> FsStats {
+    FsStats {
         used_bytes: Some(amount.bytes),
         inodes_used: Some(amount.inodes),
         ..on(root)
@@ -19,8 +19,8 @@ pub(super) fn logs(amount: Amount, root: &FileSystem) -> FileSystem {
 }
 
 /// The file system that something lies on; how much of it that takes is not said.
-fn on(root: &FileSystem) -> FileSystem {
-    FileSystem {
+fn on(root: &FsStats) -> FsStats {
+    FsStats {
         used_bytes: None,
         inodes_used: None,
         ..root.clone()
@@ -30,7 +30,7 @@ fn on(root: &FileSystem) -> FileSystem {
 /// A pod's volumes that were measured, those that count as the pod's own first.
 pub(super) fn volumes(
     pod: &Pod,
-    figures: &BTreeMap<String, Figures>,
+    figures: &BTreeMap<String, VolumeMetrics>,
 ) -> (Vec<VolumeStats>, Vec<VolumeStats>) {
     let spec = pod.spec.as_ref();
     let volumes = spec.and_then(|spec| spec.volumes.as_deref());
@@ -42,7 +42,7 @@ pub(super) fn volumes(
             name: name.clone(),
             pvc_ref: volume.and_then(|volume| claim(pod, volume)),
             volume_health_stats: figures.abnormal.as_ref().map(|told| VolumeHealth {
-                abnormal: told.state == Condition::Abnormal,
+                abnormal: told.state == VolumeHealthState::Abnormal,
             }),
         };
         match volume.is_some_and(is_local_ephemeral) {
@@ -54,9 +54,9 @@ pub(super) fn volumes(
 }
 
 /// Upstream writes noughts where nothing is known of a volume.
-fn file_system(figures: &Figures) -> FileSystem {
+fn file_system(figures: &VolumeMetrics) -> FsStats {
     let known = |value: Option<u64>| Some(value.unwrap_or(0));
-    FileSystem {
+    FsStats {
         time: figures.at,
         available_bytes: known(figures.available),
         capacity_bytes: known(figures.capacity),
@@ -92,9 +92,9 @@ fn is_local_ephemeral(volume: &Volume) -> bool {
 pub(super) fn ephemeral(
     containers: &[ContainerStats],
     volumes: &[VolumeStats],
-    disk: &Disk,
-    root: &FileSystem,
-) -> FileSystem {
+    disk: &PodDiskUsage,
+    root: &FsStats,
+) -> FsStats {
     let mut sum = on(root);
     for container in containers {
         for part in [&container.rootfs, &container.logs].into_iter().flatten() {
@@ -111,7 +111,7 @@ pub(super) fn ephemeral(
     sum
 }
 
-fn add(sum: &mut FileSystem, bytes: Option<u64>, inodes: Option<u64>, at: Option<Timestamp>) {
+fn add(sum: &mut FsStats, bytes: Option<u64>, inodes: Option<u64>, at: Option<Timestamp>) {
     sum.used_bytes = plus(sum.used_bytes, bytes);
     sum.inodes_used = plus(sum.inodes_used, inodes);
     sum.time = sum.time.max(at);

@@ -8,38 +8,40 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use super::pods::{
-    Amount, ContainerFigures, Disk, Facts, Layer, Measured, SandboxFigures, claims, stats,
+    DiskUsage, PodDiskUsage, RuntimeContainerStats, RuntimeMeasurements, RuntimeSandboxStats,
+    SummaryInput, WritableLayer, claims, stats,
 };
-use super::rates::Rates;
+use super::rates::CpuRates;
 use super::*;
 use crate::testing::bare;
 use crate::types::{
-    Container, ContainerId, ContainerState, PodUid, RuntimePod, Sandbox, SandboxId, SandboxState,
+    ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxId,
+    SandboxState,
 };
-use crate::volume_stats::{Abnormal, Condition, Figures};
+use crate::volume_stats::{VolumeHealthReport, VolumeHealthState, VolumeMetrics};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).unwrap()
 }
 
-fn cpu(seconds: i64, nanoseconds: u64) -> Option<Cpu> {
-    Some(Cpu {
+fn cpu(seconds: i64, nanoseconds: u64) -> Option<CpuStats> {
+    Some(CpuStats {
         time: Some(at(seconds)),
         usage_core_nano_seconds: Some(nanoseconds),
-        ..Cpu::default()
+        ..CpuStats::default()
     })
 }
 
-fn memory(bytes: u64) -> Option<Memory> {
-    Some(Memory {
+fn memory(bytes: u64) -> Option<MemoryStats> {
+    Some(MemoryStats {
         time: Some(at(5)),
         working_set_bytes: Some(bytes),
-        ..Memory::default()
+        ..MemoryStats::default()
     })
 }
 
-fn sandbox(id: &str, created: i64, state: SandboxState) -> Sandbox {
-    Sandbox {
+fn sandbox(id: &str, created: i64, state: SandboxState) -> RuntimeSandbox {
+    RuntimeSandbox {
         id: id.into(),
         attempt: 0,
         state,
@@ -50,14 +52,19 @@ fn sandbox(id: &str, created: i64, state: SandboxState) -> Sandbox {
     }
 }
 
-fn container(id: &str, sandbox: &str, name: &str, state: ContainerState) -> Container {
-    Container {
+fn container(id: &str, sandbox: &str, name: &str, state: ContainerState) -> RuntimeContainer {
+    RuntimeContainer {
         created_at: Some(at(1)),
         ..bare(id, sandbox, name, state)
     }
 }
 
-fn pod(uid: &str, name: &str, sandboxes: Vec<Sandbox>, containers: Vec<Container>) -> RuntimePod {
+fn pod(
+    uid: &str,
+    name: &str,
+    sandboxes: Vec<RuntimeSandbox>,
+    containers: Vec<RuntimeContainer>,
+) -> RuntimePod {
     RuntimePod {
         uid: uid.into(),
         name: name.to_owned(),
@@ -67,24 +74,24 @@ fn pod(uid: &str, name: &str, sandboxes: Vec<Sandbox>, containers: Vec<Container
     }
 }
 
-fn figures(id: &str, nanoseconds: u64, bytes: u64) -> ContainerFigures {
-    ContainerFigures {
+fn figures(id: &str, nanoseconds: u64, bytes: u64) -> RuntimeContainerStats {
+    RuntimeContainerStats {
         id: ContainerId::from(id),
         cpu: cpu(5, nanoseconds),
         memory: memory(bytes),
-        swap: Some(Swap {
+        swap: Some(SwapStats {
             time: Some(at(5)),
             swap_available_bytes: None,
             swap_usage_bytes: Some(3),
         }),
         io: None,
-        layer: Some(Layer {
+        layer: Some(WritableLayer {
             mountpoint: "/images".to_owned(),
-            used: FileSystem {
+            used: FsStats {
                 time: Some(at(5)),
                 used_bytes: Some(100),
                 inodes_used: Some(10),
-                ..FileSystem::default()
+                ..FsStats::default()
             },
         }),
     }
@@ -93,16 +100,16 @@ fn figures(id: &str, nanoseconds: u64, bytes: u64) -> ContainerFigures {
 /// Everything that a case needs, with nothing in it.
 struct Case {
     listed: BTreeMap<PodUid, RuntimePod>,
-    measured: Measured,
+    measured: RuntimeMeasurements,
     pods: BTreeMap<PodUid, Arc<Pod>>,
-    volumes: BTreeMap<PodUid, BTreeMap<String, Figures>>,
-    disks: BTreeMap<PodUid, Disk>,
-    file_systems: BTreeMap<String, FileSystem>,
-    root: FileSystem,
+    volumes: BTreeMap<PodUid, BTreeMap<String, VolumeMetrics>>,
+    disks: BTreeMap<PodUid, PodDiskUsage>,
+    file_systems: BTreeMap<String, FsStats>,
+    root: FsStats,
 }
 
 impl Case {
-    fn new(pods: Vec<RuntimePod>, measured: Measured) -> Case {
+    fn new(pods: Vec<RuntimePod>, measured: RuntimeMeasurements) -> Case {
         Case {
             listed: pods.into_iter().map(|pod| (pod.uid.clone(), pod)).collect(),
             measured,
@@ -110,7 +117,7 @@ impl Case {
             volumes: BTreeMap::new(),
             disks: BTreeMap::new(),
             file_systems: BTreeMap::new(),
-            root: FileSystem {
+            root: FsStats {
                 time: Some(at(0)),
                 available_bytes: Some(600),
                 capacity_bytes: Some(1000),
@@ -122,8 +129,8 @@ impl Case {
         }
     }
 
-    fn stats(&self, scope: Scope, rates: &mut Rates) -> Vec<PodStats> {
-        let facts = Facts {
+    fn stats(&self, scope: SummaryScope, rates: &mut CpuRates) -> Vec<PodStats> {
+        let facts = SummaryInput {
             listed: &self.listed,
             measured: &self.measured,
             pods: &self.pods,
@@ -136,7 +143,7 @@ impl Case {
     }
 
     fn everything(&self) -> Vec<PodStats> {
-        self.stats(Scope::Everything, &mut Rates::default())
+        self.stats(SummaryScope::Everything, &mut CpuRates::default())
     }
 }
 
@@ -163,17 +170,17 @@ fn a_pod_takes_what_its_running_containers_take_where_nobody_measures_the_pod() 
         figures("c2", 4000, 44),
         figures("stranger", 8000, 88),
     ];
-    let mut case = Case::new(vec![web()], Measured::Containers(measured));
+    let mut case = Case::new(vec![web()], RuntimeMeasurements::Containers(measured));
     case.file_systems.insert(
         "/images".to_owned(),
-        FileSystem {
+        FsStats {
             available_bytes: Some(7),
             capacity_bytes: Some(8),
-            ..FileSystem::default()
+            ..FsStats::default()
         },
     );
-    let amount = |bytes| Amount { bytes, inodes: 1 };
-    let disk = Disk {
+    let amount = |bytes| DiskUsage { bytes, inodes: 1 };
+    let disk = PodDiskUsage {
         container_logs: [("app".to_owned(), amount(50))].into(),
         logs: Some(amount(5)),
         hosts: Some(amount(2)),
@@ -221,16 +228,16 @@ fn a_pod_takes_what_its_running_containers_take_where_nobody_measures_the_pod() 
 /// Upstream's TestListPodStatsStrictlyFromCRI.
 #[test]
 fn a_pod_takes_what_the_runtime_says_of_its_sandbox_where_it_says_so() {
-    let network = Network {
+    let network = NetworkStats {
         time: Some(at(5)),
-        default: Interface {
+        default: InterfaceStats {
             name: "eth0".to_owned(),
             rx_bytes: Some(1),
-            ..Interface::default()
+            ..InterfaceStats::default()
         },
-        interfaces: vec![Interface::default()],
+        interfaces: vec![InterfaceStats::default()],
     };
-    let whole = SandboxFigures {
+    let whole = RuntimeSandboxStats {
         id: SandboxId::from("s0"),
         cpu: cpu(5, 9000),
         memory: memory(99),
@@ -239,11 +246,14 @@ fn a_pod_takes_what_the_runtime_says_of_its_sandbox_where_it_says_so() {
         processes: Some(4),
         containers: vec![figures("c0", 1000, 11), figures("c2", 1, 1)],
     };
-    let unknown = SandboxFigures {
+    let unknown = RuntimeSandboxStats {
         id: SandboxId::from("gone"),
         ..whole.clone()
     };
-    let case = Case::new(vec![web()], Measured::Sandboxes(vec![whole, unknown]));
+    let case = Case::new(
+        vec![web()],
+        RuntimeMeasurements::Sandboxes(vec![whole, unknown]),
+    );
     let pods = case.everything();
     assert_eq!(pods.len(), 1);
     assert_eq!(pods[0].network, Some(network));
@@ -251,7 +261,7 @@ fn a_pod_takes_what_the_runtime_says_of_its_sandbox_where_it_says_so() {
     let cpu = pods[0].cpu.as_ref().unwrap();
     assert_eq!(cpu.usage_core_nano_seconds, Some(9000));
     assert_eq!(pods[0].containers.len(), 1);
-    let small = &case.stats(Scope::CpuAndMemory, &mut Rates::default())[0];
+    let small = &case.stats(SummaryScope::CpuAndMemory, &mut CpuRates::default())[0];
     let absent = (&small.network, &small.processes, &small.ephemeral_storage);
     assert_eq!(absent, (&None, &None, &None));
     assert!(small.containers[0].rootfs.is_none() && small.containers[0].cpu.is_some());
@@ -261,12 +271,12 @@ fn a_pod_takes_what_the_runtime_says_of_its_sandbox_where_it_says_so() {
 #[test]
 fn of_sandboxes_of_one_name_the_ready_one_counts_or_else_the_newest() {
     let measured = |ids: &[&str]| {
-        let sandbox = |id: &&str| SandboxFigures {
+        let sandbox = |id: &&str| RuntimeSandboxStats {
             id: SandboxId::from(*id),
             cpu: cpu(5, 1),
-            ..SandboxFigures::default()
+            ..RuntimeSandboxStats::default()
         };
-        Measured::Sandboxes(ids.iter().map(sandbox).collect())
+        RuntimeMeasurements::Sandboxes(ids.iter().map(sandbox).collect())
     };
     let uids = |case: &Case| -> Vec<String> {
         let pods = case.everything();
@@ -289,7 +299,7 @@ fn of_sandboxes_of_one_name_the_ready_one_counts_or_else_the_newest() {
 /// Upstream's TestGetContainerUsageNanoCores.
 #[test]
 fn the_rate_of_cpu_use_is_told_by_two_looks() {
-    let mut rates = Rates::default();
+    let mut rates = CpuRates::default();
     let mut look = |seconds, nanoseconds| {
         let mut figure = cpu(seconds, nanoseconds).unwrap();
         rates.rate("c0", &mut figure);
@@ -326,17 +336,20 @@ fn volumes_are_told_with_their_claims_and_what_is_ephemeral_counts_for_the_pod()
             {"name": "own", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
         ]},
     });
-    let known = |used| Figures {
+    let known = |used| VolumeMetrics {
         used: Some(used),
         at: Some(at(9)),
-        ..Figures::default()
+        ..VolumeMetrics::default()
     };
-    let mut case = Case::new(vec![web()], Measured::Containers(vec![figures("c0", 1, 1)]));
+    let mut case = Case::new(
+        vec![web()],
+        RuntimeMeasurements::Containers(vec![figures("c0", 1, 1)]),
+    );
     case.pods
         .insert("u0".into(), Arc::new(serde_json::from_value(spec).unwrap()));
-    let sick = Figures {
-        abnormal: Some(Abnormal {
-            state: Condition::Abnormal,
+    let sick = VolumeMetrics {
+        abnormal: Some(VolumeHealthReport {
+            state: VolumeHealthState::Abnormal,
             message: String::new(),
         }),
         ..known(1000)
@@ -370,37 +383,37 @@ fn volumes_are_told_with_their_claims_and_what_is_ephemeral_counts_for_the_pod()
 #[test]
 fn a_summary_is_written_as_the_api_writes_it() {
     let pod = PodStats {
-        pod_ref: PodRef {
+        pod_ref: PodReference {
             name: "web".to_owned(),
             namespace: "default".to_owned(),
             uid: "u0".to_owned(),
         },
         start_time: Some(at(0)),
         cpu: cpu(5, 7),
-        network: Some(Network {
+        network: Some(NetworkStats {
             time: Some(at(5)),
-            default: Interface {
+            default: InterfaceStats {
                 name: "eth0".to_owned(),
                 rx_bytes: Some(1),
-                ..Interface::default()
+                ..InterfaceStats::default()
             },
             interfaces: Vec::new(),
         }),
-        processes: Some(Processes {
+        processes: Some(ProcessStats {
             process_count: Some(2),
         }),
         volumes: vec![VolumeStats {
             name: "data".to_owned(),
-            fs: FileSystem {
+            fs: FsStats {
                 used_bytes: Some(3),
-                ..FileSystem::default()
+                ..FsStats::default()
             },
             ..VolumeStats::default()
         }],
-        ephemeral_storage: Some(FileSystem::default()),
+        ephemeral_storage: Some(FsStats::default()),
         ..PodStats::default()
     };
-    let summary = Summary {
+    let summary = StatsSummary {
         node: NodeStats {
             node_name: "node".to_owned(),
             rlimit: Some(ProcessLimit {

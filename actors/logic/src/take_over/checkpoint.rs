@@ -12,7 +12,7 @@ use crate::hash::fnv32a;
 const KNOWN: [&str; 2] = ["", "v2"];
 
 #[derive(Serialize, Deserialize)]
-struct Envelope {
+struct CheckpointEnvelope {
     #[serde(default, skip_serializing)]
     version: String,
     data: String,
@@ -44,8 +44,9 @@ impl CheckpointFlaw {
 }
 
 /// The data of a whole checkpoint.
-pub(super) fn opened(bytes: &[u8]) -> Result<String, CheckpointFlaw> {
-    let envelope: Envelope = serde_json::from_slice(bytes).map_err(CheckpointFlaw::Envelope)?;
+pub(super) fn decode_checkpoint(bytes: &[u8]) -> Result<String, CheckpointFlaw> {
+    let envelope: CheckpointEnvelope =
+        serde_json::from_slice(bytes).map_err(CheckpointFlaw::Envelope)?;
     if !KNOWN.contains(&envelope.version.as_str()) {
         return Err(CheckpointFlaw::Version {
             found: envelope.version,
@@ -61,8 +62,8 @@ pub(super) fn opened(bytes: &[u8]) -> Result<String, CheckpointFlaw> {
     }
 }
 
-pub(super) fn sealed(data: String) -> Vec<u8> {
-    let envelope = Envelope {
+pub(super) fn encode_checkpoint(data: String) -> Vec<u8> {
+    let envelope = CheckpointEnvelope {
         version: String::new(),
         checksum: checksum(&data),
         data,

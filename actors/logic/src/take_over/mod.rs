@@ -5,17 +5,17 @@
 //! stands the rest: the checkpoints of allocated and of carried out resources, and what only the API's status still
 //! tells of pods that another agent has run.
 
+mod api_status;
 mod checkpoint;
 mod resources;
-mod shown;
 #[cfg(test)]
 mod tests;
 
 use crate::types::PodUid;
 
+pub use api_status::{earlier, health, ran_since, start_time};
 pub use checkpoint::CheckpointFlaw;
-pub use resources::{ByPod, read_resources, written_resources};
-pub use shown::{earlier, health, ran_since, start_time};
+pub use resources::{ResourcesByPod, decode_resources, encode_resources};
 
 /// Upstream's file of what is allocated to each pod, in the root folder.
 pub const ALLOCATED: &str = "allocated_pods_state";

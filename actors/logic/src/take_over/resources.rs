@@ -7,25 +7,25 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::checkpoint::{CheckpointFlaw, opened, sealed};
-use crate::resize::Allocated;
+use super::checkpoint::{CheckpointFlaw, decode_checkpoint, encode_checkpoint};
+use crate::resize::AllocatedResources;
 use crate::types::PodUid;
 
 /// What each pod has.
-pub type ByPod = BTreeMap<PodUid, Allocated>;
+pub type ResourcesByPod = BTreeMap<PodUid, AllocatedResources>;
 
 #[derive(Default, Serialize, Deserialize)]
-struct Data {
+struct ResourceEntries {
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
         deserialize_with = "or_empty"
     )]
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, PodResourceEntry>,
 }
 
 #[derive(Default, Serialize, Deserialize)]
-struct Entry {
+struct PodResourceEntry {
     #[serde(default, rename = "ContainerResources", deserialize_with = "or_empty")]
     containers: BTreeMap<String, ResourceRequirements>,
     #[serde(
@@ -37,26 +37,27 @@ struct Entry {
 }
 
 /// Reads a file of a kubelet, or of this agent.
-pub fn read_resources(bytes: &[u8]) -> Result<ByPod, CheckpointFlaw> {
-    let data = opened(bytes)?;
-    let data: Data = serde_json::from_str(&data).map_err(CheckpointFlaw::Data)?;
+pub fn decode_resources(bytes: &[u8]) -> Result<ResourcesByPod, CheckpointFlaw> {
+    let data = decode_checkpoint(bytes)?;
+    let data: ResourceEntries = serde_json::from_str(&data).map_err(CheckpointFlaw::Data)?;
     let entries = data.entries.into_iter();
-    let known = entries.map(|(uid, Entry { containers, pod })| {
-        let allocated = Allocated { pod, containers };
+    let known = entries.map(|(uid, PodResourceEntry { containers, pod })| {
+        let allocated = AllocatedResources { pod, containers };
         (PodUid::from(uid.as_str()), allocated)
     });
     Ok(known.collect())
 }
 
 /// Returns a file that every kubelet of 1.34 and later reads.
-pub fn written_resources(pods: ByPod) -> Vec<u8> {
+pub fn encode_resources(pods: ResourcesByPod) -> Vec<u8> {
     let entries = pods.into_iter();
-    let entries = entries
-        .map(|(uid, Allocated { pod, containers })| (uid.to_string(), Entry { containers, pod }));
-    let data = Data {
+    let entries = entries.map(|(uid, AllocatedResources { pod, containers })| {
+        (uid.to_string(), PodResourceEntry { containers, pod })
+    });
+    let data = ResourceEntries {
         entries: entries.collect(),
     };
-    sealed(serde_json::to_string(&data).expect("resources are plain data"))
+    encode_checkpoint(serde_json::to_string(&data).expect("resources are plain data"))
 }
 
 /// Go writes an absent map as null.

@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus, ResourceRequirements};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::resize::Allocated;
-use crate::testing::{Build, at};
-use crate::types::{Container, ContainerState, Health, RuntimePod, Verdict};
+use crate::resize::AllocatedResources;
+use crate::testing::{PodBuilder, at};
+use crate::types::{ContainerHealth, ContainerState, ProbeResult, RuntimeContainer, RuntimePod};
 
 const V1_34: &[u8] = include_bytes!("testdata/allocated-1.34.json");
 const V1_35: &[u8] = include_bytes!("testdata/allocated-1.35.json");
@@ -27,19 +27,19 @@ fn sized(cpu: &str, memory: &str) -> ResourceRequirements {
     }))
 }
 
-fn web() -> Allocated {
+fn web() -> AllocatedResources {
     let containers = [
         ("app", sized("500m", "128Mi")),
         ("side", sized("100m", "64Mi")),
     ];
-    Allocated {
+    AllocatedResources {
         pod: None,
         containers: containers.map(|(name, own)| (name.to_owned(), own)).into(),
     }
 }
 
-fn plain() -> Allocated {
-    Allocated {
+fn plain() -> AllocatedResources {
+    AllocatedResources {
         pod: None,
         containers: [("app".to_owned(), ResourceRequirements::default())].into(),
     }
@@ -48,21 +48,21 @@ fn plain() -> Allocated {
 #[test]
 fn every_kubelets_file_is_read() {
     let pods = BTreeMap::from([(WEB.into(), web()), (PLAIN.into(), plain())]);
-    assert_eq!(read_resources(V1_34).unwrap(), pods);
-    assert_eq!(read_resources(V1_35).unwrap(), pods);
-    let with_own = Allocated {
+    assert_eq!(decode_resources(V1_34).unwrap(), pods);
+    assert_eq!(decode_resources(V1_35).unwrap(), pods);
+    let with_own = AllocatedResources {
         pod: Some(sized("1", "256Mi")),
         ..web()
     };
     let pods = BTreeMap::from([(WEB.into(), with_own), (PLAIN.into(), plain())]);
-    assert_eq!(read_resources(V1_36).unwrap(), pods);
+    assert_eq!(decode_resources(V1_36).unwrap(), pods);
 }
 
 /// Upstream's Test_stateCheckpoint_formatUpgraded: its recorded file, checksum included.
 #[test]
 fn upstreams_own_example_is_read() {
     let file = br#"{"data":"{\"entries\":{\"pod1\":{\"ContainerResources\":{\"container1\":{\"requests\":{\"cpu\":\"1Ki\",\"memory\":\"1Ki\"}}}}}}","checksum":1178570812}"#;
-    let pods = read_resources(file).unwrap();
+    let pods = decode_resources(file).unwrap();
     let own = resources(json!({"requests": {"cpu": "1Ki", "memory": "1Ki"}}));
     assert_eq!(pods[&"pod1".into()].containers["container1"], own);
 }
@@ -70,18 +70,18 @@ fn upstreams_own_example_is_read() {
 /// Upstream's Test_stateCheckpoint_storeState, and TestCheckpointV2_RollForwardAfterRollback.
 #[test]
 fn what_is_written_is_read_again() {
-    let with_own = Allocated {
+    let with_own = AllocatedResources {
         pod: Some(sized("1", "256Mi")),
         ..web()
     };
     let pods = BTreeMap::from([(WEB.into(), with_own), (PLAIN.into(), plain())]);
     assert_eq!(
-        read_resources(&written_resources(pods.clone())).unwrap(),
+        decode_resources(&encode_resources(pods.clone())).unwrap(),
         pods
     );
-    let none = ByPod::new();
-    let file = written_resources(none.clone());
-    assert_eq!(read_resources(&file).unwrap(), none);
+    let none = ResourcesByPod::new();
+    let file = encode_resources(none.clone());
+    assert_eq!(decode_resources(&file).unwrap(), none);
     // As upstream has it where nothing is known.
     let envelope: Value = serde_json::from_slice(&file).unwrap();
     assert_eq!(envelope["data"], "{}");
@@ -89,8 +89,8 @@ fn what_is_written_is_read_again() {
 
 #[test]
 fn what_is_written_is_what_the_oldest_kubelet_wrote() {
-    let pods = read_resources(V1_34).unwrap();
-    let ours: Value = serde_json::from_slice(&written_resources(pods)).unwrap();
+    let pods = decode_resources(V1_34).unwrap();
+    let ours: Value = serde_json::from_slice(&encode_resources(pods)).unwrap();
     let theirs: Value = serde_json::from_slice(V1_34).unwrap();
     let data =
         |file: &Value| -> Value { serde_json::from_str(file["data"].as_str().unwrap()).unwrap() };
@@ -116,9 +116,9 @@ fn a_newer_kubelets_file_is_read_by_what_it_says_to_older_ones() {
         let text = data.to_string();
         json!({"version": version, "data": text, "checksum": sum(&text)}).to_string()
     };
-    let read = read_resources(file("v2").as_bytes()).unwrap();
-    assert_eq!(read, read_resources(V1_36).unwrap());
-    let refused = read_resources(file("v3").as_bytes()).unwrap_err();
+    let read = decode_resources(file("v2").as_bytes()).unwrap();
+    assert_eq!(read, decode_resources(V1_36).unwrap());
+    let refused = decode_resources(file("v3").as_bytes()).unwrap_err();
     assert_eq!(
         refused.to_string(),
         "it is of version \"v3\", expected one of [\"\", \"v2\"]"
@@ -145,18 +145,19 @@ fn a_file_that_nobody_wrote_is_refused_with_what_is_wrong() {
         (&changed, "its checksum is "),
     ];
     for (file, said) in rows {
-        let flaw = read_resources(file.as_bytes()).unwrap_err();
+        let flaw = decode_resources(file.as_bytes()).unwrap_err();
         assert!(flaw.to_string().starts_with(said), "{file}: {flaw}");
         assert!(!flaw.transient());
     }
-    let file = checkpoint::sealed(r#"{"entries":{"a":{"ContainerResources":7}}}"#.to_owned());
-    let flaw = read_resources(&file).unwrap_err();
+    let file =
+        checkpoint::encode_checkpoint(r#"{"entries":{"a":{"ContainerResources":7}}}"#.to_owned());
+    let flaw = decode_resources(&file).unwrap_err();
     assert_eq!(
         flaw.to_string(),
         "its data does not read as resources of pods"
     );
-    let file = checkpoint::sealed(r#"{"entries":null}"#.to_owned());
-    assert!(read_resources(&file).unwrap().is_empty());
+    let file = checkpoint::encode_checkpoint(r#"{"entries":null}"#.to_owned());
+    assert!(decode_resources(&file).unwrap().is_empty());
 }
 
 #[test]
@@ -189,8 +190,8 @@ fn status_of(id: &str, ready: bool, started: bool, state: Value) -> Value {
     }]})
 }
 
-fn instance(state: ContainerState) -> Container {
-    Container {
+fn instance(state: ContainerState) -> RuntimeContainer {
+    RuntimeContainer {
         id: "abc".into(),
         ..crate::testing::instance(&crate::testing::pod("web"), "app", state)
     }
@@ -199,12 +200,16 @@ fn instance(state: ContainerState) -> Container {
 #[test]
 fn a_running_container_is_as_ready_as_the_api_shows_it() {
     let running = || json!({"running": {"startedAt": "2026-01-02T03:04:06Z"}});
-    let health = |startup, readiness| Health {
+    let health = |startup, readiness| ContainerHealth {
         startup,
-        liveness: Verdict::Success,
+        liveness: ProbeResult::Success,
         readiness,
     };
-    let (yes, no, unknown) = (Verdict::Success, Verdict::Failure, Verdict::Unknown);
+    let (yes, no, unknown) = (
+        ProbeResult::Success,
+        ProbeResult::Failure,
+        ProbeResult::Unknown,
+    );
     let rows = [
         ("containerd://abc", true, true, Some(health(yes, yes))),
         ("cri-o://abc", false, true, Some(health(yes, no))),

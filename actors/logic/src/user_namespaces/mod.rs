@@ -10,22 +10,22 @@ mod record;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
-pub use pool::{Pool, PoolError, SubIdsError, sub_ids};
-pub use record::{FILE, RecordError, read_record, written_record};
+pub use pool::{IdPool, PoolError, SubIdsError, sub_ids};
+pub use record::{FILE, UserNamespaceRecordError, decode_record, encode_record};
 use thiserror::Error;
 
 use crate::pod::PodView;
 use crate::runtime_class::HandlerFeatures;
 
 /// Whether a pod wants users of its own.
-pub fn wants_own_users(pod: &Pod) -> bool {
+pub fn requests_user_namespace(pod: &Pod) -> bool {
     pod.spec()
         .is_some_and(|spec| spec.host_users == Some(false))
 }
 
 /// The pod wants users of its own, and its runtime cannot give them.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum Unsupported {
+pub enum UserNamespaceUnsupported {
     #[error("can't set `spec.hostUsers: false`, runtime does not support user namespaces")]
     Runtime,
     #[error(
@@ -46,15 +46,17 @@ pub enum Unsupported {
 pub fn check_support(
     handler: &str,
     handlers: &BTreeMap<String, HandlerFeatures>,
-) -> Result<(), Unsupported> {
+) -> Result<(), UserNamespaceUnsupported> {
     let name = || handler.to_owned();
     match (handlers.get(handler), handler) {
         (Some(features), _) if features.user_namespaces => Ok(()),
-        (Some(_), "") => Err(Unsupported::Runtime),
-        (None, "") if handlers.is_empty() => Err(Unsupported::Runtime),
-        (None, "") => Err(Unsupported::DefaultUnknown),
-        (None, _) if !handlers.is_empty() => Err(Unsupported::HandlerUnknown { handler: name() }),
-        (Some(_) | None, _) => Err(Unsupported::Handler { handler: name() }),
+        (Some(_), "") => Err(UserNamespaceUnsupported::Runtime),
+        (None, "") if handlers.is_empty() => Err(UserNamespaceUnsupported::Runtime),
+        (None, "") => Err(UserNamespaceUnsupported::DefaultUnknown),
+        (None, _) if !handlers.is_empty() => {
+            Err(UserNamespaceUnsupported::HandlerUnknown { handler: name() })
+        }
+        (Some(_) | None, _) => Err(UserNamespaceUnsupported::Handler { handler: name() }),
     }
 }
 

@@ -40,7 +40,7 @@ pub enum PoolError {
 
 /// The pool and its ranges in use.
 #[derive(Clone, Debug, Serialize)]
-pub struct Pool {
+pub struct IdPool {
     ids: IdRange,
     /// Ids of one range.
     length: u32,
@@ -53,7 +53,7 @@ pub struct Pool {
     next: u32,
 }
 
-impl Pool {
+impl IdPool {
     /// The ids that the node's operator assigned, or by default all beyond the first range.
     pub fn new(ids: Option<IdRange>, length: u32, max_pods: u32) -> Result<Self, PoolError> {
         if length == 0 || !length.is_multiple_of(UNIT) {

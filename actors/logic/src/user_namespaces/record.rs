@@ -10,15 +10,15 @@ use crate::linux::IdRange;
 pub const FILE: &str = "userns";
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Record {
+struct UserNamespaceRecord {
     #[serde(rename = "uidMappings")]
-    users: Vec<Mapping>,
+    users: Vec<IdMapping>,
     #[serde(rename = "gidMappings")]
-    groups: Vec<Mapping>,
+    groups: Vec<IdMapping>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Mapping {
+struct IdMapping {
     #[serde(rename = "hostId")]
     node: u32,
     #[serde(rename = "containerId")]
@@ -28,7 +28,7 @@ struct Mapping {
 
 /// Why a record cannot be used.
 #[derive(Debug, Error)]
-pub enum RecordError {
+pub enum UserNamespaceRecordError {
     #[error("invalid user namespace mappings file: {0}")]
     Json(serde_json::Error),
     #[error("invalid user namespace configuration: no more than one mapping allowed.")]
@@ -42,22 +42,23 @@ pub enum RecordError {
 }
 
 /// Reads a record; none where the file is empty.
-pub fn read_record(text: &[u8]) -> Result<Option<IdRange>, RecordError> {
+pub fn decode_record(text: &[u8]) -> Result<Option<IdRange>, UserNamespaceRecordError> {
     if text.is_empty() {
         return Ok(None);
     }
-    let record: Record = serde_json::from_slice(text).map_err(RecordError::Json)?;
+    let record: UserNamespaceRecord =
+        serde_json::from_slice(text).map_err(UserNamespaceRecordError::Json)?;
     let [mapping] = record.users[..] else {
-        return Err(RecordError::Count);
+        return Err(UserNamespaceRecordError::Count);
     };
     let [groups] = record.groups[..] else {
-        return Err(RecordError::Groups);
+        return Err(UserNamespaceRecordError::Groups);
     };
     if groups != mapping {
-        return Err(RecordError::Different);
+        return Err(UserNamespaceRecordError::Different);
     }
     if mapping.container != 0 {
-        return Err(RecordError::NoRoot);
+        return Err(UserNamespaceRecordError::NoRoot);
     }
     Ok(Some(IdRange {
         first: mapping.node,
@@ -66,13 +67,13 @@ pub fn read_record(text: &[u8]) -> Result<Option<IdRange>, RecordError> {
 }
 
 /// What is written for a range.
-pub fn written_record(range: IdRange) -> String {
-    let mapping = Mapping {
+pub fn encode_record(range: IdRange) -> String {
+    let mapping = IdMapping {
         node: range.first,
         container: 0,
         length: range.length,
     };
-    let record = Record {
+    let record = UserNamespaceRecord {
         users: vec![mapping],
         groups: vec![mapping],
     };

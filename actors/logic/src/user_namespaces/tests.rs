@@ -21,7 +21,7 @@ fn uid(name: &str) -> PodUid {
 #[test]
 fn each_pod_has_a_range_to_itself() {
     for length in [UNIT, 16 * UNIT] {
-        let mut pool = Pool::new(ids(length, length.saturating_mul(200)), length, 110).unwrap();
+        let mut pool = IdPool::new(ids(length, length.saturating_mul(200)), length, 110).unwrap();
         let one = pool.allocate(&uid("one")).unwrap();
         let two = pool.allocate(&uid("two")).unwrap();
         assert_eq!((one.length, two.length), (length, length));
@@ -41,7 +41,7 @@ fn each_pod_has_a_range_to_itself() {
 
 #[test]
 fn a_full_pool_says_so_and_what_is_given_back_is_given_again() {
-    let mut pool = Pool::new(ids(UNIT, 2 * UNIT), UNIT, 2).unwrap();
+    let mut pool = IdPool::new(ids(UNIT, 2 * UNIT), UNIT, 2).unwrap();
     let one = pool.allocate(&uid("one")).unwrap();
     pool.allocate(&uid("two")).unwrap();
     let full = pool.allocate(&uid("three")).unwrap_err();
@@ -104,8 +104,8 @@ fn a_pool_must_fit_its_ranges_and_its_pods() {
         ),
     ];
     for (ids, length, pods, expected) in cases {
-        let told =
-            Pool::new(ids, length, pods).map_or_else(|error| error.to_string(), |_| String::new());
+        let told = IdPool::new(ids, length, pods)
+            .map_or_else(|error| error.to_string(), |_| String::new());
         assert_eq!(told, expected, "{ids:?} {length} {pods}");
     }
 }
@@ -114,7 +114,7 @@ fn a_pool_must_fit_its_ranges_and_its_pods() {
 #[test]
 fn a_recorded_range_is_kept_if_it_can_be_one() {
     let range = |first, length| IdRange { first, length };
-    let mut pool = Pool::new(ids(UNIT, 10 * UNIT), UNIT, 1).unwrap();
+    let mut pool = IdPool::new(ids(UNIT, 10 * UNIT), UNIT, 1).unwrap();
     assert_eq!(pool.record(&uid("a"), range(2 * UNIT, UNIT)), Ok(()));
     assert_eq!(
         pool.record(&uid("a"), range(2 * UNIT, UNIT)),
@@ -154,7 +154,7 @@ fn a_recorded_range_is_kept_if_it_can_be_one() {
 
 #[test]
 fn a_range_of_an_earlier_configuration_stays_and_is_not_given_to_others() {
-    let mut pool = Pool::new(ids(UNIT, 4 * UNIT), UNIT, 1).unwrap();
+    let mut pool = IdPool::new(ids(UNIT, 4 * UNIT), UNIT, 1).unwrap();
     let odd = IdRange {
         first: UNIT + 5,
         length: UNIT,
@@ -178,9 +178,9 @@ fn records_are_upstreams_and_malformed_ones_are_refused() {
         length: UNIT,
     };
     let text = r#"{"uidMappings":[{"hostId":131072,"containerId":0,"length":65536}],"gidMappings":[{"hostId":131072,"containerId":0,"length":65536}]}"#;
-    assert_eq!(written_record(range), text);
-    assert_eq!(read_record(text.as_bytes()).unwrap(), Some(range));
-    assert_eq!(read_record(b"").unwrap(), None);
+    assert_eq!(encode_record(range), text);
+    assert_eq!(decode_record(text.as_bytes()).unwrap(), Some(range));
+    assert_eq!(decode_record(b"").unwrap(), None);
     let one = r#"{"hostId":131072,"containerId":0,"length":65536}"#;
     let other = r#"{"hostId":65536,"containerId":0,"length":65536}"#;
     let rootless = r#"{"hostId":131072,"containerId":1,"length":65536}"#;
@@ -218,14 +218,14 @@ fn records_are_upstreams_and_malformed_ones_are_refused() {
     ];
     for (users, groups, expected) in cases {
         let text = format!(r#"{{"uidMappings":[{users}],"gidMappings":[{groups}]}}"#);
-        let told = read_record(text.as_bytes()).unwrap_err().to_string();
+        let told = decode_record(text.as_bytes()).unwrap_err().to_string();
         assert_eq!(
             told,
             format!("invalid user namespace configuration: {expected}")
         );
     }
     for text in ["{", "[]", r#"{"uidMappings":[{"hostId":-1}]}"#, "{}"] {
-        let told = read_record(text.as_bytes()).unwrap_err().to_string();
+        let told = decode_record(text.as_bytes()).unwrap_err().to_string();
         assert!(
             told.starts_with("invalid user namespace mappings file: "),
             "{told}"
@@ -306,7 +306,7 @@ fn a_runtime_must_be_able_to_give_users() {
 #[test]
 fn only_a_pod_that_says_so_wants_users_of_its_own() {
     let with = |users| pod("p").spec_with(|spec| spec.host_users = users);
-    let wants = [None, Some(true), Some(false)].map(|users| wants_own_users(&with(users)));
+    let wants = [None, Some(true), Some(false)].map(|users| requests_user_namespace(&with(users)));
     assert_eq!(wants, [false, false, true]);
 }
 
@@ -314,7 +314,7 @@ proptest! {
     /// Whatever is asked, recorded and released: no id belongs to two pods, and none is outside the pool.
     #[test]
     fn ranges_never_overlap(steps in prop::collection::vec((0_u8..3, 0_u32..6, 0_u32..9), 0..60)) {
-        let mut pool = Pool::new(ids(2 * UNIT, 5 * UNIT), UNIT, 1).unwrap();
+        let mut pool = IdPool::new(ids(2 * UNIT, 5 * UNIT), UNIT, 1).unwrap();
         for (what, pod, slot) in steps {
             let pod = uid(&pod.to_string());
             match what {
@@ -334,7 +334,7 @@ proptest! {
 
 #[test]
 fn the_default_pool_is_all_ids_beyond_the_first_range() {
-    let mut pool = Pool::new(None, UNIT, 110).unwrap();
+    let mut pool = IdPool::new(None, UNIT, 110).unwrap();
     assert_eq!(
         pool.allocate(&uid("a")),
         Ok(IdRange {

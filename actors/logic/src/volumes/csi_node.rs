@@ -11,7 +11,7 @@ use k8s_openapi::api::storage::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-use super::{Backend, VolumeId, resolve};
+use super::{RegisteredDriver, VolumeId, resolve};
 
 /// Says on a `CSINode` which plugins the node hands over to CSI drivers.
 pub const MIGRATED_PLUGINS: &str = "storage.alpha.kubernetes.io/migrated-plugins";
@@ -19,25 +19,28 @@ pub const MIGRATED_PLUGINS: &str = "storage.alpha.kubernetes.io/migrated-plugins
 pub const NODE_IDS: &str = "csi.volume.kubernetes.io/nodeid";
 
 /// The API server takes no shorter period; a manifest may have it.
-const SHORTEST: Duration = Duration::from_secs(10);
+const MIN_UPDATE_PERIOD: Duration = Duration::from_secs(10);
 
-type Labels = BTreeMap<String, String>;
+type NodeLabels = BTreeMap<String, String>;
 
 /// Which drivers the node takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Admitted {
+pub struct AdmittedDrivers {
     /// By their names.
-    pub backends: BTreeMap<String, Backend>,
+    pub backends: BTreeMap<String, RegisteredDriver>,
     /// Labels of the `Node` from their topology.
-    pub labels: Labels,
+    pub labels: NodeLabels,
     /// Why the others are not taken, by their names.
     pub refused: BTreeMap<String, String>,
 }
 
 /// Takes drivers that know the node's name and whose topology contradicts neither the node's labels nor another
 /// driver's; of two that contradict each other the first by name stays.
-pub fn admit(backends: &BTreeMap<String, Backend>, node_labels: &Labels) -> Admitted {
-    let mut admitted = Admitted::default();
+pub fn admit(
+    backends: &BTreeMap<String, RegisteredDriver>,
+    node_labels: &NodeLabels,
+) -> AdmittedDrivers {
+    let mut admitted = AdmittedDrivers::default();
     for (name, backend) in backends {
         match objection(backend, node_labels, &admitted.labels) {
             Some(why) => drop(admitted.refused.insert(name.clone(), why)),
@@ -50,7 +53,7 @@ pub fn admit(backends: &BTreeMap<String, Backend>, node_labels: &Labels) -> Admi
     admitted
 }
 
-fn objection(backend: &Backend, own: &Labels, others: &Labels) -> Option<String> {
+fn objection(backend: &RegisteredDriver, own: &NodeLabels, others: &NodeLabels) -> Option<String> {
     if backend.node_id.is_empty() {
         return Some(
             "error adding CSI driver node info: driverNodeID must not be empty".to_owned(),
@@ -70,7 +73,7 @@ fn objection(backend: &Backend, own: &Labels, others: &Labels) -> Option<String>
 pub fn csi_node(
     node_name: &str,
     node_uid: Option<&str>,
-    backends: &BTreeMap<String, Backend>,
+    backends: &BTreeMap<String, RegisteredDriver>,
 ) -> CSINode {
     let owner = |uid: &str| OwnerReference {
         api_version: "v1".to_owned(),
@@ -97,7 +100,7 @@ pub fn csi_node(
 /// not come yet stays.
 pub fn renewed(
     existing: &CSINode,
-    there: &BTreeMap<String, Backend>,
+    there: &BTreeMap<String, RegisteredDriver>,
     left: &BTreeSet<String>,
 ) -> Option<CSINode> {
     let mut object = existing.clone();
@@ -122,10 +125,10 @@ pub fn renewed(
 pub fn update_period(driver: &CSIDriver) -> Option<Duration> {
     let seconds = driver.spec.node_allocatable_update_period_seconds?;
     let seconds = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0)?;
-    Some(Duration::from_secs(seconds).max(SHORTEST))
+    Some(Duration::from_secs(seconds).max(MIN_UPDATE_PERIOD))
 }
 
-fn driver(backend: &Backend) -> CSINodeDriver {
+fn driver(backend: &RegisteredDriver) -> CSINodeDriver {
     let most = backend.max_volumes.filter(|most| *most > 0);
     let count = most.map(|most| i32::try_from(most).unwrap_or(i32::MAX));
     let keys: Vec<String> = backend.topology.keys().cloned().collect();
@@ -138,7 +141,7 @@ fn driver(backend: &Backend) -> CSINodeDriver {
 }
 
 /// The value of [`NODE_IDS`]; none where there is no driver.
-pub fn node_ids(backends: &BTreeMap<String, Backend>) -> Option<String> {
+pub fn node_ids(backends: &BTreeMap<String, RegisteredDriver>) -> Option<String> {
     let ids: BTreeMap<&str, &str> = backends
         .values()
         .map(|backend| (backend.name.as_str(), backend.node_id.as_str()))
@@ -161,17 +164,21 @@ mod tests {
     use super::*;
     use crate::testing::*;
 
-    fn backend(name: &str, topology: &[(&str, &str)], max_volumes: Option<u64>) -> Backend {
-        Backend {
+    fn backend(
+        name: &str,
+        topology: &[(&str, &str)],
+        max_volumes: Option<u64>,
+    ) -> RegisteredDriver {
+        RegisteredDriver {
             name: name.into(),
             node_id: format!("{name}/node"),
             topology: words(topology),
             max_volumes,
-            ..Backend::default()
+            ..RegisteredDriver::default()
         }
     }
 
-    fn backends(list: Vec<Backend>) -> BTreeMap<String, Backend> {
+    fn backends(list: Vec<RegisteredDriver>) -> BTreeMap<String, RegisteredDriver> {
         let named = list
             .into_iter()
             .map(|backend| (backend.name.clone(), backend));
@@ -233,9 +240,9 @@ mod tests {
             backend("b", &[("zone", "2"), ("rack", "9")], None),
             backend("c", &[("zone", "1")], None),
             backend("d", &[("disk", "hdd")], None),
-            Backend {
+            RegisteredDriver {
                 name: "e".into(),
-                ..Backend::default()
+                ..RegisteredDriver::default()
             },
         ]);
         let admitted = admit(&drivers, &words(&[("disk", "ssd")]));

@@ -1,16 +1,16 @@
 //! Volumes: what a pod's definition asks for, resolved into what a storage plugin is to mount.
 //!
 //! This page holds the words. [`files`] makes the files of configMap, secret, projected and downwardAPI;
-//! [`resolve`] turns one entry of `spec.volumes` into one [`Volume`]; [`world`] decides what is mounted and
+//! [`resolve`] turns one entry of `spec.volumes` into one [`Volume`]; [`reconciler`] decides what is mounted and
 //! unmounted next; [`csi_node`] tells what drivers there are; [`paths`] knows upstream's folder layout.
 
-pub mod changed;
 pub mod csi_node;
 pub mod files;
 pub mod groups;
+pub mod object_changes;
 pub mod paths;
+pub mod reconciler;
 pub mod resolve;
-pub mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -48,7 +48,7 @@ impl fmt::Display for VolumeId {
     Deserialize,
     strum::EnumIter,
 )]
-pub enum Kind {
+pub enum VolumeKind {
     EmptyDir,
     HostPath,
     ConfigMap,
@@ -62,7 +62,7 @@ pub enum Kind {
     Image,
 }
 
-impl Kind {
+impl VolumeKind {
     /// Upstream's plugin name without `kubernetes.io/`, as in folders and unique names.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -90,14 +90,14 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
     pub id: VolumeId,
-    pub kind: Kind,
+    pub kind: VolumeKind,
     /// The pod's name of it.
     pub name: String,
     /// The name of its folder: the pod's name of it, or the persistent volume's.
     pub folder: String,
-    pub source: Source,
-    pub access: Access,
-    pub mode: Mode,
+    pub source: VolumeSource,
+    pub access: VolumeAccess,
+    pub mode: VolumeMode,
     pub mount_options: Vec<String>,
     pub ownership: Option<Ownership>,
     /// What the mount is labelled with; empty for none.
@@ -115,7 +115,7 @@ pub enum Attachment {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum VolumeSource {
     EmptyDir(EmptyDir),
     HostPath {
         path: String,
@@ -131,7 +131,7 @@ pub enum Source {
         server: String,
         path: String,
     },
-    Csi(Box<Csi>),
+    Csi(Box<CsiVolume>),
     Image,
 }
 
@@ -157,13 +157,13 @@ pub enum Medium {
 pub struct FileSet {
     pub medium: Medium,
     /// By path within the volume.
-    pub files: BTreeMap<String, File>,
+    pub files: BTreeMap<String, FileProjection>,
     /// Folders within the volume at which a container has another volume.
     pub mount_points: BTreeSet<String>,
 }
 
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct File {
+pub struct FileProjection {
     pub data: Vec<u8>,
     /// Permission bits.
     pub mode: u32,
@@ -181,7 +181,7 @@ impl fmt::Debug for FileSet {
     }
 }
 
-impl fmt::Debug for File {
+impl fmt::Debug for FileProjection {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             out,
@@ -195,7 +195,7 @@ impl fmt::Debug for File {
 
 /// A volume of a CSI driver; the words are CSI's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Csi {
+pub struct CsiVolume {
     pub driver: String,
     pub volume_handle: String,
     pub fs_type: String,
@@ -210,7 +210,7 @@ pub struct Csi {
     pub ephemeral: bool,
     /// CSIDriver's `podInfoOnMount`.
     pub pod_info: bool,
-    pub tokens: Vec<Token>,
+    pub tokens: Vec<CsiToken>,
     /// CSIDriver's `serviceAccountTokenInSecrets`.
     pub tokens_in_secrets: bool,
     /// The in-tree plugin that the volume's objects name, for one that was migrated.
@@ -234,13 +234,13 @@ impl fmt::Debug for Secrets {
 }
 
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token {
+pub struct CsiToken {
     pub audience: String,
     pub token: String,
     pub expires: Timestamp,
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for CsiToken {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Token({:?} until {})", self.audience, self.expires)
     }
@@ -255,13 +255,13 @@ pub enum AccessMode {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Access {
+pub enum VolumeAccess {
     ReadWrite,
     ReadOnly,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Mode {
+pub enum VolumeMode {
     FileSystem,
     /// A raw device.
     Block,
@@ -270,18 +270,18 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ownership {
     pub fs_group: u32,
-    pub policy: ChangePolicy,
+    pub policy: FsGroupChangePolicy,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ChangePolicy {
+pub enum FsGroupChangePolicy {
     Always,
     OnRootMismatch,
 }
 
 /// An object that a volume was made from: when it changes, the volume may.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Uses {
+pub struct Dependency {
     /// `ConfigMap`, `Secret`, `PersistentVolumeClaim` ...
     pub kind: &'static str,
     pub namespace: String,
@@ -290,31 +290,31 @@ pub struct Uses {
 
 /// A volume that is ready to be mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resolved {
+pub struct ResolvedVolume {
     pub volume: Volume,
     /// When it has to be resolved again though no object changed: a token grows old.
     pub refresh_at: Option<Timestamp>,
-    pub uses: BTreeSet<Uses>,
+    pub uses: BTreeSet<Dependency>,
 }
 
 /// Why a volume cannot be mounted yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unresolved {
+pub struct UnresolvedVolume {
     /// The event's reason: `FailedMount`, `FailedAttachVolume`, ...
     pub reason: &'static str,
     /// As upstream words it.
     pub message: String,
-    pub step: Step,
-    pub until: Until,
+    pub step: ResolveStep,
+    pub until: RetryWhen,
     /// What it waits for, as far as that is an object.
-    pub uses: BTreeSet<Uses>,
+    pub uses: BTreeSet<Dependency>,
     /// The volume, where a controller is to attach it: it counts as in use from the wish on.
     pub attachable: Option<VolumeId>,
 }
 
 /// How far upstream comes with such a volume, and so where the message belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Step {
+pub enum ResolveStep {
     /// It is one of the `failed to process volumes`; the message is the cause at the end of the pod's `Unable to attach
     /// or mount volumes`, told at once.
     Processing,
@@ -326,7 +326,7 @@ pub enum Step {
 
 /// What an unresolved volume waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Until {
+pub enum RetryWhen {
     /// An object that comes or changes, a driver that registers, or another pod that lets go of a volume.
     Changed,
     /// Another definition of the pod.
@@ -336,7 +336,7 @@ pub enum Until {
 /// The volumes, by the pod's names of them, that containers mount or map and that a storage plugin provides.
 ///
 /// Upstream's `GetPodVolumeNames`; images are left to the runtime.
-pub fn wanted(pod: &Pod) -> BTreeSet<String> {
+pub fn pod_volume_names(pod: &Pod) -> BTreeSet<String> {
     let volumes = pod.spec().and_then(|spec| spec.volumes.as_deref());
     let images: BTreeSet<&str> = volumes
         .unwrap_or_default()
@@ -358,7 +358,7 @@ pub fn wanted(pod: &Pod) -> BTreeSet<String> {
 
 /// What a pod's containers find: its volumes by the pod's name of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mounted {
+pub struct MountedVolumes {
     pub volumes: BTreeMap<String, MountedVolume>,
 }
 
@@ -366,8 +366,8 @@ pub struct Mounted {
 pub struct MountedVolume {
     /// What a container's mount starts from; for a raw block volume, the device.
     pub path: PathBuf,
-    pub mode: Mode,
-    pub access: Access,
+    pub mode: VolumeMode,
+    pub access: VolumeAccess,
     /// The runtime has to label the files for the container.
     pub relabel: Relabel,
 }
@@ -387,13 +387,13 @@ pub struct Subpath {
     pub index: u32,
     /// Relative, without `..`.
     pub path: String,
-    pub access: Access,
+    pub access: VolumeAccess,
 }
 
 /// What a storage plugin found on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    pub state: FoundState,
+pub struct ReconstructedVolume {
+    pub state: ReconstructedState,
     /// None where it cannot be told.
     pub id: Option<VolumeId>,
     /// Upstream's plugin name without `kubernetes.io/`; it may be of no kind that this node has.
@@ -407,7 +407,7 @@ pub struct Found {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum FoundState {
+pub enum ReconstructedState {
     Mounted,
     Staged,
     StagedBlock,
@@ -418,7 +418,7 @@ pub enum FoundState {
 
 /// A CSI driver as it registered on this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Backend {
+pub struct RegisteredDriver {
     pub name: String,
     pub node_id: String,
     /// None: the driver knows no limit.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Kind, Mode};
+use super::{VolumeKind, VolumeMode};
 use crate::types::PodUid;
 
 /// `ROOT/pods/UID`. A UID that is no plain name leads nowhere but to a folder of its own.
@@ -11,20 +11,26 @@ pub fn pod(root: &Path, uid: &PodUid) -> PathBuf {
 }
 
 /// A plugin's name as a folder: `kubernetes.io~csi`.
-pub fn escaped(kind: Kind) -> String {
+pub fn escaped(kind: VolumeKind) -> String {
     format!("kubernetes.io~{}", kind.as_str())
 }
 
 /// Where a pod finds a volume: `ROOT/pods/UID/volumes/KIND/NAME`, `.../mount` below it for CSI; the link to a raw
 /// device lies in `volumeDevices`.
-pub fn target(root: &Path, uid: &PodUid, kind: Kind, folder: &str, mode: Mode) -> PathBuf {
+pub fn target(
+    root: &Path,
+    uid: &PodUid,
+    kind: VolumeKind,
+    folder: &str,
+    mode: VolumeMode,
+) -> PathBuf {
     let base = match mode {
-        Mode::FileSystem => "volumes",
-        Mode::Block => "volumeDevices",
+        VolumeMode::FileSystem => "volumes",
+        VolumeMode::Block => "volumeDevices",
     };
     let folder = folder.replace('/', "~");
     let path = pod(root, uid).join(base).join(escaped(kind)).join(folder);
-    if kind == Kind::Csi && mode == Mode::FileSystem {
+    if kind == VolumeKind::Csi && mode == VolumeMode::FileSystem {
         return path.join("mount");
     }
     path

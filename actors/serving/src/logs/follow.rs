@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use hyper::body::Bytes;
-use logic::container_logs::{Next, Options, Show};
+use logic::container_logs::{ContainerLogOptions, LogFormatter, ReadProgress};
 use logic::types::ContainerId;
 use tokio::sync::mpsc::Sender;
 
@@ -24,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Log {
     pub(crate) path: PathBuf,
     pub(crate) container: ContainerId,
-    pub(crate) options: Options,
+    pub(crate) options: ContainerLogOptions,
 }
 
 /// Why the rest of a log cannot be sent. The text goes where the log would.
@@ -95,7 +95,7 @@ struct Reading {
     container: ContainerId,
     file: LogFile,
     at: u64,
-    show: Show,
+    show: LogFormatter,
 }
 
 impl Reading {
@@ -121,7 +121,7 @@ impl Reading {
             container: log.container,
             file,
             at,
-            show: Show::new(&log.options),
+            show: LogFormatter::new(&log.options),
         })
     }
 
@@ -131,8 +131,8 @@ impl Reading {
         let next = self.show.finish(&mut out);
         pass(out, to).await?;
         match next {
-            Next::Strange => Err(ReadError::Strange.into()),
-            Next::More | Next::Enough => Ok(()),
+            ReadProgress::Strange => Err(ReadError::Strange.into()),
+            ReadProgress::More | ReadProgress::Enough => Ok(()),
         }
     }
 
@@ -150,9 +150,9 @@ impl Reading {
             drop(piece);
             pass(out, to).await?;
             match next {
-                Next::More => {}
-                Next::Enough => return Err(Stop::Enough),
-                Next::Strange => return Err(ReadError::Strange.into()),
+                ReadProgress::More => {}
+                ReadProgress::Enough => return Err(Stop::Enough),
+                ReadProgress::Strange => return Err(ReadError::Strange.into()),
             }
         }
     }

@@ -14,11 +14,11 @@ use serde::Deserialize;
 use tokio::net::UnixStream;
 
 /// The longest the agent waits for a plugin, and a little.
-const WITHIN: Duration = Duration::from_secs(65);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(65);
 
 /// Why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Trouble {
+pub(crate) enum AgentError {
     #[error("no agent answers at {}: is oxlet running?", socket.display())]
     NotRunning { socket: PathBuf },
     #[error("cannot connect to {}: {why}", socket.display())]
@@ -36,38 +36,38 @@ pub(crate) enum Trouble {
 }
 
 #[derive(Debug)]
-pub(crate) struct Agent {
+pub(crate) struct AgentClient {
     socket: PathBuf,
 }
 
-impl Agent {
+impl AgentClient {
     pub(crate) fn at(socket: &Path) -> Self {
-        Agent {
+        AgentClient {
             socket: socket.to_owned(),
         }
     }
 
     /// Asks, and takes the whole answer.
-    pub(crate) async fn ask(&self, method: Method, path: &str) -> Result<Bytes, Trouble> {
-        self.ask_within(WITHIN, method, path).await
+    pub(crate) async fn ask(&self, method: Method, path: &str) -> Result<Bytes, AgentError> {
+        self.ask_with_timeout(REQUEST_TIMEOUT, method, path).await
     }
 
     /// As [`ask`](Self::ask), for what takes its time.
-    pub(crate) async fn ask_within(
+    pub(crate) async fn ask_with_timeout(
         &self,
         within: Duration,
         method: Method,
         path: &str,
-    ) -> Result<Bytes, Trouble> {
+    ) -> Result<Bytes, AgentError> {
         let asked = async {
             let answer = self.open(method, path).await?;
             let body = answer.into_body().collect().await;
             body.map(http_body_util::Collected::to_bytes)
-                .map_err(|why| self.broke_off(why))
+                .map_err(|why| self.connection_error(why))
         };
         let answer = tokio::time::timeout(within, asked).await;
         answer.unwrap_or_else(|_| {
-            Err(Trouble::Deadline {
+            Err(AgentError::Deadline {
                 socket: self.socket.clone(),
                 within,
             })
@@ -75,21 +75,21 @@ impl Agent {
     }
 
     /// Asks for an answer that has no end.
-    pub(crate) async fn follow(&self, path: &str) -> Result<Lines<'_>, Trouble> {
+    pub(crate) async fn follow(&self, path: &str) -> Result<ResponseLines<'_>, AgentError> {
         let answer = self.open(Method::GET, path).await?;
-        Ok(Lines {
+        Ok(ResponseLines {
             agent: self,
             body: answer.into_body(),
             rest: Vec::new(),
         })
     }
 
-    async fn open(&self, method: Method, path: &str) -> Result<Response<Incoming>, Trouble> {
+    async fn open(&self, method: Method, path: &str) -> Result<Response<Incoming>, AgentError> {
         let stream = UnixStream::connect(&self.socket)
             .await
-            .map_err(|why| self.no_access(why))?;
+            .map_err(|why| self.access_error(why))?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = handshake.map_err(|why| self.broke_off(why))?;
+        let (mut sender, connection) = handshake.map_err(|why| self.connection_error(why))?;
         // Its error is seen by whoever waits for the answer.
         tokio::spawn(async move { drop(connection.await) });
         let request = Request::builder()
@@ -98,13 +98,13 @@ impl Agent {
             .header("host", "oxlet");
         let request = request
             .body(Empty::<Bytes>::new())
-            .map_err(|error| Trouble::Refused {
+            .map_err(|error| AgentError::Refused {
                 sentence: format!("{path:?} cannot be asked for: {error}"),
             })?;
         let answer = sender
             .send_request(request)
             .await
-            .map_err(|why| self.broke_off(why))?;
+            .map_err(|why| self.connection_error(why))?;
         if answer.status().is_success() {
             return Ok(answer);
         }
@@ -113,26 +113,26 @@ impl Agent {
             .into_body()
             .collect()
             .await
-            .map_err(|why| self.broke_off(why))?
+            .map_err(|why| self.connection_error(why))?
             .to_bytes();
-        let sentence = match serde_json::from_slice::<Refusal>(&body) {
+        let sentence = match serde_json::from_slice::<ErrorBody>(&body) {
             Ok(refusal) => refusal.error,
             Err(_) => format!("the agent answered {status}"),
         };
-        Err(Trouble::Refused { sentence })
+        Err(AgentError::Refused { sentence })
     }
 
-    fn no_access(&self, why: io::Error) -> Trouble {
+    fn access_error(&self, why: io::Error) -> AgentError {
         let socket = self.socket.clone();
         let nobody = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
         match nobody.contains(&why.kind()) {
-            true => Trouble::NotRunning { socket },
-            false => Trouble::NoAccess { socket, why },
+            true => AgentError::NotRunning { socket },
+            false => AgentError::NoAccess { socket, why },
         }
     }
 
-    fn broke_off(&self, why: hyper::Error) -> Trouble {
-        Trouble::BrokeOff {
+    fn connection_error(&self, why: hyper::Error) -> AgentError {
+        AgentError::BrokeOff {
             socket: self.socket.clone(),
             why,
         }
@@ -140,21 +140,21 @@ impl Agent {
 }
 
 #[derive(Debug, Deserialize)]
-struct Refusal {
+struct ErrorBody {
     error: String,
 }
 
 /// The lines of an answer that has no end.
 #[derive(Debug)]
-pub(crate) struct Lines<'a> {
-    agent: &'a Agent,
+pub(crate) struct ResponseLines<'a> {
+    agent: &'a AgentClient,
     body: Incoming,
     rest: Vec<u8>,
 }
 
-impl Lines<'_> {
+impl ResponseLines<'_> {
     /// The next whole line; none when the agent ended.
-    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, Trouble> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, AgentError> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 let line = self.rest.drain(..=end).collect();
@@ -162,7 +162,7 @@ impl Lines<'_> {
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => self.rest.extend(frame.into_data().unwrap_or_default()),
-                Some(Err(why)) => return Err(self.agent.broke_off(why)),
+                Some(Err(why)) => return Err(self.agent.connection_error(why)),
                 None => return Ok(None),
             }
         }
@@ -197,7 +197,7 @@ mod tests {
     async fn a_missing_agent_is_a_sentence() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("admin.sock");
-        let trouble = Agent::at(&socket)
+        let trouble = AgentClient::at(&socket)
             .ask(Method::GET, "/tree")
             .await
             .unwrap_err();
@@ -207,7 +207,7 @@ mod tests {
         );
         assert_eq!(trouble.to_string(), expected);
         drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
-        let trouble = Agent::at(&socket)
+        let trouble = AgentClient::at(&socket)
             .ask(Method::GET, "/tree")
             .await
             .unwrap_err();
@@ -229,7 +229,7 @@ mod tests {
                 .await
                 .unwrap();
         };
-        let agent = Agent::at(&socket);
+        let agent = AgentClient::at(&socket);
         let (trouble, ()) = tokio::join!(agent.ask(Method::GET, "/tree"), garbage);
         assert!(trouble.unwrap_err().to_string().contains("broke off"));
     }

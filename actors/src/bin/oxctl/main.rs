@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::agent::{Agent, Method, Trouble};
+use crate::agent::{AgentClient, AgentError, Method};
 
 /// Looks into a running Oxlet, and tells it what to do.
 #[derive(Debug, Parser)]
 #[command(name = "oxctl", version)]
-struct Arguments {
+struct OxctlArguments {
     /// The agent's admin socket
     #[arg(
         long,
@@ -26,20 +26,20 @@ struct Arguments {
     )]
     socket: PathBuf,
     /// A table for people, or JSON for programs
-    #[arg(short, long, global = true, value_enum, default_value_t = Output::Table)]
-    output: Output,
+    #[arg(short, long, global = true, value_enum, default_value_t = OutputFormat::Table)]
+    output: OutputFormat,
     #[command(subcommand)]
-    command: Command,
+    command: OxctlCommand,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
+enum OutputFormat {
     Table,
     Json,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum OxctlCommand {
     /// Shows every supervisor and actor
     Tree,
     /// Shows the plugins
@@ -76,7 +76,7 @@ enum Command {
     /// Breaks an actor on purpose
     #[command(hide = true)]
     Fault {
-        fault: Fault,
+        fault: InjectedFault,
         /// As `oxctl tree -o json` spells it
         path: String,
     },
@@ -93,27 +93,27 @@ enum PluginCommand {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Fault {
+enum InjectedFault {
     Panic,
     Hang,
 }
 
 /// The runtime's usual time is the agent's to know; this is surely longer.
-const CHECKPOINT_WITHIN: Duration = Duration::from_secs(3600);
+const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(3600);
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = OxctlArguments::parse();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let done = match runtime {
         Ok(runtime) => runtime.block_on(run(&arguments)),
-        Err(error) => Err(Trouble::Output(error)),
+        Err(error) => Err(AgentError::Output(error)),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever reads us has read enough.
-        Err(Trouble::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+        Err(AgentError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             ExitCode::SUCCESS
         }
         Err(trouble) => {
@@ -123,28 +123,28 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(arguments: &Arguments) -> Result<(), Trouble> {
-    let agent = Agent::at(&arguments.socket);
+async fn run(arguments: &OxctlArguments) -> Result<(), AgentError> {
+    let agent = AgentClient::at(&arguments.socket);
     let output = arguments.output;
     let (method, path) = match &arguments.command {
-        Command::Events { follow: true } => return show::follow(&agent, output).await,
-        Command::Events { follow: false } => (Method::GET, "/events".to_owned()),
-        Command::Tree => (Method::GET, "/tree".to_owned()),
-        Command::Plugins => (Method::GET, "/plugins".to_owned()),
-        Command::Pods => (Method::GET, "/pods".to_owned()),
-        Command::Images => (Method::GET, "/images".to_owned()),
-        Command::Volumes => (Method::GET, "/volumes".to_owned()),
-        Command::Version => (Method::GET, "/version".to_owned()),
-        Command::Why { pod } => (Method::GET, format!("/why/{}", agent::encoded(pod))),
-        Command::Plugin(PluginCommand::Restart { name }) => (
+        OxctlCommand::Events { follow: true } => return show::follow(&agent, output).await,
+        OxctlCommand::Events { follow: false } => (Method::GET, "/events".to_owned()),
+        OxctlCommand::Tree => (Method::GET, "/tree".to_owned()),
+        OxctlCommand::Plugins => (Method::GET, "/plugins".to_owned()),
+        OxctlCommand::Pods => (Method::GET, "/pods".to_owned()),
+        OxctlCommand::Images => (Method::GET, "/images".to_owned()),
+        OxctlCommand::Volumes => (Method::GET, "/volumes".to_owned()),
+        OxctlCommand::Version => (Method::GET, "/version".to_owned()),
+        OxctlCommand::Why { pod } => (Method::GET, format!("/why/{}", agent::encoded(pod))),
+        OxctlCommand::Plugin(PluginCommand::Restart { name }) => (
             Method::POST,
             format!("/plugins/{}/restart", agent::encoded(name)),
         ),
-        Command::Plugin(PluginCommand::Swap { kind, name }) => {
+        OxctlCommand::Plugin(PluginCommand::Swap { kind, name }) => {
             let (kind, name) = (agent::encoded(kind), agent::encoded(name));
             (Method::POST, format!("/plugins/{kind}/swap?to={name}"))
         }
-        Command::Checkpoint {
+        OxctlCommand::Checkpoint {
             pod,
             container,
             timeout,
@@ -153,10 +153,10 @@ async fn run(arguments: &Arguments) -> Result<(), Trouble> {
             let path = format!("/checkpoint/{pod}/{container}?timeout={timeout}");
             (Method::POST, path)
         }
-        Command::Fault { fault, path } => {
+        OxctlCommand::Fault { fault, path } => {
             let fault = match fault {
-                Fault::Panic => "panic",
-                Fault::Hang => "hang",
+                InjectedFault::Panic => "panic",
+                InjectedFault::Hang => "hang",
             };
             (
                 Method::POST,
@@ -164,34 +164,34 @@ async fn run(arguments: &Arguments) -> Result<(), Trouble> {
             )
         }
     };
-    let answer = if let Command::Checkpoint { timeout, .. } = arguments.command {
-        let within = CHECKPOINT_WITHIN + Duration::from_secs(timeout.into());
-        agent.ask_within(within, method, &path).await?
+    let answer = if let OxctlCommand::Checkpoint { timeout, .. } = arguments.command {
+        let within = CHECKPOINT_TIMEOUT + Duration::from_secs(timeout.into());
+        agent.ask_with_timeout(within, method, &path).await?
     } else {
         agent.ask(method, &path).await?
     };
     let text = match output {
-        Output::Json => show::json(&answer)?,
-        Output::Table => shown(&arguments.command, &answer)?,
+        OutputFormat::Json => show::json(&answer)?,
+        OutputFormat::Table => shown(&arguments.command, &answer)?,
     };
     io::stdout()
         .write_all(text.as_bytes())
-        .map_err(Trouble::Output)
+        .map_err(AgentError::Output)
 }
 
-fn shown(command: &Command, answer: &[u8]) -> Result<String, Trouble> {
+fn shown(command: &OxctlCommand, answer: &[u8]) -> Result<String, AgentError> {
     let now = show::now();
     match command {
-        Command::Tree => show::tree(answer),
-        Command::Plugins => show::plugins(answer, now),
-        Command::Plugin(_) => show::generation(answer),
-        Command::Checkpoint { .. } => show::archives(answer),
-        Command::Pods => show::pods(answer, now),
-        Command::Images => show::images::table(answer, now),
-        Command::Volumes => show::volumes::table(answer),
-        Command::Events { .. } => show::events(answer, now),
-        Command::Why { .. } => show::why(answer, now),
-        Command::Fault { .. } => Ok("done\n".to_owned()),
-        Command::Version => show::version(answer),
+        OxctlCommand::Tree => show::tree(answer),
+        OxctlCommand::Plugins => show::plugins(answer, now),
+        OxctlCommand::Plugin(_) => show::generation(answer),
+        OxctlCommand::Checkpoint { .. } => show::archives(answer),
+        OxctlCommand::Pods => show::pods(answer, now),
+        OxctlCommand::Images => show::images::table(answer, now),
+        OxctlCommand::Volumes => show::volumes::table(answer),
+        OxctlCommand::Events { .. } => show::events(answer, now),
+        OxctlCommand::Why { .. } => show::why(answer, now),
+        OxctlCommand::Fault { .. } => Ok("done\n".to_owned()),
+        OxctlCommand::Version => show::version(answer),
     }
 }

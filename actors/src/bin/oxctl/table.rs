@@ -2,19 +2,19 @@
 
 /// Rows under a head, each column as wide as its widest cell.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct TextTable {
     widths: Vec<usize>,
     rows: Vec<Vec<String>>,
 }
 
 /// Between two columns.
-const GAP: usize = 3;
+const COLUMN_GAP: usize = 3;
 /// No column but the last is padded to more than this: one long cell must not push all others away.
-const WIDEST: usize = 60;
+const MAX_COLUMN_WIDTH: usize = 60;
 
-impl Table {
+impl TextTable {
     pub(crate) fn new(head: &[&str]) -> Self {
-        let mut table = Table {
+        let mut table = TextTable {
             widths: vec![0; head.len()],
             rows: Vec::new(),
         };
@@ -25,7 +25,7 @@ impl Table {
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let row: Vec<String> = cells.into_iter().map(|cell| one_line(&cell)).collect();
         for (width, cell) in self.widths.iter_mut().zip(&row) {
-            *width = cell.chars().count().min(WIDEST).max(*width);
+            *width = cell.chars().count().min(MAX_COLUMN_WIDTH).max(*width);
         }
         self.rows.push(row);
     }
@@ -38,7 +38,7 @@ impl Table {
             for (cell, width) in row.iter().zip(&self.widths) {
                 line.push_str(cell);
                 let missing = width.saturating_sub(cell.chars().count());
-                line.extend(std::iter::repeat_n(' ', missing + GAP));
+                line.extend(std::iter::repeat_n(' ', missing + COLUMN_GAP));
             }
             text.push_str(line.trim_end());
             text.push('\n');
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell_and_lines_have_no_tail() {
-        let mut table = Table::new(&["NAME", "STATE"]);
+        let mut table = TextTable::new(&["NAME", "STATE"]);
         table.row(cells(&["ünicode-name", "ready"]));
         table.row(cells(&["b", ""]));
         assert_eq!(
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn later_rows_keep_the_widths_of_earlier_ones() {
-        let mut table = Table::new(&["A", "B"]);
+        let mut table = TextTable::new(&["A", "B"]);
         table.row(cells(&["long enough", "x"]));
         table.take();
         table.row(cells(&["s", "y"]));
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn control_characters_never_reach_the_terminal() {
-        let mut table = Table::new(&["A"]);
+        let mut table = TextTable::new(&["A"]);
         table.row(cells(&["one\ntwo\x1b[31m"]));
         assert_eq!(table.take(), "A\none two [31m\n");
     }

@@ -1,7 +1,9 @@
 //! What a container is asked for.
 
 use logic::app_armor::AppArmor;
-use logic::container::{Access, ContainerConfig, Device, Mount, Origin, Propagation};
+use logic::container::{
+    ContainerConfig, ContainerMount, Device, MountAccess, MountOrigin, MountPropagation,
+};
 use logic::linux::UserNamespace;
 use logic::resources::LinuxResources;
 use logic::security::Security;
@@ -126,17 +128,19 @@ fn huge_pages((page_size, limit): (&String, &u64)) -> cri::HugepageLimit {
     }
 }
 
-fn mount(mount: &Mount, owners: UserNamespace) -> cri::Mount {
+fn mount(mount: &ContainerMount, owners: UserNamespace) -> cri::Mount {
     let (image, image_sub_path) = match &mount.origin {
-        Origin::Image { image, sub_path } => (Some(image_spec(image)), sub_path.clone()),
-        Origin::TerminationMessage | Origin::Hosts | Origin::Volume => (None, String::new()),
+        MountOrigin::Image { image, sub_path } => (Some(image_spec(image)), sub_path.clone()),
+        MountOrigin::TerminationMessage | MountOrigin::Hosts | MountOrigin::Volume => {
+            (None, String::new())
+        }
     };
     let owners = mappings(owners);
     cri::Mount {
         container_path: mount.container_path.clone(),
         host_path: mount.host_path.to_string_lossy().into_owned(),
-        readonly: mount.access != Access::ReadWrite,
-        recursive_read_only: mount.access == Access::RecursiveReadOnly,
+        readonly: mount.access != MountAccess::ReadWrite,
+        recursive_read_only: mount.access == MountAccess::RecursiveReadOnly,
         uid_mappings: owners.clone(),
         gid_mappings: owners,
         propagation: propagation(mount.propagation).into(),
@@ -147,11 +151,11 @@ fn mount(mount: &Mount, owners: UserNamespace) -> cri::Mount {
     }
 }
 
-fn propagation(propagation: Propagation) -> cri::MountPropagation {
+fn propagation(propagation: MountPropagation) -> cri::MountPropagation {
     match propagation {
-        Propagation::Private => cri::MountPropagation::PropagationPrivate,
-        Propagation::HostToContainer => cri::MountPropagation::PropagationHostToContainer,
-        Propagation::Bidirectional => cri::MountPropagation::PropagationBidirectional,
+        MountPropagation::Private => cri::MountPropagation::PropagationPrivate,
+        MountPropagation::HostToContainer => cri::MountPropagation::PropagationHostToContainer,
+        MountPropagation::Bidirectional => cri::MountPropagation::PropagationBidirectional,
     }
 }
 
@@ -217,12 +221,12 @@ mod tests {
         }
     }
 
-    fn mounted(access: Access, origin: Origin) -> Mount {
-        Mount {
+    fn mounted(access: MountAccess, origin: MountOrigin) -> ContainerMount {
+        ContainerMount {
             host_path: "/h".into(),
             container_path: "/c".into(),
             access,
-            propagation: Propagation::default(),
+            propagation: MountPropagation::default(),
             relabel: Relabel::No,
             origin,
         }
@@ -282,11 +286,11 @@ mod tests {
 
     #[test]
     fn a_mount_is_a_path_or_an_image_owned_as_the_pod_sees_it() {
-        let image = Origin::Image {
+        let image = MountOrigin::Image {
             image: "sha256:2".into(),
             sub_path: "a".into(),
         };
-        let made = mount(&mounted(Access::ReadOnly, image), USERS);
+        let made = mount(&mounted(MountAccess::ReadOnly, image), USERS);
         assert_eq!(made.image.unwrap().image, "sha256:2");
         assert_eq!((made.image_sub_path.as_str(), made.readonly), ("a", true));
         assert_eq!(
@@ -294,12 +298,12 @@ mod tests {
             (1, 65_536)
         );
         let cases = [
-            (Access::ReadWrite, false, false),
-            (Access::ReadOnly, true, false),
-            (Access::RecursiveReadOnly, true, true),
+            (MountAccess::ReadWrite, false, false),
+            (MountAccess::ReadOnly, true, false),
+            (MountAccess::RecursiveReadOnly, true, true),
         ];
         for (access, read_only, recursive) in cases {
-            let made = mount(&mounted(access, Origin::Hosts), UserNamespace::Node);
+            let made = mount(&mounted(access, MountOrigin::Hosts), UserNamespace::Node);
             assert_eq!(
                 (made.readonly, made.recursive_read_only),
                 (read_only, recursive)

@@ -1,23 +1,28 @@
 //! What a runtime measured, in the words of `/stats/summary`.
 
-use logic::summary::pods::{ContainerFigures, Layer, Measured, SandboxFigures};
-use logic::summary::{Cpu, FileSystem, Interface, Io, Memory, Network, Psi, Stalls, Swap};
+use logic::summary::pods::{
+    RuntimeContainerStats, RuntimeMeasurements, RuntimeSandboxStats, WritableLayer,
+};
+use logic::summary::{
+    CpuStats, FsStats, InterfaceStats, IoStats, MemoryStats, NetworkStats, PsiData, PsiStats,
+    SwapStats,
+};
 use proto::cri;
 
 use super::seen::time;
 
-pub(in crate::runtime) fn sandboxes(stats: Vec<cri::PodSandboxStats>) -> Measured {
-    Measured::Sandboxes(stats.into_iter().filter_map(sandbox).collect())
+pub(in crate::runtime) fn sandboxes(stats: Vec<cri::PodSandboxStats>) -> RuntimeMeasurements {
+    RuntimeMeasurements::Sandboxes(stats.into_iter().filter_map(sandbox).collect())
 }
 
-pub(in crate::runtime) fn containers(stats: Vec<cri::ContainerStats>) -> Measured {
-    Measured::Containers(stats.into_iter().filter_map(container).collect())
+pub(in crate::runtime) fn containers(stats: Vec<cri::ContainerStats>) -> RuntimeMeasurements {
+    RuntimeMeasurements::Containers(stats.into_iter().filter_map(container).collect())
 }
 
 /// What nobody can say the owner of is left out.
-fn sandbox(stats: cri::PodSandboxStats) -> Option<SandboxFigures> {
+fn sandbox(stats: cri::PodSandboxStats) -> Option<RuntimeSandboxStats> {
     let linux = stats.linux.unwrap_or_default();
-    Some(SandboxFigures {
+    Some(RuntimeSandboxStats {
         id: stats.attributes?.id.into(),
         cpu: linux.cpu.map(cpu),
         memory: linux.memory.map(memory),
@@ -30,12 +35,12 @@ fn sandbox(stats: cri::PodSandboxStats) -> Option<SandboxFigures> {
     })
 }
 
-fn container(stats: cri::ContainerStats) -> Option<ContainerFigures> {
-    Some(ContainerFigures {
+fn container(stats: cri::ContainerStats) -> Option<RuntimeContainerStats> {
+    Some(RuntimeContainerStats {
         id: stats.attributes?.id.into(),
         cpu: stats.cpu.map(cpu),
         memory: stats.memory.map(memory),
-        swap: stats.swap.map(|swap| Swap {
+        swap: stats.swap.map(|swap| SwapStats {
             time: time(swap.timestamp),
             swap_available_bytes: number(swap.swap_available_bytes),
             swap_usage_bytes: number(swap.swap_usage_bytes),
@@ -45,20 +50,20 @@ fn container(stats: cri::ContainerStats) -> Option<ContainerFigures> {
     })
 }
 
-pub(in crate::runtime) fn layer(usage: cri::FilesystemUsage) -> Layer {
-    Layer {
+pub(in crate::runtime) fn layer(usage: cri::FilesystemUsage) -> WritableLayer {
+    WritableLayer {
         mountpoint: usage.fs_id.unwrap_or_default().mountpoint,
-        used: FileSystem {
+        used: FsStats {
             time: time(usage.timestamp),
             used_bytes: number(usage.used_bytes),
             inodes_used: number(usage.inodes_used),
-            ..FileSystem::default()
+            ..FsStats::default()
         },
     }
 }
 
-fn cpu(usage: cri::CpuUsage) -> Cpu {
-    Cpu {
+fn cpu(usage: cri::CpuUsage) -> CpuStats {
+    CpuStats {
         time: time(usage.timestamp),
         usage_nano_cores: number(usage.usage_nano_cores),
         usage_core_nano_seconds: number(usage.usage_core_nano_seconds),
@@ -66,8 +71,8 @@ fn cpu(usage: cri::CpuUsage) -> Cpu {
     }
 }
 
-fn memory(usage: cri::MemoryUsage) -> Memory {
-    Memory {
+fn memory(usage: cri::MemoryUsage) -> MemoryStats {
+    MemoryStats {
         time: time(usage.timestamp),
         available_bytes: number(usage.available_bytes),
         usage_bytes: number(usage.usage_bytes),
@@ -79,39 +84,39 @@ fn memory(usage: cri::MemoryUsage) -> Memory {
     }
 }
 
-fn io(usage: cri::IoUsage) -> Io {
-    Io {
+fn io(usage: cri::IoUsage) -> IoStats {
+    IoStats {
         time: time(usage.timestamp),
         psi: usage.psi.map(psi),
     }
 }
 
-fn psi(told: cri::PsiStats) -> Psi {
+fn psi(told: cri::PsiStats) -> PsiStats {
     let stalls = |told: Option<cri::PsiData>| {
         let told = told.unwrap_or_default();
-        Stalls {
+        PsiData {
             total: told.total,
             avg10: told.avg10,
             avg60: told.avg60,
             avg300: told.avg300,
         }
     };
-    Psi {
+    PsiStats {
         full: stalls(told.full),
         some: stalls(told.some),
     }
 }
 
-fn network(usage: cri::NetworkUsage) -> Network {
-    Network {
+fn network(usage: cri::NetworkUsage) -> NetworkStats {
+    NetworkStats {
         time: time(usage.timestamp),
         default: usage.default_interface.map(interface).unwrap_or_default(),
         interfaces: usage.interfaces.into_iter().map(interface).collect(),
     }
 }
 
-fn interface(usage: cri::NetworkInterfaceUsage) -> Interface {
-    Interface {
+fn interface(usage: cri::NetworkInterfaceUsage) -> InterfaceStats {
+    InterfaceStats {
         name: usage.name,
         rx_bytes: number(usage.rx_bytes),
         rx_errors: number(usage.rx_errors),

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, HashMap};
 
 pub(super) use container::{container_config, resources};
 pub(super) use figures::{containers, layer, sandboxes};
-use logic::credentials::Auth;
+use logic::credentials::AuthConfig;
 use logic::linux::{
-    NamespaceMode, Namespaces, PortMapping, Protocol, SeLinux, Seccomp, UserNamespace,
+    NamespaceMode, Namespaces, PortMapping, PortProtocol, SeLinuxContext, Seccomp, UserNamespace,
 };
 use logic::sandbox::SandboxConfig;
 use logic::security::GroupsPolicy;
@@ -19,9 +19,9 @@ pub(super) use seen::{
     add_listed_container, add_listed_sandbox, event, image, ips, listed_image, memory_use, pod,
 };
 
-use super::Pull;
+use super::ImagePull;
 
-type Words = BTreeMap<String, String>;
+type StringMap = BTreeMap<String, String>;
 
 pub(super) fn image_spec(image: &str) -> cri::ImageSpec {
     cri::ImageSpec {
@@ -31,7 +31,7 @@ pub(super) fn image_spec(image: &str) -> cri::ImageSpec {
     }
 }
 
-pub(super) fn pull_request(pull: Pull<'_>) -> cri::PullImageRequest {
+pub(super) fn pull_request(pull: ImagePull<'_>) -> cri::PullImageRequest {
     let mut image = image_spec(pull.image);
     if let Some(sandbox) = pull.sandbox {
         image.runtime_handler = sandbox.runtime_handler.clone();
@@ -44,7 +44,7 @@ pub(super) fn pull_request(pull: Pull<'_>) -> cri::PullImageRequest {
     }
 }
 
-fn auth(auth: &Auth) -> cri::AuthConfig {
+fn auth(auth: &AuthConfig) -> cri::AuthConfig {
     cri::AuthConfig {
         username: auth.username.clone(),
         password: auth.password.clone(),
@@ -97,9 +97,9 @@ fn sandbox_security(config: &SandboxConfig) -> cri::LinuxSandboxSecurityContext 
 
 fn port_mapping(mapping: &PortMapping) -> cri::PortMapping {
     let protocol = match mapping.protocol {
-        Protocol::Tcp => cri::Protocol::Tcp,
-        Protocol::Udp => cri::Protocol::Udp,
-        Protocol::Sctp => cri::Protocol::Sctp,
+        PortProtocol::Tcp => cri::Protocol::Tcp,
+        PortProtocol::Udp => cri::Protocol::Udp,
+        PortProtocol::Sctp => cri::Protocol::Sctp,
     };
     cri::PortMapping {
         protocol: protocol.into(),
@@ -170,7 +170,7 @@ fn seccomp(profile: &Seccomp) -> cri::SecurityProfile {
     }
 }
 
-fn se_linux(options: &SeLinux) -> cri::SeLinuxOption {
+fn se_linux(options: &SeLinuxContext) -> cri::SeLinuxOption {
     cri::SeLinuxOption {
         user: options.user.clone(),
         role: options.role.clone(),
@@ -183,7 +183,7 @@ fn number(value: Option<i64>) -> Option<cri::Int64Value> {
     value.map(|value| cri::Int64Value { value })
 }
 
-fn words(words: &Words) -> HashMap<String, String> {
+fn words(words: &StringMap) -> HashMap<String, String> {
     words
         .iter()
         .map(|(key, value)| (key.clone(), value.clone()))

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, HashMap};
 use jiff::Timestamp;
 use logic::labels;
 use logic::types::{
-    Container, ContainerState, ContainerUser, EnforcedResources, PodUid, RuntimePod, Sandbox,
-    SandboxId, SandboxState,
+    ContainerState, ContainerUser, EnforcedResources, PodUid, RuntimeContainer, RuntimePod,
+    RuntimeSandbox, SandboxId, SandboxState,
 };
 use proto::cri;
 
-use super::Words;
+use super::StringMap;
 use super::container::{MINUS, PLUS, SIGNAL};
-use crate::runtime::{Image, ListedImage};
-use crate::usage::MemoryUse;
+use crate::runtime::{ListedImage, RuntimeImage};
+use crate::stats::usage::MemoryUse;
 
 pub(in crate::runtime) fn listed_image(image: cri::Image) -> ListedImage {
     ListedImage {
@@ -23,8 +23,8 @@ pub(in crate::runtime) fn listed_image(image: cri::Image) -> ListedImage {
     }
 }
 
-pub(in crate::runtime) fn image(image: cri::Image) -> Image {
-    Image {
+pub(in crate::runtime) fn image(image: cri::Image) -> RuntimeImage {
+    RuntimeImage {
         reference: image.id.into(),
         bytes: image.size,
         uid: image.uid.map(|uid| uid.value),
@@ -69,14 +69,14 @@ pub(in crate::runtime) fn pod(
     pod
 }
 
-fn sandbox(status: cri::PodSandboxStatus) -> Sandbox {
+fn sandbox(status: cri::PodSandboxStatus) -> RuntimeSandbox {
     let options = status
         .linux
         .and_then(|linux| linux.namespaces)
         .and_then(|namespaces| namespaces.options);
     let network = options.map(|options| options.network());
     let ips = ips_of(status.network);
-    Sandbox {
+    RuntimeSandbox {
         id: status.id.into(),
         attempt: status.metadata.map_or(0, |metadata| metadata.attempt),
         state: sandbox_state(status.state),
@@ -99,11 +99,11 @@ fn ips_of(network: Option<cri::PodSandboxNetworkStatus>) -> Vec<String> {
     primary.into_iter().chain(additional).collect()
 }
 
-fn container(status: cri::ContainerStatus, sandbox: SandboxId, name: String) -> Container {
+fn container(status: cri::ContainerStatus, sandbox: SandboxId, name: String) -> RuntimeContainer {
     let notes = labels::container_notes(&ordered(&status.annotations));
     let image = status.image.unwrap_or_default();
     let named = [image.user_specified_image, image.image];
-    Container {
+    RuntimeContainer {
         id: status.id.into(),
         sandbox,
         name,
@@ -175,7 +175,7 @@ pub(in crate::runtime) fn add_listed_sandbox(
     };
     let pod = pods.entry(owner.uid.clone()).or_default();
     (pod.uid, pod.name, pod.namespace) = (owner.uid, owner.name, owner.namespace);
-    pod.sandboxes.push(Sandbox {
+    pod.sandboxes.push(RuntimeSandbox {
         id: sandbox.id.into(),
         attempt: sandbox.metadata.map_or(0, |metadata| metadata.attempt),
         state: sandbox_state(sandbox.state),
@@ -199,7 +199,7 @@ pub(in crate::runtime) fn add_listed_container(
     let pod = pods.entry(owner.uid.clone()).or_default();
     (pod.uid, pod.name, pod.namespace) = (owner.uid, owner.name, owner.namespace);
     let notes = labels::container_notes(&ordered(&listed.annotations));
-    pod.containers.push(Container {
+    pod.containers.push(RuntimeContainer {
         id: listed.id.into(),
         sandbox: listed.pod_sandbox_id.into(),
         name: name.clone(),
@@ -289,7 +289,7 @@ pub(super) fn time(nanoseconds: i64) -> Option<Timestamp> {
     Timestamp::from_nanosecond(nanoseconds.into()).ok()
 }
 
-fn ordered(words: &HashMap<String, String>) -> Words {
+fn ordered(words: &HashMap<String, String>) -> StringMap {
     words
         .iter()
         .map(|(key, value)| (key.clone(), value.clone()))

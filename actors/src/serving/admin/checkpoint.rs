@@ -13,16 +13,16 @@ use hyper::StatusCode;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use logic::pod::PodView;
-use logic::types::{Container, ContainerId};
+use logic::types::{ContainerId, RuntimeContainer};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::runtime::{Runtime, RuntimeError};
+use crate::runtime::{RuntimeClient, RuntimeError};
 
 /// Takes checkpoints.
 #[derive(Debug, Clone)]
-pub struct Checkpoints {
-    runtime: Runtime,
+pub struct ContainerCheckpoints {
+    runtime: RuntimeClient,
     folder: PathBuf,
 }
 
@@ -34,7 +34,7 @@ pub struct Archives {
 
 /// Why there is no checkpoint.
 #[derive(Debug, Error)]
-pub enum CheckpointError {
+pub enum ContainerCheckpointError {
     #[error("container {container} does not exist")]
     NoContainer { container: String },
     #[error("container {container} not found: it does not run")]
@@ -53,34 +53,34 @@ pub enum CheckpointError {
     },
 }
 
-impl CheckpointError {
+impl ContainerCheckpointError {
     /// Whether the same order may be carried out soon, without anybody changing anything.
     pub fn transient(&self) -> bool {
         match self {
-            CheckpointError::NoContainer { .. }
-            | CheckpointError::Folder { .. }
-            | CheckpointError::Unsupported { .. } => false,
-            CheckpointError::NotRunning { .. } => true,
-            CheckpointError::Runtime { source, .. } => source.transient(),
+            ContainerCheckpointError::NoContainer { .. }
+            | ContainerCheckpointError::Folder { .. }
+            | ContainerCheckpointError::Unsupported { .. } => false,
+            ContainerCheckpointError::NotRunning { .. } => true,
+            ContainerCheckpointError::Runtime { source, .. } => source.transient(),
         }
     }
 
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            CheckpointError::NoContainer { .. } => StatusCode::NOT_FOUND,
-            CheckpointError::NotRunning { .. } => StatusCode::CONFLICT,
-            CheckpointError::Unsupported { .. } => StatusCode::NOT_IMPLEMENTED,
-            CheckpointError::Folder { .. } | CheckpointError::Runtime { .. } => {
+            ContainerCheckpointError::NoContainer { .. } => StatusCode::NOT_FOUND,
+            ContainerCheckpointError::NotRunning { .. } => StatusCode::CONFLICT,
+            ContainerCheckpointError::Unsupported { .. } => StatusCode::NOT_IMPLEMENTED,
+            ContainerCheckpointError::Folder { .. } | ContainerCheckpointError::Runtime { .. } => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
         }
     }
 }
 
-impl Checkpoints {
+impl ContainerCheckpoints {
     /// Archives go into `ROOT/checkpoints`.
-    pub fn new(runtime: Runtime, root: &Path) -> Self {
-        Checkpoints {
+    pub fn new(runtime: RuntimeClient, root: &Path) -> Self {
+        ContainerCheckpoints {
             runtime,
             folder: root.join("checkpoints"),
         }
@@ -93,17 +93,17 @@ impl Checkpoints {
         pod: &Pod,
         container: &str,
         within: Duration,
-    ) -> Result<Archives, CheckpointError> {
+    ) -> Result<Archives, ContainerCheckpointError> {
         if pod.container(container).is_none() {
             let container = container.to_owned();
-            return Err(CheckpointError::NoContainer { container });
+            return Err(ContainerCheckpointError::NoContainer { container });
         }
-        let failed = |source| CheckpointError::Runtime {
+        let failed = |source| ContainerCheckpointError::Runtime {
             container: container.to_owned(),
             source,
         };
         let id = self.running(pod, container).await.map_err(failed)?;
-        let id = id.ok_or_else(|| CheckpointError::NotRunning {
+        let id = id.ok_or_else(|| ContainerCheckpointError::NotRunning {
             container: container.to_owned(),
         })?;
         self.make_folder().await?;
@@ -111,7 +111,7 @@ impl Checkpoints {
         let made = self.runtime.checkpoint_container(&id, &archive, within);
         made.await
             .map_err(|source| match source.is_unimplemented() {
-                true => CheckpointError::Unsupported {
+                true => ContainerCheckpointError::Unsupported {
                     runtime: self.runtime.name(),
                     source,
                 },
@@ -129,15 +129,15 @@ impl Checkpoints {
     ) -> Result<Option<ContainerId>, RuntimeError> {
         let seen = self.runtime.pod(&pod.uid()).await?;
         let newest = seen.newest(container).filter(|newest| newest.may_run());
-        Ok(newest.map(|Container { id, .. }| id.clone()))
+        Ok(newest.map(|RuntimeContainer { id, .. }| id.clone()))
     }
 
-    async fn make_folder(&self) -> Result<(), CheckpointError> {
+    async fn make_folder(&self) -> Result<(), ContainerCheckpointError> {
         let path = self.folder.clone();
         let make = move || DirBuilder::new().recursive(true).mode(0o700).create(path);
         let made = tokio::task::spawn_blocking(make).await;
         made.unwrap_or_else(|error| Err(io::Error::other(error)))
-            .map_err(|source| CheckpointError::Folder {
+            .map_err(|source| ContainerCheckpointError::Folder {
                 path: self.folder.clone(),
                 source,
             })
@@ -177,7 +177,7 @@ mod tests {
     ";
 
     /// A node on which the pod's first container runs and the second one has ended.
-    fn with_pod(test: impl AsyncFnOnce(TestNode, Checkpoints)) {
+    fn with_pod(test: impl AsyncFnOnce(TestNode, ContainerCheckpoints)) {
         run_paused(|| async {
             let node = TestNode::start().await;
             node.desire(&[pod(POD)]);
@@ -198,7 +198,7 @@ mod tests {
             })
             .await;
             let folder = tempfile::tempdir().unwrap();
-            let checkpoints = Checkpoints::new(node.runtime.clone(), folder.path());
+            let checkpoints = ContainerCheckpoints::new(node.runtime.clone(), folder.path());
             test(node, checkpoints).await;
         });
     }

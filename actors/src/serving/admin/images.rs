@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use kernel::Addr;
 
-use super::route::Refusal;
+use super::route::AdminError;
 use crate::images::{Msg, Snapshot};
 
 /// The image keeper answers from memory.
-const ASK_WITHIN: Duration = Duration::from_secs(5);
+const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub(super) async fn list(images: &Addr<Msg>) -> Result<Snapshot, Refusal> {
-    let silent = |source| Refusal::Silent {
+pub(super) async fn list(images: &Addr<Msg>) -> Result<Snapshot, AdminError> {
+    let silent = |source| AdminError::Silent {
         who: "the image keeper",
         source,
     };
     images
-        .ask(ASK_WITHIN, |reply| Msg::List { reply })
+        .ask(ASK_TIMEOUT, |reply| Msg::List { reply })
         .await
         .map_err(silent)
 }

@@ -8,8 +8,8 @@
 //! The paths stand in `route.rs`. Whatever is refused is answered with `{"error": SENTENCE}`.
 
 mod checkpoint;
+mod commands;
 mod images;
-mod orders;
 mod route;
 #[cfg(test)]
 mod tests;
@@ -27,12 +27,12 @@ use hyper::{Request, StatusCode};
 use kernel::plugin::{self, Declaration};
 use kernel::{Actor, Addr, Context, Exit, Supervisor};
 
-pub use self::checkpoint::{Archives, CheckpointError, Checkpoints};
-use self::route::{Refusal, Route};
-pub use self::views::{PodRow, Version};
+pub use self::checkpoint::{Archives, ContainerCheckpointError, ContainerCheckpoints};
+use self::route::{AdminError, AdminRoute};
+pub use self::views::{AgentVersion, PodRow};
 use super::{Deaf, Msg, Snapshot, listen};
 use crate::sources::sentence;
-use crate::{directory, images as keeper};
+use crate::{images as keeper, pod_manager};
 use ::serving::http::{Answer, Answers, Limits, Traffic, json, refusal, serve};
 use cluster::{events, status};
 
@@ -78,12 +78,12 @@ pub struct Plugins {
 pub struct AdminPeers {
     pub root: Supervisor,
     pub plugins: Plugins,
-    pub directory: Addr<directory::Msg>,
+    pub pod_manager: Addr<pod_manager::Msg>,
     pub images: Addr<keeper::Msg>,
     pub volumes: Addr<crate::volumes::Msg>,
     pub statuses: Addr<status::Msg>,
     pub events: Addr<events::Msg>,
-    pub checkpoints: Checkpoints,
+    pub checkpoints: ContainerCheckpoints,
     pub faults: FaultInjection,
 }
 
@@ -92,13 +92,13 @@ pub struct AdminPeers {
 pub struct Admin {
     path: Arc<Path>,
 
-    server: Rc<Server>,
+    server: Rc<AdminServer>,
 
     traffic: Rc<Traffic>,
 }
 
 #[derive(Debug)]
-struct Server {
+struct AdminServer {
     peers: AdminPeers,
 }
 
@@ -141,7 +141,7 @@ impl Admin {
     pub fn new(path: PathBuf, peers: AdminPeers) -> Self {
         Admin {
             path: path.into(),
-            server: Rc::new(Server { peers }),
+            server: Rc::new(AdminServer { peers }),
             traffic: Rc::default(),
         }
     }
@@ -151,7 +151,7 @@ impl Admin {
     }
 }
 
-impl Answers for Server {
+impl Answers for AdminServer {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         match self.dispatch(&request).await {
             Ok(answer) => answer,
@@ -160,34 +160,34 @@ impl Answers for Server {
     }
 }
 
-impl Server {
-    async fn dispatch(&self, request: &Request<Incoming>) -> Result<Answer, Refusal> {
+impl AdminServer {
+    async fn dispatch(&self, request: &Request<Incoming>) -> Result<Answer, AdminError> {
         let peers = &self.peers;
-        match Route::of(request)? {
-            Route::Version => Ok(json(StatusCode::OK, &Version::this())),
-            Route::Tree => Ok(json(StatusCode::OK, &peers.root.tree().await)),
-            Route::Plugins => Ok(json(StatusCode::OK, &views::plugins(&peers.plugins).await)),
-            Route::Pods => Ok(json(StatusCode::OK, &views::pods(peers).await?)),
-            Route::Images => Ok(json(StatusCode::OK, &images::list(&peers.images).await?)),
-            Route::Volumes => Ok(json(StatusCode::OK, &volumes::view(&peers.volumes).await?)),
-            Route::Events => Ok(json(StatusCode::OK, &views::events(&peers.events).await?)),
-            Route::EventsToCome => views::events_to_come(&peers.events).await,
-            Route::Why { pod } => Ok(json(
+        match AdminRoute::of(request)? {
+            AdminRoute::Version => Ok(json(StatusCode::OK, &AgentVersion::this())),
+            AdminRoute::Tree => Ok(json(StatusCode::OK, &peers.root.tree().await)),
+            AdminRoute::Plugins => Ok(json(StatusCode::OK, &views::plugins(&peers.plugins).await)),
+            AdminRoute::Pods => Ok(json(StatusCode::OK, &views::pods(peers).await?)),
+            AdminRoute::Images => Ok(json(StatusCode::OK, &images::list(&peers.images).await?)),
+            AdminRoute::Volumes => Ok(json(StatusCode::OK, &volumes::view(&peers.volumes).await?)),
+            AdminRoute::Events => Ok(json(StatusCode::OK, &views::events(&peers.events).await?)),
+            AdminRoute::EventsToCome => views::events_to_come(&peers.events).await,
+            AdminRoute::Why { pod } => Ok(json(
                 StatusCode::OK,
-                &views::why(&peers.directory, pod).await?,
+                &views::why(&peers.pod_manager, pod).await?,
             )),
-            Route::Restart { plugin } => orders::restart(&peers.plugins, &plugin).await,
-            Route::Swap { plugin, to } => orders::swap(&peers.plugins, &plugin, &to).await,
-            Route::Checkpoint(wanted) => orders::checkpoint(peers, wanted).await,
-            Route::Fault { path, fault } => orders::fault(peers, &path, fault),
+            AdminRoute::Restart { plugin } => commands::restart(&peers.plugins, &plugin).await,
+            AdminRoute::Swap { plugin, to } => commands::swap(&peers.plugins, &plugin, &to).await,
+            AdminRoute::Checkpoint(wanted) => commands::checkpoint(peers, wanted).await,
+            AdminRoute::Fault { path, fault } => commands::fault(peers, &path, fault),
         }
     }
 }
 
-impl From<Refusal> for Answer {
-    fn from(refused: Refusal) -> Answer {
+impl From<AdminError> for Answer {
+    fn from(refused: AdminError) -> Answer {
         let mut answer = refusal(refused.status(), &sentence(&refused));
-        if let Refusal::Method { expected } = refused {
+        if let AdminError::Method { expected } = refused {
             answer
                 .headers_mut()
                 .insert(ALLOW, HeaderValue::from_static(expected));

@@ -7,12 +7,12 @@ use hyper::{Method, Request, StatusCode};
 use kernel::plugin::HostError;
 use kernel::{AskError, Fault, NoSuchChild};
 
-use super::checkpoint::CheckpointError;
+use super::checkpoint::ContainerCheckpointError;
 use ::serving::http::{decoded, query};
 
 /// One question or order.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Route {
+pub(super) enum AdminRoute {
     /// `GET /version`
     Version,
     /// `GET /tree`
@@ -36,14 +36,14 @@ pub(super) enum Route {
     /// `POST /plugins/KIND-or-NAME/swap?to=NAME`
     Swap { plugin: String, to: String },
     /// `POST /checkpoint/POD/CONTAINER?timeout=SECONDS`, with the pod as above
-    Checkpoint(ToCheckpoint),
+    Checkpoint(CheckpointRequest),
     /// `POST /faults?path=PATH&fault=panic|hang`
     Fault { path: String, fault: Fault },
 }
 
 /// A container, and how long its checkpoint may take at least.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct ToCheckpoint {
+pub(super) struct CheckpointRequest {
     pub(super) pod: String,
     pub(super) container: String,
     pub(super) within: Duration,
@@ -51,7 +51,7 @@ pub(super) struct ToCheckpoint {
 
 /// Why a question or order has no answer but a sentence.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum AdminError {
     #[error(
         "there is nothing at {path}, expected one of /tree, /plugins, /pods, /images, /volumes, /events, /why/POD, /checkpoint/POD/CONTAINER, /faults, /version"
     )]
@@ -75,85 +75,85 @@ pub(super) enum Refusal {
     #[error(transparent)]
     Plugin(#[from] HostError),
     #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
+    Checkpoint(#[from] ContainerCheckpointError),
     #[error("{who} does not answer now")]
     Silent { who: &'static str, source: AskError },
 }
 
-impl Refusal {
+impl AdminError {
     pub(super) fn status(&self) -> StatusCode {
         match self {
-            Refusal::Path { .. }
-            | Refusal::NoSuchPlugin { .. }
-            | Refusal::NoSuchPod { .. }
-            | Refusal::NoSuchActor(_) => StatusCode::NOT_FOUND,
-            Refusal::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Refusal::Parameter { .. } => StatusCode::BAD_REQUEST,
-            Refusal::NoFaults { .. } => StatusCode::FORBIDDEN,
-            Refusal::Checkpoint(error) => error.status(),
-            Refusal::Plugin(HostError::Busy { .. }) => StatusCode::CONFLICT,
-            Refusal::Plugin(HostError::Other { .. } | HostError::Declaration(_)) => {
+            AdminError::Path { .. }
+            | AdminError::NoSuchPlugin { .. }
+            | AdminError::NoSuchPod { .. }
+            | AdminError::NoSuchActor(_) => StatusCode::NOT_FOUND,
+            AdminError::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            AdminError::Parameter { .. } => StatusCode::BAD_REQUEST,
+            AdminError::NoFaults { .. } => StatusCode::FORBIDDEN,
+            AdminError::Checkpoint(error) => error.status(),
+            AdminError::Plugin(HostError::Busy { .. }) => StatusCode::CONFLICT,
+            AdminError::Plugin(HostError::Other { .. } | HostError::Declaration(_)) => {
                 StatusCode::BAD_REQUEST
             }
-            Refusal::Plugin(HostError::NotReady { .. }) => StatusCode::BAD_GATEWAY,
-            Refusal::Silent { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            AdminError::Plugin(HostError::NotReady { .. }) => StatusCode::BAD_GATEWAY,
+            AdminError::Silent { .. } => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }
 
-impl Route {
-    pub(super) fn of(request: &Request<Incoming>) -> Result<Route, Refusal> {
+impl AdminRoute {
+    pub(super) fn of(request: &Request<Incoming>) -> Result<AdminRoute, AdminError> {
         let path = request.uri().path();
         let parts: Vec<String> = path.trim_matches('/').split('/').map(decoded).collect();
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         let route = match parts.as_slice() {
-            ["version"] => Route::Version,
-            ["tree"] => Route::Tree,
-            ["plugins"] => Route::Plugins,
-            ["pods"] => Route::Pods,
-            ["images"] => Route::Images,
-            ["volumes"] => Route::Volumes,
+            ["version"] => AdminRoute::Version,
+            ["tree"] => AdminRoute::Tree,
+            ["plugins"] => AdminRoute::Plugins,
+            ["pods"] => AdminRoute::Pods,
+            ["images"] => AdminRoute::Images,
+            ["volumes"] => AdminRoute::Volumes,
             ["events"] => match follows(request)? {
-                true => Route::EventsToCome,
-                false => Route::Events,
+                true => AdminRoute::EventsToCome,
+                false => AdminRoute::Events,
             },
-            ["why", pod] => Route::Why {
+            ["why", pod] => AdminRoute::Why {
                 pod: (*pod).to_owned(),
             },
-            ["why", namespace, name] => Route::Why {
+            ["why", namespace, name] => AdminRoute::Why {
                 pod: format!("{namespace}/{name}"),
             },
             ["plugins", plugin, "restart"] => {
                 expect(request, &Method::POST)?;
-                Route::Restart {
+                AdminRoute::Restart {
                     plugin: (*plugin).to_owned(),
                 }
             }
             ["plugins", plugin, "swap"] => {
                 expect(request, &Method::POST)?;
                 let to = needed(request, "to", "the name of a declared plugin")?;
-                Route::Swap {
+                AdminRoute::Swap {
                     plugin: (*plugin).to_owned(),
                     to,
                 }
             }
             ["checkpoint", pod, container] => {
-                Route::Checkpoint(to_checkpoint(request, (*pod).to_owned(), container)?)
+                AdminRoute::Checkpoint(checkpoint_request(request, (*pod).to_owned(), container)?)
             }
             ["checkpoint", namespace, name, container] => {
                 let pod = format!("{namespace}/{name}");
-                Route::Checkpoint(to_checkpoint(request, pod, container)?)
+                AdminRoute::Checkpoint(checkpoint_request(request, pod, container)?)
             }
             ["faults"] => {
                 expect(request, &Method::POST)?;
                 let path = needed(request, "path", "an actor's path, as /tree shows it")?;
-                Route::Fault {
+                AdminRoute::Fault {
                     path,
                     fault: fault(request)?,
                 }
             }
             _ => {
-                return Err(Refusal::Path {
+                return Err(AdminError::Path {
                     path: path.to_owned(),
                 });
             }
@@ -164,28 +164,28 @@ impl Route {
 
     fn method(&self) -> &'static Method {
         match self {
-            Route::Version
-            | Route::Tree
-            | Route::Plugins
-            | Route::Pods
-            | Route::Images
-            | Route::Volumes
-            | Route::Events
-            | Route::EventsToCome
-            | Route::Why { .. } => &Method::GET,
-            Route::Restart { .. }
-            | Route::Swap { .. }
-            | Route::Checkpoint(_)
-            | Route::Fault { .. } => &Method::POST,
+            AdminRoute::Version
+            | AdminRoute::Tree
+            | AdminRoute::Plugins
+            | AdminRoute::Pods
+            | AdminRoute::Images
+            | AdminRoute::Volumes
+            | AdminRoute::Events
+            | AdminRoute::EventsToCome
+            | AdminRoute::Why { .. } => &Method::GET,
+            AdminRoute::Restart { .. }
+            | AdminRoute::Swap { .. }
+            | AdminRoute::Checkpoint(_)
+            | AdminRoute::Fault { .. } => &Method::POST,
         }
     }
 }
 
-fn expect(request: &Request<Incoming>, method: &Method) -> Result<(), Refusal> {
+fn expect(request: &Request<Incoming>, method: &Method) -> Result<(), AdminError> {
     match request.method() == method {
         true => Ok(()),
-        false if method == Method::POST => Err(Refusal::Method { expected: "POST" }),
-        false => Err(Refusal::Method { expected: "GET" }),
+        false if method == Method::POST => Err(AdminError::Method { expected: "POST" }),
+        false => Err(AdminError::Method { expected: "GET" }),
     }
 }
 
@@ -193,10 +193,10 @@ fn needed(
     request: &Request<Incoming>,
     name: &'static str,
     expected: &'static str,
-) -> Result<String, Refusal> {
+) -> Result<String, AdminError> {
     let found = query(request, name).next().unwrap_or_default();
     match found.is_empty() {
-        true => Err(Refusal::Parameter {
+        true => Err(AdminError::Parameter {
             name,
             found,
             expected,
@@ -205,11 +205,11 @@ fn needed(
     }
 }
 
-fn follows(request: &Request<Incoming>) -> Result<bool, Refusal> {
+fn follows(request: &Request<Incoming>) -> Result<bool, AdminError> {
     match query(request, "follow").next().as_deref() {
         None | Some("false") => Ok(false),
         Some("true" | "") => Ok(true),
-        Some(found) => Err(Refusal::Parameter {
+        Some(found) => Err(AdminError::Parameter {
             name: "follow",
             found: found.to_owned(),
             expected: "true or false",
@@ -218,34 +218,34 @@ fn follows(request: &Request<Incoming>) -> Result<bool, Refusal> {
 }
 
 /// As upstream reads it: the last of several timeouts counts.
-fn to_checkpoint(
+fn checkpoint_request(
     request: &Request<Incoming>,
     pod: String,
     container: &str,
-) -> Result<ToCheckpoint, Refusal> {
+) -> Result<CheckpointRequest, AdminError> {
     expect(request, &Method::POST)?;
     let seconds: u32 = match query(request, "timeout").last() {
         None => 0,
-        Some(found) => found.parse().map_err(|_| Refusal::Parameter {
+        Some(found) => found.parse().map_err(|_| AdminError::Parameter {
             name: "timeout",
             found,
             expected: "a number of seconds",
         })?,
     };
-    Ok(ToCheckpoint {
+    Ok(CheckpointRequest {
         pod,
         container: container.to_owned(),
         within: Duration::from_secs(seconds.into()),
     })
 }
 
-fn fault(request: &Request<Incoming>) -> Result<Fault, Refusal> {
+fn fault(request: &Request<Incoming>) -> Result<Fault, AdminError> {
     const EXPECTED: &str = "panic or hang";
     let found = needed(request, "fault", EXPECTED)?;
     match found.as_str() {
         "panic" => Ok(Fault::Panic),
         "hang" => Ok(Fault::Hang),
-        _ => Err(Refusal::Parameter {
+        _ => Err(AdminError::Parameter {
             name: "fault",
             found,
             expected: EXPECTED,

@@ -31,7 +31,7 @@ impl Rig {
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (events, port) = mailbox(64);
         root.spawn(ChildSpec::permanent("events"), port, Events::default);
-        let directory = directory_of(vec![pod("a"), pod("b")]);
+        let pod_manager = directory_of(vec![pod("a"), pod("b")]);
         let (host, orders) = inbox(8);
         let declared = |path: &str| {
             Declaration::new(
@@ -51,15 +51,15 @@ impl Rig {
             ]
             .into(),
         };
-        let statuses = statuses_of(&root, "a", &directory).await;
+        let statuses = statuses_of(&root, "a", &pod_manager).await;
         let recorder = Recorder::new(events.clone());
         let line = kernel::plugin::Line::new("runtime");
-        let runtime = crate::runtime::Runtime::new(line, Duration::from_millis(50));
-        let checkpoints = Checkpoints::new(runtime, folder.path());
+        let runtime = crate::runtime::RuntimeClient::new(line, Duration::from_millis(50));
+        let checkpoints = ContainerCheckpoints::new(runtime, folder.path());
         let peers = AdminPeers {
             root: root.clone(),
             plugins,
-            directory,
+            pod_manager,
             images: inbox(4).0,
             volumes: inbox(4).0,
             statuses,

@@ -16,30 +16,30 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::route::Refusal;
+use super::route::AdminError;
 use super::{AdminPeers, Plugins};
-use crate::directory;
+use crate::pod_manager;
 use crate::worker::{self, Explanation};
 use ::serving::http::{Answer, streamed};
 use cluster::events::{self, Event};
 use cluster::status;
 
-const ASK_WITHIN: Duration = Duration::from_secs(5);
+const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 /// A worker that is busy for longer is shown without its stage.
-const WORKER_WITHIN: Duration = Duration::from_millis(500);
+const WORKER_TIMEOUT: Duration = Duration::from_millis(500);
 /// Workers asked at the same time.
-const WORKERS_AT_ONCE: usize = 32;
+const MAX_WORKER_REQUESTS: usize = 32;
 
 /// The agent that answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Version {
+pub struct AgentVersion {
     pub version: String,
     pub pid: u32,
 }
 
-impl Version {
+impl AgentVersion {
     pub(super) fn this() -> Self {
-        Version {
+        AgentVersion {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
         }
@@ -75,12 +75,12 @@ pub(super) async fn plugins(plugins: &Plugins) -> Vec<Value> {
     shown.collect()
 }
 
-pub(super) async fn pods(peers: &AdminPeers) -> Result<Vec<PodRow>, Refusal> {
-    let silent = |source| Refusal::Silent {
-        who: "the pod directory or the status keeper",
+pub(super) async fn pods(peers: &AdminPeers) -> Result<Vec<PodRow>, AdminError> {
+    let silent = |source| AdminError::Silent {
+        who: "the pod pod_manager or the status keeper",
         source,
     };
-    let (pods, statuses) = known(&peers.directory, &peers.statuses)
+    let (pods, statuses) = known(&peers.pod_manager, &peers.statuses)
         .await
         .map_err(silent)?;
     let rows = stream::iter(pods).map(|pod| {
@@ -88,13 +88,13 @@ pub(super) async fn pods(peers: &AdminPeers) -> Result<Vec<PodRow>, Refusal> {
             .get(&pod.uid())
             .map(|status| PodStatus::clone(status));
         async move {
-            let why = explanation(&peers.directory, pod.uid().to_string(), WORKER_WITHIN).await;
+            let why = explanation(&peers.pod_manager, pod.uid().to_string(), WORKER_TIMEOUT).await;
             let stage = why.ok().flatten().map(|why| why.stage);
             let status = status.or_else(|| pod.status.clone()).unwrap_or_default();
             row(&pod, &status, stage.unwrap_or_else(|| "Unknown".to_owned()))
         }
     });
-    Ok(rows.buffered(WORKERS_AT_ONCE).collect().await)
+    Ok(rows.buffered(MAX_WORKER_REQUESTS).collect().await)
 }
 
 fn row(pod: &Pod, status: &PodStatus, stage: String) -> PodRow {
@@ -133,31 +133,33 @@ fn row(pod: &Pod, status: &PodStatus, stage: String) -> PodRow {
 }
 
 pub(super) async fn why(
-    directory: &Addr<directory::Msg>,
+    pod_manager: &Addr<pod_manager::Msg>,
     pod: String,
-) -> Result<Explanation, Refusal> {
-    let silent = |source| Refusal::Silent {
+) -> Result<Explanation, AdminError> {
+    let silent = |source| AdminError::Silent {
         who: "the pod's worker",
         source,
     };
-    let found = explanation(directory, pod.clone(), ASK_WITHIN)
+    let found = explanation(pod_manager, pod.clone(), ASK_TIMEOUT)
         .await
         .map_err(silent)?;
-    found.ok_or(Refusal::NoSuchPod { pod })
+    found.ok_or(AdminError::NoSuchPod { pod })
 }
 
 async fn explanation(
-    directory: &Addr<directory::Msg>,
+    pod_manager: &Addr<pod_manager::Msg>,
     pod: String,
     within: Duration,
 ) -> Result<Option<Explanation>, AskError> {
-    let worker = directory
-        .ask(within, |reply| directory::Msg::Worker { pod, reply })
+    let worker = pod_manager
+        .ask(within, |reply| pod_manager::Msg::FindWorker { pod, reply })
         .await?;
     let worker = match worker {
-        directory::Found::Worker(worker) => worker,
-        directory::Found::Deferred(pod, why) => return Ok(Some(Explanation::deferred(pod, why))),
-        directory::Found::Nobody => return Ok(None),
+        pod_manager::PodLookup::Worker(worker) => worker,
+        pod_manager::PodLookup::Deferred(pod, why) => {
+            return Ok(Some(Explanation::deferred(pod, why)));
+        }
+        pod_manager::PodLookup::Nobody => return Ok(None),
     };
     match worker.ask(within, |reply| worker::Msg::Why { reply }).await {
         Ok(why) => Ok(Some(why)),
@@ -167,25 +169,25 @@ async fn explanation(
     }
 }
 
-pub(super) async fn events(events: &Addr<events::Msg>) -> Result<Vec<Event>, Refusal> {
-    let silent = |source| Refusal::Silent {
+pub(super) async fn events(events: &Addr<events::Msg>) -> Result<Vec<Event>, AdminError> {
+    let silent = |source| AdminError::Silent {
         who: "the event recorder",
         source,
     };
     events
-        .ask(ASK_WITHIN, |reply| events::Msg::List { reply })
+        .ask(ASK_TIMEOUT, |reply| events::Msg::List { reply })
         .await
         .map_err(silent)
 }
 
 /// The events to come, a JSON line each; what a slow asker missed is counted in a line `{"missed": N}`.
-pub(super) async fn events_to_come(events: &Addr<events::Msg>) -> Result<Answer, Refusal> {
-    let silent = |source| Refusal::Silent {
+pub(super) async fn events_to_come(events: &Addr<events::Msg>) -> Result<Answer, AdminError> {
+    let silent = |source| AdminError::Silent {
         who: "the event recorder",
         source,
     };
     let receiver = events
-        .ask(ASK_WITHIN, |reply| events::Msg::Follow { reply })
+        .ask(ASK_TIMEOUT, |reply| events::Msg::Follow { reply })
         .await
         .map_err(silent)?;
     let lines = stream::unfold(receiver, |mut receiver| async move {
@@ -206,14 +208,14 @@ async fn line(receiver: &mut Receiver<Event>) -> Option<Bytes> {
 
 /// Every pod of the node, and the statuses that are kept.
 async fn known(
-    directory: &Addr<directory::Msg>,
+    pod_manager: &Addr<pod_manager::Msg>,
     statuses: &Addr<status::Msg>,
 ) -> Result<(Vec<Arc<Pod>>, BTreeMap<PodUid, Arc<PodStatus>>), AskError> {
-    let pods = directory
-        .ask(ASK_WITHIN, |reply| directory::Msg::Pods { reply })
+    let pods = pod_manager
+        .ask(ASK_TIMEOUT, |reply| pod_manager::Msg::Pods { reply })
         .await?;
     let statuses = statuses
-        .ask(ASK_WITHIN, |reply| status::Msg::All { reply })
+        .ask(ASK_TIMEOUT, |reply| status::Msg::All { reply })
         .await?;
     Ok((pods, statuses))
 }

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use kernel::Addr;
 
-use super::route::Refusal;
-use crate::volumes::{Msg, View};
+use super::route::AdminError;
+use crate::volumes::{Msg, VolumesView};
 
-/// The keeper of volumes answers from memory.
-const ASK_WITHIN: Duration = Duration::from_secs(5);
+/// The volume manager answers from memory.
+const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub(super) async fn view(volumes: &Addr<Msg>) -> Result<View, Refusal> {
-    let silent = |source| Refusal::Silent {
-        who: "the keeper of volumes",
+pub(super) async fn view(volumes: &Addr<Msg>) -> Result<VolumesView, AdminError> {
+    let silent = |source| AdminError::Silent {
+        who: "the volume manager",
         source,
     };
     volumes
-        .ask(ASK_WITHIN, |reply| Msg::View { reply })
+        .ask(ASK_TIMEOUT, |reply| Msg::View { reply })
         .await
         .map_err(silent)
 }

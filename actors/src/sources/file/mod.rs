@@ -2,15 +2,15 @@
 //!
 //! - **Owns** what was last read of each manifest, and which mistakes were told.
 //! - **Hears** that something changed (inotify), that the period has passed, and what was read.
-//! - **Tells** the directory the whole set: at once when it changes, and at every period again, so
-//!   that a directory that restarted learns it; the recorder what is wrong with a manifest.
+//! - **Tells** the pod manager the whole set: at once when it changes, and at every period again, so
+//!   that a pod manager that restarted learns it; the recorder what is wrong with a manifest.
 //! - **Never** waits for a file: reading is blocking work beside it, one reading at a time. Never lets
 //!   one bad manifest hide another, nor end the pods that it described while it was good.
 //!
 //! Upstream: pkg/kubelet/config/{file,file_linux}.go (1.36). A missing path is an empty set, as there;
 //! one that cannot be read changes nothing, as there.
 
-mod held;
+mod manifest_state;
 mod scan;
 #[cfg(test)]
 mod tests;
@@ -24,29 +24,29 @@ use cluster::events::Recorder;
 use cluster::folder::{Pace, SETTLED_AFTER, Sight, Turns, Watch};
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Addr, Context, Exit};
-use logic::manifest::Ground;
+use logic::manifest::StaticPodContext;
 use serde::Serialize;
 
-use self::held::Held;
-use self::scan::{Look, Scan, Scanner, cleaned};
-use crate::directory::{self, Source};
-use crate::sources::complaints::{Complaint, Complaints};
-use crate::sources::manifest::{Refused, sentence};
+use self::manifest_state::ManifestState;
+use self::scan::{ManifestRead, Scan, Scanner, cleaned};
+use crate::pod_manager::{self, PodSource};
+use crate::sources::manifest::{SourceError, sentence};
+use crate::sources::source_problems::{SourceProblem, SourceProblems};
 use crate::sources::unique::{Unique, unique};
 
 /// It hears its own watch, timers and readings: a handful at a time.
 pub const MAILBOX: usize = 64;
 /// Latency counts. The pauses are upstream's `retryPeriod` and `maxRetryPeriod`.
-const PACE: Pace = Pace {
+const WATCH_PACE: Pace = Pace {
     quiet: Duration::from_millis(1),
     rounds: 2,
     missing: Duration::from_secs(1),
     refused: Duration::from_secs(20),
 };
-/// Between attempts to tell a directory whose mailbox is full.
-const TELL_AGAIN: Duration = Duration::from_millis(200);
+/// Between attempts to tell a pod manager whose mailbox is full.
+const NOTIFY_RETRY_PERIOD: Duration = Duration::from_millis(200);
 /// A configured period shorter than this would be a busy loop.
-const SHORTEST_PERIOD: Duration = Duration::from_millis(100);
+const MIN_PERIOD: Duration = Duration::from_millis(100);
 
 /// What the file source is told.
 #[derive(Debug, strum::IntoStaticStr)]
@@ -55,10 +55,10 @@ pub enum Msg {
     Tick,
     /// Reads what has changed.
     Changed,
-    /// Takes in what was read, and tells the directory if the set differs.
+    /// Takes in what was read, and tells the pod manager if the set differs.
     Scanned(Box<Scanned>),
-    /// Tells the directory, whose mailbox was full.
-    Tell,
+    /// Tells the pod manager, whose mailbox was full.
+    Notify,
     /// Reads what the watch has seen, or sees to the watch.
     Watched(Sight),
 }
@@ -88,15 +88,15 @@ pub struct Snapshot {
 
 /// The file source.
 #[derive(Debug)]
-pub struct Files {
+pub struct FileSource {
     path: Arc<Path>,
     period: Duration,
-    ground: Ground,
+    ground: StaticPodContext,
 
-    directory: Addr<directory::Msg>,
-    complaints: Complaints,
+    pod_manager: Addr<pod_manager::Msg>,
+    source_problems: SourceProblems,
 
-    manifests: BTreeMap<String, Held>,
+    manifests: BTreeMap<String, ManifestState>,
     /// The pods as they should be told; none until the path was read once.
     desired: Option<Vec<Arc<Pod>>>,
     /// As they were told last.
@@ -108,7 +108,7 @@ pub struct Files {
     sets_told: u64,
 }
 
-impl Actor for Files {
+impl Actor for FileSource {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
@@ -124,7 +124,7 @@ impl Actor for Files {
             Msg::Tick => self.tick(ctx),
             Msg::Changed => self.read(ctx),
             Msg::Scanned(scanned) => self.scanned(scanned.0, ctx),
-            Msg::Tell => self.tell(ctx),
+            Msg::Notify => self.tell(ctx),
             Msg::Watched(sight) => self.watched(sight, ctx),
         }
         Ok(())
@@ -135,7 +135,7 @@ impl Actor for Files {
             .manifests
             .iter()
             .filter(|(_, held)| !held.problems.is_empty());
-        let said = |held: &Held| {
+        let said = |held: &ManifestState| {
             held.problems
                 .iter()
                 .map(|refused| sentence(refused))
@@ -155,23 +155,23 @@ impl Actor for Files {
     }
 }
 
-impl Files {
+impl FileSource {
     /// `path` is a folder or a file; `period` is `fileCheckFrequency`.
     pub fn new(
         path: PathBuf,
         period: Duration,
-        ground: impl Into<Ground>,
-        directory: Addr<directory::Msg>,
+        ground: impl Into<StaticPodContext>,
+        pod_manager: Addr<pod_manager::Msg>,
         recorder: Recorder,
     ) -> Self {
         let ground = ground.into();
         let path: Arc<Path> = cleaned(&path).into();
-        Files {
-            watch: Watch::new(path.clone(), PACE),
+        FileSource {
+            watch: Watch::new(path.clone(), WATCH_PACE),
             path,
-            period: period.max(SHORTEST_PERIOD),
-            directory,
-            complaints: Complaints::new(recorder, &ground.node_name),
+            period: period.max(MIN_PERIOD),
+            pod_manager,
+            source_problems: SourceProblems::new(recorder, &ground.node_name),
             ground,
             manifests: BTreeMap::new(),
             desired: None,
@@ -206,7 +206,7 @@ impl Files {
         };
         ctx.run(async move {
             let scan = tokio::task::spawn_blocking(move || scanner.scan()).await;
-            let broke = |_| Scan::Unreadable(Refused::Broke);
+            let broke = |_| Scan::Unreadable(SourceError::Broke);
             Msg::Scanned(Box::new(Scanned(scan.unwrap_or_else(broke))))
         });
     }
@@ -241,21 +241,21 @@ impl Files {
     }
 
     /// What was read before stands; at the start nothing does, and so nothing is told.
-    fn unreadable(&mut self, why: &Refused, ctx: &Context<Msg>) {
+    fn unreadable(&mut self, why: &SourceError, ctx: &Context<Msg>) {
         let text = format!("{}: {}", self.path.display(), sentence(why));
-        self.complaints.tell(
+        self.source_problems.tell(
             ctx.wall(),
-            BTreeSet::from([Complaint::Refused { text, version: 0 }]),
+            BTreeSet::from([SourceProblem::Refused { text, version: 0 }]),
         );
     }
 
-    fn found(&mut self, looks: BTreeMap<String, Look>, ctx: &mut Context<Msg>) {
+    fn found(&mut self, looks: BTreeMap<String, ManifestRead>, ctx: &mut Context<Msg>) {
         let mut before = std::mem::take(&mut self.manifests);
         for (place, look) in looks {
             let old = before.remove(&place).unwrap_or_default();
             self.manifests.insert(place, old.after(look, ctx.wall()));
         }
-        if self.manifests.values().any(Held::is_unsettled)
+        if self.manifests.values().any(ManifestState::is_unsettled)
             && !std::mem::replace(&mut self.settling, true)
         {
             ctx.after(SETTLED_AFTER, Msg::Changed);
@@ -268,20 +268,20 @@ impl Files {
         if !self.is_single_mistake(&pods) {
             self.desired = Some(pods);
         }
-        let mut complaints: BTreeSet<Complaint> = self
+        let mut source_problems: BTreeSet<SourceProblem> = self
             .manifests
             .iter()
-            .flat_map(|(place, held)| held.complaints(place))
+            .flat_map(|(place, held)| held.source_problems(place))
             .collect();
-        complaints.extend(
+        source_problems.extend(
             duplicates
                 .iter()
-                .map(|(place, refused)| Complaint::Refused {
+                .map(|(place, refused)| SourceProblem::Refused {
                     text: format!("{place}: {}", sentence(refused)),
-                    version: self.manifests.get(place).map_or(0, Held::version),
+                    version: self.manifests.get(place).map_or(0, ManifestState::version),
                 }),
         );
-        self.complaints.tell(ctx.wall(), complaints);
+        self.source_problems.tell(ctx.wall(), source_problems);
     }
 
     /// One file, and it has never been good: nobody knows what it should have said.
@@ -300,18 +300,18 @@ impl Files {
         let Some(pods) = self.desired.clone() else {
             return;
         };
-        let set = directory::Msg::Set {
-            source: Source::File,
+        let set = pod_manager::Msg::SetPods {
+            source: PodSource::File,
             pods: pods.clone(),
         };
-        match self.directory.tell(set) {
+        match self.pod_manager.tell(set) {
             Ok(()) => {
                 self.sets_told += 1;
                 self.told = Some(pods);
             }
             Err(full) => {
                 tracing::warn!("static pods not handed on yet: {full}");
-                ctx.after(TELL_AGAIN, Msg::Tell);
+                ctx.after(NOTIFY_RETRY_PERIOD, Msg::Notify);
             }
         }
     }

@@ -9,18 +9,18 @@ use std::time::{Duration, SystemTime};
 
 use cluster::folder::{self, Place, Stamp, Unread};
 use jiff::Timestamp;
-use logic::manifest::{Ground, MAX_MANIFEST_BYTES, ManifestError, Source};
+use logic::manifest::{MAX_MANIFEST_BYTES, ManifestError, ManifestSource, StaticPodContext};
 
-use crate::sources::manifest::{Manifest, Refused};
+use crate::sources::manifest::{Manifest, SourceError};
 
 /// A file changed this recently may change again and keep its times: clocks of file systems are coarse.
-const COARSE: Duration = Duration::from_millis(100);
+const TIMESTAMP_GRANULARITY: Duration = Duration::from_millis(100);
 
 /// What to read.
 #[derive(Debug)]
 pub(super) struct Scanner {
     pub(super) path: Arc<Path>,
-    pub(super) ground: Ground,
+    pub(super) ground: StaticPodContext,
     /// The versions that need no second reading.
     pub(super) known: BTreeMap<String, Stamp>,
     pub(super) now: SystemTime,
@@ -32,17 +32,17 @@ pub(super) enum Scan {
     /// Nothing is there.
     Missing,
     /// Something is there that cannot be read at all: nothing is known of any manifest.
-    Unreadable(Refused),
+    Unreadable(SourceError),
     /// The manifests by their places, in lexical order.
     Found {
         watched: Place,
-        looks: BTreeMap<String, Look>,
+        looks: BTreeMap<String, ManifestRead>,
     },
 }
 
 /// One manifest.
 #[derive(Debug)]
-pub(super) enum Look {
+pub(super) enum ManifestRead {
     /// The version that is known.
     Unchanged,
     /// A version of a regular file; `telling` if the next one will have another stamp.
@@ -52,7 +52,7 @@ pub(super) enum Look {
         manifest: Manifest,
     },
     /// Something else.
-    Refused(Refused),
+    Refused(SourceError),
 }
 
 impl Scanner {
@@ -98,21 +98,21 @@ impl Scanner {
     }
 
     /// None for a file that went away since its folder was listed.
-    fn look(&self, path: &Path) -> Option<Look> {
+    fn look(&self, path: &Path) -> Option<ManifestRead> {
         let Some(place) = path.to_str() else {
-            return Some(Look::Refused(Refused::Unspeakable));
+            return Some(ManifestRead::Refused(SourceError::Unspeakable));
         };
         match self.read(path, place) {
             Ok(look) => Some(look),
-            Err(Refused::Unread(Unread::Gone)) => None,
-            Err(refused) => Some(Look::Refused(refused)),
+            Err(SourceError::Unread(Unread::Gone)) => None,
+            Err(refused) => Some(ManifestRead::Refused(refused)),
         }
     }
 
-    fn read(&self, path: &Path, place: &str) -> Result<Look, Refused> {
+    fn read(&self, path: &Path, place: &str) -> Result<ManifestRead, SourceError> {
         let stamp = folder::look(path)?;
         if self.known.get(place) == Some(&stamp) {
-            return Ok(Look::Unchanged);
+            return Ok(ManifestRead::Unchanged);
         }
         if let Err(too_long) = within_limit(stamp.bytes()) {
             return Ok(self.have_read(stamp, too_long.into()));
@@ -121,17 +121,22 @@ impl Scanner {
         let manifest = match contents(file, stamp.bytes()) {
             Ok(data) => {
                 let seen = Timestamp::try_from(self.now).unwrap_or(Timestamp::UNIX_EPOCH);
-                Manifest::read(&data, &Source::File(place.to_owned()), &self.ground, seen)
+                Manifest::read(
+                    &data,
+                    &ManifestSource::File(place.to_owned()),
+                    &self.ground,
+                    seen,
+                )
             }
             Err(refused) => refused.into(),
         };
         Ok(self.have_read(stamp, manifest))
     }
 
-    fn have_read(&self, stamp: Stamp, manifest: Manifest) -> Look {
+    fn have_read(&self, stamp: Stamp, manifest: Manifest) -> ManifestRead {
         // As of before the reading: it may have been changed since.
-        let telling = stamp.distance(self.now) > COARSE;
-        Look::Read {
+        let telling = stamp.distance(self.now) > TIMESTAMP_GRANULARITY;
+        ManifestRead::Read {
             stamp,
             telling,
             manifest,
@@ -139,7 +144,7 @@ impl Scanner {
     }
 }
 
-fn contents(file: File, bytes: u64) -> Result<Vec<u8>, Refused> {
+fn contents(file: File, bytes: u64) -> Result<Vec<u8>, SourceError> {
     within_limit(bytes)?;
     let data = folder::contents(file, MAX_MANIFEST_BYTES).map_err(Unread::from)?;
     // It may have grown meanwhile.
@@ -147,7 +152,7 @@ fn contents(file: File, bytes: u64) -> Result<Vec<u8>, Refused> {
     Ok(data)
 }
 
-fn within_limit(bytes: u64) -> Result<(), Refused> {
+fn within_limit(bytes: u64) -> Result<(), SourceError> {
     if bytes <= MAX_MANIFEST_BYTES as u64 {
         return Ok(());
     }

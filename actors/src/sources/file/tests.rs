@@ -14,16 +14,16 @@ use super::*;
 use cluster::events::{self, Type};
 
 /// For what inotify brings.
-const SOON: Duration = Duration::from_secs(5);
+const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Far more than any test needs at the shortest period.
-const MOST_SETS: usize = 100;
+const MAX_SETS: usize = 100;
 /// A period that no test reaches.
 const NEVER: Duration = Duration::from_secs(3600);
 
 struct Rig {
     folder: TempDir,
     root: Supervisor,
-    sets: Inbox<directory::Msg>,
+    sets: Inbox<pod_manager::Msg>,
     events: Inbox<events::Msg>,
 }
 
@@ -32,17 +32,17 @@ fn source(path: &str, period: Duration, prepare: impl FnOnce(&Path), test: impl 
     let run = system::run(async move {
         let folder = tempfile::tempdir().unwrap();
         prepare(folder.path());
-        let (directory, sets) = inbox(1024);
+        let (pod_manager, sets) = inbox(1024);
         let (events, heard) = inbox(1024);
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (_, port) = mailbox(MAILBOX);
         let path = folder.path().join(path);
         root.spawn(ChildSpec::permanent("file"), port, move || {
-            Files::new(
+            FileSource::new(
                 path.clone(),
                 period,
                 "node",
-                directory.clone(),
+                pod_manager.clone(),
                 Recorder::new(events.clone()),
             )
         });
@@ -59,9 +59,9 @@ fn source(path: &str, period: Duration, prepare: impl FnOnce(&Path), test: impl 
 
 impl Rig {
     async fn pods(&mut self) -> Vec<Arc<Pod>> {
-        match self.sets.next(SOON).await {
-            Some(directory::Msg::Set {
-                source: Source::File,
+        match self.sets.next(TEST_TIMEOUT).await {
+            Some(pod_manager::Msg::SetPods {
+                source: PodSource::File,
                 pods,
             }) => pods,
             other => panic!("expected a set of pods, got {other:?}"),
@@ -74,16 +74,16 @@ impl Rig {
 
     /// The sets until one of these pods comes; how many there were.
     async fn until(&mut self, expected: &[&str]) -> usize {
-        for count in 1..=MOST_SETS {
+        for count in 1..=MAX_SETS {
             if self.names().await == expected {
                 return count;
             }
         }
-        panic!("{expected:?} did not come within {MOST_SETS} sets")
+        panic!("{expected:?} did not come within {MAX_SETS} sets")
     }
 
     async fn complaint(&mut self) -> String {
-        match self.events.next(SOON).await {
+        match self.events.next(TEST_TIMEOUT).await {
             Some(events::Msg::Record(event)) => {
                 assert_eq!(
                     (event.reason.as_str(), event.r#type),
@@ -240,7 +240,7 @@ fn unchanged_pods_are_told_again_as_the_very_same_objects() {
         put(folder, "a.yaml", &manifest("a"));
         put(folder, "b.yaml", &manifest("b"));
     };
-    source(".", SHORTEST_PERIOD, prepare, async |mut rig| {
+    source(".", MIN_PERIOD, prepare, async |mut rig| {
         let first = rig.pods().await;
         let again = rig.pods().await;
         assert!(
@@ -358,18 +358,18 @@ fn every_bad_manifest_is_named_with_field_and_expectation_and_hides_no_good_one(
         put(folder, "b-good.yaml", &with_uid("b", "the-uid"));
         put(folder, "z-good.yaml", &manifest("z"));
     };
-    source(".", SHORTEST_PERIOD, prepare, async |mut rig| {
+    source(".", MIN_PERIOD, prepare, async |mut rig| {
         assert_eq!(rig.names().await, ["a-node", "b-node", "z-node"]);
-        let mut complaints = Vec::new();
-        while complaints.len() < BAD.len() {
-            complaints.push(rig.complaint().await);
+        let mut source_problems = Vec::new();
+        while source_problems.len() < BAD.len() {
+            source_problems.push(rig.complaint().await);
         }
         for (file, words) in BAD {
             let place = rig.path(file).display().to_string();
-            let complaint = complaints
+            let complaint = source_problems
                 .iter()
                 .find(|text| text.starts_with(&format!("{place}: ")));
-            let complaint = complaint.unwrap_or_else(|| panic!("{file} in {complaints:#?}"));
+            let complaint = complaint.unwrap_or_else(|| panic!("{file} in {source_problems:#?}"));
             assert!(
                 words.iter().all(|word| complaint.contains(word)),
                 "{file}: {complaint}"
@@ -402,7 +402,7 @@ fn a_file_whose_name_is_no_text_is_refused() {
 fn manifest_that_becomes_bad_keeps_its_pod_until_it_is_mended_or_removed() {
     source(
         ".",
-        SHORTEST_PERIOD,
+        MIN_PERIOD,
         |folder| put(folder, "a.yaml", &manifest("a")),
         async |mut rig| {
             let first = rig.pods().await;
@@ -481,7 +481,7 @@ fn single_file_is_followed_through_replacement_and_removal() {
 fn single_file_that_was_never_good_says_nothing_about_pods() {
     source(
         "pod.yaml",
-        SHORTEST_PERIOD,
+        MIN_PERIOD,
         |folder| put(folder, "pod.yaml", "nonsense"),
         async |mut rig| {
             rig.complaint().await;
@@ -517,7 +517,7 @@ fn folder_replaced_behind_a_link_is_watched_anew() {
         fs::create_dir(folder.join("two")).unwrap();
         symlink("one", folder.join("m")).unwrap();
     };
-    source("m", SHORTEST_PERIOD, prepare, async |mut rig| {
+    source("m", MIN_PERIOD, prepare, async |mut rig| {
         rig.pods().await;
         fs::remove_file(rig.path("m")).unwrap();
         symlink("two", rig.path("m")).unwrap();
@@ -546,28 +546,28 @@ fn full_directory_hears_the_set_when_it_has_room() {
     let run = system::run(async {
         let folder = tempfile::tempdir().unwrap();
         put(folder.path(), "a.yaml", &manifest("a"));
-        let (directory, mut sets) = inbox(1);
+        let (pod_manager, mut sets) = inbox(1);
         let (events, _heard) = inbox(8);
-        directory.tell(directory::Msg::Republish).unwrap();
+        pod_manager.tell(pod_manager::Msg::Resync).unwrap();
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (_, port) = mailbox(MAILBOX);
         let path = folder.path().to_owned();
         root.spawn(ChildSpec::permanent("file"), port, move || {
-            Files::new(
+            FileSource::new(
                 path.clone(),
                 NEVER,
                 "node",
-                directory.clone(),
+                pod_manager.clone(),
                 Recorder::new(events.clone()),
             )
         });
-        testing::pass(TELL_AGAIN).await;
+        testing::pass(NOTIFY_RETRY_PERIOD).await;
         assert!(matches!(
-            sets.next(SOON).await,
-            Some(directory::Msg::Republish)
+            sets.next(TEST_TIMEOUT).await,
+            Some(pod_manager::Msg::Resync)
         ));
-        match sets.next(SOON).await {
-            Some(directory::Msg::Set { pods, .. }) => assert_eq!(names(&pods), ["a-node"]),
+        match sets.next(TEST_TIMEOUT).await {
+            Some(pod_manager::Msg::SetPods { pods, .. }) => assert_eq!(names(&pods), ["a-node"]),
             other => panic!("{other:?}"),
         }
     });

@@ -23,12 +23,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::url::{Target, UrlError};
+use super::url::{UrlError, UrlTarget};
 
 /// Upstream's timeout for the whole of it.
-const WITHIN: Duration = Duration::from_secs(10);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Go's limit.
-const MOST_REDIRECTS: usize = 10;
+const MAX_REDIRECTS: usize = 10;
 
 /// Why nothing was fetched.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +49,7 @@ pub enum FetchError {
         status: StatusCode,
         why: String,
     },
-    #[error("{url}: stopped after {MOST_REDIRECTS} redirects")]
+    #[error("{url}: stopped after {MAX_REDIRECTS} redirects")]
     Redirects { url: String },
     #[error("{url}: the answer is empty, expected a v1 Pod, PodList or List")]
     Empty { url: String },
@@ -57,7 +57,7 @@ pub enum FetchError {
     TooLong { url: String },
     #[error("{url}: the answer broke off")]
     BrokeOff { url: String, why: String },
-    #[error("{url}: no answer within {WITHIN:?}")]
+    #[error("{url}: no answer within {FETCH_TIMEOUT:?}")]
     Deadline { url: String },
 }
 
@@ -72,18 +72,18 @@ pub(super) enum Roots {
 
 /// Fetches one URL. Clones share their certificates.
 #[derive(Clone)]
-pub(super) struct Client {
+pub(super) struct UrlClient {
     url: Arc<str>,
     headers: Arc<HeaderMap>,
-    tls: Arc<Tls>,
+    tls: Arc<UrlTls>,
 }
 
-struct Tls {
+struct UrlTls {
     roots: Roots,
     config: OnceLock<Arc<ClientConfig>>,
 }
 
-impl Client {
+impl UrlClient {
     /// A header that HTTP cannot carry is left out, and a line in the log says so.
     pub(super) fn new(
         url: Arc<str>,
@@ -108,11 +108,11 @@ impl Client {
                 }
             }
         }
-        let tls = Tls {
+        let tls = UrlTls {
             roots,
             config: OnceLock::new(),
         };
-        Client {
+        UrlClient {
             url,
             headers: Arc::new(all),
             tls: Arc::new(tls),
@@ -125,14 +125,14 @@ impl Client {
 
     /// Fetches what stands there now.
     pub(super) async fn fetch(&self) -> Result<Bytes, FetchError> {
-        let within = tokio::time::timeout(WITHIN, self.follow()).await;
+        let within = tokio::time::timeout(FETCH_TIMEOUT, self.follow()).await;
         within.unwrap_or_else(|_| Err(FetchError::Deadline { url: self.name() }))
     }
 
     async fn follow(&self) -> Result<Bytes, FetchError> {
-        let first = Target::parse(&self.url).map_err(|why| self.bad_url(&why))?;
+        let first = UrlTarget::parse(&self.url).map_err(|why| self.bad_url(&why))?;
         let (mut target, mut headers) = (first.clone(), HeaderMap::clone(&self.headers));
-        for _ in 0..=MOST_REDIRECTS {
+        for _ in 0..=MAX_REDIRECTS {
             let answer = self.get(&target, &headers).await?;
             if !leads_on(answer.status()) {
                 return self.body(answer).await;
@@ -147,7 +147,11 @@ impl Client {
         Err(FetchError::Redirects { url: self.name() })
     }
 
-    fn next(&self, target: &Target, answer: &Response<Incoming>) -> Result<Target, FetchError> {
+    fn next(
+        &self,
+        target: &UrlTarget,
+        answer: &Response<Incoming>,
+    ) -> Result<UrlTarget, FetchError> {
         let broken = |why: String| FetchError::Redirect {
             url: self.name(),
             status: answer.status(),
@@ -198,7 +202,7 @@ impl Client {
 
     async fn get(
         &self,
-        target: &Target,
+        target: &UrlTarget,
         headers: &HeaderMap,
     ) -> Result<Response<Incoming>, FetchError> {
         let connect = |source| FetchError::Connect {
@@ -224,7 +228,7 @@ impl Client {
     async fn ask<S>(
         &self,
         stream: S,
-        target: &Target,
+        target: &UrlTarget,
         headers: &HeaderMap,
     ) -> Result<Response<Incoming>, FetchError>
     where
@@ -290,10 +294,10 @@ impl Client {
     }
 }
 
-impl fmt::Debug for Client {
+impl fmt::Debug for UrlClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Headers may hold secrets.
-        f.debug_struct("Client")
+        f.debug_struct("UrlClient")
             .field("url", &self.url)
             .finish_non_exhaustive()
     }

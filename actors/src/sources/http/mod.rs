@@ -2,7 +2,7 @@
 //!
 //! - **Owns** the pods of the last good answer, and how often fetching has failed since.
 //! - **Hears** that the period has passed, and what was fetched.
-//! - **Tells** the directory the whole set after each good answer; the recorder what is wrong with it.
+//! - **Tells** the pod manager the whole set after each good answer; the recorder what is wrong with it.
 //! - **Never** tells a set before the first good answer, and never lets a failure, an empty answer or a
 //!   bad manifest end what runs.
 //!
@@ -23,14 +23,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Addr, Context, Exit};
 use logic::manifest;
-use logic::manifest::Ground;
+use logic::manifest::StaticPodContext;
 use serde::Serialize;
 
 pub use self::fetch::FetchError;
-use self::fetch::{Client, Roots};
-use crate::directory::{self, Source};
-use crate::sources::complaints::{Complaint, Complaints};
-use crate::sources::manifest::{Manifest, Refused, sentence};
+use self::fetch::{Roots, UrlClient};
+use crate::pod_manager::{self, PodSource};
+use crate::sources::manifest::{Manifest, SourceError, sentence};
+use crate::sources::source_problems::{SourceProblem, SourceProblems};
 use crate::sources::unique::{Unique, unique};
 use cluster::events::Recorder;
 
@@ -39,20 +39,20 @@ pub const MAILBOX: usize = 16;
 /// Failures in a row that are worth a warning each; upstream's number.
 const LOUD_FAILURES: u64 = 3;
 /// A configured period shorter than this would be an attack on the server.
-const SHORTEST_PERIOD: Duration = Duration::from_millis(100);
+const MIN_PERIOD: Duration = Duration::from_millis(100);
 
 /// What the HTTP source is told.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Fetches: the period has passed.
     Tick,
-    /// Takes in what was fetched, and tells the directory.
-    Fetched(Result<Box<Fetched>, FetchError>),
+    /// Takes in what was fetched, and tells the pod manager.
+    Fetched(Result<Box<FetchedManifest>, FetchError>),
 }
 
 /// A good answer.
 #[derive(Debug)]
-pub struct Fetched {
+pub struct FetchedManifest {
     version: u64,
     /// None for the very bytes that are known.
     manifest: Option<Manifest>,
@@ -72,25 +72,25 @@ pub struct Snapshot {
 
 /// The HTTP source.
 #[derive(Debug)]
-pub struct Url {
-    client: Client,
+pub struct UrlSource {
+    client: UrlClient,
     period: Duration,
-    ground: Ground,
+    ground: StaticPodContext,
 
-    directory: Addr<directory::Msg>,
-    complaints: Complaints,
+    pod_manager: Addr<pod_manager::Msg>,
+    source_problems: SourceProblems,
 
     /// Of the last good answer, none before it.
     version: Option<u64>,
     pods: Vec<Arc<Pod>>,
-    problems: Vec<Refused>,
+    problems: Vec<SourceError>,
     warnings: Vec<String>,
     fetches: u64,
     failures: u64,
     last_error: Option<String>,
 }
 
-impl Actor for Url {
+impl Actor for UrlSource {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
@@ -124,33 +124,33 @@ impl Actor for Url {
     }
 }
 
-impl Url {
+impl UrlSource {
     /// `headers` go with each request (`staticPodURLHeader`); `period` is `httpCheckFrequency`.
     pub fn new(
         url: impl Into<Arc<str>>,
         headers: &BTreeMap<String, Vec<String>>,
         period: Duration,
-        ground: impl Into<Ground>,
-        directory: Addr<directory::Msg>,
+        ground: impl Into<StaticPodContext>,
+        pod_manager: Addr<pod_manager::Msg>,
         recorder: Recorder,
     ) -> Self {
-        let client = Client::new(url.into(), headers, Roots::OfTheSystem);
-        Url::with_client(client, period, ground.into(), directory, recorder)
+        let client = UrlClient::new(url.into(), headers, Roots::OfTheSystem);
+        UrlSource::with_client(client, period, ground.into(), pod_manager, recorder)
     }
 
     fn with_client(
-        client: Client,
+        client: UrlClient,
         period: Duration,
-        ground: Ground,
-        directory: Addr<directory::Msg>,
+        ground: StaticPodContext,
+        pod_manager: Addr<pod_manager::Msg>,
         recorder: Recorder,
     ) -> Self {
-        Url {
+        UrlSource {
             client,
-            period: period.max(SHORTEST_PERIOD),
-            complaints: Complaints::new(recorder, &ground.node_name),
+            period: period.max(MIN_PERIOD),
+            source_problems: SourceProblems::new(recorder, &ground.node_name),
             ground,
-            directory,
+            pod_manager,
             version: None,
             pods: Vec::new(),
             problems: Vec::new(),
@@ -172,24 +172,28 @@ impl Url {
             };
             let version = version_of(&data);
             if known == Some(version) {
-                return Msg::Fetched(Ok(Box::new(Fetched {
+                return Msg::Fetched(Ok(Box::new(FetchedManifest {
                     version,
                     manifest: None,
                 })));
             }
-            let source = manifest::Source::Url(client.url().to_owned());
+            let source = manifest::ManifestSource::Url(client.url().to_owned());
             let read = move || Manifest::read(&data, &source, &ground, seen);
             let manifest = tokio::task::spawn_blocking(read)
                 .await
-                .unwrap_or_else(|_| Refused::Broke.into());
-            Msg::Fetched(Ok(Box::new(Fetched {
+                .unwrap_or_else(|_| SourceError::Broke.into());
+            Msg::Fetched(Ok(Box::new(FetchedManifest {
                 version,
                 manifest: Some(manifest),
             })))
         });
     }
 
-    fn fetched(&mut self, answer: Result<Box<Fetched>, FetchError>, ctx: &mut Context<Msg>) {
+    fn fetched(
+        &mut self,
+        answer: Result<Box<FetchedManifest>, FetchError>,
+        ctx: &mut Context<Msg>,
+    ) {
         ctx.after(self.period, Msg::Tick);
         match answer {
             Ok(fetched) => {
@@ -204,7 +208,7 @@ impl Url {
         }
     }
 
-    fn accept(&mut self, fetched: Fetched, ctx: &Context<Msg>) {
+    fn accept(&mut self, fetched: FetchedManifest, ctx: &Context<Msg>) {
         if let Some(mut manifest) = fetched.manifest {
             let useless = manifest.pods.is_empty() && !manifest.problems.is_empty();
             self.pods = manifest.replace(&self.pods);
@@ -223,31 +227,31 @@ impl Url {
             duplicates.into_iter().map(|(_, refused)| refused).collect(),
             ctx,
         );
-        let set = directory::Msg::Set {
-            source: Source::Http,
+        let set = pod_manager::Msg::SetPods {
+            source: PodSource::Http,
             pods,
         };
-        if let Err(full) = self.directory.tell(set) {
+        if let Err(full) = self.pod_manager.tell(set) {
             tracing::warn!("static pods not handed on before the next period: {full}");
         }
     }
 
-    fn complain(&mut self, version: u64, duplicates: Vec<Refused>, ctx: &Context<Msg>) {
+    fn complain(&mut self, version: u64, duplicates: Vec<SourceError>, ctx: &Context<Msg>) {
         let url = self.client.url();
-        let refused = self
-            .problems
-            .iter()
-            .chain(&duplicates)
-            .map(|refused| Complaint::Refused {
-                text: format!("{url}: {}", sentence(refused)),
-                version,
-            });
-        let doubtful = self.warnings.iter().map(|warning| Complaint::Doubtful {
+        let refused =
+            self.problems
+                .iter()
+                .chain(&duplicates)
+                .map(|refused| SourceProblem::Refused {
+                    text: format!("{url}: {}", sentence(refused)),
+                    version,
+                });
+        let doubtful = self.warnings.iter().map(|warning| SourceProblem::Doubtful {
             text: format!("{url}: {warning}"),
             version,
         });
-        let all: BTreeSet<Complaint> = refused.chain(doubtful).collect();
-        self.complaints.tell(ctx.wall(), all);
+        let all: BTreeSet<SourceProblem> = refused.chain(doubtful).collect();
+        self.source_problems.tell(ctx.wall(), all);
     }
 
     /// Upstream's manners: the first failures are loud, then a sentence, then quiet.

@@ -17,15 +17,15 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 use cluster::events;
 
-const SOON: Duration = Duration::from_secs(5);
-const OFTEN: Duration = Duration::from_millis(100);
+const TEST_TIMEOUT: Duration = Duration::from_secs(5);
+const FAST_PERIOD: Duration = Duration::from_millis(100);
 /// Self-signed, for localhost, until 2126.
 const CERTIFICATE: &[u8] = include_bytes!("testdata/localhost.pem");
 const KEY: &[u8] = include_bytes!("testdata/localhost.key");
 
 /// Answers each request with whatever was set last, and keeps the requests' heads.
 #[derive(Debug, Clone, Default)]
-struct Server {
+struct ManifestServer {
     answer: Rc<RefCell<Vec<u8>>>,
     /// Answers by path, before the general one.
     paths: Rc<RefCell<BTreeMap<String, Vec<u8>>>>,
@@ -33,10 +33,10 @@ struct Server {
     port: Rc<Cell<u16>>,
 }
 
-impl Server {
-    async fn start(tls: Option<TlsAcceptor>) -> Server {
+impl ManifestServer {
+    async fn start(tls: Option<TlsAcceptor>) -> ManifestServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let server = Server::default();
+        let server = ManifestServer::default();
         server.port.set(listener.local_addr().unwrap().port());
         let here = server.clone();
         tokio::task::spawn_local(async move {
@@ -102,13 +102,13 @@ impl Server {
 
 struct Rig {
     root: Supervisor,
-    sets: Inbox<directory::Msg>,
+    sets: Inbox<pod_manager::Msg>,
     events: Inbox<events::Msg>,
 }
 
 impl Rig {
     fn start(url: String, headers: &[(&str, &str)], roots: RootCertStore) -> Rig {
-        let (directory, sets) = inbox(64);
+        let (pod_manager, sets) = inbox(64);
         let (events, heard) = inbox(64);
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (_, port) = mailbox(MAILBOX);
@@ -117,12 +117,12 @@ impl Rig {
             .map(|(name, value)| ((*name).to_owned(), vec![(*value).to_owned()]))
             .collect();
         root.spawn(ChildSpec::permanent("http"), port, move || {
-            let client = Client::new(url.as_str().into(), &headers, Roots::These(roots.clone()));
-            Url::with_client(
+            let client = UrlClient::new(url.as_str().into(), &headers, Roots::These(roots.clone()));
+            UrlSource::with_client(
                 client,
-                OFTEN,
+                FAST_PERIOD,
                 "node".into(),
-                directory.clone(),
+                pod_manager.clone(),
                 Recorder::new(events.clone()),
             )
         });
@@ -134,9 +134,9 @@ impl Rig {
     }
 
     async fn pods(&mut self) -> Vec<Arc<Pod>> {
-        match self.sets.next(SOON).await {
-            Some(directory::Msg::Set {
-                source: Source::Http,
+        match self.sets.next(TEST_TIMEOUT).await {
+            Some(pod_manager::Msg::SetPods {
+                source: PodSource::Http,
                 pods,
             }) => pods,
             other => panic!("expected a set of pods, got {other:?}"),
@@ -144,7 +144,7 @@ impl Rig {
     }
 
     async fn complaint(&mut self) -> String {
-        match self.events.next(SOON).await {
+        match self.events.next(TEST_TIMEOUT).await {
             Some(events::Msg::Record(event)) => event.message,
             other => panic!("expected an event, got {other:?}"),
         }
@@ -162,19 +162,19 @@ impl Rig {
                 if error.contains(words) {
                     return error;
                 }
-                kernel::testing::pass(OFTEN / 4).await;
+                kernel::testing::pass(FAST_PERIOD / 4).await;
             }
         };
-        tokio::time::timeout(SOON, said)
+        tokio::time::timeout(TEST_TIMEOUT, said)
             .await
             .unwrap_or_else(|_| panic!("no failure with {words:?}"))
     }
 }
 
-fn serving(body: &str, test: impl AsyncFnOnce(Server, Rig)) {
+fn serving(body: &str, test: impl AsyncFnOnce(ManifestServer, Rig)) {
     let body = body.to_owned();
     let run = system::run(async move {
-        let server = Server::start(None).await;
+        let server = ManifestServer::start(None).await;
         server.says(&body);
         let rig = Rig::start(
             server.url("http", "/pods"),
@@ -312,8 +312,9 @@ fn no_bad_answer_ends_what_runs() {
         let unchanged = |pods: &[Arc<Pod>]| pods.len() == 1 && Arc::ptr_eq(&pods[0], &first[0]);
         let told = rig.sets.drain();
         assert!(
-            told.iter()
-                .all(|set| matches!(set, directory::Msg::Set { pods, .. } if unchanged(pods)))
+            told.iter().all(
+                |set| matches!(set, pod_manager::Msg::SetPods { pods, .. } if unchanged(pods))
+            )
         );
     });
 }
@@ -390,7 +391,7 @@ fn secure(trusted: &[CertificateDer<'static>], test: impl AsyncFnOnce(Rig)) {
             .with_no_client_auth()
             .with_single_cert(certificates(), PrivateKeyDer::from_pem_slice(KEY).unwrap())
             .unwrap();
-        let server = Server::start(Some(TlsAcceptor::from(Arc::new(config)))).await;
+        let server = ManifestServer::start(Some(TlsAcceptor::from(Arc::new(config)))).await;
         server.says(&pod("a"));
         test(Rig::start(server.url("https", "/pods"), &[], roots)).await;
     });

@@ -5,7 +5,7 @@ use hyper::http::uri::{Authority, InvalidUri, PathAndQuery, Scheme};
 
 /// A URL that can be fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct UrlTarget {
     pub(super) secure: bool,
     pub(super) authority: Authority,
     pub(super) path: PathAndQuery,
@@ -24,8 +24,8 @@ pub(super) enum UrlError {
     User,
 }
 
-impl Target {
-    pub(super) fn parse(text: &str) -> Result<Target, UrlError> {
+impl UrlTarget {
+    pub(super) fn parse(text: &str) -> Result<UrlTarget, UrlError> {
         // A fragment is for the reader, not for the server.
         let text = text.split('#').next().unwrap_or_default();
         let parts = text.parse::<Uri>()?.into_parts();
@@ -41,7 +41,7 @@ impl Target {
         let path = parts
             .path_and_query
             .unwrap_or(PathAndQuery::from_static("/"));
-        Ok(Target {
+        Ok(UrlTarget {
             secure,
             authority,
             path,
@@ -49,7 +49,7 @@ impl Target {
     }
 
     /// Where a `Location` leads from here.
-    pub(super) fn redirected(&self, location: &str) -> Result<Target, UrlError> {
+    pub(super) fn redirected(&self, location: &str) -> Result<UrlTarget, UrlError> {
         let scheme = if self.secure { "https" } else { "http" };
         let folder = self
             .path
@@ -72,7 +72,7 @@ impl Target {
             }
             location => format!("{scheme}://{}{folder}/{location}", self.authority),
         };
-        Target::parse(&absolute)
+        UrlTarget::parse(&absolute)
     }
 
     /// The host without brackets, as a resolver wants it.
@@ -94,7 +94,7 @@ impl Target {
 mod tests {
     use super::*;
 
-    fn shown(target: &Target) -> String {
+    fn shown(target: &UrlTarget) -> String {
         format!(
             "{} {} {} {}",
             target.secure,
@@ -112,7 +112,7 @@ mod tests {
             ("http://[::1]:81/x", "false ::1 81 /x"),
         ];
         for (text, expected) in cases {
-            assert_eq!(shown(&Target::parse(text).unwrap()), expected, "{text}");
+            assert_eq!(shown(&UrlTarget::parse(text).unwrap()), expected, "{text}");
         }
         for bad in [
             "",
@@ -122,13 +122,13 @@ mod tests {
             "http://user:secret@a/",
             "http://a b/",
         ] {
-            assert!(Target::parse(bad).is_err(), "{bad}");
+            assert!(UrlTarget::parse(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn redirects_lead_where_browsers_go() {
-        let from = Target::parse("http://a:8080/m/pods?x=1").unwrap();
+        let from = UrlTarget::parse("http://a:8080/m/pods?x=1").unwrap();
         let cases = [
             ("https://b/n", "true b 443 /n"),
             ("//b/n", "false b 80 /n"),

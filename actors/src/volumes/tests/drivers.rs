@@ -125,7 +125,7 @@ fn the_nodes_drivers_are_those_that_the_last_stream_told_of() {
         rig.plugins.backend("d.example.com");
         rig.plugins.backend("e.example.com");
         pass(MOMENT).await;
-        let names = |view: &View| {
+        let names = |view: &VolumesView| {
             let drivers = view.csi_node["spec"]["drivers"].as_array().unwrap().iter();
             drivers
                 .map(|driver| driver["name"].as_str().unwrap().to_owned())

@@ -8,7 +8,7 @@ fn a_wish_is_answered_the_moment_its_last_volume_is_there() {
     run_paused(|| async {
         let mut rig = Rig::start(&config_map("cfg", "one")).await;
         rig.plugins
-            .fault("mount", "kubernetes.io/configmap/a-c", Fault::Held);
+            .fault("mount", "kubernetes.io/configmap/a-c", StorageFault::Held);
         let answer = rig.want(&pod_with("a", &[EMPTY_DIR, CONFIG_MAP]));
         pass(30 * SECOND).await;
         assert!(!answer.is_finished());
@@ -108,13 +108,13 @@ fn a_failure_is_told_and_tried_again_without_anybody_asking() {
         let id = "kubernetes.io/host-path/a-h";
         for _ in 0..3 {
             let wrong =
-                Status::failed_precondition("hostPath type check failed: /x is not a directory");
-            rig.plugins.fault("mount", id, Fault::Refused(wrong));
+                Status::failed_precondition("hostPath type check failed: /x is not a pod manager");
+            rig.plugins.fault("mount", id, StorageFault::Refused(wrong));
         }
         let begun = kernel::now();
         rig.mounted(&pod_with(
             "a",
-            &[("h", "hostPath: {path: /x, type: Directory}")],
+            &[("h", "hostPath: {path: /x, type: PodManager}")],
         ))
         .await;
         let took = (kernel::now() - begun).as_millis();
@@ -123,7 +123,7 @@ fn a_failure_is_told_and_tried_again_without_anybody_asking() {
         assert_eq!(told.len(), 3);
         assert_eq!(
             told[0],
-            "a FailedMount: MountVolume.SetUp failed for volume \"h\" : hostPath type check failed: /x is not a directory"
+            "a FailedMount: MountVolume.SetUp failed for volume \"h\" : hostPath type check failed: /x is not a pod manager"
         );
     });
 }
@@ -165,7 +165,7 @@ fn a_release_that_takes_too_long_says_what_is_left_and_goes_on() {
         let rig = Rig::start("").await;
         rig.mounted(&pod_with("a", &[EMPTY_DIR])).await;
         rig.plugins
-            .fault("unmount", "kubernetes.io/empty-dir/a-e", Fault::Held);
+            .fault("unmount", "kubernetes.io/empty-dir/a-e", StorageFault::Held);
         let late = rig.release("a").await.unwrap().unwrap().unwrap_err();
         assert_eq!(
             late.to_string(),
@@ -199,7 +199,7 @@ fn a_stuck_volume_has_its_plugin_replaced_and_others_go_on() {
     run_paused(|| async {
         let mut rig = Rig::start("").await;
         let id = "kubernetes.io/host-path/a-h";
-        rig.plugins.fault("mount", id, Fault::Stuck);
+        rig.plugins.fault("mount", id, StorageFault::Stuck);
         let hung = rig.want(&pod_with("a", &[("h", "hostPath: {path: /x}")]));
         rig.mounted(&pod_with("b", &[EMPTY_DIR])).await;
         let told = rig.texts();
@@ -219,7 +219,7 @@ fn a_stuck_volume_has_its_plugin_replaced_and_others_go_on() {
 #[test]
 fn a_new_agent_keeps_what_is_wanted_and_takes_away_what_nobody_wants() {
     run_paused(|| async {
-        let plant = |plugins: &Double| {
+        let plant = |plugins: &FakeStorage| {
             plugins.plant(
                 ("kubernetes.io/empty-dir/a-e", "empty-dir"),
                 "a",
@@ -255,7 +255,7 @@ fn folders_that_only_lie_about_are_removed_when_it_is_known_who_is_there() {
         for uid in ["a", "old"] {
             std::fs::create_dir_all(pods.join(uid)).unwrap();
         }
-        rig.root.inject("test/volumes", Upset::Panic).unwrap();
+        rig.root.inject("test/volumes", ActorFault::Panic).unwrap();
         rig.pods(&["a"]);
         pass(10 * SECOND).await;
         rig.pods(&["a"]);
@@ -274,18 +274,18 @@ fn a_successor_has_the_workers_say_it_again_and_unmounts_nothing() {
         let web = pod_with("a", &[EMPTY_DIR]);
         rig.mounted(&web).await;
         assert!(matches!(
-            rig.directory.drain()[..],
-            [directory::Msg::Republish]
+            rig.pod_manager.drain()[..],
+            [pod_manager::Msg::Resync]
         ));
         let waited = rig.want(&pod_with("b", &[CONFIG_MAP]));
         pass(MOMENT).await;
-        rig.root.inject("test/volumes", Upset::Panic).unwrap();
+        rig.root.inject("test/volumes", ActorFault::Panic).unwrap();
         rig.pods(&["a", "b"]);
         pass(10 * SECOND).await;
         assert_eq!(waited.await.unwrap().unwrap_err(), AskError::Gone);
         assert!(matches!(
-            rig.directory.drain()[..],
-            [directory::Msg::Republish]
+            rig.pod_manager.drain()[..],
+            [pod_manager::Msg::Resync]
         ));
         let before = rig.calls().len();
         rig.pods(&["a", "b"]);
@@ -317,9 +317,9 @@ fn a_pod_that_the_directory_forgot_wants_nothing_any_more() {
 #[test]
 fn a_plugin_that_cannot_list_is_asked_again() {
     run_paused(|| async {
-        let broken = |plugins: &Double| {
+        let broken = |plugins: &FakeStorage| {
             for _ in 0..6 {
-                plugins.fault("list", "", Fault::Refused(Status::internal("no")));
+                plugins.fault("list", "", StorageFault::Refused(Status::internal("no")));
             }
         };
         let rig = Rig::with("", None, broken).await;

@@ -1,35 +1,35 @@
-//! Laws of the keeper of volumes: storage plugins in the test's own process that only remember, on a paused clock.
+//! Laws of the volume manager: storage plugins in the test's own process that only remember, on a paused clock.
 
 mod drivers;
+mod in_use;
 mod lives;
-mod reporting;
-mod within;
+mod subpaths;
 
 use cluster::events;
 use cluster::objects::{Shelf, Supply};
 use kernel::testing::{Inbox, inbox, pass, run_paused};
-use kernel::{AskError, ChildSpec, Fault as Upset, Intensity, Supervisor, mailbox};
+use kernel::{AskError, ChildSpec, Fault as ActorFault, Intensity, Supervisor, mailbox};
 use logic::node_policy::NodePolicy;
 use tempfile::TempDir;
 use tonic::Status;
 
 use super::*;
-use crate::storage::testing::{Double, Fault};
+use crate::storage::testing::{FakeStorage, StorageFault};
 use crate::testing::pod;
 
 const MOMENT: Duration = Duration::from_millis(10);
 const SECOND: Duration = Duration::from_secs(1);
-const WITHIN: Duration = Duration::from_secs(123);
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(123);
 const NONE: [&str; 0] = [];
 
 /// The keeper, the plugins, and all other neighbours as inboxes.
 struct Rig {
     root: Supervisor,
     keeper: Addr<Msg>,
-    plugins: Double,
+    plugins: FakeStorage,
     supply: Supply,
     events: Inbox<events::Msg>,
-    directory: Inbox<directory::Msg>,
+    pod_manager: Inbox<pod_manager::Msg>,
     host: Inbox<host::Msg>,
     folder: TempDir,
 }
@@ -40,26 +40,30 @@ impl Rig {
     }
 
     /// `before` prepares the plugins.
-    async fn with(objects: &str, stats: Option<Duration>, before: impl FnOnce(&Double)) -> Rig {
+    async fn with(
+        objects: &str,
+        stats: Option<Duration>,
+        before: impl FnOnce(&FakeStorage),
+    ) -> Rig {
         Rig::within(None, objects, stats, before).await
     }
 
     /// With an API server behind these, or without one.
     async fn within(
-        cluster: Option<Cluster>,
+        cluster: Option<ApiPeers>,
         objects: &str,
         stats: Option<Duration>,
-        before: impl FnOnce(&Double),
+        before: impl FnOnce(&FakeStorage),
     ) -> Rig {
         let folder = tempfile::tempdir().unwrap();
-        let plugins = Double::start(folder.path());
+        let plugins = FakeStorage::start(folder.path());
         before(&plugins);
         let (supply, objects) = Shelf::new(parsed(objects));
         let (events, recorded) = inbox(4096);
-        let (directory, asked) = inbox(16);
+        let (pod_manager, asked) = inbox(16);
         let (hosted, host) = inbox(16);
-        let rules = Rules {
-            policy: logic::worker::Policy::default(),
+        let rules = PodWorkerConfig {
+            policy: logic::pod_actions::PodActionPolicy::default(),
             facts: Arc::default(),
             node: NodePolicy {
                 node_name: "edge".to_owned(),
@@ -69,11 +73,11 @@ impl Rig {
         };
         let peers = Peers {
             storage: plugins.storage(),
-            hosts: Plugin::ALL
+            hosts: StoragePlugin::ALL
                 .map(|plugin| (plugin.name().to_owned(), hosted.clone()))
                 .into(),
             objects,
-            directory,
+            pod_manager,
             recorder: Recorder::new(events),
             rules: Arc::new(rules),
             cluster,
@@ -81,12 +85,12 @@ impl Rig {
         let policy = Policy {
             resync: Duration::from_secs(60),
             stats,
-            selinux: SeLinux::Off,
+            selinux: SeLinuxMountPolicy::Off,
         };
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (keeper, port) = mailbox(MAILBOX);
         root.spawn(ChildSpec::permanent("volumes"), port, move || {
-            Volumes::new(policy.clone(), peers.clone())
+            VolumeManager::new(policy.clone(), peers.clone())
         });
         pass(MOMENT).await;
         Rig {
@@ -95,26 +99,26 @@ impl Rig {
             plugins,
             supply,
             events: recorded,
-            directory: asked,
+            pod_manager: asked,
             host,
             folder,
         }
     }
 
     /// Wants a pod's volumes; the answer comes by itself.
-    fn want(&self, pod: &Arc<Pod>) -> tokio::task::JoinHandle<Answer> {
+    fn want(&self, pod: &Arc<Pod>) -> tokio::task::JoinHandle<MountReply> {
         let (keeper, pod) = (self.keeper.clone(), pod.clone());
         tokio::task::spawn_local(async move {
             let wish = |reply| Msg::Mount {
                 pod,
-                within: WITHIN,
+                within: MOUNT_TIMEOUT,
                 reply,
             };
-            keeper.ask(WITHIN * 2, wish).await
+            keeper.ask(MOUNT_TIMEOUT * 2, wish).await
         })
     }
 
-    async fn mounted(&self, pod: &Arc<Pod>) -> Mounted {
+    async fn mounted(&self, pod: &Arc<Pod>) -> MountedVolumes {
         self.want(pod).await.unwrap().unwrap().unwrap()
     }
 
@@ -126,10 +130,10 @@ impl Rig {
         tokio::task::spawn_local(async move {
             let wish = |reply| Msg::Release {
                 uid,
-                within: WITHIN,
+                within: MOUNT_TIMEOUT,
                 reply,
             };
-            keeper.ask(WITHIN * 2, wish).await
+            keeper.ask(MOUNT_TIMEOUT * 2, wish).await
         })
     }
 
@@ -145,7 +149,7 @@ impl Rig {
         self.supply.send_replace(Arc::new(objects));
     }
 
-    async fn view(&self) -> View {
+    async fn view(&self) -> VolumesView {
         self.keeper
             .ask(SECOND, |reply| Msg::View { reply })
             .await
@@ -182,7 +186,7 @@ impl Rig {
     }
 }
 
-type Answer = Result<Result<Mounted, NotMounted>, AskError>;
+type MountReply = Result<Result<MountedVolumes, NotMounted>, AskError>;
 
 fn parsed(text: &str) -> StaticObjects {
     let parsed = logic::objects::parse(text.as_bytes());

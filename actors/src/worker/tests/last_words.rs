@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use kernel::testing::run_paused;
-use logic::types::{Failure, PodUid};
+use logic::types::{PodFailure, PodUid};
 
 use super::{container, phase};
-use crate::directory::Msg;
+use crate::pod_manager::Msg;
 use crate::testing::{TestNode, pod};
 
 /// More than a runtime has by default.
@@ -36,7 +36,7 @@ spec:
 ")]);
         node.until("web", phase("Running")).await;
         let threads = keep_threads();
-        let failure = Failure {
+        let failure = PodFailure {
             reason: "Evicted".to_owned(),
             message: "no room".to_owned(),
             disruption: None,
@@ -46,7 +46,7 @@ spec:
             failure: Box::new(failure),
             grace: Duration::from_secs(5),
         };
-        node.node.directory.tell(fail).unwrap();
+        node.node.pod_manager.tell(fail).unwrap();
         let uid = PodUid::from("web");
         for _ in 0..1000 {
             node.runtime.pod(&uid).await.unwrap();
@@ -60,6 +60,6 @@ spec:
             state.is_some_and(|state| state.terminated.is_some())
         };
         let last = node.until("web", ended).await;
-        assert_eq!(last.phase.as_deref(), Some("Failed"));
+        assert_eq!(last.phase.as_deref(), Some("StartFailure"));
     });
 }

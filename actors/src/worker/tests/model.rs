@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kernel::testing::{pass, run_paused};
-use logic::types::{Container, ContainerState, RuntimePod};
+use logic::types::{ContainerState, RuntimeContainer, RuntimePod};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -96,7 +96,7 @@ fn check(now: &RuntimePod) {
         let init = now
             .instances("init")
             .filter(|init| init.sandbox == app.sandbox);
-        let mut ended: Vec<&Container> = init.filter(|init| init.succeeded()).collect();
+        let mut ended: Vec<&RuntimeContainer> = init.filter(|init| init.succeeded()).collect();
         ended.sort_by_key(|init| init.finished_at);
         if let (Some(init), Some(begun)) = (ended.first(), app.started_at) {
             assert!(

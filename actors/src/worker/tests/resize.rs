@@ -97,7 +97,7 @@ fn a_resize_waits_for_room_or_is_refused_for_good() {
 /// Upstream's TestRecordPodDeferredAcceptedResizes and TestRetryPendingResizes, as far as they measure.
 async fn counted_by_upstreams_words(node: &TestNode) {
     kernel::testing::pass(std::time::Duration::from_secs(1)).await;
-    crate::observation::count(&node.node.root.tree().await);
+    crate::collectors::count(&node.node.root.tree().await);
     let text = metrics::text();
     for line in [
         "kubelet_container_requested_resizes_total{operation=\"increase\",requirement=\"limits\",resource=\"cpu\"} 1",

@@ -29,7 +29,7 @@ fn started(status: &PodStatus, name: &str) -> Timestamp {
     state.running.unwrap().started_at.unwrap().0
 }
 
-fn ended(status: &PodStatus, name: &str) -> Timestamp {
+fn ended_at(status: &PodStatus, name: &str) -> Timestamp {
     let state = container(status, name).state.clone().unwrap();
     state.terminated.unwrap().finished_at.unwrap().0
 }
@@ -57,14 +57,14 @@ fn a_sidecar_is_waited_for_when_it_starts_and_ends_after_the_app() {
             waited.as_secs() >= 4,
             "the startup probe was not waited for: {waited}"
         );
-        assert!(started(&up, "app") >= ended(&up, "init"));
+        assert!(started(&up, "app") >= ended_at(&up, "init"));
         let over = |status: &PodStatus| {
             let state = container(status, "first").state.clone();
             state.is_some_and(|state| state.terminated.is_some())
         };
         let down = node.until("mesh", over).await;
-        assert!(phase("Failed")(&down));
-        let ends = ["app", "second", "first"].map(|name| ended(&down, name));
+        assert!(phase("StartFailure")(&down));
+        let ends = ["app", "second", "first"].map(|name| ended_at(&down, name));
         assert!(ends.is_sorted(), "{ends:?}");
         assert!(ends[1].duration_since(ends[0]).as_secs() <= 2);
     });
@@ -103,6 +103,6 @@ spec:
   - {name: app, image: localhost/busybox, command: [sleep, '3']}
 ")]);
         let status = node.until("job", phase("Succeeded")).await;
-        assert!(ended(&status, "side") >= ended(&status, "app"));
+        assert!(ended_at(&status, "side") >= ended_at(&status, "app"));
     });
 }

@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use tonic::Status;
 
 use super::*;
-use crate::directory;
-use crate::storage::testing::Fault;
+use crate::pod_manager;
+use crate::storage::testing::StorageFault;
 use crate::worker::Explanation;
 
-const SOON: Duration = Duration::from_secs(10);
+const RETRY_PERIOD: Duration = Duration::from_secs(10);
 
 /// A pod with an emptyDir; its UID is its name.
 fn with_volume(name: &str) -> Arc<Pod> {
@@ -35,13 +35,18 @@ fn id(pod: &str) -> String {
 
 async fn why(node: &TestNode, pod: &str) -> Explanation {
     let pod = pod.to_owned();
-    let asked = |reply| directory::Msg::Worker { pod, reply };
-    let found = node.node.directory.ask(SOON, asked).await.unwrap();
-    let directory::Found::Worker(worker) = found else {
+    let asked = |reply| pod_manager::Msg::FindWorker { pod, reply };
+    let found = node
+        .node
+        .pod_manager
+        .ask(RETRY_PERIOD, asked)
+        .await
+        .unwrap();
+    let pod_manager::PodLookup::Worker(worker) = found else {
         panic!("{found:?}");
     };
     let asked = |reply| crate::worker::Msg::Why { reply };
-    worker.ask(SOON, asked).await.unwrap()
+    worker.ask(RETRY_PERIOD, asked).await.unwrap()
 }
 
 fn running(status: &PodStatus) -> bool {
@@ -52,7 +57,7 @@ fn running(status: &PodStatus) -> bool {
 fn nothing_starts_before_every_volume_is_there() {
     run_paused(|| async {
         let node = TestNode::start().await;
-        node.storage.fault("mount", &id("web"), Fault::Held);
+        node.storage.fault("mount", &id("web"), StorageFault::Held);
         node.desire(&[with_volume("web"), with_volume("other")]);
         node.until("other", running).await;
         node.until("web", waits_for("app", "ContainerCreating"))
@@ -68,7 +73,7 @@ fn nothing_starts_before_every_volume_is_there() {
 fn a_volume_that_cannot_be_mounted_is_told_and_tried_again() {
     run_paused(|| async {
         let node = TestNode::start().await;
-        let refused = Fault::Refused(Status::internal("the disk is on fire"));
+        let refused = StorageFault::Refused(Status::internal("the disk is on fire"));
         node.storage.fault("mount", &id("web"), refused);
         node.desire(&[with_volume("web")]);
         node.until("web", running).await;
@@ -88,7 +93,7 @@ fn who_waits_for_longer_than_a_wish_lasts_says_what_is_missing_and_wishes_again(
         let node = TestNode::start().await;
         // Tried again after half a second, then twice as long each time: that is longer than the wish lasts.
         for _ in 0..9 {
-            let refused = Fault::Refused(Status::internal("no"));
+            let refused = StorageFault::Refused(Status::internal("no"));
             node.storage.fault("mount", &id("web"), refused);
         }
         node.desire(&[with_volume("web")]);
@@ -108,7 +113,8 @@ fn volumes_go_when_nothing_of_the_pod_runs_and_before_the_pod_is_forgotten() {
         let node = TestNode::start().await;
         node.desire(&[with_volume("web")]);
         node.until("web", running).await;
-        node.storage.fault("unmount", &id("web"), Fault::Held);
+        node.storage
+            .fault("unmount", &id("web"), StorageFault::Held);
         node.desire(&[]);
         node.until("web", |status| status.phase.as_deref() != Some("Running"))
             .await;
@@ -187,7 +193,7 @@ fn a_successor_of_the_agent_takes_away_what_belongs_to_no_pod() {
 fn a_path_within_a_volume_is_bound_before_its_container_is_made() {
     run_paused(|| async {
         let node = TestNode::start().await;
-        let refused = Fault::Refused(Status::invalid_argument("a link leads out"));
+        let refused = StorageFault::Refused(Status::invalid_argument("a link leads out"));
         node.storage.fault("bind", &id("web"), refused);
         node.desire(&[pod("
 metadata: {name: web}

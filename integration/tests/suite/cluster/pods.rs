@@ -251,7 +251,7 @@ async fn an_agent_that_starts_again_writes_nothing_that_the_api_shows() {
         .unwrap();
     let told = cluster.wait("everything is told", async || {
         let tree = cluster.node.admin("/tree").await.unwrap();
-        let statuses = actor(&tree, "oxlet/keepers/status").unwrap();
+        let statuses = actor(&tree, "oxlet/state/status").unwrap();
         statuses["snapshot"]["untold"] == 0 && statuses["snapshot"]["pods"] == 4
     });
     told.await.unwrap();

@@ -11,7 +11,7 @@ use apiserver::Options;
 use integration::agent::{Cri, NODE_NAME, Node};
 use integration::cluster::{Cluster, condition};
 use integration::containerd::Containerd;
-use logic::manifest::{Release, Source, UnknownFields, given_uid, parse};
+use logic::manifest::{KubeletRelease, ManifestSource, UnknownFields, parse, static_pod_uid};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -37,7 +37,7 @@ struct Handover {
 
 impl Handover {
     /// A kubelet of this release has run the node for a while, and has ended.
-    async fn from(release: Release) -> Option<Handover> {
+    async fn from(release: KubeletRelease) -> Option<Handover> {
         let dir = tempfile::tempdir().unwrap();
         let rig = Containerd::for_test(dir.path()).await?;
         let builder = Node::builder()
@@ -199,14 +199,14 @@ spec:
 ";
 
 /// The static pod as the kubelet of this release makes it of its manifest.
-fn fixed(node: &Node, release: Release) -> Value {
+fn fixed(node: &Node, release: KubeletRelease) -> Value {
     node.drop_manifest("fixed.yaml", FIXED).unwrap();
     let path = node.manifests().join("fixed.yaml");
     let parsed = parse(FIXED.as_bytes(), UnknownFields::Refuse).unwrap();
     let pod = parsed.pods.into_iter().next().unwrap().unwrap().pod;
-    let source = Source::File(path.display().to_string());
+    let source = ManifestSource::File(path.display().to_string());
     let mut value = serde_json::to_value(&pod).unwrap();
-    let uid = given_uid(pod, &source, NODE_NAME, release);
+    let uid = static_pod_uid(pod, &source, NODE_NAME, release);
     let mut annotations = seen("file");
     annotations["kubernetes.io/config.hash"] = json!(uid);
     value["metadata"]["annotations"] = annotations;
@@ -283,13 +283,13 @@ fn tell(cluster: &Cluster, ran: &Ran, ready: &str) {
 }
 
 /// What is allocated to `web`, as the kubelet of this release keeps it.
-fn entry(release: Release) -> Value {
+fn entry(release: KubeletRelease) -> Value {
     let own = json!({ "cpu": "200m", "memory": "64Mi" });
     let mut entry = json!({ "ContainerResources": { "app": { "limits": own, "requests": own } } });
-    if release >= Release::V1_35 {
+    if release >= KubeletRelease::V1_35 {
         entry["PodLevelResources"] = Value::Null;
     }
-    if release >= Release::V1_36 {
+    if release >= KubeletRelease::V1_36 {
         entry["EmptyDirVolumeLimits"] = Value::Null;
     }
     entry
@@ -305,7 +305,7 @@ fn uid(pod: &Value) -> String {
     pod["metadata"]["uid"].as_str().unwrap().to_owned()
 }
 
-async fn is_taken_over_and_handed_back(release: Release) {
+async fn is_taken_over_and_handed_back(release: KubeletRelease) {
     let Some(mut node) = Handover::from(release).await else {
         return;
     };
@@ -430,23 +430,23 @@ const OF_A_KUBELET: [&str; 14] = [
 
 #[tokio::test]
 async fn a_node_of_a_kubelet_of_1_34_is_taken_over_and_handed_back() {
-    is_taken_over_and_handed_back(Release::V1_34).await;
+    is_taken_over_and_handed_back(KubeletRelease::V1_34).await;
 }
 
 #[tokio::test]
 async fn a_node_of_a_kubelet_of_1_35_is_taken_over_and_handed_back() {
-    is_taken_over_and_handed_back(Release::V1_35).await;
+    is_taken_over_and_handed_back(KubeletRelease::V1_35).await;
 }
 
 #[tokio::test]
 async fn a_node_of_a_kubelet_of_1_36_is_taken_over_and_handed_back() {
-    is_taken_over_and_handed_back(Release::V1_36).await;
+    is_taken_over_and_handed_back(KubeletRelease::V1_36).await;
 }
 
 /// A kubelet would not start with such a file; the agent does, and leaves one that a kubelet starts with.
 #[tokio::test]
 async fn damaged_checkpoints_are_told_and_end_nobody() {
-    let Some(mut node) = Handover::from(Release::V1_36).await else {
+    let Some(mut node) = Handover::from(KubeletRelease::V1_36).await else {
         return;
     };
     let before = node.everything().await;

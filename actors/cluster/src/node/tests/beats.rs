@@ -1,6 +1,6 @@
 //! The lease.
 
-use logic::node_status::lease::Holder;
+use logic::node_status::lease::LeaseHolder;
 
 use super::*;
 use crate::node::lease::{self, Heartbeat};
@@ -18,7 +18,7 @@ fn beating(server: Server) -> Beating {
     let (client, receiver) = (server.client(), object.subscribe());
     let root = Supervisor::root("test", Intensity::UNLIMITED);
     let (_, port) = mailbox(lease::MAILBOX);
-    let holder = Holder {
+    let holder = LeaseHolder {
         name: "edge".into(),
         seconds: 40,
     };

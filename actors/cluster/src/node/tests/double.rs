@@ -2,7 +2,7 @@
 
 use apiserver::{Options, Server};
 use kernel::testing::inbox;
-use logic::node_status::lease::Holder;
+use logic::node_status::lease::LeaseHolder;
 use serde_json::Value;
 
 use super::*;
@@ -58,7 +58,7 @@ fn play<F: Future>(change: impl FnOnce(&mut Policy), act: impl FnOnce(Stage) -> 
         });
         let (_, port) = mailbox(lease::MAILBOX);
         let (holder, receiver) = (
-            Holder {
+            LeaseHolder {
                 name: "edge".into(),
                 seconds: 40,
             },
@@ -80,7 +80,7 @@ fn play<F: Future>(change: impl FnOnce(&mut Policy), act: impl FnOnce(Stage) -> 
 }
 
 impl Stage {
-    fn tell(&self, fact: Fact) {
+    fn tell(&self, fact: NodeFact) {
         self.presence.tell(Msg::Learned(fact)).unwrap();
     }
 
@@ -141,7 +141,7 @@ fn conditions_merge_by_type_addresses_are_replaced_and_what_others_wrote_stays()
             }});
             let path = format!("{NODE}/status");
             stage.server.patch(&path, &strange).unwrap();
-            stage.tell(Fact::Pressures([Pressure::Disk].into()));
+            stage.tell(NodeFact::Pressures([Pressure::Disk].into()));
             let addresses = json!([
                 {"type": "InternalIP", "address": "192.0.2.10"},
                 {"type": "Hostname", "address": "192.0.2.10"},
@@ -168,7 +168,7 @@ fn after_the_server_comes_back_the_node_is_seen_and_told_again() {
                 .until(NODE, |node| state(node, "Ready") == "True")
                 .await;
             stage.server.stop();
-            stage.tell(Fact::Pressures([Pressure::Pid].into()));
+            stage.tell(NodeFact::Pressures([Pressure::Pid].into()));
             tokio::time::timeout(SOON, async {
                 let mut object = stage.object.subscribe();
                 object.wait_for(Option::is_some).await.map(drop)

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use logic::volumes::Backend;
-use logic::volumes::resolve::expansion::{Claim, Grow, Outcome};
+use logic::volumes::RegisteredDriver;
+use logic::volumes::resolve::expansion::{ClaimStatusUpdate, NodeResize, ResizeOutcome};
 
 use super::*;
 use crate::node::claims::{self, Claims, Growth};
@@ -54,10 +54,10 @@ impl Driving {
 
     fn drivers(&self, names: &[&str]) {
         let backend = |name: &&str| {
-            let backend = Backend {
+            let backend = RegisteredDriver {
                 name: (*name).into(),
                 node_id: format!("{name}/node"),
-                ..Backend::default()
+                ..RegisteredDriver::default()
             };
             ((*name).to_owned(), backend)
         };
@@ -86,7 +86,7 @@ fn the_csi_node_is_made_when_the_node_is_there_and_follows_the_drivers() {
         assert!(driving.listed().is_empty());
         let told = driving.node.drain();
         assert!(
-            matches!(told[..], [Msg::Learned(Fact::Storage(None))]),
+            matches!(told[..], [Msg::Learned(NodeFact::Storage(None))]),
             "{told:?}"
         );
         let object = driving.server.get(CSI_NODE).unwrap();
@@ -130,14 +130,14 @@ fn a_driver_from_before_stays_until_it_is_heard_of_and_conflicts_are_tried_again
     });
 }
 
-fn growth(outcome: Outcome) -> claims::Msg {
+fn growth(outcome: ResizeOutcome) -> claims::Msg {
     claims::Msg::Grew(Box::new(Growth {
         namespace: "shop".into(),
         claim: "data".into(),
-        grow: Grow {
+        grow: NodeResize {
             size: 2 << 30,
             quantity: "2Gi".into(),
-            claim: Claim::Follows,
+            claim: ClaimStatusUpdate::Needed,
         },
         outcome,
     }))
@@ -173,12 +173,14 @@ fn a_claim_follows_its_volume_through_conflicts_and_failures() {
         let claim = || -> PersistentVolumeClaim {
             serde_json::from_value(server.get(CLAIM).unwrap()).unwrap()
         };
-        claims.tell(growth(Outcome::Begun)).unwrap();
+        claims.tell(growth(ResizeOutcome::Begun)).unwrap();
         pass(MOMENT).await;
         let words = claim().status.unwrap().allocated_resource_statuses.unwrap();
         assert_eq!(words["storage"], "NodeResizeInProgress");
         server.fail("PATCH", 409);
-        claims.tell(growth(Outcome::Failed("no".into()))).unwrap();
+        claims
+            .tell(growth(ResizeOutcome::Failed("no".into())))
+            .unwrap();
         pass(SECOND).await;
         let conditions = claim().status.unwrap().conditions.unwrap();
         let error = conditions
@@ -190,7 +192,7 @@ fn a_claim_follows_its_volume_through_conflicts_and_failures() {
             Some("failed to expand pvc with no")
         );
         server.fail("GET", 503);
-        claims.tell(growth(Outcome::Grown)).unwrap();
+        claims.tell(growth(ResizeOutcome::Grown)).unwrap();
         pass(SECOND * 2).await;
         let status = claim().status.unwrap();
         assert_eq!(status.capacity.unwrap()["storage"].0, "2Gi");
@@ -206,7 +208,7 @@ fn a_claim_follows_its_volume_through_conflicts_and_failures() {
         // A claim that is gone is no trouble.
         server.delete(CLAIM);
         server.heard();
-        claims.tell(growth(Outcome::Grown)).unwrap();
+        claims.tell(growth(ResizeOutcome::Grown)).unwrap();
         pass(SECOND * 60).await;
         assert_eq!(server.heard().len(), 1);
     });

@@ -8,7 +8,7 @@ mod world;
 
 use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{Addr, ChildSpec, Fault, Intensity, Supervisor, mailbox};
-use logic::node_status::{Pressure, Runtime, RuntimeCondition};
+use logic::node_status::{Pressure, RuntimeCondition, RuntimeStatus};
 use logic::requests;
 use serde_json::json;
 use tempfile::TempDir;
@@ -55,24 +55,24 @@ fn policy(folder: &TempDir) -> Policy {
         ("ephemeral-storage", "1Gi"),
     ]);
     Policy {
-        status: node_status::Policy {
+        status: node_status::NodeStatusPolicy {
             name: "edge".into(),
             // An address, so that no test asks a name server.
             hostname: "192.0.2.10".into(),
             port: 10250,
             version: "v1.36.0".into(),
             labels: logic::node::labels("edge", "x86_64", &Default::default()),
-            ..node_status::Policy::default()
+            ..node_status::NodeStatusPolicy::default()
         },
         registering: Registering::Itself,
         look_every: Duration::from_secs(10),
         report_every: Duration::from_secs(300),
-        host: Host {
+        host: HostFacts {
             boot_id: "boot".into(),
             architecture: "x86_64".into(),
-            ..Host::default()
+            ..HostFacts::default()
         },
-        resources: Resources {
+        resources: NodeResources {
             capacity: all.clone(),
             allocatable: all,
         },
@@ -80,7 +80,7 @@ fn policy(folder: &TempDir) -> Policy {
     }
 }
 
-fn runtime(ready: logic::node::Support) -> Fact {
+fn runtime(ready: logic::node::Support) -> NodeFact {
     let condition = |name: &str| {
         Some(RuntimeCondition {
             name: name.into(),
@@ -89,12 +89,12 @@ fn runtime(ready: logic::node::Support) -> Fact {
             message: "m".into(),
         })
     };
-    Fact::Runtime(Box::new(Runtime {
+    NodeFact::Runtime(Box::new(RuntimeStatus {
         name: "fake".into(),
         version: "1".into(),
         ready: condition("RuntimeReady"),
         network: condition("NetworkReady"),
-        ..Runtime::default()
+        ..RuntimeStatus::default()
     }))
 }
 
@@ -148,10 +148,10 @@ impl Rig {
 
     fn work(&self) {
         self.tell(runtime(logic::node::Support::Yes));
-        self.tell(Fact::Storage(None));
+        self.tell(NodeFact::Storage(None));
     }
 
-    fn tell(&self, fact: Fact) {
+    fn tell(&self, fact: NodeFact) {
         self.presence.tell(Msg::Learned(fact)).unwrap();
     }
 

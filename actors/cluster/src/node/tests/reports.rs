@@ -1,7 +1,7 @@
 //! Registration, and the status that is kept true.
 
 use logic::node::Support;
-use logic::node_status::InUse;
+use logic::node_status::VolumesInUse;
 
 use super::*;
 
@@ -66,11 +66,11 @@ fn a_node_at_rest_writes_only_when_its_report_is_due() {
 fn a_pressure_is_in_the_object_at_once_and_told_once() {
     run_paused(|| async {
         let mut rig = Rig::ready().await;
-        rig.tell(Fact::Pressures([Pressure::Memory].into()));
+        rig.tell(NodeFact::Pressures([Pressure::Memory].into()));
         pass(MOMENT).await;
         assert_eq!(rig.condition("MemoryPressure")["status"], "True");
         assert_eq!(rig.reasons(), ["NodeHasInsufficientMemory"]);
-        rig.tell(Fact::Pressures([Pressure::Memory].into()));
+        rig.tell(NodeFact::Pressures([Pressure::Memory].into()));
         rig.live(10).await;
         assert_eq!(rig.server.heard().len(), 1);
         assert!(rig.reasons().is_empty());
@@ -102,7 +102,7 @@ fn a_write_that_fails_is_tried_again_and_its_event_told_once() {
         for _ in 0..5 {
             rig.server.fail("PATCH", 500);
         }
-        rig.tell(Fact::Pressures([Pressure::Disk].into()));
+        rig.tell(NodeFact::Pressures([Pressure::Disk].into()));
         pass(SECOND * 2).await;
         let heard = rig.server.heard();
         let patches = heard
@@ -122,10 +122,10 @@ fn after_an_outage_the_last_state_is_told_and_nothing_was_asked_in_a_hurry() {
     run_paused(|| async {
         let mut rig = Rig::ready().await;
         rig.server.go_away(true);
-        rig.tell(Fact::Pressures([Pressure::Memory].into()));
+        rig.tell(NodeFact::Pressures([Pressure::Memory].into()));
         rig.live(3600).await;
-        rig.tell(Fact::Pressures(BTreeSet::new()));
-        rig.tell(Fact::Pressures([Pressure::Pid].into()));
+        rig.tell(NodeFact::Pressures(BTreeSet::new()));
+        rig.tell(NodeFact::Pressures([Pressure::Pid].into()));
         rig.live(600).await;
         rig.server.go_away(false);
         rig.live(60).await;
@@ -218,7 +218,7 @@ fn a_node_that_was_deleted_is_not_made_again_but_one_that_is_put_back_is_kept() 
     run_paused(|| async {
         let rig = Rig::ready().await;
         rig.server.delete(NODE);
-        rig.tell(Fact::Pressures([Pressure::Disk].into()));
+        rig.tell(NodeFact::Pressures([Pressure::Disk].into()));
         rig.live(600).await;
         assert!(rig.server.get(NODE).is_none());
         assert!(rig.object.borrow().is_none());
@@ -281,13 +281,15 @@ fn a_volume_counts_as_reported_when_the_api_server_knows_it_and_not_before() {
     run_paused(|| async {
         let mut rig = Rig::ready().await;
         assert_eq!(told(&mut rig.reported), [ids(&[])]);
-        rig.tell(Fact::VolumesInUse(InUse::Exactly(ids(&["a"]))));
+        rig.tell(NodeFact::VolumesInUse(VolumesInUse::Exactly(ids(&["a"]))));
         pass(world::ROUND_TRIP / 2).await;
         assert!(told(&mut rig.reported).is_empty());
         pass(MOMENT).await;
         assert_eq!(told(&mut rig.reported), [ids(&["a"])]);
         rig.server.go_away(true);
-        rig.tell(Fact::VolumesInUse(InUse::Exactly(ids(&["a", "b"]))));
+        rig.tell(NodeFact::VolumesInUse(VolumesInUse::Exactly(ids(&[
+            "a", "b",
+        ]))));
         rig.live(60).await;
         assert!(told(&mut rig.reported).is_empty());
         rig.server.go_away(false);
@@ -300,7 +302,7 @@ fn a_volume_counts_as_reported_when_the_api_server_knows_it_and_not_before() {
 fn a_volume_that_was_reported_is_so_still_when_the_agent_starts_without_the_api_server() {
     run_paused(|| async {
         let rig = Rig::ready().await;
-        rig.tell(Fact::VolumesInUse(InUse::Exactly(ids(&["a"]))));
+        rig.tell(NodeFact::VolumesInUse(VolumesInUse::Exactly(ids(&["a"]))));
         pass(SECOND * 3).await;
         let folder = rig.folder.clone();
         rig.root.shutdown().await;
@@ -332,7 +334,7 @@ fn many_changes_make_few_writes() {
         let rig = Rig::ready().await;
         for n in 0..200 {
             let degraded = [("manager".to_owned(), format!("failed {n} times"))];
-            rig.tell(Fact::Degraded(degraded.into()));
+            rig.tell(NodeFact::Degraded(degraded.into()));
         }
         pass(SECOND).await;
         assert!(rig.server.heard().len() <= 3);

@@ -11,7 +11,9 @@ use k8s_openapi::api::certificates::v1beta1::PodCertificateRequest;
 use k8s_openapi::api::core::v1::Service;
 use kernel::Context;
 use kube::{Api, Resource};
-use logic::objects::{Detection, Object, Outcome, StaticToken, Wanted, slim, slim_service};
+use logic::objects::{
+    ApiObject, ChangeDetection, FetchOutcome, ObjectRequest, StaticToken, slim, slim_service,
+};
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
@@ -25,7 +27,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 /// What the server said of one thing, and who goes on listening.
 pub struct Heard {
-    wanted: Wanted,
+    wanted: ObjectRequest,
     generation: u64,
     said: Result<Said, Trouble>,
     rest: Option<Following>,
@@ -39,7 +41,7 @@ impl std::fmt::Debug for Heard {
 }
 
 pub(super) enum Said {
-    Objects(Event<Object>),
+    Objects(Event<ApiObject>),
     Token(StaticToken),
     /// As the API server has it; none if it has none.
     Request(Option<Box<PodCertificateRequest>>),
@@ -68,8 +70,8 @@ impl<K> Kind for K where
 
 impl Keeper {
     /// Whether what is there, and grows old, lasts a while; then it is looked at when that is over.
-    fn rests(&mut self, wanted: &Wanted, ctx: &mut Context<Msg>) -> bool {
-        if let Wanted::Certificate(own) = wanted {
+    fn rests(&mut self, wanted: &ObjectRequest, ctx: &mut Context<Msg>) -> bool {
+        if let ObjectRequest::Certificate(own) = wanted {
             return self.certificate_rests(wanted, own, ctx);
         }
         let Some(entry) = self.entries.get_mut(wanted) else {
@@ -87,7 +89,12 @@ impl Keeper {
     }
 
     /// Leaves it as it is for so long, or for good.
-    pub(super) fn rest(&mut self, wanted: &Wanted, wait: Option<Duration>, ctx: &mut Context<Msg>) {
+    pub(super) fn rest(
+        &mut self,
+        wanted: &ObjectRequest,
+        wait: Option<Duration>,
+        ctx: &mut Context<Msg>,
+    ) {
         let Some(entry) = self.entries.get_mut(wanted) else {
             return;
         };
@@ -100,7 +107,12 @@ impl Keeper {
     }
 
     /// Looks at it again after this time.
-    pub(super) fn ask_after(&mut self, wanted: &Wanted, wait: Duration, ctx: &mut Context<Msg>) {
+    pub(super) fn ask_after(
+        &mut self,
+        wanted: &ObjectRequest,
+        wait: Duration,
+        ctx: &mut Context<Msg>,
+    ) {
         let Some(entry) = self.entries.get_mut(wanted) else {
             return;
         };
@@ -112,7 +124,12 @@ impl Keeper {
         entry.timer = Some(ctx.after(wait, Msg::Due { wanted, generation }));
     }
 
-    pub(super) fn listen(&mut self, wanted: &Wanted, rest: Following, ctx: &mut Context<Msg>) {
+    pub(super) fn listen(
+        &mut self,
+        wanted: &ObjectRequest,
+        rest: Following,
+        ctx: &mut Context<Msg>,
+    ) {
         if let Some(entry) = self.entries.get_mut(wanted) {
             let asking = next(wanted.clone(), entry.generation, rest);
             entry.asking = Some(ctx.run(asking));
@@ -120,24 +137,26 @@ impl Keeper {
     }
 
     /// Whether its changes come by themselves.
-    pub(super) fn is_followed(&self, wanted: &Wanted) -> bool {
+    pub(super) fn is_followed(&self, wanted: &ObjectRequest) -> bool {
         match wanted {
-            Wanted::ConfigMap(_) | Wanted::Secret(_) => self.cadence.detection == Detection::Watch,
-            Wanted::RuntimeClass(_)
-            | Wanted::Service(_)
-            | Wanted::Services(_)
-            | Wanted::CsiDrivers
-            | Wanted::TrustBundles => true,
-            Wanted::Claim(_)
-            | Wanted::PersistentVolume(_)
-            | Wanted::VolumeAttachment(_)
-            | Wanted::Token(_)
-            | Wanted::Certificate(_) => false,
+            ObjectRequest::ConfigMap(_) | ObjectRequest::Secret(_) => {
+                self.cadence.detection == ChangeDetection::Watch
+            }
+            ObjectRequest::RuntimeClass(_)
+            | ObjectRequest::Service(_)
+            | ObjectRequest::Services(_)
+            | ObjectRequest::CsiDrivers
+            | ObjectRequest::TrustBundles => true,
+            ObjectRequest::Claim(_)
+            | ObjectRequest::PersistentVolume(_)
+            | ObjectRequest::VolumeAttachment(_)
+            | ObjectRequest::Token(_)
+            | ObjectRequest::Certificate(_) => false,
         }
     }
 
     /// Asks now; what was under way for it is given up.
-    pub(super) fn ask(&mut self, wanted: &Wanted, ctx: &mut Context<Msg>) {
+    pub(super) fn ask(&mut self, wanted: &ObjectRequest, ctx: &mut Context<Msg>) {
         if self.rests(wanted, ctx) {
             return;
         }
@@ -169,45 +188,51 @@ impl Keeper {
         entry.asking = Some(task);
     }
 
-    fn way(&self, wanted: &Wanted) -> Way {
+    fn way(&self, wanted: &ObjectRequest) -> Way {
         let api = self.peers.api.clone();
         let manner = match self.is_followed(wanted) {
             true => Manner::Followed,
             false => Manner::Fetched,
         };
         match wanted {
-            Wanted::ConfigMap((namespace, name)) => {
+            ObjectRequest::ConfigMap((namespace, name)) => {
                 let api = Api::namespaced(api, namespace);
-                one(api, name, whole(Object::ConfigMap), manner)
+                one(api, name, whole(ApiObject::ConfigMap), manner)
             }
-            Wanted::Secret((namespace, name)) => {
+            ObjectRequest::Secret((namespace, name)) => {
                 let api = Api::namespaced(api, namespace);
-                one(api, name, whole(Object::Secret), manner)
+                one(api, name, whole(ApiObject::Secret), manner)
             }
-            Wanted::Claim((namespace, name)) => {
+            ObjectRequest::Claim((namespace, name)) => {
                 let api = Api::namespaced(api, namespace);
-                one(api, name, whole(Object::Claim), manner)
+                one(api, name, whole(ApiObject::Claim), manner)
             }
-            Wanted::PersistentVolume(name) => {
-                one(Api::all(api), name, whole(Object::PersistentVolume), manner)
+            ObjectRequest::PersistentVolume(name) => one(
+                Api::all(api),
+                name,
+                whole(ApiObject::PersistentVolume),
+                manner,
+            ),
+            ObjectRequest::VolumeAttachment(name) => one(
+                Api::all(api),
+                name,
+                whole(ApiObject::VolumeAttachment),
+                manner,
+            ),
+            ObjectRequest::RuntimeClass(name) => {
+                one(Api::all(api), name, whole(ApiObject::RuntimeClass), manner)
             }
-            Wanted::VolumeAttachment(name) => {
-                one(Api::all(api), name, whole(Object::VolumeAttachment), manner)
-            }
-            Wanted::RuntimeClass(name) => {
-                one(Api::all(api), name, whole(Object::RuntimeClass), manner)
-            }
-            Wanted::Service((namespace, name)) => {
+            ObjectRequest::Service((namespace, name)) => {
                 one(Api::namespaced(api, namespace), name, service, manner)
             }
-            Wanted::Services(namespace) => many(Api::namespaced(api, namespace), service),
-            Wanted::CsiDrivers => many(Api::all(api), whole(Object::CsiDriver)),
-            Wanted::TrustBundles => many(Api::all(api), whole(Object::TrustBundle)),
-            Wanted::Token(wanted) => {
+            ObjectRequest::Services(namespace) => many(Api::namespaced(api, namespace), service),
+            ObjectRequest::CsiDrivers => many(Api::all(api), whole(ApiObject::CsiDriver)),
+            ObjectRequest::TrustBundles => many(Api::all(api), whole(ApiObject::TrustBundle)),
+            ObjectRequest::Token(wanted) => {
                 let request = tokens::request(api, wanted.clone());
                 fetched(async { request.await.map(Said::Token) })
             }
-            Wanted::Certificate(own) => self.certificate_way(wanted, own),
+            ObjectRequest::Certificate(own) => self.certificate_way(wanted, own),
         }
     }
 
@@ -233,7 +258,7 @@ impl Keeper {
             }
             Ok(Said::Token(token)) => {
                 entry.token = Some(token);
-                (Outcome::Found, true)
+                (FetchOutcome::Found, true)
             }
             Ok(Said::Request(seen)) => entry.hear_request(seen.as_deref()),
             Err(trouble) => {
@@ -250,7 +275,7 @@ impl Keeper {
         let is_news = is_answer && entry.answer == Answer::Never;
         let times = entry.went(outcome);
         let too_old = std::mem::take(&mut entry.again);
-        if too_old && is_answer && !(rest.is_some() && outcome == Outcome::Found) {
+        if too_old && is_answer && !(rest.is_some() && outcome == FetchOutcome::Found) {
             self.ask(&wanted, ctx);
         } else {
             if is_answer {
@@ -266,25 +291,27 @@ impl Keeper {
     /// Listens on, or asks again when it is time.
     fn go_on(
         &mut self,
-        wanted: &Wanted,
-        (outcome, times): (Outcome, u32),
+        wanted: &ObjectRequest,
+        (outcome, times): (FetchOutcome, u32),
         rest: Option<Following>,
         ctx: &mut Context<Msg>,
     ) {
-        if matches!(wanted, Wanted::Certificate(_)) {
+        if matches!(wanted, ObjectRequest::Certificate(_)) {
             return self.certificate_goes_on(wanted, (outcome, times), rest, ctx);
         }
         let Some(entry) = self.entries.get_mut(wanted) else {
             return;
         };
-        if entry.is_immutable() && outcome == Outcome::Found {
+        if entry.is_immutable() && outcome == FetchOutcome::Found {
             return;
         }
         if let Some(rest) = rest {
             return self.listen(wanted, rest, ctx);
         }
         let wait = match (&entry.token, outcome) {
-            (Some(token), Outcome::Found) => Some(tokens::wait(wanted, token, Newness::New, ctx)),
+            (Some(token), FetchOutcome::Found) => {
+                Some(tokens::wait(wanted, token, Newness::New, ctx))
+            }
             _ => {
                 let wait = self.cadence.wait(wanted, outcome, times);
                 wait.map(|wait| wait + spread(wait))
@@ -295,7 +322,7 @@ impl Keeper {
         }
     }
 
-    pub(super) fn due(&mut self, wanted: &Wanted, generation: u64, ctx: &mut Context<Msg>) {
+    pub(super) fn due(&mut self, wanted: &ObjectRequest, generation: u64, ctx: &mut Context<Msg>) {
         let Some(entry) = self.entries.get_mut(wanted) else {
             return;
         };
@@ -313,7 +340,7 @@ impl Keeper {
 fn one<K: Kind>(
     api: Api<ByValue<K>>,
     name: &str,
-    make: impl Fn(K) -> Object + Send + Copy + 'static,
+    make: impl Fn(K) -> ApiObject + Send + Copy + 'static,
     manner: Manner,
 ) -> Way {
     match manner {
@@ -330,14 +357,17 @@ fn one<K: Kind>(
     }
 }
 
-fn many<K: Kind>(api: Api<ByValue<K>>, make: impl Fn(K) -> Object + Send + Copy + 'static) -> Way {
+fn many<K: Kind>(
+    api: Api<ByValue<K>>,
+    make: impl Fn(K) -> ApiObject + Send + Copy + 'static,
+) -> Way {
     followed(api, Selection::default(), make)
 }
 
 fn followed<K: Kind>(
     api: Api<ByValue<K>>,
     selection: Selection,
-    make: impl Fn(K) -> Object + Send + Copy + 'static,
+    make: impl Fn(K) -> ApiObject + Send + Copy + 'static,
 ) -> Way {
     let made = move |event| match event {
         Event::Listed(all) => Event::Listed(all.into_iter().map(make).collect()),
@@ -353,27 +383,33 @@ pub(super) fn fetched(request: impl Future<Output = Result<Said, Trouble>> + 'st
 }
 
 /// Whether whoever waits for it need not wait longer.
-fn is_answer(wanted: &Wanted, outcome: Outcome) -> bool {
+fn is_answer(wanted: &ObjectRequest, outcome: FetchOutcome) -> bool {
     match (wanted, outcome) {
-        (_, Outcome::Failed) => false,
+        (_, FetchOutcome::Failed) => false,
         // The signer has not spoken.
-        (Wanted::Certificate(_), Outcome::Pending | Outcome::Absent) => false,
-        (_, Outcome::Found | Outcome::Pending | Outcome::Absent | Outcome::Refused) => true,
+        (ObjectRequest::Certificate(_), FetchOutcome::Pending | FetchOutcome::Absent) => false,
+        (
+            _,
+            FetchOutcome::Found
+            | FetchOutcome::Pending
+            | FetchOutcome::Absent
+            | FetchOutcome::Refused,
+        ) => true,
     }
 }
 
 /// An object as it is kept.
 fn whole<K: Resource + 'static>(
-    kind: fn(Arc<K>) -> Object,
-) -> impl Fn(K) -> Object + Send + Copy + 'static {
+    kind: fn(Arc<K>) -> ApiObject,
+) -> impl Fn(K) -> ApiObject + Send + Copy + 'static {
     move |mut object| {
         slim(object.meta_mut());
         kind(Arc::new(object))
     }
 }
 
-fn service(service: Service) -> Object {
-    Object::Service(Arc::new(slim_service(service)))
+fn service(service: Service) -> ApiObject {
+    ApiObject::Service(Arc::new(slim_service(service)))
 }
 
 /// The first answer. Only so many ask at a time, so that a thousand pods do not make ten thousand requests at once.
@@ -396,7 +432,7 @@ async fn first(way: Way, slots: &Semaphore) -> (Result<Said, Trouble>, Option<Fo
     came
 }
 
-async fn next(wanted: Wanted, generation: u64, mut rest: Following) -> Msg {
+async fn next(wanted: ObjectRequest, generation: u64, mut rest: Following) -> Msg {
     let said = rest.next().await;
     let (said, rest) = match said {
         Some(step) => (step, Some(rest)),

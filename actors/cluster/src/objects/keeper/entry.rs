@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kernel::{Context, TaskId, TimerId};
 use logic::objects::{
-    BoundPod, Object, Objects, Outcome, StaticObjects, StaticToken, Wanted, outcome,
+    ApiObject, BoundPod, FetchOutcome, ObjectRequest, Objects, StaticObjects, StaticToken, outcome,
 };
 
 use super::Msg;
@@ -24,7 +24,7 @@ type Key = (String, String);
 /// One thing that is wanted.
 #[derive(Debug, Default)]
 pub(super) struct Entry {
-    pub(super) objects: BTreeMap<Key, Object>,
+    pub(super) objects: BTreeMap<Key, ApiObject>,
     pub(super) token: Option<StaticToken>,
     /// Of a certificate.
     pub(super) course: Course,
@@ -37,20 +37,20 @@ pub(super) struct Entry {
     pub(super) timer: Option<TimerId>,
     /// Why there is no good answer, in the server's words where it has said any.
     pub(super) trouble: Option<String>,
-    pub(super) last: Option<Outcome>,
+    pub(super) last: Option<FetchOutcome>,
     /// How often in a row the same came of it.
     pub(super) times: u32,
 }
 
 impl Entry {
     /// Takes what an earlier life left.
-    pub(super) fn adopt(&mut self, wanted: &Wanted, remembered: &StaticObjects) {
+    pub(super) fn adopt(&mut self, wanted: &ObjectRequest, remembered: &StaticObjects) {
         let found = remembered.at_hand(wanted).into_iter();
         self.objects = found.map(|object| (object.key(), object)).collect();
-        if let Wanted::Certificate(wanted) = wanted {
+        if let ObjectRequest::Certificate(wanted) = wanted {
             self.course.issuance = remembered.issuances.get(wanted).cloned();
         }
-        if let Wanted::Token(wanted) = wanted {
+        if let ObjectRequest::Token(wanted) = wanted {
             self.token = remembered.token(wanted).map(|token| StaticToken {
                 audiences: wanted.audiences.clone(),
                 bound_to: Some(BoundPod {
@@ -63,7 +63,7 @@ impl Entry {
     }
 
     /// Whether what it holds now is another thing than before.
-    pub(super) fn take(&mut self, event: Event<Object>) -> bool {
+    pub(super) fn take(&mut self, event: Event<ApiObject>) -> bool {
         match event {
             Event::Listed(objects) => {
                 let mut before = std::mem::take(&mut self.objects);
@@ -89,7 +89,7 @@ impl Entry {
     }
 
     /// Takes note of how it went, and answers how often it went so before.
-    pub(super) fn went(&mut self, outcome: Outcome) -> u32 {
+    pub(super) fn went(&mut self, outcome: FetchOutcome) -> u32 {
         self.times = match self.last == Some(outcome) {
             true => self.times.saturating_add(1),
             false => 0,
@@ -99,30 +99,30 @@ impl Entry {
     }
 
     /// How it went, by what it holds.
-    pub(super) fn outcome(&self) -> Outcome {
+    pub(super) fn outcome(&self) -> FetchOutcome {
         outcome(self.objects.values().next())
     }
 
     pub(super) fn is_immutable(&self) -> bool {
         let mut objects = self.objects.values();
-        objects.next().is_some_and(Object::is_immutable)
+        objects.next().is_some_and(ApiObject::is_immutable)
     }
 
     /// Whether it can be nothing else for who comes now.
-    pub(super) fn is_good_for_newcomers(&self, wanted: &Wanted, is_followed: bool) -> bool {
+    pub(super) fn is_good_for_newcomers(&self, wanted: &ObjectRequest, is_followed: bool) -> bool {
         match wanted {
-            Wanted::Services(_)
-            | Wanted::CsiDrivers
-            | Wanted::TrustBundles
-            | Wanted::Token(_)
-            | Wanted::Certificate(_) => true,
-            Wanted::ConfigMap(_)
-            | Wanted::Secret(_)
-            | Wanted::Claim(_)
-            | Wanted::PersistentVolume(_)
-            | Wanted::VolumeAttachment(_)
-            | Wanted::RuntimeClass(_)
-            | Wanted::Service(_) => {
+            ObjectRequest::Services(_)
+            | ObjectRequest::CsiDrivers
+            | ObjectRequest::TrustBundles
+            | ObjectRequest::Token(_)
+            | ObjectRequest::Certificate(_) => true,
+            ObjectRequest::ConfigMap(_)
+            | ObjectRequest::Secret(_)
+            | ObjectRequest::Claim(_)
+            | ObjectRequest::PersistentVolume(_)
+            | ObjectRequest::VolumeAttachment(_)
+            | ObjectRequest::RuntimeClass(_)
+            | ObjectRequest::Service(_) => {
                 self.answer == Answer::Given
                     && !self.objects.is_empty()
                     && (is_followed || self.is_immutable())
@@ -131,11 +131,11 @@ impl Entry {
     }
 
     /// Keeps why there is no answer, or none that helps, and tells which of the two.
-    pub(super) fn troubled(&mut self, trouble: &Trouble) -> Outcome {
+    pub(super) fn troubled(&mut self, trouble: &Trouble) -> FetchOutcome {
         self.trouble = Some(trouble.to_string());
         match trouble {
-            Trouble::NotFound { .. } | Trouble::Forbidden { .. } => Outcome::Refused,
-            Trouble::Refused { .. } if !trouble.transient() => Outcome::Refused,
+            Trouble::NotFound { .. } | Trouble::Forbidden { .. } => FetchOutcome::Refused,
+            Trouble::Refused { .. } if !trouble.transient() => FetchOutcome::Refused,
             Trouble::Refused { .. }
             | Trouble::Exists { .. }
             | Trouble::Conflict { .. }
@@ -143,7 +143,7 @@ impl Entry {
             | Trouble::Unauthorized { .. }
             | Trouble::Busy { .. }
             | Trouble::Unreachable { .. }
-            | Trouble::Nonsense { .. } => Outcome::Failed,
+            | Trouble::Nonsense { .. } => FetchOutcome::Failed,
         }
     }
 

@@ -9,7 +9,10 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::certificates::v1beta1::PodCertificateRequest;
 use kernel::Context;
-use logic::objects::{Age, Issuance, Notice, Outcome, PodCertificateWanted, Step, Verdict, Wanted};
+use logic::objects::{
+    CertificateAge, CertificateEvent, FetchOutcome, Issuance, IssuanceStep, IssuanceVerdict,
+    ObjectRequest, PodCertificateSpec,
+};
 
 use super::asking::{Following, Said, Way, fetched, spread};
 use super::entry::{Answer, Entry};
@@ -44,9 +47,9 @@ pub(super) struct Course {
     pub(super) issuance: Option<Arc<Issuance>>,
     request: Request,
     /// How old the pod's events say that it is.
-    told: Age,
+    told: CertificateAge,
     /// What they do not say yet.
-    notices: Vec<Notice>,
+    notices: Vec<CertificateEvent>,
 }
 
 impl Course {
@@ -59,11 +62,11 @@ impl Course {
         self.request = Request::Unmade;
     }
 
-    fn step(&self, now: Timestamp) -> Step {
+    fn step(&self, now: Timestamp) -> IssuanceStep {
         match (self.request, &self.issuance) {
-            (Request::Impossible, _) => Step::Over,
+            (Request::Impossible, _) => IssuanceStep::Over,
             (Request::Unmade | Request::Made, Some(issuance)) => issuance.step(now),
-            (Request::Unmade | Request::Made, None) => Step::Ask,
+            (Request::Unmade | Request::Made, None) => IssuanceStep::Ask,
         }
     }
 
@@ -89,7 +92,7 @@ impl Course {
 
     fn grow_old(&mut self, now: Timestamp) {
         let issuance = self.issuance.as_ref();
-        let age = issuance.map_or(Age::Fresh, |issuance| issuance.age(now));
+        let age = issuance.map_or(CertificateAge::Fresh, |issuance| issuance.age(now));
         self.notices.extend(age.notices(self.told));
         self.told = age;
     }
@@ -97,23 +100,26 @@ impl Course {
 
 impl Entry {
     /// Takes in the request as the API server has it, or that it has none; whether anything is other than before.
-    pub(super) fn hear_request(&mut self, seen: Option<&PodCertificateRequest>) -> (Outcome, bool) {
+    pub(super) fn hear_request(
+        &mut self,
+        seen: Option<&PodCertificateRequest>,
+    ) -> (FetchOutcome, bool) {
         let course = &mut self.course;
         let Some(request) = seen else {
             course.request = Request::Unmade;
-            return (Outcome::Absent, false);
+            return (FetchOutcome::Absent, false);
         };
         let mut issuance = course.issuance();
         let own = issuance.asked.as_ref().map(|asked| &asked.request);
         if own != Some(&request.spec.stub_pkc_s10_request.0) {
             issuance.asked = None;
             course.keep(issuance);
-            return (Outcome::Absent, true);
+            return (FetchOutcome::Absent, true);
         }
         course.request = Request::Made;
         match issuance.hear(request, jitter()) {
-            Ok(Verdict::Pending) => (Outcome::Pending, false),
-            Ok(Verdict::Issued | Verdict::Refused) => {
+            Ok(IssuanceVerdict::Pending) => (FetchOutcome::Pending, false),
+            Ok(IssuanceVerdict::Issued | IssuanceVerdict::Refused) => {
                 let place = format!(
                     "{}/{}",
                     request.metadata.namespace.as_deref().unwrap_or_default(),
@@ -123,13 +129,13 @@ impl Entry {
                 course
                     .notices
                     .extend(refused.map(|refused| refused.notice(&place)));
-                course.told = Age::Fresh;
+                course.told = CertificateAge::Fresh;
                 course.keep(issuance);
-                (Outcome::Found, true)
+                (FetchOutcome::Found, true)
             }
             Err(nonsense) => {
                 self.trouble = Some(nonsense);
-                (Outcome::Failed, false)
+                (FetchOutcome::Failed, false)
             }
         }
     }
@@ -139,8 +145,8 @@ impl Keeper {
     /// Whether there is nothing to ask for now; where there is, a key is at hand for it.
     pub(super) fn certificate_rests(
         &mut self,
-        wanted: &Wanted,
-        own: &PodCertificateWanted,
+        wanted: &ObjectRequest,
+        own: &PodCertificateSpec,
         ctx: &mut Context<Msg>,
     ) -> bool {
         let now = now(ctx);
@@ -152,10 +158,10 @@ impl Keeper {
             entry.answer = Answer::Given;
         }
         let wait = match entry.course.step(now) {
-            Step::Await => return false,
-            Step::Rest(wait) => Some(wait),
-            Step::Over => None,
-            Step::Ask => match keys::draw(&own.key_type) {
+            IssuanceStep::Await => return false,
+            IssuanceStep::Rest(wait) => Some(wait),
+            IssuanceStep::Over => None,
+            IssuanceStep::Ask => match keys::draw(&own.key_type) {
                 Ok(asked) => {
                     let mut issuance = entry.course.issuance();
                     issuance.asked = Some(asked);
@@ -173,7 +179,7 @@ impl Keeper {
     }
 
     /// How the API server is asked: whether it has the request already, is not known after a start.
-    pub(super) fn certificate_way(&self, wanted: &Wanted, own: &PodCertificateWanted) -> Way {
+    pub(super) fn certificate_way(&self, wanted: &ObjectRequest, own: &PodCertificateSpec) -> Way {
         let api = self.peers.api.clone();
         let course = self.entries.get(wanted).map(|entry| &entry.course);
         let asked = course.and_then(|course| course.issuance.as_ref()?.asked.clone());
@@ -198,12 +204,12 @@ impl Keeper {
     /// Listens on, asks again when it is time, or rests.
     pub(super) fn certificate_goes_on(
         &mut self,
-        wanted: &Wanted,
-        (outcome, times): (Outcome, u32),
+        wanted: &ObjectRequest,
+        (outcome, times): (FetchOutcome, u32),
         rest: Option<Following>,
         ctx: &mut Context<Msg>,
     ) {
-        let Wanted::Certificate(own) = wanted else {
+        let ObjectRequest::Certificate(own) = wanted else {
             return;
         };
         let now = now(ctx);
@@ -213,26 +219,35 @@ impl Keeper {
         };
         entry.course.grow_old(now);
         let step = match &entry.course.issuance {
-            Some(issuance) if outcome == Outcome::Found => issuance.step_after_issue(now),
-            Some(_) | None => Step::Await,
+            Some(issuance) if outcome == FetchOutcome::Found => issuance.step_after_issue(now),
+            Some(_) | None => IssuanceStep::Await,
         };
         self.announce(wanted, own, ctx);
         match (step, outcome, rest) {
-            (Step::Rest(wait), _, _) => self.rest(wanted, Some(wait), ctx),
-            (Step::Over, _, _) => self.rest(wanted, None, ctx),
-            (Step::Ask | Step::Await, Outcome::Pending, None) => self.ask(wanted, ctx),
-            (Step::Ask | Step::Await, Outcome::Pending | Outcome::Failed, Some(rest)) => {
+            (IssuanceStep::Rest(wait), _, _) => self.rest(wanted, Some(wait), ctx),
+            (IssuanceStep::Over, _, _) => self.rest(wanted, None, ctx),
+            (IssuanceStep::Ask | IssuanceStep::Await, FetchOutcome::Pending, None) => {
+                self.ask(wanted, ctx)
+            }
+            (
+                IssuanceStep::Ask | IssuanceStep::Await,
+                FetchOutcome::Pending | FetchOutcome::Failed,
+                Some(rest),
+            ) => {
                 self.listen(wanted, rest, ctx);
                 self.look_later(wanted, ctx);
             }
-            (Step::Ask | Step::Await, _, _) => self.ask_after(wanted, wait + spread(wait), ctx),
+            (IssuanceStep::Ask | IssuanceStep::Await, _, _) => {
+                self.ask_after(wanted, wait + spread(wait), ctx)
+            }
         }
     }
 
     /// Looks how old a certificate is while the next is awaited.
-    pub(super) fn look_at_certificate(&mut self, wanted: &Wanted, ctx: &mut Context<Msg>) {
+    pub(super) fn look_at_certificate(&mut self, wanted: &ObjectRequest, ctx: &mut Context<Msg>) {
         let now = now(ctx);
-        let (Some(entry), Wanted::Certificate(own)) = (self.entries.get_mut(wanted), wanted) else {
+        let (Some(entry), ObjectRequest::Certificate(own)) = (self.entries.get_mut(wanted), wanted)
+        else {
             return;
         };
         entry.course.grow_old(now);
@@ -241,7 +256,7 @@ impl Keeper {
         self.look_later(wanted, ctx);
     }
 
-    fn look_later(&mut self, wanted: &Wanted, ctx: &mut Context<Msg>) {
+    fn look_later(&mut self, wanted: &ObjectRequest, ctx: &mut Context<Msg>) {
         if self
             .entries
             .get(wanted)
@@ -252,7 +267,7 @@ impl Keeper {
     }
 
     /// Tells the pod's events what they do not say yet.
-    fn announce(&mut self, wanted: &Wanted, own: &PodCertificateWanted, ctx: &Context<Msg>) {
+    fn announce(&mut self, wanted: &ObjectRequest, own: &PodCertificateSpec, ctx: &Context<Msg>) {
         let Some(entry) = self.entries.get_mut(wanted) else {
             return;
         };
@@ -276,7 +291,7 @@ impl Keeper {
     pub(super) fn count_certificates(&self, ctx: &Context<Msg>) {
         let now = now(ctx);
         let states = self.entries.iter().filter_map(|(wanted, entry)| {
-            let Wanted::Certificate(own) = wanted else {
+            let ObjectRequest::Certificate(own) = wanted else {
                 return None;
             };
             let issuance = entry.course.issuance.as_ref();
@@ -296,7 +311,7 @@ impl Entry {
         self.answer = Answer::Given;
         self.trouble = Some(text.clone());
         if is_new {
-            self.course.notices.push(Notice {
+            self.course.notices.push(CertificateEvent {
                 reason: "UnsupportedKeyType",
                 message: format!("cannot ask for a certificate of the pod: {text}"),
             });

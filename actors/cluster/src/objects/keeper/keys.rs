@@ -3,7 +3,7 @@
 //! Upstream: `generateKeyAndProof` of pkg/kubelet/podcertificate (1.36), where a stub of a PKCS#10 request took the place
 //! of public key and proof of possession.
 
-use logic::objects::Asked;
+use logic::objects::PendingCertificateRequest;
 use rcgen::{
     CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384,
     PKCS_ED25519,
@@ -39,7 +39,7 @@ impl KeyError {
 
 /// Makes a key of this type, and an empty request for it. The request's name follows from its content, so that the same
 /// one is never made twice.
-pub(super) fn draw(key_type: &str) -> Result<Asked, KeyError> {
+pub(super) fn draw(key_type: &str) -> Result<PendingCertificateRequest, KeyError> {
     let algorithm = match key_type {
         "ECDSAP256" => &PKCS_ECDSA_P256_SHA256,
         "ECDSAP384" => &PKCS_ECDSA_P384_SHA384,
@@ -57,7 +57,7 @@ pub(super) fn draw(key_type: &str) -> Result<Asked, KeyError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     let request = params.serialize_request(&key)?.der().to_vec();
-    Ok(Asked {
+    Ok(PendingCertificateRequest {
         name: name(&request),
         key_pem: key.serialize_pem().into_bytes(),
         request,

@@ -32,9 +32,11 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Context, Exit, Recipient};
 use logic::needed::needed;
-use logic::objects::{Asking, Cadence, Detection, StaticObjects, Wanted};
+use logic::objects::{
+    ChangeDetection, IssuancePolicy, ObjectRequest, RefetchSchedule, StaticObjects,
+};
 use logic::pod::PodView;
-use logic::references::{References, references};
+use logic::references::{PodReferences, references};
 use logic::types::PodUid;
 use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
@@ -68,7 +70,7 @@ pub enum Msg {
     Heard(Box<Heard>),
     /// Asks for this one again.
     Due {
-        wanted: Box<Wanted>,
+        wanted: Box<ObjectRequest>,
         generation: u64,
     },
     /// Puts what has changed on the shelf, and tells who is supplied.
@@ -81,11 +83,11 @@ pub enum Msg {
 #[derive(Debug, Clone)]
 pub struct Rules {
     pub node_name: String,
-    pub detection: Detection,
+    pub detection: ChangeDetection,
     /// `syncFrequency`.
     pub period: Duration,
     /// Whether pods' certificates are asked for.
-    pub asking: Asking,
+    pub asking: IssuancePolicy,
     /// The pods that a checkpoint brought back with all they need.
     pub supplied: BTreeSet<PodUid>,
 }
@@ -164,7 +166,7 @@ pub struct Snapshot {
 #[derive(Debug)]
 struct Consumer {
     pod: Arc<Pod>,
-    references: References,
+    references: PodReferences,
     supplied: bool,
     /// It needs nothing any more, whatever its definition says.
     ended: bool,
@@ -174,14 +176,14 @@ struct Consumer {
 #[derive(Debug)]
 pub struct Keeper {
     peers: Peers,
-    cadence: Cadence,
-    asking: Asking,
+    cadence: RefetchSchedule,
+    asking: IssuancePolicy,
     node_name: String,
     /// Of its object, once that is known.
     node_uid: Option<String>,
 
     consumers: BTreeMap<PodUid, Consumer>,
-    entries: BTreeMap<Wanted, Entry>,
+    entries: BTreeMap<ObjectRequest, Entry>,
     /// All objects of all entries.
     held: StaticObjects,
     /// What lay on the shelf at the start, until it is known which of it is wanted.
@@ -252,7 +254,7 @@ impl Keeper {
         }
         Keeper {
             peers,
-            cadence: Cadence {
+            cadence: RefetchSchedule {
                 detection: rules.detection,
                 period: rules.period,
                 ttl: None,
@@ -310,7 +312,7 @@ impl Keeper {
             None => self.peers.over.borrow().contains(&uid) || is_over(&pod),
         };
         let references = match ended {
-            true => References::default(),
+            true => PodReferences::default(),
             false => references(&pod),
         };
         // Who was supplied once, and refers to more now, waits again.
@@ -333,7 +335,7 @@ impl Keeper {
 
     fn end(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
         if let Some(consumer) = self.consumers.get_mut(uid) {
-            consumer.references = References::default();
+            consumer.references = PodReferences::default();
             consumer.ended = true;
             let over = &self.peers.over;
             over.send_if_modified(|over| over.insert(uid.clone()));
@@ -344,16 +346,16 @@ impl Keeper {
     /// Sees to what all pods need, as far as it shows by what is there; what nobody needs any more goes.
     fn want(&mut self, ctx: &mut Context<Msg>) {
         loop {
-            let mut wanted = BTreeSet::from([Wanted::CsiDrivers]);
+            let mut wanted = BTreeSet::from([ObjectRequest::CsiDrivers]);
             for consumer in self.consumers.values() {
                 wanted.extend(self.needs(consumer));
             }
-            let gone: Vec<Wanted> = self.entries.keys().cloned().collect();
+            let gone: Vec<ObjectRequest> = self.entries.keys().cloned().collect();
             for gone in gone.iter().filter(|known| !wanted.contains(known)) {
                 self.drop_entry(gone, ctx);
             }
             let missing = wanted.into_iter();
-            let missing: Vec<Wanted> = missing
+            let missing: Vec<ObjectRequest> = missing
                 .filter(|wanted| !self.entries.contains_key(wanted))
                 .collect();
             if missing.is_empty() {
@@ -367,20 +369,20 @@ impl Keeper {
         }
     }
 
-    fn needs(&self, consumer: &Consumer) -> BTreeSet<Wanted> {
+    fn needs(&self, consumer: &Consumer) -> BTreeSet<ObjectRequest> {
         let mut needs = needed(
             &consumer.pod,
             &consumer.references,
             &self.held,
             &self.node_name,
         );
-        if self.asking == Asking::Never {
-            needs.retain(|wanted| !matches!(wanted, Wanted::Certificate(_)));
+        if self.asking == IssuancePolicy::Never {
+            needs.retain(|wanted| !matches!(wanted, ObjectRequest::Certificate(_)));
         }
         needs
     }
 
-    fn add_entry(&mut self, wanted: Wanted, ctx: &mut Context<Msg>) {
+    fn add_entry(&mut self, wanted: ObjectRequest, ctx: &mut Context<Msg>) {
         let mut entry = Entry::default();
         if let Some(remembered) = &self.remembered {
             entry.adopt(&wanted, remembered);
@@ -390,7 +392,7 @@ impl Keeper {
         self.publish_soon(ctx);
     }
 
-    fn drop_entry(&mut self, wanted: &Wanted, ctx: &mut Context<Msg>) {
+    fn drop_entry(&mut self, wanted: &ObjectRequest, ctx: &mut Context<Msg>) {
         if let Some(entry) = self.entries.remove(wanted) {
             entry.end(ctx);
             self.publish_soon(ctx);
@@ -401,7 +403,7 @@ impl Keeper {
     /// was not there may have been made.
     fn refresh(&mut self, came: &[PodUid], asked_before: u64, ctx: &mut Context<Msg>) {
         let consumers = came.iter().filter_map(|uid| self.consumers.get(uid));
-        let stale: BTreeSet<Wanted> = consumers
+        let stale: BTreeSet<ObjectRequest> = consumers
             .flat_map(|consumer| self.needs(consumer))
             .collect();
         for wanted in stale {

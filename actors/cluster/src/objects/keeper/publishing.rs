@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kernel::Context;
-use logic::objects::{Asking, GATE_IS_OFF, PodCertificateWanted, StaticObjects, Wanted};
+use logic::objects::{
+    GATE_IS_OFF, IssuancePolicy, ObjectRequest, PodCertificateSpec, StaticObjects,
+};
 use logic::types::PodUid;
 
 use super::entry::{Answer, Entry};
@@ -18,12 +20,14 @@ impl Keeper {
             for object in entry.objects.values() {
                 held.put(object.clone());
             }
-            if let (Wanted::Token(wanted), Some(token)) = (wanted, &entry.token) {
+            if let (ObjectRequest::Token(wanted), Some(token)) = (wanted, &entry.token) {
                 let account = (wanted.namespace.clone(), wanted.service_account.clone());
                 held.tokens.entry(account).or_default().push(token.clone());
             }
-            if let (Wanted::Certificate(own), Some(issuance)) = (wanted, &entry.course.issuance) {
-                let own = PodCertificateWanted::clone(own);
+            if let (ObjectRequest::Certificate(own), Some(issuance)) =
+                (wanted, &entry.course.issuance)
+            {
+                let own = PodCertificateSpec::clone(own);
                 held.issuances.insert(own, issuance.clone());
             }
         }
@@ -54,12 +58,12 @@ impl Keeper {
 
     /// Says why nobody asks for them where that is so.
     fn refuse_certificates(&self, shown: &mut StaticObjects) {
-        if self.asking == Asking::Always {
+        if self.asking == IssuancePolicy::Always {
             return;
         }
         let consumers = self.consumers.values();
         for own in consumers.flat_map(|consumer| &consumer.references.certificates) {
-            let place = Wanted::Certificate(Box::new(own.clone())).place();
+            let place = ObjectRequest::Certificate(Box::new(own.clone())).place();
             let refusals = place.map(|place| (place, GATE_IS_OFF.to_owned()));
             shown.refused.extend(refusals);
         }
@@ -72,7 +76,7 @@ impl Keeper {
             .filter(|(_, consumer)| !consumer.supplied);
         let supplied: Vec<PodUid> = waiting
             .filter(|(_, consumer)| {
-                let is_answered = |wanted: &Wanted| {
+                let is_answered = |wanted: &ObjectRequest| {
                     let entry = self.entries.get(wanted);
                     entry.is_some_and(|entry| entry.answer == Answer::Given)
                 };
@@ -109,7 +113,7 @@ impl Keeper {
 }
 
 /// Why it is not there; none for what is there, and for what the server says does not exist.
-fn refusal(wanted: &Wanted, entry: &Entry) -> Option<String> {
+fn refusal(wanted: &ObjectRequest, entry: &Entry) -> Option<String> {
     if !entry.objects.is_empty() || entry.token.is_some() || entry.course.is_held() {
         return None;
     }
@@ -118,20 +122,22 @@ fn refusal(wanted: &Wanted, entry: &Entry) -> Option<String> {
     }
     // As upstream words it.
     let unanswered = match wanted {
-        Wanted::ConfigMap(_) => {
+        ObjectRequest::ConfigMap(_) => {
             "failed to sync configmap cache: timed out waiting for the condition"
         }
-        Wanted::Secret(_) => "failed to sync secret cache: timed out waiting for the condition",
-        Wanted::Claim(_)
-        | Wanted::PersistentVolume(_)
-        | Wanted::VolumeAttachment(_)
-        | Wanted::RuntimeClass(_)
-        | Wanted::Service(_)
-        | Wanted::Services(_)
-        | Wanted::CsiDrivers
-        | Wanted::TrustBundles
-        | Wanted::Token(_)
-        | Wanted::Certificate(_) => "the API server has not answered yet",
+        ObjectRequest::Secret(_) => {
+            "failed to sync secret cache: timed out waiting for the condition"
+        }
+        ObjectRequest::Claim(_)
+        | ObjectRequest::PersistentVolume(_)
+        | ObjectRequest::VolumeAttachment(_)
+        | ObjectRequest::RuntimeClass(_)
+        | ObjectRequest::Service(_)
+        | ObjectRequest::Services(_)
+        | ObjectRequest::CsiDrivers
+        | ObjectRequest::TrustBundles
+        | ObjectRequest::Token(_)
+        | ObjectRequest::Certificate(_) => "the API server has not answered yet",
     };
     (entry.answer == Answer::Never).then(|| unanswered.to_owned())
 }

@@ -7,15 +7,15 @@ use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
-use logic::objects::{Asked, PodCertificateWanted};
+use logic::objects::{PendingCertificateRequest, PodCertificateSpec};
 
 use super::asking::{Following, Said};
 use crate::client::{ByValue, Event, Selection, Trouble, watch};
 
 /// What is asked for, and by whom.
 pub(super) struct Order {
-    pub(super) wanted: PodCertificateWanted,
-    pub(super) asked: Asked,
+    pub(super) wanted: PodCertificateSpec,
+    pub(super) asked: PendingCertificateRequest,
     pub(super) node_name: String,
     /// As far as it is known.
     pub(super) node_uid: Option<String>,
@@ -91,7 +91,7 @@ impl Order {
 /// What becomes of a request, for as long as somebody listens. A node may follow its own only, by this selection.
 pub(super) fn follow(
     api: kube::Client,
-    wanted: &PodCertificateWanted,
+    wanted: &PodCertificateSpec,
     (name, node_name): (&str, &str),
 ) -> Following {
     let requests: Api<ByValue<PodCertificateRequest>> = Api::namespaced(api, &wanted.namespace);

@@ -11,7 +11,8 @@ use kernel::Context;
 use kube::Api;
 use kube::api::PostParams;
 use logic::objects::{
-    BoundPod, ServiceAccountToken, StaticToken, TokenWanted, Wanted, new_token_wait, token_wait,
+    BoundPod, ObjectRequest, ServiceAccountToken, StaticToken, TokenSpec, new_token_wait,
+    token_wait,
 };
 
 use super::{Msg, chance};
@@ -32,12 +33,12 @@ pub(super) enum Newness {
 
 /// How long it is good as it is.
 pub(super) fn wait(
-    wanted: &Wanted,
+    wanted: &ObjectRequest,
     token: &StaticToken,
     newness: Newness,
     ctx: &Context<Msg>,
 ) -> Duration {
-    let Wanted::Token(TokenWanted {
+    let ObjectRequest::Token(TokenSpec {
         expiration_seconds: asked,
         ..
     }) = wanted
@@ -57,10 +58,7 @@ pub(super) fn wait(
 }
 
 /// Asks for a token that is bound to the pod.
-pub(super) async fn request(
-    api: kube::Client,
-    wanted: TokenWanted,
-) -> Result<StaticToken, Trouble> {
+pub(super) async fn request(api: kube::Client, wanted: TokenSpec) -> Result<StaticToken, Trouble> {
     let accounts: Api<ServiceAccount> = Api::namespaced(api, &wanted.namespace);
     let request = TokenRequest {
         spec: Some(TokenRequestSpec {

@@ -12,11 +12,11 @@ use super::refuse;
 use crate::pod::PodView;
 use crate::qos::{Qos, pod_qos};
 use crate::requests::{CPU, MEMORY, request};
-use crate::types::{Failure, PodUid};
+use crate::types::{PodFailure, PodUid};
 
 /// How much of a resource is still missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Need {
+struct PreemptionNeed {
     resource: String,
     amount: i64,
 }
@@ -33,9 +33,9 @@ pub fn is_preemptable(coming: &Pod, going: &Pod) -> bool {
 }
 
 /// How a pod fails that had to go.
-pub fn preempted() -> Failure {
+pub fn preempted() -> PodFailure {
     let disruption = "Pod was preempted by Kubelet to accommodate a critical pod.";
-    Failure {
+    PodFailure {
         reason: "Preempting".to_owned(),
         message: "Preempted in order to admit critical pod".to_owned(),
         disruption: Some(disruption.to_owned()),
@@ -47,8 +47,8 @@ pub(super) fn make_room(
     pod: &Pod,
     others: &[&Pod],
     missing: &[Insufficient],
-) -> Result<Vec<PodUid>, Failure> {
-    let need = |missing: &Insufficient| Need {
+) -> Result<Vec<PodUid>, PodFailure> {
+    let need = |missing: &Insufficient| PreemptionNeed {
         resource: missing.resource.clone(),
         amount: missing.missing(),
     };
@@ -66,7 +66,11 @@ pub(super) fn make_room(
 }
 
 /// The victims, or what is missing even if everybody went.
-fn victims<'a>(pod: &Pod, others: &[&'a Pod], needs: Vec<Need>) -> Result<Vec<&'a Pod>, Vec<Need>> {
+fn victims<'a>(
+    pod: &Pod,
+    others: &[&'a Pod],
+    needs: Vec<PreemptionNeed>,
+) -> Result<Vec<&'a Pod>, Vec<PreemptionNeed>> {
     let class = |qos: Qos| -> Vec<&'a Pod> {
         let mut pods = others.to_vec();
         pods.retain(|other| is_preemptable(pod, other) && pod_qos(other) == qos);
@@ -89,7 +93,10 @@ fn victims<'a>(pod: &Pod, others: &[&'a Pod], needs: Vec<Need>) -> Result<Vec<&'
 }
 
 /// Takes the pod that leaves least to be freed, the smaller one of equals, until nothing is missing.
-fn nearest(mut pods: Vec<&Pod>, mut needs: Vec<Need>) -> Result<Vec<&Pod>, Vec<Need>> {
+fn nearest(
+    mut pods: Vec<&Pod>,
+    mut needs: Vec<PreemptionNeed>,
+) -> Result<Vec<&Pod>, Vec<PreemptionNeed>> {
     let mut taken = Vec::new();
     while !needs.is_empty() {
         let mut best: Option<(usize, f64)> = None;
@@ -117,8 +124,8 @@ fn nearest(mut pods: Vec<&Pod>, mut needs: Vec<Need>) -> Result<Vec<&Pod>, Vec<N
     clippy::cast_precision_loss,
     reason = "a ratio of amounts is only compared with others"
 )]
-fn distance(needs: &[Need], pod: &Pod) -> f64 {
-    let part = |need: &Need| {
+fn distance(needs: &[PreemptionNeed], pod: &Pod) -> f64 {
+    let part = |need: &PreemptionNeed| {
         let left = need.amount.saturating_sub(request(pod, &need.resource));
         (left.max(0) as f64 / need.amount as f64).powi(2)
     };
@@ -126,10 +133,10 @@ fn distance(needs: &[Need], pod: &Pod) -> f64 {
 }
 
 /// What is still missing when these pods are gone.
-fn without(needs: &[Need], pods: Vec<&Pod>) -> Vec<Need> {
-    let left = |need: &Need| {
+fn without(needs: &[PreemptionNeed], pods: Vec<&Pod>) -> Vec<PreemptionNeed> {
+    let left = |need: &PreemptionNeed| {
         let freed = pods.iter().map(|pod| request(pod, &need.resource));
-        Need {
+        PreemptionNeed {
             resource: need.resource.clone(),
             amount: freed.fold(need.amount, i64::saturating_sub),
         }
@@ -144,8 +151,8 @@ fn is_smaller(first: &Pod, second: &Pod) -> bool {
     size(first) <= size(second)
 }
 
-fn printed(needs: &[Need]) -> String {
-    let one = |need: &Need| format!("(res: {}, q: {}), ", need.resource, need.amount);
+fn printed(needs: &[PreemptionNeed]) -> String {
+    let one = |need: &PreemptionNeed| format!("(res: {}, q: {}), ", need.resource, need.amount);
     format!("[{}]", needs.iter().map(one).collect::<String>())
 }
 

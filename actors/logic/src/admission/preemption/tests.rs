@@ -40,10 +40,10 @@ fn named(name: &str) -> Pod {
 }
 
 /// Thousandths of CPU, MiB of memory, pods.
-fn needs(cpu: i64, memory: i64, pods: i64) -> Vec<Need> {
+fn needs(cpu: i64, memory: i64, pods: i64) -> Vec<PreemptionNeed> {
     let rows = [(CPU, cpu), (MEMORY, memory << 20), ("pods", pods)];
     let rows = rows.into_iter().filter(|(_, amount)| *amount > 0);
-    rows.map(|(resource, amount)| Need {
+    rows.map(|(resource, amount)| PreemptionNeed {
         resource: resource.into(),
         amount,
     })
@@ -170,7 +170,7 @@ fn as_few_and_small_pods_go_as_possible_the_least_important_class_first() {
 /// Upstream's TestAdmissionRequirementsDistance and TestAdmissionRequirementsSubtract.
 #[test]
 fn a_pod_is_near_as_far_as_it_meets_the_needs() {
-    let far = |needs: &[Need], name| distance(needs, &named(name));
+    let far = |needs: &[PreemptionNeed], name| distance(needs, &named(name));
     let is = |found: f64, expected: f64| (found - expected).abs() < f64::EPSILON;
     assert!(is(far(&needs(0, 0, 0), "burstable"), 0.0));
     assert!(is(far(&needs(100, 100, 1), "best-effort"), 2.0));

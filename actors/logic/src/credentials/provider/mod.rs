@@ -11,16 +11,16 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::docker::DockerConfig;
-use super::{Auth, duration, matching};
+use super::{AuthConfig, duration, matching};
 
 /// What a request and its answer are of.
 const GROUP: &str = "credentialprovider.kubelet.k8s.io";
 /// Answers kept of one provider; beyond, the one that ends first gives way.
-const KEPT: usize = 1024;
+const MAX_CACHED: usize = 1024;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Request<'a> {
+struct ProviderRequest<'a> {
     kind: &'static str,
     api_version: &'a str,
     image: &'a str,
@@ -28,7 +28,7 @@ struct Request<'a> {
 
 /// What a provider is told on its standard input.
 pub fn request(api_version: &str, image: &str) -> Vec<u8> {
-    let request = Request {
+    let request = ProviderRequest {
         kind: "CredentialProviderRequest",
         api_version,
         image,
@@ -48,7 +48,7 @@ pub enum CacheKeyType {
 
 /// A provider's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Response {
+pub struct ProviderResponse {
     pub cache_key: CacheKeyType,
     /// None: as long as the provider's declaration says.
     pub cache_for: Option<Duration>,
@@ -57,7 +57,7 @@ pub struct Response {
 
 /// Why an answer says nothing. No text shows any of the answer, which may hold a password.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum ResponseError {
+pub enum ProviderResponseError {
     #[error("error reading GVK from response: it is not a JSON object with kind and apiVersion")]
     NoKind,
     #[error(
@@ -72,14 +72,14 @@ pub enum ResponseError {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Head {
+struct ProviderTypeMeta {
     #[serde(default)]
     api_version: String,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Raw {
+struct RawProviderResponse {
     kind: String,
     #[serde(rename = "apiVersion")]
     _api_version: String,
@@ -101,39 +101,41 @@ struct RawAuth {
 }
 
 /// Reads what a provider wrote; it must be of the version that it was asked in.
-pub fn response(text: &[u8], api_version: &str) -> Result<Response, ResponseError> {
-    let head: Head = serde_json::from_slice(text).map_err(|_| ResponseError::NoKind)?;
+pub fn response(text: &[u8], api_version: &str) -> Result<ProviderResponse, ProviderResponseError> {
+    let head: ProviderTypeMeta =
+        serde_json::from_slice(text).map_err(|_| ProviderResponseError::NoKind)?;
     if head.api_version != api_version {
-        return Err(ResponseError::ApiVersion {
+        return Err(ProviderResponseError::ApiVersion {
             expected: api_version.to_owned(),
             found: shortened(&head.api_version),
         });
     }
-    let raw: Raw = serde_json::from_slice(text).map_err(|_| ResponseError::Undecodable)?;
+    let raw: RawProviderResponse =
+        serde_json::from_slice(text).map_err(|_| ProviderResponseError::Undecodable)?;
     let group = api_version.split('/').next();
     if raw.kind != "CredentialProviderResponse" || group != Some(GROUP) {
-        return Err(ResponseError::Undecodable);
+        return Err(ProviderResponseError::Undecodable);
     }
     let cache_for = match raw.cache_duration {
-        Some(text) => Some(duration::parse(&text).ok_or(ResponseError::Undecodable)?),
+        Some(text) => Some(duration::parse(&text).ok_or(ProviderResponseError::Undecodable)?),
         None => None,
     };
     let cache_key = match raw.cache_key_type.as_str() {
         "Image" => CacheKeyType::Image,
         "Registry" => CacheKeyType::Registry,
         "Global" => CacheKeyType::Global,
-        other => return Err(ResponseError::CacheKeyType(shortened(other))),
+        other => return Err(ProviderResponseError::CacheKeyType(shortened(other))),
     };
     let auth = raw.auth.unwrap_or_default().into_iter();
     let auth = auth.map(|(place, auth)| {
-        let auth = Auth {
+        let auth = AuthConfig {
             username: auth.username,
             password: auth.password,
             email: String::new(),
         };
         (place, auth)
     });
-    Ok(Response {
+    Ok(ProviderResponse {
         cache_key,
         cache_for,
         auth: auth.collect(),
@@ -152,7 +154,7 @@ pub fn is_for(match_images: &[String], image: &str) -> bool {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
+enum CredentialCacheKey {
     Image(String),
     Registry(String),
     Global,
@@ -160,15 +162,15 @@ enum Key {
 
 /// A provider's answers, each until its time.
 #[derive(Clone, Debug, Default)]
-pub struct Cache(BTreeMap<Key, (DockerConfig, Timestamp)>);
+pub struct ProviderCache(BTreeMap<CredentialCacheKey, (DockerConfig, Timestamp)>);
 
-impl Cache {
+impl ProviderCache {
     /// What is known for an image: an answer for it alone, else for its registry, else for all.
     pub fn get(&self, image: &str, now: Timestamp) -> Option<&DockerConfig> {
         let keys = [
-            Key::Image(image.to_owned()),
-            Key::Registry(registry(image)),
-            Key::Global,
+            CredentialCacheKey::Image(image.to_owned()),
+            CredentialCacheKey::Registry(registry(image)),
+            CredentialCacheKey::Global,
         ];
         keys.iter().find_map(|key| {
             let (config, until) = self.0.get(key)?;
@@ -177,7 +179,13 @@ impl Cache {
     }
 
     /// Keeps an answer for as long as it says; `default` where it does not. No time means: not at all.
-    pub fn put(&mut self, image: &str, response: &Response, default: Duration, now: Timestamp) {
+    pub fn put(
+        &mut self,
+        image: &str,
+        response: &ProviderResponse,
+        default: Duration,
+        now: Timestamp,
+    ) {
         let length = response.cache_for.unwrap_or(default);
         self.0.retain(|_, (_, until)| now <= *until);
         let until = now.checked_add(length).ok();
@@ -187,14 +195,14 @@ impl Cache {
         let first = self.0.iter().min_by_key(|(_, (_, until))| *until);
         if let Some(first) = first
             .map(|(key, _)| key.clone())
-            .filter(|_| self.0.len() >= KEPT)
+            .filter(|_| self.0.len() >= MAX_CACHED)
         {
             self.0.remove(&first);
         }
         let key = match response.cache_key {
-            CacheKeyType::Image => Key::Image(image.to_owned()),
-            CacheKeyType::Registry => Key::Registry(registry(image)),
-            CacheKeyType::Global => Key::Global,
+            CacheKeyType::Image => CredentialCacheKey::Image(image.to_owned()),
+            CacheKeyType::Registry => CredentialCacheKey::Registry(registry(image)),
+            CacheKeyType::Global => CredentialCacheKey::Global,
         };
         self.0.insert(key, (response.auth.clone(), until));
     }

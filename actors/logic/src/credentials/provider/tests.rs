@@ -5,7 +5,7 @@ use super::*;
 const V1: &str = "credentialprovider.kubelet.k8s.io/v1";
 
 fn config(user: &str) -> DockerConfig {
-    let auth = Auth {
+    let auth = AuthConfig {
         username: user.into(),
         password: "password".into(),
         email: String::new(),
@@ -31,7 +31,7 @@ fn an_answer_reads_in_every_version_that_was_asked_for() {
         let text = format!(
             r#"{{"kind":"CredentialProviderResponse","apiVersion":"{api_version}","cacheKeyType":"Registry","cacheDuration":"1m0s","auth":{{"*.registry.io":{{"username":"user","password":"password"}}}}}}"#
         );
-        let expected = Response {
+        let expected = ProviderResponse {
             cache_key: CacheKeyType::Registry,
             cache_for: Some(Duration::from_secs(60)),
             auth: config("user"),
@@ -75,8 +75,8 @@ fn an_answer_that_says_nothing_is_refused_and_never_shown() {
     }
 }
 
-fn answer(cache_key: CacheKeyType, cache_for: Option<u64>) -> Response {
-    Response {
+fn answer(cache_key: CacheKeyType, cache_for: Option<u64>) -> ProviderResponse {
+    ProviderResponse {
         cache_key,
         cache_for: cache_for.map(Duration::from_secs),
         auth: config("user"),
@@ -94,7 +94,7 @@ fn an_answer_holds_for_its_image_its_registry_or_all() {
         (CacheKeyType::Global, [true, true, true]),
     ];
     for (key, expected) in cases {
-        let mut cache = Cache::default();
+        let mut cache = ProviderCache::default();
         cache.put(asked, &answer(key, Some(60)), Duration::ZERO, now);
         let known = [asked, same, other].map(|image| cache.get(image, now).is_some());
         assert_eq!(known, expected, "{key:?}");
@@ -113,7 +113,7 @@ fn an_answer_holds_until_its_time_is_over() {
         (Some(0), 60, None),
     ];
     for (own, default, holds) in cases {
-        let mut cache = Cache::default();
+        let mut cache = ProviderCache::default();
         let default = Duration::from_secs(default);
         cache.put("a.io/x", &answer(CacheKeyType::Image, own), default, now);
         let until = holds.map(|seconds| now + Duration::from_secs(seconds));
@@ -128,16 +128,20 @@ fn an_answer_holds_until_its_time_is_over() {
 #[test]
 fn only_so_many_answers_are_kept() {
     let now = crate::testing::at(1_000);
-    let mut cache = Cache::default();
-    for number in 0..KEPT + 10 {
+    let mut cache = ProviderCache::default();
+    for number in 0..MAX_CACHED + 10 {
         let image = format!("a.io/{number}");
         let length = 60 + u64::try_from(number).unwrap();
         let answer = answer(CacheKeyType::Image, Some(length));
         cache.put(&image, &answer, Duration::ZERO, now);
     }
-    assert_eq!(cache.len(), KEPT);
+    assert_eq!(cache.len(), MAX_CACHED);
     assert!(cache.get("a.io/0", now).is_none());
-    assert!(cache.get(&format!("a.io/{}", KEPT + 9), now).is_some());
+    assert!(
+        cache
+            .get(&format!("a.io/{}", MAX_CACHED + 9), now)
+            .is_some()
+    );
 }
 
 #[test]

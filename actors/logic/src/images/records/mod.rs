@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use crate::credentials::{Credential, Source};
+use crate::credentials::{Credential, CredentialSource};
 use crate::hash::hex;
 
 const GROUP: &str = "kubelet.config.k8s.io/";
@@ -89,8 +89,8 @@ impl PullSecret {
     /// None for what is the node's own.
     pub fn of(credential: &Credential) -> Option<Self> {
         match &credential.source {
-            Source::Node => None,
-            Source::Secret(id) => Some(Self {
+            CredentialSource::Node => None,
+            CredentialSource::Secret(id) => Some(Self {
                 uid: id.uid.clone(),
                 namespace: id.namespace.clone(),
                 name: id.name.clone(),
@@ -130,7 +130,7 @@ pub struct PulledRecord {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Intent {
+struct PullIntentRecord {
     kind: String,
     api_version: String,
     #[serde(default)]
@@ -139,7 +139,7 @@ struct Intent {
 
 /// Whether a file is as this version writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum RecordFormat {
     Current,
     /// To be written anew.
     Older,
@@ -147,7 +147,7 @@ pub enum Form {
 
 /// A file is no record.
 #[derive(Debug, Error)]
-pub enum RecordError {
+pub enum PullRecordError {
     #[error("it does not read as {expected}")]
     Syntax {
         expected: &'static str,
@@ -163,7 +163,7 @@ pub enum RecordError {
 
 /// The file that says: this image is being pulled.
 pub fn encode_intent(image: &str) -> Vec<u8> {
-    encoded(&Intent {
+    encoded(&PullIntentRecord {
         kind: INTENT.to_owned(),
         api_version: format!("{GROUP}{VERSION}"),
         image: image.to_owned(),
@@ -171,8 +171,8 @@ pub fn encode_intent(image: &str) -> Vec<u8> {
 }
 
 /// The image that is being pulled.
-pub fn decode_intent(text: &[u8]) -> Result<(String, Form), RecordError> {
-    let intent: Intent = decoded(text, INTENT)?;
+pub fn decode_intent(text: &[u8]) -> Result<(String, RecordFormat), PullRecordError> {
+    let intent: PullIntentRecord = decoded(text, INTENT)?;
     let form = form(&intent.kind, &intent.api_version, INTENT)?;
     Ok((intent.image, form))
 }
@@ -183,7 +183,7 @@ pub fn encode_pulled(record: &PulledRecord) -> Vec<u8> {
 }
 
 /// What is known of an image that was pulled.
-pub fn decode_pulled(text: &[u8]) -> Result<(PulledRecord, Form), RecordError> {
+pub fn decode_pulled(text: &[u8]) -> Result<(PulledRecord, RecordFormat), PullRecordError> {
     let mut record: PulledRecord = decoded(text, PULLED)?;
     let form = form(&record.kind, &record.api_version, PULLED)?;
     record.api_version = format!("{GROUP}{VERSION}");
@@ -196,15 +196,19 @@ fn encoded(record: &impl Serialize) -> Vec<u8> {
     text
 }
 
-fn decoded<T: DeserializeOwned>(text: &[u8], expected: &'static str) -> Result<T, RecordError> {
-    serde_json::from_slice(text).map_err(|source| RecordError::Syntax { expected, source })
+fn decoded<T: DeserializeOwned>(text: &[u8], expected: &'static str) -> Result<T, PullRecordError> {
+    serde_json::from_slice(text).map_err(|source| PullRecordError::Syntax { expected, source })
 }
 
-fn form(kind: &str, api_version: &str, expected: &'static str) -> Result<Form, RecordError> {
+fn form(
+    kind: &str,
+    api_version: &str,
+    expected: &'static str,
+) -> Result<RecordFormat, PullRecordError> {
     match (kind == expected, api_version.strip_prefix(GROUP)) {
-        (true, Some(VERSION)) => Ok(Form::Current),
-        (true, Some(OLDER)) => Ok(Form::Older),
-        _ => Err(RecordError::Kind {
+        (true, Some(VERSION)) => Ok(RecordFormat::Current),
+        (true, Some(OLDER)) => Ok(RecordFormat::Older),
+        _ => Err(PullRecordError::Kind {
             expected,
             kind: kind.to_owned(),
             api_version: api_version.to_owned(),

@@ -1,7 +1,7 @@
 //! Records as upstream writes, reads and merges them.
 
 use super::*;
-use crate::credentials::{Auth, SecretId};
+use crate::credentials::{AuthConfig, SecretId};
 use crate::testing::at;
 
 fn secret(uid: &str, namespace: &str, name: &str, hash: &str) -> PullSecret {
@@ -154,7 +154,7 @@ fn a_record_is_upstreams_file() {
         format!("{text}\n")
     );
     let (read, form) = decode_pulled(text.as_bytes()).unwrap();
-    assert_eq!((read, form), (record, Form::Current));
+    assert_eq!((read, form), (record, RecordFormat::Current));
     assert_eq!(
         String::from_utf8(encode_intent("example.com/web:1")).unwrap(),
         "{\"kind\":\"ImagePullIntent\",\"apiVersion\":\"kubelet.config.k8s.io/v1beta1\",\"image\":\"example.com/web:1\"}\n"
@@ -166,7 +166,7 @@ fn a_record_is_upstreams_file() {
 fn records_of_an_older_version_are_read_and_known_as_such() {
     let text = br#"{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1alpha1","lastUpdatedTime":"2024-10-22T06:27:13Z","imageRef":"testimageref","credentialMapping":{"example.com/testing/test":{"kubernetesSecrets":[{"uid":"testsecretuid","namespace":"default","name":"pull-secret","credentialHash":"testsecrethash"}]}}}"#;
     let (record, form) = decode_pulled(text).unwrap();
-    assert_eq!(form, Form::Older);
+    assert_eq!(form, RecordFormat::Older);
     let expected = secret("testsecretuid", "default", "pull-secret", "testsecrethash");
     assert_eq!(
         record.credential_mapping["example.com/testing/test"],
@@ -180,7 +180,7 @@ fn records_of_an_older_version_are_read_and_known_as_such() {
     let text = br#"{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1alpha1","image":"a:1"}"#;
     assert_eq!(
         decode_intent(text).unwrap(),
-        ("a:1".to_owned(), Form::Older)
+        ("a:1".to_owned(), RecordFormat::Older)
     );
 }
 
@@ -220,7 +220,7 @@ fn a_file_is_named_by_the_hash_of_its_subject() {
 /// Upstream's trackedToImagePullCreds.
 #[test]
 fn a_pull_is_remembered_by_the_secret_that_it_took_or_as_for_everybody() {
-    let auth = Auth {
+    let auth = AuthConfig {
         username: "user".into(),
         password: "password".into(),
         email: String::new(),
@@ -234,9 +234,12 @@ fn a_pull_is_remembered_by_the_secret_that_it_took_or_as_for_everybody() {
         auth: auth.clone(),
         source,
     };
-    assert_eq!(PullCredentials::of(Some(&of(Source::Node))), everybody());
     assert_eq!(
-        PullCredentials::of(Some(&of(Source::Secret(id)))),
+        PullCredentials::of(Some(&of(CredentialSource::Node))),
+        everybody()
+    );
+    assert_eq!(
+        PullCredentials::of(Some(&of(CredentialSource::Secret(id)))),
         secrets(&[secret("uid", "default", "pull", &auth.hash())])
     );
 }

@@ -7,27 +7,27 @@ use crate::credentials::Credential;
 use crate::image_reference::repository;
 
 /// Secrets known of one image beyond which a further one is accepted but not written down.
-const LEARNT_AT_MOST: usize = 100;
+const MAX_RECORDED_CREDENTIALS: usize = 100;
 
 /// `imagePullCredentialsVerificationPolicy`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Policy {
+pub enum CredentialVerificationPolicy {
     NeverVerify,
     /// Images that were here before the agent pulled anything are for everybody.
     NeverVerifyPreloadedImages,
     /// The images that these name are for everybody.
-    NeverVerifyAllowlistedImages(Allowlist),
+    NeverVerifyAllowlistedImages(ImageAllowlist),
     AlwaysVerify,
 }
 
-impl Policy {
+impl CredentialVerificationPolicy {
     /// By its name in the configuration, which validation has checked; an unknown one is the strictest.
     pub fn from_name(name: &str, allowlist: &[String]) -> Self {
         match name {
             "NeverVerify" => Self::NeverVerify,
             "NeverVerifyPreloadedImages" => Self::NeverVerifyPreloadedImages,
             "NeverVerifyAllowlistedImages" => {
-                Self::NeverVerifyAllowlistedImages(Allowlist::new(allowlist))
+                Self::NeverVerifyAllowlistedImages(ImageAllowlist::new(allowlist))
             }
             _ => Self::AlwaysVerify,
         }
@@ -46,12 +46,12 @@ impl Policy {
 
 /// `preloadedImagesVerificationAllowlist`: repositories in full, or what they begin with (`example.com/*`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Allowlist {
+pub struct ImageAllowlist {
     names: Vec<String>,
     prefixes: Vec<String>,
 }
 
-impl Allowlist {
+impl ImageAllowlist {
     pub fn new(patterns: &[String]) -> Self {
         let mut list = Self::default();
         for pattern in patterns {
@@ -74,7 +74,7 @@ impl Allowlist {
 
 /// What the records say of an image that is here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tracked {
+pub enum PullRecordState {
     /// Nothing: it was not pulled by this agent.
     Unknown,
     /// A pull of it was begun, now or in an earlier life.
@@ -86,7 +86,7 @@ pub enum Tracked {
 
 /// Whether a pod may use an image, as far as the records alone say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum ImageAccess {
     Granted,
     /// It must be pulled, with the pod's own credentials.
     Denied,
@@ -95,32 +95,36 @@ pub enum Access {
 }
 
 /// Decides by policy and records.
-pub fn access(policy: &Policy, image: &str, tracked: &Tracked) -> Access {
-    if *tracked == Tracked::Damaged {
-        return Access::Denied;
+pub fn access(
+    policy: &CredentialVerificationPolicy,
+    image: &str,
+    tracked: &PullRecordState,
+) -> ImageAccess {
+    if *tracked == PullRecordState::Damaged {
+        return ImageAccess::Denied;
     }
-    if !policy.requires(image, *tracked != Tracked::Unknown) {
-        return Access::Granted;
+    if !policy.requires(image, *tracked != PullRecordState::Unknown) {
+        return ImageAccess::Granted;
     }
-    let Tracked::Pulled(record) = tracked else {
-        return Access::Denied;
+    let PullRecordState::Pulled(record) = tracked else {
+        return ImageAccess::Denied;
     };
     let known = repository(image)
         .ok()
         .and_then(|name| record.credential_mapping.get(&name));
     match known {
-        Some(known) if known.node_pods_accessible => Access::Granted,
+        Some(known) if known.node_pods_accessible => ImageAccess::Granted,
         Some(known) if !known.kubernetes_secrets.is_empty() => {
-            Access::Depends(known.kubernetes_secrets.clone())
+            ImageAccess::Depends(known.kubernetes_secrets.clone())
         }
         // Service accounts would be asked here; their tokens need the API server.
-        Some(_) | None => Access::Denied,
+        Some(_) | None => ImageAccess::Denied,
     }
 }
 
 /// Whether a pod's credentials open an image, and what is to be remembered of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CredentialMatch {
     /// A secret that is not known as it is now is to be written down, lest it be forgotten.
     Granted {
         learn: Option<PullSecret>,
@@ -129,20 +133,20 @@ pub enum Verdict {
 }
 
 /// Compares: the same content under any name will do, and so will the same secret with a new content.
-pub fn with_credentials(known: &[PullSecret], credentials: &[Credential]) -> Verdict {
+pub fn with_credentials(known: &[PullSecret], credentials: &[Credential]) -> CredentialMatch {
     for own in credentials.iter().filter_map(PullSecret::of) {
         for known_one in known {
             let same_content = !known_one.credential_hash.is_empty()
                 && own.credential_hash == known_one.credential_hash;
             let same_secret = own.is_same_secret(known_one);
-            let room = known.len() < LEARNT_AT_MOST;
+            let room = known.len() < MAX_RECORDED_CREDENTIALS;
             if same_content || (same_secret && room) {
                 let learn = (room && !(same_content && same_secret)).then_some(own);
-                return Verdict::Granted { learn };
+                return CredentialMatch::Granted { learn };
             }
         }
     }
-    Verdict::Denied
+    CredentialMatch::Denied
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::super::records::PullCredentials;
 use super::*;
-use crate::credentials::{Auth, SecretId, Source};
+use crate::credentials::{AuthConfig, CredentialSource, SecretId};
 use crate::testing::at;
 
 const IMAGE: &str = "example.com/testing/test:latest";
@@ -12,9 +12,9 @@ const IMAGE: &str = "example.com/testing/test:latest";
 fn the_policy_says_which_images_are_verified() {
     let listed = |patterns: &[&str]| {
         let patterns: Vec<String> = patterns.iter().map(|p| (*p).to_owned()).collect();
-        Policy::from_name("NeverVerifyAllowlistedImages", &patterns)
+        CredentialVerificationPolicy::from_name("NeverVerifyAllowlistedImages", &patterns)
     };
-    let policy = |name: &str| Policy::from_name(name, &[]);
+    let policy = |name: &str| CredentialVerificationPolicy::from_name(name, &[]);
     let cases = [
         (policy("NeverVerify"), [false, false]),
         (policy("NeverVerifyPreloadedImages"), [false, true]),
@@ -42,8 +42,8 @@ fn the_policy_says_which_images_are_verified() {
     }
 }
 
-fn auth(password: &str) -> Auth {
-    Auth {
+fn auth(password: &str) -> AuthConfig {
+    AuthConfig {
         username: "user".into(),
         password: password.into(),
         email: String::new(),
@@ -53,7 +53,7 @@ fn auth(password: &str) -> Auth {
 fn credential(name: &str, password: &str) -> Credential {
     Credential {
         auth: auth(password),
-        source: Source::Secret(SecretId {
+        source: CredentialSource::Secret(SecretId {
             uid: format!("uid-{name}"),
             namespace: "default".into(),
             name: name.into(),
@@ -61,50 +61,50 @@ fn credential(name: &str, password: &str) -> Credential {
     }
 }
 
-fn pulled(repository: &str, credentials: &PullCredentials) -> Tracked {
+fn pulled(repository: &str, credentials: &PullCredentials) -> PullRecordState {
     let mut record = PulledRecord::new("sha256:1", at(0));
     record.merge(repository, credentials, at(0));
-    Tracked::Pulled(Box::new(record))
+    PullRecordState::Pulled(Box::new(record))
 }
 
 /// Upstream's TestFileBasedImagePullManager_MustAttemptImagePull, as far as no secrets are compared.
 #[test]
 fn records_decide_where_policy_verifies() {
-    let never = Policy::NeverVerify;
-    let preloaded = Policy::NeverVerifyPreloadedImages;
-    let always = Policy::AlwaysVerify;
+    let never = CredentialVerificationPolicy::NeverVerify;
+    let preloaded = CredentialVerificationPolicy::NeverVerifyPreloadedImages;
+    let always = CredentialVerificationPolicy::AlwaysVerify;
     let by_secret = PullCredentials::of(Some(&credential("a", "1")));
     let name = "example.com/testing/test";
-    let needed = Access::Depends(by_secret.kubernetes_secrets.clone());
+    let needed = ImageAccess::Depends(by_secret.kubernetes_secrets.clone());
     let cases = [
-        (&preloaded, Tracked::Unknown, Access::Granted),
-        (&always, Tracked::Unknown, Access::Denied),
-        (&preloaded, Tracked::Begun, Access::Denied),
-        (&never, Tracked::Begun, Access::Granted),
-        (&preloaded, Tracked::Damaged, Access::Denied),
-        (&never, Tracked::Damaged, Access::Denied),
+        (&preloaded, PullRecordState::Unknown, ImageAccess::Granted),
+        (&always, PullRecordState::Unknown, ImageAccess::Denied),
+        (&preloaded, PullRecordState::Begun, ImageAccess::Denied),
+        (&never, PullRecordState::Begun, ImageAccess::Granted),
+        (&preloaded, PullRecordState::Damaged, ImageAccess::Denied),
+        (&never, PullRecordState::Damaged, ImageAccess::Denied),
         (
             &preloaded,
             pulled(name, &PullCredentials::of(None)),
-            Access::Granted,
+            ImageAccess::Granted,
         ),
         (
             &always,
             pulled(name, &PullCredentials::of(None)),
-            Access::Granted,
+            ImageAccess::Granted,
         ),
         (
             &preloaded,
             pulled(name, &PullCredentials::default()),
-            Access::Denied,
+            ImageAccess::Denied,
         ),
         (
             &preloaded,
             pulled("example.com/other/test", &PullCredentials::of(None)),
-            Access::Denied,
+            ImageAccess::Denied,
         ),
         (&preloaded, pulled(name, &by_secret), needed),
-        (&never, pulled(name, &by_secret), Access::Granted),
+        (&never, pulled(name, &by_secret), ImageAccess::Granted),
     ];
     for (policy, tracked, expected) in cases {
         assert_eq!(
@@ -120,23 +120,23 @@ fn records_decide_where_policy_verifies() {
 fn a_secret_opens_an_image_by_its_content_or_by_being_the_same_secret() {
     let known = PullCredentials::of(Some(&credential("a", "1"))).kubernetes_secrets;
     let own = |name: &str, password: &str| PullSecret::of(&credential(name, password)).unwrap();
-    let granted = |learn| Verdict::Granted { learn };
+    let granted = |learn| CredentialMatch::Granted { learn };
     let cases = [
         (vec![credential("a", "1")], granted(None)),
         (vec![credential("b", "1")], granted(Some(own("b", "1")))),
         (vec![credential("a", "2")], granted(Some(own("a", "2")))),
-        (vec![credential("b", "2")], Verdict::Denied),
+        (vec![credential("b", "2")], CredentialMatch::Denied),
         (
             vec![credential("b", "2"), credential("a", "1")],
             granted(None),
         ),
-        (vec![], Verdict::Denied),
+        (vec![], CredentialMatch::Denied),
         (
             vec![Credential {
                 auth: auth("1"),
-                source: Source::Node,
+                source: CredentialSource::Node,
             }],
-            Verdict::Denied,
+            CredentialMatch::Denied,
         ),
     ];
     for (credentials, expected) in cases {
@@ -151,16 +151,16 @@ fn a_secret_opens_an_image_by_its_content_or_by_being_the_same_secret() {
 /// Upstream's writeRecordWhileMatchingLimit.
 #[test]
 fn beyond_a_hundred_secrets_nothing_is_learnt() {
-    let known: Vec<PullSecret> = (0..LEARNT_AT_MOST)
+    let known: Vec<PullSecret> = (0..MAX_RECORDED_CREDENTIALS)
         .map(|number| PullSecret::of(&credential(&format!("s{number}"), "1")).unwrap())
         .collect();
     assert_eq!(
         with_credentials(&known, &[credential("new", "1")]),
-        Verdict::Granted { learn: None }
+        CredentialMatch::Granted { learn: None }
     );
     assert_eq!(
         with_credentials(&known, &[credential("s0", "2")]),
-        Verdict::Denied
+        CredentialMatch::Denied
     );
 }
 
@@ -170,6 +170,6 @@ fn a_hash_that_is_not_known_equals_no_other() {
     known[0].credential_hash.clear();
     assert_eq!(
         with_credentials(&known, &[credential("b", "1")]),
-        Verdict::Denied
+        CredentialMatch::Denied
     );
 }

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{
     ObjectFieldSelector, Pod, PodSpec, Probe,
 };
 
-use crate::image_reference::Reference;
+use crate::image_reference::ImageReference;
 
 const TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
 const GRACE_SECONDS: i64 = 30;
@@ -127,7 +127,7 @@ fn ephemeral_container(container: &mut EphemeralContainer) {
 
 /// `latest`, said or unsaid, is pulled each time; what is no image name at all is not `latest`.
 fn pull_policy(image: &str) -> &'static str {
-    match Reference::parse(image) {
+    match ImageReference::parse(image) {
         Ok(reference) if reference.tag.as_deref() == Some("latest") => "Always",
         Ok(_) | Err(_) => "IfNotPresent",
     }

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 use crate::quantity::{Quantity, compare};
 
-type List = BTreeMap<String, ApiQuantity>;
+type DefaultResourceList = BTreeMap<String, ApiQuantity>;
 
 pub(super) fn apply(spec: &mut PodSpec) {
     let containers = spec
@@ -49,7 +49,7 @@ fn is_supported_for_pod(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || is_huge_pages(name)
 }
 
-fn is_empty(list: Option<&List>) -> bool {
+fn is_empty(list: Option<&DefaultResourceList>) -> bool {
     list.is_none_or(BTreeMap::is_empty)
 }
 
@@ -97,7 +97,10 @@ fn requests_of_pod(spec: &PodSpec, of_pod: &mut ResourceRequirements) {
 
 /// What a pod needs at its most demanding moment: all containers together, or an init container on top of the sidecars
 /// that started before it.
-fn sum(spec: &PodSpec, part: impl Fn(&ResourceRequirements) -> Option<&List>) -> List {
+fn sum(
+    spec: &PodSpec,
+    part: impl Fn(&ResourceRequirements) -> Option<&DefaultResourceList>,
+) -> DefaultResourceList {
     let of = |container: &Container| {
         container
             .resources
@@ -106,11 +109,11 @@ fn sum(spec: &PodSpec, part: impl Fn(&ResourceRequirements) -> Option<&List>) ->
             .cloned()
             .unwrap_or_default()
     };
-    let mut total = List::new();
+    let mut total = DefaultResourceList::new();
     for container in &spec.containers {
         add(&mut total, &of(container));
     }
-    let (mut sidecars, mut peak) = (List::new(), List::new());
+    let (mut sidecars, mut peak) = (DefaultResourceList::new(), DefaultResourceList::new());
     for container in spec.init_containers.iter().flatten() {
         let mut needed = of(container);
         if container.restart_policy.as_deref() == Some("Always") {
@@ -126,7 +129,7 @@ fn sum(spec: &PodSpec, part: impl Fn(&ResourceRequirements) -> Option<&List>) ->
     total
 }
 
-fn add(total: &mut List, more: &List) {
+fn add(total: &mut DefaultResourceList, more: &DefaultResourceList) {
     for (name, quantity) in more {
         match total.get_mut(name) {
             Some(sum) => {
@@ -148,7 +151,7 @@ fn plus(left: &ApiQuantity, right: &ApiQuantity) -> Option<String> {
     Some(left.plus(&right)?.to_string())
 }
 
-fn raise(total: &mut List, floor: &List) {
+fn raise(total: &mut DefaultResourceList, floor: &DefaultResourceList) {
     for (name, quantity) in floor {
         let lower = total.get(name).is_none_or(|held| is_less(held, quantity));
         if lower {

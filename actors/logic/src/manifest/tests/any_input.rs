@@ -84,7 +84,7 @@ proptest! {
             defaults::apply(&mut pod);
             prop_assert_eq!(&once, &pod);
             let start = "(*core.Pod){TypeMeta:(v1.TypeMeta){";
-            prop_assert!(dump::pod(&pod, Release::V1_36).starts_with(start));
+            prop_assert!(dump::pod(&pod, KubeletRelease::V1_36).starts_with(start));
             drop(run(pod));
         }
     }

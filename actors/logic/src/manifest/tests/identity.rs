@@ -55,7 +55,7 @@ fn each_release_dumps_the_fields_that_it_has() {
     for text in [LEAST, CONTROL_PLANE, RICH, POD_LEVEL] {
         let mut pod = only(text).unwrap();
         defaults::apply(&mut pod);
-        let v1_36 = dump::pod(&pod, Release::V1_36);
+        let v1_36 = dump::pod(&pod, KubeletRelease::V1_36);
         let without = |text: &str, field: &str| {
             let cut = text.replacen(field, "", 1);
             assert!(cut.len() < text.len(), "{field}");
@@ -70,27 +70,31 @@ fn each_release_dumps_the_fields_that_it_has() {
             " WorkloadRef:(*core.WorkloadReference)<nil>}",
             1,
         );
-        assert_eq!(dump::pod(&pod, Release::V1_35), v1_35);
+        assert_eq!(dump::pod(&pod, KubeletRelease::V1_35), v1_35);
         let v1_34 = without(&v1_35, " WorkloadRef:(*core.WorkloadReference)<nil>");
         let v1_34 = without(
             &v1_34,
             " AllocatedResources:(core.ResourceList)<nil> Resources:(*core.ResourceRequirements)<nil>}",
         );
-        assert_eq!(dump::pod(&pod, Release::V1_34), v1_34 + "}");
+        assert_eq!(dump::pod(&pod, KubeletRelease::V1_34), v1_34 + "}");
     }
 }
 
 #[test]
 fn a_pod_that_lives_here_keeps_the_uid_of_the_kubelet_that_made_it() {
     let source = file("control-plane");
-    let given = |release| given_uid(only(CONTROL_PLANE).unwrap(), &source, "node-1", release);
-    let releases = [Release::V1_34, Release::V1_35, Release::V1_36];
+    let given = |release| static_pod_uid(only(CONTROL_PLANE).unwrap(), &source, "node-1", release);
+    let releases = [
+        KubeletRelease::V1_34,
+        KubeletRelease::V1_35,
+        KubeletRelease::V1_36,
+    ];
     let uids = releases.map(given);
     let uid = |residents: &[&str]| {
         let residents = residents.iter().map(|uid| PodUid::from(*uid)).collect();
-        let ground = Ground {
+        let ground = StaticPodContext {
             residents: std::sync::Arc::new(residents),
-            ..Ground::from("node-1")
+            ..StaticPodContext::from("node-1")
         };
         let pod = only(CONTROL_PLANE).unwrap();
         let pod = static_pod(pod, &source, &ground, Timestamp::UNIX_EPOCH).unwrap();
@@ -111,13 +115,18 @@ fn a_pod_that_lives_here_keeps_the_uid_of_the_kubelet_that_made_it() {
     assert_eq!(uid(&[]), uids[2]);
     assert_eq!(uid(&[&uids[0], &uids[2]]), uids[2]);
     // A manifest that has changed is another pod, whoever ran the old one.
-    let changed = given_uid(only(LEAST).unwrap(), &source, "node-1", Release::V1_34);
+    let changed = static_pod_uid(
+        only(LEAST).unwrap(),
+        &source,
+        "node-1",
+        KubeletRelease::V1_34,
+    );
     assert_eq!(uid(&[&changed]), uids[2]);
 }
 
 #[test]
 fn uid_depends_on_node_path_and_content_and_on_nothing_else() {
-    let uid = |pod: &Value, source: &Source, node: &str, seen| {
+    let uid = |pod: &Value, source: &ManifestSource, node: &str, seen| {
         let pod = only(&pod.to_string()).unwrap();
         static_pod(pod, source, &node.into(), seen)
             .unwrap()
@@ -225,9 +234,9 @@ fn decode_single_pod_termination_grace_period_seconds() {
 fn with_its_gate_off_a_static_pod_may_refer_to_objects_that_the_node_has() {
     let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - {name: c, image: i, envFrom: [{configMapRef: {name: m}}]}";
     let made = |references| {
-        let ground = Ground {
+        let ground = StaticPodContext {
             references,
-            ..Ground::from("node-1")
+            ..StaticPodContext::from("node-1")
         };
         static_pod(
             only(text).unwrap(),
@@ -237,10 +246,10 @@ fn with_its_gate_off_a_static_pod_may_refer_to_objects_that_the_node_has() {
         )
     };
     assert!(matches!(
-        made(References::Refused),
+        made(ApiReferences::Refused),
         Err(ManifestError::ApiReference {
             resource: "configmaps"
         })
     ));
-    assert!(made(References::Allowed).is_ok());
+    assert!(made(ApiReferences::Allowed).is_ok());
 }

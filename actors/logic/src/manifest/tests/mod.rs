@@ -16,7 +16,7 @@ const CONTROL_PLANE: &str = include_str!("../testdata/control-plane.yaml");
 const RICH: &str = include_str!("../testdata/rich.yaml");
 const POD_LEVEL: &str = include_str!("../testdata/pod-level.json");
 
-fn parsed(text: &str) -> Parsed {
+fn parsed(text: &str) -> ParsedManifest {
     parse(text.as_bytes(), UnknownFields::Refuse).unwrap()
 }
 
@@ -26,12 +26,12 @@ fn only(text: &str) -> Result<Pod, ManifestError> {
     parsed.pods.remove(0).map(|parsed| parsed.pod)
 }
 
-fn file(name: &str) -> Source {
-    Source::File(format!("/etc/kubernetes/manifests/{name}.yaml"))
+fn file(name: &str) -> ManifestSource {
+    ManifestSource::File(format!("/etc/kubernetes/manifests/{name}.yaml"))
 }
 
-fn url() -> Source {
-    Source::Url("http://127.0.0.1:8080/m".to_owned())
+fn url() -> ManifestSource {
+    ManifestSource::Url("http://127.0.0.1:8080/m".to_owned())
 }
 
 fn run(pod: Pod) -> Result<Pod, ManifestError> {

@@ -8,14 +8,14 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::selectors::{self, Values};
-use super::{Report, names};
+use super::{FieldErrors, names};
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 const UNSELECTED: &str = "must not be specified when labelSelector is not set";
 const BOTH: &str = "exists in both matchLabelKeys and labelSelector";
 
-pub(super) fn check(affinity: &Affinity, report: &mut Report) {
+pub(super) fn check(affinity: &Affinity, report: &mut FieldErrors) {
     if let Some(nodes) = &affinity.node_affinity {
         of_nodes("spec.affinity.nodeAffinity", nodes, report);
     }
@@ -39,7 +39,7 @@ pub(super) fn check(affinity: &Affinity, report: &mut Report) {
     }
 }
 
-fn of_nodes(field: &str, nodes: &NodeAffinity, report: &mut Report) {
+fn of_nodes(field: &str, nodes: &NodeAffinity, report: &mut FieldErrors) {
     if let Some(selector) = &nodes.required_during_scheduling_ignored_during_execution {
         selectors::nodes(&format!("{field}.{REQUIRED}"), selector, report);
     }
@@ -52,7 +52,7 @@ fn of_nodes(field: &str, nodes: &NodeAffinity, report: &mut Report) {
     }
 }
 
-fn weight(field: &str, weight: i32, report: &mut Report) {
+fn weight(field: &str, weight: i32, report: &mut FieldErrors) {
     if !(1..=100).contains(&weight) {
         report.invalid(
             format!("{field}.weight"),
@@ -66,7 +66,7 @@ fn of_pods(
     field: &str,
     required: Option<&[PodAffinityTerm]>,
     preferred: Option<&[WeightedPodAffinityTerm]>,
-    report: &mut Report,
+    report: &mut FieldErrors,
 ) {
     for (index, term) in required.into_iter().flatten().enumerate() {
         pod_term(&format!("{field}.{REQUIRED}[{index}]"), term, report);
@@ -82,7 +82,7 @@ fn of_pods(
     }
 }
 
-fn pod_term(field: &str, term: &PodAffinityTerm, report: &mut Report) {
+fn pod_term(field: &str, term: &PodAffinityTerm, report: &mut FieldErrors) {
     let selector = term.label_selector.as_ref();
     selectors::labels(&format!("{field}.labelSelector"), selector, report);
     let namespaces = term.namespace_selector.as_ref();
@@ -114,7 +114,12 @@ fn pod_term(field: &str, term: &PodAffinityTerm, report: &mut Report) {
     report.name(key, &term.topology_key, names::qualified);
 }
 
-fn label_keys(field: &str, keys: &[String], selector: Option<&LabelSelector>, report: &mut Report) {
+fn label_keys(
+    field: &str,
+    keys: &[String],
+    selector: Option<&LabelSelector>,
+    report: &mut FieldErrors,
+) {
     if keys.is_empty() {
         return;
     }
@@ -131,7 +136,7 @@ pub(super) fn merged_keys(
     field: &str,
     keys: &[String],
     selector: Option<&LabelSelector>,
-    report: &mut Report,
+    report: &mut FieldErrors,
 ) {
     label_keys(&format!("{field}.matchLabelKeys"), keys, selector, report);
     let Some(selector) = selector else {

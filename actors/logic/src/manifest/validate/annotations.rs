@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, PodSpec, SeccompProfile, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{Report, names, scheduling};
+use super::{FieldErrors, names, scheduling};
 
 const FIELD: &str = "metadata.annotations";
 const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
@@ -16,7 +16,7 @@ const CONTAINER_APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io
 
 type Annotations = BTreeMap<String, String>;
 
-pub(super) fn check(metadata: &ObjectMeta, spec: &PodSpec, report: &mut Report) {
+pub(super) fn check(metadata: &ObjectMeta, spec: &PodSpec, report: &mut FieldErrors) {
     let Some(annotations) = &metadata.annotations else {
         return;
     };
@@ -40,7 +40,7 @@ pub(super) fn check(metadata: &ObjectMeta, spec: &PodSpec, report: &mut Report) 
     }
 }
 
-fn tolerations(annotations: &Annotations, report: &mut Report) {
+fn tolerations(annotations: &Annotations, report: &mut FieldErrors) {
     let Some(text) = annotations.get(TOLERATIONS).filter(|text| !text.is_empty()) else {
         return;
     };
@@ -62,7 +62,7 @@ fn is_cost(text: &str) -> bool {
     !text.starts_with('+') && !is_padded && text.parse::<i32>().is_ok()
 }
 
-fn seccomp(field: String, profile: &str, report: &mut Report) {
+fn seccomp(field: String, profile: &str, report: &mut FieldErrors) {
     match (profile, profile.strip_prefix("localhost/")) {
         ("runtime/default" | "docker/default" | "unconfined", _) => {}
         (_, Some(path)) => report.name(field, path, names::descending),
@@ -78,7 +78,7 @@ fn containers(spec: &PodSpec) -> impl Iterator<Item = (String, &Container)> {
         .chain(spec.containers.iter().enumerate().map(named("containers")))
 }
 
-fn apparmor(key: &str, container: &str, profile: &str, spec: &PodSpec, report: &mut Report) {
+fn apparmor(key: &str, container: &str, profile: &str, spec: &PodSpec, report: &mut FieldErrors) {
     let field = format!("{FIELD}[{key}]");
     if !containers(spec).any(|(_, held)| held.name == container) {
         report.invalid(field.clone(), container, "container not found");
@@ -91,13 +91,13 @@ fn apparmor(key: &str, container: &str, profile: &str, spec: &PodSpec, report: &
 }
 
 /// What an annotation and a field say of the same profile must be the same.
-fn agreement(annotations: &Annotations, spec: &PodSpec, report: &mut Report) {
+fn agreement(annotations: &Annotations, spec: &PodSpec, report: &mut FieldErrors) {
     let pod = spec.security_context.as_ref();
     let pod_seccomp = pod.and_then(|pod| pod.seccomp_profile.as_ref());
     if let (Some(profile), Some(text)) = (pod_seccomp, annotations.get(POD_SECCOMP)) {
-        let profile = Profile::of_seccomp(profile);
+        let profile = SecurityProfile::of_seccomp(profile);
         let field = "spec.securityContext.seccompProfile";
-        same(Kind::Seccomp, field, (&profile, text), report);
+        same(ProfileKind::Seccomp, field, (&profile, text), report);
     }
     let pod_apparmor = pod.and_then(|pod| pod.app_armor_profile.as_ref());
     for (field, container) in containers(spec) {
@@ -106,26 +106,26 @@ fn agreement(annotations: &Annotations, spec: &PodSpec, report: &mut Report) {
         let text = annotations.get(&format!("{CONTAINER_SECCOMP}{}", container.name));
         if let (Some(profile), Some(text)) = (seccomp, text) {
             let field = format!("{field}.securityContext.seccompProfile");
-            let profile = Profile::of_seccomp(profile);
-            same(Kind::Seccomp, &field, (&profile, text), report);
+            let profile = SecurityProfile::of_seccomp(profile);
+            same(ProfileKind::Seccomp, &field, (&profile, text), report);
         }
         let apparmor = security.and_then(|held| held.app_armor_profile.as_ref());
         let text = annotations.get(&format!("{CONTAINER_APPARMOR}{}", container.name));
         if let (Some(profile), Some(text)) = (apparmor.or(pod_apparmor), text) {
             let field = format!("{field}.securityContext.appArmorProfile");
-            let profile = Profile::of_apparmor(profile);
-            same(Kind::AppArmor, &field, (&profile, text), report);
+            let profile = SecurityProfile::of_apparmor(profile);
+            same(ProfileKind::AppArmor, &field, (&profile, text), report);
         }
     }
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum ProfileKind {
     Seccomp,
     AppArmor,
 }
 
-impl Kind {
+impl ProfileKind {
     fn type_differs(self) -> &'static str {
         match self {
             Self::Seccomp => "seccomp type in annotation and field must match",
@@ -141,12 +141,12 @@ impl Kind {
     }
 }
 
-struct Profile<'a> {
+struct SecurityProfile<'a> {
     kind: &'a str,
     file: Option<&'a str>,
 }
 
-impl<'a> Profile<'a> {
+impl<'a> SecurityProfile<'a> {
     fn of_seccomp(profile: &'a SeccompProfile) -> Self {
         Self {
             kind: &profile.type_,
@@ -162,11 +162,18 @@ impl<'a> Profile<'a> {
     }
 }
 
-fn same(kind: Kind, field: &str, (profile, text): (&Profile<'_>, &str), report: &mut Report) {
+fn same(
+    kind: ProfileKind,
+    field: &str,
+    (profile, text): (&SecurityProfile<'_>, &str),
+    report: &mut FieldErrors,
+) {
     let expected = match (kind, profile.kind) {
         (_, "Unconfined") => text == "unconfined",
-        (Kind::Seccomp, "RuntimeDefault") => matches!(text, "runtime/default" | "docker/default"),
-        (Kind::AppArmor, "RuntimeDefault") => text == "runtime/default",
+        (ProfileKind::Seccomp, "RuntimeDefault") => {
+            matches!(text, "runtime/default" | "docker/default")
+        }
+        (ProfileKind::AppArmor, "RuntimeDefault") => text == "runtime/default",
         (_, "Localhost") => text.starts_with("localhost/"),
         // Another type is refused for itself.
         _ => true,

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec, Volume};
 
-use super::handlers::{self, Hooks, Threshold};
+use super::handlers::{self, LifecycleRules, SuccessThreshold};
 use super::security::Users;
-use super::{Report, environment, mounts, names, resources, security, text};
+use super::{FieldErrors, environment, mounts, names, resources, security, text};
 
 pub(super) const PULL_POLICIES: &[&str] = &["Always", "IfNotPresent", "Never"];
 const RESTART_POLICIES: &[&str] = &["Always", "Never", "OnFailure"];
@@ -14,21 +14,21 @@ const MAX_RESTART_RULES: usize = 20;
 const MAX_EXIT_CODES: usize = 255;
 const ONLY_SIDECARS: &str = "may not be set for init containers without restartPolicy=Always";
 
-type Volumes<'a> = BTreeMap<&'a str, &'a Volume>;
+type PodVolumes<'a> = BTreeMap<&'a str, &'a Volume>;
 
 /// What the pod says that its containers' rules depend on.
-struct Frame<'a> {
-    hooks: Hooks<'a>,
+struct ContainerContext<'a> {
+    hooks: LifecycleRules<'a>,
     restart_policy: &'a str,
     users: Users,
-    volumes: &'a Volumes<'a>,
+    volumes: &'a PodVolumes<'a>,
     claims: BTreeSet<&'a str>,
 }
 
-pub(super) fn check(spec: &PodSpec, volumes: &Volumes<'_>, report: &mut Report) {
+pub(super) fn check(spec: &PodSpec, volumes: &PodVolumes<'_>, report: &mut FieldErrors) {
     let claims = spec.resource_claims.iter().flatten();
-    let frame = Frame {
-        hooks: Hooks {
+    let frame = ContainerContext {
+        hooks: LifecycleRules {
             grace: spec.termination_grace_period_seconds,
             os: spec.os.as_ref().map(|os| os.name.as_str()),
         },
@@ -48,8 +48,8 @@ pub(super) fn check(spec: &PodSpec, volumes: &Volumes<'_>, report: &mut Report) 
     frame.init(spec, &mut known, report);
 }
 
-impl Frame<'_> {
-    fn apps<'a>(&self, spec: &'a PodSpec, known: &mut BTreeSet<&'a str>, report: &mut Report) {
+impl ContainerContext<'_> {
+    fn apps<'a>(&self, spec: &'a PodSpec, known: &mut BTreeSet<&'a str>, report: &mut FieldErrors) {
         if spec.containers.is_empty() {
             report.required("spec.containers");
         }
@@ -66,7 +66,7 @@ impl Frame<'_> {
         }
     }
 
-    fn init<'a>(&self, spec: &'a PodSpec, known: &mut BTreeSet<&'a str>, report: &mut Report) {
+    fn init<'a>(&self, spec: &'a PodSpec, known: &mut BTreeSet<&'a str>, report: &mut FieldErrors) {
         for (index, container) in spec.init_containers.iter().flatten().enumerate() {
             let field = format!("spec.initContainers[{index}]");
             self.common(&field, container, report);
@@ -86,7 +86,7 @@ impl Frame<'_> {
         }
     }
 
-    fn common(&self, field: &str, container: &Container, report: &mut Report) {
+    fn common(&self, field: &str, container: &Container, report: &mut FieldErrors) {
         if container.name.is_empty() {
             report.required(format!("{field}.name"));
         } else {
@@ -123,15 +123,27 @@ impl Frame<'_> {
     }
 
     /// What only a container that stays may have.
-    fn running(&self, field: &str, container: &Container, report: &mut Report) {
+    fn running(&self, field: &str, container: &Container, report: &mut FieldErrors) {
         if let Some(lifecycle) = &container.lifecycle {
             let field = format!("{field}.lifecycle");
             handlers::lifecycle(&field, lifecycle, self.hooks, report);
         }
         let rows = [
-            ("livenessProbe", &container.liveness_probe, Threshold::One),
-            ("readinessProbe", &container.readiness_probe, Threshold::Any),
-            ("startupProbe", &container.startup_probe, Threshold::One),
+            (
+                "livenessProbe",
+                &container.liveness_probe,
+                SuccessThreshold::One,
+            ),
+            (
+                "readinessProbe",
+                &container.readiness_probe,
+                SuccessThreshold::Any,
+            ),
+            (
+                "startupProbe",
+                &container.startup_probe,
+                SuccessThreshold::One,
+            ),
         ];
         for (name, probe, threshold) in rows {
             if let Some(probe) = probe {
@@ -140,7 +152,7 @@ impl Frame<'_> {
         }
     }
 
-    fn resize_policy(&self, field: &str, container: &Container, report: &mut Report) {
+    fn resize_policy(&self, field: &str, container: &Container, report: &mut FieldErrors) {
         let mut known = BTreeSet::new();
         for (index, policy) in container.resize_policy.iter().flatten().enumerate() {
             let (resource, restart) = (&policy.resource_name, &policy.restart_policy);
@@ -157,7 +169,7 @@ impl Frame<'_> {
     }
 }
 
-fn image(field: &str, image: &str, report: &mut Report) {
+fn image(field: &str, image: &str, report: &mut FieldErrors) {
     report.some(format!("{field}.image"), image);
     if image.trim() != image {
         let detail = "must not have leading or trailing whitespace";
@@ -165,7 +177,7 @@ fn image(field: &str, image: &str, report: &mut Report) {
     }
 }
 
-fn not_running(field: &str, container: &Container, report: &mut Report) {
+fn not_running(field: &str, container: &Container, report: &mut FieldErrors) {
     let rows = [
         ("lifecycle", container.lifecycle.is_some()),
         ("livenessProbe", container.liveness_probe.is_some()),
@@ -184,7 +196,7 @@ fn not_running(field: &str, container: &Container, report: &mut Report) {
     }
 }
 
-fn ports(field: &str, ports: &[ContainerPort], report: &mut Report) {
+fn ports(field: &str, ports: &[ContainerPort], report: &mut FieldErrors) {
     let mut known = BTreeSet::new();
     for (index, port) in ports.iter().enumerate() {
         let field = format!("{field}.ports[{index}]");
@@ -220,7 +232,7 @@ fn host_port_conflicts(
     field: &str,
     container: &Container,
     taken: &mut BTreeSet<String>,
-    report: &mut Report,
+    report: &mut FieldErrors,
 ) {
     for (index, port) in container.ports.iter().flatten().enumerate() {
         let Some(host_port) = port.host_port.filter(|port| *port != 0) else {
@@ -239,7 +251,7 @@ fn host_port_conflicts(
     }
 }
 
-fn restart_rules(field: &str, container: &Container, report: &mut Report) {
+fn restart_rules(field: &str, container: &Container, report: &mut FieldErrors) {
     let rules = container
         .restart_policy_rules
         .as_deref()

@@ -5,10 +5,10 @@ use k8s_openapi::api::core::v1::{
     ResourceFieldSelector, SecretKeySelector,
 };
 
-use super::{Report, handlers, names, text};
+use super::{FieldErrors, handlers, names, text};
 use crate::quantity::Quantity;
 
-type NameRule = fn(&str) -> Vec<String>;
+type KeyNameRule = fn(&str) -> Vec<String>;
 
 const MORE_THAN_ONE: &str = "may not have more than one field specified at a time";
 const RESOURCES: &[&str] = &[
@@ -24,7 +24,7 @@ const DIVISORS: &[&str] = &[
     "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei",
 ];
 
-pub(super) fn check(field: &str, container: &Container, report: &mut Report) {
+pub(super) fn check(field: &str, container: &Container, report: &mut FieldErrors) {
     for (index, variable) in container.env.iter().flatten().enumerate() {
         self::variable(&format!("{field}.env[{index}]"), variable, report);
     }
@@ -33,7 +33,7 @@ pub(super) fn check(field: &str, container: &Container, report: &mut Report) {
     }
 }
 
-fn variable(field: &str, variable: &EnvVar, report: &mut Report) {
+fn variable(field: &str, variable: &EnvVar, report: &mut FieldErrors) {
     if variable.name.is_empty() {
         report.required(format!("{field}.name"));
     } else {
@@ -45,14 +45,14 @@ fn variable(field: &str, variable: &EnvVar, report: &mut Report) {
     }
 }
 
-fn value_from(field: &str, source: &EnvVarSource, value: &str, report: &mut Report) {
+fn value_from(field: &str, source: &EnvVarSource, value: &str, report: &mut FieldErrors) {
     if let Some(reference) = &source.field_ref {
         let known = handlers::ENVIRONMENT_FIELDS;
         handlers::field_reference(&format!("{field}.fieldRef"), reference, known, report);
     }
     if let Some(reference) = &source.resource_field_ref {
         let field = format!("{field}.resourceFieldRef");
-        resource(&field, reference, Place::Variable, report);
+        resource(&field, reference, ResourceScope::Variable, report);
     }
     if let Some(ConfigMapKeySelector { name, key, .. }) = &source.config_map_key_ref {
         object_key(&format!("{field}.configMapKeyRef"), name, key, report);
@@ -83,7 +83,7 @@ fn value_from(field: &str, source: &EnvVarSource, value: &str, report: &mut Repo
     }
 }
 
-fn object_key(field: &str, name: &str, key: &str, report: &mut Report) {
+fn object_key(field: &str, name: &str, key: &str, report: &mut FieldErrors) {
     report.name(format!("{field}.name"), name, names::subdomain);
     if key.is_empty() {
         report.required(format!("{field}.key"));
@@ -92,8 +92,8 @@ fn object_key(field: &str, name: &str, key: &str, report: &mut Report) {
     }
 }
 
-fn file_key(field: &str, reference: &FileKeySelector, report: &mut Report) {
-    let rows: [(&str, &str, NameRule); 3] = [
+fn file_key(field: &str, reference: &FileKeySelector, report: &mut FieldErrors) {
+    let rows: [(&str, &str, KeyNameRule); 3] = [
         ("key", &reference.key, names::variable),
         ("volumeName", &reference.volume_name, names::label),
         ("path", &reference.path, names::no_backsteps),
@@ -109,7 +109,7 @@ fn file_key(field: &str, reference: &FileKeySelector, report: &mut Report) {
 }
 
 /// Upstream names the list, not the entry, where an entry has no source or two.
-fn all_of(field: &str, index: usize, source: &EnvFromSource, report: &mut Report) {
+fn all_of(field: &str, index: usize, source: &EnvFromSource, report: &mut FieldErrors) {
     let entry = format!("{field}[{index}]");
     let prefix = text(source.prefix.as_ref());
     if !prefix.is_empty() {
@@ -152,7 +152,7 @@ fn all_of(field: &str, index: usize, source: &EnvFromSource, report: &mut Report
 
 /// Where an amount is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ResourceScope {
     Variable,
     /// A file belongs to the pod, so it has to name the container.
     File,
@@ -161,15 +161,15 @@ pub(super) enum Place {
 pub(super) fn resource(
     field: &str,
     reference: &ResourceFieldSelector,
-    place: Place,
-    report: &mut Report,
+    place: ResourceScope,
+    report: &mut FieldErrors,
 ) {
     let name = reference.resource.as_str();
     let kind = name.strip_prefix("limits.");
     let kind = kind.or_else(|| name.strip_prefix("requests."));
     let is_huge_pages = kind.is_some_and(|kind| kind.starts_with("hugepages-"));
     let container = text(reference.container_name.as_ref());
-    if place == Place::File && container.is_empty() {
+    if place == ResourceScope::File && container.is_empty() {
         report.required(format!("{field}.containerName"));
     } else if !is_huge_pages {
         report.one_of(format!("{field}.resource"), Some(name), RESOURCES);
@@ -206,7 +206,7 @@ fn binary(what: &str) -> String {
 }
 
 /// A file that variables come from is in an emptyDir: the containers write it.
-pub(super) fn file_volumes(spec: &PodSpec, report: &mut Report) {
+pub(super) fn file_volumes(spec: &PodSpec, report: &mut FieldErrors) {
     let volumes = spec.volumes.as_deref().unwrap_or_default();
     let mut of_container = |field: String, container: &Container| {
         for (index, variable) in container.env.iter().flatten().enumerate() {

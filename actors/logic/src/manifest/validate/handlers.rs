@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{Report, names, text};
+use super::{FieldErrors, names, text};
 
 pub(super) const ENVIRONMENT_FIELDS: &[&str] = &[
     "metadata.name",
@@ -95,13 +95,13 @@ const SIGNALS: &[&str] = &[
 ];
 const TOO_MANY: &str = "may not specify more than 1 handler type";
 
-pub(super) fn port_number(field: impl Into<String>, port: i32, report: &mut Report) {
+pub(super) fn port_number(field: impl Into<String>, port: i32, report: &mut FieldErrors) {
     if !(1..=65535).contains(&port) {
         report.invalid(field, port, "must be between 1 and 65535, inclusive");
     }
 }
 
-fn port(field: String, port: &IntOrString, report: &mut Report) {
+fn port(field: String, port: &IntOrString, report: &mut FieldErrors) {
     match port {
         IntOrString::Int(number) => port_number(field, *number, report),
         IntOrString::String(name) => report.name(field, name, names::port),
@@ -110,13 +110,18 @@ fn port(field: String, port: &IntOrString, report: &mut Report) {
 
 /// Whether a success threshold other than one makes sense: only being ready can flap.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Threshold {
+pub(super) enum SuccessThreshold {
     One,
     Any,
 }
 
-pub(super) fn probe(field: &str, probe: &Probe, threshold: Threshold, report: &mut Report) {
-    let actions = Actions {
+pub(super) fn probe(
+    field: &str,
+    probe: &Probe,
+    threshold: SuccessThreshold,
+    report: &mut FieldErrors,
+) {
+    let actions = HandlerActions {
         exec: probe.exec.as_ref(),
         http_get: probe.http_get.as_ref(),
         tcp_socket: probe.tcp_socket.as_ref(),
@@ -144,7 +149,7 @@ pub(super) fn probe(field: &str, probe: &Probe, threshold: Threshold, report: &m
             "must be greater than 0",
         );
     }
-    if threshold == Threshold::Any
+    if threshold == SuccessThreshold::Any
         && let Some(grace) = probe.termination_grace_period_seconds
     {
         report.invalid(
@@ -154,14 +159,14 @@ pub(super) fn probe(field: &str, probe: &Probe, threshold: Threshold, report: &m
         );
     }
     let successes = probe.success_threshold.unwrap_or(1);
-    if threshold == Threshold::One && successes != 1 {
+    if threshold == SuccessThreshold::One && successes != 1 {
         report.invalid(format!("{field}.successThreshold"), successes, "must be 1");
     }
 }
 
 /// What the pod says that its hooks' rules depend on.
 #[derive(Clone, Copy)]
-pub(super) struct Hooks<'a> {
+pub(super) struct LifecycleRules<'a> {
     pub(super) grace: Option<i64>,
     pub(super) os: Option<&'a str>,
 }
@@ -169,8 +174,8 @@ pub(super) struct Hooks<'a> {
 pub(super) fn lifecycle(
     field: &str,
     lifecycle: &Lifecycle,
-    of_pod: Hooks<'_>,
-    report: &mut Report,
+    of_pod: LifecycleRules<'_>,
+    report: &mut FieldErrors,
 ) {
     if let Some(signal) = &lifecycle.stop_signal {
         stop_signal(format!("{field}.stopSignal"), signal, of_pod.os, report);
@@ -181,12 +186,12 @@ pub(super) fn lifecycle(
     ];
     for (name, hook) in hooks {
         if let Some(hook) = hook {
-            Actions::of_hook(hook).check(&format!("{field}.{name}"), of_pod.grace, report);
+            HandlerActions::of_hook(hook).check(&format!("{field}.{name}"), of_pod.grace, report);
         }
     }
 }
 
-fn stop_signal(field: String, signal: &str, os: Option<&str>, report: &mut Report) {
+fn stop_signal(field: String, signal: &str, os: Option<&str>, report: &mut FieldErrors) {
     match os {
         None => {
             let detail = "may not be set for containers with empty `spec.os.name`";
@@ -199,7 +204,7 @@ fn stop_signal(field: String, signal: &str, os: Option<&str>, report: &mut Repor
 }
 
 /// What a probe or a hook does: exactly one of these.
-struct Actions<'a> {
+struct HandlerActions<'a> {
     exec: Option<&'a ExecAction>,
     http_get: Option<&'a HTTPGetAction>,
     tcp_socket: Option<&'a TCPSocketAction>,
@@ -207,7 +212,7 @@ struct Actions<'a> {
     sleep: Option<&'a SleepAction>,
 }
 
-impl<'a> Actions<'a> {
+impl<'a> HandlerActions<'a> {
     fn of_hook(hook: &'a LifecycleHandler) -> Self {
         Self {
             exec: hook.exec.as_ref(),
@@ -218,7 +223,7 @@ impl<'a> Actions<'a> {
         }
     }
 
-    fn check(&self, field: &str, grace: Option<i64>, report: &mut Report) {
+    fn check(&self, field: &str, grace: Option<i64>, report: &mut FieldErrors) {
         let names = [
             ("exec", self.exec.is_some()),
             ("httpGet", self.http_get.is_some()),
@@ -240,7 +245,7 @@ impl<'a> Actions<'a> {
     }
 
     /// Only the first is looked at: which one is meant cannot be known.
-    fn check_one(&self, field: &str, name: &str, grace: Option<i64>, report: &mut Report) {
+    fn check_one(&self, field: &str, name: &str, grace: Option<i64>, report: &mut FieldErrors) {
         if let Some(exec) = self.exec.filter(|_| name == "exec")
             && exec.command.as_ref().is_none_or(Vec::is_empty)
         {
@@ -266,7 +271,7 @@ impl<'a> Actions<'a> {
     }
 }
 
-fn http_get(field: &str, http: &HTTPGetAction, report: &mut Report) {
+fn http_get(field: &str, http: &HTTPGetAction, report: &mut FieldErrors) {
     report.some(format!("{field}.path"), text(http.path.as_ref()));
     port(format!("{field}.port"), &http.port, report);
     let scheme = text(http.scheme.as_ref());
@@ -282,7 +287,7 @@ pub(super) fn field_reference(
     field: &str,
     reference: &ObjectFieldSelector,
     supported: &'static [&'static str],
-    report: &mut Report,
+    report: &mut FieldErrors,
 ) {
     let path = reference.field_path.as_str();
     let version = text(reference.api_version.as_ref());

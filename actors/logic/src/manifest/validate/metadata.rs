@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{ProblemKind, Report, names, text};
+use super::{FieldErrorKind, FieldErrors, names, text};
 
 const MAX_ANNOTATION_BYTES: usize = 256 << 10;
 
-pub(super) fn check(metadata: &ObjectMeta, report: &mut Report) {
+pub(super) fn check(metadata: &ObjectMeta, report: &mut FieldErrors) {
     let name = text(metadata.name.as_ref());
     if !text(metadata.generate_name.as_ref()).is_empty() {
         let base = text(metadata.generate_name.as_ref());
@@ -37,14 +37,14 @@ pub(super) fn check(metadata: &ObjectMeta, report: &mut Report) {
     if bytes > MAX_ANNOTATION_BYTES {
         report.add(
             "metadata.annotations",
-            ProblemKind::TooLong {
+            FieldErrorKind::TooLong {
                 limit: MAX_ANNOTATION_BYTES,
             },
         );
     }
 }
 
-pub(super) fn labels(field: &str, labels: &BTreeMap<String, String>, report: &mut Report) {
+pub(super) fn labels(field: &str, labels: &BTreeMap<String, String>, report: &mut FieldErrors) {
     for (key, value) in labels {
         report.name(field, key, names::qualified);
         report.name(field, value, names::label_value);

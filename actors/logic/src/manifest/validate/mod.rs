@@ -28,14 +28,14 @@ use k8s_openapi::api::core::v1::Pod;
 /// One field that is wrong, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {kind}")]
-pub struct Problem {
+pub struct FieldError {
     /// The path in the manifest, such as `spec.containers[0].name`.
     pub field: String,
-    pub kind: ProblemKind,
+    pub kind: FieldErrorKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ProblemKind {
+pub enum FieldErrorKind {
     Required {
         detail: &'static str,
     },
@@ -66,7 +66,7 @@ pub enum ProblemKind {
     },
 }
 
-impl std::fmt::Display for ProblemKind {
+impl std::fmt::Display for FieldErrorKind {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Required { detail: "" } => out.write_str("Required value"),
@@ -96,8 +96,8 @@ impl std::fmt::Display for ProblemKind {
 }
 
 /// Returns every problem of a defaulted pod, in the order of upstream's checks.
-pub(super) fn pod(pod: &Pod) -> Vec<Problem> {
-    let mut report = Report::default();
+pub(super) fn pod(pod: &Pod) -> Vec<FieldError> {
+    let mut report = FieldErrors::default();
     metadata::check(&pod.metadata, &mut report);
     if let Some(spec) = &pod.spec {
         annotations::check(&pod.metadata, spec, &mut report);
@@ -108,13 +108,13 @@ pub(super) fn pod(pod: &Pod) -> Vec<Problem> {
 
 /// Problems as they are found.
 #[derive(Default)]
-struct Report {
-    problems: Vec<Problem>,
+struct FieldErrors {
+    problems: Vec<FieldError>,
 }
 
-impl Report {
-    fn add(&mut self, field: impl Into<String>, kind: ProblemKind) {
-        self.problems.push(Problem {
+impl FieldErrors {
+    fn add(&mut self, field: impl Into<String>, kind: FieldErrorKind) {
+        self.problems.push(FieldError {
             field: field.into(),
             kind,
         });
@@ -125,7 +125,7 @@ impl Report {
     }
 
     fn missing(&mut self, field: impl Into<String>, detail: &'static str) {
-        self.add(field, ProblemKind::Required { detail });
+        self.add(field, FieldErrorKind::Required { detail });
     }
 
     /// The text must be there.
@@ -143,7 +143,7 @@ impl Report {
     ) {
         self.add(
             field,
-            ProblemKind::Invalid {
+            FieldErrorKind::Invalid {
                 value: format!("{value:?}"),
                 detail: detail.into(),
             },
@@ -153,20 +153,20 @@ impl Report {
     fn duplicate(&mut self, field: impl Into<String>, value: &str) {
         self.add(
             field,
-            ProblemKind::Duplicate {
+            FieldErrorKind::Duplicate {
                 value: format!("{value:?}"),
             },
         );
     }
 
     fn forbidden(&mut self, field: impl Into<String>, detail: &'static str) {
-        self.add(field, ProblemKind::Forbidden { detail });
+        self.add(field, FieldErrorKind::Forbidden { detail });
     }
 
     fn not_found(&mut self, field: impl Into<String>, value: &str) {
         self.add(
             field,
-            ProblemKind::NotFound {
+            FieldErrorKind::NotFound {
                 value: format!("{value:?}"),
                 detail: String::new(),
             },
@@ -190,19 +190,19 @@ impl Report {
     fn known(&mut self, field: impl Into<String>, value: &str, supported: &'static [&'static str]) {
         if !supported.contains(&value) {
             let value = format!("{value:?}");
-            self.add(field, ProblemKind::Unsupported { value, supported });
+            self.add(field, FieldErrorKind::Unsupported { value, supported });
         }
     }
 
     fn too_long(&mut self, field: impl Into<String>, length: usize, limit: usize) {
         if length > limit {
-            self.add(field, ProblemKind::TooLong { limit });
+            self.add(field, FieldErrorKind::TooLong { limit });
         }
     }
 
     fn too_many(&mut self, field: impl Into<String>, found: usize, limit: usize) {
         if found > limit {
-            self.add(field, ProblemKind::TooMany { found, limit });
+            self.add(field, FieldErrorKind::TooMany { found, limit });
         }
     }
 

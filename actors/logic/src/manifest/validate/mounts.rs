@@ -4,19 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, Volume, VolumeDevice, VolumeMount};
 
-use super::{Report, names, text};
+use super::{FieldErrors, names, text};
 
-type Volumes<'a> = BTreeMap<&'a str, &'a Volume>;
+type VolumesByName<'a> = BTreeMap<&'a str, &'a Volume>;
 
 pub(super) fn check(
     field: &str,
     container: &Container,
-    volumes: &Volumes<'_>,
-    report: &mut Report,
+    volumes: &VolumesByName<'_>,
+    report: &mut FieldErrors,
 ) {
     let mounts = container.volume_mounts.as_deref().unwrap_or_default();
     let devices = container.volume_devices.as_deref().unwrap_or_default();
-    let places = Places { mounts, devices };
+    let places = MountPaths { mounts, devices };
     places.of_mounts(&format!("{field}.volumeMounts"), volumes, report);
     let is_privileged = container
         .security_context
@@ -30,13 +30,13 @@ pub(super) fn check(
     places.of_devices(&format!("{field}.volumeDevices"), volumes, report);
 }
 
-struct Places<'a> {
+struct MountPaths<'a> {
     mounts: &'a [VolumeMount],
     devices: &'a [VolumeDevice],
 }
 
-impl Places<'_> {
-    fn of_mounts(&self, field: &str, volumes: &Volumes<'_>, report: &mut Report) {
+impl MountPaths<'_> {
+    fn of_mounts(&self, field: &str, volumes: &VolumesByName<'_>, report: &mut FieldErrors) {
         let mut paths = BTreeSet::new();
         for (index, mount) in self.mounts.iter().enumerate() {
             let entry = format!("{field}[{index}]");
@@ -61,7 +61,7 @@ impl Places<'_> {
         }
     }
 
-    fn of_devices(&self, field: &str, volumes: &Volumes<'_>, report: &mut Report) {
+    fn of_devices(&self, field: &str, volumes: &VolumesByName<'_>, report: &mut FieldErrors) {
         let mut known = (BTreeSet::new(), BTreeSet::new());
         for (index, device) in self.devices.iter().enumerate() {
             let field = format!("{field}[{index}].name");
@@ -95,7 +95,7 @@ impl Places<'_> {
         field: String,
         path: &'a str,
         known: &mut BTreeSet<&'a str>,
-        report: &mut Report,
+        report: &mut FieldErrors,
     ) {
         report.some(field.clone(), path);
         if known.contains(path) {
@@ -114,7 +114,7 @@ impl Places<'_> {
 }
 
 /// Upstream names the list, not the mount, where a path leads out.
-fn sub_path(field: &str, index: usize, mount: &VolumeMount, report: &mut Report) {
+fn sub_path(field: &str, index: usize, mount: &VolumeMount, report: &mut FieldErrors) {
     let path = text(mount.sub_path.as_ref());
     let expression = text(mount.sub_path_expr.as_ref());
     report.name(format!("{field}.subPath"), path, names::descending);
@@ -129,7 +129,7 @@ fn sub_path(field: &str, index: usize, mount: &VolumeMount, report: &mut Report)
     );
 }
 
-fn propagation(field: &str, mount: &VolumeMount, is_privileged: bool, report: &mut Report) {
+fn propagation(field: &str, mount: &VolumeMount, is_privileged: bool, report: &mut FieldErrors) {
     let Some(mode) = mount.mount_propagation.as_deref() else {
         return;
     };
@@ -142,7 +142,7 @@ fn propagation(field: &str, mount: &VolumeMount, is_privileged: bool, report: &m
     }
 }
 
-fn recursive_read_only(field: &str, mount: &VolumeMount, report: &mut Report) {
+fn recursive_read_only(field: &str, mount: &VolumeMount, report: &mut FieldErrors) {
     let Some(wanted) = mount.recursive_read_only.as_deref() else {
         return;
     };

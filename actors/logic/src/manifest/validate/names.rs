@@ -2,7 +2,7 @@
 //!
 //! Mirrors `apimachinery/pkg/util/validation` (v1.36).
 
-type Wrong = Vec<String>;
+type NameErrors = Vec<String>;
 
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and \
                      end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
@@ -52,14 +52,14 @@ fn is_qualified(value: &str) -> bool {
     )
 }
 
-pub(crate) fn label(value: &str) -> Wrong {
+pub(crate) fn label(value: &str) -> NameErrors {
     too_long(value, 63)
         .into_iter()
         .chain(unless(is_label(value), LABEL))
         .collect()
 }
 
-pub(crate) fn subdomain(value: &str) -> Wrong {
+pub(crate) fn subdomain(value: &str) -> NameErrors {
     too_long(value, 253)
         .into_iter()
         .chain(unless(value.split('.').all(is_label), SUBDOMAIN))
@@ -67,7 +67,7 @@ pub(crate) fn subdomain(value: &str) -> Wrong {
 }
 
 /// A search path of a resolver: a subdomain that may hold underscores, or the root.
-pub(super) fn search_path(value: &str) -> Wrong {
+pub(super) fn search_path(value: &str) -> NameErrors {
     let name = value.strip_suffix('.').unwrap_or(value).replace('_', "a");
     if value == "." {
         Vec::new()
@@ -77,7 +77,7 @@ pub(super) fn search_path(value: &str) -> Wrong {
 }
 
 /// `name` or `prefix/name`: label keys, resource names, conditions.
-pub(super) fn qualified(value: &str) -> Wrong {
+pub(super) fn qualified(value: &str) -> NameErrors {
     let (prefix, name) = value
         .split_once('/')
         .map_or((None, value), |(prefix, name)| (Some(prefix), name));
@@ -109,11 +109,11 @@ pub(super) fn qualified(value: &str) -> Wrong {
 }
 
 /// As [`qualified`]; upper case in the prefix does not matter for annotations.
-pub(super) fn annotation(value: &str) -> Wrong {
+pub(super) fn annotation(value: &str) -> NameErrors {
     qualified(&value.to_lowercase())
 }
 
-pub(super) fn label_value(value: &str) -> Wrong {
+pub(super) fn label_value(value: &str) -> NameErrors {
     let valid = value.is_empty() || is_qualified(value);
     too_long(value, 63)
         .into_iter()
@@ -122,7 +122,7 @@ pub(super) fn label_value(value: &str) -> Wrong {
 }
 
 /// Of an environment variable, as relaxed as upstream is since v1.34.
-pub(super) fn variable(value: &str) -> Wrong {
+pub(super) fn variable(value: &str) -> NameErrors {
     unless(
         value
             .bytes()
@@ -133,7 +133,7 @@ pub(super) fn variable(value: &str) -> Wrong {
     .collect()
 }
 
-pub(super) fn header(value: &str) -> Wrong {
+pub(super) fn header(value: &str) -> NameErrors {
     let valid = !value.is_empty()
         && value
             .bytes()
@@ -141,7 +141,7 @@ pub(super) fn header(value: &str) -> Wrong {
     unless(valid, HEADER).into_iter().collect()
 }
 
-pub(super) fn port(value: &str) -> Wrong {
+pub(super) fn port(value: &str) -> NameErrors {
     let rules = [
         (value.len() > 15, "must be no more than 15 bytes"),
         (
@@ -165,7 +165,7 @@ pub(super) fn port(value: &str) -> Wrong {
         .collect()
 }
 
-pub(super) fn ip(value: &str) -> Wrong {
+pub(super) fn ip(value: &str) -> NameErrors {
     let valid = value.parse::<std::net::IpAddr>().is_ok() || is_padded_ip(value);
     unless(
         valid,
@@ -186,14 +186,14 @@ fn is_padded_ip(value: &str) -> bool {
 }
 
 /// A path that stays below the folder it is relative to.
-pub(super) fn descending(value: &str) -> Wrong {
+pub(super) fn descending(value: &str) -> NameErrors {
     unless(!value.starts_with('/'), "must be a relative path")
         .into_iter()
         .chain(no_backsteps(value))
         .collect()
 }
 
-pub(super) fn no_backsteps(value: &str) -> Wrong {
+pub(super) fn no_backsteps(value: &str) -> NameErrors {
     unless(
         !value.split('/').any(|part| part == ".."),
         "must not contain '..'",
@@ -203,7 +203,7 @@ pub(super) fn no_backsteps(value: &str) -> Wrong {
 }
 
 /// As [`descending`], and not one of the names that the writer of such files keeps for itself.
-pub(super) fn non_reserved(value: &str) -> Wrong {
+pub(super) fn non_reserved(value: &str) -> NameErrors {
     let reserved = value.starts_with("..") && !value.starts_with("../");
     let mut wrong = descending(value);
     wrong.extend(unless(!reserved, "must not start with '..'"));
@@ -211,12 +211,12 @@ pub(super) fn non_reserved(value: &str) -> Wrong {
 }
 
 /// A key of a ConfigMap or a Secret: it becomes a file's name.
-pub(super) fn config_key(value: &str) -> Wrong {
+pub(super) fn config_key(value: &str) -> NameErrors {
     let valid = !value.is_empty()
         && value
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
-    let mut wrong: Wrong = too_long(value, 253).into_iter().collect();
+    let mut wrong: NameErrors = too_long(value, 253).into_iter().collect();
     wrong.extend(unless(valid, CONFIG_KEY));
     match value {
         "." => wrong.push("must not be '.'".to_owned()),
@@ -227,7 +227,7 @@ pub(super) fn config_key(value: &str) -> Wrong {
 }
 
 /// A subdomain that may be the beginning of one, so that a dash may end it.
-pub(super) fn subdomain_beginning(value: &str) -> Wrong {
+pub(super) fn subdomain_beginning(value: &str) -> NameErrors {
     match value.strip_suffix('-') {
         Some(rest) if !rest.is_empty() => {
             let mut end = rest.char_indices();
@@ -239,7 +239,7 @@ pub(super) fn subdomain_beginning(value: &str) -> Wrong {
 }
 
 /// Names between dots or slashes, as the kernel's settings have them.
-pub(super) fn sysctl(value: &str) -> Wrong {
+pub(super) fn sysctl(value: &str) -> NameErrors {
     let part = |part: &str| is_framed(part, is_lower, |b| is_lower(b) || matches!(b, b'-' | b'_'));
     let valid = value.len() <= 253 && value.split(['.', '/']).all(part);
     unless(
@@ -271,7 +271,7 @@ pub(super) fn signer(value: &str) -> Vec<(String, String)> {
 }
 
 /// What is wrong with the first part that is wrong.
-fn first_wrong(value: &str, rule: fn(&str) -> Wrong) -> Vec<(String, String)> {
+fn first_wrong(value: &str, rule: fn(&str) -> NameErrors) -> Vec<(String, String)> {
     let mut parts = value.split('.').map(|part| (part, rule(part)));
     let found = parts.find(|(_, wrong)| !wrong.is_empty());
     let texts = found.into_iter().flat_map(|(part, wrong)| {

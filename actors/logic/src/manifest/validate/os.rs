@@ -2,12 +2,12 @@
 
 use k8s_openapi::api::core::v1::{PodSecurityContext, PodSpec, SecurityContext};
 
-use super::{ProblemKind, Report};
+use super::{FieldErrorKind, FieldErrors};
 
 const ON_LINUX: &str = "windows options cannot be set for a linux pod";
 const ON_WINDOWS: &str = "cannot be set for a windows pod";
 
-pub(super) fn check(spec: &PodSpec, report: &mut Report) {
+pub(super) fn check(spec: &PodSpec, report: &mut FieldErrors) {
     let Some(os) = &spec.os else {
         return;
     };
@@ -16,7 +16,7 @@ pub(super) fn check(spec: &PodSpec, report: &mut Report) {
         "windows" => windows(spec, report),
         "" => report.missing("spec.os.name", "cannot be empty"),
         other => {
-            let kind = ProblemKind::Unsupported {
+            let kind = FieldErrorKind::Unsupported {
                 value: format!("{other:?}"),
                 supported: &["linux", "windows"],
             };
@@ -48,7 +48,7 @@ fn containers(spec: &PodSpec) -> Vec<(String, &SecurityContext)> {
     found
 }
 
-fn linux(spec: &PodSpec, report: &mut Report) {
+fn linux(spec: &PodSpec, report: &mut FieldErrors) {
     let of_pod = spec.security_context.as_ref();
     if of_pod.is_some_and(|security| security.windows_options.is_some()) {
         report.forbidden("spec.securityContext.windowsOptions", ON_LINUX);
@@ -60,7 +60,7 @@ fn linux(spec: &PodSpec, report: &mut Report) {
     }
 }
 
-fn windows(spec: &PodSpec, report: &mut Report) {
+fn windows(spec: &PodSpec, report: &mut FieldErrors) {
     let fields = [
         ("hostUsers", spec.host_users.is_some()),
         ("hostPID", spec.host_pid == Some(true)),
@@ -86,7 +86,7 @@ fn windows(spec: &PodSpec, report: &mut Report) {
     }
 }
 
-fn of_pod(security: &PodSecurityContext, report: &mut Report) {
+fn of_pod(security: &PodSecurityContext, report: &mut FieldErrors) {
     let fields = [
         ("appArmorProfile", security.app_armor_profile.is_some()),
         ("seLinuxOptions", security.se_linux_options.is_some()),
@@ -120,7 +120,7 @@ fn of_pod(security: &PodSecurityContext, report: &mut Report) {
     }
 }
 
-fn of_container(field: &str, security: &SecurityContext, report: &mut Report) {
+fn of_container(field: &str, security: &SecurityContext, report: &mut FieldErrors) {
     let fields = [
         ("appArmorProfile", security.app_armor_profile.is_some()),
         ("seLinuxOptions", security.se_linux_options.is_some()),

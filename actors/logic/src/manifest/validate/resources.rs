@@ -5,19 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{Pod, PodSpec, ResourceClaim, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
-use super::{ProblemKind, Report, names, text};
+use super::{FieldErrorKind, FieldErrors, names, text};
 use crate::quantity::{Quantity, compare};
-use crate::requests::{self, Amounts, Basis, Overhead};
+use crate::requests::{self, OverheadPolicy, RequestBasis, ResourceAmounts};
 
-type List = BTreeMap<String, ApiQuantity>;
+type ValidatedResourceList = BTreeMap<String, ApiQuantity>;
 
 const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 const POD: &str = "spec.resources";
 
 /// What is wrong with a resource's name.
-type NameRule = fn(&str) -> Option<Wrong>;
+type ResourceNameRule = fn(&str) -> Option<ResourceNameError>;
 
-enum Wrong {
+enum ResourceNameError {
     Name(String),
     NotOfPods,
 }
@@ -26,7 +26,7 @@ pub(super) fn of_container(
     field: &str,
     resources: &ResourceRequirements,
     of_pod: &BTreeSet<&str>,
-    report: &mut Report,
+    report: &mut FieldErrors,
 ) {
     check(field, resources, container_name, report);
     let claims = resources.claims.as_deref().unwrap_or_default();
@@ -34,7 +34,7 @@ pub(super) fn of_container(
 }
 
 /// What the pod's sandbox takes is checked as a container's limits are.
-pub(super) fn overhead(overhead: &List, report: &mut Report) {
+pub(super) fn overhead(overhead: &ValidatedResourceList, report: &mut FieldErrors) {
     let resources = ResourceRequirements {
         limits: Some(overhead.clone()),
         ..ResourceRequirements::default()
@@ -42,7 +42,7 @@ pub(super) fn overhead(overhead: &List, report: &mut Report) {
     check("spec.overhead", &resources, container_name, report);
 }
 
-pub(super) fn of_pod(pod: &Pod, spec: &PodSpec, report: &mut Report) {
+pub(super) fn of_pod(pod: &Pod, spec: &PodSpec, report: &mut FieldErrors) {
     let Some(resources) = &spec.resources else {
         return;
     };
@@ -65,8 +65,8 @@ fn without_pod_level(pod: &Pod) -> Pod {
     pod
 }
 
-fn holds_requests(of_containers: &Pod, resources: &ResourceRequirements, report: &mut Report) {
-    let needed = requests::pod_requests(of_containers, Basis::Spec, Overhead::Left);
+fn holds_requests(of_containers: &Pod, resources: &ResourceRequirements, report: &mut FieldErrors) {
+    let needed = requests::pod_requests(of_containers, RequestBasis::Spec, OverheadPolicy::Left);
     let given = requests::read(resources.requests.as_ref());
     for (name, (given, needed)) in both(&given, &needed) {
         if compare(needed, given).is_gt() {
@@ -78,8 +78,12 @@ fn holds_requests(of_containers: &Pod, resources: &ResourceRequirements, report:
     }
 }
 
-fn holds_huge_pages(of_containers: &Pod, resources: &ResourceRequirements, report: &mut Report) {
-    let needed = requests::pod_limits(of_containers, Basis::Spec, Overhead::Left);
+fn holds_huge_pages(
+    of_containers: &Pod,
+    resources: &ResourceRequirements,
+    report: &mut FieldErrors,
+) {
+    let needed = requests::pod_limits(of_containers, RequestBasis::Spec, OverheadPolicy::Left);
     let given = requests::read(resources.limits.as_ref());
     for (name, (given, needed)) in both(&given, &needed).filter(|(name, _)| is_huge_pages(name)) {
         if compare(needed, given).is_gt() {
@@ -91,15 +95,15 @@ fn holds_huge_pages(of_containers: &Pod, resources: &ResourceRequirements, repor
 }
 
 fn both<'a>(
-    given: &'a Amounts,
-    needed: &'a Amounts,
+    given: &'a ResourceAmounts,
+    needed: &'a ResourceAmounts,
 ) -> impl Iterator<Item = (&'a String, (&'a Quantity, &'a Quantity))> {
     given
         .iter()
         .filter_map(|(name, given)| Some((name, (given, needed.get(name)?))))
 }
 
-fn holds_limits(spec: &PodSpec, resources: &ResourceRequirements, report: &mut Report) {
+fn holds_limits(spec: &PodSpec, resources: &ResourceRequirements, report: &mut FieldErrors) {
     let most = requests::read(resources.limits.as_ref());
     for (index, container) in spec.containers.iter().enumerate() {
         let limits = container
@@ -117,7 +121,12 @@ fn holds_limits(spec: &PodSpec, resources: &ResourceRequirements, report: &mut R
     }
 }
 
-fn check(field: &str, resources: &ResourceRequirements, rule: NameRule, report: &mut Report) {
+fn check(
+    field: &str,
+    resources: &ResourceRequirements,
+    rule: ResourceNameRule,
+    report: &mut FieldErrors,
+) {
     let limits = resources.limits.as_ref();
     let limits = quantities(&format!("{field}.limits"), limits, rule, report);
     let requests = resources.requests.as_ref();
@@ -153,17 +162,17 @@ fn check(field: &str, resources: &ResourceRequirements, rule: NameRule, report: 
 /// The quantities that can be read; the others are reported.
 fn quantities<'a>(
     field: &str,
-    list: Option<&'a List>,
-    rule: NameRule,
-    report: &mut Report,
+    list: Option<&'a ValidatedResourceList>,
+    rule: ResourceNameRule,
+    report: &mut FieldErrors,
 ) -> BTreeMap<&'a str, Quantity> {
     let mut good = BTreeMap::new();
     for (name, quantity) in list.into_iter().flatten() {
         let field = format!("{field}[{name}]");
         match rule(name) {
             None => {}
-            Some(Wrong::Name(detail)) => report.invalid(field.clone(), name, detail),
-            Some(Wrong::NotOfPods) => {
+            Some(ResourceNameError::Name(detail)) => report.invalid(field.clone(), name, detail),
+            Some(ResourceNameError::NotOfPods) => {
                 report.known(field.clone(), name, &["cpu", "hugepages-", "memory"]);
             }
         }
@@ -190,7 +199,7 @@ fn is_divisible(name: &str, quantity: &Quantity) -> bool {
     size.is_some_and(|size| size.value() > 0 && quantity.value() % size.value() == 0)
 }
 
-pub(super) fn read(field: &str, text: &str, report: &mut Report) -> Option<Quantity> {
+pub(super) fn read(field: &str, text: &str, report: &mut FieldErrors) -> Option<Quantity> {
     match Quantity::parse(text) {
         Ok(quantity) => Some(quantity),
         Err(error) => {
@@ -201,7 +210,7 @@ pub(super) fn read(field: &str, text: &str, report: &mut Report) -> Option<Quant
 }
 
 /// Reports what is no quantity, or one below zero.
-fn not_negative(field: &str, text: &str, report: &mut Report) -> Option<Quantity> {
+fn not_negative(field: &str, text: &str, report: &mut FieldErrors) -> Option<Quantity> {
     let quantity = read(field, text, report)?;
     if quantity.is_negative() {
         report.invalid(field, quantity.to_string(), NOT_NEGATIVE);
@@ -232,9 +241,9 @@ fn is_whole_only(name: &str) -> bool {
     is_extended(name)
 }
 
-fn container_name(name: &str) -> Option<Wrong> {
+fn container_name(name: &str) -> Option<ResourceNameError> {
     if let Some(wrong) = names::qualified(name).into_iter().next() {
-        return Some(Wrong::Name(wrong));
+        return Some(ResourceNameError::Name(wrong));
     }
     let known = matches!(name, "cpu" | "memory" | "ephemeral-storage") || is_huge_pages(name);
     let wrong = if !name.contains('/') && !known {
@@ -244,26 +253,31 @@ fn container_name(name: &str) -> Option<Wrong> {
     } else {
         return None;
     };
-    Some(Wrong::Name(wrong.to_owned()))
+    Some(ResourceNameError::Name(wrong.to_owned()))
 }
 
 /// Of a plain name only what upstream's API has as a standard is taken.
-fn pod_name(name: &str) -> Option<Wrong> {
+fn pod_name(name: &str) -> Option<ResourceNameError> {
     const STANDARD: &[&str] = &["cpu", "memory", "ephemeral-storage", "storage", "pods"];
     if let Some(wrong) = names::qualified(name).into_iter().next() {
-        return Some(Wrong::Name(wrong));
+        return Some(ResourceNameError::Name(wrong));
     }
     if matches!(name, "cpu" | "memory") || is_huge_pages(name) {
         return None;
     }
     if name.contains('/') || STANDARD.contains(&name) {
-        return Some(Wrong::NotOfPods);
+        return Some(ResourceNameError::NotOfPods);
     }
     let wrong = "must be a standard resource type or fully qualified";
-    Some(Wrong::Name(wrong.to_owned()))
+    Some(ResourceNameError::Name(wrong.to_owned()))
 }
 
-fn claims(field: &str, claims: &[ResourceClaim], of_pod: &BTreeSet<&str>, report: &mut Report) {
+fn claims(
+    field: &str,
+    claims: &[ResourceClaim],
+    of_pod: &BTreeSet<&str>,
+    report: &mut FieldErrors,
+) {
     let mut taken: BTreeSet<(&str, &str)> = BTreeSet::new();
     for (index, claim) in claims.iter().enumerate() {
         let field = format!("{field}[{index}]");
@@ -287,7 +301,7 @@ fn claims(field: &str, claims: &[ResourceClaim], of_pod: &BTreeSet<&str>, report
             taken.insert((name, request));
         }
         if !of_pod.contains(name) {
-            let kind = ProblemKind::NotFound {
+            let kind = FieldErrorKind::NotFound {
                 value: format!("{name:?}"),
                 detail: one_of_claims(of_pod),
             };

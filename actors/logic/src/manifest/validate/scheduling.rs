@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::{
     PodResourceClaim, PodSchedulingGate, Toleration, TopologySpreadConstraint,
 };
 
-use super::{ProblemKind, Report, affinity, names, selectors, text};
+use super::{FieldErrorKind, FieldErrors, affinity, names, selectors, text};
 
-pub(super) fn spread(constraints: &[TopologySpreadConstraint], report: &mut Report) {
+pub(super) fn spread(constraints: &[TopologySpreadConstraint], report: &mut FieldErrors) {
     for (index, constraint) in constraints.iter().enumerate() {
         let field = format!("spec.topologySpreadConstraints[{index}]");
         report.positive(format!("{field}.maxSkew"), constraint.max_skew.into());
@@ -34,7 +34,7 @@ pub(super) fn spread(constraints: &[TopologySpreadConstraint], report: &mut Repo
     }
 }
 
-fn domains(field: &str, constraint: &TopologySpreadConstraint, report: &mut Report) {
+fn domains(field: &str, constraint: &TopologySpreadConstraint, report: &mut FieldErrors) {
     let action = constraint.when_unsatisfiable.as_str();
     if let Some(least) = constraint.min_domains {
         report.positive(format!("{field}.minDomains"), least.into());
@@ -55,7 +55,7 @@ fn domains(field: &str, constraint: &TopologySpreadConstraint, report: &mut Repo
     }
 }
 
-pub(super) fn toleration(field: &str, toleration: &Toleration, report: &mut Report) {
+pub(super) fn toleration(field: &str, toleration: &Toleration, report: &mut FieldErrors) {
     let key = text(toleration.key.as_ref());
     let operator = text(toleration.operator.as_ref());
     let effect = text(toleration.effect.as_ref());
@@ -76,7 +76,7 @@ pub(super) fn toleration(field: &str, toleration: &Toleration, report: &mut Repo
     }
 }
 
-fn tolerated_value(field: &str, operator: &str, value: &str, report: &mut Report) {
+fn tolerated_value(field: &str, operator: &str, value: &str, report: &mut FieldErrors) {
     match operator {
         "" | "Equal" => {
             let wrong = names::label_value(value);
@@ -96,7 +96,7 @@ fn tolerated_value(field: &str, operator: &str, value: &str, report: &mut Report
 }
 
 /// What is compared: a decimal number of 64 bits in its shortest form.
-fn number(field: String, value: &str, report: &mut Report) {
+fn number(field: String, value: &str, report: &mut FieldErrors) {
     let digits = value.strip_prefix('-').unwrap_or(value);
     let is_decimal = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
     let is_shortest = value == "0" || !digits.starts_with('0');
@@ -115,7 +115,7 @@ fn number(field: String, value: &str, report: &mut Report) {
     }
 }
 
-pub(super) fn gates(gates: &[PodSchedulingGate], report: &mut Report) {
+pub(super) fn gates(gates: &[PodSchedulingGate], report: &mut FieldErrors) {
     let mut known = BTreeSet::new();
     for (index, gate) in gates.iter().enumerate() {
         let field = format!("spec.schedulingGates[{index}]");
@@ -130,7 +130,7 @@ pub(super) fn gates(gates: &[PodSchedulingGate], report: &mut Report) {
     }
 }
 
-pub(super) fn claims(claims: &[PodResourceClaim], report: &mut Report) {
+pub(super) fn claims(claims: &[PodResourceClaim], report: &mut FieldErrors) {
     let mut known = BTreeSet::new();
     for (index, claim) in claims.iter().enumerate() {
         let field = format!("spec.resourceClaims[{index}]");
@@ -157,7 +157,7 @@ pub(super) fn claims(claims: &[PodResourceClaim], report: &mut Report) {
         };
         if let Some(detail) = detail {
             let (value, detail) = (claim.name.clone(), detail.to_owned());
-            report.add(field.clone(), ProblemKind::Invalid { value, detail });
+            report.add(field.clone(), FieldErrorKind::Invalid { value, detail });
         }
         let rows = [
             ("resourceClaimName", sources.0),

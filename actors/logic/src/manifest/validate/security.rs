@@ -4,20 +4,20 @@ use k8s_openapi::api::core::v1::{
     AppArmorProfile, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext,
 };
 
-use super::{Report, names, windows};
-use crate::sysctls::{self, Allowlist, Namespace};
+use super::{FieldErrors, names, windows};
+use crate::sysctls::{self, KernelNamespace, SysctlAllowlist};
 
 const FIELD: &str = "spec.securityContext";
 const PROFILES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
 const MAX_PROFILE: usize = 4095;
 
-fn user_id(field: String, id: Option<i64>, report: &mut Report) {
+fn user_id(field: String, id: Option<i64>, report: &mut FieldErrors) {
     if let Some(id) = id {
         report.between(field, id, 0..=i32::MAX.into());
     }
 }
 
-pub(super) fn of_pod(spec: &PodSpec, security: &PodSecurityContext, report: &mut Report) {
+pub(super) fn of_pod(spec: &PodSpec, security: &PodSecurityContext, report: &mut FieldErrors) {
     user_id(format!("{FIELD}.fsGroup"), security.fs_group, report);
     user_id(format!("{FIELD}.runAsUser"), security.run_as_user, report);
     user_id(format!("{FIELD}.runAsGroup"), security.run_as_group, report);
@@ -59,7 +59,7 @@ pub(super) fn of_pod(spec: &PodSpec, security: &PodSecurityContext, report: &mut
     }
 }
 
-fn sysctls(spec: &PodSpec, security: &PodSecurityContext, report: &mut Report) {
+fn sysctls(spec: &PodSpec, security: &PodSecurityContext, report: &mut FieldErrors) {
     let mut known: Vec<&str> = Vec::new();
     for (index, sysctl) in security.sysctls.iter().flatten().enumerate() {
         let field = format!("{FIELD}.sysctls[{index}].name");
@@ -79,18 +79,18 @@ fn sysctls(spec: &PodSpec, security: &PodSecurityContext, report: &mut Report) {
 }
 
 /// A setting of a namespace that is the node's own is the node's to set.
-fn of_node(field: String, name: &str, spec: &PodSpec, report: &mut Report) {
+fn of_node(field: String, name: &str, spec: &PodSpec, report: &mut FieldErrors) {
     let (network, ipc) = (spec.host_network == Some(true), spec.host_ipc == Some(true));
-    let Ok(namespaced) = Allowlist::new([name]) else {
+    let Ok(namespaced) = SysctlAllowlist::new([name]) else {
         return;
     };
     let detail = match namespaced.allows(name, network, ipc) {
-        Err(sysctls::Forbidden::OnNode { namespace, .. }) => match namespace {
-            Namespace::Net => "may not be specified when 'hostNetwork' is true",
-            Namespace::Ipc => "may not be specified when 'hostIPC' is true",
-            Namespace::Uts | Namespace::User => return,
+        Err(sysctls::SysctlForbidden::OnNode { namespace, .. }) => match namespace {
+            KernelNamespace::Net => "may not be specified when 'hostNetwork' is true",
+            KernelNamespace::Ipc => "may not be specified when 'hostIPC' is true",
+            KernelNamespace::Uts | KernelNamespace::User => return,
         },
-        Err(sysctls::Forbidden::NotAllowed { .. }) | Ok(()) => return,
+        Err(sysctls::SysctlForbidden::NotAllowed { .. }) | Ok(()) => return,
     };
     report.invalid(field, name, detail);
 }
@@ -106,7 +106,7 @@ pub(super) fn of_container(
     field: &str,
     security: &SecurityContext,
     users: Users,
-    report: &mut Report,
+    report: &mut FieldErrors,
 ) {
     user_id(format!("{field}.runAsUser"), security.run_as_user, report);
     user_id(format!("{field}.runAsGroup"), security.run_as_group, report);
@@ -129,7 +129,7 @@ pub(super) fn of_container(
     }
 }
 
-fn escalation(field: &str, security: &SecurityContext, report: &mut Report) {
+fn escalation(field: &str, security: &SecurityContext, report: &mut FieldErrors) {
     if security.allow_privilege_escalation != Some(false) {
         return;
     }
@@ -150,7 +150,7 @@ fn profiles(
     field: &str,
     seccomp: Option<&SeccompProfile>,
     apparmor: Option<&AppArmorProfile>,
-    report: &mut Report,
+    report: &mut FieldErrors,
 ) {
     if let Some(profile) = seccomp {
         self::seccomp(&format!("{field}.seccompProfile"), profile, report);
@@ -160,7 +160,7 @@ fn profiles(
     }
 }
 
-fn seccomp(field: &str, profile: &SeccompProfile, report: &mut Report) {
+fn seccomp(field: &str, profile: &SeccompProfile, report: &mut FieldErrors) {
     let kind = profile.type_.as_str();
     if kind.is_empty() {
         let detail = "type is required when seccompProfile is set";
@@ -185,7 +185,7 @@ fn seccomp(field: &str, profile: &SeccompProfile, report: &mut Report) {
     }
 }
 
-fn apparmor(field: &str, profile: &AppArmorProfile, report: &mut Report) {
+fn apparmor(field: &str, profile: &AppArmorProfile, report: &mut FieldErrors) {
     const MISSING: &str = "must be set when AppArmor type is Localhost";
     let file = format!("{field}.localhostProfile");
     match (profile.type_.as_str(), profile.localhost_profile.as_deref()) {

@@ -3,13 +3,13 @@
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
-use super::{Report, metadata, names};
+use super::{FieldErrors, metadata, names};
 
 const NEEDS_VALUES: &str = "must be specified when `operator` is 'In' or 'NotIn'";
 const NO_VALUES: &str = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
 const UNKNOWN: &str = "not a valid selector operator";
 
-pub(super) fn labels(field: &str, selector: Option<&LabelSelector>, report: &mut Report) {
+pub(super) fn labels(field: &str, selector: Option<&LabelSelector>, report: &mut FieldErrors) {
     let Some(selector) = selector else {
         return;
     };
@@ -25,7 +25,7 @@ pub(super) fn labels(field: &str, selector: Option<&LabelSelector>, report: &mut
     }
 }
 
-fn label_expression(field: &str, wanted: &LabelSelectorRequirement, report: &mut Report) {
+fn label_expression(field: &str, wanted: &LabelSelectorRequirement, report: &mut FieldErrors) {
     let values = wanted.values.as_deref().unwrap_or_default();
     match wanted.operator.as_str() {
         "In" | "NotIn" if values.is_empty() => {
@@ -42,7 +42,7 @@ fn label_expression(field: &str, wanted: &LabelSelectorRequirement, report: &mut
     key_and_values(field, &wanted.key, values, report);
 }
 
-fn key_and_values(field: &str, key: &str, values: &[String], report: &mut Report) {
+fn key_and_values(field: &str, key: &str, values: &[String], report: &mut FieldErrors) {
     report.name(format!("{field}.key"), key, names::qualified);
     for (index, value) in values.iter().enumerate() {
         report.name(
@@ -53,7 +53,7 @@ fn key_and_values(field: &str, key: &str, values: &[String], report: &mut Report
     }
 }
 
-pub(super) fn nodes(field: &str, selector: &NodeSelector, report: &mut Report) {
+pub(super) fn nodes(field: &str, selector: &NodeSelector, report: &mut FieldErrors) {
     let field = format!("{field}.nodeSelectorTerms");
     if selector.node_selector_terms.is_empty() {
         report.missing(field, "must have at least one node selector term");
@@ -72,7 +72,12 @@ pub(super) enum Values {
     Any,
 }
 
-pub(super) fn node_term(field: &str, term: &NodeSelectorTerm, values: Values, report: &mut Report) {
+pub(super) fn node_term(
+    field: &str,
+    term: &NodeSelectorTerm,
+    values: Values,
+    report: &mut FieldErrors,
+) {
     for (index, wanted) in term.match_expressions.iter().flatten().enumerate() {
         let field = format!("{field}.matchExpressions[{index}]");
         node_expression(&field, wanted, values, report);
@@ -86,7 +91,7 @@ fn node_expression(
     field: &str,
     wanted: &NodeSelectorRequirement,
     checked: Values,
-    report: &mut Report,
+    report: &mut FieldErrors,
 ) {
     let values = wanted.values.as_deref().unwrap_or_default();
     match wanted.operator.as_str() {
@@ -115,7 +120,7 @@ fn node_expression(
     key_and_values(field, &wanted.key, values, report);
 }
 
-fn node_field(field: &str, wanted: &NodeSelectorRequirement, report: &mut Report) {
+fn node_field(field: &str, wanted: &NodeSelectorRequirement, report: &mut FieldErrors) {
     let values = wanted.values.as_deref().unwrap_or_default();
     match wanted.operator.as_str() {
         "In" | "NotIn" => {

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Pod, PodDNSConfig, PodSpec};
 
 use super::{
-    ProblemKind, Report, affinity, containers, environment, metadata, names, os, resources,
+    FieldErrorKind, FieldErrors, affinity, containers, environment, metadata, names, os, resources,
     scheduling, security, text, volumes, windows,
 };
 
@@ -13,7 +13,7 @@ const MAX_NAMESERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_CHARACTERS: usize = 2048;
 
-pub(super) fn check(pod: &Pod, spec: &PodSpec, report: &mut Report) {
+pub(super) fn check(pod: &Pod, spec: &PodSpec, report: &mut FieldErrors) {
     if spec.termination_grace_period_seconds.is_none() {
         report.required("spec.terminationGracePeriodSeconds");
     }
@@ -47,7 +47,7 @@ pub(super) fn check(pod: &Pod, spec: &PodSpec, report: &mut Report) {
     }
 }
 
-fn scheduled(spec: &PodSpec, report: &mut Report) {
+fn scheduled(spec: &PodSpec, report: &mut FieldErrors) {
     for (index, gate) in spec.readiness_gates.iter().flatten().enumerate() {
         report.name(
             format!("spec.readinessGates[{index}].conditionType"),
@@ -64,7 +64,7 @@ fn scheduled(spec: &PodSpec, report: &mut Report) {
     }
 }
 
-fn host_name(spec: &PodSpec, report: &mut Report) {
+fn host_name(spec: &PodSpec, report: &mut FieldErrors) {
     const FIELD: &str = "spec.hostnameOverride";
     let Some(name) = &spec.hostname_override else {
         return;
@@ -80,7 +80,7 @@ fn host_name(spec: &PodSpec, report: &mut Report) {
     report.name(FIELD, name, names::subdomain);
 }
 
-fn host_aliases(spec: &PodSpec, report: &mut Report) {
+fn host_aliases(spec: &PodSpec, report: &mut FieldErrors) {
     for (index, alias) in spec.host_aliases.iter().flatten().enumerate() {
         let field = format!("spec.hostAliases[{index}]");
         report.name(format!("{field}.ip"), &alias.ip, names::ip);
@@ -91,7 +91,7 @@ fn host_aliases(spec: &PodSpec, report: &mut Report) {
     }
 }
 
-fn policies(spec: &PodSpec, report: &mut Report) {
+fn policies(spec: &PodSpec, report: &mut FieldErrors) {
     report.one_of(
         "spec.restartPolicy",
         spec.restart_policy.as_deref(),
@@ -112,7 +112,7 @@ fn policies(spec: &PodSpec, report: &mut Report) {
     }
 }
 
-fn host_namespaces(spec: &PodSpec, report: &mut Report) {
+fn host_namespaces(spec: &PodSpec, report: &mut FieldErrors) {
     if spec.host_pid == Some(true) && spec.share_process_namespace == Some(true) {
         report.invalid(
             "spec.securityContext.shareProcessNamespace",
@@ -150,7 +150,7 @@ fn host_namespaces(spec: &PodSpec, report: &mut Report) {
 }
 
 /// A block device cannot be mapped to the pod's users.
-fn block_devices(spec: &PodSpec, report: &mut Report) {
+fn block_devices(spec: &PodSpec, report: &mut FieldErrors) {
     let init = spec.init_containers.iter().flatten().enumerate();
     let init = init.map(|(index, container)| (format!("spec.initContainers[{index}]"), container));
     let apps = spec.containers.iter().enumerate();
@@ -163,17 +163,17 @@ fn block_devices(spec: &PodSpec, report: &mut Report) {
     }
 }
 
-fn dns(spec: &PodSpec, report: &mut Report) {
+fn dns(spec: &PodSpec, report: &mut FieldErrors) {
     if spec.dns_policy.as_deref() == Some("None") {
         let Some(config) = &spec.dns_config else {
             let detail = "must provide `dnsConfig` when `dnsPolicy` is None";
-            return report.add("spec.dnsConfig", ProblemKind::Required { detail });
+            return report.add("spec.dnsConfig", FieldErrorKind::Required { detail });
         };
         if config.nameservers.as_ref().is_none_or(Vec::is_empty) {
             let detail = "must provide at least one DNS nameserver when `dnsPolicy` is None";
             return report.add(
                 "spec.dnsConfig.nameservers",
-                ProblemKind::Required { detail },
+                FieldErrorKind::Required { detail },
             );
         }
     }
@@ -182,7 +182,7 @@ fn dns(spec: &PodSpec, report: &mut Report) {
     }
 }
 
-fn dns_config(config: &PodDNSConfig, report: &mut Report) {
+fn dns_config(config: &PodDNSConfig, report: &mut FieldErrors) {
     let nameservers = config.nameservers.as_deref().unwrap_or_default();
     if nameservers.len() > MAX_NAMESERVERS {
         report.invalid(
@@ -220,7 +220,7 @@ fn dns_config(config: &PodDNSConfig, report: &mut Report) {
     }
     for (index, option) in config.options.iter().flatten().enumerate() {
         if text(option.name.as_ref()).is_empty() {
-            let kind = ProblemKind::Required {
+            let kind = FieldErrorKind::Required {
                 detail: "must not be empty",
             };
             report.add(format!("spec.dnsConfig.options[{index}]"), kind);
@@ -229,13 +229,13 @@ fn dns_config(config: &PodDNSConfig, report: &mut Report) {
 }
 
 /// What is wrong with a name.
-type NameRule = fn(&str) -> Vec<String>;
+type SpecNameRule = fn(&str) -> Vec<String>;
 
-fn node_names(spec: &PodSpec, report: &mut Report) {
+fn node_names(spec: &PodSpec, report: &mut FieldErrors) {
     if let Some(selector) = &spec.node_selector {
         metadata::labels("spec.nodeSelector", selector, report);
     }
-    let rows: [(&str, Option<&String>, NameRule); 5] = [
+    let rows: [(&str, Option<&String>, SpecNameRule); 5] = [
         (
             "spec.serviceAccountName",
             spec.service_account_name.as_ref(),

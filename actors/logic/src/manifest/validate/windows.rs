@@ -2,13 +2,17 @@
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, WindowsSecurityContextOptions};
 
-use super::{Report, names};
+use super::{FieldErrors, names};
 
 const MAX_SPEC_BYTES: usize = 64 << 10;
 const MAX_DOMAIN: usize = 256;
 const MAX_USER: usize = 104;
 
-pub(super) fn options(field: &str, options: &WindowsSecurityContextOptions, report: &mut Report) {
+pub(super) fn options(
+    field: &str,
+    options: &WindowsSecurityContextOptions,
+    report: &mut FieldErrors,
+) {
     if let Some(name) = &options.gmsa_credential_spec_name {
         let field = format!("{field}.gmsaCredentialSpecName");
         report.name(field, name, names::subdomain);
@@ -99,7 +103,7 @@ fn broken(rules: &[(bool, &'static str)]) -> Vec<&'static str> {
 }
 
 /// Either every container is a process of the host, or none is.
-pub(super) fn host_processes(spec: &PodSpec, report: &mut Report) {
+pub(super) fn host_processes(spec: &PodSpec, report: &mut FieldErrors) {
     let of_pod = spec
         .security_context
         .as_ref()

@@ -2,7 +2,11 @@
 
 use super::*;
 
-fn shown(policy: &Policy, known: &Addresses, before: &Node) -> (String, Option<String>) {
+fn shown(
+    policy: &NodeStatusPolicy,
+    known: &NodeAddresses,
+    before: &Node,
+) -> (String, Option<String>) {
     let mut facts = facts();
     facts.addresses = known.clone();
     let outcome = set(policy, &facts, moment(0), before);
@@ -18,27 +22,27 @@ fn shown(policy: &Policy, known: &Addresses, before: &Node) -> (String, Option<S
     }
 }
 
-fn with(ips: &[&str]) -> Policy {
-    Policy {
+fn with(ips: &[&str]) -> NodeStatusPolicy {
+    NodeStatusPolicy {
         node_ips: ips.iter().map(|ip| ip.parse().unwrap()).collect(),
         ..policy()
     }
 }
 
-fn route(ip: &str) -> Addresses {
+fn route(ip: &str) -> NodeAddresses {
     let found = ip.parse().ok();
     let problem = match found {
         Some(_) => String::new(),
         None => "no route".to_owned(),
     };
-    Addresses { found, problem }
+    NodeAddresses { found, problem }
 }
 
 /// Upstream's TestNodeAddress, TestNodeAddress_NoCloudProvider.
 #[test]
 fn the_node_is_where_it_was_put_or_where_its_name_or_route_says() {
-    let none = Addresses::default();
-    let rows: [(&[&str], &str, Addresses, &str); 8] = [
+    let none = NodeAddresses::default();
+    let rows: [(&[&str], &str, NodeAddresses, &str); 8] = [
         (
             &["10.0.0.1"],
             "edge",
@@ -84,7 +88,7 @@ fn the_node_is_where_it_was_put_or_where_its_name_or_route_says() {
         (
             &["10.0.0.1"],
             "edge",
-            Addresses {
+            NodeAddresses {
                 found: None,
                 problem: "node IP: \"10.0.0.1\" not found".into(),
             },
@@ -92,7 +96,7 @@ fn the_node_is_where_it_was_put_or_where_its_name_or_route_says() {
         ),
     ];
     for (ips, hostname, known, expected) in rows {
-        let policy = Policy {
+        let policy = NodeStatusPolicy {
             hostname: hostname.into(),
             ..with(ips)
         };
@@ -108,8 +112,8 @@ fn the_node_is_where_it_was_put_or_where_its_name_or_route_says() {
 /// The external rows of upstream's TestNodeAddress.
 #[test]
 fn a_cloud_provider_tells_the_addresses_and_is_told_the_operators_choice() {
-    let external = |ips: &[&str]| Policy {
-        cloud: Cloud::External,
+    let external = |ips: &[&str]| NodeStatusPolicy {
+        cloud: CloudProvider::External,
         ..with(ips)
     };
     let empty = Node::default();

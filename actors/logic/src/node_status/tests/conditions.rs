@@ -61,7 +61,7 @@ fn a_pressure_is_told_when_it_comes_and_goes_and_beats_meanwhile() {
         ];
         for (second, pressed, state, (event, reason, message), told, since) in steps {
             let pressures = pressed.then_some(pressure).into_iter().collect();
-            facts.learn(Fact::Pressures(pressures), start());
+            facts.learn(NodeFact::Pressures(pressures), start());
             let outcome = set_at(&facts, second, &node);
             assert_eq!(
                 reasons(&outcome).contains(&event),
@@ -83,7 +83,7 @@ fn a_pressure_is_told_when_it_comes_and_goes_and_beats_meanwhile() {
     }
 }
 
-fn ready(facts: &Facts, second: u32) -> (String, String, String) {
+fn ready(facts: &NodeStatusFacts, second: u32) -> (String, String, String) {
     let outcome = set_at(facts, second, &Node::default());
     let condition = found(&outcome.node, "Ready").clone();
     (
@@ -97,8 +97,8 @@ fn ready(facts: &Facts, second: u32) -> (String, String, String) {
 #[test]
 fn the_node_is_ready_when_nothing_is_in_the_way_and_else_says_all_that_is() {
     let bad = |name: &str| Some(condition(name, Support::No));
-    type Change = fn(&mut Facts);
-    let rows: [(Change, &str); 9] = [
+    type FactsChange = fn(&mut NodeStatusFacts);
+    let rows: [(FactsChange, &str); 9] = [
         (|_| {}, "kubelet is posting ready status"),
         (
             |facts| facts.runtime = None,
@@ -108,7 +108,7 @@ fn the_node_is_ready_when_nothing_is_in_the_way_and_else_says_all_that_is() {
             |facts| {
                 let mut runtime = runtime();
                 runtime.ready = None;
-                facts.learn(Fact::Runtime(Box::new(runtime)), start());
+                facts.learn(NodeFact::Runtime(Box::new(runtime)), start());
             },
             "container runtime not ready: <nil>",
         ),
@@ -117,7 +117,7 @@ fn the_node_is_ready_when_nothing_is_in_the_way_and_else_says_all_that_is() {
                 facts.runtime = None;
                 let mut runtime = runtime();
                 runtime.ready = Some(condition("RuntimeReady", Support::No));
-                facts.learn(Fact::Runtime(Box::new(runtime)), start());
+                facts.learn(NodeFact::Runtime(Box::new(runtime)), start());
             },
             // Who has not been ready yet is no better than who has not answered.
             "[container runtime status check may not have completed yet, container runtime not ready: RuntimeReady=false reason:why message:what]",
@@ -162,12 +162,12 @@ fn the_node_is_ready_when_nothing_is_in_the_way_and_else_says_all_that_is() {
         assert_eq!(found.2, message);
     }
     let mut facts = well();
-    let runtime = Runtime {
+    let runtime = RuntimeStatus {
         ready: bad("RuntimeReady"),
         network: bad("NetworkReady"),
         ..runtime()
     };
-    facts.learn(Fact::Runtime(Box::new(runtime)), start());
+    facts.learn(NodeFact::Runtime(Box::new(runtime)), start());
     assert_eq!(
         ready(&facts, 0).2,
         "[container runtime not ready: RuntimeReady=false reason:why message:what, container runtime network not ready: NetworkReady=false reason:why message:what]"
@@ -180,20 +180,20 @@ fn a_runtime_that_is_silent_for_half_a_minute_is_down_until_it_speaks() {
     let mut facts = well();
     assert_eq!(ready(&facts, 29).0, "True");
     assert_eq!(ready(&facts, 30).2, "container runtime is down");
-    let learn = |facts: &mut Facts, second| {
-        facts.learn(Fact::Runtime(Box::new(runtime())), moment(second).now)
+    let learn = |facts: &mut NodeStatusFacts, second| {
+        facts.learn(NodeFact::Runtime(Box::new(runtime())), moment(second).now)
     };
-    assert_eq!(learn(&mut facts, 31), Urgency::Now);
-    assert_eq!(learn(&mut facts, 36), Urgency::Never);
+    assert_eq!(learn(&mut facts, 31), ReportUrgency::Now);
+    assert_eq!(learn(&mut facts, 36), ReportUrgency::Never);
     assert_eq!(ready(&facts, 60).0, "True");
     // One that answers without being ready is down all the same, and may lose its handlers meanwhile.
     let mut ill = runtime();
     ill.ready = Some(condition("RuntimeReady", Support::No));
-    let ill = |facts: &mut Facts, second| {
-        facts.learn(Fact::Runtime(Box::new(ill.clone())), moment(second).now)
+    let ill = |facts: &mut NodeStatusFacts, second| {
+        facts.learn(NodeFact::Runtime(Box::new(ill.clone())), moment(second).now)
     };
-    assert_eq!(ill(&mut facts, 61), Urgency::Now);
-    assert_eq!(ill(&mut facts, 65), Urgency::Never);
+    assert_eq!(ill(&mut facts, 61), ReportUrgency::Now);
+    assert_eq!(ill(&mut facts, 65), ReportUrgency::Never);
     let words = "container runtime not ready: RuntimeReady=false reason:why message:what";
     assert_eq!(ready(&facts, 65).2, words);
     assert_eq!(
@@ -212,7 +212,7 @@ fn room_that_is_not_counted_out_is_not_missed() {
         (LocalStorage::Counted, "False"),
         (LocalStorage::Uncounted, "True"),
     ] {
-        let policy = Policy {
+        let policy = NodeStatusPolicy {
             local_storage,
             ..policy()
         };
@@ -228,7 +228,7 @@ fn ready_is_told_when_it_changes_and_not_when_the_node_is_new() {
     let first = set_at(&facts, 0, &Node::default());
     assert!(!reasons(&first).contains(&"NodeReady"));
     facts.learn(
-        Fact::Shutdown(Some("node is shutting down".into())),
+        NodeFact::Shutdown(Some("node is shutting down".into())),
         start(),
     );
     let down = set_at(&facts, 10, &first.node);
@@ -237,13 +237,13 @@ fn ready_is_told_when_it_changes_and_not_when_the_node_is_new() {
         down.told[0].message,
         "Node edge status is now: NodeNotReady"
     );
-    facts.learn(Fact::Shutdown(Some("another reason".into())), start());
+    facts.learn(NodeFact::Shutdown(Some("another reason".into())), start());
     let still = set_at(&facts, 20, &down.node);
     assert!(reasons(&still).is_empty());
     let condition = found(&still.node, "Ready");
     assert_eq!(condition.message.as_deref(), Some("another reason"));
     assert_eq!(condition.last_transition_time.as_ref().unwrap().0, at(10));
-    facts.learn(Fact::Shutdown(None), start());
+    facts.learn(NodeFact::Shutdown(None), start());
     assert_eq!(reasons(&set_at(&facts, 25, &still.node)), ["NodeReady"]);
 }
 
@@ -259,11 +259,11 @@ fn our_own_conditions_name_what_is_wrong_and_come_only_when_something_is() {
     let upstream = ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"];
     assert_eq!(types(&first.node), upstream);
     facts.learn(
-        Fact::Degraded([("eviction".to_owned(), "panicked".to_owned())].into()),
+        NodeFact::Degraded([("eviction".to_owned(), "panicked".to_owned())].into()),
         start(),
     );
     facts.learn(
-        Fact::Stuck(vec!["nfs/a: no answer".into(), "x".repeat(2000)]),
+        NodeFact::Stuck(vec!["nfs/a: no answer".into(), "x".repeat(2000)]),
         start(),
     );
     let bad = set_at(&facts, 10, &first.node);
@@ -274,8 +274,8 @@ fn our_own_conditions_name_what_is_wrong_and_come_only_when_something_is() {
     );
     let stuck = found(&bad.node, "VolumesStuck").message.clone().unwrap();
     assert!(stuck.starts_with("nfs/a: no answer; x") && stuck.len() == 1024);
-    facts.learn(Fact::Degraded(BTreeMap::new()), start());
-    facts.learn(Fact::Stuck(Vec::new()), start());
+    facts.learn(NodeFact::Degraded(BTreeMap::new()), start());
+    facts.learn(NodeFact::Stuck(Vec::new()), start());
     let good = set_at(&facts, 20, &bad.node);
     assert_eq!(found(&good.node, "OxletDegraded").status, "False");
     assert_eq!(found(&good.node, "VolumesStuck").status, "False");

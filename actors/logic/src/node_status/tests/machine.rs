@@ -52,20 +52,20 @@ fn capacity_and_allocatable_are_the_nodes_and_what_others_advertise_stays() {
 fn the_node_names_its_machine_its_system_and_its_runtime() {
     let mut facts = well();
     facts.host.swap = 2048;
-    let runtime = Runtime {
+    let runtime = RuntimeStatus {
         handlers: vec![
             // They are told in the order of their names.
-            Handler {
+            RuntimeHandler {
                 name: "sandboxed".into(),
                 user_namespaces: Support::Yes,
-                ..Handler::default()
+                ..RuntimeHandler::default()
             },
-            Handler::default(),
+            RuntimeHandler::default(),
         ],
         supplemental_groups_policy: Some(Support::Yes),
         ..runtime()
     };
-    facts.learn(Fact::Runtime(Box::new(runtime)), start());
+    facts.learn(NodeFact::Runtime(Box::new(runtime)), start());
     let outcome = set_at(&facts, 0, &Node::default());
     let status = status(&outcome.node);
     let info = status.node_info.as_ref().unwrap();
@@ -118,12 +118,12 @@ fn the_node_names_its_machine_its_system_and_its_runtime() {
     let features = status.features.as_ref().unwrap();
     assert_eq!(features.supplemental_groups_policy, Some(true));
     // A runtime that is not ready keeps what it could.
-    let ill = Runtime {
+    let ill = RuntimeStatus {
         ready: Some(condition("RuntimeReady", Support::No)),
         supplemental_groups_policy: None,
         ..super::runtime()
     };
-    facts.learn(Fact::Runtime(Box::new(ill)), start());
+    facts.learn(NodeFact::Runtime(Box::new(ill)), start());
     let kept = set_at(&facts, 1, &outcome.node).node.status.unwrap();
     assert_eq!(kept.runtime_handlers.unwrap().len(), 2);
 }
@@ -155,7 +155,7 @@ fn another_boot_is_told_once_and_the_first_is_none() {
         .iter()
         .find(|told| told.reason == "Rebooted")
         .unwrap();
-    assert_eq!(told.weight, Weight::Warning);
+    assert_eq!(told.weight, EventLevel::Warning);
     assert_eq!(told.message, "Node edge has been rebooted, boot id: boot-2");
     let again = set_at(&facts, 2, &outcome.node);
     assert!(!reasons(&again).contains(&"Rebooted"));
@@ -164,7 +164,7 @@ fn another_boot_is_told_once_and_the_first_is_none() {
 /// Upstream's TestImages and TestGenerateImageTags.
 #[test]
 fn images_are_listed_by_size_each_with_a_few_names_and_not_too_many() {
-    let image = |name: &str, bytes| Image {
+    let image = |name: &str, bytes| NodeImage {
         names: (0..7).map(|n| format!("{name}:{n}")).collect(),
         bytes,
     };
@@ -172,9 +172,12 @@ fn images_are_listed_by_size_each_with_a_few_names_and_not_too_many() {
     let none = set_at(&facts, 0, &Node::default());
     assert_eq!(status(&none.node).images, None);
     let images = vec![image("small", 1), image("large", 9), image("middle", 5)];
-    assert_eq!(facts.learn(Fact::Images(images), start()), Urgency::Later);
+    assert_eq!(
+        facts.learn(NodeFact::Images(images), start()),
+        ReportUrgency::Later
+    );
     let shown = |most| {
-        let policy = Policy {
+        let policy = NodeStatusPolicy {
             max_images: most,
             ..policy()
         };
@@ -204,21 +207,33 @@ fn volumes_in_use_are_told_and_before_all_is_known_none_is_dropped() {
     let ids = |names: &[&str]| names.iter().map(|name| VolumeId((*name).into())).collect();
     let mut facts = well();
     let mut node = Node::default();
-    let mut shown = |facts: &Facts| {
+    let mut shown = |facts: &NodeStatusFacts| {
         let outcome = set_at(facts, 0, &node);
         node = outcome.node;
         status(&node).volumes_in_use.clone().unwrap_or_default()
     };
     assert!(shown(&facts).is_empty());
     assert_eq!(
-        facts.learn(Fact::VolumesInUse(InUse::AtLeast(ids(&["b"]))), start()),
-        Urgency::Now
+        facts.learn(
+            NodeFact::VolumesInUse(VolumesInUse::AtLeast(ids(&["b"]))),
+            start()
+        ),
+        ReportUrgency::Now
     );
     assert_eq!(shown(&facts), ["b"]);
-    facts.learn(Fact::VolumesInUse(InUse::AtLeast(ids(&["a"]))), start());
+    facts.learn(
+        NodeFact::VolumesInUse(VolumesInUse::AtLeast(ids(&["a"]))),
+        start(),
+    );
     assert_eq!(shown(&facts), ["a", "b"]);
-    facts.learn(Fact::VolumesInUse(InUse::Exactly(ids(&["a"]))), start());
+    facts.learn(
+        NodeFact::VolumesInUse(VolumesInUse::Exactly(ids(&["a"]))),
+        start(),
+    );
     assert_eq!(shown(&facts), ["a"]);
-    facts.learn(Fact::VolumesInUse(InUse::Exactly(ids(&[]))), start());
+    facts.learn(
+        NodeFact::VolumesInUse(VolumesInUse::Exactly(ids(&[]))),
+        start(),
+    );
     assert!(shown(&facts).is_empty());
 }

@@ -14,8 +14,8 @@ use super::*;
 use crate::requests;
 use crate::testing::{at, quantities, words};
 
-fn policy() -> Policy {
-    Policy {
+fn policy() -> NodeStatusPolicy {
+    NodeStatusPolicy {
         name: "edge".into(),
         hostname: "edge".into(),
         port: 10250,
@@ -23,11 +23,11 @@ fn policy() -> Policy {
         labels: crate::node::labels("edge", "x86_64", &words(&[("disk", "ssd")])),
         max_images: Some(50),
         supplemental_groups_policy: Support::Yes,
-        ..Policy::default()
+        ..NodeStatusPolicy::default()
     }
 }
 
-fn amounts(pairs: &[(&str, &str)]) -> Amounts {
+fn amounts(pairs: &[(&str, &str)]) -> ResourceAmounts {
     requests::read(Some(&quantities(pairs)))
 }
 
@@ -39,8 +39,8 @@ const CAPACITY: [(&str, &str); 4] = [
 ];
 
 /// A machine with two CPUs.
-fn facts() -> Facts {
-    let host = Host {
+fn facts() -> NodeStatusFacts {
+    let host = HostFacts {
         machine_id: "machine".into(),
         system_uuid: "system".into(),
         boot_id: "boot-1".into(),
@@ -49,7 +49,7 @@ fn facts() -> Facts {
         architecture: "x86_64".into(),
         swap: 0,
     };
-    let resources = Resources {
+    let resources = NodeResources {
         capacity: amounts(&CAPACITY),
         allocatable: amounts(&[
             ("cpu", "1800m"),
@@ -58,7 +58,7 @@ fn facts() -> Facts {
             ("pods", "110"),
         ]),
     };
-    let mut facts = Facts::new(host, resources);
+    let mut facts = NodeStatusFacts::new(host, resources);
     let ip = "10.1.1.1".parse().ok();
     facts.addresses.found = ip;
     facts
@@ -71,8 +71,8 @@ fn start() -> Instant {
     *START.get_or_init(Instant::now)
 }
 
-fn moment(second: u32) -> Moment {
-    Moment {
+fn moment(second: u32) -> ClockReading {
+    ClockReading {
         now: start() + Duration::from_secs(second.into()),
         wall: at(second.into()),
     }
@@ -87,21 +87,21 @@ fn condition(name: &str, state: Support) -> RuntimeCondition {
     }
 }
 
-fn runtime() -> Runtime {
-    Runtime {
+fn runtime() -> RuntimeStatus {
+    RuntimeStatus {
         name: "containerd".into(),
         version: "1.6.20".into(),
         ready: Some(condition("RuntimeReady", Support::Yes)),
         network: Some(condition("NetworkReady", Support::Yes)),
-        ..Runtime::default()
+        ..RuntimeStatus::default()
     }
 }
 
 /// Everything works since the tests' noon.
-fn well() -> Facts {
+fn well() -> NodeStatusFacts {
     let mut facts = facts();
-    facts.learn(Fact::Runtime(Box::new(runtime())), start());
-    facts.learn(Fact::Storage(None), start());
+    facts.learn(NodeFact::Runtime(Box::new(runtime())), start());
+    facts.learn(NodeFact::Storage(None), start());
     facts
 }
 
@@ -114,11 +114,11 @@ fn found<'a>(node: &'a Node, name: &str) -> &'a NodeCondition {
     all.find(|condition| condition.type_ == name).unwrap()
 }
 
-fn reasons(outcome: &Outcome) -> Vec<&'static str> {
+fn reasons(outcome: &NodeUpdate) -> Vec<&'static str> {
     outcome.told.iter().map(|told| told.reason).collect()
 }
 
-fn set_at(facts: &Facts, second: u32, before: &Node) -> Outcome {
+fn set_at(facts: &NodeStatusFacts, second: u32, before: &Node) -> NodeUpdate {
     set(&policy(), facts, moment(second), before)
 }
 

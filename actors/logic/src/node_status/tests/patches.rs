@@ -14,7 +14,7 @@ fn a_beat_alone_is_no_change_and_anything_else_is() {
     assert!(patch(&first, &beat).is_some());
     assert!(!changed(&first, &first) && patch(&first, &first).is_none());
     let mut facts = well();
-    facts.learn(Fact::Pressures([Pressure::Disk].into()), start());
+    facts.learn(NodeFact::Pressures([Pressure::Disk].into()), start());
     assert!(changed(&first, &set_at(&facts, 10, &first).node));
     let mut labelled = beat;
     labelled
@@ -35,7 +35,7 @@ fn a_beat_alone_is_no_change_and_anything_else_is() {
 fn the_patch_names_what_differs_and_merges_conditions_by_type() {
     let first = set_at(&well(), 0, &Node::default()).node;
     let mut facts = well();
-    facts.learn(Fact::Pressures([Pressure::Disk].into()), start());
+    facts.learn(NodeFact::Pressures([Pressure::Disk].into()), start());
     let after = set_at(&facts, 10, &first).node;
     let beat = |name: &str| json!({"type": name, "lastHeartbeatTime": "2023-11-14T22:13:30Z"});
     let expected = json!({"status": {

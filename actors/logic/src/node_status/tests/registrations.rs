@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Taint;
 use super::registration::{CONTROLLER_ATTACHES, initial, pause, reconcile};
 use super::*;
 
-fn first(policy: &Policy) -> Node {
+fn first(policy: &NodeStatusPolicy) -> Node {
     initial(policy, &well(), moment(0)).node
 }
 
@@ -46,12 +46,12 @@ fn taints_come_from_the_operator_from_a_closed_node_and_from_a_cloud() {
         effect: "NoExecute".into(),
         time_added: None,
     };
-    let policy = Policy {
+    let policy = NodeStatusPolicy {
         taints: vec![own],
         scheduling: Scheduling::Closed,
-        cloud: Cloud::External,
+        cloud: CloudProvider::External,
         provider_id: "example://1".into(),
-        attaching: Attaching::Node,
+        attaching: AttachDetachMode::Node,
         ..policy()
     };
     let node = first(&policy);
@@ -67,13 +67,13 @@ fn taints_come_from_the_operator_from_a_closed_node_and_from_a_cloud() {
     assert_eq!(spec.unschedulable, Some(true));
     assert_eq!(spec.provider_id.as_deref(), Some("example://1"));
     assert_eq!(node.metadata.annotations, None);
-    let closed_already = Policy {
+    let closed_already = NodeStatusPolicy {
         taints: vec![Taint {
             key: "node.kubernetes.io/unschedulable".into(),
             effect: "NoSchedule".into(),
             ..Taint::default()
         }],
-        cloud: Cloud::None,
+        cloud: CloudProvider::None,
         ..policy
     };
     assert_eq!(taints(&first(&closed_already)).len(), 1);
@@ -82,8 +82,8 @@ fn taints_come_from_the_operator_from_a_closed_node_and_from_a_cloud() {
 /// Upstream's TestTryRegisterWithApiServer: the annotation's rows.
 #[test]
 fn an_object_from_before_follows_who_attaches() {
-    let node_attaches = Policy {
-        attaching: Attaching::Node,
+    let node_attaches = NodeStatusPolicy {
+        attaching: AttachDetachMode::Node,
         ..policy()
     };
     let mut with = first(&policy());
@@ -126,7 +126,7 @@ fn the_machines_labels_are_put_right_and_others_stay() {
     let shown = shown.map(|key| labels[key].as_str());
     // Labels of the operator's own choosing are given at the first registration alone, as upstream.
     assert_eq!(shown, ["edge", "linux", "amd64", "1", "hdd"]);
-    let zone = Policy {
+    let zone = NodeStatusPolicy {
         labels: words(&[("topology.kubernetes.io/zone", "")]),
         ..policy()
     };
@@ -154,8 +154,8 @@ fn with_capacity(pairs: &[(&str, &str)]) -> Node {
 fn extended_resources_are_nought_on_a_node_made_anew() {
     let existing = with_capacity(&[("example.com/dongle", "4"), ("requests.example.com/x", "1")]);
     assert_eq!(reconcile(&policy(), &first(&policy()), &existing), None);
-    let reset = Policy {
-        extended_resources: Extended::Reset,
+    let reset = NodeStatusPolicy {
+        extended_resources: ExtendedResourcePolicy::Reset,
         ..policy()
     };
     let better = reconcile(&reset, &first(&reset), &existing).unwrap();
@@ -204,10 +204,10 @@ fn attempts_to_register_wait_longer_and_longer() {
     assert_eq!(pause(u32::MAX), Duration::from_secs(7));
 }
 
-type Pairs = &'static [(&'static str, &'static str)];
+type QuantityPairs = &'static [(&'static str, &'static str)];
 
 /// A node with these amounts as capacity and as allocatable; none where it says nothing.
-fn holding(capacity: Option<Pairs>, allocatable: Option<Pairs>) -> Node {
+fn holding(capacity: Option<QuantityPairs>, allocatable: Option<QuantityPairs>) -> Node {
     Node {
         status: Some(NodeStatus {
             capacity: capacity.map(quantities),
@@ -227,8 +227,8 @@ fn held(node: Option<Node>) -> Option<[BTreeMap<String, Quantity>; 2]> {
 /// Upstream's TestUpdateDefaultResources.
 #[test]
 fn what_an_object_from_before_does_not_say_is_as_the_machine_has_it() {
-    const OLD: Pairs = &[("cpu", "2"), ("memory", "10G")];
-    const NEW: Pairs = &[("cpu", "4"), ("memory", "20G")];
+    const OLD: QuantityPairs = &[("cpu", "2"), ("memory", "10G")];
+    const NEW: QuantityPairs = &[("cpu", "4"), ("memory", "20G")];
     let (old, new, none) = (Some(OLD), Some(NEW), None);
     let rows = [
         ((old, old), (new, new), None),
@@ -251,14 +251,14 @@ fn what_an_object_from_before_does_not_say_is_as_the_machine_has_it() {
 /// Upstream's TestReconcileHugePageResource.
 #[test]
 fn each_size_of_huge_pages_is_as_the_machine_has_it_and_other_resources_stay() {
-    const TWO: Pairs = &[("cpu", "2"), ("hugepages-2Mi", "100Mi")];
-    const MORE: Pairs = &[("cpu", "2"), ("hugepages-2Mi", "200Mi")];
-    const BOTH: Pairs = &[
+    const TWO: QuantityPairs = &[("cpu", "2"), ("hugepages-2Mi", "100Mi")];
+    const MORE: QuantityPairs = &[("cpu", "2"), ("hugepages-2Mi", "200Mi")];
+    const BOTH: QuantityPairs = &[
         ("cpu", "2"),
         ("hugepages-1Gi", "4Gi"),
         ("hugepages-2Mi", "100Mi"),
     ];
-    const OTHER_CPU: Pairs = &[("cpu", "8"), ("hugepages-2Mi", "100Mi")];
+    const OTHER_CPU: QuantityPairs = &[("cpu", "8"), ("hugepages-2Mi", "100Mi")];
     let all = |list| holding(Some(list), Some(list));
     let rows = [
         (all(BOTH), all(BOTH), None),

@@ -1,19 +1,19 @@
 //! Drivers, the lease, the schedule, declared features.
 
-use super::lease::{Holder, pause};
+use super::lease::{LeaseHolder, pause};
 use super::*;
 use crate::volumes::csi_node::NODE_IDS;
 
-fn drivers(names: &[&str]) -> Drivers {
+fn drivers(names: &[&str]) -> RegisteredDrivers {
     let backend = |name: &&str| {
-        let backend = Backend {
+        let backend = RegisteredDriver {
             name: (*name).into(),
             node_id: format!("{name}/node"),
-            ..Backend::default()
+            ..RegisteredDriver::default()
         };
         ((*name).to_owned(), backend)
     };
-    Drivers {
+    RegisteredDrivers {
         there: names.iter().map(backend).collect(),
         labels: words(&[("zone", "1")]),
     }
@@ -25,17 +25,17 @@ fn a_driver_that_leaves_is_taken_out_and_one_that_has_not_come_stays() {
     let mut facts = well();
     let mut node = Node::default();
     node.metadata.annotations = Some(words(&[(NODE_IDS, r#"{"old":"o","a":"before"}"#)]));
-    let mut shown = |facts: &Facts| {
+    let mut shown = |facts: &NodeStatusFacts| {
         node = set_at(facts, 0, &node).node;
         let annotations = node.metadata.annotations.clone().unwrap_or_default();
         annotations.get(NODE_IDS).cloned().unwrap_or_default()
     };
     assert_eq!(shown(&facts), r#"{"a":"before","old":"o"}"#);
-    facts.learn(Fact::Drivers(Box::new(drivers(&["a", "b"]))), start());
+    facts.learn(NodeFact::Drivers(Box::new(drivers(&["a", "b"]))), start());
     assert_eq!(shown(&facts), r#"{"a":"a/node","b":"b/node","old":"o"}"#);
-    facts.learn(Fact::Drivers(Box::new(drivers(&["b"]))), start());
+    facts.learn(NodeFact::Drivers(Box::new(drivers(&["b"]))), start());
     assert_eq!(shown(&facts), r#"{"b":"b/node","old":"o"}"#);
-    facts.learn(Fact::Drivers(Box::new(drivers(&["a", "b"]))), start());
+    facts.learn(NodeFact::Drivers(Box::new(drivers(&["a", "b"]))), start());
     assert_eq!(shown(&facts), r#"{"a":"a/node","b":"b/node","old":"o"}"#);
     assert_eq!(node.metadata.labels.as_ref().unwrap()["zone"], "1");
     node.metadata.annotations = Some(words(&[(NODE_IDS, "{broken")]));
@@ -46,7 +46,7 @@ fn a_driver_that_leaves_is_taken_out_and_one_that_has_not_come_stays() {
 /// Upstream's TestNewNodeLease.
 #[test]
 fn a_lease_names_its_holder_its_owner_and_its_time() {
-    let holder = Holder {
+    let holder = LeaseHolder {
         name: "edge".into(),
         seconds: 40,
     };
@@ -66,7 +66,7 @@ fn a_lease_names_its_holder_its_owner_and_its_time() {
         ),
         ("v1", "Node", "edge", "uid-1")
     );
-    let shorter = Holder {
+    let shorter = LeaseHolder {
         seconds: 20,
         ..holder
     };
@@ -92,7 +92,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 
 #[test]
 fn a_lease_is_renewed_four_times_in_its_life_and_failures_wait_longer_and_longer() {
-    let holder = Holder {
+    let holder = LeaseHolder {
         name: "edge".into(),
         seconds: 40,
     };
@@ -106,18 +106,18 @@ fn a_lease_is_renewed_four_times_in_its_life_and_failures_wait_longer_and_longer
 #[test]
 fn after_a_change_the_next_report_is_spread_and_then_keeps_its_beat() {
     let every = Duration::from_secs(300);
-    let mut schedule = Schedule::new(every);
+    let mut schedule = ReportSchedule::new(every);
     let now = start();
     assert!(schedule.is_due(now));
     // A life's first report is spread, whatever it was for.
-    schedule.sent(Cause::Heartbeat, now, 0.0);
+    schedule.sent(ReportCause::Heartbeat, now, 0.0);
     assert!(schedule.is_due(now + every / 2));
     for (chance, after) in [(0.0, 150), (0.5, 300), (1.0, 450)] {
-        schedule.sent(Cause::Change, now, chance);
+        schedule.sent(ReportCause::Change, now, chance);
         assert!(!schedule.is_due(now + Duration::from_secs(after - 1)));
         assert!(schedule.is_due(now + Duration::from_secs(after)));
     }
-    schedule.sent(Cause::Heartbeat, now, 0.9);
+    schedule.sent(ReportCause::Heartbeat, now, 0.9);
     assert!(!schedule.is_due(now + Duration::from_secs(299)));
     assert!(schedule.is_due(now + every));
 }
@@ -144,9 +144,9 @@ fn features_are_declared_by_their_gates() {
 #[test]
 fn facts_are_told_at_once_only_when_they_are_new() {
     let mut facts = well();
-    let degraded = || Fact::Degraded([("a".to_owned(), "b".to_owned())].into());
-    assert_eq!(facts.learn(degraded(), start()), Urgency::Now);
-    assert_eq!(facts.learn(degraded(), start()), Urgency::Never);
-    let addresses = Fact::Addresses(Addresses::default());
-    assert_eq!(facts.learn(addresses, start()), Urgency::Later);
+    let degraded = || NodeFact::Degraded([("a".to_owned(), "b".to_owned())].into());
+    assert_eq!(facts.learn(degraded(), start()), ReportUrgency::Now);
+    assert_eq!(facts.learn(degraded(), start()), ReportUrgency::Never);
+    let addresses = NodeFact::Addresses(NodeAddresses::default());
+    assert_eq!(facts.learn(addresses, start()), ReportUrgency::Later);
 }

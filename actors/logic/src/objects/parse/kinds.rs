@@ -15,9 +15,9 @@ use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass, VolumeAttachment};
 use serde_json::Value;
 
 use super::super::credentials::ServiceAccountToken;
-use super::super::fixed::{BoundPod, StaticObjects, StaticToken};
 use super::super::pem;
-use super::{At, MAX_OBJECT_BYTES, ObjectError, name, own_name, secretly, typed};
+use super::super::static_objects::{BoundPod, StaticObjects, StaticToken};
+use super::{DocumentNumber, MAX_OBJECT_BYTES, ObjectError, name, own_name, secretly, typed};
 
 /// What a document may be.
 pub(super) const EXPECTED: &str = "v1 ConfigMap, v1 Secret, v1 Service, v1 PersistentVolumeClaim, v1 PersistentVolume, \
@@ -28,9 +28,14 @@ const STORAGE: &str = "storage.k8s.io/v1";
 const CERTIFICATES: &str = "certificates.k8s.io/v1beta1";
 const CERTIFICATES_ALPHA: &str = "certificates.k8s.io/v1alpha1";
 
-type Read = Result<StaticObjects, ObjectError>;
+type ObjectResult = Result<StaticObjects, ObjectError>;
 
-pub(super) fn read(at: At, version: &str, kind: &str, document: &Value) -> Read {
+pub(super) fn read(
+    at: DocumentNumber,
+    version: &str,
+    kind: &str,
+    document: &Value,
+) -> ObjectResult {
     match (version, kind) {
         ("v1", "ConfigMap") => config_map(at, document),
         ("v1", "Secret") => secret(at, document),
@@ -64,7 +69,7 @@ pub(super) fn is_namespaced(kind: &str) -> bool {
     .contains(&kind)
 }
 
-fn config_map(at: At, document: &Value) -> Read {
+fn config_map(at: DocumentNumber, document: &Value) -> ObjectResult {
     let mut map: ConfigMap = typed(at, document)?;
     let text = map
         .data
@@ -85,7 +90,7 @@ fn config_map(at: At, document: &Value) -> Read {
 }
 
 /// What is written as text goes over what is written as base64, as the API server has it.
-fn secret(at: At, document: &Value) -> Read {
+fn secret(at: DocumentNumber, document: &Value) -> ObjectResult {
     let mut secret: Secret = secretly(at, document)?;
     let text = secret.string_data.take().unwrap_or_default();
     let data = secret.data.get_or_insert_default();
@@ -101,7 +106,7 @@ fn secret(at: At, document: &Value) -> Read {
     })
 }
 
-fn service(at: At, document: &Value) -> Read {
+fn service(at: DocumentNumber, document: &Value) -> ObjectResult {
     let mut service: Service = typed(at, document)?;
     let key = name(at, &mut service)?;
     Ok(StaticObjects {
@@ -110,7 +115,7 @@ fn service(at: At, document: &Value) -> Read {
     })
 }
 
-fn runtime_class(at: At, document: &Value) -> Read {
+fn runtime_class(at: DocumentNumber, document: &Value) -> ObjectResult {
     let class: RuntimeClass = typed(at, document)?;
     let name = own_name(at, &class)?;
     if class.handler.is_empty() {
@@ -122,7 +127,7 @@ fn runtime_class(at: At, document: &Value) -> Read {
     })
 }
 
-fn claim(at: At, document: &Value) -> Read {
+fn claim(at: DocumentNumber, document: &Value) -> ObjectResult {
     let mut claim: PersistentVolumeClaim = typed(at, document)?;
     let key = name(at, &mut claim)?;
     if claim.spec.is_none() {
@@ -134,7 +139,7 @@ fn claim(at: At, document: &Value) -> Read {
     })
 }
 
-fn persistent_volume(at: At, document: &Value) -> Read {
+fn persistent_volume(at: DocumentNumber, document: &Value) -> ObjectResult {
     let volume: PersistentVolume = typed(at, document)?;
     let name = own_name(at, &volume)?;
     if volume.spec.is_none() {
@@ -146,7 +151,7 @@ fn persistent_volume(at: At, document: &Value) -> Read {
     })
 }
 
-fn storage_class(at: At, document: &Value) -> Read {
+fn storage_class(at: DocumentNumber, document: &Value) -> ObjectResult {
     let class: StorageClass = typed(at, document)?;
     let name = own_name(at, &class)?;
     if class.provisioner.is_empty() {
@@ -158,7 +163,7 @@ fn storage_class(at: At, document: &Value) -> Read {
     })
 }
 
-fn csi_driver(at: At, document: &Value) -> Read {
+fn csi_driver(at: DocumentNumber, document: &Value) -> ObjectResult {
     let driver: CSIDriver = typed(at, document)?;
     let name = own_name(at, &driver)?;
     Ok(StaticObjects {
@@ -167,7 +172,7 @@ fn csi_driver(at: At, document: &Value) -> Read {
     })
 }
 
-fn volume_attachment(at: At, document: &Value) -> Read {
+fn volume_attachment(at: DocumentNumber, document: &Value) -> ObjectResult {
     let attachment: VolumeAttachment = typed(at, document)?;
     let name = own_name(at, &attachment)?;
     let spec = &attachment.spec;
@@ -187,7 +192,7 @@ fn volume_attachment(at: At, document: &Value) -> Read {
 }
 
 /// The alpha and the beta version have the same fields.
-fn trust_bundle(at: At, document: &Value) -> Read {
+fn trust_bundle(at: DocumentNumber, document: &Value) -> ObjectResult {
     let mut document = document.clone();
     document["apiVersion"] = Value::from(CERTIFICATES);
     let bundle: ClusterTrustBundle = typed(at, &document)?;
@@ -199,7 +204,7 @@ fn trust_bundle(at: At, document: &Value) -> Read {
     })
 }
 
-fn pod_certificate(at: At, document: &Value) -> Read {
+fn pod_certificate(at: DocumentNumber, document: &Value) -> ObjectResult {
     let mut request: PodCertificateRequest = typed(at, document)?;
     let key = name(at, &mut request)?;
     let needed = [
@@ -234,7 +239,7 @@ fn pod_certificate(at: At, document: &Value) -> Read {
     })
 }
 
-fn token(at: At, document: &Value) -> Read {
+fn token(at: DocumentNumber, document: &Value) -> ObjectResult {
     let mut request: TokenRequest = secretly(at, document)?;
     let account = name(at, &mut request)?;
     let spec = request.spec.unwrap_or_default();
@@ -281,7 +286,7 @@ fn one<K: Ord, V>(key: K, object: V) -> BTreeMap<K, Arc<V>> {
     [(key, Arc::new(object))].into()
 }
 
-fn check_certificates(at: At, field: &str, text: &str) -> Result<(), ObjectError> {
+fn check_certificates(at: DocumentNumber, field: &str, text: &str) -> Result<(), ObjectError> {
     check_bytes(at, field, text.len())?;
     let blocks = pem::blocks(text);
     if blocks.is_empty() {
@@ -299,7 +304,7 @@ fn check_certificates(at: At, field: &str, text: &str) -> Result<(), ObjectError
     }
 }
 
-fn check_bytes(at: At, field: &str, bytes: usize) -> Result<(), ObjectError> {
+fn check_bytes(at: DocumentNumber, field: &str, bytes: usize) -> Result<(), ObjectError> {
     match bytes > MAX_OBJECT_BYTES {
         true => Err(at.field(
             field,
@@ -310,7 +315,7 @@ fn check_bytes(at: At, field: &str, bytes: usize) -> Result<(), ObjectError> {
 }
 
 fn check_data<'a>(
-    at: At,
+    at: DocumentNumber,
     data: impl Iterator<Item = (&'a String, usize)>,
 ) -> Result<(), ObjectError> {
     let mut total = 0_usize;

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::fixed::{Key, StaticObjects, key};
+use super::static_objects::{ObjectKey, StaticObjects, key};
 
 /// The greatest file: as much as a pod's manifest may be.
 pub const MAX_FILE_BYTES: usize = 10 << 20;
@@ -22,7 +22,7 @@ pub const MAX_OBJECT_BYTES: usize = 1 << 20;
 
 /// What a file holds.
 #[derive(Debug, Default)]
-pub struct Parsed {
+pub struct ParsedObjects {
     pub objects: StaticObjects,
     pub problems: Vec<ObjectError>,
 }
@@ -49,13 +49,13 @@ pub enum ObjectError {
 }
 
 /// Reads all documents of a file; the documents are counted from one.
-pub fn parse(data: &[u8]) -> Parsed {
-    let mut parsed = Parsed::default();
+pub fn parse(data: &[u8]) -> ParsedObjects {
+    let mut parsed = ParsedObjects::default();
     match documents(data) {
         Err(error) => parsed.problems.push(error),
         Ok(documents) => {
             for (index, document) in documents.into_iter().enumerate() {
-                parsed.take(At(index + 1), document);
+                parsed.take(DocumentNumber(index + 1), document);
             }
         }
     }
@@ -77,9 +77,9 @@ fn documents(data: &[u8]) -> Result<Vec<Value>, ObjectError> {
 
 /// A document's number, for what is said of it.
 #[derive(Clone, Copy)]
-struct At(usize);
+struct DocumentNumber(usize);
 
-impl At {
+impl DocumentNumber {
     fn field(self, field: &str, problem: impl Into<String>) -> ObjectError {
         ObjectError::Field {
             document: self.0,
@@ -96,8 +96,8 @@ impl At {
     }
 }
 
-impl Parsed {
-    fn take(&mut self, at: At, document: Value) {
+impl ParsedObjects {
+    fn take(&mut self, at: DocumentNumber, document: Value) {
         // Between two separators there may be nothing.
         if document.is_null() {
             return;
@@ -123,7 +123,7 @@ impl Parsed {
     }
 
     /// Whoever waits for the object is told what is wrong with it.
-    fn refuse(&mut self, kind: String, object: Option<Key>, error: ObjectError) {
+    fn refuse(&mut self, kind: String, object: Option<ObjectKey>, error: ObjectError) {
         if let Some((namespace, name)) = object.filter(|_| kinds::is_known(&kind)) {
             let namespace = if kinds::is_namespaced(&kind) {
                 namespace
@@ -137,7 +137,7 @@ impl Parsed {
     }
 
     /// A list of lists is refused, so that nobody nests them without end.
-    fn take_items(&mut self, at: At, mut document: Value) {
+    fn take_items(&mut self, at: DocumentNumber, mut document: Value) {
         let items = document.get_mut("items").map(Value::take);
         let Some(Value::Array(items)) = items else {
             let refused = at.field("items", "expected a list");
@@ -158,8 +158,8 @@ impl Parsed {
 const UNKNOWN: &str = "unknown field";
 
 /// Into the type; a field that the type does not have is refused.
-fn typed<T: DeserializeOwned>(at: At, document: &Value) -> Result<T, ObjectError> {
-    let read = crate::typed::typed(document);
+fn typed<T: DeserializeOwned>(at: DocumentNumber, document: &Value) -> Result<T, ObjectError> {
+    let read = crate::strict_decode::decode(document);
     let read = read.map_err(|misfit| at.field(&misfit.path, misfit.problem))?;
     match read.unknown.first() {
         None => Ok(read.value),
@@ -168,7 +168,7 @@ fn typed<T: DeserializeOwned>(at: At, document: &Value) -> Result<T, ObjectError
 }
 
 /// As [`typed`], for what nobody may see: what was found is not told.
-fn secretly<T: DeserializeOwned>(at: At, document: &Value) -> Result<T, ObjectError> {
+fn secretly<T: DeserializeOwned>(at: DocumentNumber, document: &Value) -> Result<T, ObjectError> {
     typed(at, document).map_err(|error| {
         if let ObjectError::Field { field, problem, .. } = &error
             && problem != UNKNOWN
@@ -180,7 +180,10 @@ fn secretly<T: DeserializeOwned>(at: At, document: &Value) -> Result<T, ObjectEr
 }
 
 /// The name that an object must have; the namespace is `default` where it has none.
-fn name<T: Metadata<Ty = ObjectMeta>>(at: At, object: &mut T) -> Result<Key, ObjectError> {
+fn name<T: Metadata<Ty = ObjectMeta>>(
+    at: DocumentNumber,
+    object: &mut T,
+) -> Result<ObjectKey, ObjectError> {
     let name = own_name(at, object)?;
     let namespace = object.metadata_mut().namespace.get_or_insert_default();
     if namespace.is_empty() {
@@ -191,7 +194,10 @@ fn name<T: Metadata<Ty = ObjectMeta>>(at: At, object: &mut T) -> Result<Key, Obj
 }
 
 /// The same for what belongs to no namespace.
-fn own_name<T: Metadata<Ty = ObjectMeta>>(at: At, object: &T) -> Result<String, ObjectError> {
+fn own_name<T: Metadata<Ty = ObjectMeta>>(
+    at: DocumentNumber,
+    object: &T,
+) -> Result<String, ObjectError> {
     let name = object.metadata().name.as_deref().unwrap_or_default();
     if name.is_empty() {
         return Err(at.field("metadata.name", "expected a name"));
@@ -201,7 +207,7 @@ fn own_name<T: Metadata<Ty = ObjectMeta>>(at: At, object: &T) -> Result<String, 
 }
 
 /// Upstream's `IsValidPathSegmentName`: folders are named after objects.
-fn check_segment(at: At, field: &str, name: &str) -> Result<(), ObjectError> {
+fn check_segment(at: DocumentNumber, field: &str, name: &str) -> Result<(), ObjectError> {
     const LONGEST: usize = 253;
     if name == "." || name == ".." {
         return Err(at.field(field, format!("may not be '{name}'")));

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::objects::{Objects, TokenWanted};
+use crate::objects::{Objects, TokenSpec};
 
 const FILE: &str = "
 ---
@@ -33,7 +33,7 @@ handler: runc
 
 #[test]
 fn every_kind_that_pods_refer_to_is_read() {
-    let Parsed { objects, problems } = parse(FILE.as_bytes());
+    let ParsedObjects { objects, problems } = parse(FILE.as_bytes());
     assert_eq!(problems, []);
     let map = objects.config_map("default", "plain").unwrap();
     let data = map.data.as_ref().unwrap();
@@ -59,7 +59,7 @@ fn every_kind_that_pods_refer_to_is_read() {
 #[test]
 fn items_of_a_list_are_objects_as_well() {
     let text = "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}, {apiVersion: v1, kind: List, items: []}]}";
-    let Parsed { objects, problems } = parse(text.as_bytes());
+    let ParsedObjects { objects, problems } = parse(text.as_bytes());
     assert!(objects.config_map("default", "a").is_some());
     assert_eq!(problems.len(), 1);
     assert!(problems[0].to_string().contains("List within a list"));
@@ -113,7 +113,8 @@ fn a_bad_document_is_named_and_hides_no_other() {
     ];
     let good = "{apiVersion: v1, kind: ConfigMap, metadata: {name: good}}";
     for (text, expected) in cases {
-        let Parsed { objects, problems } = parse(format!("{good}\n---\n{text}\n").as_bytes());
+        let ParsedObjects { objects, problems } =
+            parse(format!("{good}\n---\n{text}\n").as_bytes());
         assert!(objects.config_map("default", "good").is_some(), "{text}");
         assert_eq!(problems.len(), 1, "{text}: {problems:?}");
         let said = problems[0].to_string();
@@ -183,7 +184,7 @@ status: {attached: true, attachmentMetadata: {path: /dev/x}}
 
 #[test]
 fn what_volumes_are_made_of_is_read() {
-    let Parsed { objects, problems } = parse(VOLUMES.as_bytes());
+    let ParsedObjects { objects, problems } = parse(VOLUMES.as_bytes());
     assert_eq!(problems, []);
     let claim = objects.claim("db", "data").unwrap();
     let volume = claim.spec.as_ref().unwrap().volume_name.clone();
@@ -207,7 +208,7 @@ fn trust_bundles_of_both_versions_are_read() {
             "apiVersion: certificates.k8s.io/{version}\nkind: ClusterTrustBundle\nmetadata: {{name: 'a:b:c'}}\nspec:\n  \
              signerName: a/b\n  trustBundle: |\n    -----BEGIN CERTIFICATE-----\n    YWJj\n    -----END CERTIFICATE-----\n"
         );
-        let Parsed { objects, problems } = parse(text.as_bytes());
+        let ParsedObjects { objects, problems } = parse(text.as_bytes());
         assert_eq!(problems, [], "{text}");
         let bundle = &objects.trust_bundles()[0];
         assert_eq!(bundle.spec.signer_name.as_deref(), Some("a/b"));
@@ -225,9 +226,9 @@ status: {token: abc, expirationTimestamp: '2030-01-01T01:00:00Z'}
 
 #[test]
 fn a_token_is_that_of_the_account_of_its_name() {
-    let Parsed { objects, problems } = parse(TOKEN.as_bytes());
+    let ParsedObjects { objects, problems } = parse(TOKEN.as_bytes());
     assert_eq!(problems, []);
-    let wanted = TokenWanted {
+    let wanted = TokenSpec {
         namespace: "ci".into(),
         service_account: "builder".into(),
         audiences: vec!["a".into(), "b".into()],
@@ -239,7 +240,7 @@ fn a_token_is_that_of_the_account_of_its_name() {
     assert_eq!(token.token, "abc");
     let life = token.expires.duration_since(token.issued.unwrap());
     assert_eq!(life.as_hours(), 1);
-    let other = TokenWanted {
+    let other = TokenSpec {
         audiences: vec!["a".into()],
         ..wanted
     };

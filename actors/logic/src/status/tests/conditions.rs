@@ -3,13 +3,13 @@
 use k8s_openapi::api::core::v1::PodReadinessGate;
 
 use super::*;
-use crate::resize::Refusal;
+use crate::resize::ResizeRefusal;
 use crate::status::conditions::{
-    Answer, containers_ready, initialized, ready, ready_to_start, resize,
+    ConditionValue, containers_ready, initialized, ready, ready_to_start, resize,
 };
 
-fn answer(status: &'static str, reason: &'static str, message: &str) -> Answer {
-    Answer {
+fn answer(status: &'static str, reason: &'static str, message: &str) -> ConditionValue {
+    ConditionValue {
         status,
         reason,
         message: message.into(),
@@ -27,43 +27,43 @@ fn containers_ready_condition_is_upstreams() {
         (
             pod("p"),
             vec![],
-            Phase::Running,
+            PodPhase::Running,
             answer("False", "UnknownContainerStatuses", ""),
         ),
         (
             one(),
             vec![unready("other")],
-            Phase::Running,
+            PodPhase::Running,
             not_ready("containers with unknown status: [1234]"),
         ),
         (
             two(),
             vec![with_ready(unready("1234")), with_ready(unready("5678"))],
-            Phase::Running,
+            PodPhase::Running,
             answer("True", "", ""),
         ),
         (
             two(),
             vec![with_ready(unready("1234"))],
-            Phase::Running,
+            PodPhase::Running,
             not_ready("containers with unknown status: [5678]"),
         ),
         (
             two(),
             vec![with_ready(unready("1234")), unready("5678")],
-            Phase::Running,
+            PodPhase::Running,
             not_ready("containers with unready status: [5678]"),
         ),
         (
             two(),
             vec![unready("1234"), unready("5678")],
-            Phase::Running,
+            PodPhase::Running,
             not_ready("containers with unready status: [1234 5678]"),
         ),
         (
             two(),
             vec![unready("1234")],
-            Phase::Running,
+            PodPhase::Running,
             not_ready(
                 "containers with unknown status: [5678], containers with unready status: [1234]",
             ),
@@ -71,13 +71,13 @@ fn containers_ready_condition_is_upstreams() {
         (
             one(),
             vec![unready("1234")],
-            Phase::Succeeded,
+            PodPhase::Succeeded,
             answer("False", "PodCompleted", ""),
         ),
         (
             one(),
             vec![unready("1234")],
-            Phase::Failed,
+            PodPhase::Failed,
             answer("False", "PodFailed", ""),
         ),
     ];
@@ -137,7 +137,7 @@ fn ready_condition_asks_the_readiness_gates_as_upstream() {
             .spec_with(|spec| spec.readiness_gates = Some(gates));
         let statuses: Vec<_> = app.iter().collect();
         assert_eq!(
-            ready(&pod, &conditions, &statuses, Phase::Running),
+            ready(&pod, &conditions, &statuses, PodPhase::Running),
             expected
         );
     }
@@ -155,14 +155,14 @@ fn initialized_condition_is_upstreams() {
         (
             one(),
             vec![],
-            Phase::Running,
+            PodPhase::Running,
             answer("False", "UnknownContainerStatuses", ""),
         ),
-        (none(), vec![], Phase::Running, answer("True", "", "")),
+        (none(), vec![], PodPhase::Running, answer("True", "", "")),
         (
             one(),
             vec![unready("app")],
-            Phase::Running,
+            PodPhase::Running,
             answer(
                 "False",
                 "ContainersNotInitialized",
@@ -172,13 +172,13 @@ fn initialized_condition_is_upstreams() {
         (
             two(),
             vec![done("1234"), done("5678")],
-            Phase::Running,
+            PodPhase::Running,
             answer("True", "", ""),
         ),
         (
             two(),
             vec![done("1234")],
-            Phase::Running,
+            PodPhase::Running,
             answer(
                 "False",
                 "ContainersNotInitialized",
@@ -188,7 +188,7 @@ fn initialized_condition_is_upstreams() {
         (
             two(),
             vec![done("1234"), unready("5678")],
-            Phase::Running,
+            PodPhase::Running,
             answer(
                 "False",
                 "ContainersNotInitialized",
@@ -198,13 +198,13 @@ fn initialized_condition_is_upstreams() {
         (
             one(),
             vec![done("1234")],
-            Phase::Succeeded,
+            PodPhase::Succeeded,
             answer("True", "PodCompleted", ""),
         ),
         (
             one(),
             vec![unready("1234"), said("app", running())],
-            Phase::Running,
+            PodPhase::Running,
             answer("True", "", ""),
         ),
     ];
@@ -244,7 +244,10 @@ fn sidecars_have_to_be_ready_too() {
     ];
     for (statuses, expected) in cases {
         let statuses: Vec<_> = statuses.iter().collect();
-        assert_eq!(containers_ready(&pod, &statuses, Phase::Running), expected);
+        assert_eq!(
+            containers_ready(&pod, &statuses, PodPhase::Running),
+            expected
+        );
     }
 }
 
@@ -270,7 +273,7 @@ fn a_started_sidecar_is_initialized() {
     ];
     for (statuses, expected) in cases {
         let statuses: Vec<_> = statuses.iter().collect();
-        assert_eq!(initialized(&pod, &statuses, Phase::Running), expected);
+        assert_eq!(initialized(&pod, &statuses, PodPhase::Running), expected);
     }
 }
 
@@ -297,14 +300,14 @@ fn a_resize_shows_as_pending_and_in_progress() {
         (ResizeState::default(), vec![]),
         (
             ResizeState {
-                pending: waits(Refusal::Deferred),
+                pending: waits(ResizeRefusal::Deferred),
                 ..ResizeState::default()
             },
             vec![("PodResizePending", answer("True", "Deferred", "why"))],
         ),
         (
             ResizeState {
-                pending: waits(Refusal::Infeasible),
+                pending: waits(ResizeRefusal::Infeasible),
                 in_progress: true,
                 ..ResizeState::default()
             },
@@ -355,7 +358,7 @@ fn resize_conditions_carry_their_generation_and_go_when_the_pod_has_ended() {
         );
     }
     assert_eq!(status.observed_generation, Some(7));
-    scene.resize.pending = Some((Refusal::Deferred, "later".into()));
+    scene.resize.pending = Some((ResizeRefusal::Deferred, "later".into()));
     let both = scene.status();
     let generation = |kind| condition(&both, kind).observed_generation;
     assert_eq!(generation("PodResizePending"), Some(7));
@@ -371,7 +374,7 @@ fn resize_conditions_carry_their_generation_and_go_when_the_pod_has_ended() {
     };
     assert!(!kinds(scene.status()).contains(&"PodResizeInProgress".to_owned()));
     scene.resize.in_progress = true;
-    scene.stage = Stage::Terminated;
+    scene.stage = StatusStage::Terminated;
     assert!(!kinds(scene.status()).contains(&"PodResizeInProgress".to_owned()));
 }
 
@@ -380,11 +383,11 @@ fn resize_conditions_carry_their_generation_and_go_when_the_pod_has_ended() {
 fn a_resize_that_waits_for_another_reason_is_a_transition_and_new_words_are_a_probe() {
     let mut scene = scene(pod("p").app("c"));
     let steps = [
-        (0, Refusal::Deferred, "memory", 0, 0),
-        (10, Refusal::Deferred, "memory", 0, 0),
-        (20, Refusal::Deferred, "cpu", 0, 20),
-        (30, Refusal::Infeasible, "cpu", 30, 30),
-        (40, Refusal::Infeasible, "cpu", 30, 30),
+        (0, ResizeRefusal::Deferred, "memory", 0, 0),
+        (10, ResizeRefusal::Deferred, "memory", 0, 0),
+        (20, ResizeRefusal::Deferred, "cpu", 0, 20),
+        (30, ResizeRefusal::Infeasible, "cpu", 30, 30),
+        (40, ResizeRefusal::Infeasible, "cpu", 30, 30),
     ];
     for (second, refusal, why, since, probed) in steps {
         scene.now = at(second);

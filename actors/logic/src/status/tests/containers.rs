@@ -58,7 +58,7 @@ fn a_restart_count_never_goes_back() {
 fn nobody_is_its_own_predecessor() {
     let mut scene = scene(pod("p").app("c"));
     scene.runtime = scene.runtime.exited(&scene.pod, "c", 1);
-    let reason = Waiting {
+    let reason = WaitingReason {
         reason: "CrashLoopBackOff".into(),
         message: String::new(),
     };
@@ -191,7 +191,7 @@ fn ephemeral_containers_have_statuses_by_name_that_nothing_depends_on() {
 /// Upstream's TestGenerateAPIPodStatusWithDifferentRestartPolicies, in short.
 #[test]
 fn a_sidecar_that_cannot_start_waits_unless_it_ended_well() {
-    let reason = Waiting {
+    let reason = WaitingReason {
         reason: "CrashLoopBackOff".into(),
         message: "why".into(),
     };

@@ -5,7 +5,7 @@ use super::*;
 /// Upstream's TestGenerateAPIPodStatusWithReasonCache, its rows in one.
 #[test]
 fn a_container_that_cannot_start_waits_and_remembers_its_end() {
-    let reason = |reason: &str| Waiting {
+    let reason = |reason: &str| WaitingReason {
         reason: reason.into(),
         message: "why".into(),
     };
@@ -55,7 +55,7 @@ fn a_succeeded_init_container_never_waits() {
     scene.runtime = scene.runtime.exited(&scene.pod, "i", 0);
     scene.waiting.insert(
         "i".into(),
-        Waiting {
+        WaitingReason {
             reason: "ErrImagePull".into(),
             message: String::new(),
         },

@@ -3,10 +3,10 @@
 use k8s_openapi::api::core::v1::Probe;
 
 use super::*;
-use crate::types::Verdict::{self, Failure as Bad, Success, Unknown};
+use crate::types::ProbeResult::{self, Failure as Bad, Success, Unknown};
 
-fn said_of(startup: Verdict, readiness: Verdict) -> Health {
-    Health {
+fn said_of(startup: ProbeResult, readiness: ProbeResult) -> ContainerHealth {
+    ContainerHealth {
         startup,
         liveness: Success,
         readiness,

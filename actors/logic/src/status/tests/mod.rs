@@ -96,34 +96,34 @@ fn started(mut status: ContainerStatus) -> ContainerStatus {
     status
 }
 
-fn phase_of(pod: &Pod, statuses: &[ContainerStatus], stage: Stage) -> Phase {
+fn phase_of(pod: &Pod, statuses: &[ContainerStatus], stage: StatusStage) -> PodPhase {
     phase::phase(pod, &statuses.iter().collect::<Vec<_>>(), stage, false)
 }
 
 /// A status with everything that a test does not set left empty.
-struct Scene {
+struct StatusCase {
     pod: Pod,
     runtime: RuntimePod,
-    waiting: BTreeMap<String, Waiting>,
+    waiting: BTreeMap<String, WaitingReason>,
     previous: Option<PodStatus>,
     host_ips: Vec<String>,
-    stage: Stage,
-    failure: Option<Failure>,
-    health: BTreeMap<ContainerId, Health>,
+    stage: StatusStage,
+    failure: Option<PodFailure>,
+    health: BTreeMap<ContainerId, ContainerHealth>,
     resize: ResizeState,
     last_words: BTreeMap<ContainerId, String>,
     handler: HandlerFeatures,
     now: Timestamp,
 }
 
-fn scene(pod: Pod) -> Scene {
-    Scene {
+fn scene(pod: Pod) -> StatusCase {
+    StatusCase {
         runtime: runtime(&pod),
         pod,
         waiting: BTreeMap::new(),
         previous: None,
         host_ips: vec!["192.168.0.1".into()],
-        stage: Stage::Syncing,
+        stage: StatusStage::Syncing,
         failure: None,
         health: BTreeMap::new(),
         resize: ResizeState::default(),
@@ -133,7 +133,7 @@ fn scene(pod: Pod) -> Scene {
     }
 }
 
-impl Scene {
+impl StatusCase {
     fn status(&self) -> PodStatus {
         pod_status(&StatusInput {
             now: self.now,

@@ -42,7 +42,7 @@ fn a_terminal_phase_is_never_left() {
 fn a_failure_by_decree_fails_the_pod_with_its_reason() {
     let mut scene = scene(pod("p").app("c"));
     scene.runtime = scene.runtime.running(&scene.pod, "c");
-    scene.failure = Some(Failure {
+    scene.failure = Some(PodFailure {
         reason: "DeadlineExceeded".into(),
         message: "Pod was active on the node longer than the specified deadline".into(),
         disruption: None,
@@ -62,7 +62,7 @@ fn a_failure_by_decree_fails_the_pod_with_its_reason() {
 fn a_pod_that_the_node_ends_is_a_disruption_target_until_it_is_gone() {
     let mut scene = scene(pod("p").app("c"));
     scene.runtime = scene.runtime.running(&scene.pod, "c");
-    scene.failure = Some(Failure {
+    scene.failure = Some(PodFailure {
         reason: "Preempting".into(),
         message: "Preempted in order to admit critical pod".into(),
         disruption: Some("Pod was preempted by Kubelet to accommodate a critical pod.".into()),
@@ -89,7 +89,7 @@ fn a_pod_that_the_node_ends_is_a_disruption_target_until_it_is_gone() {
 #[test]
 fn a_pod_that_was_not_admitted_has_failed_with_a_reason_and_nothing_else() {
     let pod = pod("p").app("c");
-    let failure = Failure {
+    let failure = PodFailure {
         reason: "NodePorts".into(),
         message: "Predicate NodePorts failed".into(),
         disruption: None,
@@ -116,7 +116,7 @@ fn a_terminated_pod_has_no_open_containers() {
         .exited(&scene.pod, "i", 0)
         .exited(&scene.pod, "j", 0)
         .exited(&scene.pod, "a", 0);
-    scene.stage = Stage::Terminated;
+    scene.stage = StatusStage::Terminated;
     let status = scene.status();
     assert_eq!(status.phase.as_deref(), Some("Failed"));
     let b = state(app(&status, "b")).terminated.as_ref().unwrap();
@@ -138,7 +138,7 @@ fn a_terminated_pod_has_no_open_containers() {
 #[test]
 fn a_pod_terminated_during_initialisation_leaves_its_app_containers_waiting() {
     let mut scene = scene(pod("p").init("i").init("j").app("a"));
-    scene.stage = Stage::Terminated;
+    scene.stage = StatusStage::Terminated;
     let status = scene.status();
     let inits = status.init_container_statuses.as_ref().unwrap();
     assert!(
@@ -154,7 +154,7 @@ fn a_pod_terminated_during_initialisation_leaves_its_app_containers_waiting() {
 fn a_started_sidecar_as_last_init_container_means_that_the_pod_was_initialized() {
     let mut scene = scene(with_sidecar(pod("p"), "s").app("a"));
     scene.runtime = scene.runtime.running(&scene.pod, "s");
-    scene.stage = Stage::Terminated;
+    scene.stage = StatusStage::Terminated;
     let status = scene.status();
     for closed in [init(&status, "s"), app(&status, "a")] {
         let end = state(closed).terminated.as_ref().unwrap();

@@ -1,7 +1,7 @@
 //! Upstream's TestPodPhase tables.
 
 use super::*;
-use Phase::{Failed, Pending, Running, Succeeded};
+use PodPhase::{Failed, Pending, Running, Succeeded};
 
 /// Upstream's TestPodPhaseWithRestartAlways, ...Never and ...OnFailure.
 #[test]
@@ -60,7 +60,7 @@ fn app_containers_make_the_phase_as_upstream() {
         for (policy, expected) in ["Always", "OnFailure", "Never"].into_iter().zip(phases) {
             let pod = pod("p").app("a").app("b").policy(policy);
             assert_eq!(
-                phase_of(&pod, &statuses, Stage::Syncing),
+                phase_of(&pod, &statuses, StatusStage::Syncing),
                 expected,
                 "{name}, {policy}"
             );
@@ -78,9 +78,9 @@ fn a_terminated_pod_ends_whatever_its_policy_unless_it_is_static() {
     ];
     for (statuses, expected) in cases {
         let mut pod = pod("p").app("a").app("b");
-        assert_eq!(phase_of(&pod, &statuses, Stage::Terminated), expected);
+        assert_eq!(phase_of(&pod, &statuses, StatusStage::Terminated), expected);
         pod.metadata.annotations = Some(words(&[(crate::pod::CONFIG_SOURCE, "file")]));
-        assert_eq!(phase_of(&pod, &statuses, Stage::Terminated), Running);
+        assert_eq!(phase_of(&pod, &statuses, StatusStage::Terminated), Running);
     }
 }
 
@@ -134,7 +134,7 @@ fn init_containers_hold_the_phase_at_pending_as_upstream() {
         for (policy, expected) in ["Always", "OnFailure", "Never"].into_iter().zip(phases) {
             let pod = pod("p").init("i").app("a").app("b").policy(policy);
             assert_eq!(
-                phase_of(&pod, &statuses, Stage::Syncing),
+                phase_of(&pod, &statuses, StatusStage::Syncing),
                 expected,
                 "{name}, {policy}"
             );
@@ -148,14 +148,14 @@ struct Row {
     statuses: Vec<ContainerStatus>,
     initialized: bool,
     /// With restart policy Always, OnFailure and Never.
-    phases: [Phase; 3],
+    phases: [PodPhase; 3],
 }
 
 fn row(
     name: &'static str,
     statuses: Vec<ContainerStatus>,
     initialized: bool,
-    phases: [Phase; 3],
+    phases: [PodPhase; 3],
 ) -> Row {
     Row {
         name,
@@ -244,7 +244,7 @@ fn sidecars_hold_the_phase_at_pending_until_the_pod_has_initialized() {
         let statuses: Vec<_> = row.statuses.iter().collect();
         for (policy, expected) in ["Always", "OnFailure", "Never"].into_iter().zip(row.phases) {
             let pod = with_sidecar(pod("p"), "i").app("a").app("b").policy(policy);
-            let found = phase::phase(&pod, &statuses, Stage::Syncing, row.initialized);
+            let found = phase::phase(&pod, &statuses, StatusStage::Syncing, row.initialized);
             assert_eq!(found, expected, "{}, {policy}", row.name);
         }
     }
@@ -255,7 +255,10 @@ fn a_terminated_pod_has_succeeded_whatever_its_sidecar_did() {
     for exit_code in [0, 1] {
         let pod = with_sidecar(pod("p"), "i").app("a").app("b");
         let statuses = with_apps(said("i", ended(exit_code)), ended(0), ended(0));
-        assert_eq!(phase_of(&pod, &statuses, Stage::Terminated), Succeeded);
+        assert_eq!(
+            phase_of(&pod, &statuses, StatusStage::Terminated),
+            Succeeded
+        );
     }
 }
 
@@ -273,7 +276,7 @@ fn a_pod_that_initializes_again_in_a_new_sandbox_is_pending() {
     for (init, app, initialized, expected) in cases {
         let statuses = [said("x", init), said("y", running()), said("a", app)];
         let statuses: Vec<_> = statuses.iter().collect();
-        let found = phase::phase(&pod, &statuses, Stage::Syncing, initialized);
+        let found = phase::phase(&pod, &statuses, StatusStage::Syncing, initialized);
         assert_eq!(found, expected, "{statuses:?}");
     }
 }
@@ -341,7 +344,7 @@ fn a_containers_own_restart_policy_counts_before_the_pods() {
     ];
     for (pod, statuses, expected) in cases {
         assert_eq!(
-            phase_of(&pod, &statuses, Stage::Syncing),
+            phase_of(&pod, &statuses, StatusStage::Syncing),
             expected,
             "{statuses:?}"
         );
@@ -356,7 +359,7 @@ fn a_containers_own_restart_policy_counts_before_the_pods() {
         let pod = with_init(pod, "i", |c| c.restart_policy = Some(of_init.into()));
         let statuses = [said("i", ended(1))];
         assert_eq!(
-            phase_of(&pod, &statuses, Stage::Syncing),
+            phase_of(&pod, &statuses, StatusStage::Syncing),
             expected,
             "{of_init}"
         );
@@ -427,7 +430,7 @@ fn a_pod_that_starts_over_has_not_ended() {
     ];
     for (pod, statuses, expected) in cases {
         let list: Vec<_> = statuses.iter().collect();
-        let found = phase::phase(&pod, &list, Stage::Syncing, true);
+        let found = phase::phase(&pod, &list, StatusStage::Syncing, true);
         assert_eq!(found, expected, "{statuses:?}");
     }
 }

@@ -5,10 +5,10 @@ use k8s_openapi::api::core::v1::ResourceRequirements;
 use super::*;
 use crate::types::EnforcedResources;
 
-type List = &'static [(&'static str, &'static str)];
+type ResourcePairs = &'static [(&'static str, &'static str)];
 
-fn resources(requests: List, limits: List) -> ResourceRequirements {
-    let list = |list: List| (!list.is_empty()).then(|| quantities(list));
+fn resources(requests: ResourcePairs, limits: ResourcePairs) -> ResourceRequirements {
+    let list = |list: ResourcePairs| (!list.is_empty()).then(|| quantities(list));
     ResourceRequirements {
         requests: list(requests),
         limits: list(limits),
@@ -20,15 +20,15 @@ fn with_resources(resources: &ResourceRequirements) -> Pod {
     pod("p").app_with("c", |c| c.resources = Some(resources.clone()))
 }
 
-const ONE: List = &[("cpu", "1"), ("memory", "1Gi")];
-const TWO: List = &[("cpu", "2"), ("memory", "2Gi")];
-const ONE_WITH_MORE: List = &[
+const ONE: ResourcePairs = &[("cpu", "1"), ("memory", "1Gi")];
+const TWO: ResourcePairs = &[("cpu", "2"), ("memory", "2Gi")];
+const ONE_WITH_MORE: ResourcePairs = &[
     ("cpu", "1"),
     ("dummy.io/dummy", "1"),
     ("ephemeral-storage", "2Gi"),
     ("memory", "1Gi"),
 ];
-const SMALL: List = &[("cpu", "1m"), ("memory", "100M")];
+const SMALL: ResourcePairs = &[("cpu", "1m"), ("memory", "100M")];
 const GIB: i64 = 1 << 30;
 
 fn enforced(cpu: i64, memory: i64) -> EnforcedResources {
@@ -186,7 +186,7 @@ fn a_running_pod_shows_what_its_control_group_has() {
         });
         scene.status().resources.unwrap()
     };
-    let with = |pod: Pod, name: &str, requests: List, limits: List| {
+    let with = |pod: Pod, name: &str, requests: ResourcePairs, limits: ResourcePairs| {
         let wanted = resources(requests, limits);
         pod.app_with(name, |c| c.resources = Some(wanted))
     };

@@ -1,7 +1,7 @@
 //! Upstream's tables on pods whose containers all start over.
 
 use super::*;
-use crate::status::conditions::{Answer, all_restarting};
+use crate::status::conditions::{ConditionValue, all_restarting};
 use crate::status::restart_all::could_restart_all;
 
 fn triggering() -> Pod {
@@ -21,18 +21,18 @@ fn the_condition_is_true_from_the_exit_until_nothing_is_left() {
     };
     let other = || runtime(&pod).running(&pod, "a").exited(&pod, "trigger", 1);
     let cases = [
-        (none(), Phase::Pending, ("False", "")),
-        (none(), Phase::Failed, ("False", "PodFailed")),
-        (none(), Phase::Succeeded, ("False", "PodCompleted")),
-        (other(), Phase::Running, ("False", "")),
+        (none(), PodPhase::Pending, ("False", "")),
+        (none(), PodPhase::Failed, ("False", "PodFailed")),
+        (none(), PodPhase::Succeeded, ("False", "PodCompleted")),
+        (other(), PodPhase::Running, ("False", "")),
         (
             exits(),
-            Phase::Running,
+            PodPhase::Running,
             ("True", "RestartAllContainersStarted"),
         ),
         (
             cleaning(),
-            Phase::Running,
+            PodPhase::Running,
             ("True", "RestartAllContainersStarted"),
         ),
     ];
@@ -41,7 +41,7 @@ fn the_condition_is_true_from_the_exit_until_nothing_is_left() {
             "True" => "container exited with restart policy rule".into(),
             _ => String::new(),
         };
-        let expected = Answer {
+        let expected = ConditionValue {
             status,
             reason,
             message,
@@ -85,7 +85,7 @@ fn a_removed_container_waits_for_the_pod_to_start_over_and_keeps_its_count() {
         .running(&scene.pod, "a")
         .running(&scene.pod, "trigger");
     scene.step();
-    let exit = |scene: &mut Scene, name: &str, code: i32| {
+    let exit = |scene: &mut StatusCase, name: &str, code: i32| {
         let seen = scene
             .runtime
             .containers

@@ -6,68 +6,71 @@
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::PodCertificateProjection;
 
-use super::Draft;
-use super::problem::Problem;
-use super::projected::Rights;
+use super::FilesBuilder;
+use super::problem::FilesProblem;
+use super::projected::FilePermissions;
 use super::refresh::look_at;
-use crate::objects::{Credentials, PodCertificate, PodCertificateWanted, pem};
+use crate::objects::{CertificateCredentials, PodCertificate, PodCertificateSpec, pem};
 
 /// Upstream's `jitterDuration`.
 const JITTER: SignedDuration = SignedDuration::from_mins(5);
 
 pub(super) fn collect(
-    draft: &mut Draft<'_>,
+    builder: &mut FilesBuilder<'_>,
     index: usize,
     source: &PodCertificateProjection,
-    rights: Rights,
+    rights: FilePermissions,
 ) {
-    let wanted = PodCertificateWanted::projected(draft.pod, &draft.volume.name, (index, source));
-    draft.uses("PodCertificateRequest", &wanted.namespace, &wanted.pod_name);
-    match find(&wanted, draft) {
+    let wanted = PodCertificateSpec::projected(builder.pod, &builder.volume.name, (index, source));
+    builder.uses("PodCertificateRequest", &wanted.namespace, &wanted.pod_name);
+    match find(&wanted, builder) {
         Ok(held) => {
-            let jitter = draft.jitter(&index.to_string(), JITTER);
+            let jitter = builder.jitter(&index.to_string(), JITTER);
             let renew_at = held.renew_at.checked_add(jitter).unwrap_or(held.expires);
-            draft.refresh(look_at(draft.ground.now, renew_at, held.expires));
-            put(draft, source, rights, &held);
+            builder.refresh(look_at(builder.context.now, renew_at, held.expires));
+            put(builder, source, rights, &held);
         }
-        Err(problem) => draft.problems.push(problem),
+        Err(problem) => builder.problems.push(problem),
     }
 }
 
-fn find(wanted: &PodCertificateWanted, draft: &Draft<'_>) -> Result<Credentials, Problem> {
+fn find(
+    wanted: &PodCertificateSpec,
+    builder: &FilesBuilder<'_>,
+) -> Result<CertificateCredentials, FilesProblem> {
     let never = |what, reason, message| {
-        Err(Problem::NeverIssued {
+        Err(FilesProblem::NeverIssued {
             what,
             reason,
             message,
         })
     };
-    match draft.ground.objects.pod_certificate(wanted) {
-        PodCertificate::Issued(held) if held.expires <= draft.ground.now => {
-            Err(Problem::CertificateExpired(held.expires.to_string()))
+    match builder.context.objects.pod_certificate(wanted) {
+        PodCertificate::Issued(held) if held.expires <= builder.context.now => {
+            Err(FilesProblem::CertificateExpired(held.expires.to_string()))
         }
         PodCertificate::Issued(held) => Ok(held),
         PodCertificate::Denied { reason, message } => never("denied", reason, message),
         PodCertificate::Failed { reason, message } => never("failed", reason, message),
         PodCertificate::NotYet { missing } => {
-            let PodCertificateWanted {
+            let PodCertificateSpec {
                 namespace,
                 pod_name,
                 ..
             } = wanted;
-            let objects = draft.ground.objects;
+            let objects = builder.context.objects;
             let refused = objects.refused("PodCertificateRequest", namespace, pod_name);
-            Err(Problem::NotIssued(refused.unwrap_or(missing)))
+            Err(FilesProblem::NotIssued(refused.unwrap_or(missing)))
         }
     }
 }
 
 /// Key and chain in one file, in files of their own, or both.
 fn put(
-    draft: &mut Draft<'_>,
+    builder: &mut FilesBuilder<'_>,
     source: &PodCertificateProjection,
-    rights: Rights,
-    held: &Credentials,
+    rights: FilePermissions,
+    held: &CertificateCredentials,
 ) {
     let blocks = pem::blocks(&String::from_utf8_lossy(&held.chain_pem));
     let chain = pem::certificates(blocks.iter().map(|block| &*block.bytes)).into_bytes();
@@ -79,7 +82,7 @@ fn put(
     ];
     for (path, data) in files {
         if let Some(path) = path.as_deref().filter(|path| !path.is_empty()) {
-            draft.put(path, rights.file(data));
+            builder.put(path, rights.file(data));
         }
     }
 }

@@ -5,15 +5,15 @@ use k8s_openapi::api::core::v1::{
     SecretVolumeSource,
 };
 
-use super::super::File;
-use super::problem::Problem;
-use super::{Draft, bits};
+use super::super::FileProjection;
+use super::problem::FilesProblem;
+use super::{FilesBuilder, bits};
 use crate::objects::MAX_OBJECT_BYTES;
 use crate::pod::PodView;
 
 /// What of an object is wanted.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct KeySelection<'a> {
     pub(super) name: &'a str,
     /// None or empty is all.
     items: Option<&'a [KeyToPath]>,
@@ -22,7 +22,7 @@ pub(super) struct Wanted<'a> {
     optional: bool,
 }
 
-impl<'a> From<&'a ConfigMapVolumeSource> for Wanted<'a> {
+impl<'a> From<&'a ConfigMapVolumeSource> for KeySelection<'a> {
     fn from(source: &'a ConfigMapVolumeSource) -> Self {
         Self {
             name: &source.name,
@@ -33,7 +33,7 @@ impl<'a> From<&'a ConfigMapVolumeSource> for Wanted<'a> {
     }
 }
 
-impl<'a> From<&'a SecretVolumeSource> for Wanted<'a> {
+impl<'a> From<&'a SecretVolumeSource> for KeySelection<'a> {
     fn from(source: &'a SecretVolumeSource) -> Self {
         Self {
             name: source.secret_name.as_deref().unwrap_or_default(),
@@ -44,7 +44,7 @@ impl<'a> From<&'a SecretVolumeSource> for Wanted<'a> {
     }
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> KeySelection<'a> {
     pub(super) fn of_map(source: &'a ConfigMapProjection, mode: u32) -> Self {
         Self {
             name: &source.name,
@@ -65,34 +65,39 @@ impl<'a> Wanted<'a> {
 }
 
 /// Name and content; of two with one name the later stands.
-type Entries<'a> = Vec<(&'a str, &'a [u8])>;
+type KeyEntries<'a> = Vec<(&'a str, &'a [u8])>;
 
-pub(super) fn config_map(draft: &mut Draft<'_>, wanted: &Wanted<'_>) {
-    let namespace = draft.pod.namespace();
-    draft.uses("ConfigMap", namespace, wanted.name);
-    match draft.ground.objects.config_map(namespace, wanted.name) {
+pub(super) fn config_map(builder: &mut FilesBuilder<'_>, wanted: &KeySelection<'_>) {
+    let namespace = builder.pod.namespace();
+    builder.uses("ConfigMap", namespace, wanted.name);
+    match builder.context.objects.config_map(namespace, wanted.name) {
         Some(map) => {
-            let taken = taken("configmap", &of_map(&map), wanted, Problem::ConfigKey);
-            draft.take(taken);
+            let taken = taken("configmap", &of_map(&map), wanted, FilesProblem::ConfigKey);
+            builder.take(taken);
         }
-        None => draft.miss("ConfigMap", "configmap", wanted),
+        None => builder.miss("ConfigMap", "configmap", wanted),
     }
 }
 
-pub(super) fn secret(draft: &mut Draft<'_>, wanted: &Wanted<'_>) {
-    let namespace = draft.pod.namespace();
-    draft.uses("Secret", namespace, wanted.name);
-    match draft.ground.objects.secret(namespace, wanted.name) {
+pub(super) fn secret(builder: &mut FilesBuilder<'_>, wanted: &KeySelection<'_>) {
+    let namespace = builder.pod.namespace();
+    builder.uses("Secret", namespace, wanted.name);
+    match builder.context.objects.secret(namespace, wanted.name) {
         Some(secret) => {
-            let taken = taken("secret", &of_secret(&secret), wanted, Problem::SecretKey);
-            draft.take(taken);
+            let taken = taken(
+                "secret",
+                &of_secret(&secret),
+                wanted,
+                FilesProblem::SecretKey,
+            );
+            builder.take(taken);
         }
-        None => draft.miss("Secret", "secret", wanted),
+        None => builder.miss("Secret", "secret", wanted),
     }
 }
 
 /// The binary entries last: as files they go over those of text, by name the text is found first.
-fn of_map(map: &ConfigMap) -> Entries<'_> {
+fn of_map(map: &ConfigMap) -> KeyEntries<'_> {
     let text = map.data.iter().flatten();
     let text = text.map(|(key, value)| (key.as_str(), value.as_bytes()));
     let binary = map.binary_data.iter().flatten();
@@ -100,7 +105,7 @@ fn of_map(map: &ConfigMap) -> Entries<'_> {
         .collect()
 }
 
-fn of_secret(secret: &Secret) -> Entries<'_> {
+fn of_secret(secret: &Secret) -> KeyEntries<'_> {
     let data = secret.data.iter().flatten();
     data.map(|(key, value)| (key.as_str(), value.0.as_slice()))
         .collect()
@@ -108,19 +113,19 @@ fn of_secret(secret: &Secret) -> Entries<'_> {
 
 fn taken(
     kind: &'static str,
-    entries: &Entries<'_>,
-    wanted: &Wanted<'_>,
-    no_key: fn(String) -> Problem,
-) -> Result<Vec<(String, File)>, Problem> {
+    entries: &KeyEntries<'_>,
+    wanted: &KeySelection<'_>,
+    no_key: fn(String) -> FilesProblem,
+) -> Result<Vec<(String, FileProjection)>, FilesProblem> {
     let bytes = entries.iter().map(|(_, data)| data.len()).sum();
     if bytes > MAX_OBJECT_BYTES {
-        return Err(Problem::ObjectSize {
+        return Err(FilesProblem::ObjectSize {
             kind,
             name: wanted.name.to_owned(),
             bytes,
         });
     }
-    let file = |data: &[u8], mode| File {
+    let file = |data: &[u8], mode| FileProjection {
         data: data.to_vec(),
         mode,
         owner: None,
@@ -145,22 +150,22 @@ fn taken(
     Ok(files)
 }
 
-impl Draft<'_> {
-    fn take(&mut self, taken: Result<Vec<(String, File)>, Problem>) {
+impl FilesBuilder<'_> {
+    fn take(&mut self, taken: Result<Vec<(String, FileProjection)>, FilesProblem>) {
         match taken {
             Ok(files) => self.files.extend(files),
             Err(problem) => self.problems.push(problem),
         }
     }
 
-    fn miss(&mut self, kind: &str, resource: &'static str, wanted: &Wanted<'_>) {
-        let objects = self.ground.objects;
+    fn miss(&mut self, kind: &str, resource: &'static str, wanted: &KeySelection<'_>) {
+        let objects = self.context.objects;
         let refused = objects.refused(kind, self.pod.namespace(), wanted.name);
         // What nobody could look for may be there.
         if wanted.optional && refused.is_none() {
             return;
         }
-        self.problems.push(Problem::Missing {
+        self.problems.push(FilesProblem::Missing {
             kind: resource,
             name: wanted.name.to_owned(),
             refused,

@@ -6,7 +6,7 @@
 //! jitter) follows from the pod's uid or from the bytes.
 
 mod certificates;
-mod facts;
+mod downward_api;
 mod keys;
 mod nested;
 mod paths;
@@ -23,10 +23,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{self as core, Pod};
-use problem::Problem;
+use problem::FilesProblem;
 use thiserror::Error;
 
-use super::{File, FileSet, Medium, Until, Uses};
+use super::{Dependency, FileProjection, FileSet, Medium, RetryWhen};
 use crate::node_policy::NodePolicy;
 use crate::objects::Objects;
 
@@ -37,7 +37,7 @@ pub const MAX_VOLUME_BYTES: usize = 32 << 20;
 
 /// What files are made of, beside the pod.
 #[derive(Clone, Copy, Debug)]
-pub struct Ground<'a> {
+pub struct FilesContext<'a> {
     pub objects: &'a dyn Objects,
     pub node: &'a NodePolicy,
     pub now: Timestamp,
@@ -45,12 +45,12 @@ pub struct Ground<'a> {
 
 /// What a volume holds now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Files {
+pub struct VolumeFiles {
     pub set: FileSet,
     /// When they have to be made again though no object changed: a token or certificate grows old.
     pub refresh_at: Option<Timestamp>,
     /// What they were made of, and what is not there and could be.
-    pub uses: BTreeSet<Uses>,
+    pub uses: BTreeSet<Dependency>,
 }
 
 /// Why there are none; the text is upstream's.
@@ -58,40 +58,44 @@ pub struct Files {
 #[error("{message}")]
 pub struct FilesError {
     pub message: String,
-    pub until: Until,
+    pub until: RetryWhen,
     /// What is missing or wrong, and what else they would be made of.
-    pub uses: BTreeSet<Uses>,
+    pub uses: BTreeSet<Dependency>,
 }
 
 /// Makes the files of a volume of one of the four kinds.
-pub fn files(pod: &Pod, volume: &core::Volume, ground: &Ground<'_>) -> Result<Files, FilesError> {
-    let mut draft = Draft {
+pub fn files(
+    pod: &Pod,
+    volume: &core::Volume,
+    context: &FilesContext<'_>,
+) -> Result<VolumeFiles, FilesError> {
+    let mut builder = FilesBuilder {
         pod,
         volume,
-        ground,
+        context,
         files: BTreeMap::new(),
         uses: BTreeSet::new(),
         refresh_at: None,
         problems: Vec::new(),
     };
     let medium = if let Some(source) = &volume.config_map {
-        keys::config_map(&mut draft, &source.into());
+        keys::config_map(&mut builder, &source.into());
         Medium::Disk
     } else if let Some(source) = &volume.secret {
-        keys::secret(&mut draft, &source.into());
+        keys::secret(&mut builder, &source.into());
         Medium::Memory
     } else if let Some(source) = &volume.downward_api {
         let items = source.items.as_deref().unwrap_or_default();
-        facts::collect(&mut draft, items, bits(source.default_mode));
+        downward_api::collect(&mut builder, items, bits(source.default_mode));
         Medium::Memory
     } else if let Some(source) = &volume.projected {
-        projected::collect(&mut draft, source);
+        projected::collect(&mut builder, source);
         Medium::Memory
     } else {
-        draft.problems.push(Problem::Kind);
+        builder.problems.push(FilesProblem::Kind);
         Medium::Disk
     };
-    draft.close(medium)
+    builder.close(medium)
 }
 
 /// Permission bits; what is none is the default.
@@ -101,25 +105,25 @@ fn bits(mode: Option<i32>) -> u32 {
 }
 
 /// Files in the making.
-struct Draft<'a> {
+struct FilesBuilder<'a> {
     pod: &'a Pod,
     volume: &'a core::Volume,
-    ground: &'a Ground<'a>,
+    context: &'a FilesContext<'a>,
 
     /// By path as written; of two with one path the later stands.
-    files: BTreeMap<String, File>,
-    uses: BTreeSet<Uses>,
+    files: BTreeMap<String, FileProjection>,
+    uses: BTreeSet<Dependency>,
     refresh_at: Option<Timestamp>,
-    problems: Vec<Problem>,
+    problems: Vec<FilesProblem>,
 }
 
-impl Draft<'_> {
-    fn put(&mut self, path: &str, file: File) {
+impl FilesBuilder<'_> {
+    fn put(&mut self, path: &str, file: FileProjection) {
         self.files.insert(path.to_owned(), file);
     }
 
     fn uses(&mut self, kind: &'static str, namespace: &str, name: &str) {
-        self.uses.insert(Uses {
+        self.uses.insert(Dependency {
             kind,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -131,13 +135,13 @@ impl Draft<'_> {
         self.refresh_at = Some(self.refresh_at.map_or(at, |other| other.min(at)));
     }
 
-    fn close(mut self, medium: Medium) -> Result<Files, FilesError> {
+    fn close(mut self, medium: Medium) -> Result<VolumeFiles, FilesError> {
         let files = std::mem::take(&mut self.files);
         // As upstream: paths are looked at when there is something to be written.
         if self.problems.is_empty() {
             match paths::checked(files) {
                 Ok(files) => {
-                    return Ok(Files {
+                    return Ok(VolumeFiles {
                         set: FileSet {
                             medium,
                             files,

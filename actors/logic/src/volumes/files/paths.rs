@@ -4,15 +4,17 @@
 
 use std::collections::BTreeMap;
 
-use super::super::File;
+use super::super::FileProjection;
 use super::MAX_VOLUME_BYTES;
-use super::problem::Problem;
+use super::problem::FilesProblem;
 
 const LONGEST_PATH: usize = 4096;
 const LONGEST_NAME: usize = 255;
 
 /// The files by their clean paths.
-pub(super) fn checked(files: BTreeMap<String, File>) -> Result<BTreeMap<String, File>, Problem> {
+pub(super) fn checked(
+    files: BTreeMap<String, FileProjection>,
+) -> Result<BTreeMap<String, FileProjection>, FilesProblem> {
     let mut clean = BTreeMap::new();
     let mut bytes = 0_usize;
     for (path, file) in files {
@@ -20,12 +22,14 @@ pub(super) fn checked(files: BTreeMap<String, File>) -> Result<BTreeMap<String, 
         clean.insert(cleaned(&path)?, file);
     }
     if bytes > MAX_VOLUME_BYTES {
-        return Err(Problem::VolumeSize(bytes));
+        return Err(FilesProblem::VolumeSize(bytes));
     }
     // Upstream's writer fails half way at such a pair, and at which file is left to chance.
     for path in clean.keys() {
         if let Some(file) = above(path).find(|folder| clean.contains_key(*folder)) {
-            return Err(Problem::Path(format!("{path} lies below the file {file}")));
+            return Err(FilesProblem::Path(format!(
+                "{path} lies below the file {file}"
+            )));
         }
     }
     Ok(clean)
@@ -36,8 +40,8 @@ fn above(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(end, _)| &path[..end])
 }
 
-fn cleaned(path: &str) -> Result<String, Problem> {
-    let wrong = |text: String| Err(Problem::Path(text));
+fn cleaned(path: &str) -> Result<String, FilesProblem> {
+    let wrong = |text: String| Err(FilesProblem::Path(text));
     if path.is_empty() {
         return wrong("must not be empty: \"\"".to_owned());
     }

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::super::Until;
+use super::super::RetryWhen;
 use super::MAX_VOLUME_BYTES;
 use super::selector::{MAX_SELECTOR_BYTES, SelectorError};
 use crate::objects::MAX_OBJECT_BYTES;
@@ -10,7 +10,7 @@ use crate::resources::ResourceFieldError;
 
 /// One thing that is wrong.
 #[derive(Debug, Error, PartialEq, Eq)]
-pub(super) enum Problem {
+pub(super) enum FilesProblem {
     #[error("no volume plugin matched")]
     Kind,
     #[error("{kind} {name:?} not found{}", after_colon(.refused))]
@@ -86,8 +86,8 @@ fn after_colon(refused: &Option<String>) -> String {
     refused.map_or_else(String::new, |why| format!(": {why}"))
 }
 
-impl Problem {
-    fn until(&self) -> Until {
+impl FilesProblem {
+    fn until(&self) -> RetryWhen {
         match self {
             Self::Missing { .. }
             | Self::ConfigKey(_)
@@ -103,28 +103,32 @@ impl Problem {
             | Self::CertificateExpired(_)
             // The path may be an object's key.
             | Self::Path(_)
-            | Self::VolumeSize(_) => Until::Changed,
+            | Self::VolumeSize(_) => RetryWhen::Changed,
             Self::Kind
             | Self::Field(_)
             | Self::Subscript(_)
             | Self::Resource(_)
             | Self::BundleUnnamed
             | Self::Selector(_)
-            | Self::SelectorSize(_) => Until::Never,
+            | Self::SelectorSize(_) => RetryWhen::Never,
         }
     }
 }
 
 /// What all wait for: one that nothing changes is enough.
-pub(super) fn until(problems: &[Problem]) -> Until {
+pub(super) fn until(problems: &[FilesProblem]) -> RetryWhen {
     let lost = problems
         .iter()
-        .any(|problem| problem.until() == Until::Never);
-    if lost { Until::Never } else { Until::Changed }
+        .any(|problem| problem.until() == RetryWhen::Never);
+    if lost {
+        RetryWhen::Never
+    } else {
+        RetryWhen::Changed
+    }
 }
 
 /// As upstream joins errors: each once, several in brackets.
-pub(super) fn told(problems: &[Problem]) -> String {
+pub(super) fn told(problems: &[FilesProblem]) -> String {
     let mut texts: Vec<String> = Vec::new();
     for text in problems.iter().map(ToString::to_string) {
         if !texts.contains(&text) {

@@ -5,37 +5,42 @@
 
 use k8s_openapi::api::core::v1::{Pod, ProjectedVolumeSource, VolumeProjection};
 
-use super::super::File;
-use super::{Draft, bits, certificates, facts, keys, tokens, trust};
+use super::super::FileProjection;
+use super::{FilesBuilder, bits, certificates, downward_api, keys, tokens, trust};
 use crate::pod::PodView;
 
-pub(super) fn collect(draft: &mut Draft<'_>, source: &ProjectedVolumeSource) {
-    let rights = Rights::new(draft.pod, bits(source.default_mode));
+pub(super) fn collect(builder: &mut FilesBuilder<'_>, source: &ProjectedVolumeSource) {
+    let rights = FilePermissions::new(builder.pod, bits(source.default_mode));
     for (index, source) in source.sources.iter().flatten().enumerate() {
-        one(draft, index, source, rights);
+        one(builder, index, source, rights);
     }
 }
 
-fn one(draft: &mut Draft<'_>, index: usize, source: &VolumeProjection, rights: Rights) {
+fn one(
+    builder: &mut FilesBuilder<'_>,
+    index: usize,
+    source: &VolumeProjection,
+    rights: FilePermissions,
+) {
     if let Some(secret) = &source.secret {
-        keys::secret(draft, &keys::Wanted::of_secret(secret, rights.mode));
+        keys::secret(builder, &keys::KeySelection::of_secret(secret, rights.mode));
     } else if let Some(map) = &source.config_map {
-        keys::config_map(draft, &keys::Wanted::of_map(map, rights.mode));
+        keys::config_map(builder, &keys::KeySelection::of_map(map, rights.mode));
     } else if let Some(facts) = &source.downward_api {
         let items = facts.items.as_deref().unwrap_or_default();
-        facts::collect(draft, items, rights.mode);
+        downward_api::collect(builder, items, rights.mode);
     } else if let Some(token) = &source.service_account_token {
-        tokens::collect(draft, token, rights);
+        tokens::collect(builder, token, rights);
     } else if let Some(bundle) = &source.cluster_trust_bundle {
-        trust::collect(draft, bundle, rights);
+        trust::collect(builder, bundle, rights);
     } else if let Some(certificate) = &source.pod_certificate {
-        certificates::collect(draft, index, certificate, rights);
+        certificates::collect(builder, index, certificate, rights);
     }
 }
 
 /// Who may read what is made for this pod alone.
 #[derive(Clone, Copy)]
-pub(super) struct Rights {
+pub(super) struct FilePermissions {
     /// Of what others may read.
     mode: u32,
     user: Option<u32>,
@@ -43,7 +48,7 @@ pub(super) struct Rights {
     is_private: bool,
 }
 
-impl Rights {
+impl FilePermissions {
     fn new(pod: &Pod, mode: u32) -> Self {
         let user = only_user(pod);
         let group = pod.security().and_then(|security| security.fs_group);
@@ -54,8 +59,8 @@ impl Rights {
         }
     }
 
-    pub(super) fn file(self, data: Vec<u8>) -> File {
-        File {
+    pub(super) fn file(self, data: Vec<u8>) -> FileProjection {
+        FileProjection {
             data,
             mode: if self.is_private { 0o600 } else { self.mode },
             owner: self.user,

@@ -2,12 +2,12 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Draft;
+use super::FilesBuilder;
 use crate::hash::fnv32a;
 use crate::pod::PodView;
 
 /// What should have come and did not is asked for again so soon.
-const AGAIN: SignedDuration = SignedDuration::from_mins(1);
+const RETRY_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
 
 /// When to look again at what is to be renewed then: what is overdue is looked at soon, and when it ends.
 pub(in crate::volumes) fn look_at(
@@ -18,10 +18,12 @@ pub(in crate::volumes) fn look_at(
     if renew_at > now {
         return renew_at;
     }
-    now.checked_add(AGAIN).unwrap_or(expires).min(expires)
+    now.checked_add(RETRY_INTERVAL)
+        .unwrap_or(expires)
+        .min(expires)
 }
 
-impl Draft<'_> {
+impl FilesBuilder<'_> {
     /// Less than `most`, and for this file of this pod always the same: not all pods come at once.
     pub(super) fn jitter(&self, path: &str, most: SignedDuration) -> SignedDuration {
         let place = format!("{}/{}/{path}", self.pod.uid(), self.volume.name);

@@ -3,41 +3,44 @@
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ServiceAccountTokenProjection;
 
-use super::problem::Problem;
-use super::projected::Rights;
+use super::problem::FilesProblem;
+use super::projected::FilePermissions;
 use super::refresh::look_at;
-use super::{Draft, Ground};
-use crate::objects::{ServiceAccountToken, TokenWanted};
+use super::{FilesBuilder, FilesContext};
+use crate::objects::{ServiceAccountToken, TokenSpec};
 
 /// Upstream's `maxJitter`.
 const JITTER: SignedDuration = SignedDuration::from_secs(10);
 
 pub(super) fn collect(
-    draft: &mut Draft<'_>,
+    builder: &mut FilesBuilder<'_>,
     source: &ServiceAccountTokenProjection,
-    rights: Rights,
+    rights: FilePermissions,
 ) {
-    let wanted = TokenWanted::projected(draft.pod, source);
-    draft.uses("TokenRequest", &wanted.namespace, &wanted.service_account);
-    match find(&wanted, draft.ground) {
+    let wanted = TokenSpec::projected(builder.pod, source);
+    builder.uses("TokenRequest", &wanted.namespace, &wanted.service_account);
+    match find(&wanted, builder.context) {
         Ok(token) => {
-            let jitter = draft.jitter(&source.path, JITTER);
+            let jitter = builder.jitter(&source.path, JITTER);
             let renew_at = token.renew_at(wanted.expiration_seconds, jitter);
-            draft.refresh(look_at(draft.ground.now, renew_at, token.expires));
-            draft.put(&source.path, rights.file(token.token.into_bytes()));
+            builder.refresh(look_at(builder.context.now, renew_at, token.expires));
+            builder.put(&source.path, rights.file(token.token.into_bytes()));
         }
-        Err(problem) => draft.problems.push(problem),
+        Err(problem) => builder.problems.push(problem),
     }
 }
 
-fn find(wanted: &TokenWanted, ground: &Ground<'_>) -> Result<ServiceAccountToken, Problem> {
-    let TokenWanted {
+fn find(
+    wanted: &TokenSpec,
+    context: &FilesContext<'_>,
+) -> Result<ServiceAccountToken, FilesProblem> {
+    let TokenSpec {
         namespace,
         service_account: account,
         ..
     } = wanted;
-    let Some(token) = ground.objects.token(wanted) else {
-        let refused = ground.objects.refused("TokenRequest", namespace, account);
+    let Some(token) = context.objects.token(wanted) else {
+        let refused = context.objects.refused("TokenRequest", namespace, account);
         let why = refused.unwrap_or_else(|| {
             let audience = match wanted.audiences.as_slice() {
                 [] => "no audience of its own".to_owned(),
@@ -45,10 +48,10 @@ fn find(wanted: &TokenWanted, ground: &Ground<'_>) -> Result<ServiceAccountToken
             };
             format!("there is no token of service account {namespace}/{account} for {audience}")
         });
-        return Err(Problem::Token(why));
+        return Err(FilesProblem::Token(why));
     };
-    if token.expires <= ground.now {
-        return Err(Problem::TokenExpired {
+    if token.expires <= context.now {
+        return Err(FilesProblem::TokenExpired {
             key: key(wanted),
             why: format!(
                 "there is none that lasts longer than until {}",
@@ -60,7 +63,7 @@ fn find(wanted: &TokenWanted, ground: &Ground<'_>) -> Result<ServiceAccountToken
 }
 
 /// Upstream's `keyFunc`, which prints values as Go writes them.
-fn key(wanted: &TokenWanted) -> String {
+fn key(wanted: &TokenSpec) -> String {
     let audiences = match wanted.audiences.as_slice() {
         [] => "[]string(nil)".to_owned(),
         named => format!("[]string{{{}}}", quoted(named).join(", ")),

@@ -8,74 +8,77 @@ use std::sync::Arc;
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::ClusterTrustBundleProjection;
 
-use super::problem::Problem;
-use super::projected::Rights;
+use super::problem::FilesProblem;
+use super::projected::FilePermissions;
 use super::selector::{self, MAX_SELECTOR_BYTES};
-use super::{Draft, Ground};
+use super::{FilesBuilder, FilesContext};
 use crate::objects::pem;
 
 pub(super) fn collect(
-    draft: &mut Draft<'_>,
+    builder: &mut FilesBuilder<'_>,
     source: &ClusterTrustBundleProjection,
-    rights: Rights,
+    rights: FilePermissions,
 ) {
-    draft.uses(
+    builder.uses(
         "ClusterTrustBundle",
         "",
         source.name.as_deref().unwrap_or_default(),
     );
-    match anchors(source, draft.ground) {
-        Ok(text) => draft.put(&source.path, rights.file(text.into_bytes())),
-        Err(problem) => draft.problems.push(problem),
+    match anchors(source, builder.context) {
+        Ok(text) => builder.put(&source.path, rights.file(text.into_bytes())),
+        Err(problem) => builder.problems.push(problem),
     }
 }
 
-fn anchors(source: &ClusterTrustBundleProjection, ground: &Ground<'_>) -> Result<String, Problem> {
+fn anchors(
+    source: &ClusterTrustBundleProjection,
+    context: &FilesContext<'_>,
+) -> Result<String, FilesProblem> {
     let bundles = match (&source.name, &source.signer_name) {
-        (Some(name), _) => named(name, ground),
-        (None, Some(signer)) => selected(source, signer, ground)?,
-        (None, None) => return Err(Problem::BundleUnnamed),
+        (Some(name), _) => named(name, context),
+        (None, Some(signer)) => selected(source, signer, context)?,
+        (None, None) => return Err(FilesProblem::BundleUnnamed),
     };
-    let unknown = ground.objects.refused("ClusterTrustBundle", "", "");
+    let unknown = context.objects.refused("ClusterTrustBundle", "", "");
     match (bundles.as_slice(), unknown) {
-        ([], Some(why)) => Err(Problem::Bundles(why)),
-        _ => found(source, &bundles, ground),
+        ([], Some(why)) => Err(FilesProblem::Bundles(why)),
+        _ => found(source, &bundles, context),
     }
 }
 
 fn found(
     source: &ClusterTrustBundleProjection,
     bundles: &[Arc<ClusterTrustBundle>],
-    ground: &Ground<'_>,
-) -> Result<String, Problem> {
+    context: &FilesContext<'_>,
+) -> Result<String, FilesProblem> {
     match bundles {
         [] if source.optional == Some(true) => Ok(String::new()),
-        [] => Err(missing(source, ground)),
+        [] => Err(missing(source, context)),
         bundles => Ok(normalised(bundles)),
     }
 }
 
-fn named(name: &str, ground: &Ground<'_>) -> Vec<Arc<ClusterTrustBundle>> {
-    let mut bundles = ground.objects.trust_bundles();
+fn named(name: &str, context: &FilesContext<'_>) -> Vec<Arc<ClusterTrustBundle>> {
+    let mut bundles = context.objects.trust_bundles();
     bundles.retain(|bundle| bundle.metadata.name.as_deref() == Some(name));
     bundles
 }
 
-fn missing(source: &ClusterTrustBundleProjection, ground: &Ground<'_>) -> Problem {
+fn missing(source: &ClusterTrustBundleProjection, context: &FilesContext<'_>) -> FilesProblem {
     match &source.name {
-        Some(name) => Problem::Bundle {
+        Some(name) => FilesProblem::Bundle {
             name: name.clone(),
-            refused: ground.objects.refused("ClusterTrustBundle", "", name),
+            refused: context.objects.refused("ClusterTrustBundle", "", name),
         },
-        None => Problem::NoBundle,
+        None => FilesProblem::NoBundle,
     }
 }
 
 fn selected(
     source: &ClusterTrustBundleProjection,
     signer: &str,
-    ground: &Ground<'_>,
-) -> Result<Vec<Arc<ClusterTrustBundle>>, Problem> {
+    context: &FilesContext<'_>,
+) -> Result<Vec<Arc<ClusterTrustBundle>>, FilesProblem> {
     let Some(selector) = &source.label_selector else {
         // No selector selects nothing, an empty one everything.
         return Ok(Vec::new());
@@ -83,9 +86,9 @@ fn selected(
     selector::check(selector)?;
     let bytes = selector::length(selector);
     if bytes > MAX_SELECTOR_BYTES {
-        return Err(Problem::SelectorSize(bytes));
+        return Err(FilesProblem::SelectorSize(bytes));
     }
-    let mut bundles = ground.objects.trust_bundles();
+    let mut bundles = context.objects.trust_bundles();
     bundles.retain(|bundle| {
         let labels = bundle.metadata.labels.clone().unwrap_or_default();
         bundle.spec.signer_name.as_deref() == Some(signer) && selector::matches(selector, &labels)

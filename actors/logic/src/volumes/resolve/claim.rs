@@ -10,45 +10,46 @@ use k8s_openapi::api::core::v1::{
     self as core, EphemeralContainer, PersistentVolume, PersistentVolumeClaim, Pod,
 };
 
-use super::look::{Look, Refusal};
+use super::lookup::{ObjectLookup, ResolveFailure};
 use super::migration;
-use super::persistent::Persistent;
+use super::persistent::PersistentSpec;
 use crate::pod::PodView;
-use crate::volumes::{Access, Mode, Until};
+use crate::volumes::{RetryWhen, VolumeAccess, VolumeMode};
 
-const PROTECTED: &str = "kubernetes.io/pvc-protection";
+const PVC_PROTECTION_FINALIZER: &str = "kubernetes.io/pvc-protection";
 
 /// A claim that is bound, and its volume.
 #[derive(Debug)]
-pub(super) struct Claimed {
+pub(super) struct ClaimedVolume {
     pub(super) claim: Arc<PersistentVolumeClaim>,
-    pub(super) volume: Persistent,
+    pub(super) volume: PersistentSpec,
 }
 
 /// None for a volume that claims nothing.
 pub(super) fn claimed(
-    look: &mut Look<'_>,
+    lookup: &mut ObjectLookup<'_>,
     volume: &core::Volume,
-) -> Result<Option<Claimed>, Refusal> {
-    let Some((name, access)) = asked(look.pod, volume) else {
+) -> Result<Option<ClaimedVolume>, ResolveFailure> {
+    let Some((name, access)) = claim_name(lookup.pod, volume) else {
         return Ok(None);
     };
-    let namespace = look.pod.namespace().to_owned();
+    let namespace = lookup.pod.namespace().to_owned();
     let about = |cause: String| {
         let message = format!("error processing PVC {namespace}/{name}: {cause}");
-        Refusal::unprocessed(message, Until::Changed)
+        ResolveFailure::unprocessed(message, RetryWhen::Changed)
     };
-    let claim = bound(look, &name).map_err(about)?;
+    let claim = bound(lookup, &name).map_err(about)?;
     if volume.persistent_volume_claim.is_none() {
-        owned(look.pod, &claim).map_err(|text| Refusal::unprocessed(text, Until::Changed))?;
+        owned(lookup.pod, &claim)
+            .map_err(|text| ResolveFailure::unprocessed(text, RetryWhen::Changed))?;
     }
-    let object = bound_to(look, &claim).map_err(about)?;
-    let volume = as_mounted(look.pod, volume, &object, access)?;
-    Ok(Some(Claimed { claim, volume }))
+    let object = bound_to(lookup, &claim).map_err(about)?;
+    let volume = as_mounted(lookup.pod, volume, &object, access)?;
+    Ok(Some(ClaimedVolume { claim, volume }))
 }
 
 /// The claim's name; one of a generic ephemeral volume is named for pod and volume.
-pub(super) fn asked(pod: &Pod, volume: &core::Volume) -> Option<(String, Access)> {
+pub(super) fn claim_name(pod: &Pod, volume: &core::Volume) -> Option<(String, VolumeAccess)> {
     match (&volume.persistent_volume_claim, &volume.ephemeral) {
         (Some(source), _) => {
             let access = super::access(source.read_only);
@@ -56,20 +57,22 @@ pub(super) fn asked(pod: &Pod, volume: &core::Volume) -> Option<(String, Access)
         }
         (None, Some(_)) => {
             let name = format!("{}-{}", pod.name(), volume.name);
-            Some((name, Access::ReadWrite))
+            Some((name, VolumeAccess::ReadWrite))
         }
         (None, None) => None,
     }
 }
 
-fn bound(look: &mut Look<'_>, name: &str) -> Result<Arc<PersistentVolumeClaim>, String> {
-    let claim = look.claim(name).ok_or_else(|| {
+fn bound(lookup: &mut ObjectLookup<'_>, name: &str) -> Result<Arc<PersistentVolumeClaim>, String> {
+    let claim = lookup.claim(name).ok_or_else(|| {
         let kind = ("PersistentVolumeClaim", "persistentvolumeclaims");
-        let missing = look.missing(kind, look.pod.namespace(), name);
+        let missing = lookup.missing(kind, lookup.pod.namespace(), name);
         format!("failed to fetch PVC from API server: {missing}")
     })?;
     let mut finalizers = claim.metadata.finalizers.iter().flatten();
-    if claim.metadata.deletion_timestamp.is_some() && !finalizers.any(|f| f == PROTECTED) {
+    if claim.metadata.deletion_timestamp.is_some()
+        && !finalizers.any(|f| f == PVC_PROTECTION_FINALIZER)
+    {
         return Err("PVC is being deleted".to_owned());
     }
     let phase = claim.status.as_ref().and_then(|s| s.phase.as_deref());
@@ -102,12 +105,12 @@ fn owned(pod: &Pod, claim: &PersistentVolumeClaim) -> Result<(), String> {
 }
 
 fn bound_to(
-    look: &mut Look<'_>,
+    lookup: &mut ObjectLookup<'_>,
     claim: &PersistentVolumeClaim,
 ) -> Result<Arc<PersistentVolume>, String> {
     let name = volume_name(claim);
-    let volume = look.persistent_volume(name).ok_or_else(|| {
-        let missing = look.missing(("PersistentVolume", "persistentvolumes"), "", name);
+    let volume = lookup.persistent_volume(name).ok_or_else(|| {
+        let missing = lookup.missing(("PersistentVolume", "persistentvolumes"), "", name);
         format!("failed to fetch PV {name} from API server: {missing}")
     })?;
     let spec = volume.spec.as_ref();
@@ -133,17 +136,17 @@ fn as_mounted(
     pod: &Pod,
     volume: &core::Volume,
     object: &PersistentVolume,
-    access: Access,
-) -> Result<Persistent, Refusal> {
+    access: VolumeAccess,
+) -> Result<PersistentSpec, ResolveFailure> {
     let translated = migration::persistent(object).map_err(migration::refused)?;
     let (object, migrated_from) = match translated {
-        Some(migration::Translated { plugin, volume }) => (volume, plugin),
+        Some(migration::TranslatedVolume { plugin, volume }) => (volume, plugin),
         None => (object.clone(), ""),
     };
     // The API server's default.
     let mode = object.spec.as_ref().and_then(|s| s.volume_mode.as_deref());
     let mode = mode.unwrap_or("Filesystem").to_owned();
-    let used = Used::of(pod);
+    let used = UsedVolumes::of(pod);
     for (uses, fits, field) in [
         (&used.mounted, "Filesystem", "volumeMounts"),
         (&used.mapped, "Block", "volumeDevices"),
@@ -151,16 +154,16 @@ fn as_mounted(
         if uses.contains(volume.name.as_str()) && mode != fits {
             let name = &volume.name;
             let text = format!("volume {name} has volumeMode {mode}, but is specified in {field}");
-            return Err(Refusal::unprocessed(text, Until::Changed));
+            return Err(ResolveFailure::unprocessed(text, RetryWhen::Changed));
         }
     }
-    Ok(Persistent {
+    Ok(PersistentSpec {
         object,
         access,
         mode: if mode == "Block" {
-            Mode::Block
+            VolumeMode::Block
         } else {
-            Mode::FileSystem
+            VolumeMode::FileSystem
         },
         migrated_from,
     })
@@ -168,12 +171,12 @@ fn as_mounted(
 
 /// Which volumes a pod's containers of all kinds use, and how.
 #[derive(Debug, Default)]
-pub(super) struct Used<'a> {
+pub(super) struct UsedVolumes<'a> {
     pub(super) mounted: BTreeSet<&'a str>,
     pub(super) mapped: BTreeSet<&'a str>,
 }
 
-impl<'a> Used<'a> {
+impl<'a> UsedVolumes<'a> {
     pub(super) fn of(pod: &'a Pod) -> Self {
         let mut used = Self::default();
         for (_, container) in pod.all_containers() {

@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::storage::v1::CSIDriver;
 
 use crate::pod::PodView;
-use crate::volumes::{Access, ChangePolicy, Ownership};
+use crate::volumes::{FsGroupChangePolicy, Ownership, VolumeAccess};
 
 /// The word of a driver that sets the group itself.
-const MOUNT_GROUP: &str = "VOLUME_MOUNT_GROUP";
+const MOUNT_GROUP_CAPABILITY: &str = "VOLUME_MOUNT_GROUP";
 
 /// The pod's group; a number that is no group counts for none.
 fn group(pod: &Pod) -> Option<u32> {
@@ -21,37 +21,37 @@ fn group(pod: &Pod) -> Option<u32> {
 pub(super) fn always(pod: &Pod) -> Option<Ownership> {
     group(pod).map(|fs_group| Ownership {
         fs_group,
-        policy: ChangePolicy::Always,
+        policy: FsGroupChangePolicy::Always,
     })
 }
 
 /// For volumes that outlive pods: as the pod says, unless it may only read.
-pub(super) fn as_asked(pod: &Pod, access: Access) -> Option<Ownership> {
+pub(super) fn as_asked(pod: &Pod, access: VolumeAccess) -> Option<Ownership> {
     let word = pod.security()?.fs_group_change_policy.as_deref();
     let policy = match word {
-        Some("OnRootMismatch") => ChangePolicy::OnRootMismatch,
-        Some(_) | None => ChangePolicy::Always,
+        Some("OnRootMismatch") => FsGroupChangePolicy::OnRootMismatch,
+        Some(_) | None => FsGroupChangePolicy::Always,
     };
-    let fs_group = group(pod).filter(|_| access == Access::ReadWrite)?;
+    let fs_group = group(pod).filter(|_| access == VolumeAccess::ReadWrite)?;
     Some(Ownership { fs_group, policy })
 }
 
 /// What a CSI driver's word on groups is measured by.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Csi<'a> {
+pub(super) struct CsiFsGroup<'a> {
     pub(super) driver: Option<&'a CSIDriver>,
-    pub(super) backend: &'a crate::volumes::Backend,
+    pub(super) backend: &'a crate::volumes::RegisteredDriver,
     pub(super) fs_type: &'a str,
-    pub(super) access: Access,
+    pub(super) access: VolumeAccess,
     /// The persistent volume's; an inline volume is for one node.
     pub(super) access_modes: &'a [String],
 }
 
-impl Csi<'_> {
+impl CsiFsGroup<'_> {
     /// A driver that sets groups itself is told the group in any case, as upstream.
     pub(super) fn ownership(&self, pod: &Pod) -> Option<Ownership> {
-        if self.backend.abilities.contains(MOUNT_GROUP) {
-            return as_asked(pod, Access::ReadWrite);
+        if self.backend.abilities.contains(MOUNT_GROUP_CAPABILITY) {
+            return as_asked(pod, VolumeAccess::ReadWrite);
         }
         as_asked(pod, self.access).filter(|_| self.takes_groups())
     }
@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
     use crate::testing::*;
-    use crate::volumes::Backend;
+    use crate::volumes::RegisteredDriver;
 
     fn grouped(group: i64, policy: Option<&str>) -> Pod {
         pod("p").spec_with(|spec| {
@@ -97,12 +97,12 @@ mod tests {
         const POD: &[&str] = &["ReadWriteOncePod"];
         const MANY: &[&str] = &["ReadWriteMany", "ReadOnlyMany"];
         const BOTH: &[&str] = &["ReadOnlyMany", "ReadWriteOnce"];
-        use Access::{ReadOnly, ReadWrite};
+        use VolumeAccess::{ReadOnly, ReadWrite};
         type Case = (
             Option<&'static str>,
             &'static str,
             &'static [&'static str],
-            Access,
+            VolumeAccess,
             bool,
         );
         let cases: [Case; 15] = [
@@ -138,8 +138,8 @@ mod tests {
             let mut driver = CSIDriver::default();
             driver.spec.fs_group_policy = policy.map(str::to_owned);
             let modes: Vec<String> = modes.iter().map(|mode| (*mode).into()).collect();
-            let backend = Backend::default();
-            let asked = Csi {
+            let backend = RegisteredDriver::default();
+            let asked = CsiFsGroup {
                 driver: policy.is_some().then_some(&driver),
                 backend: &backend,
                 fs_type,
@@ -149,11 +149,11 @@ mod tests {
             let found = asked.ownership(&grouped(3000, None));
             assert_eq!(found.is_some(), given, "{policy:?} {fs_type} {modes:?}");
             assert_eq!(asked.ownership(&pod("p")), None);
-            let able = Backend {
-                abilities: [MOUNT_GROUP.to_owned()].into(),
-                ..Backend::default()
+            let able = RegisteredDriver {
+                abilities: [MOUNT_GROUP_CAPABILITY.to_owned()].into(),
+                ..RegisteredDriver::default()
             };
-            let told = Csi {
+            let told = CsiFsGroup {
                 backend: &able,
                 ..asked
             };
@@ -165,16 +165,22 @@ mod tests {
     #[test]
     fn the_pod_says_when_its_group_is_enforced() {
         let policy = |word| {
-            as_asked(&grouped(1, word), Access::ReadWrite)
+            as_asked(&grouped(1, word), VolumeAccess::ReadWrite)
                 .unwrap()
                 .policy
         };
-        assert_eq!(policy(None), ChangePolicy::Always);
-        assert_eq!(policy(Some("Always")), ChangePolicy::Always);
-        assert_eq!(policy(Some("OnRootMismatch")), ChangePolicy::OnRootMismatch);
+        assert_eq!(policy(None), FsGroupChangePolicy::Always);
+        assert_eq!(policy(Some("Always")), FsGroupChangePolicy::Always);
+        assert_eq!(
+            policy(Some("OnRootMismatch")),
+            FsGroupChangePolicy::OnRootMismatch
+        );
         let made = always(&grouped(7, Some("OnRootMismatch"))).unwrap();
-        assert_eq!((made.fs_group, made.policy), (7, ChangePolicy::Always));
-        assert_eq!(as_asked(&grouped(1, None), Access::ReadOnly), None);
+        assert_eq!(
+            (made.fs_group, made.policy),
+            (7, FsGroupChangePolicy::Always)
+        );
+        assert_eq!(as_asked(&grouped(1, None), VolumeAccess::ReadOnly), None);
     }
 
     #[test]

@@ -2,14 +2,17 @@
 
 use k8s_openapi::api::core::v1::{self as core, HostPathVolumeSource, NFSVolumeSource, Pod};
 
-use super::look::{At, Look, Refusal};
-use super::words::Operation;
-use super::{Found, empty_dir, fs_group};
+use super::event_reasons::Operation;
+use super::lookup::{FailureSite, ObjectLookup, ResolveFailure};
+use super::{VolumeResolution, empty_dir, fs_group};
 use crate::pod::PodView;
-use crate::volumes::{Access, Attachment, Kind, Mode, Source, Until, Volume, VolumeId, files};
+use crate::volumes::{
+    Attachment, RetryWhen, Volume, VolumeAccess, VolumeId, VolumeKind, VolumeMode, VolumeSource,
+    files,
+};
 
 /// A volume that nobody attaches or stages is its pod's own.
-pub(super) fn id(pod: &Pod, kind: Kind, name: &str) -> VolumeId {
+pub(super) fn id(pod: &Pod, kind: VolumeKind, name: &str) -> VolumeId {
     VolumeId(format!(
         "kubernetes.io/{}/{}-{name}",
         kind.as_str(),
@@ -17,15 +20,20 @@ pub(super) fn id(pod: &Pod, kind: Kind, name: &str) -> VolumeId {
     ))
 }
 
-pub(super) fn made(look: &Look<'_>, kind: Kind, name: &str, source: Source) -> Volume {
+pub(super) fn made(
+    lookup: &ObjectLookup<'_>,
+    kind: VolumeKind,
+    name: &str,
+    source: VolumeSource,
+) -> Volume {
     Volume {
-        id: id(look.pod, kind, name),
+        id: id(lookup.pod, kind, name),
         kind,
         name: name.to_owned(),
         folder: super::folder(name),
         source,
-        access: Access::ReadWrite,
-        mode: Mode::FileSystem,
+        access: VolumeAccess::ReadWrite,
+        mode: VolumeMode::FileSystem,
         mount_options: Vec::new(),
         ownership: None,
         selinux_label: String::new(),
@@ -33,94 +41,107 @@ pub(super) fn made(look: &Look<'_>, kind: Kind, name: &str, source: Source) -> V
     }
 }
 
-pub(super) fn failed(name: &str, cause: &str, until: Until) -> Refusal {
-    let at = At {
+pub(super) fn failed(name: &str, cause: &str, until: RetryWhen) -> ResolveFailure {
+    let at = FailureSite {
         operation: Operation::Publish,
-        mode: Mode::FileSystem,
+        mode: VolumeMode::FileSystem,
         volume: name,
     };
-    Refusal::failed(at, cause, until)
+    ResolveFailure::failed(at, cause, until)
 }
 
 /// None for a volume of another kind.
 pub(super) fn resolve(
-    look: &mut Look<'_>,
+    lookup: &mut ObjectLookup<'_>,
     volume: &core::Volume,
-) -> Option<Result<Found, Refusal>> {
+) -> Option<Result<VolumeResolution, ResolveFailure>> {
     let name = volume.name.as_str();
-    let never = |cause: String| failed(name, &cause, Until::Never);
+    let never = |cause: String| failed(name, &cause, RetryWhen::Never);
     if let Some(source) = &volume.empty_dir {
-        let made_of = empty_dir::empty_dir(source, look.pod, look.ground.node);
-        let source = made_of.map(Source::EmptyDir).map_err(never);
-        Some(source.map(|source| owned(look, Kind::EmptyDir, name, source)))
+        let made_of = empty_dir::empty_dir(source, lookup.pod, lookup.context.node);
+        let source = made_of.map(VolumeSource::EmptyDir).map_err(never);
+        Some(source.map(|source| owned(lookup, VolumeKind::EmptyDir, name, source)))
     } else if let Some(source) = &volume.host_path {
         let source = host_path_source(source).map_err(never);
-        Some(source.map(|source| Found::from(made(look, Kind::HostPath, name, source))))
+        Some(
+            source.map(|source| {
+                VolumeResolution::from(made(lookup, VolumeKind::HostPath, name, source))
+            }),
+        )
     } else if let Some(source) = &volume.nfs {
         let access = super::access(source.read_only);
-        let volume = made(look, Kind::Nfs, name, nfs_source(source));
-        Some(Ok(Found::from(Volume { access, ..volume })))
+        let volume = made(lookup, VolumeKind::Nfs, name, nfs_source(source));
+        Some(Ok(VolumeResolution::from(Volume { access, ..volume })))
     } else if volume.image.is_some() {
-        Some(Ok(Found::from(Volume {
-            access: Access::ReadOnly,
-            ..made(look, Kind::Image, name, Source::Image)
+        Some(Ok(VolumeResolution::from(Volume {
+            access: VolumeAccess::ReadOnly,
+            ..made(lookup, VolumeKind::Image, name, VolumeSource::Image)
         })))
     } else {
-        kind_of_files(volume).map(|kind| with_files(look, kind, volume))
+        kind_of_files(volume).map(|kind| with_files(lookup, kind, volume))
     }
 }
 
-fn owned(look: &Look<'_>, kind: Kind, name: &str, source: Source) -> Found {
-    Found::from(Volume {
-        ownership: fs_group::always(look.pod),
-        ..made(look, kind, name, source)
+fn owned(
+    lookup: &ObjectLookup<'_>,
+    kind: VolumeKind,
+    name: &str,
+    source: VolumeSource,
+) -> VolumeResolution {
+    VolumeResolution::from(Volume {
+        ownership: fs_group::always(lookup.pod),
+        ..made(lookup, kind, name, source)
     })
 }
 
-fn kind_of_files(volume: &core::Volume) -> Option<Kind> {
+fn kind_of_files(volume: &core::Volume) -> Option<VolumeKind> {
     let kinds = [
-        (volume.config_map.is_some(), Kind::ConfigMap),
-        (volume.secret.is_some(), Kind::Secret),
-        (volume.projected.is_some(), Kind::Projected),
-        (volume.downward_api.is_some(), Kind::DownwardApi),
+        (volume.config_map.is_some(), VolumeKind::ConfigMap),
+        (volume.secret.is_some(), VolumeKind::Secret),
+        (volume.projected.is_some(), VolumeKind::Projected),
+        (volume.downward_api.is_some(), VolumeKind::DownwardApi),
     ];
     let found = kinds.into_iter().find(|(is_it, _)| *is_it);
     found.map(|(_, kind)| kind)
 }
 
-fn with_files(look: &mut Look<'_>, kind: Kind, volume: &core::Volume) -> Result<Found, Refusal> {
-    let ground = files::Ground {
-        objects: look.ground.objects,
-        node: look.ground.node,
-        now: look.ground.now,
+fn with_files(
+    lookup: &mut ObjectLookup<'_>,
+    kind: VolumeKind,
+    volume: &core::Volume,
+) -> Result<VolumeResolution, ResolveFailure> {
+    let context = files::FilesContext {
+        objects: lookup.context.objects,
+        node: lookup.context.node,
+        now: lookup.context.now,
     };
-    match files::files(look.pod, volume, &ground) {
+    match files::files(lookup.pod, volume, &context) {
         Ok(made_of) => {
-            look.uses.extend(made_of.uses);
-            let mut found = owned(look, kind, &volume.name, Source::Files(made_of.set));
-            found.volume.access = Access::ReadOnly;
+            lookup.uses.extend(made_of.uses);
+            let mut found = owned(lookup, kind, &volume.name, VolumeSource::Files(made_of.set));
+            found.volume.access = VolumeAccess::ReadOnly;
             found.refresh_at = made_of.refresh_at;
             Ok(found)
         }
         Err(error) => {
-            look.uses.extend(error.uses);
+            lookup.uses.extend(error.uses);
             Err(failed(&volume.name, &error.message, error.until))
         }
     }
 }
 
-pub(super) fn nfs_source(source: &NFSVolumeSource) -> Source {
-    Source::Nfs {
+pub(super) fn nfs_source(source: &NFSVolumeSource) -> VolumeSource {
+    VolumeSource::Nfs {
         server: source.server.clone(),
         path: source.path.clone(),
     }
 }
 
 /// The error is the cause as upstream words it.
-pub(super) fn host_path_source(source: &HostPathVolumeSource) -> Result<Source, String> {
+pub(super) fn host_path_source(source: &HostPathVolumeSource) -> Result<VolumeSource, String> {
     let path = &source.path;
     no_backsteps(path).map_err(|cause| format!("invalid HostPath `{path}`: {cause}"))?;
-    Ok(Source::HostPath {
+    Ok(VolumeSource::HostPath {
         path: path.clone(),
         r#type: source.type_.clone().unwrap_or_default(),
     })

@@ -8,28 +8,31 @@ use k8s_openapi::api::core::v1::{
     PersistentVolumeSpec,
 };
 
-use super::look::{At, Look, Refusal};
-use super::words::Operation;
-use super::{Found, csi, fs_group, local};
+use super::event_reasons::Operation;
+use super::lookup::{FailureSite, ObjectLookup, ResolveFailure};
+use super::{VolumeResolution, csi, fs_group, local};
 use crate::node_selector::selects;
 use crate::pod::PodView;
 use crate::quantity::bytes;
-use crate::volumes::{Access, AccessMode, Attachment, Kind, Mode, Source, Until, Volume, VolumeId};
+use crate::volumes::{
+    AccessMode, Attachment, RetryWhen, Volume, VolumeAccess, VolumeId, VolumeKind, VolumeMode,
+    VolumeSource,
+};
 
 const OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
 
 /// A persistent volume as one pod has it.
 #[derive(Debug)]
-pub(super) struct Persistent {
+pub(super) struct PersistentSpec {
     /// Translated, where its plugin became a CSI driver.
     pub(super) object: PersistentVolume,
-    pub(super) access: Access,
-    pub(super) mode: Mode,
+    pub(super) access: VolumeAccess,
+    pub(super) mode: VolumeMode,
     /// The in-tree plugin; empty for none.
     pub(super) migrated_from: &'static str,
 }
 
-impl Persistent {
+impl PersistentSpec {
     pub(super) fn name(&self) -> &str {
         self.object.metadata.name.as_deref().unwrap_or_default()
     }
@@ -88,101 +91,126 @@ impl Persistent {
         options
     }
 
-    pub(super) fn at(&self, operation: Operation) -> At<'_> {
-        At {
+    pub(super) fn at(&self, operation: Operation) -> FailureSite<'_> {
+        FailureSite {
             operation,
             mode: self.mode,
             volume: self.name(),
         }
     }
 
-    pub(super) fn failed(&self, operation: Operation, cause: &str, until: Until) -> Refusal {
-        Refusal::failed(self.at(operation), cause, until)
+    pub(super) fn failed(
+        &self,
+        operation: Operation,
+        cause: &str,
+        until: RetryWhen,
+    ) -> ResolveFailure {
+        ResolveFailure::failed(self.at(operation), cause, until)
     }
 }
 
-pub(super) fn resolve(look: &mut Look<'_>, volume: &Persistent) -> Result<Found, Refusal> {
+pub(super) fn resolve(
+    lookup: &mut ObjectLookup<'_>,
+    volume: &PersistentSpec,
+) -> Result<VolumeResolution, ResolveFailure> {
     super::named(volume.name())?;
-    by_source(look, volume)
+    by_source(lookup, volume)
 }
 
-fn by_source(look: &mut Look<'_>, volume: &Persistent) -> Result<Found, Refusal> {
+fn by_source(
+    lookup: &mut ObjectLookup<'_>,
+    volume: &PersistentSpec,
+) -> Result<VolumeResolution, ResolveFailure> {
     let Some(spec) = volume.spec() else {
         return Err(super::no_plugin(volume.name()));
     };
     if let Some(source) = &spec.csi {
-        csi::persistent(look, volume, source)
+        csi::persistent(lookup, volume, source)
     } else if let Some(source) = &spec.local {
-        local_volume(look, volume, source)
+        local_volume(lookup, volume, source)
     } else if let Some(source) = &spec.nfs {
-        nfs(look, volume, source)
+        nfs(lookup, volume, source)
     } else if let Some(source) = &spec.host_path {
-        host_path(look, volume, source)
+        host_path(lookup, volume, source)
     } else {
         Err(super::no_plugin(volume.name()))
     }
 }
 
 fn local_volume(
-    look: &Look<'_>,
-    volume: &Persistent,
+    lookup: &ObjectLookup<'_>,
+    volume: &PersistentSpec,
     source: &LocalVolumeSource,
-) -> Result<Found, Refusal> {
+) -> Result<VolumeResolution, ResolveFailure> {
     let id = VolumeId(format!("kubernetes.io/local-volume/{}", volume.name()));
-    check(look, volume, &id)?;
+    check(lookup, volume, &id)?;
     if source.path.is_empty() {
         let cause = "local volume source is nil or local path is not set";
-        return Err(volume.failed(Operation::Initialization, cause, Until::Changed));
+        return Err(volume.failed(Operation::Initialization, cause, RetryWhen::Changed));
     }
     if let Err(cause) = local::no_backsteps(&source.path) {
         let cause = format!("invalid path: {} {cause}", source.path);
-        return Err(volume.failed(Operation::Publish, &cause, Until::Changed));
+        return Err(volume.failed(Operation::Publish, &cause, RetryWhen::Changed));
     }
     let ownership = match volume.mode {
-        Mode::FileSystem => fs_group::as_asked(look.pod, volume.access),
-        Mode::Block => None,
+        VolumeMode::FileSystem => fs_group::as_asked(lookup.pod, volume.access),
+        VolumeMode::Block => None,
     };
-    let source = Source::Local {
+    let source = VolumeSource::Local {
         path: source.path.clone(),
         fs_type: source.fs_type.clone().unwrap_or_default(),
     };
     let mount_options = volume.options();
-    Ok(Found::from(Volume {
+    Ok(VolumeResolution::from(Volume {
         ownership,
         mount_options,
-        ..made(volume, id, Kind::Local, source)
+        ..made(volume, id, VolumeKind::Local, source)
     }))
 }
 
-fn nfs(look: &Look<'_>, volume: &Persistent, source: &NFSVolumeSource) -> Result<Found, Refusal> {
-    let id = local::id(look.pod, Kind::Nfs, volume.name());
-    check(look, volume, &id)?;
+fn nfs(
+    lookup: &ObjectLookup<'_>,
+    volume: &PersistentSpec,
+    source: &NFSVolumeSource,
+) -> Result<VolumeResolution, ResolveFailure> {
+    let id = local::id(lookup.pod, VolumeKind::Nfs, volume.name());
+    check(lookup, volume, &id)?;
     no_device(volume)?;
     let mount_options = volume.options();
-    Ok(Found::from(Volume {
+    Ok(VolumeResolution::from(Volume {
         mount_options,
-        ..made(volume, id, Kind::Nfs, local::nfs_source(source))
+        ..made(volume, id, VolumeKind::Nfs, local::nfs_source(source))
     }))
 }
 
 fn host_path(
-    look: &Look<'_>,
-    volume: &Persistent,
+    lookup: &ObjectLookup<'_>,
+    volume: &PersistentSpec,
     source: &HostPathVolumeSource,
-) -> Result<Found, Refusal> {
-    let id = local::id(look.pod, Kind::HostPath, volume.name());
-    check(look, volume, &id)?;
+) -> Result<VolumeResolution, ResolveFailure> {
+    let id = local::id(lookup.pod, VolumeKind::HostPath, volume.name());
+    check(lookup, volume, &id)?;
     no_device(volume)?;
     if !volume.options().is_empty() {
         let cause = "mount options are not supported for this volume type";
-        return Err(volume.failed(Operation::MountOptions, cause, Until::Changed));
+        return Err(volume.failed(Operation::MountOptions, cause, RetryWhen::Changed));
     }
     let source = local::host_path_source(source)
-        .map_err(|cause| volume.failed(Operation::Publish, &cause, Until::Changed))?;
-    Ok(Found::from(made(volume, id, Kind::HostPath, source)))
+        .map_err(|cause| volume.failed(Operation::Publish, &cause, RetryWhen::Changed))?;
+    Ok(VolumeResolution::from(made(
+        volume,
+        id,
+        VolumeKind::HostPath,
+        source,
+    )))
 }
 
-pub(super) fn made(volume: &Persistent, id: VolumeId, kind: Kind, source: Source) -> Volume {
+pub(super) fn made(
+    volume: &PersistentSpec,
+    id: VolumeId,
+    kind: VolumeKind,
+    source: VolumeSource,
+) -> Volume {
     Volume {
         id,
         kind,
@@ -200,46 +228,50 @@ pub(super) fn made(volume: &Persistent, id: VolumeId, kind: Kind, source: Source
 }
 
 /// What holds of every persistent volume: it may be on this node, and no other pod has it for itself.
-pub(super) fn check(look: &Look<'_>, volume: &Persistent, id: &VolumeId) -> Result<(), Refusal> {
-    if !is_for_node(look, volume) {
+pub(super) fn check(
+    lookup: &ObjectLookup<'_>,
+    volume: &PersistentSpec,
+    id: &VolumeId,
+) -> Result<(), ResolveFailure> {
+    if !is_for_node(lookup, volume) {
         let cause = "no matching NodeSelectorTerms";
-        return Err(volume.failed(Operation::NodeAffinity, cause, Until::Changed));
+        return Err(volume.failed(Operation::NodeAffinity, cause, RetryWhen::Changed));
     }
-    let own = look.pod.uid();
-    let holders = look.ground.taken.get(id);
+    let own = lookup.pod.uid();
+    let holders = lookup.context.taken.get(id);
     let is_taken = holders.is_some_and(|pods| pods.iter().any(|pod| *pod != own));
     if is_taken && volume.is_for_one_pod() {
         let operation = match volume.mode {
-            Mode::FileSystem => Operation::Publish,
-            Mode::Block => Operation::Stage,
+            VolumeMode::FileSystem => Operation::Publish,
+            VolumeMode::Block => Operation::Stage,
         };
         let cause =
             "volume uses the ReadWriteOncePod access mode and is already in use by another pod";
-        return Err(volume.failed(operation, cause, Until::Changed));
+        return Err(volume.failed(operation, cause, RetryWhen::Changed));
     }
     Ok(())
 }
 
-fn is_for_node(look: &Look<'_>, volume: &Persistent) -> bool {
+fn is_for_node(lookup: &ObjectLookup<'_>, volume: &PersistentSpec) -> bool {
     let affinity = volume.spec().and_then(|spec| spec.node_affinity.as_ref());
     let Some(required) = affinity.and_then(|affinity| affinity.required.as_ref()) else {
         return true;
     };
-    let mut labels = look.ground.labels.clone();
+    let mut labels = lookup.context.labels.clone();
     if labels.is_empty() {
         return true;
     }
-    let topologies = look.ground.backends.values();
+    let topologies = lookup.context.backends.values();
     labels.extend(topologies.flat_map(|backend| backend.topology.clone()));
     selects(required, "", &labels)
 }
 
-fn no_device(volume: &Persistent) -> Result<(), Refusal> {
+fn no_device(volume: &PersistentSpec) -> Result<(), ResolveFailure> {
     match volume.mode {
-        Mode::FileSystem => Ok(()),
-        Mode::Block => {
+        VolumeMode::FileSystem => Ok(()),
+        VolumeMode::Block => {
             let cause = "MapVolume.FindMapperPluginBySpec failed to find BlockVolumeMapper plugin. Volume plugin is nil.";
-            Err(volume.failed(Operation::Initialization, cause, Until::Changed))
+            Err(volume.failed(Operation::Initialization, cause, RetryWhen::Changed))
         }
     }
 }

@@ -9,34 +9,34 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{Container, Pod, SELinuxOptions, VolumeMount};
 use k8s_openapi::api::storage::v1::CSIDriver;
 
-use super::SeLinux;
-use super::look::{Look, Refusal};
-use super::persistent::Persistent;
+use super::SeLinuxMountPolicy;
+use super::lookup::{ObjectLookup, ResolveFailure};
+use super::persistent::PersistentSpec;
 use crate::pod::PodView;
-use crate::volumes::Until;
+use crate::volumes::RetryWhen;
 
 /// Empty where the volume is mounted without one.
 pub(super) fn label(
-    look: &Look<'_>,
-    volume: &Persistent,
+    lookup: &ObjectLookup<'_>,
+    volume: &PersistentSpec,
     driver: Option<&CSIDriver>,
-) -> Result<String, Refusal> {
-    let in_reach = match look.ground.selinux {
-        SeLinux::Off => false,
-        SeLinux::On => volume.is_for_one_pod(),
-        SeLinux::OnForAll => true,
+) -> Result<String, ResolveFailure> {
+    let in_reach = match lookup.context.selinux {
+        SeLinuxMountPolicy::Off => false,
+        SeLinuxMountPolicy::On => volume.is_for_one_pod(),
+        SeLinuxMountPolicy::OnForAll => true,
     };
     if !in_reach {
         return Ok(String::new());
     }
-    let labels = labels(look.pod, look.name);
+    let labels = labels(lookup.pod, lookup.name);
     if labels.len() > 1 {
         let labels: Vec<String> = labels.into_iter().collect();
         let text = format!("multiple SELinux labels found: {}", labels.join(","));
-        return Err(Refusal::unprocessed(text, Until::Changed));
+        return Err(ResolveFailure::unprocessed(text, RetryWhen::Changed));
     }
     let able = driver.is_some_and(|driver| driver.spec.se_linux_mount == Some(true));
-    let security = look.pod.security();
+    let security = lookup.pod.security();
     let policy = security.and_then(|s| s.se_linux_change_policy.as_deref());
     let label = labels.into_iter().next();
     let label = label.filter(|_| able && policy != Some("Recursive"));

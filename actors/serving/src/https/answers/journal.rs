@@ -16,7 +16,7 @@ use futures_util::StreamExt;
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, StatusCode};
-use logic::log_query::{self, LogQuery, Options, Wrongs};
+use logic::log_query::{self, JournalOptions, LogQuery, LogQueryErrors};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 use tokio::process::{Child, Command};
@@ -48,7 +48,7 @@ pub(super) enum Asked {
 /// Returns what is asked for; a query that is wrong has its answer already.
 pub(super) fn asked(path: &str, query: &Query) -> Result<Asked, Box<Answer>> {
     let refused =
-        |status: StatusCode, wrongs: &Wrongs| Box::new(text(status, format!("{wrongs}\n")));
+        |status: StatusCode, wrongs: &LogQueryErrors| Box::new(text(status, format!("{wrongs}\n")));
     let read = LogQuery::read(query.pairs());
     let read = read.map_err(|wrongs| refused(StatusCode::BAD_REQUEST, &wrongs))?;
     let Some(read) = read else {
@@ -160,7 +160,7 @@ impl Search {
         if files.is_empty() {
             return Ok(());
         }
-        if self.query.options != Options::default() {
+        if self.query.options != JournalOptions::default() {
             let names = files.join(" ");
             let why = format!(
                 "\noptions present and query resolved to log files for [{names}]\ntry without specifying options\n"

@@ -7,7 +7,7 @@ use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use jiff::Timestamp;
-use logic::container_logs::{Asked, Options, Wrong, which};
+use logic::container_logs::{ContainerLogOptions, LogOptionsError, LogQueryFields, find_instance};
 use tokio::sync::mpsc;
 
 use super::pods::has_container;
@@ -31,8 +31,10 @@ impl<N: Node> Open<N> {
     ) -> Result<Answer, Answer> {
         let options = options(query, self.paths.split_streams).map_err(|wrong| {
             let status = match wrong {
-                Wrong::Unreadable | Wrong::NoSplit(_) => StatusCode::BAD_REQUEST,
-                Wrong::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
+                LogOptionsError::Unreadable | LogOptionsError::NoSplit(_) => {
+                    StatusCode::BAD_REQUEST
+                }
+                LogOptionsError::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
             };
             text(status, wrong.to_string())
         })?;
@@ -51,7 +53,7 @@ impl<N: Node> Open<N> {
             let why = format!("container {container:?} not found in pod {name:?}");
             return Err(text(StatusCode::NOT_FOUND, why));
         }
-        let found = which(&name, pods.status(pod), &container, options.previous);
+        let found = find_instance(&name, pods.status(pod), &container, options.previous);
         let id = found.map_err(|why| text(StatusCode::BAD_REQUEST, why))?;
         drop(pods);
         let Ok(turn) = self.followed.clone().try_acquire_owned() else {
@@ -88,8 +90,8 @@ impl<N: Node> Open<N> {
     }
 }
 
-fn options(query: &Query, split: bool) -> Result<Options, Wrong> {
-    let asked = Asked {
+fn options(query: &Query, split: bool) -> Result<ContainerLogOptions, LogOptionsError> {
+    let asked = LogQueryFields {
         follow: query.is_set("follow"),
         previous: query.is_set("previous"),
         timestamps: query.is_set("timestamps"),
@@ -101,5 +103,5 @@ fn options(query: &Query, split: bool) -> Result<Options, Wrong> {
         stream: query.first("stream"),
     };
     let now = Timestamp::try_from(kernel::wall()).unwrap_or_default();
-    Options::read(&asked, now, split)
+    ContainerLogOptions::read(&asked, now, split)
 }

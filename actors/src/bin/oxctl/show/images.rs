@@ -1,15 +1,15 @@
 //! Images under way, as a table.
 
-use actors::images::{Snapshot, State};
+use actors::images::{PullState, Snapshot};
 use jiff::Timestamp;
 
 use super::age;
-use crate::agent::Trouble;
-use crate::table::Table;
+use crate::agent::AgentError;
+use crate::table::TextTable;
 
-pub(crate) fn table(answer: &[u8], now: Timestamp) -> Result<String, Trouble> {
+pub(crate) fn table(answer: &[u8], now: Timestamp) -> Result<String, AgentError> {
     let images: Snapshot = serde_json::from_slice(answer)?;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         "IMAGE",
         "STATE",
         "POD",
@@ -21,10 +21,10 @@ pub(crate) fn table(answer: &[u8], now: Timestamp) -> Result<String, Trouble> {
     ]);
     for row in images.rows {
         let state = match (row.state, row.position) {
-            (State::Waiting, Some(position)) => format!("waiting, number {position}"),
-            (State::Waiting, None) => "waiting".to_owned(),
-            (State::Pulling, _) => "pulling".to_owned(),
-            (State::BackingOff, _) => "backing off".to_owned(),
+            (PullState::Waiting, Some(position)) => format!("waiting, number {position}"),
+            (PullState::Waiting, None) => "waiting".to_owned(),
+            (PullState::Pulling, _) => "pulling".to_owned(),
+            (PullState::BackingOff, _) => "backing off".to_owned(),
         };
         table.row([
             row.image,

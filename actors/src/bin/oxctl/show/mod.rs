@@ -5,7 +5,7 @@ pub(crate) mod volumes;
 
 use std::io::{self, Write};
 
-use actors::serving::admin::{Archives, PodRow, Version};
+use actors::serving::admin::{AgentVersion, Archives, PodRow};
 use actors::worker::Explanation;
 use cluster::events::{Event, Object, Type};
 use jiff::Timestamp;
@@ -14,22 +14,22 @@ use kernel::plugin::Snapshot;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::Output;
-use crate::agent::{Agent, Lines, Method, Trouble};
-use crate::table::Table;
+use crate::OutputFormat;
+use crate::agent::{AgentClient, AgentError, Method, ResponseLines};
+use crate::table::TextTable;
 
 pub(crate) fn now() -> Timestamp {
     Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
 /// The answer as it is, in lines.
-pub(crate) fn json(answer: &[u8]) -> Result<String, Trouble> {
+pub(crate) fn json(answer: &[u8]) -> Result<String, AgentError> {
     let value: Value = serde_json::from_slice(answer)?;
     Ok(format!("{value:#}\n"))
 }
 
-pub(crate) fn version(answer: &[u8]) -> Result<String, Trouble> {
-    let agent: Version = serde_json::from_slice(answer)?;
+pub(crate) fn version(answer: &[u8]) -> Result<String, AgentError> {
+    let agent: AgentVersion = serde_json::from_slice(answer)?;
     let ours = env!("CARGO_PKG_VERSION");
     Ok(format!(
         "oxlet {} (pid {})\noxctl {ours}\n",
@@ -37,20 +37,20 @@ pub(crate) fn version(answer: &[u8]) -> Result<String, Trouble> {
     ))
 }
 
-pub(crate) fn generation(answer: &[u8]) -> Result<String, Trouble> {
+pub(crate) fn generation(answer: &[u8]) -> Result<String, AgentError> {
     #[derive(Deserialize)]
-    struct Done {
+    struct PluginGeneration {
         plugin: String,
         generation: u64,
     }
-    let done: Done = serde_json::from_slice(answer)?;
+    let done: PluginGeneration = serde_json::from_slice(answer)?;
     Ok(format!(
         "plugin {} serves, generation {}\n",
         done.plugin, done.generation
     ))
 }
 
-pub(crate) fn archives(answer: &[u8]) -> Result<String, Trouble> {
+pub(crate) fn archives(answer: &[u8]) -> Result<String, AgentError> {
     let archives: Archives = serde_json::from_slice(answer)?;
     let lines = archives
         .items
@@ -59,9 +59,9 @@ pub(crate) fn archives(answer: &[u8]) -> Result<String, Trouble> {
     Ok(lines.collect())
 }
 
-pub(crate) fn tree(answer: &[u8]) -> Result<String, Trouble> {
+pub(crate) fn tree(answer: &[u8]) -> Result<String, AgentError> {
     let root: Node = serde_json::from_slice(answer)?;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         "NAME",
         "STATE",
         "RESTARTS",
@@ -76,7 +76,7 @@ pub(crate) fn tree(answer: &[u8]) -> Result<String, Trouble> {
 }
 
 /// One node, drawn behind `before` its name and `beneath` its children's.
-fn branch(node: &Node, before: &str, beneath: &str, table: &mut Table) {
+fn branch(node: &Node, before: &str, beneath: &str, table: &mut TextTable) {
     let mailbox = match node.mailbox.capacity {
         0 => String::new(),
         capacity => format!("{}/{capacity}", node.mailbox.len),
@@ -118,9 +118,9 @@ fn reason(plugin: &Snapshot) -> String {
     parts.join("; ")
 }
 
-pub(crate) fn plugins(answer: &[u8], now: Timestamp) -> Result<String, Trouble> {
+pub(crate) fn plugins(answer: &[u8], now: Timestamp) -> Result<String, AgentError> {
     let plugins: Vec<Value> = serde_json::from_slice(answer)?;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         "NAME",
         "KIND",
         "STATE",
@@ -170,9 +170,9 @@ pub(crate) fn plugins(answer: &[u8], now: Timestamp) -> Result<String, Trouble> 
     Ok(table.take())
 }
 
-pub(crate) fn pods(answer: &[u8], now: Timestamp) -> Result<String, Trouble> {
+pub(crate) fn pods(answer: &[u8], now: Timestamp) -> Result<String, AgentError> {
     let pods: Vec<PodRow> = serde_json::from_slice(answer)?;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         "NAMESPACE",
         "NAME",
         "READY",
@@ -199,7 +199,7 @@ pub(crate) fn pods(answer: &[u8], now: Timestamp) -> Result<String, Trouble> {
     Ok(table.take())
 }
 
-pub(crate) fn events(answer: &[u8], now: Timestamp) -> Result<String, Trouble> {
+pub(crate) fn events(answer: &[u8], now: Timestamp) -> Result<String, AgentError> {
     let events: Vec<Event> = serde_json::from_slice(answer)?;
     let mut table = event_table();
     for event in &events {
@@ -208,8 +208,8 @@ pub(crate) fn events(answer: &[u8], now: Timestamp) -> Result<String, Trouble> {
     Ok(table.take())
 }
 
-fn event_table() -> Table {
-    Table::new(&["LAST SEEN", "COUNT", "TYPE", "REASON", "OBJECT", "MESSAGE"])
+fn event_table() -> TextTable {
+    TextTable::new(&["LAST SEEN", "COUNT", "TYPE", "REASON", "OBJECT", "MESSAGE"])
 }
 
 fn event_row(event: &Event, now: Timestamp) -> [String; 6] {
@@ -244,7 +244,7 @@ fn object(object: &Object) -> String {
 }
 
 /// Shows the events that are kept, then each that happens, until the agent or the reader leaves.
-pub(crate) async fn follow(agent: &Agent, output: Output) -> Result<(), Trouble> {
+pub(crate) async fn follow(agent: &AgentClient, output: OutputFormat) -> Result<(), AgentError> {
     // The stream comes first: what happens meanwhile is in it, or in the list, or in both.
     let mut lines = agent.follow("/events?follow=true").await?;
     let listed: Vec<Value> = serde_json::from_slice(&agent.ask(Method::GET, "/events").await?)?;
@@ -264,16 +264,20 @@ pub(crate) async fn follow(agent: &Agent, output: Output) -> Result<(), Trouble>
     Ok(())
 }
 
-async fn next_event(lines: &mut Lines<'_>) -> Result<Option<Value>, Trouble> {
+async fn next_event(lines: &mut ResponseLines<'_>) -> Result<Option<Value>, AgentError> {
     let line = lines.next().await?;
     Ok(line.map(|line| serde_json::from_slice(&line)).transpose()?)
 }
 
-fn show_event(event: &Value, output: Output, table: &mut Table) -> Result<(), Trouble> {
+fn show_event(
+    event: &Value,
+    output: OutputFormat,
+    table: &mut TextTable,
+) -> Result<(), AgentError> {
     match (output, Event::deserialize(event)) {
-        (Output::Json, _) => write(&format!("{event}\n"))?,
-        (Output::Table, Ok(event)) => table.row(event_row(&event, now())),
-        (Output::Table, Err(error)) => match event["missed"].as_u64() {
+        (OutputFormat::Json, _) => write(&format!("{event}\n"))?,
+        (OutputFormat::Table, Ok(event)) => table.row(event_row(&event, now())),
+        (OutputFormat::Table, Err(error)) => match event["missed"].as_u64() {
             Some(missed) => write(&format!(
                 "... {missed} events came too fast and are missed here\n"
             ))?,
@@ -283,22 +287,22 @@ fn show_event(event: &Value, output: Output, table: &mut Table) -> Result<(), Tr
     Ok(())
 }
 
-fn write(text: &str) -> Result<(), Trouble> {
+fn write(text: &str) -> Result<(), AgentError> {
     let mut out = io::stdout();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
-        .map_err(Trouble::Output)
+        .map_err(AgentError::Output)
 }
 
-pub(crate) fn why(answer: &[u8], now: Timestamp) -> Result<String, Trouble> {
+pub(crate) fn why(answer: &[u8], now: Timestamp) -> Result<String, AgentError> {
     let why: Explanation = serde_json::from_slice(answer)?;
-    let mut head = Table::new(&["POD", "STAGE", "PHASE"]);
+    let mut head = TextTable::new(&["POD", "STAGE", "PHASE"]);
     head.row([why.pod, why.stage, why.phase]);
-    let mut containers = Table::new(&["CONTAINER", "STATE"]);
+    let mut containers = TextTable::new(&["CONTAINER", "STATE"]);
     for (name, state) in why.containers {
         containers.row([name, state]);
     }
-    let mut lines = Table::new(&["FIRST", "LAST", "COUNT", "CONTAINER", "REASON", "MESSAGE"]);
+    let mut lines = TextTable::new(&["FIRST", "LAST", "COUNT", "CONTAINER", "REASON", "MESSAGE"]);
     for line in why.lines {
         let (first, last) = (age(line.first, now), age(line.last, now));
         let container = line.why.object.unwrap_or_default();

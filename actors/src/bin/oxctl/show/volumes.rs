@@ -1,13 +1,13 @@
 //! Volumes of pods, as a table.
 
-use actors::volumes::View;
+use actors::volumes::VolumesView;
 
-use crate::agent::Trouble;
-use crate::table::Table;
+use crate::agent::AgentError;
+use crate::table::TextTable;
 
-pub(crate) fn table(answer: &[u8]) -> Result<String, Trouble> {
-    let view: View = serde_json::from_slice(answer)?;
-    let mut table = Table::new(&[
+pub(crate) fn table(answer: &[u8]) -> Result<String, AgentError> {
+    let view: VolumesView = serde_json::from_slice(answer)?;
+    let mut table = TextTable::new(&[
         "POD", "VOLUME", "KIND", "STATE", "USED", "CAPACITY", "INODES", "WHY", "PATH",
     ]);
     for row in view.volumes {

@@ -1,7 +1,9 @@
 //! Pods' certificates: asked for, awaited, renewed with a new key, refused for good, and found again after a restart.
 
 use jiff::{SignedDuration, Timestamp};
-use logic::objects::{Asked, GATE_IS_OFF, Issuance, PodCertificate, PodCertificateWanted};
+use logic::objects::{
+    GATE_IS_OFF, Issuance, PendingCertificateRequest, PodCertificate, PodCertificateSpec,
+};
 
 use super::*;
 
@@ -22,7 +24,7 @@ fn certified(name: &str) -> Arc<Pod> {
     of_type(name, "ED25519")
 }
 
-fn wanted(pod: &Arc<Pod>) -> PodCertificateWanted {
+fn wanted(pod: &Arc<Pod>) -> PodCertificateSpec {
     references(pod).certificates.into_iter().next().unwrap()
 }
 
@@ -304,7 +306,7 @@ fn a_name_that_another_request_has_is_given_up() {
     run_paused(|| async {
         let a = certified("a");
         let mut remembered = StaticObjects::default();
-        let asked = Asked {
+        let asked = PendingCertificateRequest {
             name: "req-1".into(),
             key_pem: b"key".to_vec(),
             request: b"mine".to_vec(),
@@ -337,7 +339,7 @@ fn a_name_that_another_request_has_is_given_up() {
 fn where_the_gate_is_off_nobody_asks_and_the_pod_learns_why() {
     run_paused(|| async {
         let mut rig = furnished(Start {
-            asking: Asking::Never,
+            asking: IssuancePolicy::Never,
             ..Start::default()
         });
         rig.pods(&[&certified("a")]).await;

@@ -33,9 +33,9 @@ fn keeper(client: &Client) -> (Addr<Msg>, Supervisor, Shelf) {
     let peers = Peers::new(client.kube(Lane::Work), supply, None, Vec::new());
     let rules = Rules {
         node_name: "worker-1".into(),
-        detection: Detection::Watch,
+        detection: ChangeDetection::Watch,
         period: MINUTE,
-        asking: Asking::Never,
+        asking: IssuancePolicy::Never,
         supplied: BTreeSet::new(),
     };
     let (keeper, port) = mailbox(MAILBOX);

@@ -254,9 +254,9 @@ fn a_pod_that_comes_after_an_object_was_found_absent_makes_it_looked_for_again()
 #[test]
 fn a_fetched_object_is_fetched_again_for_a_new_pod_and_after_a_while() {
     for (detection, ttl, every) in [
-        (Detection::Get, None, MINUTE),
-        (Detection::Cache, None, MINUTE),
-        (Detection::Cache, Some(5 * MINUTE), 5 * MINUTE),
+        (ChangeDetection::Get, None, MINUTE),
+        (ChangeDetection::Cache, None, MINUTE),
+        (ChangeDetection::Cache, Some(5 * MINUTE), 5 * MINUTE),
     ] {
         run_paused(|| async move {
             let mut rig = Rig::with(Start {
@@ -288,7 +288,7 @@ fn a_fetched_object_is_fetched_again_for_a_new_pod_and_after_a_while() {
 fn an_answer_that_is_older_than_a_pod_does_not_count_for_it() {
     run_paused(|| async {
         let mut rig = Rig::with(Start {
-            detection: Detection::Get,
+            detection: ChangeDetection::Get,
             ..Start::default()
         });
         rig.script.hold("configmaps");

@@ -39,8 +39,8 @@ struct Rig {
 
 /// How a keeper begins.
 struct Start {
-    detection: Detection,
-    asking: Asking,
+    detection: ChangeDetection,
+    asking: IssuancePolicy,
     remembered: StaticObjects,
     supplied: Vec<&'static str>,
     folder: Option<Shelf>,
@@ -50,8 +50,8 @@ struct Start {
 impl Default for Start {
     fn default() -> Start {
         Start {
-            detection: Detection::Watch,
-            asking: Asking::Always,
+            detection: ChangeDetection::Watch,
+            asking: IssuancePolicy::Always,
             remembered: StaticObjects::default(),
             supplied: Vec::new(),
             folder: None,

@@ -1,6 +1,6 @@
 //! Tokens: asked for, renewed, kept while nobody answers, gone with the pod.
 
-use logic::objects::TokenWanted;
+use logic::objects::TokenSpec;
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn tokened(name: &str) -> Arc<Pod> {
 }
 
 fn token(rig: &Rig, name: &str) -> Option<String> {
-    let wanted = TokenWanted {
+    let wanted = TokenSpec {
         namespace: "apps".into(),
         service_account: "worker".into(),
         audiences: vec!["vault".into()],

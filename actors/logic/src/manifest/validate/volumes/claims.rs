@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, Pod, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::{metadata, resources, selectors};
-use super::{Report, names, text};
+use super::{FieldErrors, names, text};
 
 const ACCESS_MODES: &[&str] = &[
     "ReadOnlyMany",
@@ -15,7 +15,7 @@ const ACCESS_MODES: &[&str] = &[
     "ReadWriteOncePod",
 ];
 
-pub(super) fn reference(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn reference(volume: &Volume, field: &str, report: &mut FieldErrors) {
     if let Some(source) = &volume.persistent_volume_claim {
         let field = format!("{field}.persistentVolumeClaim.claimName");
         report.some(field, &source.claim_name);
@@ -28,7 +28,7 @@ fn created(pod: &Pod, volume: &str) -> Option<String> {
 }
 
 /// The claim that is made for a volume is named after the pod and the volume.
-pub(super) fn name(pod: &Pod, field: &str, volume: &str, report: &mut Report) {
+pub(super) fn name(pod: &Pod, field: &str, volume: &str, report: &mut FieldErrors) {
     let Some(claim) = created(pod, volume).filter(|_| !volume.is_empty()) else {
         return;
     };
@@ -39,7 +39,7 @@ pub(super) fn name(pod: &Pod, field: &str, volume: &str, report: &mut Report) {
 }
 
 /// A claim that is made for one volume is not another's.
-pub(super) fn shared(pod: &Pod, volumes: &[Volume], report: &mut Report) {
+pub(super) fn shared(pod: &Pod, volumes: &[Volume], report: &mut FieldErrors) {
     let own: BTreeSet<String> = volumes
         .iter()
         .filter(|volume| volume.ephemeral.is_some())
@@ -56,7 +56,7 @@ pub(super) fn shared(pod: &Pod, volumes: &[Volume], report: &mut Report) {
     }
 }
 
-pub(super) fn ephemeral(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn ephemeral(volume: &Volume, field: &str, report: &mut FieldErrors) {
     let Some(source) = &volume.ephemeral else {
         return;
     };
@@ -71,7 +71,7 @@ pub(super) fn ephemeral(volume: &Volume, field: &str, report: &mut Report) {
 }
 
 /// A template lends labels and annotations, nothing else.
-fn template_metadata(field: &str, metadata: &ObjectMeta, report: &mut Report) {
+fn template_metadata(field: &str, metadata: &ObjectMeta, report: &mut FieldErrors) {
     for key in metadata.annotations.iter().flatten().map(|(key, _)| key) {
         report.name(format!("{field}.annotations"), key, names::annotation);
     }
@@ -101,7 +101,7 @@ fn template_metadata(field: &str, metadata: &ObjectMeta, report: &mut Report) {
     }
 }
 
-fn claim(field: &str, spec: &PersistentVolumeClaimSpec, report: &mut Report) {
+fn claim(field: &str, spec: &PersistentVolumeClaimSpec, report: &mut FieldErrors) {
     access_modes(format!("{field}.accessModes"), spec, report);
     selectors::labels(&format!("{field}.selector"), spec.selector.as_ref(), report);
     size(format!("{field}.resources[storage]"), spec, report);
@@ -125,7 +125,7 @@ fn claim(field: &str, spec: &PersistentVolumeClaimSpec, report: &mut Report) {
     contents(field, spec, report);
 }
 
-fn access_modes(field: String, spec: &PersistentVolumeClaimSpec, report: &mut Report) {
+fn access_modes(field: String, spec: &PersistentVolumeClaimSpec, report: &mut FieldErrors) {
     let modes = spec.access_modes.as_deref().unwrap_or_default();
     if modes.is_empty() {
         report.missing(field.clone(), "at least 1 access mode is required");
@@ -143,7 +143,7 @@ fn access_modes(field: String, spec: &PersistentVolumeClaimSpec, report: &mut Re
     }
 }
 
-fn size(field: String, spec: &PersistentVolumeClaimSpec, report: &mut Report) {
+fn size(field: String, spec: &PersistentVolumeClaimSpec, report: &mut FieldErrors) {
     let requests = spec
         .resources
         .as_ref()
@@ -158,13 +158,13 @@ fn size(field: String, spec: &PersistentVolumeClaimSpec, report: &mut Report) {
 }
 
 /// What the storage is to hold at first: one thing, however it is said.
-fn contents(field: &str, spec: &PersistentVolumeClaimSpec, report: &mut Report) {
-    let first = spec.data_source.as_ref().map(|source| Origin {
+fn contents(field: &str, spec: &PersistentVolumeClaimSpec, report: &mut FieldErrors) {
+    let first = spec.data_source.as_ref().map(|source| ClaimDataSource {
         group: text(source.api_group.as_ref()),
         kind: &source.kind,
         name: &source.name,
     });
-    let second = spec.data_source_ref.as_ref().map(|source| Origin {
+    let second = spec.data_source_ref.as_ref().map(|source| ClaimDataSource {
         group: text(source.api_group.as_ref()),
         kind: &source.kind,
         name: &source.name,
@@ -194,14 +194,14 @@ fn contents(field: &str, spec: &PersistentVolumeClaimSpec, report: &mut Report) 
 }
 
 #[derive(PartialEq, Eq)]
-struct Origin<'a> {
+struct ClaimDataSource<'a> {
     group: &'a str,
     kind: &'a str,
     name: &'a str,
 }
 
-impl Origin<'_> {
-    fn check(&self, field: &str, report: &mut Report) {
+impl ClaimDataSource<'_> {
+    fn check(&self, field: &str, report: &mut FieldErrors) {
         report.some(format!("{field}.name"), self.name);
         report.some(format!("{field}.kind"), self.kind);
         if !self.group.is_empty() {

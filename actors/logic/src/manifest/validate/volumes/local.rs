@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Volume};
 
-use super::super::environment::{self, Place};
+use super::super::environment::{self, ResourceScope};
 use super::super::{containers, handlers, resources};
-use super::{Report, mode, names, text};
+use super::{FieldErrors, mode, names, text};
 
 const HOST_PATH_TYPES: &[&str] = &[
     "",
@@ -17,7 +17,7 @@ const HOST_PATH_TYPES: &[&str] = &[
     "Socket",
 ];
 
-pub(super) fn empty_dir(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn empty_dir(volume: &Volume, field: &str, report: &mut FieldErrors) {
     let source = volume.empty_dir.as_ref();
     if let Some(limit) = source.and_then(|source| source.size_limit.as_ref()) {
         let field = format!("{field}.emptyDir.sizeLimit");
@@ -28,7 +28,7 @@ pub(super) fn empty_dir(volume: &Volume, field: &str, report: &mut Report) {
     }
 }
 
-pub(super) fn host_path(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn host_path(volume: &Volume, field: &str, report: &mut FieldErrors) {
     let Some(source) = &volume.host_path else {
         return;
     };
@@ -41,7 +41,7 @@ pub(super) fn host_path(volume: &Volume, field: &str, report: &mut Report) {
     report.known(format!("{field}.hostPath.type"), kind, HOST_PATH_TYPES);
 }
 
-pub(super) fn git_repo(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn git_repo(volume: &Volume, field: &str, report: &mut FieldErrors) {
     let Some(source) = &volume.git_repo else {
         return;
     };
@@ -51,7 +51,7 @@ pub(super) fn git_repo(volume: &Volume, field: &str, report: &mut Report) {
     report.name(field, directory, names::descending);
 }
 
-pub(super) fn secret(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn secret(volume: &Volume, field: &str, report: &mut FieldErrors) {
     let Some(source) = &volume.secret else {
         return;
     };
@@ -62,7 +62,7 @@ pub(super) fn secret(volume: &Volume, field: &str, report: &mut Report) {
     items(&field, source.items.as_deref(), report);
 }
 
-pub(super) fn config_map(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn config_map(volume: &Volume, field: &str, report: &mut FieldErrors) {
     let Some(source) = &volume.config_map else {
         return;
     };
@@ -72,7 +72,7 @@ pub(super) fn config_map(volume: &Volume, field: &str, report: &mut Report) {
     items(&field, source.items.as_deref(), report);
 }
 
-pub(super) fn items(field: &str, items: Option<&[KeyToPath]>, report: &mut Report) {
+pub(super) fn items(field: &str, items: Option<&[KeyToPath]>, report: &mut FieldErrors) {
     for (index, item) in items.into_iter().flatten().enumerate() {
         let field = format!("{field}.items[{index}]");
         report.some(format!("{field}.key"), &item.key);
@@ -82,7 +82,7 @@ pub(super) fn items(field: &str, items: Option<&[KeyToPath]>, report: &mut Repor
     }
 }
 
-pub(super) fn downward(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn downward(volume: &Volume, field: &str, report: &mut FieldErrors) {
     let Some(source) = &volume.downward_api else {
         return;
     };
@@ -94,7 +94,7 @@ pub(super) fn downward(volume: &Volume, field: &str, report: &mut Report) {
 }
 
 /// Upstream names the source, not the file.
-pub(super) fn file(field: &str, file: &DownwardAPIVolumeFile, report: &mut Report) {
+pub(super) fn file(field: &str, file: &DownwardAPIVolumeFile, report: &mut FieldErrors) {
     report.some(format!("{field}.path"), &file.path);
     report.name(format!("{field}.path"), &file.path, names::non_reserved);
     match (&file.field_ref, &file.resource_field_ref) {
@@ -108,7 +108,7 @@ pub(super) fn file(field: &str, file: &DownwardAPIVolumeFile, report: &mut Repor
         }
         (None, Some(reference)) => {
             let field = format!("{field}.resourceFieldRef");
-            environment::resource(&field, reference, Place::File, report);
+            environment::resource(&field, reference, ResourceScope::File, report);
         }
         (None, None) => {
             report.missing(field, "one of fieldRef and resourceFieldRef is required");
@@ -117,7 +117,7 @@ pub(super) fn file(field: &str, file: &DownwardAPIVolumeFile, report: &mut Repor
     mode(format!("{field}.mode"), file.mode, report);
 }
 
-pub(super) fn image(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn image(volume: &Volume, field: &str, report: &mut FieldErrors) {
     let Some(source) = &volume.image else {
         return;
     };

@@ -11,16 +11,16 @@ use k8s_openapi::api::core::v1::{Pod, Volume};
 
 pub(super) use projected::tokens;
 
-use super::{Report, names, text};
+use super::{FieldErrors, names, text};
 
 /// A source's rule: the volume, its field, where problems go.
-type Rule = fn(&Volume, &str, &mut Report);
+type VolumeRule = fn(&Volume, &str, &mut FieldErrors);
 
 /// One source: its name in the spec, whether a volume has it, and its rule.
-type Source = (&'static str, fn(&Volume) -> bool, Rule);
+type VolumeSourceRule = (&'static str, fn(&Volume) -> bool, VolumeRule);
 
 /// In upstream's order: of two sources the later one is too many. Some names are upstream's slips.
-const SOURCES: [Source; 30] = [
+const SOURCES: [VolumeSourceRule; 30] = [
     ("emptyDir", |v| v.empty_dir.is_some(), local::empty_dir),
     ("hostPath", |v| v.host_path.is_some(), local::host_path),
     ("gitRepo", |v| v.git_repo.is_some(), local::git_repo),
@@ -81,7 +81,7 @@ const SOURCES: [Source; 30] = [
 pub(super) fn check<'a>(
     pod: &'a Pod,
     volumes: &'a [Volume],
-    report: &mut Report,
+    report: &mut FieldErrors,
 ) -> BTreeMap<&'a str, &'a Volume> {
     let mut good = BTreeMap::new();
     for (index, volume) in volumes.iter().enumerate() {
@@ -108,7 +108,7 @@ pub(super) fn check<'a>(
     good
 }
 
-fn source(field: &str, volume: &Volume, report: &mut Report) {
+fn source(field: &str, volume: &Volume, report: &mut FieldErrors) {
     let mut used = SOURCES.iter().filter(|(_, is_used, _)| is_used(volume));
     let Some((_, _, rule)) = used.next() else {
         return report.missing(field, "must specify a volume type");
@@ -120,7 +120,7 @@ fn source(field: &str, volume: &Volume, report: &mut Report) {
     }
 }
 
-fn mode(field: String, mode: Option<i32>, report: &mut Report) {
+fn mode(field: String, mode: Option<i32>, report: &mut FieldErrors) {
     if let Some(mode) = mode.filter(|mode| !(0..=0o777).contains(mode)) {
         let detail = "must be a number between 0 and 0777 (octal), both inclusive";
         report.invalid(field, mode, detail);

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::super::selectors;
-use super::{Report, local, mode, names, text};
+use super::{FieldErrors, local, mode, names, text};
 
 const KEY_TYPES: &[&str] = &[
     "RSA3072",
@@ -18,18 +18,18 @@ const KEY_TYPES: &[&str] = &[
     "ECDSAP521",
     "ED25519",
 ];
-const LEAST_TOKEN_SECONDS: i64 = 600;
-const LEAST_CERTIFICATE_SECONDS: i32 = 3600;
+const MIN_TOKEN_SECONDS: i64 = 600;
+const MIN_CERTIFICATE_SECONDS: i32 = 3600;
 /// A day for the cluster's own signers, 91 days for others.
-const MOST_CERTIFICATE_SECONDS: (i32, i32) = (86_400, 7_862_400);
+const MAX_CERTIFICATE_SECONDS: (i32, i32) = (86_400, 7_862_400);
 
-pub(super) fn check(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn check(volume: &Volume, field: &str, report: &mut FieldErrors) {
     let Some(source) = &volume.projected else {
         return;
     };
     let field = format!("{field}.projected");
     mode(format!("{field}.defaultMode"), source.default_mode, report);
-    let mut folder = Folder {
+    let mut folder = ProjectedPaths {
         field,
         taken: BTreeSet::new(),
     };
@@ -39,13 +39,13 @@ pub(super) fn check(volume: &Volume, field: &str, report: &mut Report) {
 }
 
 /// The one folder that all sources write into.
-struct Folder<'a> {
+struct ProjectedPaths<'a> {
     field: String,
     taken: BTreeSet<&'a str>,
 }
 
-impl<'a> Folder<'a> {
-    fn source(&mut self, index: usize, source: &'a VolumeProjection, report: &mut Report) {
+impl<'a> ProjectedPaths<'a> {
+    fn source(&mut self, index: usize, source: &'a VolumeProjection, report: &mut FieldErrors) {
         let field = format!("{}.sources[{index}]", self.field);
         if let Some(secret) = &source.secret {
             let field = format!("{field}.secret");
@@ -79,7 +79,7 @@ impl<'a> Folder<'a> {
     }
 
     /// Upstream names the volume, and what stands in the place of the value differs.
-    fn take(&mut self, path: &'a str, value: &str, report: &mut Report) {
+    fn take(&mut self, path: &'a str, value: &str, report: &mut FieldErrors) {
         if !path.is_empty() && !self.taken.insert(path) {
             report.invalid(self.field.clone(), value, "conflicting duplicate paths");
         }
@@ -90,7 +90,7 @@ impl<'a> Folder<'a> {
         field: &str,
         name: &str,
         items: Option<&'a [KeyToPath]>,
-        report: &mut Report,
+        report: &mut FieldErrors,
     ) {
         local::items(field, items, report);
         for item in items.into_iter().flatten() {
@@ -98,10 +98,10 @@ impl<'a> Folder<'a> {
         }
     }
 
-    fn token(&self, field: &str, token: &ServiceAccountTokenProjection, report: &mut Report) {
+    fn token(&self, field: &str, token: &ServiceAccountTokenProjection, report: &mut FieldErrors) {
         let seconds = token.expiration_seconds.unwrap_or_default();
         let field = format!("{field}.expirationSeconds");
-        if seconds < LEAST_TOKEN_SECONDS {
+        if seconds < MIN_TOKEN_SECONDS {
             let detail = "may not specify a duration less than 10 minutes";
             report.invalid(field, seconds, detail);
         } else if seconds > 1 << 32 {
@@ -118,7 +118,7 @@ impl<'a> Folder<'a> {
         &mut self,
         field: &str,
         bundle: &'a ClusterTrustBundleProjection,
-        report: &mut Report,
+        report: &mut FieldErrors,
     ) {
         match (&bundle.name, &bundle.signer_name) {
             (Some(_), Some(_)) => {
@@ -153,7 +153,7 @@ impl<'a> Folder<'a> {
         &mut self,
         field: &str,
         certificate: &'a PodCertificateProjection,
-        report: &mut Report,
+        report: &mut FieldErrors,
     ) {
         signer(
             &format!("{field}.signerName"),
@@ -204,12 +204,12 @@ fn count(source: &VolumeProjection) -> usize {
     kinds.into_iter().filter(|used| *used).count()
 }
 
-fn lifetime(field: String, seconds: i32, signer: &str, report: &mut Report) {
-    if seconds < LEAST_CERTIFICATE_SECONDS {
+fn lifetime(field: String, seconds: i32, signer: &str, report: &mut FieldErrors) {
+    if seconds < MIN_CERTIFICATE_SECONDS {
         let detail = "if provided, maxExpirationSeconds must be >= 3600";
         report.invalid(field.clone(), seconds, detail);
     }
-    let (own, other) = MOST_CERTIFICATE_SECONDS;
+    let (own, other) = MAX_CERTIFICATE_SECONDS;
     let domain = signer.split('/').next().unwrap_or_default();
     let is_own = domain == "kubernetes.io" || domain.ends_with(".kubernetes.io");
     let most = if is_own { own } else { other };
@@ -219,7 +219,7 @@ fn lifetime(field: String, seconds: i32, signer: &str, report: &mut Report) {
     }
 }
 
-fn signer(field: &str, name: &str, report: &mut Report) {
+fn signer(field: &str, name: &str, report: &mut FieldErrors) {
     if name.is_empty() {
         return report.required(field);
     }
@@ -229,7 +229,7 @@ fn signer(field: &str, name: &str, report: &mut Report) {
 }
 
 /// A bundle of a signer is named after it, `domain:path:name`.
-fn bundle_name(field: String, name: &str, report: &mut Report) {
+fn bundle_name(field: String, name: &str, report: &mut FieldErrors) {
     if name.is_empty() {
         report.missing(field.clone(), "must be a valid object name");
     }
@@ -241,7 +241,7 @@ fn bundle_name(field: String, name: &str, report: &mut Report) {
 }
 
 /// A token is of the pod's account; without one there is none to ask for.
-pub(in crate::manifest::validate) fn tokens(spec: &PodSpec, report: &mut Report) {
+pub(in crate::manifest::validate) fn tokens(spec: &PodSpec, report: &mut FieldErrors) {
     if !text(spec.service_account_name.as_ref()).is_empty() {
         return;
     }

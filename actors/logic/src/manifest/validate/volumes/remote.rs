@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::core::v1::{LocalObjectReference, Volume};
 
-use super::{Report, names, text};
-use crate::manifest::validate::ProblemKind;
+use super::{FieldErrors, names, text};
+use crate::manifest::validate::FieldErrorKind;
 
 const PARTITION: &str = "must be between 1 and 255, inclusive";
 const PAIRS: &str = "must be a host:port pair or multiple pairs separated by commas";
@@ -11,25 +11,25 @@ const MAX_DRIVER: usize = 63;
 const MAX_PORTAL: usize = 64;
 
 /// Each of these texts must be there.
-fn needs(field: &str, fields: &[(&str, &str)], report: &mut Report) {
+fn needs(field: &str, fields: &[(&str, &str)], report: &mut FieldErrors) {
     for (name, value) in fields {
         report.some(format!("{field}.{name}"), value);
     }
 }
 
-fn needs_name(field: String, secret: Option<&LocalObjectReference>, report: &mut Report) {
+fn needs_name(field: String, secret: Option<&LocalObjectReference>, report: &mut FieldErrors) {
     if let Some(secret) = secret {
         report.some(format!("{field}.name"), &secret.name);
     }
 }
 
-fn partition(field: String, partition: Option<i32>, report: &mut Report) {
+fn partition(field: String, partition: Option<i32>, report: &mut FieldErrors) {
     if let Some(partition) = partition.filter(|partition| !(0..=255).contains(partition)) {
         report.invalid(field, partition, PARTITION);
     }
 }
 
-pub(super) fn gce_disk(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn gce_disk(volume: &Volume, field: &str, report: &mut FieldErrors) {
     if let Some(source) = &volume.gce_persistent_disk {
         let field = format!("{field}.persistentDisk");
         needs(&field, &[("pdName", &source.pd_name)], report);
@@ -37,7 +37,7 @@ pub(super) fn gce_disk(volume: &Volume, field: &str, report: &mut Report) {
     }
 }
 
-pub(super) fn aws_disk(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn aws_disk(volume: &Volume, field: &str, report: &mut FieldErrors) {
     if let Some(source) = &volume.aws_elastic_block_store {
         let field = format!("{field}.awsElasticBlockStore");
         needs(&field, &[("volumeID", &source.volume_id)], report);
@@ -45,7 +45,7 @@ pub(super) fn aws_disk(volume: &Volume, field: &str, report: &mut Report) {
     }
 }
 
-pub(super) fn nfs(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn nfs(volume: &Volume, field: &str, report: &mut FieldErrors) {
     if let Some(source) = &volume.nfs {
         let field = format!("{field}.nfs");
         let fields = [("server", source.server.as_str()), ("path", &source.path)];
@@ -57,7 +57,7 @@ pub(super) fn nfs(volume: &Volume, field: &str, report: &mut Report) {
     }
 }
 
-pub(super) fn iscsi(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn iscsi(volume: &Volume, field: &str, report: &mut FieldErrors) {
     let Some(source) = &volume.iscsi else {
         return;
     };
@@ -86,7 +86,7 @@ pub(super) fn iscsi(volume: &Volume, field: &str, report: &mut Report) {
     }
 }
 
-fn iscsi_node(field: String, name: &str, report: &mut Report) {
+fn iscsi_node(field: String, name: &str, report: &mut FieldErrors) {
     let is_kind = ["iqn", "eui", "naa"]
         .iter()
         .any(|kind| name.starts_with(kind));
@@ -98,7 +98,7 @@ fn iscsi_node(field: String, name: &str, report: &mut Report) {
     }
 }
 
-pub(super) fn glusterfs(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn glusterfs(volume: &Volume, field: &str, report: &mut FieldErrors) {
     if let Some(source) = &volume.glusterfs {
         let fields = [
             ("endpoints", source.endpoints.as_str()),
@@ -108,7 +108,7 @@ pub(super) fn glusterfs(volume: &Volume, field: &str, report: &mut Report) {
     }
 }
 
-pub(super) fn flocker(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn flocker(volume: &Volume, field: &str, report: &mut FieldErrors) {
     let Some(source) = &volume.flocker else {
         return;
     };
@@ -128,7 +128,7 @@ pub(super) fn flocker(volume: &Volume, field: &str, report: &mut Report) {
     }
 }
 
-pub(super) fn rbd(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn rbd(volume: &Volume, field: &str, report: &mut FieldErrors) {
     if let Some(source) = &volume.rbd {
         if source.monitors.is_empty() {
             report.required(format!("{field}.rbd.monitors"));
@@ -137,7 +137,7 @@ pub(super) fn rbd(volume: &Volume, field: &str, report: &mut Report) {
     }
 }
 
-pub(super) fn cinder(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn cinder(volume: &Volume, field: &str, report: &mut FieldErrors) {
     if let Some(source) = &volume.cinder {
         let field = format!("{field}.cinder");
         needs(&field, &[("volumeID", &source.volume_id)], report);
@@ -149,7 +149,7 @@ pub(super) fn cinder(volume: &Volume, field: &str, report: &mut Report) {
     }
 }
 
-pub(super) fn cephfs(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn cephfs(volume: &Volume, field: &str, report: &mut FieldErrors) {
     if volume
         .cephfs
         .as_ref()
@@ -159,7 +159,7 @@ pub(super) fn cephfs(volume: &Volume, field: &str, report: &mut Report) {
     }
 }
 
-pub(super) fn quobyte(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn quobyte(volume: &Volume, field: &str, report: &mut FieldErrors) {
     let Some(source) = &volume.quobyte else {
         return;
     };
@@ -186,7 +186,7 @@ fn is_pair(text: &str) -> bool {
     }
 }
 
-pub(super) fn fibre_channel(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn fibre_channel(volume: &Volume, field: &str, report: &mut FieldErrors) {
     let Some(source) = &volume.fc else {
         return;
     };
@@ -209,7 +209,7 @@ pub(super) fn fibre_channel(volume: &Volume, field: &str, report: &mut Report) {
     }
 }
 
-pub(super) fn flex(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn flex(volume: &Volume, field: &str, report: &mut FieldErrors) {
     let Some(source) = &volume.flex_volume else {
         return;
     };
@@ -225,7 +225,7 @@ pub(super) fn flex(volume: &Volume, field: &str, report: &mut Report) {
     }
 }
 
-pub(super) fn azure_file(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn azure_file(volume: &Volume, field: &str, report: &mut FieldErrors) {
     if let Some(source) = &volume.azure_file {
         let fields = [
             ("secretName", source.secret_name.as_str()),
@@ -235,7 +235,7 @@ pub(super) fn azure_file(volume: &Volume, field: &str, report: &mut Report) {
     }
 }
 
-pub(super) fn azure_disk(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn azure_disk(volume: &Volume, field: &str, report: &mut FieldErrors) {
     let Some(source) = &volume.azure_disk else {
         return;
     };
@@ -268,33 +268,33 @@ pub(super) fn azure_disk(volume: &Volume, field: &str, report: &mut Report) {
     };
     if !source.disk_uri.starts_with(start) {
         let value = format!("{:?}", source.disk_uri);
-        let kind = ProblemKind::Unsupported { value, supported };
+        let kind = FieldErrorKind::Unsupported { value, supported };
         report.add(format!("{field}.diskURI"), kind);
     }
 }
 
-pub(super) fn vsphere(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn vsphere(volume: &Volume, field: &str, report: &mut FieldErrors) {
     if let Some(source) = &volume.vsphere_volume {
         let fields = [("volumePath", source.volume_path.as_str())];
         needs(&format!("{field}.vsphereVolume"), &fields, report);
     }
 }
 
-pub(super) fn photon(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn photon(volume: &Volume, field: &str, report: &mut FieldErrors) {
     if let Some(source) = &volume.photon_persistent_disk {
         let fields = [("pdID", source.pd_id.as_str())];
         needs(&format!("{field}.photonPersistentDisk"), &fields, report);
     }
 }
 
-pub(super) fn portworx(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn portworx(volume: &Volume, field: &str, report: &mut FieldErrors) {
     if let Some(source) = &volume.portworx_volume {
         let fields = [("volumeID", source.volume_id.as_str())];
         needs(&format!("{field}.portworxVolume"), &fields, report);
     }
 }
 
-pub(super) fn storage_os(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn storage_os(volume: &Volume, field: &str, report: &mut FieldErrors) {
     let Some(source) = &volume.storageos else {
         return;
     };
@@ -316,7 +316,7 @@ pub(super) fn storage_os(volume: &Volume, field: &str, report: &mut Report) {
     );
 }
 
-pub(super) fn scale_io(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn scale_io(volume: &Volume, field: &str, report: &mut FieldErrors) {
     if let Some(source) = &volume.scale_io {
         let fields = [
             ("gateway", source.gateway.as_str()),
@@ -327,7 +327,7 @@ pub(super) fn scale_io(volume: &Volume, field: &str, report: &mut Report) {
     }
 }
 
-pub(super) fn csi(volume: &Volume, field: &str, report: &mut Report) {
+pub(super) fn csi(volume: &Volume, field: &str, report: &mut FieldErrors) {
     let Some(source) = &volume.csi else {
         return;
     };

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::objects::{Asked, Credentials, Issuance, PodCertificateWanted, pem};
+use crate::objects::{
+    CertificateCredentials, Issuance, PendingCertificateRequest, PodCertificateSpec, pem,
+};
 use k8s_openapi::api::core::v1::PodCertificateProjection;
 
 const KEY: &str = "-----BEGIN PRIVATE KEY-----\na2V5\n-----END PRIVATE KEY-----\n";
@@ -126,7 +128,7 @@ fn what_is_not_issued_is_told_with_what_is_missing() {
     ];
     for (objects, text) in cases {
         let refused = rig(&objects).refused(volume(json!({"keyPath": "key.pem"})));
-        assert_eq!(refused, (text, Until::Changed));
+        assert_eq!(refused, (text, RetryWhen::Changed));
     }
     let mut late = issued();
     late.now = at(10_800);
@@ -150,7 +152,7 @@ fn asked_of_the_api(rig: &mut Rig, issuance: Issuance) {
         key_type: "ED25519".into(),
         ..PodCertificateProjection::default()
     };
-    let wanted = PodCertificateWanted::projected(&rig.pod, "v", (0, &source));
+    let wanted = PodCertificateSpec::projected(&rig.pod, "v", (0, &source));
     rig.objects.issuances.insert(wanted, Arc::new(issuance));
 }
 
@@ -160,7 +162,7 @@ fn a_certificate_that_the_api_was_asked_for_is_written_like_one_of_a_manifest() 
     asked_of_the_api(
         &mut rig,
         Issuance {
-            held: Some(Credentials {
+            held: Some(CertificateCredentials {
                 key_pem: KEY.into(),
                 chain_pem: chain().into_bytes(),
                 renew_at: at(7200),
@@ -180,7 +182,7 @@ fn a_certificate_that_the_api_was_asked_for_is_written_like_one_of_a_manifest() 
 #[test]
 fn what_keeps_the_api_from_giving_a_certificate_is_told() {
     let mut rig = rig(&[]);
-    let asked = Asked {
+    let asked = PendingCertificateRequest {
         name: "req-1".into(),
         key_pem: KEY.into(),
         request: Vec::new(),

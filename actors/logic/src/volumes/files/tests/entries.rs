@@ -25,8 +25,8 @@ fn entries_become_files_all_or_those_that_are_named() {
         "m",
         json!({"stringData": {"foo": "foo", "bar": "bar"}}),
     );
-    type Files = &'static [(&'static str, &'static str, u32)];
-    let cases: [(Value, i32, bool, Files); 9] = [
+    type ExpectedFiles = &'static [(&'static str, &'static str, u32)];
+    let cases: [(Value, i32, bool, ExpectedFiles); 9] = [
         (
             Value::Null,
             0o644,
@@ -117,7 +117,7 @@ fn a_key_that_is_not_there_is_named() {
     let secret = object("v1", "Secret", "m", json!({"stringData": {"foo": "foo"}}));
     let rig = rig(&[map, secret]);
     let volume = wanted(json!([{"key": "zab", "path": "f"}]), 0o644, false);
-    let refused = |text: &str| (text.to_owned(), Until::Changed);
+    let refused = |text: &str| (text.to_owned(), RetryWhen::Changed);
     assert_eq!(
         rig.refused(volume.clone()),
         refused("configmap references non-existent config key: zab")
@@ -147,7 +147,7 @@ fn what_is_optional_may_be_missing_and_is_looked_for_again() {
                         error.to_string(),
                         format!("{} \"m\" not found", names[index])
                     );
-                    assert_eq!(error.until, Until::Changed);
+                    assert_eq!(error.until, RetryWhen::Changed);
                     error.uses
                 }
                 (other, _) => panic!("{other:?}"),
@@ -201,7 +201,7 @@ fn a_secret_of_ten_megabytes_is_refused_and_whoever_waits_for_it_learns_why() {
     let why = "document 1: data: found 10000000 bytes, expected at most 1048576";
     let (message, until) = rig.refused(volume.clone());
     assert_eq!(message, format!("secret \"big\" not found: {why}"));
-    assert_eq!(until, Until::Changed);
+    assert_eq!(until, RetryWhen::Changed);
 
     // Whoever else gives objects may be less strict.
     let held = serde_json::from_value(

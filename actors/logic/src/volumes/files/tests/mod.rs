@@ -1,8 +1,8 @@
 //! Upstream's tables of what ends up in which file, and what else people write.
 
 mod certificates;
+mod downward_api;
 mod entries;
-mod facts;
 mod paths;
 mod projected;
 mod tokens;
@@ -47,15 +47,15 @@ fn read(objects: &[Value]) -> StaticObjects {
 }
 
 impl Rig {
-    fn make(&self, volume: Value) -> Result<Files, FilesError> {
+    fn make(&self, volume: Value) -> Result<VolumeFiles, FilesError> {
         let mut volume: core::Volume = serde_json::from_value(volume).unwrap();
         volume.name = "v".to_owned();
-        let ground = Ground {
+        let context = FilesContext {
             objects: &self.objects,
             node: &self.node,
             now: self.now,
         };
-        files(&self.pod, &volume, &ground)
+        files(&self.pod, &volume, &context)
     }
 
     /// Path, text and mode of each file.
@@ -63,14 +63,14 @@ impl Rig {
         shown(&self.make(volume).unwrap().set)
     }
 
-    fn refused(&self, volume: Value) -> (String, Until) {
+    fn refused(&self, volume: Value) -> (String, RetryWhen) {
         let error = self.make(volume).unwrap_err();
         (error.message, error.until)
     }
 }
 
 fn shown(set: &FileSet) -> Vec<(String, String, u32)> {
-    let file = |(path, file): (&String, &File)| {
+    let file = |(path, file): (&String, &FileProjection)| {
         let text = String::from_utf8(file.data.clone()).unwrap();
         (path.clone(), text, file.mode)
     };
@@ -103,6 +103,6 @@ fn a_volume_of_another_kind_has_no_files() {
     let refused = rig(&[]).refused(json!({"name": "v", "emptyDir": {}}));
     assert_eq!(
         refused,
-        ("no volume plugin matched".to_owned(), Until::Never)
+        ("no volume plugin matched".to_owned(), RetryWhen::Never)
     );
 }

@@ -12,7 +12,7 @@ fn named(path: &str) -> Result<Vec<String>, String> {
 fn several(paths: &[&str]) -> Result<Vec<String>, String> {
     let files = paths
         .iter()
-        .map(|path| ((*path).to_owned(), File::default()));
+        .map(|path| ((*path).to_owned(), FileProjection::default()));
     let checked = checked(files.collect()).map_err(|problem| problem.to_string())?;
     Ok(checked.into_keys().collect())
 }
@@ -69,9 +69,9 @@ fn nothing_is_a_file_and_a_folder_at_once() {
 
 #[test]
 fn a_volumes_files_are_bounded() {
-    let file = || File {
+    let file = || FileProjection {
         data: vec![0; MAX_VOLUME_BYTES / 2 + 1],
-        ..File::default()
+        ..FileProjection::default()
     };
     let one = BTreeMap::from([("a".to_owned(), file())]);
     assert!(checked(one).is_ok());
@@ -116,7 +116,7 @@ fn a_key_that_is_a_path_is_a_path_within_the_volume_or_refused() {
                 let error = made.unwrap_err();
                 assert_eq!(
                     (error.message.as_str(), error.until),
-                    (text, Until::Changed)
+                    (text, RetryWhen::Changed)
                 );
             }
         }

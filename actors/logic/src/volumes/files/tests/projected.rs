@@ -1,7 +1,7 @@
 //! Several sources in one folder.
 
 use super::*;
-use crate::testing::Build;
+use crate::testing::PodBuilder;
 
 fn two() -> Vec<Value> {
     vec![
@@ -76,7 +76,7 @@ fn all_that_is_wrong_is_told_at_once_and_each_once() {
         json!({"secret": {"name": "s", "items": [{"key": "missing", "path": "missing"}]}});
     let key = "references non-existent secret key: missing";
     let one = rig.refused(volume(0o644, json!([missing])));
-    assert_eq!(one, (key.to_owned(), Until::Changed));
+    assert_eq!(one, (key.to_owned(), RetryWhen::Changed));
     let sources =
         json!([missing, {"configMap": {"name": "no"}}, missing, {"configMap": {"name": "m"}}]);
     let (message, _) = rig.refused(volume(0o644, sources));
@@ -87,7 +87,7 @@ fn all_that_is_wrong_is_told_at_once_and_each_once() {
 fn a_source_that_can_never_be_given_outweighs_one_that_may_come() {
     let sources = json!([{"configMap": {"name": "no"}}, {"downwardAPI": {"items": [{"path": "f", "fieldRef": {"fieldPath": "x"}}]}}]);
     let (_, until) = rig(&[]).refused(volume(0o644, sources));
-    assert_eq!(until, Until::Never);
+    assert_eq!(until, RetryWhen::Never);
 }
 
 /// Upstream's TestFsUserFrom.

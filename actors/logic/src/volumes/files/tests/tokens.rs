@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use super::super::refresh::look_at;
 use super::*;
 use crate::objects::ServiceAccountToken;
-use crate::testing::Build;
+use crate::testing::PodBuilder;
 
 const NO_JITTER: SignedDuration = SignedDuration::ZERO;
 
@@ -80,7 +80,7 @@ fn without_a_token_it_is_said_which_one_is_missing() {
         message,
         "failed to fetch token: there is no token of service account default/foo for audience vault"
     );
-    assert_eq!(until, Until::Changed);
+    assert_eq!(until, RetryWhen::Changed);
     let error = rig.make(volume("vault")).unwrap_err();
     let used = error.uses.first().unwrap();
     assert_eq!((used.kind, used.name.as_str()), ("TokenRequest", "foo"));

@@ -113,22 +113,22 @@ fn what_gives_no_bundle_is_told() {
         (
             json!({"name": "nope"}),
             "while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io \"nope\" not found",
-            Until::Changed,
+            RetryWhen::Changed,
         ),
         (
             json!({"signerName": "foo.bar/a", "labelSelector": none}),
             "combination of signerName and labelSelector matched zero ClusterTrustBundles",
-            Until::Changed,
+            RetryWhen::Changed,
         ),
         (
             json!({"signerName": "foo.bar/a", "labelSelector": operator}),
             "while parsing label selector: \"Like\" is not a valid label selector operator",
-            Until::Never,
+            RetryWhen::Never,
         ),
         (
             json!({}),
             "ClusterTrustBundle projection requires either name or signerName to be set",
-            Until::Never,
+            RetryWhen::Never,
         ),
     ];
     for (source, text, until) in cases {

@@ -9,19 +9,19 @@ use k8s_openapi::api::core::v1::CSIPersistentVolumeSource;
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment, VolumeError};
 use sha2::{Digest, Sha256};
 
-use super::super::look::{Look, Refusal};
-use super::super::persistent::Persistent;
-use super::super::words::{ATTACH_LIMIT, Operation};
+use super::super::event_reasons::{ATTACH_LIMIT, Operation};
+use super::super::lookup::{ObjectLookup, ResolveFailure};
+use super::super::persistent::PersistentSpec;
 use crate::hash::hex;
 use crate::volumes::csi_node::update_period;
 use crate::volumes::{Attachment, VolumeId};
 
 /// gRPC's `RESOURCE_EXHAUSTED`.
-const EXHAUSTED: i32 = 8;
+const GRPC_RESOURCE_EXHAUSTED: i32 = 8;
 
 /// What the controller said.
 #[derive(Debug)]
-pub(super) struct Attached {
+pub(super) struct AttachedVolume {
     pub(super) attachment: Attachment,
     pub(super) context: BTreeMap<String, String>,
 }
@@ -38,31 +38,31 @@ pub(super) fn is_needed(driver: Option<&CSIDriver>) -> bool {
 }
 
 pub(super) fn attached(
-    look: &mut Look<'_>,
-    volume: &Persistent,
+    lookup: &mut ObjectLookup<'_>,
+    volume: &PersistentSpec,
     (source, driver): (&CSIPersistentVolumeSource, Option<&CSIDriver>),
     id: &VolumeId,
-) -> Result<Attached, Refusal> {
+) -> Result<AttachedVolume, ResolveFailure> {
     if !is_needed(driver) {
-        return Ok(Attached {
+        return Ok(AttachedVolume {
             attachment: Attachment::NotNeeded,
             context: BTreeMap::new(),
         });
     }
     let handle = &source.volume_handle;
-    let name = attachment_name(handle, &source.driver, &look.ground.node.node_name);
-    let waits = |cause: &str| Refusal::attaching(volume.at(Operation::WaitForAttach), cause);
+    let name = attachment_name(handle, &source.driver, &lookup.context.node.node_name);
+    let waits = |cause: &str| ResolveFailure::attaching(volume.at(Operation::WaitForAttach), cause);
     // Of a volume that is mounted already nobody asks: it is there.
-    let held = look.ground.taken.contains_key(id);
-    let listed = look.ground.attached.is_none_or(|all| all.contains(id));
+    let held = lookup.context.taken.contains_key(id);
+    let listed = lookup.context.attached.is_none_or(|all| all.contains(id));
     if !held && !listed {
         // It is looked for all the same: it is wanted.
-        drop(look.attachment(&name));
+        drop(lookup.attachment(&name));
         return Err(waits("Volume not attached according to node status"));
     }
-    let Some(found) = look.attachment(&name) else {
+    let Some(found) = lookup.attachment(&name) else {
         let kind = ("VolumeAttachment", "volumeattachments.storage.k8s.io");
-        let missing = look.missing(kind, "", &name);
+        let missing = lookup.missing(kind, "", &name);
         return Err(waits(&format!(
             "volume {handle} has GET error for volume attachment {name}: {missing}"
         )));
@@ -72,7 +72,7 @@ pub(super) fn attached(
     }
     let status = found.status.as_ref();
     if let Some(status) = status.filter(|status| status.attached) {
-        return Ok(Attached {
+        return Ok(AttachedVolume {
             attachment: Attachment::Attached,
             context: status.attachment_metadata.clone().unwrap_or_default(),
         });
@@ -97,5 +97,5 @@ fn error(attachment: &VolumeAttachment) -> Option<&VolumeError> {
 
 /// The node has no room for another, and its driver tells of its room.
 fn is_full(error: &VolumeError, driver: Option<&CSIDriver>) -> bool {
-    error.error_code == Some(EXHAUSTED) && driver.and_then(update_period).is_some()
+    error.error_code == Some(GRPC_RESOURCE_EXHAUSTED) && driver.and_then(update_period).is_some()
 }

@@ -3,21 +3,21 @@
 //! Upstream's scheduler counts; a static pod has none, and the kubelet mounts whatever comes. Here a volume beyond
 //! the limit waits until another one is let go of. What a controller has attached has been counted already.
 
-use crate::volumes::resolve::look::{Look, Refusal};
-use crate::volumes::resolve::persistent::Persistent;
-use crate::volumes::resolve::words::Operation;
-use crate::volumes::{Attachment, Backend, Until, VolumeId};
+use crate::volumes::resolve::event_reasons::Operation;
+use crate::volumes::resolve::lookup::{ObjectLookup, ResolveFailure};
+use crate::volumes::resolve::persistent::PersistentSpec;
+use crate::volumes::{Attachment, RegisteredDriver, RetryWhen, VolumeId};
 
 pub(super) fn check(
-    look: &Look<'_>,
-    volume: &Persistent,
+    lookup: &ObjectLookup<'_>,
+    volume: &PersistentSpec,
     id: &VolumeId,
-    (backend, attachment): (&Backend, &Attachment),
-) -> Result<(), Refusal> {
+    (backend, attachment): (&RegisteredDriver, &Attachment),
+) -> Result<(), ResolveFailure> {
     let Some(most) = backend.max_volumes.filter(|most| *most > 0) else {
         return Ok(());
     };
-    let taken = look.ground.taken;
+    let taken = lookup.context.taken;
     if *attachment == Attachment::Attached || taken.contains_key(id) {
         return Ok(());
     }
@@ -33,5 +33,5 @@ pub(super) fn check(
         "node exceeds max volume count: driver {} takes at most {most} volumes on a node, and {used} are in use",
         backend.name
     );
-    Err(volume.failed(Operation::Stage, &cause, Until::Changed))
+    Err(volume.failed(Operation::Stage, &cause, RetryWhen::Changed))
 }

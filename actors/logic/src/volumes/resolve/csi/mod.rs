@@ -11,56 +11,56 @@ use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, CSIVolumeSource};
 use k8s_openapi::api::storage::v1::CSIDriver;
 use sha2::{Digest, Sha256};
 
-use super::look::{Look, Refusal, parts};
-use super::persistent::{self, Persistent};
-use super::words::Operation;
-use super::{Found, fs_group, local, selinux};
+use super::event_reasons::Operation;
+use super::lookup::{ObjectLookup, ResolveFailure, parts};
+use super::persistent::{self, PersistentSpec};
+use super::{VolumeResolution, fs_group, local, selinux};
 use crate::hash::hex;
 use crate::pod::PodView;
 use crate::volumes::{
-    Access, AccessMode, Backend, Csi, Kind, Mode, Ownership, Secrets, Source, Until, Volume,
-    VolumeId,
+    AccessMode, CsiVolume, Ownership, RegisteredDriver, RetryWhen, Secrets, Volume, VolumeAccess,
+    VolumeId, VolumeKind, VolumeMode, VolumeSource,
 };
 
 const STAGE: &str = "STAGE_UNSTAGE_VOLUME";
 
 /// What a volume that outlives pods is published with.
-struct Ready<'a> {
-    backend: &'a Backend,
-    attached: attach::Attached,
+struct PublishInputs<'a> {
+    backend: &'a RegisteredDriver,
+    attached: attach::AttachedVolume,
     stage_secrets: Secrets,
     publish_secrets: Secrets,
-    tokens: tokens::Tokens,
+    tokens: tokens::DriverTokens,
 }
 
 /// A volume that a claim is bound to, or an inline one that was migrated.
 pub(super) fn persistent(
-    look: &mut Look<'_>,
-    volume: &Persistent,
+    lookup: &mut ObjectLookup<'_>,
+    volume: &PersistentSpec,
     source: &CSIPersistentVolumeSource,
-) -> Result<Found, Refusal> {
+) -> Result<VolumeResolution, ResolveFailure> {
     let CSIPersistentVolumeSource {
         driver: name,
         volume_handle: handle,
         ..
     } = source;
     let id = VolumeId(format!("kubernetes.io/csi/{name}^{handle}"));
-    let driver = look.csi_driver(name);
+    let driver = lookup.csi_driver(name);
     let driver = driver.as_deref();
-    let selinux_label = selinux::label(look, volume, driver)?;
+    let selinux_label = selinux::label(lookup, volume, driver)?;
     if attach::is_needed(driver) {
-        look.attachable = Some(id.clone());
+        lookup.attachable = Some(id.clone());
     }
-    persistent::check(look, volume, &id)?;
-    let ready = ready(look, volume, (source, driver), &id)?;
+    persistent::check(lookup, volume, &id)?;
+    let ready = ready(lookup, volume, (source, driver), &id)?;
     let (ownership, mount_options) = match volume.mode {
-        Mode::FileSystem => {
-            let ownership = ownership(look, volume, (source, driver), ready.backend);
+        VolumeMode::FileSystem => {
+            let ownership = ownership(lookup, volume, (source, driver), ready.backend);
             (ownership, volume.options_of_spec())
         }
-        Mode::Block => (None, Vec::new()),
+        VolumeMode::Block => (None, Vec::new()),
     };
-    let made = Csi {
+    let made = CsiVolume {
         volume_handle: handle.clone(),
         fs_type: source.fs_type.clone().unwrap_or_default(),
         access_mode: volume.access_mode(),
@@ -68,49 +68,49 @@ pub(super) fn persistent(
         publish_context: ready.attached.context,
         stage_secrets: ready.stage_secrets,
         publish_secrets: ready.publish_secrets,
-        expand_secrets: expand_secrets(look, source),
+        expand_secrets: expand_secrets(lookup, source),
         tokens: ready.tokens.tokens,
         migrated_from: volume.migrated_from.to_owned(),
         size: volume.size(),
         ..settings(name, driver)
     };
-    let source = Source::Csi(Box::new(made));
-    Ok(Found {
-        refresh_at: tokens::refresh_at(look.ground.now, driver, ready.tokens.look_at),
-        ..Found::from(Volume {
+    let source = VolumeSource::Csi(Box::new(made));
+    Ok(VolumeResolution {
+        refresh_at: tokens::refresh_at(lookup.context.now, driver, ready.tokens.look_at),
+        ..VolumeResolution::from(Volume {
             mount_options,
             ownership,
             selinux_label,
             attachment: ready.attached.attachment,
-            ..persistent::made(volume, id, Kind::Csi, source)
+            ..persistent::made(volume, id, VolumeKind::Csi, source)
         })
     })
 }
 
 /// All that has to be there before the driver is called.
 fn ready<'a>(
-    look: &mut Look<'a>,
-    volume: &Persistent,
+    lookup: &mut ObjectLookup<'a>,
+    volume: &PersistentSpec,
     (source, driver): (&CSIPersistentVolumeSource, Option<&CSIDriver>),
     id: &VolumeId,
-) -> Result<Ready<'a>, Refusal> {
+) -> Result<PublishInputs<'a>, ResolveFailure> {
     if source.volume_handle.is_empty() {
         let cause = "kubernetes.io/csi: attacher.GetDeviceMountPath failed to make device mount path: makeDeviceMountPath failed, CSIPersistentVolumeSource volume handle is empty";
-        return Err(volume.failed(Operation::StagePath, cause, Until::Changed));
+        return Err(volume.failed(Operation::StagePath, cause, RetryWhen::Changed));
     }
-    let attached = attach::attached(look, volume, (source, driver), id)?;
-    let backend = registered(look, volume, &source.driver)?;
-    limit::check(look, volume, id, (backend, &attached.attachment))?;
-    let stage_secrets = stage_secrets(look, volume, source, backend)?;
+    let attached = attach::attached(lookup, volume, (source, driver), id)?;
+    let backend = registered(lookup, volume, &source.driver)?;
+    limit::check(lookup, volume, id, (backend, &attached.attachment))?;
+    let stage_secrets = stage_secrets(lookup, volume, source, backend)?;
     lives(volume, &source.driver, driver)?;
-    let publish_secrets = publish_secrets(look, volume, source)?;
+    let publish_secrets = publish_secrets(lookup, volume, source)?;
     let tokens = match volume.mode {
-        Mode::FileSystem => tokens::of(look, driver)
-            .map_err(|cause| volume.failed(Operation::Publish, &cause, Until::Changed))?,
+        VolumeMode::FileSystem => tokens::of(lookup, driver)
+            .map_err(|cause| volume.failed(Operation::Publish, &cause, RetryWhen::Changed))?,
         // As upstream: a device is published without.
-        Mode::Block => tokens::Tokens::default(),
+        VolumeMode::Block => tokens::DriverTokens::default(),
     };
-    Ok(Ready {
+    Ok(PublishInputs {
         backend,
         attached,
         stage_secrets,
@@ -120,50 +120,50 @@ fn ready<'a>(
 }
 
 fn ownership(
-    look: &Look<'_>,
-    volume: &Persistent,
+    lookup: &ObjectLookup<'_>,
+    volume: &PersistentSpec,
     (source, driver): (&CSIPersistentVolumeSource, Option<&CSIDriver>),
-    backend: &Backend,
+    backend: &RegisteredDriver,
 ) -> Option<Ownership> {
-    let asked = fs_group::Csi {
+    let asked = fs_group::CsiFsGroup {
         driver,
         backend,
         fs_type: source.fs_type.as_deref().unwrap_or_default(),
         access: volume.access,
         access_modes: volume.access_modes(),
     };
-    asked.ownership(look.pod)
+    asked.ownership(lookup.pod)
 }
 
 /// A volume that lives and ends with the pod.
 pub(super) fn inline(
-    look: &mut Look<'_>,
+    lookup: &mut ObjectLookup<'_>,
     name: &str,
     source: &CSIVolumeSource,
-) -> Result<Found, Refusal> {
-    let failed = |cause: String| local::failed(name, &cause, Until::Changed);
-    let driver = look.csi_driver(&source.driver);
+) -> Result<VolumeResolution, ResolveFailure> {
+    let failed = |cause: String| local::failed(name, &cause, RetryWhen::Changed);
+    let driver = lookup.csi_driver(&source.driver);
     let driver = driver.as_deref();
-    let Some(backend) = look.ground.backends.get(&source.driver) else {
+    let Some(backend) = lookup.context.backends.get(&source.driver) else {
         let unknown = unknown(&source.driver);
         return Err(failed(format!(
             "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: {unknown}"
         )));
     };
     lifecycle("Ephemeral", &source.driver, driver).map_err(failed)?;
-    let publish_secrets = inline_secrets(look, source).map_err(failed)?;
-    let asked = tokens::of(look, driver).map_err(failed)?;
+    let publish_secrets = inline_secrets(lookup, source).map_err(failed)?;
+    let asked = tokens::of(lookup, driver).map_err(failed)?;
     let access = super::access(source.read_only);
-    let ownership = fs_group::Csi {
+    let ownership = fs_group::CsiFsGroup {
         driver,
         backend,
         fs_type: source.fs_type.as_deref().unwrap_or_default(),
         access,
         access_modes: &["ReadWriteOnce".to_owned()],
     };
-    let ownership = ownership.ownership(look.pod);
-    let made = Csi {
-        volume_handle: inline_handle(look.pod.uid().as_str(), name),
+    let ownership = ownership.ownership(lookup.pod);
+    let made = CsiVolume {
+        volume_handle: inline_handle(lookup.pod.uid().as_str(), name),
         fs_type: source.fs_type.clone().unwrap_or_default(),
         access_mode: Some(AccessMode::ReadWriteOnce),
         volume_context: source.volume_attributes.clone().unwrap_or_default(),
@@ -172,39 +172,42 @@ pub(super) fn inline(
         tokens: asked.tokens,
         ..settings(&source.driver, driver)
     };
-    let source = Source::Csi(Box::new(made));
-    Ok(Found {
-        refresh_at: tokens::refresh_at(look.ground.now, driver, asked.look_at),
-        ..Found::from(Volume {
+    let source = VolumeSource::Csi(Box::new(made));
+    Ok(VolumeResolution {
+        refresh_at: tokens::refresh_at(lookup.context.now, driver, asked.look_at),
+        ..VolumeResolution::from(Volume {
             access,
             ownership,
-            ..local::made(look, Kind::Csi, name, source)
+            ..local::made(lookup, VolumeKind::Csi, name, source)
         })
     })
 }
 
 /// Of the pod's namespace; the error is the cause as upstream words it.
-fn inline_secrets(look: &mut Look<'_>, source: &CSIVolumeSource) -> Result<Secrets, String> {
+fn inline_secrets(
+    lookup: &mut ObjectLookup<'_>,
+    source: &CSIVolumeSource,
+) -> Result<Secrets, String> {
     let Some(reference) = &source.node_publish_secret_ref else {
         return Ok(Secrets::default());
     };
-    let (namespace, name) = (look.pod.namespace(), &reference.name);
-    let secret = look.secret(namespace, name);
+    let (namespace, name) = (lookup.pod.namespace(), &reference.name);
+    let secret = lookup.secret(namespace, name);
     secret.map_err(|cause| {
         format!("fetching NodePublishSecretRef {namespace}/{name} failed: {cause}")
     })
 }
 
 /// What the `CSIDriver` says for all of the driver's volumes; it may be missing.
-fn settings(name: &str, driver: Option<&CSIDriver>) -> Csi {
+fn settings(name: &str, driver: Option<&CSIDriver>) -> CsiVolume {
     let says = |of: fn(&CSIDriver) -> Option<bool>| driver.and_then(of) == Some(true);
-    Csi {
+    CsiVolume {
         driver: name.to_owned(),
         pod_info: says(|driver| driver.spec.pod_info_on_mount),
         tokens_in_secrets: says(|driver| driver.spec.service_account_token_in_secrets),
         selinux_mount: says(|driver| driver.spec.se_linux_mount),
         republish: says(|driver| driver.spec.requires_republish),
-        ..Csi::default()
+        ..CsiVolume::default()
     }
 }
 
@@ -218,80 +221,86 @@ fn unknown(driver: &str) -> String {
 }
 
 fn registered<'a>(
-    look: &Look<'a>,
-    volume: &Persistent,
+    lookup: &ObjectLookup<'a>,
+    volume: &PersistentSpec,
     driver: &str,
-) -> Result<&'a Backend, Refusal> {
-    look.ground.backends.get(driver).ok_or_else(|| {
+) -> Result<&'a RegisteredDriver, ResolveFailure> {
+    lookup.context.backends.get(driver).ok_or_else(|| {
         let who = match volume.mode {
-            Mode::FileSystem => "attacher.MountDevice failed to create newCsiDriverClient",
-            Mode::Block => "blockMapper.SetUpDevice failed to get CSI client",
+            VolumeMode::FileSystem => "attacher.MountDevice failed to create newCsiDriverClient",
+            VolumeMode::Block => "blockMapper.SetUpDevice failed to get CSI client",
         };
         let cause = format!("kubernetes.io/csi: {who}: {}", unknown(driver));
-        volume.failed(Operation::Stage, &cause, Until::Changed)
+        volume.failed(Operation::Stage, &cause, RetryWhen::Changed)
     })
 }
 
 /// A driver that does not stage needs none.
 fn stage_secrets(
-    look: &mut Look<'_>,
-    volume: &Persistent,
+    lookup: &mut ObjectLookup<'_>,
+    volume: &PersistentSpec,
     source: &CSIPersistentVolumeSource,
-    backend: &Backend,
-) -> Result<Secrets, Refusal> {
+    backend: &RegisteredDriver,
+) -> Result<Secrets, ResolveFailure> {
     let reference = source.node_stage_secret_ref.as_ref();
     let Some(reference) = reference.filter(|_| backend.abilities.contains(STAGE)) else {
         return Ok(Secrets::default());
     };
     let (namespace, name) = parts(reference);
-    look.secret(namespace, name).map_err(|cause| {
+    lookup.secret(namespace, name).map_err(|cause| {
         let cause = match volume.mode {
-            Mode::FileSystem => {
+            VolumeMode::FileSystem => {
                 format!("fetching NodeStageSecretRef {namespace}/{name} failed: {cause}")
             }
-            Mode::Block => format!("failed to get NodeStageSecretRef {namespace}/{name}: {cause}"),
+            VolumeMode::Block => {
+                format!("failed to get NodeStageSecretRef {namespace}/{name}: {cause}")
+            }
         };
-        volume.failed(Operation::Stage, &cause, Until::Changed)
+        volume.failed(Operation::Stage, &cause, RetryWhen::Changed)
     })
 }
 
 fn publish_secrets(
-    look: &mut Look<'_>,
-    volume: &Persistent,
+    lookup: &mut ObjectLookup<'_>,
+    volume: &PersistentSpec,
     source: &CSIPersistentVolumeSource,
-) -> Result<Secrets, Refusal> {
+) -> Result<Secrets, ResolveFailure> {
     let Some(reference) = &source.node_publish_secret_ref else {
         return Ok(Secrets::default());
     };
     let (namespace, name) = parts(reference);
-    look.secret(namespace, name).map_err(|cause| {
+    lookup.secret(namespace, name).map_err(|cause| {
         let cause = match volume.mode {
-            Mode::FileSystem => {
+            VolumeMode::FileSystem => {
                 format!("fetching NodePublishSecretRef {namespace}/{name} failed: {cause}")
             }
-            Mode::Block => format!(
+            VolumeMode::Block => format!(
                 "kubernetes.io/csi: blockMapper.publishVolumeForBlock failed to get NodePublishSecretRef {namespace}/{name}: {cause}"
             ),
         };
-        volume.failed(Operation::Publish, &cause, Until::Changed)
+        volume.failed(Operation::Publish, &cause, RetryWhen::Changed)
     })
 }
 
 /// Only growing needs it: one that is missing keeps no pod waiting.
-fn expand_secrets(look: &mut Look<'_>, source: &CSIPersistentVolumeSource) -> Secrets {
+fn expand_secrets(lookup: &mut ObjectLookup<'_>, source: &CSIPersistentVolumeSource) -> Secrets {
     let Some(reference) = &source.node_expand_secret_ref else {
         return Secrets::default();
     };
     let (namespace, name) = parts(reference);
-    look.secret(namespace, name).unwrap_or_default()
+    lookup.secret(namespace, name).unwrap_or_default()
 }
 
 /// Upstream asks it of mounts alone.
-fn lives(volume: &Persistent, name: &str, driver: Option<&CSIDriver>) -> Result<(), Refusal> {
+fn lives(
+    volume: &PersistentSpec,
+    name: &str,
+    driver: Option<&CSIDriver>,
+) -> Result<(), ResolveFailure> {
     match volume.mode {
-        Mode::Block => Ok(()),
-        Mode::FileSystem => lifecycle("Persistent", name, driver)
-            .map_err(|cause| volume.failed(Operation::Publish, &cause, Until::Changed)),
+        VolumeMode::Block => Ok(()),
+        VolumeMode::FileSystem => lifecycle("Persistent", name, driver)
+            .map_err(|cause| volume.failed(Operation::Publish, &cause, RetryWhen::Changed)),
     }
 }
 
@@ -318,7 +327,7 @@ fn lifecycle(mode: &str, name: &str, driver: Option<&CSIDriver>) -> Result<(), S
 }
 
 /// An inline volume that was migrated is as read-only as the pod says; upstream's kubelet passes that over.
-pub(super) fn inline_access(volume: &Persistent) -> Access {
+pub(super) fn inline_access(volume: &PersistentSpec) -> VolumeAccess {
     let source = volume.spec().and_then(|spec| spec.csi.as_ref());
     super::access(source.and_then(|source| source.read_only))
 }

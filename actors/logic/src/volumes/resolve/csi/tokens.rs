@@ -5,31 +5,34 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::storage::v1::CSIDriver;
 
-use super::super::look::Look;
-use crate::objects::TokenWanted;
-use crate::volumes::Token;
+use super::super::lookup::ObjectLookup;
+use crate::objects::TokenSpec;
+use crate::volumes::CsiToken;
 use crate::volumes::files::refresh::look_at;
 
 /// As often as upstream looks at every pod again.
-const REPUBLISH: SignedDuration = SignedDuration::from_secs(60);
+const REPUBLISH_INTERVAL: SignedDuration = SignedDuration::from_secs(60);
 
 #[derive(Debug, Default)]
-pub(super) struct Tokens {
-    pub(super) tokens: Vec<Token>,
+pub(super) struct DriverTokens {
+    pub(super) tokens: Vec<CsiToken>,
     /// When the first of them grows old.
     pub(super) look_at: Option<Timestamp>,
 }
 
 /// The error is the cause as upstream words it.
-pub(super) fn of(look: &mut Look<'_>, driver: Option<&CSIDriver>) -> Result<Tokens, String> {
+pub(super) fn of(
+    lookup: &mut ObjectLookup<'_>,
+    driver: Option<&CSIDriver>,
+) -> Result<DriverTokens, String> {
     let requests = driver.and_then(|driver| driver.spec.token_requests.as_deref());
-    let mut made = Tokens::default();
+    let mut made = DriverTokens::default();
     for request in requests.unwrap_or_default() {
-        let wanted = TokenWanted::for_driver(look.pod, request);
-        let now = look.ground.now;
-        let token = look.token(&wanted).filter(|token| token.expires > now);
+        let wanted = TokenSpec::for_driver(lookup.pod, request);
+        let now = lookup.context.now;
+        let token = lookup.token(&wanted).filter(|token| token.expires > now);
         let token = token.ok_or_else(|| {
-            let why = missing(look, &wanted);
+            let why = missing(lookup, &wanted);
             format!(
                 "kubernetes.io/csi: mounter.SetUpAt failed to get service accoount token attributes: failed to fetch token: {why}"
             )
@@ -37,7 +40,7 @@ pub(super) fn of(look: &mut Look<'_>, driver: Option<&CSIDriver>) -> Result<Toke
         let renew_at = token.renew_at(wanted.expiration_seconds, SignedDuration::ZERO);
         let at = look_at(now, renew_at, token.expires);
         made.look_at = Some(made.look_at.map_or(at, |first| first.min(at)));
-        made.tokens.push(Token {
+        made.tokens.push(CsiToken {
             audience: request.audience.clone(),
             token: token.token,
             expires: token.expires,
@@ -46,15 +49,15 @@ pub(super) fn of(look: &mut Look<'_>, driver: Option<&CSIDriver>) -> Result<Toke
     Ok(made)
 }
 
-fn missing(look: &Look<'_>, wanted: &TokenWanted) -> String {
-    let TokenWanted {
+fn missing(lookup: &ObjectLookup<'_>, wanted: &TokenSpec) -> String {
+    let TokenSpec {
         namespace,
         service_account: account,
         audiences,
         ..
     } = wanted;
-    let refused = look
-        .ground
+    let refused = lookup
+        .context
         .objects
         .refused("TokenRequest", namespace, account);
     refused.unwrap_or_else(|| {
@@ -72,6 +75,6 @@ pub(super) fn refresh_at(
     look_at: Option<Timestamp>,
 ) -> Option<Timestamp> {
     driver?.spec.requires_republish.filter(|wants| *wants)?;
-    let next = now.checked_add(REPUBLISH).unwrap_or(now);
+    let next = now.checked_add(REPUBLISH_INTERVAL).unwrap_or(now);
     Some(look_at.map_or(next, |at| at.min(next)))
 }

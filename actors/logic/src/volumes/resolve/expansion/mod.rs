@@ -12,12 +12,12 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use super::look::Look;
-use super::persistent::Persistent;
-use super::{Ground, claim};
+use super::lookup::ObjectLookup;
+use super::persistent::PersistentSpec;
+use super::{ResolveContext, claim};
 use crate::quantity::bytes;
 use crate::strategic_patch::{difference, prune};
-use crate::volumes::Access;
+use crate::volumes::VolumeAccess;
 
 const STORAGE: &str = "storage";
 const PENDING: &str = "NodeResizePending";
@@ -35,32 +35,32 @@ const CONDITIONS: [&str; 4] = [
 /// What is to be done about a volume's size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expansion {
-    Grow(Grow),
-    /// The pod may only read it, and it stays as it is: [`super::words::read_only_not_expanded`].
+    Resize(NodeResize),
+    /// The pod may only read it, and it stays as it is: [`super::event_reasons::read_only_not_expanded`].
     ReadOnly,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grow {
+pub struct NodeResize {
     /// Bytes.
     pub size: u64,
     /// As the claim has it written.
     pub quantity: String,
-    pub claim: Claim,
+    pub claim: ClaimStatusUpdate,
 }
 
 /// Whether the claim's status is to follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
+pub enum ClaimStatusUpdate {
     /// [`status_after`] each step.
-    Follows,
+    Needed,
     /// It has the size already: another node has grown the volume too.
-    HasIt,
+    UpToDate,
 }
 
 /// What became of growing a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ResizeOutcome {
     Begun,
     Grown,
     /// The driver failed for good this time; it may be tried again.
@@ -74,12 +74,12 @@ pub enum Outcome {
 pub fn expansion(
     pod: &Pod,
     volume: &core::Volume,
-    ground: &Ground<'_>,
+    context: &ResolveContext<'_>,
     grown: Option<u64>,
 ) -> Option<Expansion> {
-    let mut look = Look::new(pod, &volume.name, ground);
-    let claimed = claim::claimed(&mut look, volume).ok()??;
-    if !can_grow(&claimed.volume, ground) {
+    let mut lookup = ObjectLookup::new(pod, &volume.name, context);
+    let claimed = claim::claimed(&mut lookup, volume).ok()??;
+    if !can_grow(&claimed.volume, context) {
         return None;
     }
     let wanted = claimed.volume.size();
@@ -89,28 +89,28 @@ pub fn expansion(
     if wanted <= has && grown.is_none_or(|grown| wanted <= grown) {
         return None;
     }
-    if claimed.volume.access == Access::ReadOnly {
+    if claimed.volume.access == VolumeAccess::ReadOnly {
         return Some(Expansion::ReadOnly);
     }
     let grow = match resizing(status) {
-        Resizing::OldController => Some(grow(&claimed.volume, wanted, has)),
-        Resizing::Under(word) => recovering(&claimed.claim, status, word),
+        ControllerResize::Unsupported => Some(grow(&claimed.volume, wanted, has)),
+        ControllerResize::Status(word) => recovering(&claimed.claim, status, word),
     };
     grow.filter(|grow| grown.is_none_or(|grown| grow.size > grown))
-        .map(Expansion::Grow)
+        .map(Expansion::Resize)
 }
 
 /// The claim that a volume names, in the pod's namespace.
 pub fn claim_of(pod: &Pod, volume: &core::Volume) -> Option<String> {
-    claim::asked(pod, volume).map(|(name, _)| name)
+    claim::claim_name(pod, volume).map(|(name, _)| name)
 }
 
 /// A local volume, or one of a driver that grows volumes on nodes.
-fn can_grow(volume: &Persistent, ground: &Ground<'_>) -> bool {
+fn can_grow(volume: &PersistentSpec, context: &ResolveContext<'_>) -> bool {
     let Some(spec) = volume.spec() else {
         return false;
     };
-    let backend = |name: &String| ground.backends.get(name);
+    let backend = |name: &String| context.backends.get(name);
     let csi = spec.csi.as_ref().and_then(|csi| backend(&csi.driver));
     spec.local.is_some() || csi.is_some_and(|driver| driver.abilities.contains("EXPAND_VOLUME"))
 }
@@ -120,33 +120,33 @@ fn size(amount: Option<&Quantity>) -> Option<u64> {
 }
 
 /// What the controller wrote into the claim.
-enum Resizing<'a> {
+enum ControllerResize<'a> {
     /// Nothing: it is too old to recover.
-    OldController,
+    Unsupported,
     /// Empty when it is done.
-    Under(&'a str),
+    Status(&'a str),
 }
 
-fn resizing(status: &PersistentVolumeClaimStatus) -> Resizing<'_> {
+fn resizing(status: &PersistentVolumeClaimStatus) -> ControllerResize<'_> {
     let word = status
         .allocated_resource_statuses
         .as_ref()
         .and_then(|words| words.get(STORAGE));
     match (word, &status.allocated_resources) {
-        (None, None) => Resizing::OldController,
-        (word, _) => Resizing::Under(word.map_or("", String::as_str)),
+        (None, None) => ControllerResize::Unsupported,
+        (word, _) => ControllerResize::Status(word.map_or("", String::as_str)),
     }
 }
 
-fn grow(volume: &Persistent, wanted: u64, has: u64) -> Grow {
+fn grow(volume: &PersistentSpec, wanted: u64, has: u64) -> NodeResize {
     let capacity = volume.spec().and_then(|spec| spec.capacity.as_ref());
     let quantity = capacity.and_then(|list| list.get(STORAGE));
-    Grow {
+    NodeResize {
         size: wanted,
         quantity: quantity.map(|q| q.0.clone()).unwrap_or_default(),
         claim: match has >= wanted {
-            true => Claim::HasIt,
-            false => Claim::Follows,
+            true => ClaimStatusUpdate::UpToDate,
+            false => ClaimStatusUpdate::Needed,
         },
     }
 }
@@ -156,7 +156,7 @@ fn recovering(
     claim: &PersistentVolumeClaim,
     status: &PersistentVolumeClaimStatus,
     word: &str,
-) -> Option<Grow> {
+) -> Option<NodeResize> {
     let allocated = status.allocated_resources.as_ref()?.get(STORAGE)?;
     let wanted = size(Some(allocated))?;
     let has = size(status.capacity.as_ref().and_then(|list| list.get(STORAGE)))?;
@@ -168,13 +168,13 @@ fn recovering(
         true => is_shared,
         false => [PENDING, IN_PROGRESS].contains(&word),
     };
-    turn.then(|| Grow {
+    turn.then(|| NodeResize {
         size: wanted,
         quantity: allocated.0.clone(),
         claim: if is_done {
-            Claim::HasIt
+            ClaimStatusUpdate::UpToDate
         } else {
-            Claim::Follows
+            ClaimStatusUpdate::Needed
         },
     })
 }
@@ -183,8 +183,8 @@ fn recovering(
 /// where nothing is to be sent.
 pub fn patch(
     claim: &PersistentVolumeClaim,
-    grow: &Grow,
-    outcome: &Outcome,
+    grow: &NodeResize,
+    outcome: &ResizeOutcome,
     now: Timestamp,
 ) -> Option<Value> {
     let before = claim.status.clone().unwrap_or_default();
@@ -206,14 +206,14 @@ pub fn patch(
 /// The claim's status after a step.
 pub fn status_after(
     status: &PersistentVolumeClaimStatus,
-    grow: &Grow,
-    outcome: &Outcome,
+    grow: &NodeResize,
+    outcome: &ResizeOutcome,
     now: Timestamp,
 ) -> PersistentVolumeClaimStatus {
     let mut status = status.clone();
     match outcome {
-        Outcome::Begun => resource_status(&mut status, Some(IN_PROGRESS)),
-        Outcome::Grown => {
+        ResizeOutcome::Begun => resource_status(&mut status, Some(IN_PROGRESS)),
+        ResizeOutcome::Grown => {
             let size = Quantity(grow.quantity.clone());
             let capacity = status.capacity.get_or_insert_default();
             capacity.insert(STORAGE.to_owned(), size);
@@ -221,8 +221,8 @@ pub fn status_after(
             let conditions = status.conditions.get_or_insert_default();
             conditions.retain(|condition| !CONDITIONS.contains(&condition.type_.as_str()));
         }
-        Outcome::Failed(why) => add_error(&mut status, why, now),
-        Outcome::Infeasible(why) => {
+        ResizeOutcome::Failed(why) => add_error(&mut status, why, now),
+        ResizeOutcome::Infeasible(why) => {
             resource_status(&mut status, Some(INFEASIBLE));
             add_error(&mut status, why, now);
         }

@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::testing::*;
-use crate::volumes::resolve::tests::{CLAIMING, Node, bound, mounting};
+use crate::volumes::resolve::tests::{CLAIMING, ResolveRig, bound, mounting};
 
 const MIB: u64 = 1 << 20;
 
 /// A claim of 1Gi whose volume is of this size, with this in its status.
-fn node(volume: &str, status: &str) -> Node {
+fn node(volume: &str, status: &str) -> ResolveRig {
     let manifests = bound("csi: {driver: csi.example.com, volumeHandle: v}\n")
         .replace(
             "  capacity: {storage: 1Gi}\n  claim",
@@ -17,18 +17,18 @@ fn node(volume: &str, status: &str) -> Node {
             "capacity: {storage: 1Gi}}",
             &format!("capacity: {{storage: 1Gi}}, {status}}}"),
         );
-    Node::of(&manifests).driver("csi.example.com", &["EXPAND_VOLUME"])
+    ResolveRig::of(&manifests).driver("csi.example.com", &["EXPAND_VOLUME"])
 }
 
-fn asked(node: &Node, claiming: &str, grown: Option<u64>) -> Option<Expansion> {
+fn asked(node: &ResolveRig, claiming: &str, grown: Option<u64>) -> Option<Expansion> {
     let pod = mounting(claiming);
     let volume = &pod.spec.as_ref().unwrap().volumes.as_ref().unwrap()[0];
-    expansion(&pod, volume, &node.ground(), grown)
+    expansion(&pod, volume, &node.context(), grown)
 }
 
-fn size(found: Option<Expansion>) -> Option<(u64, Claim)> {
+fn size(found: Option<Expansion>) -> Option<(u64, ClaimStatusUpdate)> {
     match found? {
-        Expansion::Grow(grow) => Some((grow.size / MIB, grow.claim)),
+        Expansion::Resize(grow) => Some((grow.size / MIB, grow.claim)),
         Expansion::ReadOnly => None,
     }
 }
@@ -36,31 +36,31 @@ fn size(found: Option<Expansion>) -> Option<(u64, Claim)> {
 /// Upstream's TestNodeExpander, TestCheckVolumeFSResize and TestOperationGenerator_nodeExpandVolume.
 #[test]
 fn a_volume_grows_when_its_claim_lags_and_it_is_the_nodes_turn() {
-    use Claim::{Follows, HasIt};
+    use ClaimStatusUpdate::{Needed, UpToDate};
     type Case = (
         &'static str,
         &'static str,
         Option<u64>,
-        Option<(u64, Claim)>,
+        Option<(u64, ClaimStatusUpdate)>,
     );
     let cases: [Case; 11] = [
         ("1Gi", "", None, None),
-        ("2Gi", "", None, Some((2048, Follows))),
+        ("2Gi", "", None, Some((2048, Needed))),
         ("2Gi", "", Some(2 << 30), None),
         ("512Mi", "", None, None),
         // Another node has told the claim; this one has not grown it.
-        ("1Gi", "", Some(1 << 29), Some((1024, HasIt))),
+        ("1Gi", "", Some(1 << 29), Some((1024, UpToDate))),
         (
             "2Gi",
             "allocatedResources: {storage: 2Gi}, allocatedResourceStatuses: {storage: NodeResizePending}",
             None,
-            Some((2048, Follows)),
+            Some((2048, Needed)),
         ),
         (
             "2Gi",
             "allocatedResources: {storage: 3Gi}, allocatedResourceStatuses: {storage: NodeResizeInProgress}",
             None,
-            Some((3072, Follows)),
+            Some((3072, Needed)),
         ),
         (
             "2Gi",
@@ -94,7 +94,7 @@ fn a_shared_volume_grows_on_each_node_and_the_claim_is_told_once() {
     spec.access_modes = Some(vec!["ReadWriteMany".into()]);
     assert_eq!(
         size(asked(&node, CLAIMING, grown)),
-        Some((1024, Claim::HasIt))
+        Some((1024, ClaimStatusUpdate::UpToDate))
     );
 }
 
@@ -112,19 +112,19 @@ fn what_cannot_grow_here_is_left_and_a_reader_is_told() {
     let reading = "persistentVolumeClaim: {claimName: claim, readOnly: true}";
     assert_eq!(asked(&able, reading, None), Some(Expansion::ReadOnly));
     assert_eq!(asked(&able, "emptyDir: {}", None), None);
-    assert_eq!(asked(&Node::of(""), CLAIMING, None), None);
+    assert_eq!(asked(&ResolveRig::of(""), CLAIMING, None), None);
     let silent =
-        Node::of(&bound("local: {path: /mnt}").replace(", capacity: {storage: 1Gi}}", "}"));
+        ResolveRig::of(&bound("local: {path: /mnt}").replace(", capacity: {storage: 1Gi}}", "}"));
     assert_eq!(asked(&silent, CLAIMING, None), None);
 }
 
 /// Upstream's TestMergeResizeCondition, TestResizeFunctions and TestCreatePVCPatch.
 #[test]
 fn the_claim_follows_each_step() {
-    let grow = Grow {
+    let grow = NodeResize {
         size: 2 << 30,
         quantity: "2Gi".into(),
-        claim: Claim::Follows,
+        claim: ClaimStatusUpdate::Needed,
     };
     let before: PersistentVolumeClaimStatus = serde_saphyr::from_str(
         "{capacity: {storage: 1Gi}, allocatedResourceStatuses: {storage: NodeResizePending, other: x}, conditions: [{type: FileSystemResizePending, status: 'True'}, {type: Other, status: 'True'}]}",
@@ -140,7 +140,7 @@ fn the_claim_follows_each_step() {
         words.chain(conditions).collect()
     };
     assert_eq!(
-        words(&after(Outcome::Begun)),
+        words(&after(ResizeOutcome::Begun)),
         [
             "other=x",
             "storage=NodeResizeInProgress",
@@ -148,11 +148,11 @@ fn the_claim_follows_each_step() {
             "Other "
         ]
     );
-    let grown = after(Outcome::Grown);
+    let grown = after(ResizeOutcome::Grown);
     assert_eq!(words(&grown), ["other=x", "Other "]);
     assert_eq!(grown.capacity.unwrap()["storage"].0, "2Gi");
     assert_eq!(
-        words(&after(Outcome::Failed("no".into()))),
+        words(&after(ResizeOutcome::Failed("no".into()))),
         [
             "other=x",
             "storage=NodeResizePending",
@@ -161,14 +161,14 @@ fn the_claim_follows_each_step() {
             "NodeResizeError failed to expand pvc with no"
         ]
     );
-    let lost = after(Outcome::Infeasible("never".into()));
+    let lost = after(ResizeOutcome::Infeasible("never".into()));
     assert_eq!(words(&lost)[1], "storage=NodeResizeInfeasible");
-    let again = status_after(&lost, &grow, &Outcome::Failed("later".into()), at(9));
+    let again = status_after(&lost, &grow, &ResizeOutcome::Failed("later".into()), at(9));
     assert_eq!(
         words(&again)[4],
         "NodeResizeError failed to expand pvc with never"
     );
     let empty = PersistentVolumeClaimStatus::default();
-    let done = status_after(&empty, &grow, &Outcome::Grown, at(0));
+    let done = status_after(&empty, &grow, &ResizeOutcome::Grown, at(0));
     assert_eq!(done.allocated_resource_statuses, None);
 }

@@ -5,13 +5,13 @@ use k8s_openapi::api::core::v1::{
     PersistentVolumeSpec, SecretReference,
 };
 
-use super::{Found, Inline, Name, Source, attributes};
+use super::{CsiSource, InlineSource, PluginName, Translation, attributes};
 
-pub(super) const DISK: Name = Name {
+pub(super) const DISK: PluginName = PluginName {
     plugin: "kubernetes.io/azure-disk",
     driver: "disk.csi.azure.com",
 };
-pub(super) const FILE: Name = Name {
+pub(super) const FILE: PluginName = PluginName {
     plugin: "kubernetes.io/azure-file",
     driver: "file.csi.azure.com",
 };
@@ -22,7 +22,7 @@ const RESOURCE_GROUP: &str = "kubernetes.io/azure-file-resource-group";
 pub(super) fn persistent(
     volume: &PersistentVolume,
     spec: &PersistentVolumeSpec,
-) -> Found<(Name, Source)> {
+) -> Translation<(PluginName, CsiSource)> {
     if let Some(source) = &spec.azure_disk {
         return Some(disk(source).map(|made| (DISK, made)));
     }
@@ -30,9 +30,12 @@ pub(super) fn persistent(
     Some(persistent_file(volume, spec, source).map(|made| (FILE, made)))
 }
 
-pub(super) fn inline(volume: &core::Volume, namespace: &str) -> Found<(Name, Inline)> {
+pub(super) fn inline(
+    volume: &core::Volume,
+    namespace: &str,
+) -> Translation<(PluginName, InlineSource)> {
     if let Some(source) = &volume.azure_disk {
-        let made = disk(source).map(|translated| Inline {
+        let made = disk(source).map(|translated| InlineSource {
             name: source.disk_uri.clone(),
             access_mode: "ReadWriteOnce",
             source: translated,
@@ -40,7 +43,7 @@ pub(super) fn inline(volume: &core::Volume, namespace: &str) -> Found<(Name, Inl
         return Some(made.map(|made| (DISK, made)));
     }
     let source = volume.azure_file.as_ref()?;
-    let share = Share {
+    let share = AzureFileShare {
         group: "",
         name: &source.share_name,
         secret: &source.secret_name,
@@ -48,7 +51,7 @@ pub(super) fn inline(volume: &core::Volume, namespace: &str) -> Found<(Name, Inl
         volume: &volume.name,
         read_only: source.read_only,
     };
-    let made = Inline {
+    let made = InlineSource {
         name: share.handle(),
         access_mode: "ReadWriteMany",
         source: share.source(),
@@ -56,20 +59,20 @@ pub(super) fn inline(volume: &core::Volume, namespace: &str) -> Found<(Name, Inl
     Some(Ok((FILE, made)))
 }
 
-fn disk(source: &AzureDiskVolumeSource) -> Result<Source, String> {
+fn disk(source: &AzureDiskVolumeSource) -> Result<CsiSource, String> {
     if let Some(kind) = &source.kind
         && !kind.eq_ignore_ascii_case(MANAGED)
     {
         return Err(format!("kind({kind}) is not supported in csi migration"));
     }
-    let mut made = Source {
+    let mut made = CsiSource {
         driver: DISK.driver.to_owned(),
         volume_handle: source.disk_uri.clone(),
         read_only: source.read_only,
         fs_type: source.fs_type.clone(),
-        ..Source::default()
+        ..CsiSource::default()
     };
-    let mut words = super::super::Words::new();
+    let mut words = super::super::VolumeAttributes::new();
     words.insert("kind".to_owned(), MANAGED.to_owned());
     if let Some(mode) = source.caching_mode.clone() {
         words.insert("cachingmode".to_owned(), mode);
@@ -85,7 +88,7 @@ fn persistent_file(
     volume: &PersistentVolume,
     spec: &PersistentVolumeSpec,
     source: &AzureFilePersistentVolumeSource,
-) -> Result<Source, String> {
+) -> Result<CsiSource, String> {
     let claim = spec.claim_ref.as_ref();
     let namespace = match &source.secret_namespace {
         Some(namespace) => namespace.as_str(),
@@ -99,7 +102,7 @@ fn persistent_file(
     }
     let annotations = volume.metadata.annotations.as_ref();
     let group = annotations.and_then(|words| words.get(RESOURCE_GROUP));
-    let share = Share {
+    let share = AzureFileShare {
         group: group.map_or("", String::as_str),
         name: &source.share_name,
         secret: &source.secret_name,
@@ -110,7 +113,7 @@ fn persistent_file(
     Ok(share.source())
 }
 
-struct Share<'a> {
+struct AzureFileShare<'a> {
     group: &'a str,
     name: &'a str,
     secret: &'a str,
@@ -119,14 +122,14 @@ struct Share<'a> {
     read_only: Option<bool>,
 }
 
-impl Share<'_> {
+impl AzureFileShare<'_> {
     fn handle(&self) -> String {
         let account = account(self.secret);
         [self.group, account, self.name, self.volume, self.namespace].join("#")
     }
 
-    fn source(&self) -> Source {
-        Source {
+    fn source(&self) -> CsiSource {
+        CsiSource {
             driver: FILE.driver.to_owned(),
             volume_handle: self.handle(),
             read_only: self.read_only,
@@ -135,7 +138,7 @@ impl Share<'_> {
                 name: Some(self.secret.to_owned()),
                 namespace: Some(self.namespace.to_owned()),
             }),
-            ..Source::default()
+            ..CsiSource::default()
         }
     }
 }

@@ -8,25 +8,25 @@ use k8s_openapi::api::core::v1::{
     VsphereVirtualDiskVolumeSource,
 };
 
-use super::{Found, Inline, Name, Source, attributes};
+use super::{CsiSource, InlineSource, PluginName, Translation, attributes};
 
-pub(super) const EBS: Name = Name {
+pub(super) const EBS: PluginName = PluginName {
     plugin: "kubernetes.io/aws-ebs",
     driver: "ebs.csi.aws.com",
 };
-pub(super) const GCE: Name = Name {
+pub(super) const GCE: PluginName = PluginName {
     plugin: "kubernetes.io/gce-pd",
     driver: "pd.csi.storage.gke.io",
 };
-pub(super) const CINDER: Name = Name {
+pub(super) const CINDER: PluginName = PluginName {
     plugin: "kubernetes.io/cinder",
     driver: "cinder.csi.openstack.org",
 };
-pub(super) const PORTWORX: Name = Name {
+pub(super) const PORTWORX: PluginName = PluginName {
     plugin: "kubernetes.io/portworx-volume",
     driver: "pxd.portworx.com",
 };
-pub(super) const VSPHERE: Name = Name {
+pub(super) const VSPHERE: PluginName = PluginName {
     plugin: "kubernetes.io/vsphere-volume",
     driver: "csi.vsphere.vmware.com",
 };
@@ -37,7 +37,7 @@ const READERS: &str = "ReadOnlyMany";
 pub(super) fn persistent(
     volume: &PersistentVolume,
     spec: &PersistentVolumeSpec,
-) -> Found<(Name, Source)> {
+) -> Translation<(PluginName, CsiSource)> {
     if let Some(source) = &spec.aws_elastic_block_store {
         Some(ebs(source).map(|made| (EBS, made)))
     } else if let Some(source) = &spec.gce_persistent_disk {
@@ -59,9 +59,9 @@ pub(super) fn persistent(
     }
 }
 
-pub(super) fn inline(volume: &core::Volume) -> Found<(Name, Inline)> {
-    let made = |name: Name, disk: &str, access_mode, source| {
-        let inline = Inline {
+pub(super) fn inline(volume: &core::Volume) -> Translation<(PluginName, InlineSource)> {
+    let made = |name: PluginName, disk: &str, access_mode, source| {
+        let inline = InlineSource {
             name: format!("{}-{disk}", name.driver),
             access_mode,
             source,
@@ -104,16 +104,16 @@ pub(super) fn inline(volume: &core::Volume) -> Found<(Name, Inline)> {
     }
 }
 
-fn ebs(source: &AWSElasticBlockStoreVolumeSource) -> Result<Source, String> {
+fn ebs(source: &AWSElasticBlockStoreVolumeSource) -> Result<CsiSource, String> {
     let handle = ebs_handle(&source.volume_id)
         .map_err(|cause| format!("failed to translate Kubernetes ID to EBS Volume ID {cause}"))?;
-    Ok(Source {
+    Ok(CsiSource {
         driver: EBS.driver.to_owned(),
         volume_handle: handle,
         read_only: source.read_only,
         fs_type: source.fs_type.clone(),
         volume_attributes: attributes([("partition", source.partition.unwrap_or(0).to_string())]),
-        ..Source::default()
+        ..CsiSource::default()
     })
 }
 
@@ -131,16 +131,16 @@ fn ebs_handle(id: &str) -> Result<String, String> {
     }
 }
 
-fn gce(source: &GCEPersistentDiskVolumeSource, place: &str) -> Source {
+fn gce(source: &GCEPersistentDiskVolumeSource, place: &str) -> CsiSource {
     let partition = source.partition.filter(|partition| *partition != 0);
     let partition = partition.map_or_else(String::new, |partition| partition.to_string());
-    Source {
+    CsiSource {
         driver: GCE.driver.to_owned(),
         volume_handle: format!("projects/UNSPECIFIED/{place}/disks/{}", source.pd_name),
         read_only: source.read_only,
         fs_type: source.fs_type.clone(),
         volume_attributes: attributes([("partition", partition)]),
-        ..Source::default()
+        ..CsiSource::default()
     }
 }
 
@@ -193,24 +193,24 @@ pub(super) fn correct_modes(spec: &mut PersistentVolumeSpec) {
     }
 }
 
-fn cinder(id: &str, read_only: Option<bool>, fs_type: Option<String>) -> Source {
-    Source {
+fn cinder(id: &str, read_only: Option<bool>, fs_type: Option<String>) -> CsiSource {
+    CsiSource {
         driver: CINDER.driver.to_owned(),
         volume_handle: id.to_owned(),
         read_only,
         fs_type,
         volume_attributes: attributes([]),
-        ..Source::default()
+        ..CsiSource::default()
     }
 }
 
-fn portworx(source: &PortworxVolumeSource) -> Source {
-    Source {
+fn portworx(source: &PortworxVolumeSource) -> CsiSource {
+    CsiSource {
         driver: PORTWORX.driver.to_owned(),
         volume_handle: source.volume_id.clone(),
         fs_type: source.fs_type.clone(),
         volume_attributes: attributes([]),
-        ..Source::default()
+        ..CsiSource::default()
     }
 }
 
@@ -226,10 +226,10 @@ fn portworx_secret(volume: &PersistentVolume) -> Option<SecretReference> {
     })
 }
 
-fn vsphere(source: &VsphereVirtualDiskVolumeSource) -> Source {
+fn vsphere(source: &VsphereVirtualDiskVolumeSource) -> CsiSource {
     let policy = source.storage_policy_name.clone();
     let policy = policy.filter(|name| !name.is_empty());
-    Source {
+    CsiSource {
         driver: VSPHERE.driver.to_owned(),
         volume_handle: source.volume_path.clone(),
         fs_type: source.fs_type.clone(),
@@ -237,6 +237,6 @@ fn vsphere(source: &VsphereVirtualDiskVolumeSource) -> Source {
             Some(name) => attributes([("storagepolicyname", name)]),
             None => attributes([]),
         },
-        ..Source::default()
+        ..CsiSource::default()
     }
 }

@@ -13,8 +13,8 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::look::Refusal;
-use crate::volumes::Until;
+use super::lookup::ResolveFailure;
+use crate::volumes::RetryWhen;
 
 /// The plugins that became drivers, by their names, in order.
 pub const PLUGINS: [&str; 7] = [
@@ -29,29 +29,29 @@ pub const PLUGINS: [&str; 7] = [
 
 /// A plugin and the driver that it became.
 #[derive(Clone, Copy, Debug)]
-struct Name {
+struct PluginName {
     plugin: &'static str,
     driver: &'static str,
 }
 
 /// A volume as the CSI driver's.
 #[derive(Debug)]
-pub(super) struct Translated {
+pub(super) struct TranslatedVolume {
     /// The in-tree plugin.
     pub(super) plugin: &'static str,
     pub(super) volume: PersistentVolume,
 }
 
-type Source = CSIPersistentVolumeSource;
+type CsiSource = CSIPersistentVolumeSource;
 /// None for a volume of no such plugin; the error is the cause as upstream words it.
-type Found<T> = Option<Result<T, String>>;
+type Translation<T> = Option<Result<T, String>>;
 
-pub(super) fn refused(cause: String) -> Refusal {
+pub(super) fn refused(cause: String) -> ResolveFailure {
     let message = format!("failed to translate in-tree pv to CSI: {cause}");
-    Refusal::unprocessed(message, Until::Changed)
+    ResolveFailure::unprocessed(message, RetryWhen::Changed)
 }
 
-pub(super) fn persistent(volume: &PersistentVolume) -> Result<Option<Translated>, String> {
+pub(super) fn persistent(volume: &PersistentVolume) -> Result<Option<TranslatedVolume>, String> {
     let Some(spec) = &volume.spec else {
         return Ok(None);
     };
@@ -67,7 +67,7 @@ pub(super) fn persistent(volume: &PersistentVolume) -> Result<Option<Translated>
             disks::correct_modes(spec);
         }
     }
-    Ok(Some(Translated {
+    Ok(Some(TranslatedVolume {
         plugin: name.plugin,
         volume,
     }))
@@ -75,19 +75,22 @@ pub(super) fn persistent(volume: &PersistentVolume) -> Result<Option<Translated>
 
 /// The pod's own volume, as a persistent volume that nobody made.
 #[derive(Debug)]
-struct Inline {
+struct InlineSource {
     /// Unique for the disk: staging goes by it.
     name: String,
     access_mode: &'static str,
-    source: Source,
+    source: CsiSource,
 }
 
-pub(super) fn inline(volume: &core::Volume, namespace: &str) -> Result<Option<Translated>, String> {
+pub(super) fn inline(
+    volume: &core::Volume,
+    namespace: &str,
+) -> Result<Option<TranslatedVolume>, String> {
     let found = disks::inline(volume).or_else(|| azure::inline(volume, namespace));
     let Some((name, made)) = found.transpose()? else {
         return Ok(None);
     };
-    Ok(Some(Translated {
+    Ok(Some(TranslatedVolume {
         plugin: name.plugin,
         volume: PersistentVolume {
             metadata: ObjectMeta {
@@ -104,9 +107,9 @@ pub(super) fn inline(volume: &core::Volume, namespace: &str) -> Result<Option<Tr
     }))
 }
 
-fn attributes<const N: usize>(pairs: [(&str, String); N]) -> Option<super::Words> {
+fn attributes<const N: usize>(pairs: [(&str, String); N]) -> Option<super::VolumeAttributes> {
     let pairs = pairs.map(|(key, value)| (key.to_owned(), value));
-    Some(super::Words::from(pairs))
+    Some(super::VolumeAttributes::from(pairs))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ fn pod_volume(source: &str) -> core::Volume {
 }
 
 /// Driver, handle and attributes.
-fn told(translated: Option<Translated>) -> String {
+fn told(translated: Option<TranslatedVolume>) -> String {
     let translated = translated.unwrap();
     let spec = translated.volume.spec.unwrap();
     let csi = spec.csi.unwrap();

@@ -1,7 +1,7 @@
 //! From claims to persistent volumes.
 
 use super::*;
-use crate::volumes::{ChangePolicy, Kind};
+use crate::volumes::{FsGroupChangePolicy, VolumeKind};
 
 const LOCAL: &str = "local: {path: /mnt/disk}";
 
@@ -46,19 +46,19 @@ fn a_claim_must_be_there_bound_and_bound_to_its_volume() {
     ];
     for (manifests, expected) in cases {
         assert_ne!(manifests, good, "{expected}");
-        let node = Node::of(&manifests);
+        let node = ResolveRig::of(&manifests);
         assert_eq!(node.refusal(&mounting(CLAIMING)), expected);
     }
-    assert!(Node::of(&good).resolve(&mounting(CLAIMING)).is_ok());
+    assert!(ResolveRig::of(&good).resolve(&mounting(CLAIMING)).is_ok());
     let protected = "uid: claim-uid, finalizers: [kubernetes.io/pvc-protection], deletionTimestamp: '2026-01-01T00:00:00Z'}\nspec";
     let ending = good.replace("uid: claim-uid}\nspec", protected);
-    assert!(Node::of(&ending).resolve(&mounting(CLAIMING)).is_ok());
+    assert!(ResolveRig::of(&ending).resolve(&mounting(CLAIMING)).is_ok());
 }
 
 #[test]
 fn what_a_claim_waits_for_is_told() {
     let uses = |manifests: &str| -> Vec<String> {
-        let result = Node::of(manifests).resolve(&mounting(CLAIMING));
+        let result = ResolveRig::of(manifests).resolve(&mounting(CLAIMING));
         let uses = result.map_or_else(|why| why.uses, |resolved| resolved.uses);
         uses.into_iter()
             .map(|uses| format!("{} {}/{}", uses.kind, uses.namespace, uses.name))
@@ -77,8 +77,8 @@ fn what_a_claim_waits_for_is_told() {
 /// Upstream's TestCreateVolumeSpec_Invalid_File_VolumeDevices and TestCreateVolumeSpec_Invalid_Block_VolumeMounts.
 #[test]
 fn a_device_is_mapped_and_a_file_system_mounted() {
-    let files = Node::of(&bound(LOCAL));
-    let raw = Node::of(&bound(&format!("volumeMode: Block\n{LOCAL}")));
+    let files = ResolveRig::of(&bound(LOCAL));
+    let raw = ResolveRig::of(&bound(&format!("volumeMode: Block\n{LOCAL}")));
     assert_eq!(
         files.refusal(&mapping(CLAIMING)),
         "processing FailedMount: volume data has volumeMode Filesystem, but is specified in volumeDevices"
@@ -87,10 +87,13 @@ fn a_device_is_mapped_and_a_file_system_mounted() {
         raw.refusal(&mounting(CLAIMING)),
         "processing FailedMount: volume data has volumeMode Block, but is specified in volumeMounts"
     );
-    assert_eq!(files.volume(&mounting(CLAIMING)).mode, Mode::FileSystem);
+    assert_eq!(
+        files.volume(&mounting(CLAIMING)).mode,
+        VolumeMode::FileSystem
+    );
     let volume = raw.volume(&mapping(CLAIMING));
-    assert_eq!((volume.mode, volume.ownership), (Mode::Block, None));
-    let nfs = Node::of(&bound("volumeMode: Block\nnfs: {server: s, path: /p}"));
+    assert_eq!((volume.mode, volume.ownership), (VolumeMode::Block, None));
+    let nfs = ResolveRig::of(&bound("volumeMode: Block\nnfs: {server: s, path: /p}"));
     assert!(
         nfs.refusal(&mapping(CLAIMING))
             .starts_with("mounting FailedMapVolume: MapVolume.")
@@ -114,11 +117,11 @@ fn an_ephemeral_volumes_claim_is_the_pods_own() {
         with_owner("somebody", true),
         with_owner("web-uid", false),
     ] {
-        assert_eq!(Node::of(&manifests).refusal(&pod), refused);
+        assert_eq!(ResolveRig::of(&manifests).refusal(&pod), refused);
     }
-    let node = Node::of(&with_owner("web-uid", true));
+    let node = ResolveRig::of(&with_owner("web-uid", true));
     assert_eq!(node.volume(&pod).id.0, "kubernetes.io/local-volume/pv");
-    let missing = Node::of("").refusal(&pod);
+    let missing = ResolveRig::of("").refusal(&pod);
     assert!(
         missing.contains("PVC default/web-data: failed to fetch PVC"),
         "{missing}"
@@ -130,16 +133,16 @@ fn an_ephemeral_volumes_claim_is_the_pods_own() {
 fn mount_options_come_from_the_annotation_or_else_the_definition() {
     let nfs = "mountOptions: [ro, nolock, ro, '']\nnfs: {server: s, path: /p}";
     let manifests = bound(nfs);
-    let volume = Node::of(&manifests).volume(&mounting(CLAIMING));
+    let volume = ResolveRig::of(&manifests).volume(&mounting(CLAIMING));
     assert_eq!(volume.mount_options, ["nolock", "ro"]);
     assert_eq!(volume.id.0, "kubernetes.io/nfs/web-uid-pv");
     let annotated = manifests.replace(
         "metadata: {name: pv}",
         "metadata: {name: pv, annotations: {volume.beta.kubernetes.io/mount-options: 'soft,,hard,soft'}}",
     );
-    let volume = Node::of(&annotated).volume(&mounting(CLAIMING));
+    let volume = ResolveRig::of(&annotated).volume(&mounting(CLAIMING));
     assert_eq!(volume.mount_options, ["hard", "soft"]);
-    let path = Node::of(&bound("mountOptions: [ro]\nhostPath: {path: /p}"));
+    let path = ResolveRig::of(&bound("mountOptions: [ro]\nhostPath: {path: /p}"));
     assert_eq!(
         path.refusal(&mounting(CLAIMING)),
         "mounting FailedMount: MountVolume.MountOptionSupport check failed for volume \"pv\" : mount options are not supported for this volume type"
@@ -156,22 +159,28 @@ fn a_local_volume_has_a_path_the_pods_group_and_the_claims_access() {
         pod.spec.as_mut().unwrap().security_context = Some(security);
         pod
     };
-    let node = Node::of(&bound("local: {path: /mnt/disk, fsType: xfs}"));
+    let node = ResolveRig::of(&bound("local: {path: /mnt/disk, fsType: xfs}"));
     let volume = node.volume(&grouped(CLAIMING));
-    assert_eq!((volume.kind, volume.folder.as_str()), (Kind::Local, "pv"));
-    let expected = Source::Local {
+    assert_eq!(
+        (volume.kind, volume.folder.as_str()),
+        (VolumeKind::Local, "pv")
+    );
+    let expected = VolumeSource::Local {
         path: "/mnt/disk".into(),
         fs_type: "xfs".into(),
     };
     assert_eq!(volume.source, expected);
     assert_eq!(
         volume.ownership.unwrap().policy,
-        ChangePolicy::OnRootMismatch
+        FsGroupChangePolicy::OnRootMismatch
     );
     let read = node.volume(&grouped(
         "persistentVolumeClaim: {claimName: claim, readOnly: true}",
     ));
-    assert_eq!((read.access, read.ownership), (Access::ReadOnly, None));
+    assert_eq!(
+        (read.access, read.ownership),
+        (VolumeAccess::ReadOnly, None)
+    );
     let cases = [
         (
             "local: {path: /a/../b}",
@@ -183,7 +192,7 @@ fn a_local_volume_has_a_path_the_pods_group_and_the_claims_access() {
         ),
     ];
     for (source, expected) in cases {
-        let refusal = Node::of(&bound(source)).refusal(&mounting(CLAIMING));
+        let refusal = ResolveRig::of(&bound(source)).refusal(&mounting(CLAIMING));
         assert_eq!(refusal, format!("mounting FailedMount: {expected}"));
     }
 }
@@ -192,7 +201,7 @@ fn a_local_volume_has_a_path_the_pods_group_and_the_claims_access() {
 #[test]
 fn a_volume_is_mounted_only_where_it_may_be() {
     let affinity = "nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: In, values: [a]}]}]}}";
-    let mut node = Node::of(&bound(&format!("{affinity}\n{LOCAL}")));
+    let mut node = ResolveRig::of(&bound(&format!("{affinity}\n{LOCAL}")));
     assert!(node.resolve(&mounting(CLAIMING)).is_ok());
     node.labels = words(&[("zone", "b")]);
     assert_eq!(
@@ -220,7 +229,7 @@ fn a_volumes_own_group_is_told_where_the_pod_lacks_it() {
         let security = format!("{{supplementalGroups: [{own}]}}");
         let security = serde_saphyr::from_str(&security).unwrap();
         pod.spec.as_mut().unwrap().security_context = Some(security);
-        crate::volumes::groups::groups(&pod, &Node::of(&manifests).objects)
+        crate::volumes::groups::groups(&pod, &ResolveRig::of(&manifests).objects)
     };
     assert_eq!(of("777", ""), [777]);
     assert_eq!(of("777", "1, 777"), Vec::<i64>::new());
@@ -231,7 +240,7 @@ fn a_volumes_own_group_is_told_where_the_pod_lacks_it() {
 #[test]
 fn a_volume_whose_name_leads_elsewhere_is_refused() {
     let manifests = bound(LOCAL);
-    let mut node = Node::of(&manifests);
+    let mut node = ResolveRig::of(&manifests);
     for name in ["..", "."] {
         let claim = node.objects.claims.values_mut().next().unwrap();
         let claim = std::sync::Arc::make_mut(claim);

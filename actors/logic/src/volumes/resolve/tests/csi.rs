@@ -1,7 +1,7 @@
 //! Drivers: what they must be, have attached, and are asked for.
 
 use super::*;
-use crate::volumes::{AccessMode, Attachment, Kind};
+use crate::volumes::{AccessMode, Attachment, VolumeKind};
 
 const DRIVER: &str = "csi.example.com";
 const ID: &str = "kubernetes.io/csi/csi.example.com^vol-1";
@@ -39,9 +39,9 @@ status: {{{status}}}
 }
 
 /// A node whose driver needs no attaching.
-fn ready(volume: &str, says: &str) -> Node {
+fn ready(volume: &str, says: &str) -> ResolveRig {
     let says = driver_says(&format!("attachRequired: false, {says}"));
-    Node::of(&format!("{volume}{says}")).driver(DRIVER, &["STAGE_UNSTAGE_VOLUME"])
+    ResolveRig::of(&format!("{volume}{says}")).driver(DRIVER, &["STAGE_UNSTAGE_VOLUME"])
 }
 
 /// Upstream's TestPluginGetVolumeName and TestMounterGetPath.
@@ -54,10 +54,10 @@ fn a_drivers_volume_is_named_for_driver_and_handle() {
     let resolved = node.resolve(&mounting(CLAIMING)).unwrap();
     let found = resolved.volume;
     assert_eq!(found.id.0, ID);
-    assert_eq!((found.kind, found.folder.as_str()), (Kind::Csi, "pv"));
+    assert_eq!((found.kind, found.folder.as_str()), (VolumeKind::Csi, "pv"));
     assert_eq!(found.mount_options, ["noatime"]);
     assert_eq!(found.attachment, Attachment::NotNeeded);
-    let expected = Csi {
+    let expected = CsiVolume {
         driver: DRIVER.into(),
         volume_handle: "vol-1".into(),
         fs_type: "ext4".into(),
@@ -65,7 +65,7 @@ fn a_drivers_volume_is_named_for_driver_and_handle() {
         volume_context: words(&[("pool", "fast")]),
         pod_info: true,
         size: 1 << 30,
-        ..Csi::default()
+        ..CsiVolume::default()
     };
     assert_eq!(csi(&found), expected);
     assert_eq!(resolved.refresh_at, None);
@@ -75,7 +75,7 @@ fn a_drivers_volume_is_named_for_driver_and_handle() {
 #[test]
 fn a_driver_must_have_registered() {
     let says = driver_says("attachRequired: false");
-    let node = Node::of(&format!("{}{says}", volume("")));
+    let node = ResolveRig::of(&format!("{}{says}", volume("")));
     const WHO: &str = "driver name csi.example.com not found in the list of registered CSI drivers";
     assert_eq!(
         node.refusal(&mounting(CLAIMING)),
@@ -83,7 +83,7 @@ fn a_driver_must_have_registered() {
             "mounting FailedMount: MountVolume.MountDevice failed for volume \"pv\" : kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: {WHO}"
         )
     );
-    let raw = Node::of(&format!("{}{says}", volume("volumeMode: Block")));
+    let raw = ResolveRig::of(&format!("{}{says}", volume("volumeMode: Block")));
     assert_eq!(
         raw.refusal(&mapping(CLAIMING)),
         format!(
@@ -97,7 +97,7 @@ fn a_driver_must_have_registered() {
             "mounting FailedMount: MountVolume.SetUp failed for volume \"data\" : kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: {WHO}"
         )
     );
-    assert_eq!(node.resolve(&inline).unwrap_err().until, Until::Changed);
+    assert_eq!(node.resolve(&inline).unwrap_err().until, RetryWhen::Changed);
 }
 
 /// Upstream's TestAttacherWaitForAttach.
@@ -107,7 +107,7 @@ fn a_volume_waits_until_a_controller_has_attached_it() {
     let of = |status: Option<&str>| {
         let attachment = status.map(attachment).unwrap_or_default();
         let manifests = format!("{}{attachment}", volume("")).replace(ATTACHMENT, &name);
-        Node::of(&manifests).driver(DRIVER, &[])
+        ResolveRig::of(&manifests).driver(DRIVER, &[])
     };
     let waits = |cause: String| {
         format!(
@@ -142,7 +142,7 @@ fn a_volume_waits_until_a_controller_has_attached_it() {
         "metadata: {deletionTimestamp: '2026-01-01T00:00:00Z', ",
     );
     let ending = format!("{}{ending}", volume("")).replace(ATTACHMENT, &name);
-    let ending = Node::of(&ending).driver(DRIVER, &[]);
+    let ending = ResolveRig::of(&ending).driver(DRIVER, &[]);
     assert_eq!(
         ending.refusal(&mounting(CLAIMING)),
         waits("volume attachment is being deleted".into())
@@ -159,7 +159,7 @@ fn a_volume_waits_until_a_controller_has_attached_it() {
 fn a_volume_waits_until_the_nodes_object_says_that_it_is_attached() {
     let name = attachment_name("vol-1", DRIVER, "edge");
     let manifests = format!("{}{}", volume(""), attachment("attached: true"));
-    let node = || Node::of(&manifests.replace(ATTACHMENT, &name)).driver(DRIVER, &[]);
+    let node = || ResolveRig::of(&manifests.replace(ATTACHMENT, &name)).driver(DRIVER, &[]);
     let id = node().volume(&mounting(CLAIMING)).id.0;
     let waits = "attaching FailedMount: MountVolume.WaitForAttach failed for volume \"pv\" : Volume not attached according to node status";
     assert_eq!(node().attached(&[]).refusal(&mounting(CLAIMING)), waits);
@@ -172,7 +172,7 @@ fn a_volume_waits_until_the_nodes_object_says_that_it_is_attached() {
         Attachment::Attached
     );
     let unneeded = format!("{manifests}{}", driver_says("attachRequired: false"));
-    let unneeded = Node::of(&unneeded).driver(DRIVER, &[]).attached(&[]);
+    let unneeded = ResolveRig::of(&unneeded).driver(DRIVER, &[]).attached(&[]);
     assert_eq!(
         unneeded.volume(&mounting(CLAIMING)).attachment,
         Attachment::NotNeeded
@@ -183,17 +183,21 @@ fn a_volume_waits_until_the_nodes_object_says_that_it_is_attached() {
 #[test]
 fn a_volume_that_a_controller_is_to_attach_is_known_before_it_is_there() {
     let name = attachment_name("vol-1", DRIVER, "edge");
-    let awaited = |node: Node| node.resolve(&mounting(CLAIMING)).unwrap_err().attachable;
+    let awaited = |node: ResolveRig| node.resolve(&mounting(CLAIMING)).unwrap_err().attachable;
     let id = Some(VolumeId(ID.into()));
-    assert_eq!(awaited(Node::of(&volume(""))), id, "no attachment");
+    assert_eq!(awaited(ResolveRig::of(&volume(""))), id, "no attachment");
     let attached = format!("{}{}", volume(""), attachment("attached: true"));
     let attached = attached.replace(ATTACHMENT, &name);
-    let unlisted = Node::of(&attached).driver(DRIVER, &[]).attached(&[]);
+    let unlisted = ResolveRig::of(&attached).driver(DRIVER, &[]).attached(&[]);
     assert_eq!(awaited(unlisted), id, "not attached says the node's object");
-    assert_eq!(awaited(Node::of(&attached)), id, "no driver");
+    assert_eq!(awaited(ResolveRig::of(&attached)), id, "no driver");
     let unneeded = format!("{attached}{}", driver_says("attachRequired: false"));
-    assert_eq!(awaited(Node::of(&unneeded)), None);
-    assert_eq!(awaited(Node::of("")), None, "which volume is not known");
+    assert_eq!(awaited(ResolveRig::of(&unneeded)), None);
+    assert_eq!(
+        awaited(ResolveRig::of("")),
+        None,
+        "which volume is not known"
+    );
 }
 
 /// Upstream's TestWaitForAttachAndMountVolumeAttachLimitExceededError.
@@ -203,12 +207,12 @@ fn a_full_node_is_told_apart_where_the_driver_tells_of_its_room() {
     let status = "attached: false, attachError: {message: full, errorCode: 8}";
     let of = |says: &str| {
         let manifests = format!("{}{}{}", volume(""), attachment(status), driver_says(says));
-        let node = Node::of(&manifests.replace(ATTACHMENT, &name));
+        let node = ResolveRig::of(&manifests.replace(ATTACHMENT, &name));
         node.resolve(&mounting(CLAIMING)).unwrap_err().reason
     };
     assert_eq!(
         of("nodeAllocatableUpdatePeriodSeconds: 60"),
-        words::ATTACH_LIMIT
+        event_reasons::ATTACH_LIMIT
     );
     assert_eq!(of("nodeAllocatableUpdatePeriodSeconds: 0"), "FailedMount");
     assert_eq!(of(""), "FailedMount");
@@ -239,13 +243,16 @@ fn an_inline_volume_lives_with_its_pod() {
     pod.spec.as_mut().unwrap().security_context = Some(security);
     let found = node.volume(&pod);
     assert_eq!(found.id.0, "kubernetes.io/csi/web-uid-data");
-    assert_eq!((found.access, found.ownership), (Access::ReadOnly, None));
+    assert_eq!(
+        (found.access, found.ownership),
+        (VolumeAccess::ReadOnly, None)
+    );
     let made = csi(&found);
     assert!(made.ephemeral);
     assert_eq!(made.access_mode, Some(AccessMode::ReadWriteOnce));
     assert_eq!(made.volume_context, words(&[("a", "b")]));
     let write = mounting(&inline.replace("true", "false"));
-    assert_eq!(node.volume(&write).access, Access::ReadWrite);
+    assert_eq!(node.volume(&write).access, VolumeAccess::ReadWrite);
 }
 
 /// Upstream's TestMounterSetUp, as far as it is of lifecycle modes.
@@ -254,7 +261,7 @@ fn a_driver_takes_volumes_of_the_lives_that_it_names() {
     const CHECK: &str =
         "kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: volume mode";
     let inline = mounting("csi: {driver: csi.example.com}");
-    let none = Node::of("").driver(DRIVER, &[]);
+    let none = ResolveRig::of("").driver(DRIVER, &[]);
     assert_eq!(
         none.refusal(&inline),
         format!(
@@ -313,7 +320,7 @@ fn a_node_takes_no_more_volumes_of_a_driver_than_it_says() {
         })
     };
     let other = "other.example.com^x";
-    let ok = |node: Node| node.resolve(&mounting(CLAIMING)).is_ok();
+    let ok = |node: ResolveRig| node.resolve(&mounting(CLAIMING)).is_ok();
     assert!(ok(limited(2, &["csi.example.com^a", other])));
     assert!(ok(limited(0, &["csi.example.com^a"])));
     assert!(ok(limited(1, &["csi.example.com^vol-1"])));
@@ -339,7 +346,7 @@ volumes: [{{name: data, {CLAIMING}}}]
     };
     let level = "seLinuxOptions: {level: 's0:c1,c2'}";
     let label = |volume: &str, says: &str, selinux, options: &str| {
-        let node = Node {
+        let node = ResolveRig {
             selinux,
             ..ready(volume, says)
         };
@@ -347,25 +354,28 @@ volumes: [{{name: data, {CLAIMING}}}]
     };
     const LABEL: &str = "system_u:object_r:container_file_t:s0:c1,c2";
     let says = "seLinuxMount: true";
-    assert_eq!(label(&single, says, SeLinux::On, level), LABEL);
-    assert_eq!(label(&single, says, SeLinux::Off, level), "");
-    assert_eq!(label(&single, "", SeLinux::On, level), "");
-    assert_eq!(label(&volume(""), says, SeLinux::On, level), "");
-    assert_eq!(label(&volume(""), says, SeLinux::OnForAll, level), LABEL);
-    assert_eq!(label(&single, says, SeLinux::On, ""), "");
+    assert_eq!(label(&single, says, SeLinuxMountPolicy::On, level), LABEL);
+    assert_eq!(label(&single, says, SeLinuxMountPolicy::Off, level), "");
+    assert_eq!(label(&single, "", SeLinuxMountPolicy::On, level), "");
+    assert_eq!(label(&volume(""), says, SeLinuxMountPolicy::On, level), "");
+    assert_eq!(
+        label(&volume(""), says, SeLinuxMountPolicy::OnForAll, level),
+        LABEL
+    );
+    assert_eq!(label(&single, says, SeLinuxMountPolicy::On, ""), "");
     let recursive = format!("{level}, seLinuxChangePolicy: Recursive");
-    assert_eq!(label(&single, says, SeLinux::On, &recursive), "");
+    assert_eq!(label(&single, says, SeLinuxMountPolicy::On, &recursive), "");
     let user = "seLinuxOptions: {user: u, role: r, type: spc_t, level: s0}";
     assert_eq!(
-        label(&single, says, SeLinux::On, user),
+        label(&single, says, SeLinuxMountPolicy::On, user),
         "u:object_r:container_file_t:s0"
     );
     let mut two = pod(level);
     let other = "{name: d, securityContext: {seLinuxOptions: {level: 's0:c3'}}, volumeMounts: [{name: data, mountPath: /d}]}";
     let containers = &mut two.spec.as_mut().unwrap().containers;
     containers.push(serde_saphyr::from_str(other).unwrap());
-    let node = Node {
-        selinux: SeLinux::On,
+    let node = ResolveRig {
+        selinux: SeLinuxMountPolicy::On,
         ..ready(&single, says)
     };
     assert_eq!(

@@ -8,7 +8,7 @@ fn is_plain(folder: &str) -> bool {
     !folder.contains('/') && !["", ".", ".."].contains(&folder)
 }
 
-fn check(result: Result<Resolved, Unresolved>) -> Result<(), TestCaseError> {
+fn check(result: Result<ResolvedVolume, UnresolvedVolume>) -> Result<(), TestCaseError> {
     if let Ok(resolved) = result {
         prop_assert!(is_plain(&resolved.volume.folder));
         prop_assert!(resolved.volume.id.0.starts_with("kubernetes.io/"));
@@ -19,7 +19,7 @@ fn check(result: Result<Resolved, Unresolved>) -> Result<(), TestCaseError> {
 proptest! {
     #[test]
     fn no_name_leads_out_of_its_folder(name in "[a./~\\\\]{0,4}", word in ".{0,12}") {
-        let mut node = Node::of("").driver("disk.csi.azure.com", &[]);
+        let mut node = ResolveRig::of("").driver("disk.csi.azure.com", &[]);
         let sources = ["emptyDir: {}", "hostPath: {path: /p}", "azureDisk: {diskName: d, diskURI: u}", CLAIMING];
         for source in sources {
             let mut pod = mounting(source);
@@ -33,7 +33,7 @@ proptest! {
             }
             check(node.resolve(&pod))?;
         }
-        node = Node::of(&bound("csi: {driver: csi.example.com, volumeHandle: v}")).driver(&word, &[]);
+        node = ResolveRig::of(&bound("csi: {driver: csi.example.com, volumeHandle: v}")).driver(&word, &[]);
         for volume in node.objects.persistent_volumes.values_mut() {
             let volume = std::sync::Arc::make_mut(volume);
             volume.metadata.name = Some(name.clone());

@@ -11,8 +11,8 @@ metadata: {name: disk.csi.azure.com}
 spec: {attachRequired: false}
 ";
 
-fn node(manifests: &str) -> Node {
-    Node::of(&format!("{manifests}{SAYS}")).driver("disk.csi.azure.com", &[])
+fn node(manifests: &str) -> ResolveRig {
+    ResolveRig::of(&format!("{manifests}{SAYS}")).driver("disk.csi.azure.com", &[])
 }
 
 #[test]
@@ -40,10 +40,10 @@ fn a_pods_own_volume_has_one_plain_folder_and_the_pods_access() {
     let found = node("").volume(&mounting(disk));
     assert_eq!(found.folder, "~subscriptions~x~d");
     assert_eq!(found.name, "data");
-    assert_eq!(found.access, Access::ReadOnly);
+    assert_eq!(found.access, VolumeAccess::ReadOnly);
     assert_eq!(csi(&found).access_mode, Some(AccessMode::ReadWriteOnce));
     let written = node("").volume(&mounting(&disk.replace(", readOnly: true", "")));
-    assert_eq!(written.access, Access::ReadWrite);
+    assert_eq!(written.access, VolumeAccess::ReadWrite);
     assert_eq!(
         node("").refusal(&mounting(
             "azureDisk: {diskName: d, diskURI: d, kind: Shared}"

@@ -12,21 +12,21 @@ use k8s_openapi::api::core::v1::PodSpec;
 use super::*;
 use crate::objects::{StaticObjects, parse};
 use crate::testing::*;
-use crate::volumes::{Csi, Source, Step, Unresolved};
+use crate::volumes::{CsiVolume, ResolveStep, UnresolvedVolume, VolumeSource};
 
 /// A node called `edge`, without labels or drivers.
 #[derive(Default)]
-pub(super) struct Node {
+pub(super) struct ResolveRig {
     pub(super) objects: StaticObjects,
     pub(super) policy: NodePolicy,
     pub(super) labels: BTreeMap<String, String>,
-    pub(super) backends: BTreeMap<String, Backend>,
-    pub(super) selinux: SeLinux,
+    pub(super) backends: BTreeMap<String, RegisteredDriver>,
+    pub(super) selinux: SeLinuxMountPolicy,
     pub(super) taken: BTreeMap<VolumeId, BTreeSet<PodUid>>,
     pub(super) attached: Option<BTreeSet<VolumeId>>,
 }
 
-impl Node {
+impl ResolveRig {
     /// With what the manifests say.
     pub(super) fn of(manifests: &str) -> Self {
         let parsed = parse(manifests.as_bytes());
@@ -42,11 +42,11 @@ impl Node {
     }
 
     pub(super) fn driver(mut self, name: &str, abilities: &[&str]) -> Self {
-        let backend = Backend {
+        let backend = RegisteredDriver {
             name: name.into(),
             node_id: "edge-1".into(),
             abilities: abilities.iter().map(|word| (*word).into()).collect(),
-            ..Backend::default()
+            ..RegisteredDriver::default()
         };
         self.backends.insert(name.into(), backend);
         self
@@ -64,8 +64,8 @@ impl Node {
         self
     }
 
-    pub(super) fn ground(&self) -> Ground<'_> {
-        Ground {
+    pub(super) fn context(&self) -> ResolveContext<'_> {
+        ResolveContext {
             objects: &self.objects,
             node: &self.policy,
             labels: &self.labels,
@@ -77,9 +77,9 @@ impl Node {
         }
     }
 
-    pub(super) fn resolve(&self, pod: &Pod) -> Result<Resolved, Unresolved> {
+    pub(super) fn resolve(&self, pod: &Pod) -> Result<ResolvedVolume, UnresolvedVolume> {
         let volume = &pod.spec.as_ref().unwrap().volumes.as_ref().unwrap()[0];
-        resolve(pod, volume, &self.ground())
+        resolve(pod, volume, &self.context())
     }
 
     pub(super) fn volume(&self, pod: &Pod) -> Volume {
@@ -93,17 +93,17 @@ impl Node {
     pub(super) fn refusal(&self, pod: &Pod) -> String {
         let why = self.resolve(pod).unwrap_err();
         let step = match why.step {
-            Step::Processing => "processing",
-            Step::Attaching => "attaching",
-            Step::Mounting => "mounting",
+            ResolveStep::Processing => "processing",
+            ResolveStep::Attaching => "attaching",
+            ResolveStep::Mounting => "mounting",
         };
         format!("{step} {}: {}", why.reason, why.message)
     }
 }
 
 /// What the driver of a volume is told.
-pub(super) fn csi(volume: &Volume) -> Csi {
-    let Source::Csi(csi) = &volume.source else {
+pub(super) fn csi(volume: &Volume) -> CsiVolume {
+    let VolumeSource::Csi(csi) = &volume.source else {
         panic!("{:?}", volume.source);
     };
     *csi.clone()
@@ -175,8 +175,8 @@ volumes:
 - {name: unused, emptyDir: {}}
 ",
     );
-    let node = Node::of("");
-    let found = all(&pod, &node.ground());
+    let node = ResolveRig::of("");
+    let found = all(&pod, &node.context());
     let names: Vec<(&str, bool)> = found
         .iter()
         .map(|(name, result)| (name.as_str(), result.is_ok()))

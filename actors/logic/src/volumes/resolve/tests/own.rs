@@ -1,7 +1,7 @@
 //! Volumes that the pod describes itself.
 
 use super::*;
-use crate::volumes::{ChangePolicy, EmptyDir, Kind, Medium, Ownership};
+use crate::volumes::{EmptyDir, FsGroupChangePolicy, Medium, Ownership, VolumeKind};
 
 #[test]
 fn a_pods_own_volume_is_named_for_pod_and_volume() {
@@ -29,13 +29,13 @@ fn a_pods_own_volume_is_named_for_pod_and_volume() {
         ),
     ];
     for (source, id) in cases {
-        let volume = Node::of("").volume(&mounting(source));
+        let volume = ResolveRig::of("").volume(&mounting(source));
         assert_eq!(volume.id.0, id);
         assert_eq!(
             (volume.name.as_str(), volume.folder.as_str()),
             ("data", "data")
         );
-        assert_eq!(volume.mode, Mode::FileSystem);
+        assert_eq!(volume.mode, VolumeMode::FileSystem);
     }
 }
 
@@ -45,25 +45,25 @@ fn an_empty_dir_has_its_medium_and_the_pods_group() {
     let security = "{fsGroup: 2000, fsGroupChangePolicy: OnRootMismatch}";
     let spec = pod.spec.as_mut().unwrap();
     spec.security_context = Some(serde_saphyr::from_str(security).unwrap());
-    let volume = Node::of("").volume(&pod);
+    let volume = ResolveRig::of("").volume(&pod);
     let expected = EmptyDir {
         medium: Medium::Memory,
         size_limit: Some(1 << 20),
     };
-    assert_eq!(volume.source, Source::EmptyDir(expected));
+    assert_eq!(volume.source, VolumeSource::EmptyDir(expected));
     let ownership = Ownership {
         fs_group: 2000,
-        policy: ChangePolicy::Always,
+        policy: FsGroupChangePolicy::Always,
     };
     assert_eq!(volume.ownership, Some(ownership));
-    assert_eq!(volume.access, Access::ReadWrite);
+    assert_eq!(volume.access, VolumeAccess::ReadWrite);
 
     let spec = pod.spec.as_mut().unwrap();
     spec.volumes.as_mut().unwrap()[0] =
         serde_saphyr::from_str("{name: data, hostPath: {path: /var/lib, type: Directory}}")
             .unwrap();
-    let volume = Node::of("").volume(&pod);
-    let expected = Source::HostPath {
+    let volume = ResolveRig::of("").volume(&pod);
+    let expected = VolumeSource::HostPath {
         path: "/var/lib".into(),
         r#type: "Directory".into(),
     };
@@ -72,14 +72,15 @@ fn an_empty_dir_has_its_medium_and_the_pods_group() {
 
 #[test]
 fn files_are_only_read_and_what_they_are_made_of_is_told() {
-    let node =
-        Node::of("{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: b}}");
+    let node = ResolveRig::of(
+        "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: b}}",
+    );
     let mut pod = mounting("configMap: {name: settings}");
     let security = serde_saphyr::from_str("{fsGroup: 7}").unwrap();
     pod.spec.as_mut().unwrap().security_context = Some(security);
     let resolved = node.resolve(&pod).unwrap();
-    assert_eq!(resolved.volume.kind, Kind::ConfigMap);
-    assert_eq!(resolved.volume.access, Access::ReadOnly);
+    assert_eq!(resolved.volume.kind, VolumeKind::ConfigMap);
+    assert_eq!(resolved.volume.access, VolumeAccess::ReadOnly);
     assert_eq!(resolved.volume.ownership.unwrap().fs_group, 7);
     let uses: Vec<&str> = resolved
         .uses
@@ -88,13 +89,13 @@ fn files_are_only_read_and_what_they_are_made_of_is_told() {
         .collect();
     assert_eq!(uses, ["settings"]);
 
-    let why = Node::of("").resolve(&pod).unwrap_err();
+    let why = ResolveRig::of("").resolve(&pod).unwrap_err();
     assert_eq!(
         (why.reason, why.message.as_str(), why.until),
         (
             "FailedMount",
             "MountVolume.SetUp failed for volume \"data\" : configmap \"settings\" not found",
-            Until::Changed
+            RetryWhen::Changed
         )
     );
     assert_eq!(why.uses.len(), 1);
@@ -126,11 +127,11 @@ fn what_no_plugin_takes_waits_for_another_definition() {
         ),
     ];
     for (source, expected) in cases {
-        let (node, pod) = (Node::of(""), mounting(source));
+        let (node, pod) = (ResolveRig::of(""), mounting(source));
         assert_eq!(node.refusal(&pod), expected);
         assert_eq!(
             node.resolve(&pod).unwrap_err().until,
-            Until::Never,
+            RetryWhen::Never,
             "{source}"
         );
     }
@@ -142,7 +143,7 @@ fn a_name_that_is_no_folders_is_refused() {
         let mut pod = mounting("emptyDir: {}");
         let volumes = pod.spec.as_mut().unwrap().volumes.as_mut().unwrap();
         volumes[0].name = name.into();
-        let why = Node::of("").resolve(&pod).unwrap_err();
+        let why = ResolveRig::of("").resolve(&pod).unwrap_err();
         assert!(
             why.message.contains("cannot be the name of a folder"),
             "{name}"
@@ -151,5 +152,5 @@ fn a_name_that_is_no_folders_is_refused() {
     let mut pod = mounting("emptyDir: {}");
     let volumes = pod.spec.as_mut().unwrap().volumes.as_mut().unwrap();
     volumes[0].name = "../../etc".into();
-    assert_eq!(Node::of("").volume(&pod).folder, "..~..~etc");
+    assert_eq!(ResolveRig::of("").volume(&pod).folder, "..~..~etc");
 }

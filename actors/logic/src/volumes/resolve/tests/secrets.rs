@@ -43,13 +43,13 @@ stringData: {{key: {name}}}
 fn secrets_are_found_where_the_volume_says_each_for_its_step() {
     let all = ["stage", "publish", "expand"].map(|name| secret("vault", name));
     let manifests = format!("{}{}{}", volume(""), all.concat(), driver_says(""));
-    let stages = Node::of(&manifests).driver(DRIVER, &["STAGE_UNSTAGE_VOLUME"]);
+    let stages = ResolveRig::of(&manifests).driver(DRIVER, &["STAGE_UNSTAGE_VOLUME"]);
     let made = csi(&stages.volume(&mounting(CLAIMING)));
     let of = |name: &str| words(&[("key", name)]);
     assert_eq!(made.stage_secrets.0, of("stage"));
     assert_eq!(made.publish_secrets.0, of("publish"));
     assert_eq!(made.expand_secrets.0, of("expand"));
-    let plain = Node::of(&manifests).driver(DRIVER, &[]);
+    let plain = ResolveRig::of(&manifests).driver(DRIVER, &[]);
     let made = csi(&plain.volume(&mounting(CLAIMING)));
     assert!(made.stage_secrets.0.is_empty());
 }
@@ -60,7 +60,7 @@ fn a_missing_secret_is_named_with_its_step() {
     let of = |found: &[&str], mode: &str| {
         let found: String = found.iter().map(|name| secret("vault", name)).collect();
         let manifests = format!("{}{found}{}", volume(mode), driver_says(""));
-        Node::of(&manifests).driver(DRIVER, &["STAGE_UNSTAGE_VOLUME"])
+        ResolveRig::of(&manifests).driver(DRIVER, &["STAGE_UNSTAGE_VOLUME"])
     };
     assert_eq!(
         of(&[], "").refusal(&mounting(CLAIMING)),
@@ -95,7 +95,7 @@ fn an_inline_volumes_secret_is_of_the_pods_namespace_and_text() {
     let pod = mounting("csi: {driver: csi.example.com, nodePublishSecretRef: {name: own}}");
     let of = |secret: &str| {
         let manifests = format!("{}{secret}", driver_says(""));
-        Node::of(&manifests).driver(DRIVER, &[])
+        ResolveRig::of(&manifests).driver(DRIVER, &[])
     };
     assert!(of(&secret("other", "own")).refusal(&pod).contains(
         "fetching NodePublishSecretRef default/own failed: kubernetes.io/csi: failed to find the secret own in the namespace default"
@@ -136,7 +136,7 @@ fn a_driver_gets_the_tokens_that_it_asks_for() {
         "tokenRequests: [{audience: gcp, expirationSeconds: 600}, {audience: ''}], serviceAccountTokenInSecrets: true",
     );
     let pod = pod_of_builder("csi: {driver: csi.example.com}");
-    let node = Node::of(&format!("{says}{}{}", token("gcp"), token(""))).driver(DRIVER, &[]);
+    let node = ResolveRig::of(&format!("{says}{}{}", token("gcp"), token(""))).driver(DRIVER, &[]);
     let resolved = node.resolve(&pod).unwrap();
     assert_eq!(resolved.refresh_at, None);
     let made = csi(&resolved.volume);
@@ -147,13 +147,13 @@ fn a_driver_gets_the_tokens_that_it_asks_for() {
         .collect();
     assert_eq!(tokens, [("gcp", "secret-gcp"), ("", "secret-")]);
     assert!(made.tokens_in_secrets);
-    let missing = Node::of(&format!("{says}{}", token(""))).driver(DRIVER, &[]);
+    let missing = ResolveRig::of(&format!("{says}{}", token(""))).driver(DRIVER, &[]);
     assert_eq!(
         missing.refusal(&pod),
         "mounting FailedMount: MountVolume.SetUp failed for volume \"data\" : kubernetes.io/csi: mounter.SetUpAt failed to get service accoount token attributes: failed to fetch token: there is no token of service account default/builder for audience \"gcp\" that lasts"
     );
     let expired = token("gcp").replace("22:14:00Z", "22:13:20Z");
-    let expired = Node::of(&format!("{says}{expired}{}", token(""))).driver(DRIVER, &[]);
+    let expired = ResolveRig::of(&format!("{says}{expired}{}", token(""))).driver(DRIVER, &[]);
     assert!(expired.resolve(&pod).is_err());
     let uses = missing.resolve(&pod).unwrap_err().uses;
     assert!(
@@ -168,7 +168,7 @@ fn a_driver_that_wants_it_is_told_again_before_its_tokens_are_old() {
     let pod = pod_of_builder("csi: {driver: csi.example.com}");
     let refresh = |says: &str| {
         let manifests = format!("{}{}", driver_says(says), token("gcp"));
-        let node = Node::of(&manifests).driver(DRIVER, &[]);
+        let node = ResolveRig::of(&manifests).driver(DRIVER, &[]);
         let resolved = node.resolve(&pod).unwrap();
         resolved.refresh_at.map(|at| at.as_second() - NOW)
     };
@@ -191,6 +191,6 @@ fn a_device_is_published_without_tokens() {
         found.concat(),
         driver_says(asks)
     );
-    let node = Node::of(&manifests).driver(DRIVER, &[]);
+    let node = ResolveRig::of(&manifests).driver(DRIVER, &[]);
     assert!(csi(&node.volume(&mapping(CLAIMING))).tokens.is_empty());
 }

@@ -1,0 +1,287 @@
+//! What must outlive the agent about each pod: back-off, when it started, which exits were seen when.
+//!
+//! - **Owns** one checkpoint file with a record a pod, and the two files in which a kubelet keeps what pods are
+//!   allocated and what was carried out of it ([`crate::take_over`]).
+//! - **Hears** `Keep` and `Forget` from the pod workers, `Load` from a worker that starts.
+//! - **Tells** nobody.
+//! - **Never** writes more often than once a [`WRITE_INTERVAL`], nor what has not changed: flash wears out.
+//!
+//! Upstream keeps back-off in memory and forgets it on restart; Oxlet does not.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use kernel::checkpoint::{Loaded, Schema, Store, Writer, Written};
+use kernel::{Actor, Context, Exit, Reply, TimerId};
+use logic::backoff::BackoffTable;
+use logic::resize::AllocatedResources;
+use logic::take_over::ResourcesByPod;
+use logic::types::{ContainerHealth, ContainerId, PodUid};
+use serde::{Deserialize, Serialize};
+
+use crate::take_over::{self, AllocationFiles};
+
+/// Room for two changes from each of 1,000 pods at once.
+pub const MAILBOX: usize = 2048;
+/// A crash forgets at most this much; a busy node writes at most once in it, a quiet one never.
+const WRITE_INTERVAL: Duration = Duration::from_millis(200);
+const SCHEMA: Schema = Schema {
+    kind: 1,
+    version: 2,
+};
+
+/// What the keeper is told.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Keeps this record from now on.
+    Keep { uid: PodUid, record: Box<PodRecord> },
+    /// Drops the record of a pod that has ended.
+    Forget { uid: PodUid },
+    /// Answers with the record that an earlier life left, if any.
+    Load {
+        uid: PodUid,
+        reply: Reply<Option<PodRecord>>,
+    },
+    /// Answers with what was allocated to each pod in an earlier life.
+    Allocations {
+        reply: Reply<BTreeMap<PodUid, AllocatedResources>>,
+    },
+    /// Begins a write of what has changed.
+    Write,
+    /// Takes note of a write's end.
+    Written(Written),
+}
+
+/// What is remembered of one pod.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PodRecord {
+    /// When the agent first took the pod up (`status.startTime`).
+    pub started: Option<Timestamp>,
+    pub backoffs: BackoffTable,
+    /// When this agent saw each exit: runtime clocks are not compared with ours.
+    pub exits: BTreeMap<ContainerId, Timestamp>,
+    /// When this agent first saw each instance running: delays of probes count from there.
+    pub runs: BTreeMap<ContainerId, Timestamp>,
+    /// What probes last said of each instance: a restarted agent does not flip readiness.
+    pub health: BTreeMap<ContainerId, ContainerHealth>,
+    /// By container: the CPU and memory that were last carried out.
+    #[serde(with = "as_json")]
+    pub actuated: ContainerResources,
+    /// By container: the CPU and memory that are allocated to it, whatever its definition says now.
+    #[serde(with = "as_json")]
+    pub allocated: Option<AllocatedResources>,
+    /// The last words of each instance that has ended.
+    pub termination_messages: BTreeMap<ContainerId, String>,
+}
+
+/// CPU and memory by container.
+pub type ContainerResources = BTreeMap<String, ResourceRequirements>;
+
+/// Kubernetes' types cannot stand in bincode: they are kept as JSON text.
+mod as_json {
+    use serde::de::{DeserializeOwned, Error as _};
+    use serde::ser::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        value: &T,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let text = serde_json::to_string(value).map_err(S::Error::custom)?;
+        text.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<T, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        serde_json::from_str(&text).map_err(D::Error::custom)
+    }
+}
+
+/// Counted.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub records: usize,
+    pub writes: u64,
+    pub bytes: u64,
+    pub set_aside: Vec<String>,
+}
+
+/// The keeper of records.
+#[derive(Debug)]
+pub struct CheckpointManager {
+    writer: Writer,
+    allocation_files: AllocationFiles,
+
+    records: BTreeMap<PodUid, PodRecord>,
+    timer: Option<TimerId>,
+    set_aside: Vec<String>,
+}
+
+impl Actor for CheckpointManager {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match self.writer.store().load() {
+            Ok(Loaded::Fresh) => {}
+            Ok(Loaded::Found(records)) => self.records = records,
+            Ok(Loaded::SetAside { moved_to, why }) => {
+                let text = format!("{}: {why}", moved_to.display());
+                tracing::error!("pod records were damaged and are set aside as {text}");
+                self.set_aside.push(text);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.take_over();
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Keep { uid, record } => self.keep(uid, *record, ctx),
+            Msg::Forget { uid } => self.forget(&uid, ctx),
+            Msg::Load { uid, reply } => reply.send(self.records.get(&uid).cloned()),
+            Msg::Allocations { reply } => reply.send(self.allocations()),
+            Msg::Write => self.write(ctx),
+            Msg::Written(written) => self.written(written, ctx),
+        }
+        Ok(())
+    }
+
+    async fn stop(&mut self, _ctx: &mut Context<Msg>) {
+        self.allocation_files
+            .pending_writes(self.resources())
+            .write_now();
+        if let Err(error) = self.writer.flush(&self.records) {
+            tracing::error!("pod records could not be written: {error}");
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let stats = self.writer.stats();
+        Snapshot {
+            records: self.records.len(),
+            writes: stats.writes,
+            bytes: stats.bytes,
+            set_aside: self.set_aside.clone(),
+        }
+    }
+}
+
+impl CheckpointManager {
+    /// The file is the agent's own, `root_dir` the folder that it shares with a kubelet.
+    pub fn new(file: PathBuf, root_dir: &Path) -> Self {
+        CheckpointManager {
+            writer: Writer::new(Store::new(file, SCHEMA), WRITE_INTERVAL),
+            allocation_files: AllocationFiles::new(root_dir),
+            records: BTreeMap::new(),
+            timer: None,
+            set_aside: Vec::new(),
+        }
+    }
+
+    /// Learns what pods have from the files that this agent shares with a kubelet.
+    fn take_over(&mut self) {
+        let left = self.allocation_files.read();
+        for text in &left.set_aside {
+            tracing::error!("what pods are allocated cannot be read: {text}");
+        }
+        self.set_aside.extend(left.set_aside);
+        let take_over::PodAllocations {
+            allocated,
+            actuated,
+        } = left.resources;
+        for (uid, allocated) in allocated {
+            if allocated.is_some() {
+                self.records.entry(uid).or_default().allocated = Some(allocated);
+            }
+        }
+        let nothing = ResourceRequirements::default();
+        for (uid, mut actuated) in actuated {
+            actuated.containers.retain(|_, own| *own != nothing);
+            if !actuated.containers.is_empty() {
+                let record = self.records.entry(uid).or_default();
+                record.actuated.clone_from(&actuated.containers);
+                // Where nobody can tell any more what was promised, it is what the pod has.
+                record.allocated.get_or_insert(actuated);
+            }
+        }
+    }
+
+    /// What a kubelet would find.
+    fn resources(&self) -> take_over::PodAllocations {
+        let records = self.records.iter();
+        let actuated = records.filter(|(_, record)| !record.actuated.is_empty());
+        let actuated = actuated.map(|(uid, record)| {
+            let containers = record.actuated.clone();
+            let actuated = AllocatedResources {
+                pod: None,
+                containers,
+            };
+            (uid.clone(), actuated)
+        });
+        take_over::PodAllocations {
+            allocated: self.allocations(),
+            actuated: actuated.collect(),
+        }
+    }
+
+    fn keep(&mut self, uid: PodUid, record: PodRecord, ctx: &mut Context<Msg>) {
+        if self.records.get(&uid) != Some(&record) {
+            self.records.insert(uid, record);
+            self.write_soon(ctx);
+        }
+    }
+
+    fn allocations(&self) -> ResourcesByPod {
+        let records = self.records.iter();
+        records
+            .filter_map(|(uid, record)| Some((uid.clone(), record.allocated.clone()?)))
+            .collect()
+    }
+
+    fn forget(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
+        if self.records.remove(uid).is_some() {
+            self.write_soon(ctx);
+        }
+    }
+
+    fn write_soon(&mut self, ctx: &mut Context<Msg>) {
+        self.writer.mark();
+        self.set_timer(ctx);
+    }
+
+    fn set_timer(&mut self, ctx: &mut Context<Msg>) {
+        if let (None, Some(wait)) = (self.timer, self.writer.due(ctx.now())) {
+            self.timer = Some(ctx.after(wait, Msg::Write));
+        }
+    }
+
+    fn write(&mut self, ctx: &mut Context<Msg>) {
+        self.timer = None;
+        match self.writer.begin(ctx.now(), &self.records) {
+            Ok(Some(writing)) => {
+                // Before our own: where they differ, they are the newer.
+                let pending_writes = self.allocation_files.pending_writes(self.resources());
+                ctx.run(async move {
+                    pending_writes.write().await;
+                    Msg::Written(writing.run().await)
+                });
+            }
+            Ok(None) => {}
+            Err(error) => tracing::error!("pod records could not be written: {error}"),
+        }
+    }
+
+    fn written(&mut self, written: Written, ctx: &mut Context<Msg>) {
+        if let Err(error) = self.writer.finish(written) {
+            tracing::error!("pod records could not be written: {error}");
+        }
+        self.set_timer(ctx);
+    }
+}

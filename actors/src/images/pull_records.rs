@@ -1,0 +1,297 @@
+//! The records of pulls on disk: upstream's files, in upstream's folders.
+//!
+//! Written beside and renamed, never in place; what does not read is told and counts as nobody's.
+//! Upstream: pkg/kubelet/images/pullmanager/fs_pullrecords.go (1.36).
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+use logic::image_reference::repository;
+use logic::images::records::{
+    self, PullCredentials, PullRecordError, PulledRecord, RecordFormat, file_name, is_file_name,
+};
+use logic::images::verification::PullRecordState;
+use metrics::images;
+
+/// The records. Its work is done in the blocking pool, one thing at a time; the lock is the image
+/// keeper's own tasks' and nobody else's.
+#[derive(Debug, Clone)]
+pub(super) struct PullRecords(Arc<Mutex<PullRecordStore>>);
+
+#[derive(Debug)]
+struct PullRecordStore {
+    pulling: PathBuf,
+    pulled: PathBuf,
+    /// Pulls of each image under way in this life.
+    under_way: BTreeMap<String, usize>,
+}
+
+impl PullRecords {
+    pub(super) fn new(root_dir: &Path) -> Self {
+        let folder = root_dir.join("image_manager");
+        PullRecords(Arc::new(Mutex::new(PullRecordStore {
+            pulling: folder.join("pulling"),
+            pulled: folder.join("pulled"),
+            under_way: BTreeMap::new(),
+        })))
+    }
+
+    /// What the records say of an image that is here.
+    pub(super) async fn tracked(&self, image: &str, reference: &str) -> PullRecordState {
+        let (image, reference) = (image.to_owned(), reference.to_owned());
+        let tracked = self.with(move |books| Ok(books.tracked(&image, &reference)));
+        tracked.await.unwrap_or(PullRecordState::Damaged)
+    }
+
+    /// Notes that a pull begins. It must not, if that cannot be noted.
+    pub(super) async fn intend(&self, image: &str) -> io::Result<()> {
+        let image = image.to_owned();
+        self.with(move |books| books.intend(image)).await
+    }
+
+    /// Notes what an image was pulled with, and that the pull is over.
+    pub(super) async fn pulled(&self, image: &str, reference: &str, with: PullCredentials) {
+        let (image, reference, now) = (image.to_owned(), reference.to_owned(), now());
+        let noted = self.with(move |books| {
+            // An intent that stays says what the record does not: pulled, and by nobody known.
+            books.learn(&image, &reference, Some(&with), now)?;
+            books.over(&image)
+        });
+        if let Err(error) = noted.await {
+            tracing::error!("cannot record a pulled image: {error}");
+        }
+    }
+
+    /// Notes that a pull is over, without success.
+    pub(super) async fn failed(&self, image: &str) {
+        let image = image.to_owned();
+        if let Err(error) = self.with(move |books| books.over(&image)).await {
+            tracing::error!("cannot remove an image pull intent: {error}");
+        }
+    }
+
+    /// Adds what was found to open an image.
+    pub(super) async fn learn(&self, image: &str, reference: &str, with: PullCredentials) {
+        let (image, reference, now) = (image.to_owned(), reference.to_owned(), now());
+        let learnt = self.with(move |books| books.learn(&image, &reference, Some(&with), now));
+        if let Err(error) = learnt.await {
+            tracing::error!("cannot write an image pulled record: {error}");
+        }
+    }
+
+    /// Makes the folders, brings older files into today's form, and answers with the images whose
+    /// pulls an earlier life began.
+    pub(super) async fn open(&self) -> Vec<String> {
+        let opened = self.with(PullRecordStore::open).await;
+        opened.unwrap_or_else(|error| {
+            tracing::error!("cannot read the records of image pulls: {error}");
+            Vec::new()
+        })
+    }
+
+    /// Takes an image whose pull an earlier life began as pulled, by nobody known.
+    pub(super) async fn adopt_existing(&self, image: &str, reference: &str) {
+        let (image, reference, now) = (image.to_owned(), reference.to_owned(), now());
+        let adopted = self.with(move |books| {
+            books.learn(&image, &reference, None, now)?;
+            match books.under_way.contains_key(&image) {
+                // It is being pulled again: its end will tell.
+                true => Ok(()),
+                false => {
+                    remove(&books.pulling.join(file_name(&image)))?;
+                    count(images::intents, &books.pulling);
+                    Ok(())
+                }
+            }
+        });
+        if let Err(error) = adopted.await {
+            tracing::error!("cannot turn an image pull intent into a record: {error}");
+        }
+    }
+
+    async fn with<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut PullRecordStore) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let books = self.0.clone();
+        let work = tokio::task::spawn_blocking(move || {
+            work(&mut books.lock().unwrap_or_else(PoisonError::into_inner))
+        });
+        work.await.map_err(io::Error::other)?
+    }
+}
+
+impl PullRecordStore {
+    fn tracked(&self, image: &str, reference: &str) -> PullRecordState {
+        match self.record(reference) {
+            Ok(Some(record)) => return PullRecordState::Pulled(Box::new(record)),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::error!("a record of an image pull is of no use: {error}");
+                return PullRecordState::Damaged;
+            }
+        }
+        if self.under_way.contains_key(image) {
+            return PullRecordState::Begun;
+        }
+        match read(&self.pulling.join(file_name(image)), records::decode_intent) {
+            Ok(Some((intended, _))) if intended == image => PullRecordState::Begun,
+            Ok(_) => PullRecordState::Unknown,
+            Err(error) => {
+                tracing::error!("an image pull intent is of no use: {error}");
+                PullRecordState::Damaged
+            }
+        }
+    }
+
+    fn record(&self, reference: &str) -> io::Result<Option<PulledRecord>> {
+        let found = read(
+            &self.pulled.join(file_name(reference)),
+            records::decode_pulled,
+        )?;
+        Ok(found
+            .map(|(record, _)| record)
+            .filter(|record| record.image_ref == reference))
+    }
+
+    fn intend(&mut self, image: String) -> io::Result<()> {
+        write(&self.pulling, &image, &records::encode_intent(&image))?;
+        count(images::intents, &self.pulling);
+        *self.under_way.entry(image).or_default() += 1;
+        Ok(())
+    }
+
+    fn over(&mut self, image: &str) -> io::Result<()> {
+        match self.under_way.get_mut(image) {
+            Some(count) if *count > 1 => *count -= 1,
+            Some(_) | None => {
+                remove(&self.pulling.join(file_name(image)))?;
+                count(images::intents, &self.pulling);
+                self.under_way.remove(image);
+            }
+        }
+        Ok(())
+    }
+
+    fn learn(
+        &self,
+        image: &str,
+        reference: &str,
+        with: Option<&PullCredentials>,
+        now: Timestamp,
+    ) -> io::Result<()> {
+        let repository = repository(image).map_err(io::Error::other)?;
+        let known = self.record(reference).unwrap_or_else(|error| {
+            tracing::warn!("a record of an image pull is replaced: {error}");
+            None
+        });
+        let is_new = known.is_none();
+        let mut record = known.unwrap_or_else(|| PulledRecord::new(reference, now));
+        let changed = with.is_some_and(|with| record.merge(&repository, with, now));
+        if !(is_new || changed) {
+            return Ok(());
+        }
+        write(&self.pulled, reference, &records::encode_pulled(&record))?;
+        count(images::pulled_records, &self.pulled);
+        Ok(())
+    }
+
+    fn open(&mut self) -> io::Result<Vec<String>> {
+        let mut folders = DirBuilder::new();
+        folders.recursive(true).mode(0o700);
+        folders.create(&self.pulling)?;
+        folders.create(&self.pulled)?;
+        for path in files(&self.pulled)? {
+            match read(&path, records::decode_pulled) {
+                Ok(Some((record, RecordFormat::Older))) => {
+                    let text = records::encode_pulled(&record);
+                    write(&self.pulled, &record.image_ref, &text)?;
+                }
+                Ok(_) => {}
+                Err(error) => tracing::error!("a record of an image pull is of no use: {error}"),
+            }
+        }
+        let mut intents = Vec::new();
+        for path in files(&self.pulling)? {
+            match read(&path, records::decode_intent) {
+                Ok(Some((image, form))) => {
+                    if form == RecordFormat::Older {
+                        write(&self.pulling, &image, &records::encode_intent(&image))?;
+                    }
+                    intents.push(image);
+                }
+                Ok(None) => {}
+                Err(error) => tracing::error!("an image pull intent is of no use: {error}"),
+            }
+        }
+        count(images::intents, &self.pulling);
+        count(images::pulled_records, &self.pulled);
+        Ok(intents)
+    }
+}
+
+/// Shows how many records a folder holds.
+fn count(show: fn(usize), folder: &Path) {
+    if let Ok(files) = files(folder) {
+        show(files.len());
+    }
+}
+
+fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(is_file_name) && entry.file_type()?.is_file() {
+            files.push(entry.path());
+        }
+    }
+    Ok(files)
+}
+
+fn read<T>(path: &Path, decode: fn(&[u8]) -> Result<T, PullRecordError>) -> io::Result<Option<T>> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let why = |error: PullRecordError| io::Error::other(format!("{}: {error}", path.display()));
+    decode(&text).map(Some).map_err(why)
+}
+
+/// Writes beside and renames: a file is old or new, never half.
+fn write(folder: &Path, subject: &str, text: &[u8]) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)?;
+    let path = folder.join(file_name(subject));
+    let beside = path.with_extension("tmp");
+    let written = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&beside)
+        .and_then(|mut file| file.write_all(text))
+        .and_then(|()| fs::rename(&beside, &path));
+    if written.is_err() {
+        drop(fs::remove_file(&beside));
+    }
+    written
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn now() -> Timestamp {
+    Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH)
+}

@@ -1,0 +1,331 @@
+//! How the node is: what its object in the API says, gathered from whoever knows.
+//!
+//! - **Owns** what it told last.
+//! - **Hears** that it is time to look, and what was found; and which addresses the node's pods get.
+//! - **Tells** the keeper of the node's object, fact by fact; and the runtime those addresses.
+//! - **Never** judges: which condition comes of a fact is decided there (`logic::node_status`).
+//!
+//! Upstream: pkg/kubelet/kubelet.go (updateRuntimeUp), kubelet_node_status.go (the setters' sources), kubelet_network.go
+//! (updatePodCIDR), 1.36.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cluster::node;
+use kernel::{Actor, Addr, Context, Exit, Supervisor};
+use logic::node_status::{NodeFact, NodeImage, RuntimeStatus};
+use serde::Serialize;
+
+use crate::runtime::{RuntimeClient, RuntimeError};
+use crate::{pleg, volumes};
+
+/// It hears its own looks, and who asks for all of it again.
+pub const MAILBOX: usize = 16;
+
+/// Between looks at the runtime, as upstream's `updateRuntimeUp`.
+const CHECK_PERIOD: Duration = Duration::from_secs(5);
+/// The same until it is ready for the first time: the node is to be ready as soon as its runtime is.
+const STARTUP_CHECK_PERIOD: Duration = Duration::from_millis(100);
+/// Between looks at the images: they are many, and nobody is in a hurry.
+const IMAGES_PERIOD: Duration = Duration::from_secs(60);
+/// Between attempts to tell the runtime the addresses of pods, as upstream's looks at the node.
+const POD_CIDRS_RETRY_PERIOD: Duration = Duration::from_secs(10);
+/// The keepers answer from memory.
+const ASK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What the gatherer is told.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Asks the runtime and the managers how they are.
+    Check,
+    /// Tells what was found.
+    Checked(Box<HealthReport>),
+    /// Asks the runtime for its images.
+    ListImages,
+    /// Tells which there are.
+    Images(Option<Vec<NodeImage>>),
+    /// Tells everything again: who hears it has a successor.
+    Resync,
+    /// Tells the runtime that the node's pods get addresses of these pod_cidrs, with commas between.
+    PodCidrs(String),
+    /// Tells them if the runtime does not know them.
+    SendPodCidrs,
+    /// Takes note of which it was told, or tells them again later.
+    PodCidrsSent(Result<String, RuntimeError>),
+}
+
+/// What a look found.
+#[derive(Debug)]
+pub struct HealthReport {
+    runtime: Option<RuntimeStatus>,
+    unhealthy: BTreeMap<String, String>,
+    /// None where the volume manager did not answer.
+    stuck: Option<Vec<String>>,
+}
+
+/// What was told last.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub looks: u64,
+    pub runtime_answers: bool,
+    pub unhealthy: BTreeMap<String, String>,
+    pub images: usize,
+    /// The addresses of pods that the runtime knows of.
+    pub pod_ranges: String,
+}
+
+/// Whom it asks.
+#[derive(Debug, Clone)]
+pub struct HealthPeers {
+    pub runtime: RuntimeClient,
+    pub pleg: Addr<pleg::Msg>,
+    pub volumes: Addr<volumes::Msg>,
+    pub root: Supervisor,
+}
+
+/// The gatherer.
+#[derive(Debug)]
+pub struct NodeHealthMonitor {
+    sources: HealthPeers,
+    node: Addr<node::Msg>,
+
+    looks: u64,
+    was_ready: bool,
+    runtime_answers: bool,
+    unhealthy: BTreeMap<String, String>,
+    images: usize,
+    pod_cidrs: PodCidrs,
+}
+
+/// Which addresses the node's pods get; empty where nobody says.
+#[derive(Debug, Default)]
+struct PodCidrs {
+    wanted: String,
+    told: String,
+    telling: bool,
+}
+
+impl Actor for NodeHealthMonitor {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        self.look(ctx);
+        self.list_images(ctx);
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Check => self.look(ctx),
+            Msg::Checked(found) => self.found(*found, ctx),
+            Msg::ListImages => self.list_images(ctx),
+            Msg::Images(images) => self.images_listed(images, ctx),
+            // The next look comes soon, and tells everything.
+            Msg::Resync => self.was_ready = false,
+            Msg::PodCidrs(pod_cidrs) => self.set_pod_cidrs(pod_cidrs, ctx),
+            Msg::SendPodCidrs => self.send_pod_cidrs(ctx),
+            Msg::PodCidrsSent(outcome) => self.pod_cidrs_sent(outcome, ctx),
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            looks: self.looks,
+            runtime_answers: self.runtime_answers,
+            unhealthy: self.unhealthy.clone(),
+            images: self.images,
+            pod_ranges: self.pod_cidrs.told.clone(),
+        }
+    }
+}
+
+impl NodeHealthMonitor {
+    pub fn new(sources: HealthPeers, node: Addr<node::Msg>) -> Self {
+        NodeHealthMonitor {
+            sources,
+            node,
+            looks: 0,
+            was_ready: false,
+            runtime_answers: false,
+            unhealthy: BTreeMap::new(),
+            images: 0,
+            pod_cidrs: PodCidrs::default(),
+        }
+    }
+
+    fn look(&mut self, ctx: &mut Context<Msg>) {
+        self.looks += 1;
+        let sources = self.sources.clone();
+        ctx.run(async move {
+            let pleg = sources
+                .pleg
+                .ask(ASK_TIMEOUT, |reply| pleg::Msg::Health { reply });
+            let volumes = sources
+                .volumes
+                .ask(ASK_TIMEOUT, |reply| volumes::Msg::View { reply });
+            let runtime = sources.runtime.told();
+            let (pleg, volumes, runtime) =
+                futures_util::future::join3(pleg, volumes, runtime).await;
+            let mut unhealthy = BTreeMap::new();
+            if let Ok(Err(why)) = pleg {
+                unhealthy.insert("PLEG".to_owned(), why);
+            }
+            let stuck = volumes.map(|view| view.stuck).ok();
+            Msg::Checked(Box::new(HealthReport {
+                runtime: runtime
+                    .inspect_err(|error| {
+                        tracing::warn!("the runtime does not tell how it is: {}", error.describe())
+                    })
+                    .ok(),
+                unhealthy,
+                stuck,
+            }))
+        });
+    }
+
+    fn found(&mut self, found: HealthReport, ctx: &mut Context<Msg>) {
+        self.runtime_answers = found.runtime.is_some();
+        self.unhealthy = found.unhealthy;
+        let is_up = |told: &RuntimeStatus| {
+            let up = |condition: &Option<logic::node_status::RuntimeCondition>| {
+                let yes = logic::node::Support::Yes;
+                condition.as_ref().is_some_and(|one| one.state == yes)
+            };
+            up(&told.ready) && up(&told.network)
+        };
+        let is_well = self.unhealthy.is_empty() && found.runtime.as_ref().is_some_and(is_up);
+        self.was_ready |= is_well;
+        if let Some(runtime) = found.runtime {
+            self.tell(NodeFact::Runtime(Box::new(runtime)));
+        }
+        self.tell(NodeFact::Unhealthy(self.unhealthy.clone()));
+        if let Some(stuck) = found.stuck {
+            self.tell(NodeFact::Stuck(stuck));
+        }
+        let degraded = self.sources.root.degraded();
+        let degraded = degraded.into_iter().map(|child| (child.id, child.why));
+        self.tell(NodeFact::Degraded(degraded.collect()));
+        let pause = match self.was_ready {
+            true => CHECK_PERIOD,
+            false => STARTUP_CHECK_PERIOD,
+        };
+        ctx.after(pause, Msg::Check);
+    }
+
+    fn list_images(&mut self, ctx: &mut Context<Msg>) {
+        let runtime = self.sources.runtime.clone();
+        ctx.run(async move {
+            let listed = runtime.images().await.ok();
+            let image = |image: crate::runtime::ListedImage| NodeImage {
+                names: image.names,
+                bytes: image.bytes,
+            };
+            Msg::Images(listed.map(|images| images.into_iter().map(image).collect()))
+        });
+    }
+
+    fn images_listed(&mut self, images: Option<Vec<NodeImage>>, ctx: &mut Context<Msg>) {
+        if let Some(images) = images {
+            self.images = images.len();
+            self.tell(NodeFact::Images(images));
+        }
+        ctx.after(IMAGES_PERIOD, Msg::ListImages);
+    }
+
+    fn set_pod_cidrs(&mut self, pod_cidrs: String, ctx: &mut Context<Msg>) {
+        if !pod_cidrs.is_empty() {
+            self.pod_cidrs.wanted = pod_cidrs;
+            self.send_pod_cidrs(ctx);
+        }
+    }
+
+    fn send_pod_cidrs(&mut self, ctx: &mut Context<Msg>) {
+        let PodCidrs {
+            wanted,
+            told,
+            telling,
+        } = &mut self.pod_cidrs;
+        if wanted == told || std::mem::replace(telling, true) {
+            return;
+        }
+        let (runtime, pod_cidrs) = (self.sources.runtime.clone(), wanted.clone());
+        ctx.run(async move {
+            let told = runtime.tell_pod_ranges(&pod_cidrs).await;
+            Msg::PodCidrsSent(told.map(|()| pod_cidrs))
+        });
+    }
+
+    fn pod_cidrs_sent(&mut self, outcome: Result<String, RuntimeError>, ctx: &mut Context<Msg>) {
+        self.pod_cidrs.telling = false;
+        match outcome {
+            Ok(pod_cidrs) => {
+                tracing::info!(pod_cidrs, "the runtime knows the addresses of pods");
+                self.pod_cidrs.told = pod_cidrs;
+                // They may be others by now.
+                self.send_pod_cidrs(ctx);
+            }
+            Err(error) => {
+                tracing::warn!(
+                    "the runtime is not told the addresses of pods: {}",
+                    error.describe()
+                );
+                ctx.after(POD_CIDRS_RETRY_PERIOD, Msg::SendPodCidrs);
+            }
+        }
+    }
+
+    fn tell(&self, fact: NodeFact) {
+        if self.node.tell(node::Msg::Learned(fact)).is_err() {
+            tracing::warn!("a fact of the node is told with the next look: a mailbox is full");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kernel::testing::{inbox, pass, run_paused};
+    use kernel::{ChildSpec, mailbox};
+
+    use super::*;
+    use crate::testing::TestNode;
+
+    /// Upstream's TestUpdateNodeStatusWithLease, its part on pod CIDRs.
+    #[test]
+    fn the_runtime_is_told_the_addresses_of_pods_until_it_has_heard_them() {
+        run_paused(|| async {
+            let node = TestNode::start().await;
+            let fault = r#"{"call": "UpdateRuntimeConfig", "times": 1, "code": "Internal", "message": "no"}"#;
+            node.script(&format!(r#"{{"faults": [{fault}]}}"#));
+            let (told, _told) = inbox(MAILBOX);
+            let sources = HealthPeers {
+                runtime: node.runtime.clone(),
+                pleg: node.node.pleg.clone(),
+                volumes: node.node.volumes.clone(),
+                root: node.node.root.clone(),
+            };
+            let (node_health, port) = mailbox(MAILBOX);
+            let root = &node.node.root;
+            root.spawn(ChildSpec::permanent("node_health"), port, move || {
+                NodeHealthMonitor::new(sources.clone(), told.clone())
+            });
+            let known = async || {
+                let tree = root.tree().await;
+                let node_health = &tree.find("oxlet/node_health").unwrap().snapshot;
+                node_health["pod_ranges"].as_str().unwrap().to_owned()
+            };
+            node_health.tell(Msg::PodCidrs(String::new())).unwrap();
+            let both = "10.0.0.0/24,2000::/10";
+            node_health.tell(Msg::PodCidrs(both.to_owned())).unwrap();
+            pass(Duration::from_secs(5)).await;
+            assert_eq!(known().await, "");
+            pass(Duration::from_secs(10)).await;
+            assert_eq!(known().await, both);
+            // An object that does not say them any more changes nothing.
+            node_health.tell(Msg::PodCidrs(String::new())).unwrap();
+            pass(Duration::from_secs(1)).await;
+            assert_eq!(known().await, both);
+        });
+    }
+}

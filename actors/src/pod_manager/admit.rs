@@ -1,0 +1,82 @@
+//! Who may run: pods are judged once, when they are to begin. Who waits is judged again when room is made.
+//!
+//! Upstream: pkg/kubelet/kubelet.go (HandlePodAdditions), pkg/kubelet/allocation, pkg/kubelet/preemption,
+//! 1.36. Decisions: `logic::admission`.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kernel::Context;
+use logic::admission::{self, Admission, AdmissionDecision, PodPresence};
+use logic::types::{PodFailure, PodUid};
+use metrics::pods as pod_metrics;
+
+use super::goal::{PodGoal, full_name};
+use super::{Msg, PodManager};
+
+/// A pod that may not begin yet.
+#[derive(Debug)]
+pub(super) struct DeferredPod {
+    pub(super) pod: Arc<Pod>,
+    pub(super) why: String,
+}
+
+impl PodManager {
+    /// Judges a pod that holds its name, and carries the verdict out.
+    pub(super) fn admit(&mut self, uid: PodUid, pod: Arc<Pod>, ctx: &Context<Msg>) {
+        let active = self.workers.active();
+        let others: Vec<&Pod> = active.iter().map(|pod| &**pod).collect();
+        let known = self.unmanaged.as_ref();
+        let runs = known.is_some_and(|unmanaged| unmanaged.contains_key(&uid));
+        let verdict = admission::admit(&Admission {
+            pod: &pod,
+            others: &others,
+            used: Some(&self.workers.used(&uid)),
+            node: &self.node,
+            pressures: &self.pressures,
+            shutting_down: self.shutting_down,
+            standing: match runs {
+                true => PodPresence::Running,
+                false => PodPresence::New,
+            },
+        });
+        match verdict {
+            AdmissionDecision::Admit => self.begin(&uid, pod, ctx),
+            AdmissionDecision::Reject(failure) => {
+                tracing::info!(pod = %full_name(&pod), "rejected: {}", failure.message);
+                let reason = admission::counted_reason(&failure.reason);
+                pod_metrics::REJECTIONS.with_label_values(&[reason]).inc();
+                self.workers.spawn(&uid, PodGoal::fail(pod, failure, None));
+                // It never holds anything: whoever is judged next finds all the room that there is.
+                self.workers.mark_stopped(&uid);
+            }
+            AdmissionDecision::Defer { why } => {
+                self.deferred.insert(uid, DeferredPod { pod, why });
+            }
+            AdmissionDecision::Preempt { victims, failure } => {
+                let names: Vec<&str> = victims.iter().map(PodUid::as_str).collect();
+                let why = format!("waits for the end of pre-empted pods: {}", names.join(", "));
+                self.end_victims(&victims, &failure);
+                self.deferred.insert(uid, DeferredPod { pod, why });
+            }
+        }
+    }
+
+    /// Fails pods that have to make room.
+    pub(super) fn end_victims(&self, victims: &[PodUid], failure: &PodFailure) {
+        for victim in victims {
+            if let Some(desired) = self.workers.desired(victim).filter(PodGoal::is_run) {
+                pod_metrics::PREEMPTIONS.with_label_values(&[""]).inc();
+                let failed = PodGoal::fail(desired.desired, failure.clone(), None);
+                self.workers.set_goal(victim, failed);
+            }
+        }
+    }
+
+    /// Judges those again who wait for room or devices.
+    pub(super) fn admit_deferred(&mut self, ctx: &Context<Msg>) {
+        for (uid, deferred) in std::mem::take(&mut self.deferred) {
+            self.admit(uid, deferred.pod, ctx);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Which pods there are, and who works on one, for whoever asks.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kernel::Addr;
+use logic::terminal_on_arrival::{PodArrival, classify_arrival};
+use logic::types::PodUid;
+
+use super::PodManager;
+use super::goal::{full_name, uid_of};
+use crate::worker;
+
+/// Who knows about a pod.
+#[derive(Debug)]
+pub enum PodLookup {
+    Worker(Addr<worker::Msg>),
+    /// It may not begin yet: its full name, and why.
+    Deferred(String, String),
+    Nobody,
+}
+
+impl PodManager {
+    pub(super) fn all(&self) -> Vec<Arc<Pod>> {
+        let mut pods: Vec<Arc<Pod>> = self.workers.pods().into_values().collect();
+        pods.extend(self.reservations.waiting().cloned());
+        pods.extend(self.deferred.values().map(|deferred| deferred.pod.clone()));
+        let ended = self.sets.values().flatten();
+        let ended = ended.filter(|(uid, pod)| self.has_ended(uid, pod));
+        pods.extend(ended.map(|(_, pod)| pod.clone()));
+        pods.sort_by_cached_key(|pod| full_name(pod));
+        pods
+    }
+
+    pub(super) fn find(&self, wanted: &str) -> PodLookup {
+        if let Some(worker) = self.workers.find(wanted) {
+            return PodLookup::Worker(worker);
+        }
+        let deferred = self.deferred.iter().map(|(uid, deferred)| {
+            let name = full_name(&deferred.pod);
+            (uid, name, deferred.why.clone())
+        });
+        let waiting = self.reservations.waiting().map(|pod| {
+            let why = "waits for the end of the pod that holds its name".to_owned();
+            (uid_of(pod), full_name(pod), why)
+        });
+        let named = |uid: &PodUid, name: &str| {
+            let short = name.split_once('/').map(|(_, short)| short);
+            uid.as_str() == wanted || name == wanted || short == Some(wanted)
+        };
+        deferred
+            .map(|(uid, name, why)| (uid.clone(), name, why))
+            .chain(waiting)
+            .find(|(uid, name, _)| named(uid, name))
+            .map_or(PodLookup::Nobody, |(_, name, why)| {
+                PodLookup::Deferred(name, why)
+            })
+    }
+
+    /// Whether only the object is left.
+    fn has_ended(&self, uid: &PodUid, pod: &Pod) -> bool {
+        let nobody = || self.workers.desired(uid).is_none() && !self.deferred.contains_key(uid);
+        let waits = || {
+            self.reservations
+                .waiting()
+                .any(|waiting| uid_of(waiting) == *uid)
+        };
+        classify_arrival(pod) != PodArrival::Live && nobody() && !waits()
+    }
+}

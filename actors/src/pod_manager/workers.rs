@@ -1,0 +1,264 @@
+//! The workers of all pods. They outlive a pod manager that dies, and so does the list of them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kernel::{Addr, ChildSpec, Supervisor};
+use logic::admission::total_requests;
+use logic::pod::PodView;
+use logic::requests::{self, ResourceAmounts};
+use logic::types::PodUid;
+use tokio::sync::watch;
+
+use cluster::status;
+
+use super::goal::{PodGoal, full_name};
+use crate::worker::{self, Peers, PodWorkerConfig};
+use crate::{user_namespaces, volumes};
+
+/// A worker hears its own pod alone: a burst of events of a pod with many containers.
+const MAILBOX: usize = 64;
+
+/// The workers; a clone is the same list.
+#[derive(Debug, Clone)]
+pub struct PodWorkers {
+    supervisor: Supervisor,
+    peers: Peers,
+    /// Those of [`Peers::rules`], with where the node is by now.
+    rules: Rc<watch::Sender<Arc<PodWorkerConfig>>>,
+    list: Rc<RefCell<BTreeMap<PodUid, WorkerHandle>>>,
+}
+
+/// The pod manager's end of one worker.
+#[derive(Debug)]
+struct WorkerHandle {
+    addr: Addr<worker::Msg>,
+    goal: watch::Sender<PodGoal>,
+    /// A message did not fit: the worker is to look for itself.
+    missed: Rc<Cell<bool>>,
+    /// Nothing of the pod runs any more: what was allocated to it is free.
+    stopped: Cell<bool>,
+    /// What is allocated to the pod: pod_metrics once, requested for by every pod that comes.
+    requested: RefCell<ResourceAmounts>,
+}
+
+impl PodWorkers {
+    pub fn new(supervisor: Supervisor, peers: Peers) -> Self {
+        PodWorkers {
+            supervisor,
+            rules: Rc::new(watch::Sender::new(peers.rules.clone())),
+            peers,
+            list: Rc::default(),
+        }
+    }
+
+    pub(super) fn spawn(&self, uid: &PodUid, desired: PodGoal) {
+        let (addr, port) = kernel::mailbox(MAILBOX);
+        let requested = RefCell::new(total_requests(&desired.allocated));
+        let (sender, receiver) = watch::channel(desired);
+        let missed = Rc::new(Cell::new(false));
+        let wish = worker::PodUpdates {
+            goal: receiver,
+            missed: missed.clone(),
+            rules: self.rules.subscribe(),
+        };
+        let (peers, owned) = (self.peers.clone(), uid.clone());
+        self.supervisor
+            .spawn(ChildSpec::transient(uid.as_str()), port, move || {
+                worker::PodWorker::new(owned.clone(), wish.clone(), peers.clone())
+            });
+        let worker = WorkerHandle {
+            addr,
+            goal: sender,
+            missed,
+            stopped: Cell::new(false),
+            requested,
+        };
+        self.list.borrow_mut().insert(uid.clone(), worker);
+    }
+
+    /// What is desired of a pod that has a worker.
+    pub(super) fn desired(&self, uid: &PodUid) -> Option<PodGoal> {
+        let list = self.list.borrow();
+        Some(list.get(uid)?.goal.borrow().clone())
+    }
+
+    /// Changes what is desired of a pod, and wakes its worker if that is news.
+    pub(super) fn set_goal(&self, uid: &PodUid, desired: PodGoal) {
+        let list = self.list.borrow();
+        let Some(worker) = list.get(uid) else { return };
+        let changed = worker.goal.send_if_modified(|current| {
+            let differs = *current != desired;
+            *current = desired;
+            differs
+        });
+        if changed {
+            worker
+                .requested
+                .replace(total_requests(&worker.goal.borrow().allocated));
+            worker.tell(worker::Msg::Wake);
+        }
+    }
+
+    /// Has every pod say where the node is, as the node's object has it; as long as it has nothing, what is known of
+    /// the configuration counts.
+    pub(super) fn set_host_ips(&self, host_ips: Vec<String>) {
+        let moved = !host_ips.is_empty() && self.rules.borrow().node.host_ips != host_ips;
+        if moved {
+            let mut rules = PodWorkerConfig::clone(&self.rules.borrow());
+            rules.node.host_ips = host_ips;
+            self.rules.send_replace(Arc::new(rules));
+            self.tell_all(|| worker::Msg::Wake);
+        }
+    }
+
+    pub(super) fn tell(&self, uid: &PodUid, msg: worker::Msg) {
+        if let Some(worker) = self.list.borrow().get(uid) {
+            worker.tell(msg);
+        }
+    }
+
+    pub(super) fn tell_all(&self, msg: impl Fn() -> worker::Msg) {
+        for worker in self.list.borrow().values() {
+            worker.tell(msg());
+        }
+    }
+
+    /// Drops a worker that has ended; answers with the pod it had.
+    pub(super) fn remove(&self, uid: &PodUid) -> Option<Arc<Pod>> {
+        let worker = self.list.borrow_mut().remove(uid)?;
+        Some(worker.goal.borrow().allocated.clone())
+    }
+
+    pub(super) fn pods(&self) -> BTreeMap<PodUid, Arc<Pod>> {
+        let list = self.list.borrow();
+        let pods = list
+            .iter()
+            .map(|(uid, worker)| (uid.clone(), worker.goal.borrow().allocated.clone()));
+        pods.collect()
+    }
+
+    /// The full names of static pods that end.
+    pub(super) fn ending_statics(&self) -> BTreeSet<String> {
+        let list = self.list.borrow();
+        let ending = list.values().filter_map(|worker| {
+            let desired = worker.goal.borrow();
+            (desired.is_end() && desired.allocated.is_static())
+                .then(|| full_name(&desired.allocated))
+        });
+        ending.collect()
+    }
+
+    /// Notes that nothing of a pod runs any more.
+    pub(super) fn mark_stopped(&self, uid: &PodUid) {
+        if let Some(worker) = self.list.borrow().get(uid) {
+            worker.stopped.set(true);
+        }
+    }
+
+    /// The pods that hold resources, with what is allocated to them.
+    pub(super) fn active(&self) -> Vec<Arc<Pod>> {
+        let list = self.list.borrow();
+        let active = list.values().filter(|worker| !worker.stopped.get());
+        active
+            .map(|worker| worker.goal.borrow().allocated.clone())
+            .collect()
+    }
+
+    /// Has the ids taken back that were given to pods of an earlier life and that nobody knows any more.
+    pub(super) fn retain_user_namespaces<'a>(&self, unmanaged: impl Iterator<Item = &'a PodUid>) {
+        let list = self.list.borrow();
+        let mut pods: BTreeSet<PodUid> = unmanaged.cloned().collect();
+        pods.extend(list.keys().cloned());
+        // Told again at the next occasion; nothing but ids is held until then.
+        drop(self.peers.users.tell(user_namespaces::Msg::Retain { pods }));
+    }
+
+    /// Says again of which pods nothing is left.
+    pub(super) fn tell_ended(&self, ended: &BTreeSet<PodUid>) {
+        for uid in ended {
+            let forget = status::Msg::Forget { uid: uid.clone() };
+            if let Err(full) = self.peers.statuses.tell(forget) {
+                tracing::warn!("the end of a pod is told later: {full}");
+            }
+        }
+    }
+
+    /// Has removed what pods left on the node that nobody knows any more.
+    pub(super) fn retain_volumes<'a>(&self, others: impl Iterator<Item = &'a PodUid>) {
+        let mut pods: BTreeSet<PodUid> = others.cloned().collect();
+        pods.extend(self.list.borrow().keys().cloned());
+        // Told again with the next relist; until then something lies about for longer.
+        drop(self.peers.volumes.tell(volumes::Msg::Pods(pods)));
+    }
+
+    /// What all pods but this one hold together.
+    pub(super) fn used(&self, except: &PodUid) -> ResourceAmounts {
+        let list = self.list.borrow();
+        let others = list
+            .iter()
+            .filter(|(uid, worker)| *uid != except && !worker.stopped.get());
+        let mut used = ResourceAmounts::new();
+        for (_, worker) in others {
+            requests::add(&mut used, &worker.requested.borrow());
+        }
+        used
+    }
+
+    /// The UIDs of the pods that should run.
+    pub(super) fn running(&self) -> Vec<PodUid> {
+        let list = self.list.borrow();
+        let running = list
+            .iter()
+            .filter(|(_, worker)| !worker.goal.borrow().is_end());
+        running.map(|(uid, _)| uid.clone()).collect()
+    }
+
+    /// The worker of the pod of this UID, namespace/name or name; a static pod's name also without the
+    /// node's, as its manifest has it.
+    pub(super) fn find(&self, wanted: &str) -> Option<Addr<worker::Msg>> {
+        let list = self.list.borrow();
+        let by_name = || {
+            list.values().find(|worker| {
+                let desired = worker.goal.borrow();
+                let name = full_name(&desired.allocated);
+                let node = desired
+                    .allocated
+                    .spec
+                    .as_ref()
+                    .and_then(|spec| spec.node_name.clone());
+                let own = name.strip_suffix(&format!("-{}", node.unwrap_or_default()));
+                let named = |full: &str| {
+                    full == wanted || full.split_once('/').is_some_and(|(_, name)| name == wanted)
+                };
+                named(&name) || own.is_some_and(named)
+            })
+        };
+        let worker = list.get(&PodUid::from(wanted)).or_else(by_name)?;
+        Some(worker.addr.clone())
+    }
+
+    /// Each pod's full name, and whether it should run or end.
+    pub(super) fn goals(&self) -> BTreeMap<String, &'static str> {
+        let list = self.list.borrow();
+        let goals = list.values().map(|worker| {
+            let desired = worker.goal.borrow();
+            (full_name(&desired.allocated), desired.word())
+        });
+        goals.collect()
+    }
+}
+
+impl WorkerHandle {
+    /// A full mailbox loses nothing: what is desired lies in the watch, and what was observed the worker
+    /// finds in the runtime, when it comes to the messages that do fit.
+    fn tell(&self, msg: worker::Msg) {
+        if let Err(full) = self.addr.tell(msg) {
+            tracing::warn!("pod worker is behind: {full}");
+            self.missed.set(true);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Running a command in a container.
+
+use std::time::Duration;
+
+use logic::probes::messages;
+use logic::types::ContainerId;
+use tonic::Code;
+
+use super::MAX_BODY;
+use crate::runtime::{RuntimeClient, RuntimeError};
+
+/// A command that ran to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecResult {
+    pub exit_code: i32,
+    /// What it wrote, the first [`MAX_BODY`] bytes of it: output, then errors.
+    pub output: String,
+    /// Of that, the errors.
+    pub errors: String,
+}
+
+/// Why a command did not run to its end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProbeExecError {
+    /// It took too long, and was ended.
+    #[error("{0}")]
+    Timeout(String),
+    /// The runtime could not run it.
+    #[error("{0}")]
+    Runtime(String),
+}
+
+/// Runs `command` in the container, at most `within`.
+pub async fn run(
+    runtime: &RuntimeClient,
+    id: &ContainerId,
+    command: &[String],
+    within: Duration,
+) -> Result<ExecResult, ProbeExecError> {
+    let answer = runtime.exec_sync(id, command, within).await;
+    let output = answer.map_err(|error| failed(&error, command, within))?;
+    let errors = readable(&output.stderr);
+    let mut all = readable(&output.stdout);
+    all.push_str(&errors);
+    Ok(ExecResult {
+        exit_code: output.exit_code,
+        output: messages::truncate(all, MAX_BODY),
+        errors,
+    })
+}
+
+fn readable(bytes: &[u8]) -> String {
+    let kept = &bytes[..bytes.len().min(MAX_BODY)];
+    String::from_utf8_lossy(kept).into_owned()
+}
+
+fn failed(error: &RuntimeError, command: &[String], within: Duration) -> ProbeExecError {
+    match error {
+        RuntimeError::Refused {
+            code: Code::DeadlineExceeded,
+            ..
+        }
+        | RuntimeError::Unanswered {
+            source: kernel::plugin::CallError::Deadline { .. },
+            ..
+        } => ProbeExecError::Timeout(messages::timed_out(command, within)),
+        RuntimeError::Refused { code, message, .. } => {
+            ProbeExecError::Runtime(super::grpc::said(*code, message))
+        }
+        RuntimeError::Interrupted { .. }
+        | RuntimeError::Unanswered { .. }
+        | RuntimeError::Malformed { .. }
+        | RuntimeError::EventsEnded
+        | RuntimeError::EventsLost => ProbeExecError::Runtime(error.describe()),
+    }
+}

@@ -1,0 +1,61 @@
+//! For tests: a runtime with one running container, and somebody to listen on loopback.
+
+use std::time::Duration;
+
+use kernel::plugin::Line;
+use logic::types::ContainerId;
+use runtime_fake::{Clock, Fake, Settings};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, spawn_local};
+
+use crate::runtime::RuntimeClient;
+use crate::runtime::testing::running_container;
+use crate::testing::serve;
+
+/// A runtime-fake in the test's process, and a container that sleeps in it.
+pub(crate) struct Rig {
+    pub(crate) fake: Fake,
+    pub(crate) runtime: RuntimeClient,
+    pub(crate) id: ContainerId,
+    _folder: TempDir,
+}
+
+impl Rig {
+    pub(crate) async fn start() -> Rig {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fake");
+        let fake = Fake::open_at(path, Settings::default(), Clock::start()).unwrap();
+        let channel = serve(&fake, folder.path());
+        let id = running_container(channel.clone(), &folder.path().join("logs")).await;
+        let line = Line::fixed("runtime", channel);
+        Rig {
+            fake,
+            runtime: RuntimeClient::new(line, Duration::from_secs(120)),
+            id,
+            _folder: folder,
+        }
+    }
+}
+
+/// Takes connections on a port, and drops them at once.
+pub(crate) struct TestListener {
+    pub(crate) port: u16,
+    task: JoinHandle<()>,
+}
+
+impl TestListener {
+    pub(crate) async fn open(port: u16) -> TestListener {
+        let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let task = spawn_local(async move { while listener.accept().await.is_ok() {} });
+        TestListener { port, task }
+    }
+
+    /// From now on, connections are refused.
+    pub(crate) async fn close(self) -> u16 {
+        self.task.abort();
+        drop(self.task.await);
+        self.port
+    }
+}

@@ -1,0 +1,81 @@
+//! What is remembered of one manifest between two readings.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use cluster::folder::Stamp;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::scan::ManifestRead;
+use crate::sources::manifest::{SourceError, sentence};
+use crate::sources::source_problems::SourceProblem;
+
+/// What was last read of one manifest.
+#[derive(Debug, Default)]
+pub(super) struct ManifestState {
+    pub(super) stamp: Option<Stamp>,
+    /// Told apart from the next version by its stamp.
+    pub(super) telling: bool,
+    /// Bad, and not because it is half written.
+    pub(super) settled: bool,
+    /// Those of the last good version, if this one is bad.
+    pub(super) pods: Vec<Arc<Pod>>,
+    pub(super) problems: Vec<SourceError>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl ManifestState {
+    /// Bad, but perhaps only half written.
+    pub(super) fn is_unsettled(&self) -> bool {
+        !self.settled && !self.problems.is_empty()
+    }
+
+    /// What is held after this look at the manifest.
+    pub(super) fn after(mut self, look: ManifestRead, now: SystemTime) -> ManifestState {
+        match look {
+            ManifestRead::Unchanged => {
+                self.settled = self.settled || self.stamp.is_none_or(|stamp| stamp.is_settled(now));
+                self
+            }
+            ManifestRead::Read {
+                stamp,
+                telling,
+                mut manifest,
+            } => ManifestState {
+                settled: stamp.is_settled(now),
+                telling,
+                stamp: Some(stamp),
+                pods: manifest.replace(&self.pods),
+                problems: manifest.problems,
+                warnings: manifest.warnings,
+            },
+            ManifestRead::Refused(refused) => ManifestState {
+                settled: true,
+                pods: self.pods,
+                problems: vec![refused],
+                ..ManifestState::default()
+            },
+        }
+    }
+
+    pub(super) fn source_problems(&self, place: &str) -> impl Iterator<Item = SourceProblem> {
+        let (version, settled) = (self.version(), self.settled);
+        let problems = self.problems.iter().filter(move |_| settled);
+        let refused = problems.map(move |problem| SourceProblem::Refused {
+            text: format!("{place}: {}", sentence(problem)),
+            version,
+        });
+        let doubtful = self
+            .warnings
+            .iter()
+            .map(move |warning| SourceProblem::Doubtful {
+                text: format!("{place}: {warning}"),
+                version,
+            });
+        refused.chain(doubtful)
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        self.stamp.map_or(0, |stamp| stamp.version())
+    }
+}

@@ -1,0 +1,156 @@
+//! Looks at files that may not answer: one at a time, none longer than its time.
+//!
+//! A thread that hangs in the kernel cannot be called back. So there is one at most for each [`BoundedIo`]: while it hangs,
+//! nobody begins another look, and whoever asks is told so at once.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// A look at all pods of a full node takes some ten milliseconds.
+pub(super) const IO_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why nothing was seen.
+#[derive(Debug, Error)]
+pub enum BoundedIoError {
+    #[error("the disk or the kernel has not answered for {} s", .0.as_secs())]
+    Timeout(Duration),
+    #[error(transparent)]
+    Broke(#[from] tokio::task::JoinError),
+}
+
+impl BoundedIoError {
+    pub fn transient(&self) -> bool {
+        match self {
+            BoundedIoError::Timeout(_) | BoundedIoError::Broke(_) => true,
+        }
+    }
+}
+
+/// One look at a time, in the pool for what blocks.
+#[derive(Debug)]
+pub(super) struct BoundedIo {
+    /// Held by the thread that looks, however long that takes it.
+    turn: Arc<Semaphore>,
+    /// When the last look was begun.
+    began: Cell<Option<Instant>>,
+}
+
+impl Default for BoundedIo {
+    fn default() -> Self {
+        BoundedIo {
+            turn: Arc::new(Semaphore::new(1)),
+            began: Cell::new(None),
+        }
+    }
+}
+
+impl BoundedIo {
+    /// Looks, once nobody else does.
+    pub(super) async fn look<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, BoundedIoError> {
+        if let Some(late) = self.timeout_error() {
+            return Err(BoundedIoError::Timeout(late));
+        }
+        let seen = timeout(IO_TIMEOUT, self.run_in_turn(work)).await;
+        seen.unwrap_or(Err(BoundedIoError::Timeout(IO_TIMEOUT)))
+    }
+
+    /// For how long the look that is under way hangs.
+    fn timeout_error(&self) -> Option<Duration> {
+        let began = self
+            .began
+            .get()
+            .filter(|_| self.turn.available_permits() == 0)?;
+        let lasts = kernel::now().saturating_duration_since(began);
+        (lasts >= IO_TIMEOUT).then_some(lasts)
+    }
+
+    async fn run_in_turn<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, BoundedIoError> {
+        let turn = self.turn.clone().acquire_owned().await;
+        let turn = turn.expect("nobody closes it");
+        self.began.set(Some(kernel::now()));
+        let look = tokio::task::spawn_blocking(move || {
+            let seen = work();
+            drop(turn);
+            seen
+        });
+        Ok(look.await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use futures_util::FutureExt;
+    use kernel::testing::run_paused;
+    use tokio::time::{Instant, advance};
+
+    use super::*;
+
+    /// A look that hangs until the other end is dropped.
+    fn hanging() -> (impl FnOnce() + Send, mpsc::Sender<()>) {
+        let (held, released) = mpsc::channel::<()>();
+        (move || released.recv().unwrap_or_default(), held)
+    }
+
+    #[test]
+    fn a_look_that_hangs_is_waited_for_no_longer_than_its_time_and_nobody_begins_another() {
+        run_paused(|| async {
+            let (eye, (hang, held)) = (BoundedIo::default(), hanging());
+            let began = Instant::now();
+            let mut first = Box::pin(eye.look(hang));
+            assert!(first.as_mut().now_or_never().is_none());
+            advance(IO_TIMEOUT).await;
+            assert!(matches!(first.await, Err(BoundedIoError::Timeout(_))));
+            for late in [1, 100] {
+                advance(Duration::from_secs(late)).await;
+                let second = eye.look(|| -> u8 { unreachable!("the first still hangs") });
+                let told = second.now_or_never().expect("it is told at once");
+                assert!(matches!(told, Err(BoundedIoError::Timeout(_))));
+            }
+            assert_eq!(began.elapsed(), IO_TIMEOUT + Duration::from_secs(101));
+
+            drop(held);
+            let free = eye.turn.acquire().await.unwrap();
+            drop(free);
+            assert_eq!(eye.look(|| 7).await.unwrap(), 7);
+        });
+    }
+
+    #[test]
+    fn looks_that_come_together_are_made_one_after_the_other() {
+        run_paused(|| async {
+            let (eye, (hang, held)) = (BoundedIo::default(), hanging());
+            let mut first = Box::pin(eye.look(hang));
+            assert!(first.as_mut().now_or_never().is_none());
+            let mut second = Box::pin(eye.look(|| 7));
+            assert!(second.as_mut().now_or_never().is_none());
+            drop(held);
+            let (first, second) = futures_util::future::join(first, second).await;
+            assert!(first.is_ok());
+            assert_eq!(second.unwrap(), 7);
+        });
+    }
+
+    #[test]
+    fn a_look_that_nobody_waits_for_any_more_holds_its_turn_until_it_ends() {
+        run_paused(|| async {
+            let (eye, (hang, held)) = (BoundedIo::default(), hanging());
+            assert!(eye.look(hang).now_or_never().is_none());
+            assert_eq!(eye.turn.available_permits(), 0);
+            drop(held);
+            drop(eye.turn.acquire().await.unwrap());
+        });
+    }
+}

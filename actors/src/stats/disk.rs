@@ -1,0 +1,153 @@
+//! What lies on the node's disk: file systems, logs and managed hosts files.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use logic::labels::pod_log_directory;
+use logic::summary::FsStats;
+use logic::summary::pods::{DiskUsage, PodDiskUsage};
+use logic::types::PodUid;
+
+/// Bytes of a block as `stat` counts them.
+const BLOCK_SIZE: u64 = 512;
+/// More files in one folder of logs than any keeper of logs leaves: no more are counted.
+const MAX_FILES: usize = 10_000;
+
+/// What to look at.
+#[derive(Debug)]
+pub(super) struct DiskScan {
+    pub(super) root_dir: PathBuf,
+    pub(super) pod_logs_dir: PathBuf,
+    pub(super) mountpoints: BTreeSet<String>,
+    /// UID, namespace and name of each.
+    pub(super) pods: Vec<(PodUid, String, String)>,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct DiskStats {
+    pub(super) root: Option<FsStats>,
+    pub(super) file_systems: BTreeMap<String, FsStats>,
+    pub(super) disks: BTreeMap<PodUid, PodDiskUsage>,
+}
+
+impl DiskScan {
+    /// Reads; never what lies in a volume.
+    pub(super) fn see(&self, at: SystemTime) -> DiskStats {
+        let at = Timestamp::try_from(at).ok();
+        let point = |point: &String| Some((point.clone(), file_system(Path::new(point), at)?));
+        let disk = |(uid, namespace, name): &(PodUid, String, String)| {
+            let logs = pod_log_directory(&self.pod_logs_dir, namespace, name, uid);
+            let folder = uid.as_str().replace('/', "_");
+            let hosts = self.root_dir.join("pods").join(folder).join("etc-hosts");
+            (uid.clone(), disk(&logs, &hosts))
+        };
+        DiskStats {
+            root: file_system(&self.root_dir, at),
+            file_systems: self.mountpoints.iter().filter_map(point).collect(),
+            disks: self.pods.iter().map(disk).collect(),
+        }
+    }
+}
+
+fn file_system(path: &Path, at: Option<Timestamp>) -> Option<FsStats> {
+    let stat = match rustix::fs::statvfs(path) {
+        Ok(stat) => stat,
+        Err(error) => {
+            tracing::debug!("{}: {error}", path.display());
+            return None;
+        }
+    };
+    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+    Some(FsStats {
+        time: at,
+        available_bytes: Some(bytes(stat.f_bavail)),
+        capacity_bytes: Some(bytes(stat.f_blocks)),
+        used_bytes: Some(bytes(stat.f_blocks.saturating_sub(stat.f_bfree))),
+        inodes_free: Some(stat.f_ffree),
+        inodes: Some(stat.f_files),
+        inodes_used: Some(stat.f_files.saturating_sub(stat.f_ffree)),
+    })
+}
+
+fn disk(logs: &Path, hosts: &Path) -> PodDiskUsage {
+    let mut disk = PodDiskUsage {
+        hosts: fs::metadata(hosts).ok().map(|hosts| taken(&hosts)),
+        ..PodDiskUsage::default()
+    };
+    let mut own = DiskUsage::default();
+    for (path, there) in entries(logs) {
+        match there.is_dir() {
+            true => {
+                let name = path.file_name().and_then(|name| name.to_str());
+                let Some(name) = name.map(str::to_owned) else {
+                    continue;
+                };
+                let files = entries(&path).map(|(_, file)| taken(&file));
+                disk.container_logs
+                    .insert(name, files.fold(taken(&there), plus));
+            }
+            false => own = plus(own, taken(&there)),
+        }
+    }
+    disk.logs = (own != DiskUsage::default()).then_some(own);
+    disk
+}
+
+fn entries(folder: &Path) -> impl Iterator<Item = (PathBuf, Metadata)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let known = entries.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?)));
+    known.take(MAX_FILES)
+}
+
+fn taken(file: &Metadata) -> DiskUsage {
+    DiskUsage {
+        bytes: file.blocks().saturating_mul(BLOCK_SIZE),
+        inodes: 1,
+    }
+}
+
+fn plus(one: DiskUsage, other: DiskUsage) -> DiskUsage {
+    DiskUsage {
+        bytes: one.bytes.saturating_add(other.bytes),
+        inodes: one.inodes + other.inodes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_and_hosts_files_are_counted_and_what_is_missing_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("root");
+        let logs = folder.path().join("logs");
+        let own = logs.join("default_web_u1");
+        fs::create_dir_all(own.join("app")).unwrap();
+        fs::create_dir_all(root.join("pods/u1")).unwrap();
+        fs::write(own.join("app/0.log"), vec![b'x'; 10_000]).unwrap();
+        fs::write(own.join("app/1.log"), "").unwrap();
+        fs::write(own.join("pod.log"), vec![b'x'; 10_000]).unwrap();
+        fs::write(root.join("pods/u1/etc-hosts"), "127.0.0.1").unwrap();
+        let pod = |uid: &str, name: &str| (uid.into(), "default".to_owned(), name.to_owned());
+        let look = DiskScan {
+            mountpoints: [root.display().to_string(), "/nonexistent".to_owned()].into(),
+            root_dir: root,
+            pod_logs_dir: logs,
+            pods: vec![pod("u1", "web"), pod("u2", "gone")],
+        };
+        let seen = look.see(SystemTime::UNIX_EPOCH);
+        assert!(seen.root.unwrap().capacity_bytes > Some(0));
+        assert_eq!(seen.file_systems.len(), 1);
+        let disk = &seen.disks[&PodUid::from("u1")];
+        let app = disk.container_logs["app"];
+        assert!(app.bytes >= 10_000 && app.inodes == 3, "{app:?}");
+        assert!(disk.logs.unwrap().bytes >= 10_000 && disk.hosts.is_some());
+        assert_eq!(seen.disks[&PodUid::from("u2")], PodDiskUsage::default());
+    }
+}

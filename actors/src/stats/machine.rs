@@ -1,0 +1,399 @@
+//! The node's own part of a summary, read from `/proc` and the root of its cgroups.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use logic::pod_cgroups::{CgroupName, CgroupPolicy, Hierarchy};
+use logic::summary::{
+    ContainerStats, CpuStats, InterfaceStats, MemoryStats, NetworkStats, ProcessLimit,
+    SummaryScope, SwapStats,
+};
+
+use super::SystemGroups;
+use super::groups::{self, CgroupStats};
+
+/// The interface that counts as the node's own, as cAdvisor has it.
+const DEFAULT_INTERFACE: &str = "eth0";
+/// Interfaces of pods, and the one that leads nowhere.
+const IGNORED_INTERFACES: [&str; 4] = ["lo", "veth", "docker", "nerdctl"];
+
+/// Where the machine shows itself.
+#[derive(Debug)]
+pub(super) struct MachineStats {
+    pub(super) proc: PathBuf,
+    pub(super) hierarchy: Option<Hierarchy>,
+    /// What is shown beside the pods, by its name there and its cgroup's.
+    pub(super) shown: Vec<(&'static str, String)>,
+}
+
+/// What the node takes.
+#[derive(Debug, Default)]
+pub(super) struct NodeFigures {
+    pub(super) started: Option<Timestamp>,
+    pub(super) cpu: Option<CpuStats>,
+    pub(super) memory: Option<MemoryStats>,
+    pub(super) swap: Option<SwapStats>,
+    pub(super) network: Option<NetworkStats>,
+    pub(super) rlimit: Option<ProcessLimit>,
+    pub(super) system: Vec<ContainerStats>,
+}
+
+impl MachineStats {
+    /// This machine; read once, at the start.
+    pub(super) fn here(groups: &SystemGroups, policy: Option<&CgroupPolicy>) -> MachineStats {
+        let proc = PathBuf::from("/proc");
+        let mounts = fs::read_to_string(proc.join("self/mountinfo")).unwrap_or_default();
+        let own = fs::read_to_string(proc.join("self/cgroup")).unwrap_or_default();
+        let kubelet = match groups.kubelet.is_empty() {
+            true => own_group(&own),
+            false => groups.kubelet.clone(),
+        };
+        let pods = policy.map(|policy| {
+            let name = CgroupName::parse(&policy.root).child("kubepods");
+            name.path(policy.driver)
+        });
+        let shown = [
+            (groups::KUBELET, kubelet),
+            (groups::RUNTIME, groups.runtime.clone()),
+            (groups::MISC, groups.system.clone()),
+            (groups::PODS, pods.unwrap_or_default()),
+        ];
+        let named = |(_, name): &(&str, String)| !name.trim_matches('/').is_empty();
+        MachineStats {
+            proc,
+            hierarchy: Hierarchy::parse(&mounts),
+            shown: shown.into_iter().filter(named).collect(),
+        }
+    }
+
+    /// What the node and its groups take now.
+    pub(super) fn read(&self, scope: SummaryScope, at: SystemTime) -> NodeFigures {
+        let at = Timestamp::try_from(at).ok();
+        let meminfo = self.text("meminfo");
+        let root = self.group("");
+        let stat = self.text("stat");
+        let mut figures = NodeFigures {
+            started: started(&stat),
+            cpu: cpu(root.cpu_nanoseconds.or_else(|| busy(&stat)), at),
+            memory: self.memory(root.memory, &meminfo, at),
+            swap: swap(&meminfo, at),
+            system: self.system(at),
+            ..NodeFigures::default()
+        };
+        if scope == SummaryScope::Everything {
+            figures.network = Some(network(&self.text("net/dev"), at));
+            figures.rlimit = Some(self.limit(at));
+        }
+        figures
+    }
+
+    fn text(&self, file: &str) -> String {
+        fs::read_to_string(self.proc.join(file)).unwrap_or_default()
+    }
+
+    fn group(&self, name: &str) -> CgroupStats {
+        let hierarchy = self.hierarchy.as_ref();
+        hierarchy.map_or_else(CgroupStats::default, |hierarchy| {
+            CgroupStats::read(hierarchy, name)
+        })
+    }
+
+    /// The machine's memory: what of it counts as used its root group says, or the kernel's own books.
+    fn memory(
+        &self,
+        root: Option<MemoryStats>,
+        meminfo: &str,
+        at: Option<Timestamp>,
+    ) -> Option<MemoryStats> {
+        let (total, free) = (bytes(meminfo, "MemTotal")?, bytes(meminfo, "MemFree")?);
+        let mut memory = root.unwrap_or_default();
+        if memory.usage_bytes.is_none() {
+            let usage = total.saturating_sub(free);
+            let inactive = self.hierarchy.as_ref().and_then(groups::inactive_files);
+            let inactive = inactive.or_else(|| bytes(meminfo, "Inactive(file)"));
+            memory.usage_bytes = Some(usage);
+            memory.working_set_bytes = Some(usage.saturating_sub(inactive.unwrap_or(0)));
+        }
+        let used = memory.working_set_bytes.unwrap_or(0);
+        memory.available_bytes = Some(total.saturating_sub(used));
+        memory.time = at;
+        Some(memory)
+    }
+
+    fn system(&self, at: Option<Timestamp>) -> Vec<ContainerStats> {
+        let stats = self.shown.iter().filter_map(|(name, group)| {
+            let CgroupStats {
+                cpu_nanoseconds,
+                memory,
+                made,
+            } = self.group(group);
+            let memory = memory.map(|memory| MemoryStats { time: at, ..memory });
+            (cpu_nanoseconds.is_some() || memory.is_some()).then(|| ContainerStats {
+                name: (*name).to_owned(),
+                start_time: made.and_then(|made| Timestamp::try_from(made).ok()),
+                cpu: cpu(cpu_nanoseconds, at),
+                memory,
+                ..ContainerStats::default()
+            })
+        });
+        stats.collect()
+    }
+
+    fn limit(&self, at: Option<Timestamp>) -> ProcessLimit {
+        let limits = ["sys/kernel/pid_max", "sys/kernel/threads-max"];
+        let limits = limits.map(|file| self.text(file).trim().parse::<u64>().ok());
+        let load = self.text("loadavg");
+        let tasks = load
+            .split(' ')
+            .nth(3)
+            .and_then(|tasks| tasks.split_once('/'));
+        ProcessLimit {
+            time: at,
+            maxpid: limits.into_iter().flatten().min(),
+            curproc: tasks.and_then(|(_, all)| all.parse().ok()),
+        }
+    }
+}
+
+/// The group of memory that this process is in, from `/proc/self/cgroup`.
+fn own_group(text: &str) -> String {
+    let group = |wanted: &str| {
+        text.lines().find_map(|line| {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let (controllers, path) = (parts.next()?, parts.next()?);
+            let found = controllers
+                .split(',')
+                .any(|controller| controller == wanted);
+            found.then(|| path.to_owned())
+        })
+    };
+    group("memory").or_else(|| group("")).unwrap_or_default()
+}
+
+fn cpu(nanoseconds: Option<u64>, at: Option<Timestamp>) -> Option<CpuStats> {
+    nanoseconds.map(|nanoseconds| CpuStats {
+        time: at,
+        usage_core_nano_seconds: Some(nanoseconds),
+        ..CpuStats::default()
+    })
+}
+
+/// When the machine was started.
+fn started(stat: &str) -> Option<Timestamp> {
+    let line = stat.lines().find_map(|line| line.strip_prefix("btime "))?;
+    Timestamp::from_second(line.trim().parse().ok()?).ok()
+}
+
+/// All that the processors did but wait, in nanoseconds: a tick is a hundredth of a second.
+fn busy(stat: &str) -> Option<u64> {
+    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let ticks = line.split_whitespace().map(|word| word.parse::<u64>().ok());
+    let ticks: Vec<u64> = ticks.collect::<Option<_>>()?;
+    let waits = |index: &usize| *index == 3 || *index == 4;
+    let busy = ticks.iter().enumerate().take(8);
+    let busy: u64 = busy
+        .filter(|(index, _)| !waits(index))
+        .map(|(_, n)| n)
+        .sum();
+    busy.checked_mul(10_000_000)
+}
+
+fn bytes(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    let number: u64 = line.split_whitespace().next()?.parse().ok()?;
+    number.checked_mul(1024)
+}
+
+fn swap(meminfo: &str, at: Option<Timestamp>) -> Option<SwapStats> {
+    let (total, free) = (bytes(meminfo, "SwapTotal")?, bytes(meminfo, "SwapFree")?);
+    Some(SwapStats {
+        time: at,
+        swap_available_bytes: Some(free),
+        swap_usage_bytes: Some(total.saturating_sub(free)),
+    })
+}
+
+fn network(text: &str, at: Option<Timestamp>) -> NetworkStats {
+    let interfaces: Vec<InterfaceStats> = text.lines().filter_map(interface).collect();
+    let default = interfaces.iter().find(|i| i.name == DEFAULT_INTERFACE);
+    NetworkStats {
+        time: at,
+        default: default.cloned().unwrap_or_default(),
+        interfaces,
+    }
+}
+
+/// A line such as `eth0: RECEIVED-BYTES PACKETS ERRORS ... SENT-BYTES PACKETS ERRORS ...`
+fn interface(line: &str) -> Option<InterfaceStats> {
+    let (name, numbers) = line.split_once(':')?;
+    let name = name.trim();
+    if IGNORED_INTERFACES
+        .iter()
+        .any(|ignored| name.starts_with(ignored))
+    {
+        return None;
+    }
+    let numbers: Vec<&str> = numbers.split_whitespace().collect();
+    let number = |index: usize| numbers.get(index)?.parse::<u64>().ok();
+    Some(InterfaceStats {
+        name: name.to_owned(),
+        rx_bytes: Some(number(0)?),
+        rx_errors: Some(number(2)?),
+        tx_bytes: Some(number(8)?),
+        tx_errors: Some(number(10)?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn write(root: &Path, files: &[(&str, &str)]) {
+        for (name, text) in files {
+            let path = root.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+    }
+
+    const PROC: [(&str, &str); 7] = [
+        (
+            "meminfo",
+            "MemTotal: 1000 kB\nMemFree: 400 kB\nInactive(file): 100 kB\nSwapTotal: 50 kB\nSwapFree: 20 kB\n",
+        ),
+        ("stat", "cpu  1 2 3 40 50 6 7 8 9 10\nbtime 1700000000\n"),
+        (
+            "net/dev",
+            "Inter-|   Receive\n face |bytes\n  eth0: 10 1 2 0 0 0 0 0 30 3 4 0 0 0 0 0\n    lo: 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1\nveth12: 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1\n wlan0: 5 0 0 0 0 0 0 0 6 0 0 0 0 0 0 0\n",
+        ),
+        ("sys/kernel/pid_max", "4194304\n"),
+        ("sys/kernel/threads-max", "1000\n"),
+        ("loadavg", "0.1 0.2 0.3 2/345 6789\n"),
+        ("self/cgroup", "0::/own\n"),
+    ];
+
+    #[test]
+    fn the_node_is_read_from_a_machine_with_one_tree_of_groups() {
+        let folder = tempfile::tempdir().unwrap();
+        let (proc, top) = (folder.path().join("proc"), folder.path().join("cgroup"));
+        write(&proc, &PROC);
+        write(
+            &top,
+            &[
+                ("cpu.stat", "usage_usec 5\nuser_usec 1\n"),
+                (
+                    "memory.stat",
+                    "anon 3000\ninactive_file 2048\npgfault 7\npgmajfault 1\n",
+                ),
+                ("kubepods/cpu.stat", "usage_usec 4\n"),
+                ("kubepods/memory.current", "5000\n"),
+                ("kubepods/memory.max", "9000\n"),
+                ("kubepods/memory.stat", "anon 1\ninactive_file 1000\n"),
+            ],
+        );
+        let shown = vec![
+            ("pods", "/kubepods".to_owned()),
+            ("misc", "/nowhere".to_owned()),
+        ];
+        let machine = MachineStats {
+            proc,
+            hierarchy: Some(Hierarchy::V2(top)),
+            shown,
+        };
+        let at = SystemTime::UNIX_EPOCH;
+        let figures = machine.read(SummaryScope::Everything, at);
+        let memory = figures.memory.unwrap();
+        let used = 600 * 1024 - 2048;
+        assert_eq!(
+            (
+                memory.usage_bytes,
+                memory.working_set_bytes,
+                memory.available_bytes
+            ),
+            (Some(600 * 1024), Some(used), Some(1000 * 1024 - used))
+        );
+        assert_eq!(
+            (memory.rss_bytes, memory.page_faults),
+            (Some(3000), Some(7))
+        );
+        assert_eq!(figures.cpu.unwrap().usage_core_nano_seconds, Some(5000));
+        assert_eq!(figures.started, Timestamp::from_second(1_700_000_000).ok());
+        let swap = figures.swap.unwrap();
+        assert_eq!(
+            (swap.swap_usage_bytes, swap.swap_available_bytes),
+            (Some(30 * 1024), Some(20 * 1024))
+        );
+        let network = figures.network.unwrap();
+        assert_eq!(network.default.tx_errors, Some(4));
+        let names: Vec<&str> = network.interfaces.iter().map(|i| i.name.as_str()).collect();
+        assert_eq!(names, ["eth0", "wlan0"]);
+        let limit = figures.rlimit.unwrap();
+        assert_eq!((limit.maxpid, limit.curproc), (Some(1000), Some(345)));
+        assert_eq!(figures.system.len(), 1);
+        let pods = figures.system[0].memory.as_ref().unwrap();
+        assert_eq!(
+            (pods.working_set_bytes, pods.available_bytes),
+            (Some(4000), Some(5000))
+        );
+        let small = machine.read(SummaryScope::CpuAndMemory, at);
+        assert!(small.network.is_none() && small.rlimit.is_none() && small.cpu.is_some());
+    }
+
+    #[test]
+    fn the_node_is_read_from_a_machine_with_a_tree_for_each_controller() {
+        let folder = tempfile::tempdir().unwrap();
+        let (proc, top) = (folder.path().join("proc"), folder.path().join("cgroup"));
+        write(&proc, &PROC);
+        write(
+            &top,
+            &[
+                ("cpuacct/cpuacct.usage", "77\n"),
+                ("memory/memory.usage_in_bytes", "9000\n"),
+                ("memory/memory.limit_in_bytes", "9223372036854771712\n"),
+                (
+                    "memory/memory.stat",
+                    "inactive_file 1\ntotal_inactive_file 1000\ntotal_rss 5\n",
+                ),
+            ],
+        );
+        let trees = ["cpuacct", "memory"].map(|name| (name.to_owned(), top.join(name)));
+        let machine = MachineStats {
+            proc,
+            hierarchy: Some(Hierarchy::V1(trees.into())),
+            shown: Vec::new(),
+        };
+        let figures = machine.read(SummaryScope::CpuAndMemory, SystemTime::UNIX_EPOCH);
+        assert_eq!(figures.cpu.unwrap().usage_core_nano_seconds, Some(77));
+        let memory = figures.memory.unwrap();
+        assert_eq!(
+            (
+                memory.working_set_bytes,
+                memory.rss_bytes,
+                memory.available_bytes
+            ),
+            (Some(8000), Some(5), Some(1000 * 1024 - 8000))
+        );
+    }
+
+    #[test]
+    fn a_machine_that_tells_nothing_is_told_of_without_figures() {
+        let machine = MachineStats {
+            proc: PathBuf::from("/nonexistent"),
+            hierarchy: None,
+            shown: vec![("pods", "/kubepods".to_owned())],
+        };
+        let figures = machine.read(SummaryScope::Everything, SystemTime::UNIX_EPOCH);
+        assert!(figures.cpu.is_none() && figures.memory.is_none() && figures.system.is_empty());
+        // Without groups the processors' own books count: all but idling and waiting.
+        assert_eq!(busy("cpu  1 2 3 40 50 6 7 8 9 10\n"), Some(270_000_000));
+        assert_eq!(own_group("5:cpu,memory:/a\n0::/b\n"), "/a");
+        assert_eq!(own_group("0::/b\n"), "/b");
+        assert_eq!(own_group("nonsense"), "");
+    }
+}

@@ -1,0 +1,138 @@
+//! What the node and its pods take: sampled for eviction, the pods only when somebody has to know.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fs, io};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kernel::{Addr, AskError};
+use logic::eviction::{ContainerUsage, EvictionClass, MeasuredUsage, PodUsage};
+use logic::pod::PodView;
+use logic::resources::memory_requests;
+use logic::thresholds::{Observation, Observations, Reclaim, Signal, Threshold, thresholds_met};
+use logic::types::PodUid;
+use thiserror::Error;
+
+use crate::eviction::UsageSample;
+use crate::pod_manager;
+use crate::runtime::{RuntimeClient, RuntimeError};
+
+const POD_MANAGER_TIMEOUT: Duration = Duration::from_secs(5);
+const MEMINFO: &str = "/proc/meminfo";
+
+/// Why there is no sample.
+#[derive(Debug, Error)]
+pub enum SampleError {
+    #[error("cannot read {MEMINFO}")]
+    Read(#[source] io::Error),
+    #[error("{MEMINFO}: expected a line {line} with kilobytes")]
+    Line { line: &'static str },
+    #[error("the pods are not known")]
+    Pods(#[source] AskError),
+    #[error("the pods' usage is not known")]
+    Usage(#[source] RuntimeError),
+}
+
+/// Takes samples.
+#[derive(Debug, Clone)]
+pub struct UsageSampler {
+    runtime: RuntimeClient,
+    pod_manager: Addr<pod_manager::Msg>,
+}
+
+/// By pod and container, bytes of memory in use.
+pub type MemoryUse = BTreeMap<PodUid, BTreeMap<String, u64>>;
+
+impl UsageSampler {
+    pub fn new(runtime: RuntimeClient, pod_manager: Addr<pod_manager::Msg>) -> Self {
+        UsageSampler {
+            runtime,
+            pod_manager,
+        }
+    }
+
+    /// Looks at the node; at the pods too if a threshold is met, or was and is not resolved yet.
+    pub async fn sample(
+        &self,
+        thresholds: &BTreeSet<Threshold>,
+        unresolved: bool,
+    ) -> Result<UsageSample, SampleError> {
+        let observations = observe()?;
+        let met = thresholds_met(thresholds, &observations, Reclaim::Ignored);
+        let pods = match met.is_empty() && !unresolved {
+            true => Vec::new(),
+            false => self.pods().await?,
+        };
+        Ok(UsageSample { observations, pods })
+    }
+
+    async fn pods(&self) -> Result<Vec<PodUsage>, SampleError> {
+        let pods = self
+            .pod_manager
+            .ask(POD_MANAGER_TIMEOUT, |reply| pod_manager::Msg::Pods {
+                reply,
+            });
+        let pods = pods.await.map_err(SampleError::Pods)?;
+        let used = self
+            .runtime
+            .memory_use()
+            .await
+            .map_err(SampleError::Usage)?;
+        Ok(pods
+            .iter()
+            .map(|pod| pod_usage(pod, used.get(&pod.uid())))
+            .collect())
+    }
+}
+
+/// Reads what the kernel says of its memory: from a file of the kernel's own, so it does not wait.
+fn observe() -> Result<Observations, SampleError> {
+    let text = fs::read_to_string(MEMINFO).map_err(SampleError::Read)?;
+    let bytes = |name: &'static str| {
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let kilobytes =
+            line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+        kilobytes
+            .map(|kilobytes| kilobytes * 1024)
+            .ok_or(SampleError::Line { line: name })
+    };
+    let memory = Observation {
+        capacity: bytes("MemTotal")?,
+        available: bytes("MemAvailable")?,
+        sampled_at: Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH),
+    };
+    Ok([(Signal::MemoryAvailable, memory)].into())
+}
+
+fn pod_usage(pod: &Arc<Pod>, used: Option<&BTreeMap<String, u64>>) -> PodUsage {
+    let requests = memory_requests(pod);
+    let container = |(name, memory): (&String, &u64)| ContainerUsage {
+        name: name.clone(),
+        memory: *memory,
+        memory_request: requests.get(name).copied().unwrap_or(0),
+    };
+    let grace = pod
+        .spec()
+        .and_then(|spec| spec.termination_grace_period_seconds);
+    PodUsage {
+        uid: pod.uid(),
+        standing: if pod.is_critical() {
+            EvictionClass::Critical
+        } else {
+            EvictionClass::Evictable
+        },
+        priority: pod.priority(),
+        termination_grace: grace
+            .map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
+        memory_request: requests.values().sum(),
+        used: used.map(|used| MeasuredUsage {
+            memory: used.values().sum(),
+            pids: 0,
+            containers: used.iter().map(container).collect(),
+        }),
+    }
+}

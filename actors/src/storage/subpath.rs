@@ -1,0 +1,119 @@
+//! What lies within: subpaths and files of a mounted volume, and what is left of a pod's folder.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use logic::types::PodUid;
+use logic::volumes::{Subpath, VolumeId};
+use proto::storage as wire;
+
+use super::{Storage, StorageError, StoragePlugin, convert, millis};
+
+/// A path within a volume that a container is to find.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubpathSpec {
+    pub plugin: StoragePlugin,
+    pub id: VolumeId,
+    pub kind: String,
+    pub uid: PodUid,
+    /// The volume's path.
+    pub root: PathBuf,
+    pub container: String,
+    pub subpath: Subpath,
+    pub target: PathBuf,
+}
+
+/// A file within a mounted volume.
+#[derive(Clone, Copy, Debug)]
+pub struct VolumeFile<'a> {
+    pub id: &'a VolumeId,
+    pub kind: &'a str,
+    /// The volume's path.
+    pub root: &'a Path,
+    pub path: &'a str,
+    pub max_bytes: u32,
+}
+
+impl Storage {
+    pub async fn bind_subpath(
+        &self,
+        wish: &SubpathSpec,
+        within: Duration,
+    ) -> Result<PathBuf, StorageError> {
+        let request = convert::bind(wish, millis(within));
+        let answer = self
+            .call(wish.plugin, within, request, async |mut client, request| {
+                client.bind_subpath(request).await
+            })
+            .await?;
+        Ok(answer.path.into())
+    }
+
+    /// `container`: none means those of all containers. What a kind bound, any plugin can release.
+    pub async fn release_subpaths(
+        &self,
+        uid: &PodUid,
+        container: Option<&str>,
+        folder: &Path,
+        within: Duration,
+    ) -> Result<(), StorageError> {
+        let request = wire::ReleaseSubpathsRequest {
+            pod_uid: uid.to_string(),
+            container: container.unwrap_or_default().to_owned(),
+            folder: convert::text(folder),
+            within_ms: millis(within),
+        };
+        self.call(
+            StoragePlugin::Local,
+            within,
+            request,
+            async |mut client, request| client.release_subpaths(request).await,
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// Reads a small file of a mounted volume.
+    pub async fn read_file(
+        &self,
+        plugin: StoragePlugin,
+        file: &VolumeFile<'_>,
+        within: Duration,
+    ) -> Result<Vec<u8>, StorageError> {
+        let request = wire::ReadFileRequest {
+            volume_id: file.id.0.clone(),
+            kind: file.kind.to_owned(),
+            root: convert::text(file.root),
+            path: file.path.to_owned(),
+            max_bytes: file.max_bytes,
+            within_ms: millis(within),
+        };
+        let answer = self
+            .call(plugin, within, request, async |mut client, request| {
+                client.read_file(request).await
+            })
+            .await?;
+        Ok(answer.data)
+    }
+
+    /// Removes what is left of a pod's folder; answers with what was kept, and why.
+    pub async fn remove_pod(
+        &self,
+        folder: &Path,
+        within: Duration,
+    ) -> Result<Vec<String>, StorageError> {
+        let request = wire::RemovePodRequest {
+            folder: convert::text(folder),
+            within_ms: millis(within),
+        };
+        let answer = self
+            .call(
+                StoragePlugin::Local,
+                within,
+                request,
+                async |mut client, request| client.remove_pod(request).await,
+            )
+            .await?;
+        Ok(answer.kept)
+    }
+}

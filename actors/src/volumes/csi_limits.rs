@@ -1,0 +1,108 @@
+//! Drivers are asked again how many volumes they take on this node: each period that its `CSIDriver` names, and at once
+//! when a controller finds no room for another one.
+//!
+//! Upstream: pkg/volume/csi/csi_node_updater.go, `VerifyExhaustedResource` of csi_plugin.go (1.36).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use kernel::{Context, TimerId};
+use logic::volumes::csi_node::update_period;
+
+use super::executor::StuckProcess;
+use super::{Msg, VolumeManager};
+use crate::storage::{StorageError, StoragePlugin};
+
+/// Upstream's, for any call of a driver.
+const DRIVER_CALL_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Whom to ask when.
+#[derive(Debug, Default)]
+pub(super) struct LimitRefreshes {
+    /// By driver.
+    due: BTreeMap<String, RefreshTimer>,
+    /// Those that have not answered yet: nobody is asked twice at once.
+    asked: BTreeSet<String>,
+}
+
+#[derive(Debug)]
+struct RefreshTimer {
+    period: Duration,
+    timer: TimerId,
+}
+
+impl VolumeManager {
+    /// Drivers, or what is said of them, are others now: who keeps its period keeps its time.
+    pub(super) fn schedule_refreshes(&mut self, ctx: &mut Context<Msg>) {
+        let mut old = std::mem::take(&mut self.inquiries.due);
+        for (driver, period) in self.periods() {
+            let same = old.remove(&driver).and_then(|due| {
+                let same = due.period == period;
+                if !same {
+                    ctx.cancel(due.timer);
+                }
+                same.then_some(due)
+            });
+            let due = same.unwrap_or_else(|| due(&driver, period, ctx));
+            self.inquiries.due.insert(driver, due);
+        }
+        old.into_values().for_each(|due| ctx.cancel(due.timer));
+    }
+
+    fn periods(&self) -> BTreeMap<String, Duration> {
+        let drivers = self.drivers.admitted().keys().filter_map(|name| {
+            let object = self.objects.csi_drivers.get(name)?;
+            Some((name.clone(), update_period(object)?))
+        });
+        drivers.collect()
+    }
+
+    pub(super) fn inquire(&mut self, driver: String, ctx: &mut Context<Msg>) {
+        let Some(held) = self.inquiries.due.get_mut(&driver) else {
+            return;
+        };
+        *held = due(&driver, held.period, ctx);
+        self.refresh_limits(driver, ctx);
+    }
+
+    /// As upstream, only who tells of its room at all is asked: it has a period.
+    pub(super) fn no_room(&mut self, drivers: BTreeSet<String>, ctx: &mut Context<Msg>) {
+        for driver in drivers {
+            if self.inquiries.due.contains_key(&driver) {
+                self.refresh_limits(driver, ctx);
+            }
+        }
+    }
+
+    fn refresh_limits(&mut self, driver: String, ctx: &mut Context<Msg>) {
+        if !self.inquiries.asked.insert(driver.clone()) {
+            return;
+        }
+        let storage = self.peers.storage.clone();
+        ctx.run(async move {
+            let answer = storage.inquire(&driver, DRIVER_CALL_TIMEOUT).await;
+            Msg::LimitsRefreshed { driver, answer }
+        });
+    }
+
+    pub(super) fn inquired(
+        &mut self,
+        driver: &str,
+        answer: Result<(), StorageError>,
+        ctx: &mut Context<Msg>,
+    ) {
+        self.inquiries.asked.remove(driver);
+        if let Err(error) = answer {
+            tracing::warn!(driver, "does not say how many volumes it takes: {error}");
+            if let Some(worn) = StuckProcess::of(StoragePlugin::Csi, None, &error) {
+                self.replace(worn, ctx);
+            }
+        }
+    }
+}
+
+fn due(driver: &str, period: Duration, ctx: &mut Context<Msg>) -> RefreshTimer {
+    let driver = driver.to_owned();
+    let timer = ctx.after(period, Msg::RefreshLimits { driver });
+    RefreshTimer { period, timer }
+}

@@ -1,0 +1,170 @@
+//! What workers want of the volume manager, and what it answers.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kernel::{Context, Reply, TimerId};
+use logic::pod::PodView;
+use logic::types::PodUid;
+use logic::volumes::MountedVolumes;
+use logic::volumes::reconciler::ResolveTrigger;
+use logic::volumes::resolve::event_reasons;
+
+use super::resolving::ResolveState;
+use super::{Msg, NotMounted, NotReleased, VolumeManager, metrics};
+
+/// A pod whose volumes are wanted.
+#[derive(Debug)]
+pub(super) struct PodMountRequest {
+    pub(super) pod: Arc<Pod>,
+    waiter: Option<MountWaiter>,
+    pub(super) resolving: ResolveState,
+}
+
+#[derive(Debug)]
+struct MountWaiter {
+    reply: Reply<Result<MountedVolumes, NotMounted>>,
+    turn: u64,
+    timer: TimerId,
+}
+
+/// Who waits for a pod's volumes to be gone.
+#[derive(Debug)]
+pub(super) struct ReleaseWaiter {
+    reply: Reply<Result<(), NotReleased>>,
+    turn: u64,
+    timer: TimerId,
+}
+
+impl VolumeManager {
+    pub(super) fn wanted(
+        &mut self,
+        pod: Arc<Pod>,
+        within: Duration,
+        reply: Reply<Result<MountedVolumes, NotMounted>>,
+        ctx: &mut Context<Msg>,
+    ) {
+        let uid = pod.uid();
+        let (turn, timer) = self.start_timeout(&uid, within, ctx);
+        let earlier = self.pods.remove(&uid);
+        let mut resolving = ResolveState::default();
+        if let Some(earlier) = earlier {
+            answer_waiter(earlier.waiter, Err(NotMounted::Superseded), ctx);
+            resolving = earlier.resolving;
+        }
+        let waiter = Some(MountWaiter { reply, turn, timer });
+        let wanting = PodMountRequest {
+            pod,
+            waiter,
+            resolving,
+        };
+        self.pods.insert(uid.clone(), wanting);
+        self.resolve_all(&[uid], ResolveTrigger::Requested, ctx);
+    }
+
+    pub(super) fn released(
+        &mut self,
+        uid: PodUid,
+        within: Duration,
+        reply: Reply<Result<(), NotReleased>>,
+        ctx: &mut Context<Msg>,
+    ) {
+        self.forget(&uid, ctx);
+        self.world.release(&uid);
+        let (turn, timer) = self.start_timeout(&uid, within, ctx);
+        let releaser = ReleaseWaiter { reply, turn, timer };
+        if let Some(earlier) = self.releasing.insert(uid.clone(), releaser) {
+            ctx.cancel(earlier.timer);
+            let text = event_reasons::not_unmounted(&self.world.held(&uid));
+            earlier.reply.send(Err(NotReleased(text)));
+        }
+    }
+
+    fn start_timeout(
+        &mut self,
+        uid: &PodUid,
+        within: Duration,
+        ctx: &mut Context<Msg>,
+    ) -> (u64, TimerId) {
+        self.turn += 1;
+        let (turn, uid) = (self.turn, uid.clone());
+        (turn, ctx.after(within, Msg::TimedOut { uid, turn }))
+    }
+
+    fn forget(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
+        self.stale.remove(uid);
+        if let Some(wanting) = self.pods.remove(uid) {
+            answer_waiter(wanting.waiter, Err(NotMounted::Released), ctx);
+            wanting.resolving.end(ctx);
+        }
+    }
+
+    /// Whoever the pod manager does not know wants nothing any more, whatever it last said.
+    pub(super) fn known(&mut self, known: BTreeSet<PodUid>, ctx: &mut Context<Msg>) {
+        let gone = self.pods.keys().filter(|uid| !known.contains(*uid));
+        let gone: Vec<PodUid> = gone.cloned().collect();
+        gone.iter().for_each(|uid| self.forget(uid, ctx));
+        metrics::sweep();
+        self.world.pods(known);
+    }
+
+    pub(super) fn late(&mut self, uid: &PodUid, turn: u64) {
+        let waiter = self.pods.get_mut(uid).and_then(|wanting| {
+            let late = |waiter: &mut MountWaiter| waiter.turn == turn;
+            wanting.waiter.take_if(late)
+        });
+        if let Some(waiter) = waiter {
+            let causes = self.world.causes(uid);
+            let cause = match causes.as_str() {
+                "" => event_reasons::TIMED_OUT,
+                causes => causes,
+            };
+            let text = self.world.not_mounted(uid, cause);
+            let full = self
+                .pods
+                .get(uid)
+                .is_some_and(|pod| pod.resolving.is_full());
+            waiter.reply.send(Err(match full {
+                true => NotMounted::NoRoom(text),
+                false => NotMounted::Late(text),
+            }));
+        }
+        let is_late = |releaser: &ReleaseWaiter| releaser.turn == turn;
+        if self.releasing.get(uid).is_some_and(is_late)
+            && let Some(releaser) = self.releasing.remove(uid)
+        {
+            let text = event_reasons::not_unmounted(&self.world.held(uid));
+            releaser.reply.send(Err(NotReleased(text)));
+        }
+    }
+
+    /// Answers whoever waits for a pod, if there is an answer.
+    pub(super) fn answer(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
+        if let Some(wanting) = self.pods.get_mut(uid)
+            && wanting.waiter.is_some()
+            && let Some(mounted) = self.world.mounted(uid)
+        {
+            answer_waiter(wanting.waiter.take(), Ok(mounted), ctx);
+        }
+        if self.releasing.contains_key(uid)
+            && self.world.is_released(uid)
+            && let Some(releaser) = self.releasing.remove(uid)
+        {
+            ctx.cancel(releaser.timer);
+            releaser.reply.send(Ok(()));
+        }
+    }
+}
+
+fn answer_waiter(
+    waiter: Option<MountWaiter>,
+    answer: Result<MountedVolumes, NotMounted>,
+    ctx: &mut Context<Msg>,
+) {
+    if let Some(waiter) = waiter {
+        ctx.cancel(waiter.timer);
+        waiter.reply.send(answer);
+    }
+}

@@ -1,0 +1,237 @@
+//! The causal line of a pod: why each thing was done, when, and how often.
+
+use std::collections::VecDeque;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use logic::pod::PodView;
+use logic::types::{EventLevel, HistoryEvent};
+use serde::{Deserialize, Serialize};
+
+use cluster::events::{Event, Object, Recorder, Type};
+
+/// Lines kept a pod: a crash loop's last hour, under 16 KiB.
+const MAX_LINES: usize = 64;
+
+/// The answer of `oxctl why POD`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Explanation {
+    pub pod: String,
+    pub stage: String,
+    pub phase: String,
+    /// What each container waits for or did last, by name.
+    pub containers: Vec<(String, String)>,
+    pub lines: Vec<HistoryLine>,
+}
+
+impl Explanation {
+    /// Of a pod that may not begin yet.
+    pub fn deferred(pod: String, why: String) -> Self {
+        Explanation {
+            pod,
+            stage: format!("Deferred: {why}"),
+            phase: "Pending".to_owned(),
+            containers: Vec::new(),
+            lines: Vec::new(),
+        }
+    }
+}
+
+/// One reason, and when it held.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct HistoryLine {
+    pub first: Timestamp,
+    pub last: Timestamp,
+    pub count: u32,
+    pub why: HistoryEvent,
+}
+
+/// The reasons of one pod.
+#[derive(Debug, Default)]
+pub(super) struct PodHistory {
+    lines: VecDeque<HistoryLine>,
+    current: Vec<HistoryEvent>,
+}
+
+impl PodHistory {
+    /// Takes the reasons of a plan: notes are kept here, the rest are events. One that the plan before had
+    /// too is no news.
+    pub(super) fn tell(
+        &mut self,
+        pod: &Pod,
+        whys: &[HistoryEvent],
+        now: Timestamp,
+        recorder: &Recorder,
+    ) {
+        let current = std::mem::replace(&mut self.current, whys.to_vec());
+        for why in whys.iter().filter(|why| !current.contains(why)) {
+            self.record(pod, why, now, recorder);
+        }
+    }
+
+    /// Keeps a note, and hands on an event.
+    pub(super) fn record(
+        &mut self,
+        pod: &Pod,
+        why: &HistoryEvent,
+        now: Timestamp,
+        recorder: &Recorder,
+    ) {
+        if why.weight == EventLevel::Note {
+            return self.note(why, now);
+        }
+        let r#type = event_type(why.weight);
+        let object = object(pod, why.object.as_deref());
+        recorder.record(now, r#type, object, &why.reason, why.message.clone());
+    }
+
+    pub(super) fn note(&mut self, why: &HistoryEvent, now: Timestamp) {
+        if let Some(line) = self.lines.iter_mut().find(|line| line.why == *why) {
+            line.last = now;
+            line.count += 1;
+            return;
+        }
+        if self.lines.len() == MAX_LINES {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(HistoryLine {
+            first: now,
+            last: now,
+            count: 1,
+            why: why.clone(),
+        });
+    }
+
+    /// The notes and the events, in the order of time.
+    pub(super) fn merge_events(&self, events: Vec<Event>) -> Vec<HistoryLine> {
+        let mut lines: Vec<HistoryLine> = self.lines.iter().cloned().collect();
+        lines.extend(events.into_iter().map(line));
+        lines.sort_by_key(|line| line.last);
+        lines
+    }
+}
+
+fn line(event: Event) -> HistoryLine {
+    let container = event
+        .object
+        .field_path
+        .split_once('{')
+        .map(|(_, name)| name.trim_end_matches('}').to_owned());
+    HistoryLine {
+        first: event.first_seen,
+        last: event.last_seen,
+        count: event.count,
+        why: HistoryEvent {
+            object: container,
+            weight: match event.r#type {
+                Type::Normal => EventLevel::Normal,
+                Type::Warning => EventLevel::Warning,
+            },
+            reason: event.reason,
+            message: event.message,
+        },
+    }
+}
+
+/// What is new in a status, as lines of the pod's story: its phase and its conditions.
+pub(super) fn changes(old: Option<&PodStatus>, new: &PodStatus) -> Vec<HistoryEvent> {
+    let was = old.and_then(|old| old.phase.clone()).unwrap_or_default();
+    let is = new.phase.clone().unwrap_or_default();
+    let phase = (was != is).then(|| note("Phase", format!("{was} -> {is}")));
+    let known = |kind: &str| {
+        let conditions = old.and_then(|old| old.conditions.as_ref());
+        let mut conditions = conditions.into_iter().flatten();
+        conditions
+            .find(|c| c.type_ == kind)
+            .map(|c| c.status.clone())
+    };
+    let conditions = new.conditions.iter().flatten();
+    let changed = conditions.filter(|new| known(&new.type_).as_ref() != Some(&new.status));
+    let lines = changed.map(|new| {
+        let told = [&new.status]
+            .into_iter()
+            .chain(&new.reason)
+            .chain(&new.message)
+            .filter(|text| !text.is_empty());
+        let told: Vec<&str> = told.map(String::as_str).collect();
+        note(&new.type_, told.join(": "))
+    });
+    phase.into_iter().chain(lines).collect()
+}
+
+fn note(reason: &str, message: String) -> HistoryEvent {
+    HistoryEvent {
+        object: None,
+        weight: EventLevel::Note,
+        reason: reason.to_owned(),
+        message,
+    }
+}
+
+pub(super) fn containers(status: &PodStatus) -> Vec<(String, String)> {
+    let init = status.init_container_statuses.iter().flatten();
+    let all = init.chain(status.container_statuses.iter().flatten());
+    let line = |status: &k8s_openapi::api::core::v1::ContainerStatus| {
+        let state = status.state.clone().unwrap_or_default();
+        let waiting = state.waiting.map(|waiting| {
+            let reason = waiting.reason.unwrap_or_default();
+            match waiting.message {
+                Some(message) if !message.is_empty() => format!("waiting: {reason}: {message}"),
+                Some(_) | None => format!("waiting: {reason}"),
+            }
+        });
+        let ended = state.terminated.map(|ended| {
+            format!(
+                "terminated: {}, exit code {}",
+                ended.reason.unwrap_or_default(),
+                ended.exit_code
+            )
+        });
+        let text = waiting.or(ended).unwrap_or_else(|| "running".to_owned());
+        (
+            status.name.clone(),
+            format!("{text}, {} restarts", status.restart_count),
+        )
+    };
+    let ephemeral = status.ephemeral_container_statuses.iter().flatten();
+    all.chain(ephemeral).map(line).collect()
+}
+
+/// A note that becomes an event after all is a normal one.
+pub(crate) fn event_type(weight: EventLevel) -> Type {
+    match weight {
+        EventLevel::Note | EventLevel::Normal => Type::Normal,
+        EventLevel::Warning => Type::Warning,
+    }
+}
+
+/// Records an event about the pod or one of its containers, now.
+pub(super) fn event(
+    recorder: &Recorder,
+    pod: &Pod,
+    container: Option<&str>,
+    r#type: Type,
+    reason: &str,
+    message: String,
+) {
+    let now = Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH);
+    recorder.record(now, r#type, object(pod, container), reason, message);
+}
+
+/// The pod, or one of its containers, as events name it.
+pub(crate) fn object(pod: &Pod, container: Option<&str>) -> Object {
+    let list = container.map(|name| match pod.container(name) {
+        Some((logic::types::ContainerKind::Init, _)) => format!("spec.initContainers{{{name}}}"),
+        Some((logic::types::ContainerKind::Ephemeral, _)) => {
+            format!("spec.ephemeralContainers{{{name}}}")
+        }
+        Some((logic::types::ContainerKind::App, _)) | None => format!("spec.containers{{{name}}}"),
+    });
+    Object {
+        kind: "Pod".to_owned(),
+        namespace: pod.namespace().to_owned(),
+        name: pod.name().to_owned(),
+        uid: pod.uid().to_string(),
+        field_path: list.unwrap_or_default(),
+    }
+}

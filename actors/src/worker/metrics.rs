@@ -1,0 +1,258 @@
+//! What is counted and measured of a pod's life. Upstream: pkg/kubelet/kubelet.go (SyncPod), pod_workers.go,
+//! kuberuntime_manager.go, 1.36.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Instant;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kernel::Context;
+use logic::pod::PodView;
+use logic::pod_start::{NetworkNamespace, PodStartup, PullInterval};
+use logic::probes::ProbeKind;
+use logic::resize::ResizeRefusal;
+use logic::types::{ContainerId, ContainerKind, ContainerState, RuntimePod};
+use metrics::{pod_starts, pods};
+
+use super::{Msg, PodWorker, PodWorkerState, timestamp};
+
+/// Of when a pod was seen first; whoever read it from its source writes it.
+const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
+
+/// Pulls of images for the pod: told by the task that starts its containers, while that runs.
+pub(super) type PullTimings = Rc<RefCell<Vec<PullInterval>>>;
+
+/// What a worker measures.
+#[derive(Debug, Default)]
+pub(super) struct WorkerMetrics {
+    repeat_guard: Option<(Instant, &'static str)>,
+    life: WorkerOrigin,
+    /// The desire has changed since the last piece of work.
+    changed: bool,
+    start: PodStartup,
+    pub(super) pulls: PullTimings,
+}
+
+/// Whether the pod begins with this worker.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum WorkerOrigin {
+    /// It was there before.
+    #[default]
+    Adopted,
+    New,
+    /// It was new, and work on it has begun.
+    Begun,
+}
+
+impl WorkerMetrics {
+    /// Takes in what the pod is when it is looked at first.
+    pub(super) fn register(&mut self, pod: &Pod, is_new: bool) {
+        self.start.seen(pod);
+        if is_new {
+            self.life = WorkerOrigin::New;
+        }
+    }
+
+    pub(super) fn note_change(&mut self) {
+        self.changed = true;
+    }
+
+    /// A piece of work begins.
+    pub(super) fn begin(&mut self, stage: PodWorkerState, pod: &Pod, ctx: &Context<Msg>) {
+        let changed = std::mem::take(&mut self.changed);
+        let operation = match (stage, self.life) {
+            (PodWorkerState::Terminating, _) => "kill",
+            (PodWorkerState::Terminated, _) => "terminated",
+            (PodWorkerState::Syncing, WorkerOrigin::New) => {
+                created(pod, timestamp(ctx));
+                self.life = WorkerOrigin::Begun;
+                "create"
+            }
+            (PodWorkerState::Syncing, WorkerOrigin::Adopted | WorkerOrigin::Begun) if changed => {
+                "update"
+            }
+            (PodWorkerState::Syncing, WorkerOrigin::Adopted | WorkerOrigin::Begun) => "sync",
+        };
+        self.repeat_guard = Some((ctx.now(), operation));
+    }
+
+    /// It has ended.
+    pub(super) fn end(&mut self, now: Instant) {
+        if let Some((began, operation)) = self.repeat_guard.take() {
+            let took = now.saturating_duration_since(began);
+            let duration = pod_starts::WORKER_DURATION.with_label_values(&[operation]);
+            duration.observe(took.as_secs_f64());
+        }
+    }
+
+    /// What a status says of the start, beside the one before it.
+    fn publish(
+        &mut self,
+        pod: &Pod,
+        before: Option<&PodStatus>,
+        status: &PodStatus,
+        now: Timestamp,
+    ) {
+        let phase = |status: &PodStatus| status.phase.clone().unwrap_or_default();
+        let was_running = before.is_some_and(|before| phase(before) == "Running");
+        if self.life != WorkerOrigin::Adopted
+            && !was_running
+            && phase(status) == "Running"
+            && let Some(seen) = seen(pod)
+        {
+            let took = now.duration_since(seen).as_secs_f64();
+            pod_starts::START_DURATION.observe(took.max(0.0));
+        }
+        for pull in self.pulls.borrow_mut().drain(..) {
+            self.start.pulled(pull);
+        }
+        let Some(started) = self.start.running(pod, status, now) else {
+            return;
+        };
+        let total = pod_starts::START_TOTAL_DURATION.with_label_values(NO_LABELS);
+        total.observe(started.total.as_secs_f64());
+        let Some(own) = started.own.map(|own| own.as_secs_f64()) else {
+            return;
+        };
+        let measured = pod_starts::START_SLI_DURATION.with_label_values(NO_LABELS);
+        measured.observe(own);
+        let first = &pod_starts::FIRST_NETWORK_POD;
+        if started.network == NetworkNamespace::Own && first.get() == 0.0 {
+            first.set(own);
+        }
+    }
+}
+
+const NO_LABELS: &[&str] = &[];
+
+fn seen(pod: &Pod) -> Option<Timestamp> {
+    let annotations = pod.metadata.annotations.as_ref()?;
+    annotations.get(SEEN_ANNOTATION)?.parse().ok()
+}
+
+fn created(pod: &Pod, now: Timestamp) {
+    let spec = pod.spec.as_ref();
+    let containers = spec.map_or(0, |spec| spec.containers.len());
+    pods::CONTAINERS_PER_POD.observe(containers as f64);
+    if let Some(seen) = seen(pod) {
+        let waited = now.duration_since(seen).as_secs_f64();
+        pod_starts::WORKER_START_DURATION.observe(waited.max(0.0));
+    }
+}
+
+/// Upstream's words for the lists of the spec that containers stand in.
+pub(super) fn container_type(kind: ContainerKind) -> &'static str {
+    match kind {
+        ContainerKind::Init => "init_container",
+        ContainerKind::App => "container",
+        ContainerKind::Ephemeral => "ephemeral_container",
+    }
+}
+
+/// Counts the ends that are seen for the first time.
+pub(super) fn ends(pod: &Pod, seen: &RuntimePod, known: &BTreeMap<ContainerId, Timestamp>) {
+    let ended = seen.containers.iter().filter(|container| {
+        container.state == ContainerState::Exited && !known.contains_key(&container.id)
+    });
+    for container in ended {
+        let kind = pod.container(&container.name).map(|(kind, _)| kind);
+        let kind = container_type(kind.unwrap_or(ContainerKind::App));
+        let code = container.exit_code.to_string();
+        let labels = [kind, code.as_str(), container.reason.as_str()];
+        let counter = pod_starts::TERMINATED_CONTAINERS.with_label_values(&labels);
+        counter.inc();
+    }
+}
+
+/// Forgets what was counted of a pod's probes: the pod is gone.
+pub(super) fn forget_probes(pod: &Pod) {
+    let spec = pod.spec.as_ref();
+    let init = spec.and_then(|spec| spec.init_containers.as_deref());
+    let apps = spec.map(|spec| spec.containers.as_slice());
+    let containers = [init, apps].into_iter().flatten().flatten();
+    for container in containers {
+        for kind in ProbeKind::ALL
+            .iter()
+            .filter(|kind| kind.of(container).is_some())
+        {
+            probe(pod, &container.name, *kind).forget();
+        }
+    }
+}
+
+/// A probe as it is counted.
+pub(crate) fn probe<'a>(
+    pod: &'a Pod,
+    container: &'a str,
+    kind: ProbeKind,
+) -> metrics::prober::Probe<'a> {
+    metrics::prober::Probe {
+        kind: kind.as_str(),
+        container,
+        pod: pod.name(),
+        namespace: pod.namespace(),
+        uid: pod.metadata.uid.as_deref().unwrap_or_default(),
+    }
+}
+
+/// What is shown of a worker so that pods can be counted.
+#[derive(Debug, Default, serde::Serialize)]
+pub struct WorkerCounts {
+    /// Upstream's words: `desired`, `orphan` for one that no source has any more, `runtime_only` for one that none had.
+    pub config: &'static str,
+    pub is_static: bool,
+    pub sandbox_ready: bool,
+    /// Containers by their state.
+    pub states: BTreeMap<&'static str, usize>,
+    pub ephemeral: usize,
+    /// Why a change of its resources is not allocated: upstream's word.
+    pub resize_waits: Option<&'static str>,
+    /// An allocated change of its resources is being carried out.
+    pub resizing: bool,
+}
+
+impl PodWorker {
+    pub(super) fn count_publish(&mut self, pod: &Pod, status: &PodStatus, ctx: &Context<Msg>) {
+        let before = self.status.as_deref();
+        self.metrics.publish(pod, before, status, timestamp(ctx));
+    }
+
+    pub(super) fn worker_counts(&self) -> WorkerCounts {
+        let desired = self.updates.goal.borrow();
+        let pod = &desired.allocated;
+        let spec = pod.spec.as_ref();
+        let containers = spec.map(|spec| spec.containers.as_slice());
+        // What is made up of the runtime's outline has no images.
+        let outlined = |c: &k8s_openapi::api::core::v1::Container| c.image.is_none();
+        let config = if !desired.is_end() || pod.metadata.deletion_timestamp.is_some() {
+            "desired"
+        } else if containers.is_some_and(|all| all.iter().any(outlined)) {
+            "runtime_only"
+        } else {
+            "orphan"
+        };
+        let runtime = self
+            .runtime_state
+            .as_ref()
+            .map(logic::runtime_state::PodRuntimeState::pod);
+        let mut states = BTreeMap::new();
+        for container in runtime.into_iter().flat_map(|pod| &pod.containers) {
+            *states.entry(container.state.as_str()).or_default() += 1;
+        }
+        let ephemeral = spec.and_then(|spec| spec.ephemeral_containers.as_ref());
+        WorkerCounts {
+            config,
+            is_static: pod.is_static(),
+            sandbox_ready: runtime.is_some_and(|pod| pod.sandboxes.iter().any(|s| s.is_ready())),
+            states,
+            ephemeral: ephemeral.map_or(0, Vec::len),
+            resize_waits: desired.pending.as_ref().map(|(refusal, _)| match refusal {
+                ResizeRefusal::Deferred => "deferred",
+                ResizeRefusal::Infeasible => "infeasible",
+            }),
+            resizing: self.resize.in_progress,
+        }
+    }
+}

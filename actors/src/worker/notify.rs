@@ -1,0 +1,206 @@
+//! Whom a worker keeps up to date on its containers: the prober, the keeper of logs, the pod manager.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use kernel::Context;
+use logic::pod::PodView;
+use logic::probes::{self, initial_health};
+use logic::runtime_state::PodRuntimeState;
+use logic::types::{ContainerId, ContainerState, RuntimeContainer};
+
+use super::{Msg, PodWorker, PodWorkerState, RETRY_PERIOD, timestamp};
+use crate::logs::{self, RunningLog};
+use crate::{pod_manager, prober};
+
+/// What others were told last: they are not told the same again.
+#[derive(Debug, Default)]
+pub(super) struct LastNotified {
+    settled: bool,
+    over: bool,
+    probed: Option<ProberInput>,
+    logged: Vec<RunningLog>,
+}
+
+/// What a prober's picture of the pod depends on.
+#[derive(Debug, PartialEq)]
+struct ProberInput {
+    instances: BTreeMap<String, ContainerId>,
+    ips: Vec<String>,
+    stage: probes::ProbeStage,
+    generation: Option<i64>,
+}
+
+impl PodWorker {
+    /// Tells what has changed; what found no room is told again.
+    pub(super) fn notify_peers(&mut self, ctx: &mut Context<Msg>) {
+        let told = [
+            self.notify_stopped(),
+            self.notify_over(),
+            self.notify_prober(ctx),
+            self.notify_logs(),
+        ];
+        if told.contains(&false) {
+            self.retry_after(RETRY_PERIOD, ctx);
+        }
+    }
+
+    fn notify_stopped(&mut self) -> bool {
+        if self.stage == PodWorkerState::Terminated && !self.last_notified.settled {
+            let uid = self.uid.clone();
+            let settled = pod_manager::Msg::Stopped { uid };
+            self.last_notified.settled = self.peers.pod_manager.tell(settled).is_ok();
+            return self.last_notified.settled;
+        }
+        true
+    }
+
+    /// Nothing of the pod runs any more, and its volumes are gone: it needs nothing.
+    fn notify_over(&mut self) -> bool {
+        let is_over = self.stage == PodWorkerState::Terminated && self.volumes.is_released();
+        if let Some(keeper) = self.peers.over.as_ref().filter(|_| is_over)
+            && !self.last_notified.over
+        {
+            self.last_notified.over = keeper.tell(self.uid.clone()).is_ok();
+            return self.last_notified.over;
+        }
+        true
+    }
+
+    fn notify_prober(&mut self, ctx: &mut Context<Msg>) -> bool {
+        let pod = self.updates.goal.borrow().allocated.clone();
+        let running = self.running();
+        let next = ProberInput {
+            instances: running
+                .iter()
+                .filter(|c| has_probe(&*pod, &c.name))
+                .map(|c| (c.name.clone(), c.id.clone()))
+                .collect(),
+            ips: self.addresses(&pod),
+            stage: match self.stage {
+                PodWorkerState::Syncing => probes::ProbeStage::Live,
+                PodWorkerState::Terminating | PodWorkerState::Terminated => {
+                    probes::ProbeStage::Terminating
+                }
+            },
+            generation: pod.metadata.generation,
+        };
+        let nothing = next.instances.is_empty()
+            && self
+                .last_notified
+                .probed
+                .as_ref()
+                .is_none_or(|told| told.instances.is_empty());
+        if nothing || self.last_notified.probed.as_ref() == Some(&next) {
+            return true;
+        }
+        let instances = running
+            .iter()
+            .filter(|c| next.instances.contains_key(&c.name));
+        let instances = instances.map(|c| (c.name.clone(), self.instance(&*pod, c, ctx)));
+        let msg = match next.instances.is_empty() {
+            true => prober::Msg::Forget {
+                uid: self.uid.clone(),
+            },
+            false => prober::Msg::Watch(Box::new(prober::ProbedPod {
+                uid: self.uid.clone(),
+                worker: ctx.addr().clone(),
+                ips: next.ips.clone(),
+                instances: instances.collect(),
+                stage: next.stage,
+                pod: pod.clone(),
+            })),
+        };
+        let told = self.peers.prober.tell(msg).is_ok();
+        if told {
+            self.last_notified.probed = Some(next);
+        }
+        told
+    }
+
+    fn notify_logs(&mut self) -> bool {
+        let mut containers: Vec<RunningLog> =
+            self.running().into_iter().filter_map(watched).collect();
+        containers.sort_by(|a, b| a.id.cmp(&b.id));
+        if containers == self.last_notified.logged {
+            return true;
+        }
+        let uid = self.uid.clone();
+        let msg = match containers.is_empty() {
+            true => logs::Msg::Forget { uid },
+            false => logs::Msg::Watch {
+                uid,
+                containers: containers.clone(),
+            },
+        };
+        let told = self.peers.logs.tell(msg).is_ok();
+        if told {
+            self.last_notified.logged = containers;
+        }
+        told
+    }
+
+    /// Tells everybody everything again: a keeper has lost it.
+    pub(super) fn forget_notified(&mut self) {
+        self.last_notified.probed = None;
+        self.last_notified.logged.clear();
+    }
+
+    /// The newest instance of each container, where it runs and its postStart hook has ended.
+    pub(super) fn running(&self) -> Vec<&RuntimeContainer> {
+        let Some(seen) = self.runtime_state.as_ref().map(PodRuntimeState::pod) else {
+            return Vec::new();
+        };
+        let runs = |c: &&RuntimeContainer| {
+            c.state == ContainerState::Running
+                && !self.awaiting_post_start.contains(&c.name)
+                && seen.newest(&c.name).is_some_and(|newest| newest.id == c.id)
+        };
+        seen.containers.iter().filter(runs).collect()
+    }
+
+    fn instance(
+        &self,
+        pod: &impl PodView,
+        container: &RuntimeContainer,
+        ctx: &Context<Msg>,
+    ) -> prober::ProbedInstance {
+        let record = &self.checkpoint.record;
+        let known = record.health.get(&container.id).copied();
+        let initial = || {
+            pod.container(&container.name)
+                .map(|(_, spec)| initial_health(&spec))
+        };
+        prober::ProbedInstance {
+            id: container.id.clone(),
+            started: since(record.runs.get(&container.id), ctx),
+            health: known.or_else(initial).unwrap_or_default(),
+        }
+    }
+}
+
+/// When something of the wall clock was, on the clock that measures.
+fn since(at: Option<&Timestamp>, ctx: &Context<Msg>) -> Instant {
+    let ago = at.map(|at| timestamp(ctx).duration_since(*at));
+    let ago = ago.and_then(|ago| Duration::try_from(ago).ok());
+    let now = ctx.now();
+    now.checked_sub(ago.unwrap_or_default()).unwrap_or(now)
+}
+
+fn has_probe(pod: &impl PodView, name: &str) -> bool {
+    pod.container(name).is_some_and(|(_, c)| {
+        let probes = [&c.startup_probe, &c.liveness_probe, &c.readiness_probe];
+        probes.into_iter().any(Option::is_some)
+    })
+}
+
+/// A log of no known place cannot be kept short.
+fn watched(container: &RuntimeContainer) -> Option<RunningLog> {
+    let path = Path::new(&container.log_path);
+    path.is_absolute().then(|| RunningLog {
+        id: container.id.clone(),
+        path: path.to_owned(),
+    })
+}

@@ -1,0 +1,149 @@
+//! What a worker shows of its pod: the status, from the first moment on.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kernel::Context;
+use logic::runtime_state::PodRuntimeState;
+use logic::status::{self, StatusInput, StatusStage as WorkerCounts};
+use logic::take_over;
+use logic::types::{
+    ContainerId, ContainerState, EventLevel, HistoryEvent, RuntimePod, WaitingReason,
+};
+
+use super::sync::EXECUTING_PLAN;
+use super::{Msg, PodWorker, PodWorkerState, history, timestamp};
+use cluster::status as status_manager;
+
+impl PodWorker {
+    /// The first status goes on from what is remembered; what of the spec is not acted on is said once.
+    pub(super) fn begin(&mut self, ctx: &Context<Msg>) {
+        let is_new = self.checkpoint.is_new();
+        let runtime = self.runtime_state.as_ref().map(PodRuntimeState::pod);
+        let given = self.updates.goal.borrow().allocated.clone();
+        self.checkpoint.begin(&given, runtime, timestamp(ctx));
+        // Another agent may have run the pod: what it said last is gone on from, once. Of an earlier life of this one
+        // that is since when it is so.
+        self.previous_status = self.checkpoint.record.started.map(|started| {
+            let runtime = self.runtime_state.as_ref().map(PodRuntimeState::pod);
+            let earlier = take_over::earlier(&given, runtime, started);
+            Box::new(match is_new {
+                true => earlier,
+                false => PodStatus {
+                    start_time: earlier.start_time,
+                    conditions: earlier.conditions,
+                    ..PodStatus::default()
+                },
+            })
+        });
+        let start_time = self.checkpoint.record.started.map(Time);
+        self.status = Some(Arc::new(PodStatus {
+            start_time,
+            ..PodStatus::default()
+        }));
+        self.metrics.register(&given, is_new);
+        let fields = logic::unsupported_fields::unsupported_fields(&given);
+        if !fields.is_empty() && is_new {
+            let message = format!("this version does not act on: {}", fields.join(", "));
+            let why = HistoryEvent {
+                object: None,
+                weight: EventLevel::Warning,
+                reason: "FieldsNotHonoured".to_owned(),
+                message,
+            };
+            self.history
+                .tell(&given, &[why], timestamp(ctx), &self.peers.recorder);
+        }
+    }
+
+    pub(super) fn publish(
+        &mut self,
+        pod: &Arc<Pod>,
+        waiting: &BTreeMap<String, WaitingReason>,
+        ctx: &Context<Msg>,
+    ) {
+        if !self.pending_messages.is_empty() {
+            return;
+        }
+        self.follow_resize(pod, ctx);
+        let Some(seen) = &self.runtime_state else {
+            return;
+        };
+        let earlier = self.previous_status.take();
+        let input = StatusInput {
+            now: timestamp(ctx),
+            pod,
+            runtime: &self.shown(seen.pod()),
+            runtime_name: &self.peers.runtime.name(),
+            handler: self.features,
+            waiting,
+            previous: earlier.as_deref().or(self.status.as_deref()),
+            host_ips: &self.peers.rules.node.host_ips,
+            stage: match self.stage {
+                PodWorkerState::Syncing => WorkerCounts::Syncing,
+                PodWorkerState::Terminating => WorkerCounts::Terminating,
+                PodWorkerState::Terminated => WorkerCounts::Terminated,
+            },
+            failure: self.failure.as_ref(),
+            health: &self.checkpoint.record.health,
+            resize: &self.resize,
+            last_words: &self.checkpoint.record.termination_messages,
+        };
+        let status = status::pod_status(&input);
+        if self.status.as_deref() != Some(&status) {
+            for why in history::changes(self.status.as_deref(), &status) {
+                self.history.note(&why, timestamp(ctx));
+            }
+            self.count_publish(pod, &status, ctx);
+            self.status = Some(Arc::new(status));
+            self.publish_now();
+        }
+    }
+
+    /// What is seen, but a container shows as running only when its postStart hook has ended.
+    fn shown<'a>(&self, seen: &'a RuntimePod) -> Cow<'a, RuntimePod> {
+        if self.awaiting_post_start.is_empty() {
+            return Cow::Borrowed(seen);
+        }
+        let newest = self
+            .awaiting_post_start
+            .iter()
+            .filter_map(|name| seen.newest(name));
+        let running = newest.filter(|newest| newest.state == ContainerState::Running);
+        let hidden: Vec<&ContainerId> = running.map(|newest| &newest.id).collect();
+        let mut shown = seen.clone();
+        shown
+            .containers
+            .retain(|container| !hidden.contains(&&container.id));
+        Cow::Owned(shown)
+    }
+
+    /// Shows what was seen while a plan is carried out: a container that runs shows at once, not when the
+    /// last one's image has been pulled.
+    pub(super) fn publish_while_executing(&mut self, ctx: &Context<Msg>) {
+        if self.working == Some(EXECUTING_PLAN) {
+            let (pod, waiting) = (
+                self.updates.goal.borrow().allocated.clone(),
+                self.waiting.clone(),
+            );
+            self.publish(&pod, &waiting, ctx);
+        }
+    }
+
+    pub(super) fn publish_now(&self) {
+        let Some(status) = self.status.clone() else {
+            return;
+        };
+        let uid = self.uid.clone();
+        if let Err(full) = self
+            .peers
+            .statuses
+            .tell(status_manager::Msg::Changed { uid, status })
+        {
+            tracing::warn!("status not kept: {full}");
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! What a worker does next: one thing at a time, from what is desired and what was seen.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kernel::{Context, Exit};
+use logic::pod::PodView;
+use logic::pod_actions::{
+    ActionGate, BackoffUpdate, PodAction, PodObservation, PodPlan, compute_pod_actions, kill,
+};
+use logic::runtime_class::HandlerFeatures;
+use logic::types::{ContainerId, PodFailure};
+
+use super::executor::PlanExecutor;
+use super::repeat_guard::RuntimeWork;
+use super::resize::resize_key;
+use super::volumes::asks_for_recursive_read_only;
+use super::{
+    FetchedPod, Msg, PodWorker, PodWorkerState, SANDBOX_KEY, TEARDOWN_KEY, files, remove, timestamp,
+};
+
+/// What is under way while a plan is carried out.
+pub(super) const EXECUTING_PLAN: &str = "carrying out a plan";
+
+impl PodWorker {
+    /// Does the next thing, if nothing is under way.
+    pub(super) fn reconcile(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        self.peers.rules.clone_from(&self.updates.rules.borrow());
+        if self.working.is_some() {
+            self.publish_while_executing(ctx);
+            self.notify_peers(ctx);
+            return Ok(());
+        }
+        if self.updates.goal.has_changed().unwrap_or(false) {
+            self.metrics.note_change();
+            self.repeat_guard.forget();
+        }
+        let desired = self.updates.goal.borrow_and_update().clone();
+        self.stale |= self.updates.missed.take();
+        if !desired.is_run() && self.stage == PodWorkerState::Syncing {
+            self.fail_by_decree(&desired, ctx);
+        }
+        if self.stage == PodWorkerState::Syncing {
+            self.want_volumes(&desired.allocated, ctx);
+        }
+        if self.stale || self.runtime_state.is_none() {
+            self.fetch(&desired.allocated, ctx);
+            return Ok(());
+        }
+        match self.stage {
+            PodWorkerState::Syncing => self.sync(&desired.allocated, ctx),
+            PodWorkerState::Terminating => self.terminate(&desired.allocated, ctx),
+            PodWorkerState::Terminated => {}
+        }
+        self.release_volumes(ctx);
+        let is_over = self.stage == PodWorkerState::Terminated && self.volumes.is_released();
+        if is_over && desired.is_end() && self.working.is_none() {
+            self.remove(&desired.allocated, ctx);
+        }
+        self.notify_peers(ctx);
+        Ok(())
+    }
+
+    fn sync(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+        if self.deadline_passed(pod, ctx) {
+            self.stage = PodWorkerState::Terminating;
+            self.terminate(pod, ctx);
+            return;
+        }
+        let Some(seen) = &self.runtime_state else {
+            return;
+        };
+        let observed = PodObservation {
+            runtime: seen.pod(),
+            exits: &self.checkpoint.record.exits,
+            backoffs: &self.checkpoint.record.backoffs,
+            log_counts: &self.log_counts,
+            health: &self.checkpoint.record.health,
+            actuated: &self.checkpoint.record.actuated,
+        };
+        let plan = compute_pod_actions(timestamp(ctx), pod, &observed, &self.peers.rules.policy);
+        self.history
+            .tell(pod, &plan.why, timestamp(ctx), &self.peers.recorder);
+        let plan = self.drop_backed_off(plan, ctx.now());
+        self.waiting.clone_from(&plan.waiting);
+        self.publish(pod, &plan.waiting, ctx);
+        self.checkpoint.allocate(pod);
+        self.checkpoint.save(&self.uid, &self.peers.checkpoints);
+
+        let phase = self
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref());
+        if matches!(phase, Some("Succeeded" | "StartFailure")) {
+            self.stage = PodWorkerState::Terminating;
+            self.terminate(pod, ctx);
+        } else if plan.actions.is_empty() {
+            self.retry_when_due(&plan, pod, ctx);
+            self.collect_garbage(pod, ctx);
+        } else {
+            self.execute(plan, pod, ctx);
+        }
+    }
+
+    fn terminate(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+        let now = ctx.now();
+        self.held.retain(|_, until| *until > now);
+        let Some(seen) = &self.runtime_state else {
+            return;
+        };
+        if seen.pod().is_stopped() {
+            // Nothing is published while last words are read, and nothing follows the last status: who has
+            // heard them comes back here.
+            if self.pending_messages.is_empty() {
+                self.stage = PodWorkerState::Terminated;
+                self.publish(pod, &BTreeMap::new(), ctx);
+            }
+            return;
+        }
+        let plan = kill::termination_plan(Some(pod), seen.pod(), self.grace);
+        self.history
+            .tell(pod, &plan.why, timestamp(ctx), &self.peers.recorder);
+        self.publish(pod, &BTreeMap::new(), ctx);
+        if self.held.contains_key(TEARDOWN_KEY) {
+            self.retry_when_due(&plan, pod, ctx);
+        } else {
+            self.execute(plan, pod, ctx);
+        }
+    }
+
+    fn execute(&mut self, plan: PodPlan, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+        if !self.may_begin(RuntimeWork::Plan(plan.actions.clone()), ctx) {
+            return;
+        }
+        self.working = Some(EXECUTING_PLAN);
+        self.metrics.begin(self.stage, pod, ctx);
+        for step in plan.actions.iter().filter_map(backoff_step) {
+            let policy = &self.peers.rules.policy.backoff;
+            self.checkpoint
+                .record
+                .backoffs
+                .next(&step.key, step.since, timestamp(ctx), policy);
+        }
+        self.checkpoint.save(&self.uid, &self.peers.checkpoints);
+        let starts = plan.actions.iter().filter_map(started);
+        self.awaiting_post_start = starts
+            .filter(|name| has_post_start(pod, name))
+            .cloned()
+            .collect();
+        let executor = PlanExecutor {
+            peers: self.peers.clone(),
+            uid: self.uid.clone(),
+            pod: pod.clone(),
+            goal: self.updates.goal.clone(),
+            stage: self.stage,
+            endings: self.endings.clone(),
+            actuated: self.checkpoint.record.actuated.clone(),
+            ips: self.addresses(pod),
+            running: self.running_ids(),
+            volumes: self.volumes.mounted().cloned().unwrap_or_default(),
+            sandbox: None,
+            made: None,
+            problems: Vec::new(),
+            started: Vec::new(),
+            pulls: self.metrics.pulls.clone(),
+        };
+        ctx.run(async move { Msg::PlanExecuted(Box::new(executor.execute(plan).await)) });
+    }
+
+    /// Whether this work may begin now; if not, it is looked at again when it may.
+    fn may_begin(&mut self, work: RuntimeWork, ctx: &mut Context<Msg>) -> bool {
+        let begun = self.repeat_guard.begin(work, ctx.now());
+        if let Err(wait) = begun {
+            self.retry_after(wait, ctx);
+        }
+        begun.is_ok()
+    }
+
+    pub(super) fn addresses(&self, pod: &Pod) -> Vec<String> {
+        let found = self
+            .runtime_state
+            .as_ref()
+            .map_or(&[][..], |seen| seen.pod().ips());
+        addresses(pod, found, &self.peers.rules.node.host_ips)
+    }
+
+    fn running_ids(&self) -> BTreeMap<String, ContainerId> {
+        let running = self.running().into_iter();
+        running.map(|c| (c.name.clone(), c.id.clone())).collect()
+    }
+
+    fn collect_garbage(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+        let Some(seen) = &self.runtime_state else {
+            return;
+        };
+        let garbage = logic::gc::garbage(seen.pod());
+        if garbage.is_empty() {
+            self.repeat_guard.forget();
+            return;
+        }
+        let is_held = self.held.contains_key(remove::GARBAGE_KEY);
+        if is_held || !self.may_begin(RuntimeWork::Garbage(garbage.clone()), ctx) {
+            return;
+        }
+        self.working = Some("removing dead instances");
+        let (peers, pod, endings) = (self.peers.clone(), pod.clone(), self.endings.clone());
+        ctx.run(async move {
+            let report = remove::garbage(&peers, &pod, garbage, endings).await;
+            Msg::PlanExecuted(Box::new(report))
+        });
+    }
+
+    fn fetch(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+        // What is doubted from now on needs another look: this one may be older.
+        self.stale = false;
+        self.working = Some("looking at what exists");
+        let (runtime, uid, pod) = (self.peers.runtime.clone(), self.uid.clone(), pod.clone());
+        let logs = self.peers.rules.node.pod_logs_dir.clone();
+        let objects = self.peers.objects.clone();
+        ctx.run(async move {
+            let log_counts = files::log_counts(logs, pod.clone()).await;
+            let features = match asks_for_recursive_read_only(&pod) {
+                true => runtime.features(&pod, &*objects).await,
+                false => HandlerFeatures::default(),
+            };
+            let answer = runtime.pod(&uid).await;
+            Msg::Fetched(Box::new(answer.map(|runtime| FetchedPod {
+                runtime,
+                log_counts,
+                features,
+            })))
+        });
+    }
+
+    fn remove(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+        let Some(seen) = &self.runtime_state else {
+            return;
+        };
+        self.working = Some("removing what is left");
+        self.metrics.begin(self.stage, pod, ctx);
+        let (peers, pod, runtime) = (self.peers.clone(), pod.clone(), seen.pod().clone());
+        ctx.run(async move { Msg::Removed(remove::everything(&peers, &pod, &runtime).await) });
+    }
+
+    /// Drops what was tried in vain and may not be tried again yet, and what needs volumes that are not mounted.
+    fn drop_backed_off(&mut self, plan: PodPlan, now: Instant) -> PodPlan {
+        self.held.retain(|_, until| *until > now);
+        let Some(seen) = &self.runtime_state else {
+            return plan;
+        };
+        let (held, mounted) = (&self.held, self.volumes.mounted().is_some());
+        let mut plan = plan.due(seen.pod(), |wait| match wait {
+            ActionGate::End => held.contains_key(TEARDOWN_KEY),
+            ActionGate::Sandbox => held.contains_key(SANDBOX_KEY) || !mounted,
+            ActionGate::Start(name) => held.contains_key(name),
+            ActionGate::Resize(name) => held.contains_key(&resize_key(name)),
+        });
+        let of_containers = self
+            .problems
+            .iter()
+            .filter(|(name, _)| !name.starts_with('\u{0}'));
+        for (name, waiting) in of_containers {
+            plan.waiting
+                .entry(name.clone())
+                .or_insert_with(|| waiting.clone());
+        }
+        plan
+    }
+
+    fn retry_when_due(&mut self, plan: &PodPlan, pod: &Pod, ctx: &mut Context<Msg>) {
+        let now = timestamp(ctx);
+        let times = [plan.retry_at, self.deadline(pod)];
+        let waits = times
+            .into_iter()
+            .flatten()
+            .map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
+        let held = self
+            .held
+            .values()
+            .map(|until| until.saturating_duration_since(ctx.now()));
+        if let Some(wait) = waits.chain(held).min() {
+            self.retry_after(wait, ctx);
+        }
+    }
+
+    pub(super) fn retry_after(&mut self, wait: Duration, ctx: &mut Context<Msg>) {
+        if let Some(timer) = self.retry.take() {
+            ctx.cancel(timer);
+        }
+        self.retry = Some(ctx.after(wait, Msg::Retry));
+    }
+
+    /// Fails a pod that has been active for longer than it may.
+    fn deadline_passed(&mut self, pod: &Pod, ctx: &Context<Msg>) -> bool {
+        let Some(deadline) = self.deadline(pod) else {
+            return false;
+        };
+        if timestamp(ctx) < deadline {
+            return false;
+        }
+        self.failure = Some(PodFailure {
+            reason: "DeadlineExceeded".to_owned(),
+            message: "Pod was active on the node longer than the specified deadline".to_owned(),
+            disruption: None,
+        });
+        true
+    }
+
+    fn deadline(&self, pod: &Pod) -> Option<Timestamp> {
+        let seconds = pod.spec.as_ref()?.active_deadline_seconds?;
+        let started = self.checkpoint.record.started?;
+        started
+            .checked_add(jiff::SignedDuration::from_secs(seconds))
+            .ok()
+    }
+}
+
+fn backoff_step(action: &PodAction) -> Option<&BackoffUpdate> {
+    match action {
+        PodAction::StartContainer { backoff, .. } => backoff.as_ref(),
+        PodAction::KillContainer { .. }
+        | PodAction::StopSandbox { .. }
+        | PodAction::RemoveContainer { .. }
+        | PodAction::CreateSandbox { .. }
+        | PodAction::ResizeContainer { .. } => None,
+    }
+}
+
+fn started(action: &PodAction) -> Option<&String> {
+    match action {
+        PodAction::StartContainer { name, .. } => Some(name),
+        PodAction::KillContainer { .. }
+        | PodAction::StopSandbox { .. }
+        | PodAction::RemoveContainer { .. }
+        | PodAction::CreateSandbox { .. }
+        | PodAction::ResizeContainer { .. } => None,
+    }
+}
+
+fn has_post_start(pod: &Pod, name: &str) -> bool {
+    let lifecycle = pod.container(name).and_then(|(_, c)| c.lifecycle.clone());
+    lifecycle.is_some_and(|lifecycle| lifecycle.post_start.is_some())
+}
+
+/// Where the pod is reached: the node's own addresses where it shares the node's network.
+pub(super) fn addresses(pod: &Pod, found: &[String], host_ips: &[String]) -> Vec<String> {
+    match pod.host_network() {
+        true => host_ips.to_vec(),
+        false => logic::status::pod_addresses(found, host_ips),
+    }
+}
