@@ -16,7 +16,7 @@ use logic::node_policy::NodePolicy;
 use logic::objects::StaticObjects;
 use logic::types::PodUid;
 use logic::volumes::resolve::SeLinuxMountPolicy;
-use runtime_fake::{Clock, Fake, Settings as AgentSettings};
+use runtime_fake::{Clock, Fake, FakeSettings};
 use tempfile::TempDir;
 use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::wrappers::UnixListenerStream;
@@ -57,7 +57,7 @@ impl TestNode {
         let folder = tempfile::tempdir().unwrap();
         let fake = Fake::open_at(
             folder.path().join("fake"),
-            AgentSettings::default(),
+            FakeSettings::default(),
             Clock::start(),
         )
         .unwrap();

@@ -12,7 +12,7 @@ use logic::credentials::docker::DockerConfigDirs;
 use logic::images::{records, volumes};
 use logic::objects::StaticObjects;
 use logic::pod::PodView;
-use runtime_fake::{Clock, Fake, Rpc, Settings};
+use runtime_fake::{Clock, Fake, Rpc, FakeSettings};
 use tempfile::TempDir;
 
 use super::*;
@@ -33,7 +33,7 @@ struct Rig {
 
 /// What a test changes of the usual.
 struct TestOptions {
-    settings: Settings,
+    settings: FakeSettings,
     rules: ImageConfig,
     objects: StaticObjects,
 }
@@ -42,9 +42,9 @@ impl Default for TestOptions {
     fn default() -> Self {
         let private = [("example.com/private".to_owned(), "user:right".to_owned())];
         TestOptions {
-            settings: Settings {
+            settings: FakeSettings {
                 private: private.into(),
-                ..Settings::default()
+                ..FakeSettings::default()
             },
             rules: ImageConfig {
                 verification: Some(

@@ -11,7 +11,7 @@ use flate2::read::GzDecoder;
 use kernel::plugin::Line;
 use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{ChildSpec, Fault, Intensity, Supervisor, mailbox, system};
-use runtime_fake::{Clock, Fake, Rpc, Settings};
+use runtime_fake::{Clock, Fake, FakeSettings, Rpc};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -36,7 +36,7 @@ impl Rig {
         let folder = tempfile::tempdir().unwrap();
         let fake = Fake::open_at(
             folder.path().join("fake"),
-            Settings::default(),
+            FakeSettings::default(),
             Clock::start(),
         )
         .unwrap();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kernel::plugin::Line;
 use logic::types::ContainerId;
-use runtime_fake::{Clock, Fake, Settings};
+use runtime_fake::{Clock, Fake, FakeSettings};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, spawn_local};
@@ -25,7 +25,7 @@ impl Rig {
     pub(crate) async fn start() -> Rig {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("fake");
-        let fake = Fake::open_at(path, Settings::default(), Clock::start()).unwrap();
+        let fake = Fake::open_at(path, FakeSettings::default(), Clock::start()).unwrap();
         let channel = serve(&fake, folder.path());
         let id = running_container(channel.clone(), &folder.path().join("logs")).await;
         let line = Line::fixed("runtime", channel);

@@ -12,90 +12,90 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::{Code, Request, Status};
 
-use crate::configuration::Configuration;
-use crate::connection::{ConnectError, Connection};
-use crate::events::Unsettled;
+use crate::configuration::AdapterConfiguration;
+use crate::connection::{ConnectError, RuntimeConnection};
+use crate::events::PendingExits;
 use crate::quirks::{Quirks, quirks};
 
 /// A restarted containerd is found within this much of its being ready; a try costs two system calls.
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const MAX_BACKOFF: Duration = Duration::from_millis(250);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(10);
 /// How long a runtime that accepts connections may take to say who it is.
-const VERSION_WITHIN: Duration = Duration::from_secs(5);
+const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Room for a name and a version with any suffix, in a report that goes through many hands.
 const LONGEST_VERSION: usize = 128;
 /// How long Configure waits to learn whether the runtime is there.
-const FIRST_TRY_WITHIN: Duration = Duration::from_secs(1);
+const FIRST_TRY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A runtime that answers.
 #[derive(Clone, Debug)]
-pub(crate) struct Connected {
-    pub(crate) connection: Connection,
+pub(crate) struct ConnectedBackend {
+    pub(crate) connection: RuntimeConnection,
     pub(crate) quirks: Quirks,
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum BackendState {
     Unknown,
-    Connected(Connected),
+    Connected(ConnectedBackend),
     Absent(Arc<str>),
 }
 
 #[derive(Debug, thiserror::Error)]
-enum OpenError {
+enum BackendError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error("it does not say its version")]
     Version(#[source] Status),
-    #[error("it accepts connections but has not said its version within {VERSION_WITHIN:?}")]
+    #[error("it accepts connections but has not said its version within {VERSION_TIMEOUT:?}")]
     Silent,
 }
 
 /// The runtime; clones see the same one. The loop ends with the last clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Backend {
-    configuration: Arc<Configuration>,
-    state: watch::Receiver<State>,
-    unsettled: Unsettled,
+pub(crate) struct RuntimeBackend {
+    configuration: Arc<AdapterConfiguration>,
+    state: watch::Receiver<BackendState>,
+    unsettled: PendingExits,
 }
 
-impl Backend {
+impl RuntimeBackend {
     /// Starts to connect, and returns when the first try has ended one way or the other.
-    pub(crate) async fn start(configuration: Configuration, health: Health) -> Self {
+    pub(crate) async fn start(configuration: AdapterConfiguration, health: Health) -> Self {
         let configuration = Arc::new(configuration);
-        let (sender, mut state) = watch::channel(State::Unknown);
+        let (sender, mut state) = watch::channel(BackendState::Unknown);
         health.degraded(format!("connecting to {}", place(&configuration)));
         tokio::spawn(keep_connected(Arc::clone(&configuration), sender, health));
         // Past this time the plugin is up and degraded; the loop goes on.
         drop(
             tokio::time::timeout(
-                FIRST_TRY_WITHIN,
-                state.wait_for(|state| !matches!(state, State::Unknown)),
+                FIRST_TRY_TIMEOUT,
+                state.wait_for(|state| !matches!(state, BackendState::Unknown)),
             )
             .await,
         );
         Self {
             configuration,
             state,
-            unsettled: Unsettled::default(),
+            unsettled: PendingExits::default(),
         }
     }
 
-    pub(crate) fn configuration(&self) -> &Configuration {
+    pub(crate) fn configuration(&self) -> &AdapterConfiguration {
         &self.configuration
     }
 
-    /// Returns the containers whose end was told before the runtime shows it.
-    pub(crate) fn unsettled(&self) -> &Unsettled {
+    /// Returns the containers whose end was sent before the runtime shows it.
+    pub(crate) fn unsettled(&self) -> &PendingExits {
         &self.unsettled
     }
 
     /// Returns the connection, or the answer for a caller when there is none.
-    pub(crate) fn connected(&self) -> Result<Connected, Status> {
+    pub(crate) fn connected(&self) -> Result<ConnectedBackend, Status> {
         match &*self.state.borrow() {
-            State::Connected(connected) => Ok(connected.clone()),
-            State::Absent(why) => Err(Status::unavailable(why.as_ref())),
-            State::Unknown => Err(Status::unavailable(format!(
+            BackendState::Connected(connected) => Ok(connected.clone()),
+            BackendState::Absent(why) => Err(Status::unavailable(why.as_ref())),
+            BackendState::Unknown => Err(Status::unavailable(format!(
                 "no answer yet from {}",
                 place(&self.configuration)
             ))),
@@ -127,21 +127,21 @@ pub(crate) fn lost(place: &str, error: hyper::Error) -> Status {
 }
 
 async fn keep_connected(
-    configuration: Arc<Configuration>,
-    state: watch::Sender<State>,
+    configuration: Arc<AdapterConfiguration>,
+    state: watch::Sender<BackendState>,
     health: Health,
 ) {
-    let mut pause = FIRST_PAUSE;
+    let mut pause = INITIAL_BACKOFF;
     loop {
         let why = match open(&configuration).await {
             Ok((connected, ended, attributes)) => {
-                pause = FIRST_PAUSE;
+                pause = INITIAL_BACKOFF;
                 tracing::info!(
                     backend = attributes.get("backend"),
                     "connected to {}",
                     place(&configuration)
                 );
-                state.send_replace(State::Connected(connected));
+                state.send_replace(BackendState::Connected(connected));
                 health.set(HealthStatus::Healthy, "", attributes);
                 let outcome = tokio::select! {
                     ended = ended => ended,
@@ -156,30 +156,30 @@ async fn keep_connected(
             }
             Err(error) => format!("no {}: {}", place(&configuration), chain(&error)),
         };
-        if !matches!(&*state.borrow(), State::Absent(_)) {
+        if !matches!(&*state.borrow(), BackendState::Absent(_)) {
             tracing::warn!("{why}");
         }
         health.degraded(why.as_str());
-        state.send_replace(State::Absent(why.into()));
+        state.send_replace(BackendState::Absent(why.into()));
         tokio::select! {
-            () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+            () = tokio::time::sleep(pause) => pause = (pause * 2).min(MAX_BACKOFF),
             () = state.closed() => return,
         }
     }
 }
 
-type Opened = (
-    Connected,
+type OpenedBackend = (
+    ConnectedBackend,
     JoinHandle<Result<(), hyper::Error>>,
     BTreeMap<String, String>,
 );
 
-async fn open(configuration: &Configuration) -> Result<Opened, OpenError> {
-    let (connection, ended) = Connection::open(&configuration.socket).await?;
+async fn open(configuration: &AdapterConfiguration) -> Result<OpenedBackend, BackendError> {
+    let (connection, ended) = RuntimeConnection::open(&configuration.socket).await?;
     let version = match version(&connection).await {
         Ok(version) => version,
         Err(error) => {
-            // Whoever listens there may leave it open for ever.
+            // The process that listens there may leave the connection open for ever.
             ended.abort();
             return Err(error);
         }
@@ -199,23 +199,23 @@ async fn open(configuration: &Configuration) -> Result<Opened, OpenError> {
         ),
         ("endpoint".to_owned(), configuration.endpoint()),
     ]);
-    Ok((Connected { connection, quirks }, ended, attributes))
+    Ok((ConnectedBackend { connection, quirks }, ended, attributes))
 }
 
-async fn version(connection: &Connection) -> Result<VersionResponse, OpenError> {
+async fn version(connection: &RuntimeConnection) -> Result<VersionResponse, BackendError> {
     let mut question = Request::new(VersionRequest {
         version: "v1".to_owned(),
     });
-    question.set_timeout(VERSION_WITHIN);
+    question.set_timeout(VERSION_TIMEOUT);
     // containerd answers everything with an error until its CRI part is up: its version is the sign of that.
     let mut client = RuntimeServiceClient::new(connection.clone());
-    match tokio::time::timeout(VERSION_WITHIN, client.version(question)).await {
-        Ok(answer) => Ok(answer.map_err(OpenError::Version)?.into_inner()),
-        Err(_) => Err(OpenError::Silent),
+    match tokio::time::timeout(VERSION_TIMEOUT, client.version(question)).await {
+        Ok(answer) => Ok(answer.map_err(BackendError::Version)?.into_inner()),
+        Err(_) => Err(BackendError::Silent),
     }
 }
 
-fn place(configuration: &Configuration) -> String {
+fn place(configuration: &AdapterConfiguration) -> String {
     format!(
         "{} at {}",
         configuration.flavour.name(),

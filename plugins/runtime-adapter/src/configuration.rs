@@ -38,14 +38,15 @@ impl Flavour {
 /// The section as it is written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Section {
+#[serde(rename = "Section")]
+pub struct AdapterSection {
     endpoint: Option<String>,
     namespace: Option<String>,
 }
 
 /// The section, checked, with defaults for what it leaves out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Configuration {
+pub struct AdapterConfiguration {
     /// Which runtime is adapted.
     pub flavour: Flavour,
     /// The runtime's socket.
@@ -56,7 +57,7 @@ pub struct Configuration {
 
 /// Why a section cannot be used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum ConfigurationError {
+pub enum AdapterConfigurationError {
     /// The endpoint is no Unix socket's address.
     #[error(
         "field \"endpoint\" is {found:?}, expected \"unix:///\" and the path of a socket, at most {LONGEST_PATH} bytes"
@@ -82,9 +83,12 @@ pub enum ConfigurationError {
     },
 }
 
-impl Configuration {
+impl AdapterConfiguration {
     /// Checks a section.
-    pub fn read(flavour: Flavour, section: Section) -> Result<Self, ConfigurationError> {
+    pub fn read(
+        flavour: Flavour,
+        section: AdapterSection,
+    ) -> Result<Self, AdapterConfigurationError> {
         let endpoint = section
             .endpoint
             .unwrap_or_else(|| flavour.endpoint().to_owned());
@@ -95,16 +99,16 @@ impl Configuration {
             .filter(|path| path.len() <= LONGEST_PATH && !path.contains('\0'))
             .map(PathBuf::from);
         let Some(socket) = usable else {
-            return Err(ConfigurationError::Endpoint { found: endpoint });
+            return Err(AdapterConfigurationError::Endpoint { found: endpoint });
         };
         if flavour == Flavour::Crio && section.namespace.is_some() {
-            return Err(ConfigurationError::NoNamespaces {
+            return Err(AdapterConfigurationError::NoNamespaces {
                 runtime: flavour.name(),
             });
         }
         let namespace = section.namespace.unwrap_or_else(|| "k8s.io".to_owned());
         if !is_identifier(&namespace) {
-            return Err(ConfigurationError::Namespace { found: namespace });
+            return Err(AdapterConfigurationError::Namespace { found: namespace });
         }
         Ok(Self {
             flavour,
@@ -129,9 +133,10 @@ fn is_identifier(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn read(flavour: Flavour, json: &str) -> Result<Configuration, String> {
-        let section: Section = serde_json::from_str(json).map_err(|error| error.to_string())?;
-        Configuration::read(flavour, section).map_err(|error| error.to_string())
+    fn read(flavour: Flavour, json: &str) -> Result<AdapterConfiguration, String> {
+        let section: AdapterSection =
+            serde_json::from_str(json).map_err(|error| error.to_string())?;
+        AdapterConfiguration::read(flavour, section).map_err(|error| error.to_string())
     }
 
     #[test]

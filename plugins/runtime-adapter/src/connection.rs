@@ -23,7 +23,7 @@ const LONGEST_HEADERS: u32 = 256 << 10;
 
 /// A connection; clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Connection {
+pub(crate) struct RuntimeConnection {
     sender: SendRequest<Body>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) enum ConnectError {
     Http(#[source] hyper::Error),
 }
 
-impl Connection {
+impl RuntimeConnection {
     /// Connects; the handle resolves when the connection ends.
     pub(crate) async fn open(
         socket: &Path,
@@ -95,7 +95,7 @@ fn refused(socket: &Path, error: io::Error) -> ConnectError {
 }
 
 /// For the generated clients, where the adapter itself asks.
-impl Service<Request<Body>> for Connection {
+impl Service<Request<Body>> for RuntimeConnection {
     type Response = Response<Incoming>;
     type Error = hyper::Error;
     type Future = BoxFuture<'static, Result<Response<Incoming>, hyper::Error>>;

@@ -15,11 +15,11 @@ mod passthrough;
 mod quirks;
 mod relay;
 
-use passthrough::{Images, Passthrough, Runtime};
+use passthrough::{ImagePassthrough, Passthrough, RuntimePassthrough};
 use sdk::{Info, Kind, Refusal, Routes, Setup};
 
-pub use configuration::{Configuration, ConfigurationError, Flavour};
-pub use quirks::{Events, Quirks, quirks};
+pub use configuration::{AdapterConfiguration, AdapterConfigurationError, Flavour};
+pub use quirks::{EventSource, Quirks, quirks};
 
 /// Returns who the plugin for this runtime is.
 ///
@@ -40,8 +40,9 @@ pub fn info(flavour: Flavour, version: &'static str) -> Info {
 
 /// Builds the plugin's services: called by the sdk once the plugin is configured.
 pub async fn build(flavour: Flavour, setup: Setup) -> Result<Routes, Refusal> {
-    let configuration = Configuration::read(flavour, setup.parse()?)?;
-    let backend = backend::Backend::start(configuration, setup.health).await;
+    let configuration = AdapterConfiguration::read(flavour, setup.parse()?)?;
+    let backend = backend::RuntimeBackend::start(configuration, setup.health).await;
     let passthrough = Passthrough::new(backend);
-    Ok(Routes::new(Runtime(passthrough.clone())).add_service(Images(passthrough)))
+    Ok(Routes::new(RuntimePassthrough(passthrough.clone()))
+        .add_service(ImagePassthrough(passthrough)))
 }

@@ -14,13 +14,13 @@ use tonic::server::NamedService;
 use tonic::{Code, Status};
 use tower::Service;
 
-use crate::backend::Backend;
-use crate::quirks::Events;
+use crate::backend::RuntimeBackend;
+use crate::quirks::EventSource;
 use crate::relay::Relay;
 use crate::{events, grpc};
 
-/// Ten calls for each of a hundred pods at once; beyond that a caller is told instead of queued.
-const MOST_IN_FLIGHT: usize = 1024;
+/// Ten calls for each of a hundred pods at once; beyond that a caller is sent instead of queued.
+const MAX_IN_FLIGHT: usize = 1024;
 
 const STOP_SANDBOX: &str = "/runtime.v1.RuntimeService/StopPodSandbox";
 /// What is not asked of the runtime while it cleans up after an end; each names its subject in field 1.
@@ -36,15 +36,15 @@ const LONGEST_ENDING: usize = 64 << 10;
 /// Forwards calls to the runtime; clones forward to the same one.
 #[derive(Clone, Debug)]
 pub(crate) struct Passthrough {
-    backend: Backend,
+    backend: RuntimeBackend,
     in_flight: Arc<Semaphore>,
 }
 
 impl Passthrough {
-    pub(crate) fn new(backend: Backend) -> Self {
+    pub(crate) fn new(backend: RuntimeBackend) -> Self {
         Self {
             backend,
-            in_flight: Arc::new(Semaphore::new(MOST_IN_FLIGHT)),
+            in_flight: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
         }
     }
 
@@ -60,7 +60,7 @@ impl Passthrough {
             .map_err(|_| {
                 let place = self.backend.place();
                 Status::resource_exhausted(format!(
-                    "{MOST_IN_FLIGHT} calls are in flight to {place} already"
+                    "{MAX_IN_FLIGHT} calls are in flight to {place} already"
                 ))
             })?;
         if request.uri().path() == events::PATH {
@@ -81,7 +81,7 @@ impl Passthrough {
         Ok(answer.map(|body| Body::new(Relay::new(body, self.backend.place(), permit))))
     }
 
-    /// Holds a call that ends something until the runtime shows the end that was told of it already.
+    /// Holds a call that ends something until the runtime shows the end that was sent of it already.
     async fn settled(&self, request: Request<Body>) -> Result<Request<Body>, Status> {
         let unsettled = self.backend.unsettled();
         if unsettled.is_empty() || !ENDINGS.contains(&request.uri().path()) {
@@ -111,9 +111,11 @@ impl Passthrough {
     ) -> Result<Response<Body>, Status> {
         let connected = self.backend.connected()?;
         match connected.quirks.events {
-            Events::FromContainerd => events::translated(&self.backend, connected, permit).await,
-            Events::Native => events::native(&self.backend, connected, request, permit).await,
-            Events::Absent => Err(Status::unimplemented(format!(
+            EventSource::FromContainerd => {
+                events::translated(&self.backend, connected, permit).await
+            }
+            EventSource::Native => events::native(&self.backend, connected, request, permit).await,
+            EventSource::Absent => Err(Status::unimplemented(format!(
                 "{} has no container events",
                 self.backend.place()
             ))),
@@ -123,21 +125,21 @@ impl Passthrough {
 
 /// `runtime.v1.RuntimeService`, passed through.
 #[derive(Clone, Debug)]
-pub(crate) struct Runtime(pub(crate) Passthrough);
+pub(crate) struct RuntimePassthrough(pub(crate) Passthrough);
 
 /// `runtime.v1.ImageService`, passed through.
 #[derive(Clone, Debug)]
-pub(crate) struct Images(pub(crate) Passthrough);
+pub(crate) struct ImagePassthrough(pub(crate) Passthrough);
 
-impl NamedService for Runtime {
+impl NamedService for RuntimePassthrough {
     const NAME: &'static str = "runtime.v1.RuntimeService";
 }
 
-impl NamedService for Images {
+impl NamedService for ImagePassthrough {
     const NAME: &'static str = "runtime.v1.ImageService";
 }
 
-impl Service<Request<Body>> for Runtime {
+impl Service<Request<Body>> for RuntimePassthrough {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
@@ -152,7 +154,7 @@ impl Service<Request<Body>> for Runtime {
     }
 }
 
-impl Service<Request<Body>> for Images {
+impl Service<Request<Body>> for ImagePassthrough {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;

@@ -4,7 +4,7 @@ use crate::Flavour;
 
 /// Where container events come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Events {
+pub enum EventSource {
     /// The runtime's own `GetContainerEvents`.
     Native,
     /// containerd's event stream, translated.
@@ -13,7 +13,7 @@ pub enum Events {
     Absent,
 }
 
-impl Events {
+impl EventSource {
     /// Returns the word of the health attribute `container-events`.
     pub fn word(self) -> &'static str {
         match self {
@@ -28,7 +28,7 @@ impl Events {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quirks {
     /// Where container events come from.
-    pub events: Events,
+    pub events: EventSource,
     /// Whether an event stream that ends at once without an error means "switched off".
     pub empty_stream_means_off: bool,
     /// Whether stopping a sandbox that is gone is refused as NotFound, where CRI wants success.
@@ -38,7 +38,7 @@ pub struct Quirks {
 impl Quirks {
     /// A runtime of which nothing else is known.
     const NONE: Self = Self {
-        events: Events::Native,
+        events: EventSource::Native,
         empty_stream_means_off: false,
         refuses_to_stop_the_absent: false,
     };
@@ -54,16 +54,16 @@ pub fn quirks(flavour: Flavour, runtime_name: &str, runtime_version: &str) -> Qu
     match (flavour, runtime_name) {
         (Flavour::Containerd, "containerd") if version.is_some_and(|version| version < (2, 0)) => {
             Quirks {
-                events: Events::FromContainerd,
+                events: EventSource::FromContainerd,
                 refuses_to_stop_the_absent: true,
                 ..Quirks::NONE
             }
         }
         (Flavour::Crio, "cri-o") => Quirks {
             events: if version.is_some_and(|version| version < (1, 26)) {
-                Events::Absent
+                EventSource::Absent
             } else {
-                Events::Native
+                EventSource::Native
             },
             empty_stream_means_off: true,
             ..Quirks::NONE
@@ -90,17 +90,17 @@ mod tests {
     fn name_and_version_decide() {
         use Flavour::{Containerd, Crio};
         let old_containerd = Quirks {
-            events: Events::FromContainerd,
+            events: EventSource::FromContainerd,
             empty_stream_means_off: false,
             refuses_to_stop_the_absent: true,
         };
         let crio = Quirks {
-            events: Events::Native,
+            events: EventSource::Native,
             empty_stream_means_off: true,
             refuses_to_stop_the_absent: false,
         };
         let old_crio = Quirks {
-            events: Events::Absent,
+            events: EventSource::Absent,
             ..crio
         };
         for (flavour, name, version, expected) in [

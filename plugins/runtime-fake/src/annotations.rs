@@ -1,14 +1,14 @@
 //! Annotations that tell a simulated container how to behave. The table of them is on the crate's page.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
 use std::str::FromStr;
 
 use proto::cri::ContainerConfig;
 
-use crate::duration::{GoDuration, nanos};
-use crate::program::compile::{self, Role, moved};
-use crate::program::{Manners, Program, Sink, Step};
-use crate::streaming::Target;
+use crate::duration::{DurationSetting, nanos};
+use crate::program::compile::{self, ProgramRole, moved};
+use crate::program::{Program, ProgramBehavior, ProgramStep, Sink};
 
 const DOMAIN: &str = "fake.oxlet.dev";
 const MOST_LINES: u32 = 1_000_000;
@@ -16,7 +16,7 @@ const MOST_LINES: u32 = 1_000_000;
 /// An annotation does not read.
 #[derive(Debug, thiserror::Error)]
 #[error("annotation {DOMAIN}/{key} is {value:?}, expected {expected}")]
-pub struct BadAnnotation {
+pub struct AnnotationError {
     key: &'static str,
     value: String,
     expected: &'static str,
@@ -24,39 +24,39 @@ pub struct BadAnnotation {
 
 /// What the annotations say about one container.
 #[derive(Debug, Default)]
-pub(crate) struct Tuning {
-    pub(crate) create_delay: GoDuration,
-    pub(crate) start_delay: GoDuration,
+pub(crate) struct ContainerTuning {
+    pub(crate) create_delay: DurationSetting,
+    pub(crate) start_delay: DurationSetting,
     pub(crate) create_error: Option<String>,
     pub(crate) start_error: Option<String>,
     pub(crate) exec_exit_code: Option<i32>,
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) cpu_millis: Option<u64>,
-    run_for: Option<GoDuration>,
+    run_for: Option<DurationSetting>,
     log_lines: u32,
-    log_interval: GoDuration,
+    log_interval: DurationSetting,
     termination_message: Option<String>,
-    manners: Manners,
+    behavior: ProgramBehavior,
 }
 
 /// What the annotations say about a sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct SandboxTuning {
-    pub(crate) delay: GoDuration,
+    pub(crate) delay: DurationSetting,
     pub(crate) error: Option<String>,
     /// It stays ready though StopPodSandbox says that it is done.
     pub(crate) stays: bool,
     /// Its network gives it no address.
     pub(crate) addressless: bool,
     /// What is behind its ports, where that is not an echo.
-    pub(crate) ports: BTreeMap<u16, Target>,
+    pub(crate) ports: BTreeMap<u16, PortTarget>,
 }
 
 impl SandboxTuning {
     pub(crate) fn of(
         annotations: &HashMap<String, String>,
-    ) -> Result<SandboxTuning, BadAnnotation> {
-        let source = Source {
+    ) -> Result<SandboxTuning, AnnotationError> {
+        let source = AnnotationSource {
             own: None,
             pod: annotations,
             container: "",
@@ -71,35 +71,35 @@ impl SandboxTuning {
                 .read("sandbox-addressless", "true or false")?
                 .unwrap_or(false),
             ports: source
-                .read::<Ports>("ports", "PORT=IP:PORT or PORT=refused, divided by commas")?
+                .read::<PortTargets>("ports", "PORT=IP:PORT or PORT=refused, divided by commas")?
                 .unwrap_or_default()
                 .0,
         })
     }
 }
 
-impl Tuning {
+impl ContainerTuning {
     /// Reads the annotations of a container and, behind them, those of its pod.
     pub(crate) fn of(
         pod: &HashMap<String, String>,
         config: &ContainerConfig,
-    ) -> Result<Tuning, BadAnnotation> {
+    ) -> Result<ContainerTuning, AnnotationError> {
         let (name, attempt) = config
             .metadata
             .as_ref()
             .map_or(("", 0), |meta| (meta.name.as_str(), meta.attempt));
-        let source = Source {
+        let source = AnnotationSource {
             own: Some(&config.annotations),
             pod,
             container: name,
         };
         let attempts = source.read::<u32>("attempts", "a number of attempts")?;
         if attempts.is_some_and(|attempts| attempt >= attempts) {
-            return Ok(Tuning::default());
+            return Ok(ContainerTuning::default());
         }
         let code = "an exit code from 0 to 255";
         let exit = |key| source.read::<u8>(key, code).map(|read| read.map(i32::from));
-        Ok(Tuning {
+        Ok(ContainerTuning {
             create_delay: source.duration("create-delay")?,
             start_delay: source.duration("start-delay")?,
             create_error: source.text("create-error"),
@@ -117,7 +117,7 @@ impl Tuning {
                 .min(MOST_LINES),
             log_interval: source.duration("log-interval")?,
             termination_message: source.text("termination-message"),
-            manners: Manners {
+            behavior: ProgramBehavior {
                 ignore_term: source
                     .read("ignore-term", "true or false")?
                     .unwrap_or(false),
@@ -138,13 +138,18 @@ impl Tuning {
                 .map(|env| String::from_utf8_lossy(&env.value).into_owned())
                 .unwrap_or_default()
         };
-        let written = compile::program(&argv, Role::Main, &variable)
+        let written = compile::program(&argv, ProgramRole::Main, &variable)
             .steps
             .into_vec();
         let body = match self.run_for {
-            Some(time) => vec![Step::Sleep(nanos(time.0)), Step::Exit(Some(0))],
-            None if self.manners.exit_code.is_some() && written.first() == Some(&Step::Forever) => {
-                vec![Step::Exit(Some(0))]
+            Some(time) => vec![
+                ProgramStep::Sleep(nanos(time.0)),
+                ProgramStep::Exit(Some(0)),
+            ],
+            None if self.behavior.exit_code.is_some()
+                && written.first() == Some(&ProgramStep::Forever) =>
+            {
+                vec![ProgramStep::Exit(Some(0))]
             }
             None => written,
         };
@@ -154,7 +159,7 @@ impl Tuning {
                 .annotations
                 .get("io.kubernetes.container.terminationMessagePath");
             let path = path.map_or("/dev/termination-log", String::as_str).into();
-            steps.push(Step::Echo {
+            steps.push(ProgramStep::Echo {
                 text: text.into(),
                 to: Sink::File {
                     path,
@@ -163,53 +168,65 @@ impl Tuning {
             });
         }
         if self.log_lines > 0 {
-            steps.push(Step::Lines {
+            steps.push(ProgramStep::Lines {
                 total: self.log_lines,
                 every: nanos(self.log_interval.0),
             });
         }
         let by = u32::try_from(steps.len()).unwrap_or(0);
         steps.extend(body.into_iter().map(|step| moved(step, by)));
-        let manners = (self.manners != Manners::default()).then(|| Box::new(self.manners));
+        let behavior =
+            (self.behavior != ProgramBehavior::default()).then(|| Box::new(self.behavior));
         Program {
             steps: steps.into(),
-            manners,
+            behavior,
         }
     }
 }
 
+/// What is behind a port of a simulated pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PortTarget {
+    /// Sends back what it receives.
+    Echo,
+    /// A server at this address of the host.
+    Tcp(SocketAddr),
+    /// No server listens.
+    Refused,
+}
+
 /// Targets of ports, as an annotation names them.
 #[derive(Default)]
-struct Ports(BTreeMap<u16, Target>);
+struct PortTargets(BTreeMap<u16, PortTarget>);
 
-impl FromStr for Ports {
+impl FromStr for PortTargets {
     type Err = ();
 
-    fn from_str(text: &str) -> Result<Ports, ()> {
+    fn from_str(text: &str) -> Result<PortTargets, ()> {
         let one = |part: &str| {
             let (port, target) = part.trim().split_once('=')?;
             let target = match target {
-                "refused" => Target::Refused,
-                "echo" => Target::Echo,
-                address => Target::Tcp(address.parse().ok()?),
+                "refused" => PortTarget::Refused,
+                "echo" => PortTarget::Echo,
+                address => PortTarget::Tcp(address.parse().ok()?),
             };
             Some((port.parse().ok()?, target))
         };
         text.split(',')
             .map(one)
             .collect::<Option<_>>()
-            .map(Ports)
+            .map(PortTargets)
             .ok_or(())
     }
 }
 
-struct Source<'a> {
+struct AnnotationSource<'a> {
     own: Option<&'a HashMap<String, String>>,
     pod: &'a HashMap<String, String>,
     container: &'a str,
 }
 
-impl Source<'_> {
+impl AnnotationSource<'_> {
     /// Finds an annotation: the container's own, then the pod's for this container, then the pod's for all.
     fn find(&self, key: &str) -> Option<&String> {
         let plain = format!("{DOMAIN}/{key}");
@@ -226,11 +243,11 @@ impl Source<'_> {
         &self,
         key: &'static str,
         expected: &'static str,
-    ) -> Result<Option<T>, BadAnnotation> {
+    ) -> Result<Option<T>, AnnotationError> {
         let Some(value) = self.find(key) else {
             return Ok(None);
         };
-        let wrong = |_| BadAnnotation {
+        let wrong = |_| AnnotationError {
             key,
             value: value.chars().take(64).collect(),
             expected,
@@ -238,7 +255,7 @@ impl Source<'_> {
         value.trim().parse().map(Some).map_err(wrong)
     }
 
-    fn duration(&self, key: &'static str) -> Result<GoDuration, BadAnnotation> {
+    fn duration(&self, key: &'static str) -> Result<DurationSetting, AnnotationError> {
         Ok(self
             .read(key, "a duration such as \"250ms\"")?
             .unwrap_or_default())
@@ -275,16 +292,20 @@ mod tests {
             ("a.fake.oxlet.dev/run-for", "2s"),
         ]);
         let first = |config: &ContainerConfig| {
-            Tuning::of(&pod, config).unwrap().program(config).steps[0].clone()
+            ContainerTuning::of(&pod, config)
+                .unwrap()
+                .program(config)
+                .steps[0]
+                .clone()
         };
         let mut a = container("a", 0, "server");
-        assert_eq!(first(&a), Step::Sleep(2_000_000_000));
+        assert_eq!(first(&a), ProgramStep::Sleep(2_000_000_000));
         assert_eq!(
             first(&container("b", 0, "server")),
-            Step::Sleep(1_000_000_000)
+            ProgramStep::Sleep(1_000_000_000)
         );
         a.annotations = annotations(&[("fake.oxlet.dev/run-for", "3s")]);
-        assert_eq!(first(&a), Step::Sleep(3_000_000_000));
+        assert_eq!(first(&a), ProgramStep::Sleep(3_000_000_000));
     }
 
     #[test]
@@ -294,17 +315,24 @@ mod tests {
             ("fake.oxlet.dev/attempts", "2"),
         ]);
         let steps = |config: &ContainerConfig| {
-            Tuning::of(&pod, config).unwrap().program(config).steps[0].clone()
+            ContainerTuning::of(&pod, config)
+                .unwrap()
+                .program(config)
+                .steps[0]
+                .clone()
         };
-        assert_eq!(steps(&container("a", 1, "server")), Step::Exit(Some(0)));
-        assert_eq!(steps(&container("a", 2, "server")), Step::Forever);
+        assert_eq!(
+            steps(&container("a", 1, "server")),
+            ProgramStep::Exit(Some(0))
+        );
+        assert_eq!(steps(&container("a", 2, "server")), ProgramStep::Forever);
     }
 
     #[test]
     fn a_wrong_annotation_is_named() {
         let wrong = |key: &str, value: &str| {
             let pod = annotations(&[(&format!("fake.oxlet.dev/{key}"), value)]);
-            Tuning::of(&pod, &container("a", 0, "x"))
+            ContainerTuning::of(&pod, &container("a", 0, "x"))
                 .unwrap_err()
                 .to_string()
         };

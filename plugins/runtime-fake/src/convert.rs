@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use proto::cri::{self, ContainerState, ImageSpec, PodSandboxState};
 
-use crate::state::{Container, Image, Phase, Sandbox, State};
+use crate::state::{ContainerPhase, FakeContainer, FakeSandbox, FakeState, ImageRecord};
 
-pub(crate) fn sandbox_state(sandbox: &Sandbox) -> PodSandboxState {
+pub(crate) fn sandbox_state(sandbox: &FakeSandbox) -> PodSandboxState {
     if sandbox.ready() {
         PodSandboxState::SandboxReady
     } else {
@@ -14,7 +14,7 @@ pub(crate) fn sandbox_state(sandbox: &Sandbox) -> PodSandboxState {
     }
 }
 
-pub(crate) fn sandbox_status(state: &State, sandbox: &Sandbox) -> cri::PodSandboxStatus {
+pub(crate) fn sandbox_status(state: &FakeState, sandbox: &FakeSandbox) -> cri::PodSandboxStatus {
     let config = sandbox.config();
     let context = config.linux.and_then(|linux| linux.security_context);
     let options = context.and_then(|context| context.namespace_options);
@@ -41,7 +41,7 @@ pub(crate) fn sandbox_status(state: &State, sandbox: &Sandbox) -> cri::PodSandbo
     }
 }
 
-pub(crate) fn sandbox_item(state: &State, sandbox: &Sandbox) -> cri::PodSandbox {
+pub(crate) fn sandbox_item(state: &FakeState, sandbox: &FakeSandbox) -> cri::PodSandbox {
     let config = sandbox.config();
     cri::PodSandbox {
         id: state.id(sandbox.record.seq),
@@ -55,7 +55,7 @@ pub(crate) fn sandbox_item(state: &State, sandbox: &Sandbox) -> cri::PodSandbox 
 }
 
 /// Returns the statuses of a pod's containers, oldest first.
-pub(crate) fn pod_statuses(state: &State, sandbox: &Sandbox) -> Vec<cri::ContainerStatus> {
+pub(crate) fn pod_statuses(state: &FakeState, sandbox: &FakeSandbox) -> Vec<cri::ContainerStatus> {
     let containers = sandbox
         .containers
         .iter()
@@ -65,15 +65,18 @@ pub(crate) fn pod_statuses(state: &State, sandbox: &Sandbox) -> Vec<cri::Contain
         .collect()
 }
 
-pub(crate) fn container_state(container: &Container) -> ContainerState {
+pub(crate) fn container_state(container: &FakeContainer) -> ContainerState {
     match container.record.phase {
-        Phase::Created => ContainerState::ContainerCreated,
-        Phase::Running { .. } => ContainerState::ContainerRunning,
-        Phase::Exited { .. } => ContainerState::ContainerExited,
+        ContainerPhase::Created => ContainerState::ContainerCreated,
+        ContainerPhase::Running { .. } => ContainerState::ContainerRunning,
+        ContainerPhase::Exited { .. } => ContainerState::ContainerExited,
     }
 }
 
-pub(crate) fn container_status(state: &State, container: &Container) -> cri::ContainerStatus {
+pub(crate) fn container_status(
+    state: &FakeState,
+    container: &FakeContainer,
+) -> cri::ContainerStatus {
     let config = container.config();
     let record = &container.record;
     let image = state.images.find(&record.image);
@@ -110,9 +113,9 @@ pub(crate) fn container_status(state: &State, container: &Container) -> cri::Con
         ..cri::ContainerStatus::default()
     };
     match &record.phase {
-        Phase::Created => {}
-        Phase::Running { started, .. } => status.started_at = *started,
-        Phase::Exited {
+        ContainerPhase::Created => {}
+        ContainerPhase::Running { started, .. } => status.started_at = *started,
+        ContainerPhase::Exited {
             started,
             finished,
             code,
@@ -127,7 +130,7 @@ pub(crate) fn container_status(state: &State, container: &Container) -> cri::Con
     status
 }
 
-fn user(config: &cri::ContainerConfig, image: Option<&Image>) -> cri::LinuxContainerUser {
+fn user(config: &cri::ContainerConfig, image: Option<&ImageRecord>) -> cri::LinuxContainerUser {
     let context = config
         .linux
         .as_ref()
@@ -150,7 +153,7 @@ fn user(config: &cri::ContainerConfig, image: Option<&Image>) -> cri::LinuxConta
     }
 }
 
-pub(crate) fn container_item(state: &State, container: &Container) -> cri::Container {
+pub(crate) fn container_item(state: &FakeState, container: &FakeContainer) -> cri::Container {
     let config = container.config();
     let record = &container.record;
     cri::Container {
@@ -167,7 +170,7 @@ pub(crate) fn container_item(state: &State, container: &Container) -> cri::Conta
     }
 }
 
-pub(crate) fn image(image: &Image) -> cri::Image {
+pub(crate) fn image(image: &ImageRecord) -> cri::Image {
     cri::Image {
         id: image.id.clone(),
         repo_tags: Some(&image.tag)
@@ -188,7 +191,7 @@ pub(crate) fn image(image: &Image) -> cri::Image {
 }
 
 /// Returns the verbose part of a sandbox's status.
-pub(crate) fn sandbox_info(sandbox: &Sandbox) -> HashMap<String, String> {
+pub(crate) fn sandbox_info(sandbox: &FakeSandbox) -> HashMap<String, String> {
     let config = sandbox.config();
     let dns = config.dns_config.unwrap_or_default();
     let ports: Vec<_> = config
@@ -212,7 +215,10 @@ pub(crate) fn sandbox_info(sandbox: &Sandbox) -> HashMap<String, String> {
 }
 
 /// Returns the verbose part of a container's status.
-pub(crate) fn container_info(state: &State, container: &Container) -> HashMap<String, String> {
+pub(crate) fn container_info(
+    state: &FakeState,
+    container: &FakeContainer,
+) -> HashMap<String, String> {
     let config = container.config();
     let envs: Vec<_> = config
         .envs

@@ -1,5 +1,5 @@
 //! Durations as Go writes them: `250ms`, `1.5s`, `1h2m`. Whole configuration files and annotations
-//! use them, so one parser serves both.
+//! use them, so one parser serves both. Written here: jiff's durations refuse Go's `1.5h30m` and read what Go refuses.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,12 +9,12 @@ use serde::{Deserialize, Deserializer, de};
 
 /// A duration written in Go's notation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct GoDuration(pub Duration);
+pub struct DurationSetting(pub Duration);
 
 /// What was written is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a duration such as \"250ms\" or \"1m30s\"")]
-pub struct NotADuration(String);
+pub struct DurationSettingError(String);
 
 const UNITS: [(&str, f64); 7] = [
     ("ns", 1e-9),
@@ -26,13 +26,13 @@ const UNITS: [(&str, f64); 7] = [
     ("h", 3600.0),
 ];
 
-impl FromStr for GoDuration {
-    type Err = NotADuration;
+impl FromStr for DurationSetting {
+    type Err = DurationSettingError;
 
-    fn from_str(text: &str) -> Result<Self, NotADuration> {
+    fn from_str(text: &str) -> Result<Self, DurationSettingError> {
         parse(text)
-            .map(GoDuration)
-            .ok_or_else(|| NotADuration(text.chars().take(64).collect()))
+            .map(DurationSetting)
+            .ok_or_else(|| DurationSettingError(text.chars().take(64).collect()))
     }
 }
 
@@ -57,7 +57,7 @@ fn parse(text: &str) -> Option<Duration> {
     (!text.is_empty()).then_some(total)
 }
 
-impl<'de> Deserialize<'de> for GoDuration {
+impl<'de> Deserialize<'de> for DurationSetting {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         String::deserialize(from)?
             .parse()
@@ -65,7 +65,7 @@ impl<'de> Deserialize<'de> for GoDuration {
     }
 }
 
-impl fmt::Display for GoDuration {
+impl fmt::Display for DurationSetting {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{:?}", self.0)
     }
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_duration_reads_as_go_reads_it() {
-        let read = |text: &str| text.parse::<GoDuration>().map(|d| d.0);
+        let read = |text: &str| text.parse::<DurationSetting>().map(|d| d.0);
         assert_eq!(read("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(read("1m30s"), Ok(Duration::from_secs(90)));
         assert_eq!(read("1.5s"), Ok(Duration::from_millis(1500)));

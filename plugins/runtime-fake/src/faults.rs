@@ -11,17 +11,17 @@ use std::time::{Duration, SystemTime};
 use tonic::{Code, Status};
 
 use crate::rpc::Rpc;
-use crate::settings::{Fault, Script, Settings};
+use crate::settings::{FakeSettings, FaultScript, ScriptedFault};
 
 /// A longer script is no script.
 const LONGEST_SCRIPT: u64 = 1 << 20;
 
 /// The faults of a node.
 #[derive(Debug)]
-pub(crate) struct Faults {
-    settings: Settings,
-    script: Script,
-    armed: Vec<Armed>,
+pub(crate) struct FaultInjector {
+    settings: FakeSettings,
+    script: FaultScript,
+    armed: Vec<ArmedFault>,
     file: PathBuf,
     seen: Option<(SystemTime, u64)>,
     complaint: Option<String>,
@@ -29,29 +29,29 @@ pub(crate) struct Faults {
 }
 
 #[derive(Debug)]
-struct Armed {
-    fault: Fault,
+struct ArmedFault {
+    fault: ScriptedFault,
     met: u64,
     struck: u64,
 }
 
 /// What a call meets.
 #[derive(Debug, Default)]
-pub(crate) struct Encounter {
+pub(crate) struct FaultDecision {
     pub(crate) delay: Duration,
-    pub(crate) before: Option<Strike>,
-    pub(crate) after: Option<Strike>,
+    pub(crate) before: Option<FaultAction>,
+    pub(crate) after: Option<FaultAction>,
 }
 
 /// One fault, striking.
 #[derive(Debug)]
-pub(crate) struct Strike {
+pub(crate) struct FaultAction {
     delay: Duration,
-    end: End,
+    end: FaultEffect,
 }
 
 #[derive(Debug)]
-enum End {
+enum FaultEffect {
     Slow,
     Hang,
     Exit,
@@ -61,8 +61,8 @@ enum End {
 /// The exit status of a process that a fault has ended.
 const EXIT_STATUS: i32 = 70;
 
-impl Strike {
-    fn of(fault: &Fault) -> Strike {
+impl FaultAction {
+    fn of(fault: &ScriptedFault) -> FaultAction {
         let message = || {
             fault
                 .message
@@ -71,18 +71,18 @@ impl Strike {
         };
         let silent = fault.code.is_none() && fault.message.is_none();
         let end = if fault.exit {
-            End::Exit
+            FaultEffect::Exit
         } else if fault.hang {
-            End::Hang
+            FaultEffect::Hang
         } else if silent && !fault.delay.0.is_zero() {
-            End::Slow
+            FaultEffect::Slow
         } else {
-            End::Answer(Status::new(
+            FaultEffect::Answer(Status::new(
                 fault.code.map_or(Code::Unknown, |code| code.0),
                 message(),
             ))
         };
-        Strike {
+        FaultAction {
             delay: fault.delay.0,
             end,
         }
@@ -94,34 +94,34 @@ impl Strike {
             tokio::time::sleep(self.delay).await;
         }
         match self.end {
-            End::Slow => Ok(()),
-            End::Hang => std::future::pending().await,
-            End::Exit => std::process::exit(EXIT_STATUS),
-            End::Answer(status) => Err(status),
+            FaultEffect::Slow => Ok(()),
+            FaultEffect::Hang => std::future::pending().await,
+            FaultEffect::Exit => std::process::exit(EXIT_STATUS),
+            FaultEffect::Answer(status) => Err(status),
         }
     }
 }
 
-impl Faults {
-    pub(crate) fn new(settings: Settings, file: PathBuf) -> Faults {
-        let mut faults = Faults {
+impl FaultInjector {
+    pub(crate) fn new(settings: FakeSettings, file: PathBuf) -> FaultInjector {
+        let mut faults = FaultInjector {
             settings,
-            script: Script::default(),
+            script: FaultScript::default(),
             armed: Vec::new(),
             file,
             seen: None,
             complaint: None,
             calls: [0; Rpc::COUNT],
         };
-        faults.follow(Script::default());
+        faults.follow(FaultScript::default());
         faults
     }
 
     /// Follows a script from now on; all counts begin anew.
-    pub(crate) fn follow(&mut self, script: Script) {
+    pub(crate) fn follow(&mut self, script: FaultScript) {
         let all = self.settings.faults.iter().chain(&script.faults);
         self.armed = all
-            .map(|fault| Armed {
+            .map(|fault| ArmedFault {
                 fault: fault.clone(),
                 met: 0,
                 struck: 0,
@@ -131,7 +131,7 @@ impl Faults {
     }
 
     /// Returns what a call meets; `subject` names what it is about.
-    pub(crate) fn meet(&mut self, rpc: Rpc, subject: impl FnOnce() -> String) -> Encounter {
+    pub(crate) fn meet(&mut self, rpc: Rpc, subject: impl FnOnce() -> String) -> FaultDecision {
         self.look_at_file();
         self.calls[rpc as usize] += 1;
         let delays = [&self.script.delays, &self.settings.delays];
@@ -139,7 +139,7 @@ impl Faults {
             .iter()
             .find_map(|delays| delays.get(&rpc))
             .map_or(Duration::ZERO, |delay| delay.0);
-        let mut encounter = Encounter {
+        let mut decision = FaultDecision {
             delay,
             before: None,
             after: None,
@@ -159,16 +159,16 @@ impl Faults {
                 }
             }
             let place = if armed.fault.after_effect {
-                &mut encounter.after
+                &mut decision.after
             } else {
-                &mut encounter.before
+                &mut decision.before
             };
             if armed.strikes() && place.is_none() {
                 armed.struck += 1;
-                *place = Some(Strike::of(&armed.fault));
+                *place = Some(FaultAction::of(&armed.fault));
             }
         }
-        encounter
+        decision
     }
 
     fn look_at_file(&mut self) {
@@ -184,7 +184,7 @@ impl Faults {
         self.seen = found;
         self.complaint = None;
         let Some((_, length)) = found else {
-            return self.follow(Script::default());
+            return self.follow(FaultScript::default());
         };
         match self.read(length) {
             Ok(script) => self.follow(script),
@@ -196,7 +196,7 @@ impl Faults {
         }
     }
 
-    fn read(&self, length: u64) -> Result<Script, String> {
+    fn read(&self, length: u64) -> Result<FaultScript, String> {
         if length > LONGEST_SCRIPT {
             return Err(format!(
                 "it has {length} bytes, expected at most {LONGEST_SCRIPT}"
@@ -258,7 +258,7 @@ impl Faults {
     }
 }
 
-impl Armed {
+impl ArmedFault {
     fn strikes(&mut self) -> bool {
         self.met += 1;
         let fault = &self.fault;
@@ -274,14 +274,17 @@ impl Armed {
 mod tests {
     use super::*;
 
-    fn faults(json: &str) -> (Faults, tempfile::TempDir) {
+    fn faults(json: &str) -> (FaultInjector, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
         let settings =
-            Settings::from_json(format!(r#"{{"faults": [{json}]}}"#).as_bytes()).unwrap();
-        (Faults::new(settings, dir.path().join("faults.json")), dir)
+            FakeSettings::from_json(format!(r#"{{"faults": [{json}]}}"#).as_bytes()).unwrap();
+        (
+            FaultInjector::new(settings, dir.path().join("faults.json")),
+            dir,
+        )
     }
 
-    fn struck(faults: &mut Faults, rpc: Rpc, calls: u32) -> Vec<u32> {
+    fn struck(faults: &mut FaultInjector, rpc: Rpc, calls: u32) -> Vec<u32> {
         (1..=calls)
             .filter(|_| faults.meet(rpc, String::new).before.is_some())
             .collect()
@@ -318,7 +321,7 @@ mod tests {
     fn the_file_rules_as_soon_as_it_changes() {
         let (mut faults, dir) = faults("");
         let file = dir.path().join("faults.json");
-        let settings = Settings::default();
+        let settings = FakeSettings::default();
         faults.settings = settings;
         fs::write(
             &file,

@@ -9,7 +9,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use crate::state::{Record, State};
+use crate::state::{FakeState, JournalRecord};
 
 const MAGIC: [u8; 8] = *b"OXFAKE\0\x01";
 const HEAD: usize = 8;
@@ -55,7 +55,7 @@ pub struct Recovery {
 
 /// An open journal.
 #[derive(Debug)]
-pub(crate) struct Journal {
+pub(crate) struct StateJournal {
     path: PathBuf,
     file: File,
     length: u64,
@@ -77,9 +77,9 @@ fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Journ
     }
 }
 
-impl Journal {
+impl StateJournal {
     /// Opens the journal of a folder and returns the state that it tells of.
-    pub(crate) fn open(dir: &Path) -> Result<(Journal, State, Recovery), JournalError> {
+    pub(crate) fn open(dir: &Path) -> Result<(StateJournal, FakeState, Recovery), JournalError> {
         fs::create_dir_all(dir).map_err(io_error("create folder", dir))?;
         let lock = lock(dir)?;
         let path = dir.join("state.journal");
@@ -91,7 +91,7 @@ impl Journal {
         if bytes.len() >= MAGIC.len() && !bytes.starts_with(&MAGIC) {
             return Err(JournalError::Foreign(path));
         }
-        let mut state = State::default();
+        let mut state = FakeState::default();
         let (good, records) = replay(&bytes, &mut state);
         let cut_bytes = bytes.len() - good;
         let mut recovery = Recovery {
@@ -109,7 +109,7 @@ impl Journal {
             .map_err(io_error("open", &path))?;
         let length = good as u64;
         file.set_len(length).map_err(io_error("shorten", &path))?;
-        let mut journal = Journal {
+        let mut journal = StateJournal {
             path,
             file,
             length,
@@ -125,7 +125,7 @@ impl Journal {
     }
 
     /// Appends a record. On an error the journal is as it was.
-    pub(crate) fn append(&mut self, record: &Record) -> Result<(), JournalError> {
+    pub(crate) fn append(&mut self, record: &JournalRecord) -> Result<(), JournalError> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
         let written = encode(record, &mut buffer).and_then(|()| self.write(&buffer));
@@ -158,12 +158,12 @@ impl Journal {
 
     /// Replaces the journal by one that holds this state and nothing else. If that cannot be done it stays, and grows
     /// a while before it is tried again.
-    pub(crate) fn compact(&mut self, state: &State) -> Result<(), JournalError> {
+    pub(crate) fn compact(&mut self, state: &FakeState) -> Result<(), JournalError> {
         self.compact = self.length;
         self.replace(state)
     }
 
-    fn replace(&mut self, state: &State) -> Result<(), JournalError> {
+    fn replace(&mut self, state: &FakeState) -> Result<(), JournalError> {
         let fresh = self.path.with_extension("journal.new");
         let file = File::create(&fresh).map_err(io_error("create", &fresh))?;
         let mut length = MAGIC.len() as u64;
@@ -212,7 +212,7 @@ fn keep_tail(dir: &Path, tail: &[u8]) -> Result<PathBuf, JournalError> {
     Ok(path)
 }
 
-fn encode(record: &Record, buffer: &mut Vec<u8>) -> Result<(), JournalError> {
+fn encode(record: &JournalRecord, buffer: &mut Vec<u8>) -> Result<(), JournalError> {
     buffer.extend([0; HEAD]);
     let length =
         bincode::serde::encode_into_std_write(record, buffer, bincode::config::standard())?;
@@ -227,7 +227,7 @@ fn encode(record: &Record, buffer: &mut Vec<u8>) -> Result<(), JournalError> {
 }
 
 /// Applies whole records; returns where they end, and how many there were.
-fn replay(bytes: &[u8], state: &mut State) -> (usize, usize) {
+fn replay(bytes: &[u8], state: &mut FakeState) -> (usize, usize) {
     let mut at = if bytes.starts_with(&MAGIC) {
         MAGIC.len()
     } else {
@@ -245,7 +245,7 @@ fn replay(bytes: &[u8], state: &mut State) -> (usize, usize) {
     (at, records)
 }
 
-fn decode(bytes: &[u8]) -> Option<(Record, usize)> {
+fn decode(bytes: &[u8]) -> Option<(JournalRecord, usize)> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let (sum, rest) = rest.split_first_chunk::<4>()?;
     let length = u32::from_le_bytes(*length) as usize;
@@ -264,12 +264,12 @@ fn decode(bytes: &[u8]) -> Option<(Record, usize)> {
 mod tests {
     use super::*;
 
-    fn reached(next: u64) -> Record {
-        Record::Reached { next, latest: 0 }
+    fn reached(next: u64) -> JournalRecord {
+        JournalRecord::Reached { next, latest: 0 }
     }
 
     fn filled(dir: &Path, records: u64) -> Vec<u8> {
-        let (mut journal, ..) = Journal::open(dir).unwrap();
+        let (mut journal, ..) = StateJournal::open(dir).unwrap();
         (1..=records).for_each(|next| journal.append(&reached(next)).unwrap());
         fs::read(dir.join("state.journal")).unwrap()
     }
@@ -281,7 +281,7 @@ mod tests {
         let record = (whole.len() - MAGIC.len()) / 3;
         for length in 0..whole.len() {
             fs::write(dir.path().join("state.journal"), &whole[..length]).unwrap();
-            let (_, state, recovery) = Journal::open(dir.path()).unwrap();
+            let (_, state, recovery) = StateJournal::open(dir.path()).unwrap();
             let records = length.saturating_sub(MAGIC.len()) / record;
             assert_eq!(
                 (recovery.records, state.next),
@@ -294,7 +294,7 @@ mod tests {
                 (length - MAGIC.len()) % record
             };
             assert_eq!(recovery.cut_bytes, cut);
-            let (_, _, again) = Journal::open(dir.path()).unwrap();
+            let (_, _, again) = StateJournal::open(dir.path()).unwrap();
             assert_eq!(again.cut_bytes, 0);
         }
     }
@@ -306,7 +306,7 @@ mod tests {
         for bit in MAGIC.len() * 8..whole.len() * 8 {
             let mut damaged = whole.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            let mut state = State::default();
+            let mut state = FakeState::default();
             let (good, _) = replay(&damaged, &mut state);
             assert!(good <= bit / 8, "bit {bit}");
         }
@@ -322,15 +322,18 @@ mod tests {
                 file.extend(crc32c::crc32c(&bytes).to_le_bytes());
             }
             file.extend(bytes);
-            replay(&file, &mut State::default());
+            replay(&file, &mut FakeState::default());
         }
     }
 
     #[test]
     fn a_compacted_journal_tells_the_same() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut journal, mut state, _) = Journal::open(dir.path()).unwrap();
-        for record in (1..=1_000).map(reached).chain([Record::Born { salt: 5 }]) {
+        let (mut journal, mut state, _) = StateJournal::open(dir.path()).unwrap();
+        for record in (1..=1_000)
+            .map(reached)
+            .chain([JournalRecord::Born { salt: 5 }])
+        {
             journal.append(&record).unwrap();
             state.apply(record);
         }
@@ -339,22 +342,22 @@ mod tests {
         assert!(journal.length < before / 10);
         journal.append(&reached(2_000)).unwrap();
         drop(journal);
-        let (_, state, recovery) = Journal::open(dir.path()).unwrap();
+        let (_, state, recovery) = StateJournal::open(dir.path()).unwrap();
         assert_eq!((state.next, state.salt, recovery.cut_bytes), (2_000, 5, 0));
     }
 
     #[test]
     fn a_folder_has_one_user_and_one_format() {
         let dir = tempfile::tempdir().unwrap();
-        let journal = Journal::open(dir.path()).unwrap();
+        let journal = StateJournal::open(dir.path()).unwrap();
         assert!(matches!(
-            Journal::open(dir.path()),
+            StateJournal::open(dir.path()),
             Err(JournalError::Busy(_))
         ));
         drop(journal);
         fs::write(dir.path().join("state.journal"), b"something else").unwrap();
         assert!(matches!(
-            Journal::open(dir.path()),
+            StateJournal::open(dir.path()),
             Err(JournalError::Foreign(_))
         ));
     }

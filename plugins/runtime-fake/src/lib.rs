@@ -2,7 +2,7 @@
 //!
 //! It stands where containerd stands: tests and benches of the agent run against it, in process or as
 //! a plugin of its own. Everything it is told outlives a kill -9 of its process; containers "run on"
-//! meanwhile: one whose time was over while nobody looked is found ended, at its right time.
+//! meanwhile: one whose time ended while the process was down is found ended, at its right time.
 //!
 //! # What a container does
 //!
@@ -85,18 +85,18 @@
 //!
 //! # Limits
 //!
-//! Checkpoints of pods and metrics are answered Unimplemented. WebSocket channels are binary: base64 is not spoken. The checkpoint of a container
+//! Checkpoints of pods and metrics are answered Unimplemented. The checkpoint of a container
 //! is a description of it, and cannot be restored. A GetContainerEvents stream that
 //! falls 4096 events behind ends with DataLoss. A kill -9 may repeat a log line of a running script.
 //! Nothing is synced to disk: state outlives the process, not the machine.
 
+mod address;
 mod annotations;
 mod clock;
 mod convert;
 mod duration;
 mod faults;
 mod journal;
-mod log;
 mod node;
 mod program;
 mod rpc;
@@ -113,18 +113,20 @@ use std::sync::Arc;
 use proto::cri::image_service_server::ImageServiceServer;
 use proto::cri::runtime_service_server::RuntimeServiceServer;
 
-pub use annotations::BadAnnotation;
+pub use address::{AddressRange, AddressRangeError};
+pub use annotations::AnnotationError;
 pub use clock::Clock;
-pub use duration::{GoDuration, NotADuration};
+pub use duration::{DurationSetting, DurationSettingError};
 pub use journal::{JournalError, Recovery};
 pub use rpc::{Calls, Rpc};
 pub use service::{ImageCalls, RuntimeCalls};
-pub use settings::{Fault, FaultCode, ImageSetting, Script, Settings, SettingsError};
-pub use state::{NotARange, Range};
+pub use settings::{
+    FakeSettings, FaultCode, FaultScript, ImageSetting, ScriptedFault, SettingsError,
+};
 
 /// A node cannot be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum FakeOpenError {
     /// Its state cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -137,20 +139,24 @@ pub enum OpenError {
 /// them and of its services is dropped.
 #[derive(Clone, Debug)]
 pub struct Fake {
-    shared: Arc<shared::Shared>,
+    shared: Arc<shared::SharedNode>,
 }
 
 impl Fake {
     /// Opens the node that the folder holds, or makes a new one there.
-    pub fn open(dir: PathBuf, settings: Settings) -> Result<Fake, OpenError> {
+    pub fn open(dir: PathBuf, settings: FakeSettings) -> Result<Fake, FakeOpenError> {
         Fake::open_at(dir, settings, Clock::start())
     }
 
     /// Opens a node with a clock of the caller's: a later generation goes on in the time of an earlier one.
-    pub fn open_at(dir: PathBuf, settings: Settings, clock: Clock) -> Result<Fake, OpenError> {
-        tokio::runtime::Handle::try_current().map_err(|_| OpenError::NoRuntime)?;
+    pub fn open_at(
+        dir: PathBuf,
+        settings: FakeSettings,
+        clock: Clock,
+    ) -> Result<Fake, FakeOpenError> {
+        tokio::runtime::Handle::try_current().map_err(|_| FakeOpenError::NoRuntime)?;
         Ok(Fake {
-            shared: shared::Shared::open(&dir, settings, clock)?,
+            shared: shared::SharedNode::open(&dir, settings, clock)?,
         })
     }
 
@@ -177,7 +183,7 @@ impl Fake {
     }
 
     /// Follows this script from now on, in place of an earlier one. The script in `faults.json`, when it changes, replaces it.
-    pub fn follow(&self, script: Script) {
+    pub fn follow(&self, script: FaultScript) {
         self.shared.faults().follow(script);
     }
 
@@ -186,7 +192,7 @@ impl Fake {
         self.shared.faults().calls(rpc)
     }
 
-    /// Kills a container, as if somebody had sent its process SIGKILL; returns whether it ran.
+    /// Kills a container, as SIGKILL to its process would; returns whether it ran.
     pub fn kill(&self, container_id: &str) -> bool {
         let mut node = self.shared.node();
         let found = node
@@ -200,7 +206,7 @@ impl Fake {
 
 /// Makes the plugin: what `sdk::serve` calls when the agent has said how it is configured.
 pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
-    let settings: Settings = setup.parse()?;
+    let settings: FakeSettings = setup.parse()?;
     let fake = Fake::open(setup.dir.clone(), settings)?;
     setup.health.attribute(
         "backend",

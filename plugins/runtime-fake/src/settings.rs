@@ -1,5 +1,5 @@
-//! What the plugin file may say about this node ([`Settings`]), and what may change while it runs
-//! ([`Script`]). Unknown fields are refused; errors name the field and what was expected.
+//! What the plugin file may say about this node ([`FakeSettings`]), and what may change while it runs
+//! ([`FaultScript`]). Unknown fields are refused; errors name the field and what was expected.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -8,9 +8,9 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, de};
 use tonic::Code;
 
-use crate::duration::GoDuration;
+use crate::address::AddressRange;
+use crate::duration::DurationSetting;
 use crate::rpc::{Calls, Rpc};
-use crate::state::Range;
 
 /// The configuration is not one.
 #[derive(Debug, thiserror::Error)]
@@ -20,54 +20,55 @@ pub struct SettingsError(serde_json::Error);
 /// How the simulated node is made.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
+#[serde(rename = "Settings")]
+pub struct FakeSettings {
     /// Images that are there from the beginning; one that was removed stays removed.
     pub images: Vec<ImageSetting>,
     /// Where pods get their addresses from.
-    pub ip_range: Range,
+    pub ip_range: AddressRange,
     /// Names of runtime handlers beside the default one.
     pub runtime_handlers: Vec<String>,
-    /// As in [`Script`].
-    pub delays: BTreeMap<Rpc, GoDuration>,
-    /// As in [`Script`].
-    pub faults: Vec<Fault>,
+    /// As in [`FaultScript`].
+    pub delays: BTreeMap<Rpc, DurationSetting>,
+    /// As in [`FaultScript`].
+    pub faults: Vec<ScriptedFault>,
     /// An image whose name contains one of these cannot be pulled.
     pub unpullable: Vec<String>,
     /// An image whose name contains one of these is pulled only with its `user:password`.
     pub private: BTreeMap<String, String>,
     /// How long it takes to pull an image.
-    pub pull_time: GoDuration,
+    pub pull_time: DurationSetting,
     /// The condition RuntimeReady.
     pub runtime_ready: bool,
     /// The condition NetworkReady.
     pub network_ready: bool,
 }
 
-impl Default for Settings {
+impl Default for FakeSettings {
     fn default() -> Self {
-        Settings {
+        FakeSettings {
             images: vec![
                 "localhost/pause:latest".into(),
                 "localhost/busybox:latest".into(),
             ],
-            ip_range: Range::default(),
+            ip_range: AddressRange::default(),
             runtime_handlers: vec!["fake".to_owned()],
             delays: BTreeMap::new(),
             faults: Vec::new(),
             unpullable: vec!["absent".to_owned()],
             private: BTreeMap::new(),
-            pull_time: GoDuration(Duration::ZERO),
+            pull_time: DurationSetting(Duration::ZERO),
             runtime_ready: true,
             network_ready: true,
         }
     }
 }
 
-impl Settings {
+impl FakeSettings {
     /// Reads the plugin's section of the plugin file; nothing at all means the defaults.
-    pub fn from_json(json: &[u8]) -> Result<Settings, SettingsError> {
+    pub fn from_json(json: &[u8]) -> Result<FakeSettings, SettingsError> {
         if json.trim_ascii().is_empty() || json.trim_ascii() == b"null" {
-            return Ok(Settings::default());
+            return Ok(FakeSettings::default());
         }
         serde_json::from_slice(json).map_err(SettingsError)
     }
@@ -76,15 +77,16 @@ impl Settings {
 /// What may change while the node runs, through `faults.json` or in process. What it leaves out stays as configured.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Script {
+#[serde(rename = "Script")]
+pub struct FaultScript {
     /// How much longer a call takes, by its name; replaces a configured delay of the same call.
-    pub delays: BTreeMap<Rpc, GoDuration>,
+    pub delays: BTreeMap<Rpc, DurationSetting>,
     /// Faults beside the configured ones, which come first.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<ScriptedFault>,
     /// Replaces the configured patterns.
     pub unpullable: Option<Vec<String>>,
     /// Replaces the configured time of a pull.
-    pub pull_time: Option<GoDuration>,
+    pub pull_time: Option<DurationSetting>,
     /// Replaces the condition RuntimeReady.
     pub runtime_ready: Option<bool>,
     /// Replaces the condition NetworkReady.
@@ -94,7 +96,8 @@ pub struct Script {
 /// A scripted fault: which calls it strikes, and how.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Fault {
+#[serde(rename = "Fault")]
+pub struct ScriptedFault {
     /// The call's name, or `*`.
     pub call: Calls,
     /// Only calls about something whose name contains this: `namespace/pod/container`, or an image.
@@ -114,7 +117,7 @@ pub struct Fault {
     pub after_effect: bool,
     /// How long the call is held up.
     #[serde(default)]
-    pub delay: GoDuration,
+    pub delay: DurationSetting,
     /// The call is never answered.
     #[serde(default)]
     pub hang: bool,
@@ -247,7 +250,7 @@ mod tests {
             "faults": [{"call": "CreateContainer", "nth": 3, "code": "Unavailable", "message": "no"},
                        {"call": "*", "every": 10, "hang": true, "after_effect": true}]
         }"#;
-        let settings = Settings::from_json(json).unwrap();
+        let settings = FakeSettings::from_json(json).unwrap();
         assert_eq!(
             settings.delays[&Rpc::RunPodSandbox].0,
             Duration::from_millis(50)
@@ -255,13 +258,13 @@ mod tests {
         assert_eq!(settings.faults[0].code, Some(FaultCode(Code::Unavailable)));
         assert_eq!(settings.faults[1].call, Calls::All);
         assert_eq!(settings.images[1].command, ["sleep", "1"]);
-        assert!(Settings::from_json(b"").unwrap().network_ready);
+        assert!(FakeSettings::from_json(b"").unwrap().network_ready);
     }
 
     #[test]
     fn a_wrong_configuration_is_refused_by_name() {
         let refused = |json: &str| {
-            Settings::from_json(json.as_bytes())
+            FakeSettings::from_json(json.as_bytes())
                 .unwrap_err()
                 .to_string()
         };

@@ -7,20 +7,22 @@ use tokio::sync::OnceCell;
 use tonic::{Response, Status};
 
 use crate::clock::Clock;
-use crate::faults::Faults;
+use crate::faults::FaultInjector;
 use crate::journal::{JournalError, Recovery};
-use crate::node::{Alarm, Node};
+use crate::node::{SimulatedNode, WakeSignal};
 use crate::rpc::Rpc;
-use crate::settings::Settings;
-use crate::streaming::{Asked, Streaming};
+use crate::settings::FakeSettings;
+use cri_server::{StreamingRequest, StreamingServer};
+
+use crate::streaming::FakeStreams;
 
 /// One node and its script.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    node: Mutex<Node>,
-    faults: Mutex<Faults>,
-    alarm: Alarm,
-    streaming: OnceCell<Streaming>,
+pub(crate) struct SharedNode {
+    node: Mutex<SimulatedNode>,
+    faults: Mutex<FaultInjector>,
+    wake: WakeSignal,
+    streaming: OnceCell<StreamingServer>,
     /// The node's folder, shown as where images are stored.
     pub(crate) mountpoint: String,
     pub(crate) recovery: Recovery,
@@ -28,84 +30,87 @@ pub(crate) struct Shared {
 
 /// What a call is about, as a fault's `subject` is compared with.
 #[derive(Clone, Debug)]
-pub(crate) enum Subject {
+pub(crate) enum FaultSubject {
     Nothing,
     Sandbox(String),
     Container(String),
     Named(String),
 }
 
-impl Shared {
+impl SharedNode {
     /// Opens a node and begins to carry its programs on.
     pub(crate) fn open(
         dir: &Path,
-        settings: Settings,
+        settings: FakeSettings,
         clock: Clock,
-    ) -> Result<Arc<Shared>, JournalError> {
-        let faults = Faults::new(settings.clone(), dir.join("faults.json"));
-        let (node, recovery) = Node::open(dir, settings, clock)?;
+    ) -> Result<Arc<SharedNode>, JournalError> {
+        let faults = FaultInjector::new(settings.clone(), dir.join("faults.json"));
+        let (node, recovery) = SimulatedNode::open(dir, settings, clock)?;
         if let Some(kept) = &recovery.cut_to {
             let (bytes, records) = (recovery.cut_bytes, recovery.records);
             tracing::warn!(bytes, records, kept = %kept.display(), "the end of the journal was damaged and is cut off");
         }
-        let alarm = node.alarm();
+        let wake = node.wake();
         let mountpoint = dir.display().to_string();
-        let shared = Shared {
+        let shared = SharedNode {
             node: Mutex::new(node),
             faults: Mutex::new(faults),
-            alarm,
+            wake,
             streaming: OnceCell::new(),
             mountpoint,
             recovery,
         };
         let shared = Arc::new(shared);
-        tokio::spawn(carry_on(Arc::downgrade(&shared), shared.alarm.clone()));
+        tokio::spawn(carry_on(Arc::downgrade(&shared), shared.wake.clone()));
         Ok(shared)
     }
 
     /// Returns the node as it is now: everything due has happened.
-    pub(crate) fn node(&self) -> MutexGuard<'_, Node> {
+    pub(crate) fn node(&self) -> MutexGuard<'_, SimulatedNode> {
         let mut node = self.node.lock().unwrap_or_else(PoisonError::into_inner);
         node.catch_up();
         node
     }
 
-    pub(crate) fn faults(&self) -> MutexGuard<'_, Faults> {
+    pub(crate) fn faults(&self) -> MutexGuard<'_, FaultInjector> {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the URL under which somebody may do this, once.
-    pub(crate) async fn url(self: &Arc<Shared>, asked: Asked) -> Result<String, Status> {
-        let start = || Streaming::start(Arc::downgrade(self));
+    /// Returns the URL under which a client may connect for this request, once; the first one starts the server.
+    pub(crate) async fn url(
+        self: &Arc<SharedNode>,
+        request: StreamingRequest,
+    ) -> Result<String, Status> {
+        let start = || StreamingServer::start(FakeStreams::new(Arc::downgrade(self)));
         let streaming = self.streaming.get_or_try_init(start).await;
         let streaming = streaming
             .map_err(|error| Status::internal(format!("cannot listen for streams: {error}")))?;
-        streaming.url(asked)
+        streaming.url(request)
     }
 
     /// Does the work of a call, with the delays and faults that are scripted for it.
     pub(crate) async fn call<T>(
         &self,
         rpc: Rpc,
-        subject: Subject,
+        subject: FaultSubject,
         work: impl Future<Output = Result<T, Status>> + Send,
     ) -> Result<Response<T>, Status> {
-        let encounter = self.faults().meet(rpc, || self.name(&subject));
-        if !encounter.delay.is_zero() {
-            tokio::time::sleep(encounter.delay).await;
+        let decision = self.faults().meet(rpc, || self.name(&subject));
+        if !decision.delay.is_zero() {
+            tokio::time::sleep(decision.delay).await;
         }
-        if let Some(strike) = encounter.before {
-            strike.happen().await?;
+        if let Some(action) = decision.before {
+            action.happen().await?;
         }
         let done = work.await;
-        if let Some(strike) = encounter.after {
-            strike.happen().await?;
+        if let Some(action) = decision.after {
+            action.happen().await?;
         }
         done.map(Response::new)
     }
 
     /// Returns `namespace/pod` or `namespace/pod/container`.
-    fn name(&self, subject: &Subject) -> String {
+    fn name(&self, subject: &FaultSubject) -> String {
         let node = self.node();
         let pod = |seq| {
             let sandbox = node.state.sandboxes.get(&seq);
@@ -115,10 +120,10 @@ impl Shared {
             format!("{}/{}", meta.namespace, meta.name)
         };
         match subject {
-            Subject::Nothing => String::new(),
-            Subject::Named(name) => name.clone(),
-            Subject::Sandbox(id) => node.state.find_sandbox(id).map(pod).unwrap_or_default(),
-            Subject::Container(id) => match node.container(id) {
+            FaultSubject::Nothing => String::new(),
+            FaultSubject::Named(name) => name.clone(),
+            FaultSubject::Sandbox(id) => node.state.find_sandbox(id).map(pod).unwrap_or_default(),
+            FaultSubject::Container(id) => match node.container(id) {
                 Ok((_, container)) => {
                     let name = container.config().metadata.unwrap_or_default().name;
                     format!("{}/{name}", pod(container.record.sandbox))
@@ -129,14 +134,14 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedNode {
     fn drop(&mut self) {
-        self.alarm.notify_one();
+        self.wake.notify_one();
     }
 }
 
 /// Carries programs on when they are due. Between two of them it costs nothing.
-async fn carry_on(shared: Weak<Shared>, alarm: Alarm) {
+async fn carry_on(shared: Weak<SharedNode>, wake: WakeSignal) {
     loop {
         let next = {
             let Some(shared) = shared.upgrade() else {
@@ -149,9 +154,9 @@ async fn carry_on(shared: Weak<Shared>, alarm: Alarm) {
         match next {
             Some(at) => tokio::select! {
                 () = tokio::time::sleep_until(at) => {}
-                () = alarm.notified() => {}
+                () = wake.notified() => {}
             },
-            None => alarm.notified().await,
+            None => wake.notified().await,
         }
         tokio::task::yield_now().await;
     }

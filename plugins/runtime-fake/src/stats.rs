@@ -6,8 +6,8 @@ use proto::cri::{
     UInt64Value,
 };
 
-use crate::node::Node;
-use crate::state::{Container, Phase, Sandbox};
+use crate::node::SimulatedNode;
+use crate::state::{ContainerPhase, FakeContainer, FakeSandbox};
 
 const MEBIBYTE: u64 = 1 << 20;
 
@@ -21,16 +21,16 @@ fn some(value: u64) -> Option<UInt64Value> {
 
 /// What one container uses.
 #[derive(Clone, Copy, Default)]
-struct Use {
+struct SimulatedUsage {
     cpu_nanos: u64,
     nano_cores: u64,
     memory: u64,
     limit: u64,
 }
 
-fn usage(node: &Node, container: &Container, now: i64) -> Use {
-    let Phase::Running { started, .. } = container.record.phase else {
-        return Use::default();
+fn usage(node: &SimulatedNode, container: &FakeContainer, now: i64) -> SimulatedUsage {
+    let ContainerPhase::Running { started, .. } = container.record.phase else {
+        return SimulatedUsage::default();
     };
     let tuning = node.tuning(container);
     let seq = container.record.seq;
@@ -44,7 +44,7 @@ fn usage(node: &Node, container: &Container, now: i64) -> Use {
     let limit = u64::try_from(resources.memory_limit_in_bytes).unwrap_or(0);
     let memory = tuning.memory_bytes.unwrap_or((8 + seq % 8) * MEBIBYTE);
     let memory = if limit > 0 { memory.min(limit) } else { memory };
-    Use {
+    SimulatedUsage {
         cpu_nanos: (age / 1000).saturating_mul(millis),
         nano_cores: millis.saturating_mul(1_000_000),
         memory,
@@ -52,7 +52,7 @@ fn usage(node: &Node, container: &Container, now: i64) -> Use {
     }
 }
 
-fn cpu(used: Use, timestamp: i64) -> CpuUsage {
+fn cpu(used: SimulatedUsage, timestamp: i64) -> CpuUsage {
     CpuUsage {
         timestamp,
         usage_core_nano_seconds: some(used.cpu_nanos),
@@ -61,7 +61,7 @@ fn cpu(used: Use, timestamp: i64) -> CpuUsage {
     }
 }
 
-fn memory(used: Use, timestamp: i64) -> MemoryUsage {
+fn memory(used: SimulatedUsage, timestamp: i64) -> MemoryUsage {
     MemoryUsage {
         timestamp,
         working_set_bytes: some(used.memory),
@@ -87,8 +87,8 @@ fn filesystem(used_bytes: u64, inodes: u64, timestamp: i64, mountpoint: &str) ->
 
 /// Returns what a container uses now.
 pub(crate) fn container(
-    node: &Node,
-    container: &Container,
+    node: &SimulatedNode,
+    container: &FakeContainer,
     mountpoint: &str,
 ) -> cri::ContainerStats {
     let now = node.clock.now();
@@ -125,17 +125,21 @@ pub(crate) fn container(
 }
 
 /// Returns what a pod uses now: the sum of its containers, and a little network.
-pub(crate) fn sandbox(node: &Node, sandbox: &Sandbox, mountpoint: &str) -> cri::PodSandboxStats {
+pub(crate) fn sandbox(
+    node: &SimulatedNode,
+    sandbox: &FakeSandbox,
+    mountpoint: &str,
+) -> cri::PodSandboxStats {
     let now = node.clock.now();
     let containers = sandbox
         .containers
         .iter()
         .filter_map(|seq| node.state.containers.get(seq));
-    let running: Vec<&Container> = containers.filter(|container| container.running()).collect();
+    let running: Vec<&FakeContainer> = containers.filter(|container| container.running()).collect();
     let total = running
         .iter()
         .map(|container| usage(node, container, now))
-        .fold(Use::default(), |sum, used| Use {
+        .fold(SimulatedUsage::default(), |sum, used| SimulatedUsage {
             cpu_nanos: sum.cpu_nanos.saturating_add(used.cpu_nanos),
             nano_cores: sum.nano_cores.saturating_add(used.nano_cores),
             memory: sum.memory.saturating_add(used.memory),
@@ -183,7 +187,7 @@ pub(crate) fn sandbox(node: &Node, sandbox: &Sandbox, mountpoint: &str) -> cri::
 
 /// Returns what the images, and what the containers, take of the disk.
 pub(crate) fn image_filesystem(
-    node: &Node,
+    node: &SimulatedNode,
     mountpoint: &str,
 ) -> (FilesystemUsage, FilesystemUsage) {
     let now = node.clock.now();

@@ -9,34 +9,34 @@ use proto::cri::runtime_service_client::RuntimeServiceClient;
 use tokio::sync::Semaphore;
 use tonic::{Code, Response, Status};
 
-use super::happening::{Happening, What};
-use super::patience::{Pace, Patience};
-use super::pod::Pod;
-use crate::connection::Connection;
+use super::containerd_event::{ContainerdEvent, ContainerdEventKind};
+use super::pod::PodStatuses;
+use super::poll::{PollPace, PollTimer};
+use crate::connection::RuntimeConnection;
 
 /// Enough to keep containerd busy; more would only queue there, before the agent's own calls.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_CALLS: usize = 16;
 /// containerd answers within a few ms. One stuck container must not hold up its pod's events for ever.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
-/// As long as an exit's telling waits for CRI when what was told before would do.
-const GLANCES_WITHIN: Duration = Duration::from_millis(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// As long as an exit's telling waits for CRI when what was sent before would do.
+const QUICK_STATUS_TIMEOUT: Duration = Duration::from_millis(5);
 /// For what a node under load may take: containerd deletes the task before its CRI part says "exited".
-const SETTLES_WITHIN: Duration = Duration::from_secs(10);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// For what may never come: a container that is not CRI's, or whose making failed.
-const APPEARS_WITHIN: Duration = Duration::from_millis(500);
+const APPEARANCE_TIMEOUT: Duration = Duration::from_millis(500);
 /// The reason that containerd's CRI part gives to a container it saw run out of memory.
 const OUT_OF_MEMORY: &str = "OOMKilled";
 
 /// Asks CRI. Clones share the limit of questions at once.
 #[derive(Clone, Debug)]
 pub(crate) struct Lookup {
-    client: RuntimeServiceClient<Connection>,
+    client: RuntimeServiceClient<RuntimeConnection>,
     permits: Arc<Semaphore>,
 }
 
 /// What a first look at a container that has just exited shows; it may still be shown as running.
 #[derive(Debug)]
-pub(crate) struct Glance {
+pub(crate) struct QuickStatus {
     pub(crate) sandbox: String,
     pub(crate) status: Option<cri::PodSandboxStatus>,
     /// Nothing if it is a sandbox, or gone.
@@ -44,22 +44,22 @@ pub(crate) struct Glance {
 }
 
 impl Lookup {
-    pub(crate) fn new(connection: Connection) -> Self {
+    pub(crate) fn new(connection: RuntimeConnection) -> Self {
         let client =
             RuntimeServiceClient::new(connection).max_decoding_message_size(sdk::MESSAGE_LIMIT);
         Self {
             client,
-            permits: Arc::new(Semaphore::new(AT_ONCE)),
+            permits: Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS)),
         }
     }
 
-    /// Looks once at a container that has exited; what was told of its pod stands in for answers that tarry.
-    pub(crate) async fn glance(
+    /// Looks once at a container that has exited; what was sent of its pod stands in for answers that tarry.
+    pub(crate) async fn quick_status(
         self,
         id: String,
         known: Option<String>,
-        told: Option<Pod>,
-    ) -> Result<Option<Box<Glance>>, Status> {
+        sent: Option<PodStatuses>,
+    ) -> Result<Option<Box<QuickStatus>>, Status> {
         let sandbox = match known {
             Some(sandbox) => sandbox,
             None => match self.appears(&id).await? {
@@ -68,31 +68,31 @@ impl Lookup {
             },
         };
         if sandbox == id {
-            return Ok(Some(Box::new(Glance {
+            return Ok(Some(Box::new(QuickStatus {
                 sandbox,
                 status: None,
                 container: None,
             })));
         }
-        let before = told.as_ref().and_then(|told| told.container(&id)).cloned();
+        let before = sent.as_ref().and_then(|sent| sent.container(&id)).cloned();
         let container = async {
             let Some(before) = before else {
                 return self.container(&id).await;
             };
-            let answer = tokio::time::timeout(GLANCES_WITHIN, self.container(&id)).await;
+            let answer = tokio::time::timeout(QUICK_STATUS_TIMEOUT, self.container(&id)).await;
             Ok(match answer {
                 Ok(Ok(Some(now))) => Some(now),
                 Ok(Ok(None) | Err(_)) | Err(_) => Some(before),
             })
         };
         let status = async {
-            match told.and_then(|told| told.status) {
+            match sent.and_then(|sent| sent.status) {
                 Some(status) => Ok(Some(status)),
                 None => self.sandbox(&sandbox).await,
             }
         };
         let (container, status) = tokio::join!(container, status);
-        Ok(Some(Box::new(Glance {
+        Ok(Some(Box::new(QuickStatus {
             container: container?,
             status: status?,
             sandbox,
@@ -102,42 +102,42 @@ impl Lookup {
     /// Waits until CRI shows what happened, and returns the sandbox it happened in; nothing if CRI will not.
     pub(crate) async fn settle(
         self,
-        happening: Happening,
+        event: ContainerdEvent,
         known: Option<String>,
-        pace: Pace,
+        pace: PollPace,
     ) -> Result<Option<String>, Status> {
-        let id = happening.container.as_str();
+        let id = event.container.as_str();
         let sandbox = match known {
             Some(sandbox) => sandbox,
-            // Nobody knows whose it was: not CRI's, or gone before anybody asked.
-            None if happening.what == What::Deleted => return Ok(None),
+            // Its sandbox is unknown: it is not CRI's, or was gone before the first call.
+            None if event.what == ContainerdEventKind::Deleted => return Ok(None),
             None => match self.appears(id).await? {
                 Some(sandbox) => sandbox,
                 None => return Ok(None),
             },
         };
-        let shown = match happening.what {
-            What::Created => true,
-            What::Started => self.started(id, &sandbox).await?,
-            What::Exited(_) => self.ended(id, &sandbox, pace).await?,
-            What::OutOfMemory => self.out_of_memory(id, &sandbox).await?,
-            What::Deleted => self.gone(id, &sandbox).await?,
+        let shown = match event.what {
+            ContainerdEventKind::Created => true,
+            ContainerdEventKind::Started => self.started(id, &sandbox).await?,
+            ContainerdEventKind::Exited(_) => self.ended(id, &sandbox, pace).await?,
+            ContainerdEventKind::OutOfMemory => self.out_of_memory(id, &sandbox).await?,
+            ContainerdEventKind::Deleted => self.gone(id, &sandbox).await?,
         };
-        if !shown && happening.what != What::OutOfMemory {
-            tracing::warn!(container = id, what = ?happening.what, "CRI does not show what containerd reported");
+        if !shown && event.what != ContainerdEventKind::OutOfMemory {
+            tracing::warn!(container = id, what = ?event.what, "CRI does not show what containerd reported");
         }
         Ok(shown.then_some(sandbox))
     }
 
     /// Returns the pod's sandbox and its containers, each with its status.
-    pub(crate) async fn pod(self, sandbox: String) -> Result<Pod, Status> {
+    pub(crate) async fn pod(self, sandbox: String) -> Result<PodStatuses, Status> {
         let (status, ids) = tokio::join!(self.sandbox(&sandbox), self.containers_of(&sandbox));
         let statuses = join_all(ids?.iter().map(|id| self.container(id))).await;
         let containers = statuses
             .into_iter()
             .filter_map(Result::transpose)
             .collect::<Result<_, _>>()?;
-        Ok(Pod::new(status?, containers))
+        Ok(PodStatuses::new(status?, containers))
     }
 
     /// Returns every container with its sandbox.
@@ -166,10 +166,10 @@ impl Lookup {
         call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, Status> {
         let _permit = self.permits.acquire().await;
-        match tokio::time::timeout(ANSWERS_WITHIN, call).await {
+        match tokio::time::timeout(ANSWER_TIMEOUT, call).await {
             Ok(answer) => answer.map(Response::into_inner),
             Err(_) => Err(Status::deadline_exceeded(format!(
-                "{method} was not answered within {ANSWERS_WITHIN:?}"
+                "{method} was not answered within {ANSWER_TIMEOUT:?}"
             ))),
         }
     }
@@ -209,7 +209,7 @@ impl Lookup {
 
     /// containerd makes a container before its CRI part lists it, a sandbox long before.
     async fn appears(&self, id: &str) -> Result<Option<String>, Status> {
-        let patience = Patience::new(APPEARS_WITHIN);
+        let timer = PollTimer::new(APPEARANCE_TIMEOUT);
         loop {
             let filter = cri::ContainerFilter {
                 id: id.to_owned(),
@@ -226,34 +226,34 @@ impl Lookup {
             if self.sandbox(id).await?.is_some() {
                 return Ok(Some(id.to_owned()));
             }
-            if !patience.step().await {
+            if !timer.step().await {
                 return Ok(None);
             }
         }
     }
 
     /// containerd starts a task before its CRI part says "running". A start that it does not say at all is told
-    /// all the same: what becomes of it is told in turn.
+    /// all the same: what becomes of it is sent in turn.
     async fn started(&self, id: &str, sandbox: &str) -> Result<bool, Status> {
         if id == sandbox {
             return Ok(true);
         }
-        let patience = Patience::new(APPEARS_WITHIN);
+        let timer = PollTimer::new(APPEARANCE_TIMEOUT);
         loop {
             let started = self
                 .container(id)
                 .await?
                 .is_none_or(|status| status.state() != cri::ContainerState::ContainerCreated);
-            if started || !patience.step().await {
+            if started || !timer.step().await {
                 return Ok(true);
             }
         }
     }
 
-    async fn ended(&self, id: &str, sandbox: &str, pace: Pace) -> Result<bool, Status> {
-        let patience = Patience::at(pace, SETTLES_WITHIN);
-        if pace == Pace::Unhurried {
-            patience.step().await;
+    async fn ended(&self, id: &str, sandbox: &str, pace: PollPace) -> Result<bool, Status> {
+        let timer = PollTimer::at(pace, SETTLE_TIMEOUT);
+        if pace == PollPace::Unhurried {
+            timer.step().await;
         }
         loop {
             let ended = if id == sandbox {
@@ -265,7 +265,7 @@ impl Lookup {
                     .await?
                     .is_none_or(|status| status.state() == cri::ContainerState::ContainerExited)
             };
-            if ended || !patience.step().await {
+            if ended || !timer.step().await {
                 return Ok(ended);
             }
         }
@@ -277,7 +277,7 @@ impl Lookup {
         if id == sandbox {
             return Ok(false);
         }
-        let patience = Patience::new(APPEARS_WITHIN);
+        let timer = PollTimer::new(APPEARANCE_TIMEOUT);
         loop {
             let Some(status) = self.container(id).await? else {
                 return Ok(false);
@@ -288,21 +288,21 @@ impl Lookup {
             if status.reason == OUT_OF_MEMORY {
                 return Ok(true);
             }
-            if !patience.step().await {
+            if !timer.step().await {
                 return Ok(false);
             }
         }
     }
 
     async fn gone(&self, id: &str, sandbox: &str) -> Result<bool, Status> {
-        let patience = Patience::new(SETTLES_WITHIN);
+        let timer = PollTimer::new(SETTLE_TIMEOUT);
         loop {
             let gone = if id == sandbox {
                 self.sandbox(id).await?.is_none()
             } else {
                 self.container(id).await?.is_none()
             };
-            if gone || !patience.step().await {
+            if gone || !timer.step().await {
                 return Ok(gone);
             }
         }

@@ -4,15 +4,15 @@
 //! before it relists would wait for the first event: here the head is answered as soon as the runtime has had
 //! time to refuse.
 
-mod happening;
-mod lanes;
+mod containerd_event;
+mod keyed_queues;
 mod lookup;
-mod memory;
-mod patience;
+mod pending_exits;
 mod pod;
+mod pod_cache;
+mod poll;
 mod subscription;
 mod translator;
-mod unsettled;
 
 use std::time::Duration;
 
@@ -25,29 +25,29 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::backend::{Backend, Connected};
+use crate::backend::{ConnectedBackend, RuntimeBackend};
 use crate::configuration::Flavour;
 use crate::grpc::{self, Frames};
 use crate::relay::Relay;
 
-pub(crate) use unsettled::Unsettled;
+pub(crate) use pending_exits::PendingExits;
 
 /// The method that this module answers.
 pub(crate) const PATH: &str = "/runtime.v1.RuntimeService/GetContainerEvents";
 
 /// A runtime that has no events says so within microseconds.
-const REFUSES_WITHIN: Duration = Duration::from_millis(100);
+const REFUSAL_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Answers with the runtime's own events.
 pub(crate) async fn native(
-    backend: &Backend,
-    connected: Connected,
+    backend: &RuntimeBackend,
+    connected: ConnectedBackend,
     request: Request<Body>,
     permit: OwnedSemaphorePermit,
 ) -> Result<Response<Body>, Status> {
     let mut connection = connected.connection.clone();
     let mut sending = Box::pin(async move { connection.send(request).await });
-    let Ok(answer) = tokio::time::timeout(REFUSES_WITHIN, &mut sending).await else {
+    let Ok(answer) = tokio::time::timeout(REFUSAL_TIMEOUT, &mut sending).await else {
         let place = backend.place();
         let late = async move {
             match sending.await {
@@ -74,8 +74,8 @@ pub(crate) async fn native(
 
 /// Answers with events made from containerd's own.
 pub(crate) async fn translated(
-    backend: &Backend,
-    connected: Connected,
+    backend: &RuntimeBackend,
+    connected: ConnectedBackend,
     permit: OwnedSemaphorePermit,
 ) -> Result<Response<Body>, Status> {
     let events = subscription::start(backend, connected).await?;

@@ -1,20 +1,20 @@
 //! A pod as an event tells it, and what an exit says of it before CRI does. Pure.
 //!
 //! containerd tells of an exit some 40 ms before its CRI part has cleaned up and shows it. The event says all that
-//! an agent needs to act, so it is told at once; what CRI shows in the end is told again where it differs.
+//! an agent needs to act, so it is sent at once; what CRI shows in the end is sent again where it differs.
 
 use proto::cri::{ContainerState, ContainerStatus, PodSandboxStatus};
 
-use super::happening::Exit;
+use super::containerd_event::ContainerExit;
 
 /// A pod: its sandbox, and its containers in the order of their ids.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Pod {
+pub(crate) struct PodStatuses {
     pub(crate) status: Option<PodSandboxStatus>,
     pub(crate) containers: Vec<ContainerStatus>,
 }
 
-impl Pod {
+impl PodStatuses {
     pub(crate) fn new(
         status: Option<PodSandboxStatus>,
         mut containers: Vec<ContainerStatus>,
@@ -27,7 +27,7 @@ impl Pod {
         self.containers.iter().find(|container| container.id == id)
     }
 
-    /// Returns the pod with this container that has ended; one that was told as ended already stays as it is.
+    /// Returns the pod with this container that has ended; one that was sent as ended already stays as it is.
     pub(crate) fn with_ended(mut self, ended: ContainerStatus) -> Self {
         match self
             .containers
@@ -40,17 +40,17 @@ impl Pod {
         self
     }
 
-    /// Returns the pod as it is told after `told`: a container that was told as ended does not come back to life,
+    /// Returns the pod as it is sent after `sent`: a container that was sent as ended does not come back to life,
     /// though CRI may still show it alive.
-    pub(crate) fn after(mut self, told: Option<&Self>) -> Self {
-        let Some(told) = told else { return self };
+    pub(crate) fn after(mut self, sent: Option<&Self>) -> Self {
+        let Some(sent) = sent else { return self };
         for container in &mut self.containers {
             if container.state() == ContainerState::ContainerExited {
                 continue;
             }
-            if let Some(ended) = told
+            if let Some(ended) = sent
                 .container(&container.id)
-                .filter(|told| told.state() == ContainerState::ContainerExited)
+                .filter(|sent| sent.state() == ContainerState::ContainerExited)
             {
                 container.clone_from(ended);
             }
@@ -62,7 +62,7 @@ impl Pod {
 /// Returns the status as CRI will show it when it has seen this exit, or as it is if CRI has.
 ///
 /// Nothing for a container whose start CRI has not finished: if that fails, CRI knows why and the exit does not.
-pub(crate) fn ended(status: ContainerStatus, exit: Exit) -> Option<ContainerStatus> {
+pub(crate) fn ended(status: ContainerStatus, exit: ContainerExit) -> Option<ContainerStatus> {
     match status.state() {
         ContainerState::ContainerExited => Some(status),
         ContainerState::ContainerCreated => None,
@@ -122,7 +122,7 @@ mod tests {
                 reason: reason.to_owned(),
                 ..container("c", state)
             };
-            let ended = ended(status, Exit { code, at: 9 });
+            let ended = ended(status, ContainerExit { code, at: 9 });
             let seen = ended.as_ref().map(|status| {
                 assert_eq!(status.state(), ContainerExited);
                 assert_eq!(status.started_at, 5, "all else stays");
@@ -135,14 +135,14 @@ mod tests {
     #[test]
     fn a_container_that_was_told_as_ended_does_not_come_back_to_life() {
         use ContainerState::{ContainerExited, ContainerRunning};
-        let told = Pod::new(None, vec![container("b", ContainerRunning)])
+        let sent = PodStatuses::new(None, vec![container("b", ContainerRunning)])
             .with_ended(container("a", ContainerExited));
         let late = vec![
             container("c", ContainerRunning),
             container("b", ContainerExited),
             container("a", ContainerRunning),
         ];
-        let next = Pod::new(None, late).after(Some(&told));
+        let next = PodStatuses::new(None, late).after(Some(&sent));
         let states: Vec<_> = next
             .containers
             .iter()
@@ -164,8 +164,8 @@ mod tests {
             reason: "OOMKilled".to_owned(),
             ..container("a", ContainerState::ContainerExited)
         };
-        let told = Pod::new(None, vec![known.clone()])
+        let sent = PodStatuses::new(None, vec![known.clone()])
             .with_ended(container("a", ContainerState::ContainerExited));
-        assert_eq!(told.containers, [known]);
+        assert_eq!(sent.containers, [known]);
     }
 }

@@ -6,27 +6,29 @@ use proto::containerd::events_client::EventsClient;
 use tokio::sync::mpsc;
 use tonic::Status;
 
-use super::happening;
+use super::containerd_event;
 use super::lookup::Lookup;
-use super::memory::Memory;
-use super::translator::{Envelopes, Event, MOST_HELD, MOST_UNREAD, Translator, too_many};
-use crate::backend::{Backend, Connected};
-use crate::connection::Connection;
+use super::pod_cache::PodCache;
+use super::translator::{
+    EnvelopeStream, EventResult, MAX_QUEUED_EVENTS, MAX_UNREAD_EVENTS, Translator, too_many,
+};
+use crate::backend::{ConnectedBackend, RuntimeBackend};
+use crate::connection::RuntimeConnection;
 
 /// containerd's own limit for a message: an event of any length is read, and passed over if it is absurd.
 const LONGEST_EVENT: usize = 16 << 20;
 
 /// Subscribes, and returns the translated events from now on.
 pub(crate) async fn start(
-    backend: &Backend,
-    connected: Connected,
-) -> Result<mpsc::Receiver<Event>, Status> {
+    backend: &RuntimeBackend,
+    connected: ConnectedBackend,
+) -> Result<mpsc::Receiver<EventResult>, Status> {
     let namespace = backend.configuration().namespace.clone();
     let connection = connected.connection;
     let lookup = Lookup::new(connection.clone());
     let mut envelopes = subscribe(connection.clone(), &namespace);
     let mut early = Vec::new();
-    let memory = {
+    let cache = {
         let mut learning = std::pin::pin!(learn(&lookup));
         loop {
             // Polled in this order, the subscription is sent before the lists: nothing falls between. Neither arm
@@ -35,15 +37,15 @@ pub(crate) async fn start(
                 biased;
                 envelope = envelopes.next() => {
                     early.push(envelope.unwrap_or_else(|| Err(ended()))?);
-                    if early.len() > MOST_HELD {
+                    if early.len() > MAX_QUEUED_EVENTS {
                         return Err(Status::unavailable(too_many()));
                     }
                 }
-                memory = &mut learning => break memory?,
+                cache = &mut learning => break cache?,
             }
         }
     };
-    let (events, receiver) = mpsc::channel(MOST_UNREAD + 1);
+    let (events, receiver) = mpsc::channel(MAX_UNREAD_EVENTS + 1);
     let envelopes = stream::iter(early.into_iter().map(Ok))
         .chain(envelopes)
         .boxed();
@@ -53,7 +55,7 @@ pub(crate) async fn start(
         let Ok(last) = events.clone().reserve_owned().await else {
             return;
         };
-        let translator = Translator::new(connection, lookup, memory, unsettled, events.clone());
+        let translator = Translator::new(connection, lookup, cache, unsettled, events.clone());
         let why = tokio::select! {
             why = translator.run(envelopes, &namespace) => why,
             () = events.closed() => return,
@@ -66,9 +68,9 @@ pub(crate) async fn start(
 }
 
 /// containerd answers the subscription with its first event, so the call itself is part of the stream.
-fn subscribe(connection: Connection, namespace: &str) -> Envelopes {
+fn subscribe(connection: RuntimeConnection, namespace: &str) -> EnvelopeStream {
     let mut client = EventsClient::new(connection).max_decoding_message_size(LONGEST_EVENT);
-    let filters = happening::filters(namespace);
+    let filters = containerd_event::filters(namespace);
     let call = async move {
         client
             .subscribe(SubscribeRequest { filters })
@@ -78,16 +80,16 @@ fn subscribe(connection: Connection, namespace: &str) -> Envelopes {
     stream::once(call).try_flatten().boxed()
 }
 
-async fn learn(lookup: &Lookup) -> Result<Memory, Status> {
-    let mut memory = Memory::new();
+async fn learn(lookup: &Lookup) -> Result<PodCache, Status> {
+    let mut cache = PodCache::new();
     for sandbox in lookup.sandboxes().await? {
-        memory.learn_container(&sandbox.id, &sandbox.id);
-        memory.learn_pod(sandbox);
+        cache.learn_container(&sandbox.id, &sandbox.id);
+        cache.learn_pod(sandbox);
     }
     for container in lookup.containers(None).await? {
-        memory.learn_container(&container.id, &container.pod_sandbox_id);
+        cache.learn_container(&container.id, &container.pod_sandbox_id);
     }
-    Ok(memory)
+    Ok(cache)
 }
 
 pub(crate) fn ended() -> Status {

@@ -1,9 +1,9 @@
-//! Turns containerd's event stream into CRI's: each event is held until CRI shows it, then told with its pod.
+//! Turns containerd's event stream into CRI's: each event is held until CRI shows it, then sent with its pod.
 //!
-//! The end of a container is told at once, as containerd says it, and again when CRI shows it otherwise.
+//! The end of a container is sent at once, as containerd reports it, and again when CRI shows it otherwise.
 //!
-//! Events of a container keep their order: the next one is looked at when the one before has been told. The pods'
-//! states are read one at a time for each pod, and a container that was told as ended stays so, so that a later
+//! Events of a container keep their order: the next one is looked at when the one before has been sent. The pods'
+//! states are read one at a time for each pod, and a container that was sent as ended stays so, so that a later
 //! event never carries an older state. All queues are bounded: what does not fit ends the stream, and the agent
 //! relists and opens it again, as it does after every interruption.
 
@@ -13,93 +13,100 @@ use proto::cri::{ContainerEventResponse, ContainerEventType, ContainerState};
 use tokio::sync::mpsc;
 use tonic::{Code, Status};
 
-use super::happening::{self, Exit, Happening, What};
-use super::lanes::Lanes;
-use super::lookup::{Glance, Lookup};
-use super::memory::Memory;
-use super::patience::Pace;
-use super::pod::{self, Pod};
+use super::containerd_event::{self, ContainerExit, ContainerdEvent, ContainerdEventKind};
+use super::keyed_queues::KeyedQueues;
+use super::lookup::{Lookup, QuickStatus};
+use super::pending_exits::{PendingExit, PendingExits};
+use super::pod::{self, PodStatuses};
+use super::pod_cache::PodCache;
+use super::poll::PollPace;
 use super::subscription;
-use super::unsettled::{Hold, Unsettled};
-use crate::connection::Connection;
+use crate::connection::RuntimeConnection;
 
-/// Every container of a full node started and ended at once.
-pub(crate) const MOST_HELD: usize = 4096;
-/// As many again for an agent that is slow to read.
-pub(crate) const MOST_UNREAD: usize = 4096;
+/// Events in translation: every container of a full node started and ended at once.
+pub(crate) const MAX_QUEUED_EVENTS: usize = 4096;
+/// Translated events that wait for the agent to read them; one more ends the stream.
+pub(crate) const MAX_UNREAD_EVENTS: usize = 4096;
 
-pub(crate) type Event = Result<ContainerEventResponse, Status>;
-pub(crate) type Envelopes = BoxStream<'static, Result<Envelope, Status>>;
+/// What the agent reads from the stream.
+pub(crate) type EventResult = Result<ContainerEventResponse, Status>;
+/// containerd's event stream.
+pub(crate) type EnvelopeStream = BoxStream<'static, Result<Envelope, Status>>;
 
 pub(crate) fn too_many() -> String {
-    format!("more than {MOST_HELD} events at once")
+    format!("more than {MAX_QUEUED_EVENTS} events at once")
 }
 
-/// When an event is told once CRI shows it.
+/// When an event is sent once CRI shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tell {
+enum SendRule {
     Always,
-    /// It was told already: only if the pod differs from what was told of it.
+    /// It was sent already: only if the pod differs from what was sent of it.
     News,
 }
 
 /// An event that CRI shows by now, and the sandbox it happened in.
 #[derive(Clone, Debug)]
-struct Settled {
-    happening: Happening,
+struct ResolvedEvent {
+    event: ContainerdEvent,
     sandbox: String,
-    tell: Tell,
+    rule: SendRule,
 }
 
-/// What has been found out about a container's event.
-enum Step {
-    Glanced(Happening, Exit, Result<Option<Box<Glance>>, Status>),
-    Settled(Happening, Tell, Result<Option<String>, Status>),
+/// The result of one call about a container's event.
+enum LookupResult {
+    Glanced(
+        ContainerdEvent,
+        ContainerExit,
+        Result<Option<Box<QuickStatus>>, Status>,
+    ),
+    Settled(ContainerdEvent, SendRule, Result<Option<String>, Status>),
 }
 
+/// The state of one translated event stream.
 pub(crate) struct Translator {
     lookup: Lookup,
     /// With a limit of its own: a first look does not queue behind those who wait for CRI.
-    glances: Lookup,
-    memory: Memory,
-    unsettled: Unsettled,
-    /// By container: each event from when it is heard to when it has been told.
-    containers: Lanes<Happening, Step>,
+    quick_lookup: Lookup,
+    cache: PodCache,
+    unsettled: PendingExits,
+    /// By container: each event from its envelope until it has been sent.
+    containers: KeyedQueues<ContainerdEvent, LookupResult>,
     /// By sandbox: the pod's state being read.
-    pods: Lanes<Settled, (Settled, Result<Pod, Status>)>,
-    events: mpsc::Sender<Event>,
+    pods: KeyedQueues<ResolvedEvent, (ResolvedEvent, Result<PodStatuses, Status>)>,
+    events: mpsc::Sender<EventResult>,
 }
 
 impl Translator {
     pub(crate) fn new(
-        connection: Connection,
+        connection: RuntimeConnection,
         lookup: Lookup,
-        memory: Memory,
-        unsettled: Unsettled,
-        events: mpsc::Sender<Event>,
+        cache: PodCache,
+        unsettled: PendingExits,
+        events: mpsc::Sender<EventResult>,
     ) -> Self {
         Self {
             lookup,
-            glances: Lookup::new(connection),
-            memory,
+            quick_lookup: Lookup::new(connection),
+            cache,
             unsettled,
-            containers: Lanes::new(),
-            pods: Lanes::new(),
+            containers: KeyedQueues::new(),
+            pods: KeyedQueues::new(),
             events,
         }
     }
 
     /// Translates until it cannot go on; returns why.
-    pub(crate) async fn run(mut self, mut envelopes: Envelopes, namespace: &str) -> String {
+    pub(crate) async fn run(mut self, mut envelopes: EnvelopeStream, namespace: &str) -> String {
         loop {
             // Every arm is cancel-safe: a result or an envelope is taken or stays where it is.
             let outcome = tokio::select! {
                 (_, step) = self.containers.finished() => match step {
-                    Step::Glanced(happening, exit, glance) => self.glanced(happening, exit, glance),
-                    Step::Settled(happening, tell, sandbox) => self.settled(happening, tell, sandbox),
+                    LookupResult::Glanced(event, exit, quick_status) => self.on_quick_status(event, exit, quick_status),
+                    LookupResult::Settled(event, rule, sandbox) => self.settled(event, rule, sandbox),
                 },
                 (lane, (settled, pod)) = self.pods.finished() => self.read(&lane, &settled, pod),
-                envelope = envelopes.next() => self.heard(envelope, namespace),
+                envelope = envelopes.next() => self.on_envelope(envelope, namespace),
             };
             if let Err(why) = outcome {
                 return why;
@@ -107,7 +114,7 @@ impl Translator {
         }
     }
 
-    fn heard(
+    fn on_envelope(
         &mut self,
         envelope: Option<Result<Envelope, Status>>,
         namespace: &str,
@@ -115,108 +122,112 @@ impl Translator {
         let envelope = envelope
             .unwrap_or_else(|| Err(subscription::ended()))
             .map_err(|status| status.message().to_owned())?;
-        let happening = match happening::read(&envelope, namespace) {
-            Ok(Some(happening)) => happening,
+        let event = match containerd_event::read(&envelope, namespace) {
+            Ok(Some(event)) => event,
             Ok(None) => return Ok(()),
             Err(error) => {
                 tracing::warn!("{}", crate::backend::chain(&error));
                 return Ok(());
             }
         };
-        if self.containers.len() >= MOST_HELD {
+        if self.containers.len() >= MAX_QUEUED_EVENTS {
             return Err(too_many());
         }
-        let lane = happening.container.clone();
-        if let Some(happening) = self.containers.push(&lane, happening) {
-            self.begin(happening);
+        let lane = event.container.clone();
+        if let Some(event) = self.containers.push(&lane, event) {
+            self.begin(event);
         }
         Ok(())
     }
 
-    fn begin(&mut self, happening: Happening) {
-        let known = self.memory.sandbox_of(&happening.container).cloned();
-        let exit = match happening.what {
-            What::Exited(exit) if known.as_ref() != Some(&happening.container) => exit,
-            // Of a container whose end is told already, mostly with this reason.
-            What::OutOfMemory => return self.settle(happening, Tell::News, None),
-            What::Created | What::Started | What::Exited(_) | What::Deleted => {
-                return self.settle(happening, Tell::Always, None);
+    fn begin(&mut self, event: ContainerdEvent) {
+        let known = self.cache.sandbox_of(&event.container).cloned();
+        let exit = match event.what {
+            ContainerdEventKind::Exited(exit) if known.as_ref() != Some(&event.container) => exit,
+            // The container's end is sent already, mostly with this reason.
+            ContainerdEventKind::OutOfMemory => return self.settle(event, SendRule::News, None),
+            ContainerdEventKind::Created
+            | ContainerdEventKind::Started
+            | ContainerdEventKind::Exited(_)
+            | ContainerdEventKind::Deleted => {
+                return self.settle(event, SendRule::Always, None);
             }
         };
-        let told = known.as_ref().and_then(|known| self.memory.told(known));
-        let glances = self.glances.clone();
-        let lane = happening.container.clone();
-        let glance = glances.glance(lane.clone(), known, told);
-        self.containers.run(
-            lane,
-            async move { Step::Glanced(happening, exit, glance.await) },
-        );
+        let sent = known.as_ref().and_then(|known| self.cache.last_sent(known));
+        let quick_lookup = self.quick_lookup.clone();
+        let lane = event.container.clone();
+        let quick_status = quick_lookup.quick_status(lane.clone(), known, sent);
+        self.containers.run(lane, async move {
+            LookupResult::Glanced(event, exit, quick_status.await)
+        });
     }
 
-    /// Tells the end of a container as containerd says it; CRI's word on it follows.
-    fn glanced(
+    /// Sends the end of a container as containerd reports it; CRI's status of it follows.
+    fn on_quick_status(
         &mut self,
-        happening: Happening,
-        exit: Exit,
-        glance: Result<Option<Box<Glance>>, Status>,
+        event: ContainerdEvent,
+        exit: ContainerExit,
+        quick_status: Result<Option<Box<QuickStatus>>, Status>,
     ) -> Result<(), String> {
-        let (mut tell, mut hold) = (Tell::Always, None);
-        if let Some(glance) = answered(glance)?.flatten() {
-            let sandbox = glance.sandbox;
-            self.memory.learn_container(&happening.container, &sandbox);
-            let shown = glance
+        let (mut rule, mut hold) = (SendRule::Always, None);
+        if let Some(quick_status) = answered(quick_status)?.flatten() {
+            let sandbox = quick_status.sandbox;
+            self.cache.learn_container(&event.container, &sandbox);
+            let shown = quick_status
                 .container
                 .as_ref()
                 .is_some_and(|status| status.state() == ContainerState::ContainerExited);
-            let ended = glance.container.and_then(|status| pod::ended(status, exit));
+            let ended = quick_status
+                .container
+                .and_then(|status| pod::ended(status, exit));
             if let Some(ended) = ended {
                 if !shown {
-                    hold = Some(self.unsettled.hold(&happening.container, &sandbox));
+                    hold = Some(self.unsettled.hold(&event.container, &sandbox));
                 }
                 let mut pod = self
-                    .memory
-                    .told(&sandbox)
+                    .cache
+                    .last_sent(&sandbox)
                     .unwrap_or_default()
                     .with_ended(ended);
-                pod.status = pod.status.or(glance.status);
-                self.tell(&happening, &sandbox, pod)?;
-                tell = Tell::News;
+                pod.status = pod.status.or(quick_status.status);
+                self.send_event(&event, &sandbox, pod)?;
+                rule = SendRule::News;
             }
         }
-        self.settle(happening, tell, hold);
+        self.settle(event, rule, hold);
         Ok(())
     }
 
-    fn settle(&mut self, happening: Happening, tell: Tell, hold: Option<Hold>) {
-        let lane = happening.container.clone();
-        let known = self.memory.sandbox_of(&lane).cloned();
+    fn settle(&mut self, event: ContainerdEvent, rule: SendRule, hold: Option<PendingExit>) {
+        let lane = event.container.clone();
+        let known = self.cache.sandbox_of(&lane).cloned();
         let lookup = self.lookup.clone();
-        let pace = match tell {
-            Tell::Always => Pace::Hurried,
-            Tell::News => Pace::Unhurried,
+        let pace = match rule {
+            SendRule::Always => PollPace::Hurried,
+            SendRule::News => PollPace::Unhurried,
         };
         self.containers.run(lane, async move {
-            let sandbox = lookup.settle(happening.clone(), known, pace).await;
+            let sandbox = lookup.settle(event.clone(), known, pace).await;
             drop(hold);
-            Step::Settled(happening, tell, sandbox)
+            LookupResult::Settled(event, rule, sandbox)
         });
     }
 
     fn settled(
         &mut self,
-        happening: Happening,
-        tell: Tell,
+        event: ContainerdEvent,
+        rule: SendRule,
         sandbox: Result<Option<String>, Status>,
     ) -> Result<(), String> {
         let Some(sandbox) = answered(sandbox)?.flatten() else {
-            self.done(&happening);
+            self.done(&event);
             return Ok(());
         };
-        self.memory.learn_container(&happening.container, &sandbox);
-        let settled = Settled {
-            happening,
+        self.cache.learn_container(&event.container, &sandbox);
+        let settled = ResolvedEvent {
+            event,
             sandbox: sandbox.clone(),
-            tell,
+            rule,
         };
         if let Some(settled) = self.pods.push(&sandbox, settled) {
             self.read_pod(settled);
@@ -224,7 +235,7 @@ impl Translator {
         Ok(())
     }
 
-    fn read_pod(&mut self, settled: Settled) {
+    fn read_pod(&mut self, settled: ResolvedEvent) {
         let pod = self.lookup.clone().pod(settled.sandbox.clone());
         self.pods
             .run(settled.sandbox.clone(), async move { (settled, pod.await) });
@@ -233,62 +244,68 @@ impl Translator {
     fn read(
         &mut self,
         lane: &str,
-        settled: &Settled,
-        pod: Result<Pod, Status>,
+        settled: &ResolvedEvent,
+        pod: Result<PodStatuses, Status>,
     ) -> Result<(), String> {
         if let Some(pod) = answered(pod)? {
-            let told = self.memory.told(&settled.sandbox);
-            let mut pod = pod.after(told.as_ref());
-            pod.status = pod.status.or_else(|| self.memory.names(&settled.sandbox));
-            let news = match settled.tell {
-                Tell::Always => true,
+            let sent = self.cache.last_sent(&settled.sandbox);
+            let mut pod = pod.after(sent.as_ref());
+            pod.status = pod.status.or_else(|| self.cache.names(&settled.sandbox));
+            let news = match settled.rule {
+                SendRule::Always => true,
                 // Of one that is gone by now, its deletion tells.
-                Tell::News => {
-                    pod.container(&settled.happening.container).is_some()
-                        && told.as_ref() != Some(&pod)
+                SendRule::News => {
+                    pod.container(&settled.event.container).is_some() && sent.as_ref() != Some(&pod)
                 }
             };
             if news {
-                self.tell(&settled.happening, &settled.sandbox, pod)?;
+                self.send_event(&settled.event, &settled.sandbox, pod)?;
             }
         }
-        self.done(&settled.happening);
+        self.done(&settled.event);
         if let Some(next) = self.pods.done(lane) {
             self.read_pod(next);
         }
         Ok(())
     }
 
-    fn done(&mut self, happening: &Happening) {
-        if let Some(next) = self.containers.done(&happening.container) {
+    fn done(&mut self, event: &ContainerdEvent) {
+        if let Some(next) = self.containers.done(&event.container) {
             self.begin(next);
         }
     }
 
-    fn tell(&mut self, happening: &Happening, sandbox: &str, pod: Pod) -> Result<(), String> {
-        let kind = match happening.what {
-            What::Created => ContainerEventType::ContainerCreatedEvent,
-            What::Started => ContainerEventType::ContainerStartedEvent,
-            What::Exited(_) | What::OutOfMemory => ContainerEventType::ContainerStoppedEvent,
-            What::Deleted => ContainerEventType::ContainerDeletedEvent,
+    fn send_event(
+        &mut self,
+        event: &ContainerdEvent,
+        sandbox: &str,
+        pod: PodStatuses,
+    ) -> Result<(), String> {
+        let kind = match event.what {
+            ContainerdEventKind::Created => ContainerEventType::ContainerCreatedEvent,
+            ContainerdEventKind::Started => ContainerEventType::ContainerStartedEvent,
+            ContainerdEventKind::Exited(_) | ContainerdEventKind::OutOfMemory => {
+                ContainerEventType::ContainerStoppedEvent
+            }
+            ContainerdEventKind::Deleted => ContainerEventType::ContainerDeletedEvent,
         };
-        self.memory
-            .learn_told(sandbox, &pod, &happening.container, happening.what);
+        self.cache
+            .learn_sent(sandbox, &pod, &event.container, event.what);
         let event = ContainerEventResponse {
-            container_id: happening.container.clone(),
+            container_id: event.container.clone(),
             container_event_type: kind.into(),
-            created_at: happening.at,
+            created_at: event.at,
             pod_sandbox_status: pod.status,
             containers_statuses: pod.containers,
         };
         self.events
             .try_send(Ok(event))
-            .map_err(|_| format!("more than {MOST_UNREAD} events unread"))
+            .map_err(|_| format!("more than {MAX_UNREAD_EVENTS} events unread"))
     }
 }
 
 /// CRI's refusal of one question loses one event, which the agent's relist makes good; its absence ends the stream.
-/// A status with a source was made on this side: nobody answered.
+/// A status with a source was made on this side of the connection: the runtime did not answer.
 fn answered<T>(answer: Result<T, Status>) -> Result<Option<T>, String> {
     match answer {
         Ok(answer) => Ok(Some(answer)),

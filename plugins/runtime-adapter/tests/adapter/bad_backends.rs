@@ -12,12 +12,12 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tonic::{Code, Streaming};
 
-use crate::double::{Answer, Bench, Runtime, message};
+use crate::double::{AdapterRig, RuntimeDouble, ScriptedAnswer, message};
 
 /// Longer than every deadline together.
 const WITHIN: Duration = Duration::from_secs(20);
 
-async fn health(bench: &Bench) -> Streaming<HealthReport> {
+async fn health(bench: &AdapterRig) -> Streaming<HealthReport> {
     let question = HealthRequest {
         interval_ms: 60_000,
     };
@@ -31,7 +31,7 @@ async fn health(bench: &Bench) -> Streaming<HealthReport> {
 }
 
 /// The first reason that is more than "connecting"; calls are refused with the same words.
-async fn reason(bench: &Bench) -> String {
+async fn reason(bench: &AdapterRig) -> String {
     let mut health = health(bench).await;
     let found = async {
         loop {
@@ -75,10 +75,10 @@ fn speak(
     })
 }
 
-async fn around(make: impl FnOnce(&Path)) -> (Bench, String) {
+async fn around(make: impl FnOnce(&Path)) -> (AdapterRig, String) {
     let dir = tempfile::tempdir().unwrap();
     make(&dir.path().join("runtime.sock"));
-    let bench = Bench::around(Flavour::Containerd, dir).await;
+    let bench = AdapterRig::around(Flavour::Containerd, dir).await;
     let place = format!("no containerd at unix://{}: ", bench.socket.display());
     (bench, place)
 }
@@ -140,7 +140,7 @@ async fn a_socket_that_nobody_reads_is_given_up() {
     let dir = tempfile::tempdir().unwrap();
     let _listener =
         std::os::unix::net::UnixListener::bind(dir.path().join("runtime.sock")).unwrap();
-    let bench = Bench::around(Flavour::Containerd, dir).await;
+    let bench = AdapterRig::around(Flavour::Containerd, dir).await;
     let reason = reason(&bench).await;
     assert!(
         reason.ends_with("it accepts connections but has not said its version within 5s"),
@@ -177,18 +177,18 @@ async fn garbage_instead_of_http_is_named() {
 async fn a_version_that_cannot_be_read_is_named_and_a_long_one_is_cut() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("runtime.sock");
-    let runtime = Runtime::scripted(&socket, |_| {
-        Answer::Message(
+    let runtime = RuntimeDouble::scripted(&socket, |_| {
+        ScriptedAnswer::Message(
             b"\x12\xff\xff not a version".to_vec(),
             http::HeaderMap::new(),
         )
     });
-    let bench = Bench::around(Flavour::Containerd, dir).await;
+    let bench = AdapterRig::around(Flavour::Containerd, dir).await;
     let reason = reason(&bench).await;
     assert!(reason.contains("it does not say its version: "), "{reason}");
     drop(runtime);
 
-    let _runtime = Runtime::scripted(&socket, |_| {
+    let _runtime = RuntimeDouble::scripted(&socket, |_| {
         message(&cri::VersionResponse {
             runtime_name: "\u{e9}".repeat(1 << 20),
             ..Default::default()
@@ -208,7 +208,9 @@ async fn a_version_that_cannot_be_read_is_named_and_a_long_one_is_cut() {
 async fn whatever_stood_there_the_runtime_is_found_when_it_comes() {
     let (bench, _) = around(|path| std::fs::write(path, "not a socket").unwrap()).await;
     reason(&bench).await;
-    let _runtime = Runtime::start(&bench.socket, ("containerd", "2.1.0"), |_| Answer::Never);
+    let _runtime = RuntimeDouble::start(&bench.socket, ("containerd", "2.1.0"), |_| {
+        ScriptedAnswer::Never
+    });
     let mut health = health(&bench).await;
     let found =
         async { while health.message().await.unwrap().unwrap().status() != Health::Healthy {} };

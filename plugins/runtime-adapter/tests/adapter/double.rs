@@ -24,14 +24,14 @@ use tower::Service;
 
 /// One call as it reached the runtime.
 #[derive(Clone, Debug)]
-pub(crate) struct Call {
+pub(crate) struct RecordedCall {
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     /// The gRPC frames, prefixes included.
     pub(crate) body: Bytes,
 }
 
-impl Call {
+impl RecordedCall {
     pub(crate) fn method(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
     }
@@ -42,7 +42,7 @@ impl Call {
 }
 
 /// How the runtime answers.
-pub(crate) enum Answer {
+pub(crate) enum ScriptedAnswer {
     /// A message and these trailers beside the status of success.
     Message(Vec<u8>, HeaderMap),
     /// Messages as they come; success when the sender is dropped.
@@ -53,29 +53,29 @@ pub(crate) enum Answer {
     Never,
 }
 
-pub(crate) fn message(message: &impl Message) -> Answer {
-    Answer::Message(message.encode_to_vec(), HeaderMap::new())
+pub(crate) fn message(message: &impl Message) -> ScriptedAnswer {
+    ScriptedAnswer::Message(message.encode_to_vec(), HeaderMap::new())
 }
 
-pub(crate) fn refused(code: Code, words: &str) -> Answer {
-    Answer::Refused(Box::new(Status::new(code, words)))
+pub(crate) fn refused(code: Code, words: &str) -> ScriptedAnswer {
+    ScriptedAnswer::Refused(Box::new(Status::new(code, words)))
 }
 
-type Script = Arc<dyn Fn(&Call) -> Answer + Send + Sync>;
+type CallScript = Arc<dyn Fn(&RecordedCall) -> ScriptedAnswer + Send + Sync>;
 
 /// A runtime that serves until it is dropped; then its connections break, as when a process is killed.
 #[derive(Debug)]
-pub(crate) struct Runtime {
-    pub(crate) calls: Arc<Mutex<Vec<Call>>>,
+pub(crate) struct RuntimeDouble {
+    pub(crate) calls: Arc<Mutex<Vec<RecordedCall>>>,
     server: JoinHandle<()>,
 }
 
-impl Runtime {
+impl RuntimeDouble {
     /// Serves at `socket` with a name and version; the script answers everything else.
     pub(crate) fn start(
         socket: &Path,
         (name, version): (&str, &str),
-        script: impl Fn(&Call) -> Answer + Send + Sync + 'static,
+        script: impl Fn(&RecordedCall) -> ScriptedAnswer + Send + Sync + 'static,
     ) -> Self {
         let version = cri::VersionResponse {
             runtime_name: name.to_owned(),
@@ -94,18 +94,18 @@ impl Runtime {
     /// Serves at `socket`; the script answers everything.
     pub(crate) fn scripted(
         socket: &Path,
-        script: impl Fn(&Call) -> Answer + Send + Sync + 'static,
+        script: impl Fn(&RecordedCall) -> ScriptedAnswer + Send + Sync + 'static,
     ) -> Self {
         // Absent the first time.
         drop(std::fs::remove_file(socket));
         let listener = UnixListener::bind(socket).unwrap();
-        let script: Script = Arc::new(script);
+        let script: CallScript = Arc::new(script);
         let calls = Arc::default();
         let server = tokio::spawn(serve(listener, Arc::clone(&calls), script));
         Self { calls, server }
     }
 
-    pub(crate) fn calls_of(&self, method: &str) -> Vec<Call> {
+    pub(crate) fn calls_of(&self, method: &str) -> Vec<RecordedCall> {
         let calls = self.calls.lock().unwrap();
         calls
             .iter()
@@ -115,13 +115,13 @@ impl Runtime {
     }
 }
 
-impl Drop for Runtime {
+impl Drop for RuntimeDouble {
     fn drop(&mut self) {
         self.server.abort();
     }
 }
 
-async fn serve(listener: UnixListener, calls: Arc<Mutex<Vec<Call>>>, script: Script) {
+async fn serve(listener: UnixListener, calls: Arc<Mutex<Vec<RecordedCall>>>, script: CallScript) {
     let mut connections = JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await.unwrap();
@@ -136,16 +136,17 @@ async fn serve(listener: UnixListener, calls: Arc<Mutex<Vec<Call>>>, script: Scr
     }
 }
 
-type Body = StreamBody<futures_util::stream::BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
+type ResponseBody =
+    StreamBody<futures_util::stream::BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
 
 async fn handle(
     request: Request<Incoming>,
-    calls: Arc<Mutex<Vec<Call>>>,
-    script: Script,
-) -> Result<Response<Body>, Infallible> {
+    calls: Arc<Mutex<Vec<RecordedCall>>>,
+    script: CallScript,
+) -> Result<Response<ResponseBody>, Infallible> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
-    let call = Call {
+    let call = RecordedCall {
         path: parts.uri.path().to_owned(),
         headers: parts.headers,
         body,
@@ -158,15 +159,15 @@ async fn handle(
     let mut head = HeaderMap::new();
     let mut messages = None;
     match answer {
-        Answer::Message(message, trailers) => {
+        ScriptedAnswer::Message(message, trailers) => {
             success.extend(trailers);
             frames.extend([framed(&message), Frame::trailers(success)]);
         }
-        Answer::Refused(status) => status.add_header(&mut head).unwrap(),
-        Answer::Stream(receiver) => messages = Some(receiver),
-        Answer::Never => std::future::pending().await,
+        ScriptedAnswer::Refused(status) => status.add_header(&mut head).unwrap(),
+        ScriptedAnswer::Stream(receiver) => messages = Some(receiver),
+        ScriptedAnswer::Never => std::future::pending().await,
     }
-    let body: Body = match messages {
+    let body: ResponseBody = match messages {
         None => StreamBody::new(Box::pin(futures_util::stream::iter(
             frames.into_iter().map(Ok),
         ))),
@@ -208,21 +209,21 @@ pub(crate) fn frame(message: &[u8]) -> Bytes {
 }
 
 /// An adapter in a folder of its own, configured for the socket beside it.
-pub(crate) struct Bench {
+pub(crate) struct AdapterRig {
     pub(crate) plugin: sdk::testing::Plugin,
     pub(crate) socket: PathBuf,
     _dir: tempfile::TempDir,
 }
 
-impl Bench {
+impl AdapterRig {
     /// Starts the runtime first and then the adapter.
     pub(crate) async fn start(
         flavour: Flavour,
         runtime: (&str, &str),
-        script: impl Fn(&Call) -> Answer + Send + Sync + 'static,
-    ) -> (Self, Runtime) {
+        script: impl Fn(&RecordedCall) -> ScriptedAnswer + Send + Sync + 'static,
+    ) -> (Self, RuntimeDouble) {
         let dir = tempfile::tempdir().unwrap();
-        let runtime = Runtime::start(&dir.path().join("runtime.sock"), runtime, script);
+        let runtime = RuntimeDouble::start(&dir.path().join("runtime.sock"), runtime, script);
         (Self::around(flavour, dir).await, runtime)
     }
 
@@ -257,7 +258,7 @@ impl Bench {
         path: &str,
         headers: &[(&'static str, &'static str)],
         message: &[u8],
-    ) -> Raw {
+    ) -> RawClient {
         let body = tonic::body::Body::new(http_body_util::Full::new(frame(message)));
         let mut request = Request::post(format!("http://localhost{path}"))
             .body(body)
@@ -280,7 +281,7 @@ impl Bench {
         let (head, body) = channel.call(request).await.unwrap().into_parts();
         let collected = body.collect().await.unwrap();
         let trailers = collected.trailers().cloned().unwrap_or_default();
-        Raw {
+        RawClient {
             head: head.headers,
             body: collected.to_bytes(),
             trailers,
@@ -290,7 +291,7 @@ impl Bench {
 
 /// An answer as it came off the wire.
 #[derive(Debug)]
-pub(crate) struct Raw {
+pub(crate) struct RawClient {
     pub(crate) head: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) trailers: HeaderMap,

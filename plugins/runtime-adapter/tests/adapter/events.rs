@@ -14,11 +14,11 @@ use runtime_adapter::Flavour;
 use tokio::sync::mpsc;
 use tonic::{Code, Streaming};
 
-use crate::double::{Answer, Bench, Call, Runtime, message, refused};
+use crate::double::{AdapterRig, RecordedCall, RuntimeDouble, ScriptedAnswer, message, refused};
 
 /// What CRI shows. A container: its sandbox, its state, and how many questions more until it has exited.
 #[derive(Debug, Default)]
-struct World {
+struct RuntimeState {
     sandboxes: BTreeMap<String, PodSandboxState>,
     containers: BTreeMap<String, (String, ContainerState)>,
     exits_after: BTreeMap<String, u32>,
@@ -31,10 +31,13 @@ struct World {
     events: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
 }
 
-impl World {
-    fn answer(&mut self, call: &Call) -> Answer {
+impl RuntimeState {
+    fn answer(&mut self, call: &RecordedCall) -> ScriptedAnswer {
         match call.method() {
-            "Subscribe" => self.events.take().map_or(Answer::Never, Answer::Stream),
+            "Subscribe" => self
+                .events
+                .take()
+                .map_or(ScriptedAnswer::Never, ScriptedAnswer::Stream),
             "ListPodSandbox" => {
                 let items = self.sandboxes.keys().map(|id| cri::PodSandbox {
                     id: id.clone(),
@@ -69,14 +72,18 @@ impl World {
         }
     }
 
-    fn unless_stuck(&mut self, id: &str, answer: impl FnOnce(&mut Self, &str) -> Answer) -> Answer {
+    fn unless_stuck(
+        &mut self,
+        id: &str,
+        answer: impl FnOnce(&mut Self, &str) -> ScriptedAnswer,
+    ) -> ScriptedAnswer {
         if self.stuck.contains(id) {
-            return Answer::Never;
+            return ScriptedAnswer::Never;
         }
         answer(self, id)
     }
 
-    fn list(&self, question: &cri::ListContainersRequest) -> Answer {
+    fn list(&self, question: &cri::ListContainersRequest) -> ScriptedAnswer {
         let filter = question.filter.clone().unwrap_or_default();
         let asked = |wanted: &str, value: &str| wanted.is_empty() || wanted == value;
         let found = self.containers.iter().filter(|(id, (sandbox, _))| {
@@ -92,7 +99,7 @@ impl World {
         })
     }
 
-    fn sandbox(&mut self, id: &str) -> Answer {
+    fn sandbox(&mut self, id: &str) -> ScriptedAnswer {
         let Some(state) = self.sandboxes.get(id) else {
             return refused(Code::NotFound, "no such sandbox");
         };
@@ -108,7 +115,7 @@ impl World {
         })
     }
 
-    fn container(&mut self, id: &str) -> Answer {
+    fn container(&mut self, id: &str) -> ScriptedAnswer {
         if let Some(left) = self.exits_after.get_mut(id) {
             *left -= 1;
             if *left == 0 {
@@ -156,18 +163,18 @@ fn metadata(sandbox: &str) -> PodSandboxMetadata {
 const PODS: u32 = 20;
 
 /// A containerd 1.6 with pods of one container each, and the adapter's stream.
-struct Scene {
-    world: Arc<Mutex<World>>,
+struct EventScene {
+    world: Arc<Mutex<RuntimeState>>,
     containerd: Option<mpsc::UnboundedSender<Vec<u8>>>,
     stream: Streaming<ContainerEventResponse>,
-    runtime: Runtime,
-    bench: Bench,
+    runtime: RuntimeDouble,
+    bench: AdapterRig,
 }
 
-impl Scene {
+impl EventScene {
     async fn open() -> Self {
         let (containerd, events) = mpsc::unbounded_channel();
-        let mut world = World {
+        let mut world = RuntimeState {
             events: Some(events),
             ..Default::default()
         };
@@ -182,9 +189,9 @@ impl Scene {
         }
         let world = Arc::new(Mutex::new(world));
         let seen = Arc::clone(&world);
-        let script = move |call: &Call| seen.lock().unwrap().answer(call);
+        let script = move |call: &RecordedCall| seen.lock().unwrap().answer(call);
         let (bench, runtime) =
-            Bench::start(Flavour::Containerd, ("containerd", "1.6.20"), script).await;
+            AdapterRig::start(Flavour::Containerd, ("containerd", "1.6.20"), script).await;
         let stream = bench
             .client()
             .get_container_events(cri::GetEventsRequest {})
@@ -200,7 +207,7 @@ impl Scene {
         }
     }
 
-    fn world(&self) -> std::sync::MutexGuard<'_, World> {
+    fn world(&self) -> std::sync::MutexGuard<'_, RuntimeState> {
         self.world.lock().unwrap()
     }
 
@@ -298,7 +305,7 @@ const STOPPED: ContainerEventType = ContainerEventType::ContainerStoppedEvent;
 
 #[tokio::test]
 async fn an_exit_is_told_at_once_and_only_once_when_cri_agrees() {
-    let mut scene = Scene::open().await;
+    let mut scene = EventScene::open().await;
     let end = cri::ContainerStatus {
         exit_code: 7,
         finished_at: 2_000_000_000,
@@ -338,7 +345,7 @@ async fn an_exit_is_told_at_once_and_only_once_when_cri_agrees() {
 
 #[tokio::test]
 async fn an_exit_is_told_again_when_cri_knows_more() {
-    let mut scene = Scene::open().await;
+    let mut scene = EventScene::open().await;
     let end = cri::ContainerStatus {
         exit_code: 137,
         finished_at: 3,
@@ -365,7 +372,7 @@ async fn an_exit_is_told_again_when_cri_knows_more() {
 
 #[tokio::test]
 async fn an_agent_that_acts_on_an_exit_at_once_does_not_meet_a_runtime_that_is_cleaning_up() {
-    let mut scene = Scene::open().await;
+    let mut scene = EventScene::open().await;
     scene.ends("c1", 10, &cri::ContainerStatus::default());
     scene.exited("c1");
     assert_eq!(scene.next().await.container_id, "c1");
@@ -384,13 +391,13 @@ async fn an_agent_that_acts_on_an_exit_at_once_does_not_meet_a_runtime_that_is_c
     assert_eq!(stopped, ["s2", "s1"], "the call arrives as it was sent");
 }
 
-fn cri_subject(call: &Call) -> String {
+fn cri_subject(call: &RecordedCall) -> String {
     call.message::<cri::StopPodSandboxRequest>().pod_sandbox_id
 }
 
 #[tokio::test]
 async fn what_was_told_before_stands_in_for_an_answer_that_tarries() {
-    let mut scene = Scene::open().await;
+    let mut scene = EventScene::open().await;
     scene.started("c1");
     let started = scene.next().await;
     assert_eq!(
@@ -410,7 +417,7 @@ async fn what_was_told_before_stands_in_for_an_answer_that_tarries() {
 
 #[tokio::test]
 async fn a_burst_of_exits_waits_for_no_other_pod() {
-    let mut scene = Scene::open().await;
+    let mut scene = EventScene::open().await;
     // The first pods answer nothing: as many as may be asked about at once, short of one.
     for number in 1..=7 {
         let stuck = [format!("c{number}"), format!("s{number}")];
@@ -432,7 +439,7 @@ async fn a_burst_of_exits_waits_for_no_other_pod() {
 
 #[tokio::test]
 async fn a_neighbours_event_does_not_bring_an_ended_container_back_to_life() {
-    let mut scene = Scene::open().await;
+    let mut scene = EventScene::open().await;
     let neighbour = ("s1".to_owned(), ContainerState::ContainerRunning);
     scene
         .world()
@@ -456,7 +463,7 @@ async fn a_neighbours_event_does_not_bring_an_ended_container_back_to_life() {
 
 #[tokio::test]
 async fn the_end_of_a_container_that_cri_is_still_starting_is_held_until_cri_knows_why() {
-    let mut scene = Scene::open().await;
+    let mut scene = EventScene::open().await;
     let starting = ("s1".to_owned(), ContainerState::ContainerCreated);
     scene.world().containers.insert("new".to_owned(), starting);
     let end = cri::ContainerStatus {
@@ -472,7 +479,7 @@ async fn the_end_of_a_container_that_cri_is_still_starting_is_held_until_cri_kno
 
 #[tokio::test]
 async fn the_end_of_a_sandbox_is_held_until_cri_shows_it() {
-    let mut scene = Scene::open().await;
+    let mut scene = EventScene::open().await;
     scene.exited("s1");
     scene.world().exits_after.insert("c2".to_owned(), 1);
     scene.exited("c2");
@@ -491,7 +498,7 @@ async fn the_end_of_a_sandbox_is_held_until_cri_shows_it() {
 
 #[tokio::test]
 async fn events_of_a_container_keep_their_order() {
-    let mut scene = Scene::open().await;
+    let mut scene = EventScene::open().await;
     scene.world().containers.insert(
         "new".to_owned(),
         ("s1".to_owned(), ContainerState::ContainerRunning),
@@ -521,7 +528,7 @@ async fn events_of_a_container_keep_their_order() {
 
 #[tokio::test]
 async fn a_deleted_pod_is_told_by_the_names_that_it_had() {
-    let mut scene = Scene::open().await;
+    let mut scene = EventScene::open().await;
     scene.world().containers.remove("c1");
     scene.world().sandboxes.remove("s1");
     scene.changed("delete", "c1");
@@ -541,7 +548,7 @@ async fn a_deleted_pod_is_told_by_the_names_that_it_had() {
 
 #[tokio::test]
 async fn memory_that_runs_out_is_told_only_of_a_container_that_it_ended() {
-    let mut scene = Scene::open().await;
+    let mut scene = EventScene::open().await;
     scene.tell(
         "/tasks/oom",
         TaskStart {
@@ -557,7 +564,7 @@ async fn memory_that_runs_out_is_told_only_of_a_container_that_it_ended() {
 
 #[tokio::test]
 async fn what_is_not_cris_or_cannot_be_read_is_passed_over() {
-    let mut scene = Scene::open().await;
+    let mut scene = EventScene::open().await;
     scene.changed("delete", "never-seen");
     scene.tell("/tasks/exit", vec![0x0a, 0xff]);
     for topic in ["/tasks/start", "/tasks/oom", "/containers/create"] {
@@ -579,7 +586,7 @@ async fn what_is_not_cris_or_cannot_be_read_is_passed_over() {
 
 #[tokio::test]
 async fn a_container_of_no_sandbox_does_not_get_every_pods_containers() {
-    let mut scene = Scene::open().await;
+    let mut scene = EventScene::open().await;
     let homeless = (String::new(), ContainerState::ContainerRunning);
     scene
         .world()
@@ -592,7 +599,7 @@ async fn a_container_of_no_sandbox_does_not_get_every_pods_containers() {
 
 #[tokio::test]
 async fn an_envelope_that_cannot_be_read_ends_the_stream_with_unavailable() {
-    let mut scene = Scene::open().await;
+    let mut scene = EventScene::open().await;
     let containerd = scene.containerd.as_ref().unwrap();
     containerd
         .send(b"\x0a\xff not an envelope".to_vec())
@@ -605,7 +612,7 @@ async fn an_envelope_that_cannot_be_read_ends_the_stream_with_unavailable() {
 /// The clock stands still while anybody works: a minute of silence passes at once.
 #[tokio::test(start_paused = true)]
 async fn a_question_that_cri_never_answers_loses_its_event_and_no_other() {
-    let mut scene = Scene::open().await;
+    let mut scene = EventScene::open().await;
     scene.world().stuck.insert("c1".to_owned());
     scene.exited("c1");
     let told = tokio::time::timeout(Duration::from_secs(60), scene.stream.message()).await;
@@ -628,10 +635,11 @@ async fn a_question_that_cri_never_answers_loses_its_event_and_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn lists_that_cri_never_answers_refuse_the_stream_in_time() {
-    let (bench, _runtime) = Bench::start(Flavour::Containerd, ("containerd", "1.6.20"), |_| {
-        Answer::Never
-    })
-    .await;
+    let (bench, _runtime) =
+        AdapterRig::start(Flavour::Containerd, ("containerd", "1.6.20"), |_| {
+            ScriptedAnswer::Never
+        })
+        .await;
     let opened = bench
         .client()
         .get_container_events(cri::GetEventsRequest {})
@@ -646,7 +654,7 @@ async fn lists_that_cri_never_answers_refuse_the_stream_in_time() {
 
 #[tokio::test]
 async fn an_interrupted_event_stream_ends_the_agents_with_unavailable() {
-    let mut scene = Scene::open().await;
+    let mut scene = EventScene::open().await;
     scene.containerd = None;
     let status = scene.stream.message().await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);

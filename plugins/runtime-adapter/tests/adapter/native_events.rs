@@ -8,14 +8,14 @@ use runtime_adapter::Flavour;
 use tokio::sync::mpsc;
 use tonic::Code;
 
-use crate::double::{Answer, Bench, message, refused};
+use crate::double::{AdapterRig, ScriptedAnswer, message, refused};
 
 #[tokio::test]
 async fn a_stream_opens_before_the_runtime_has_anything_to_tell() {
     let (sender, receiver) = mpsc::unbounded_channel();
     let receiver = std::sync::Mutex::new(Some(receiver));
-    let script = move |_: &_| Answer::Stream(receiver.lock().unwrap().take().unwrap());
-    let (bench, _runtime) = Bench::start(Flavour::Crio, ("cri-o", "1.33.0"), script).await;
+    let script = move |_: &_| ScriptedAnswer::Stream(receiver.lock().unwrap().take().unwrap());
+    let (bench, _runtime) = AdapterRig::start(Flavour::Crio, ("cri-o", "1.33.0"), script).await;
     let opened = bench
         .client()
         .get_container_events(cri::GetEventsRequest {})
@@ -31,8 +31,10 @@ async fn a_stream_opens_before_the_runtime_has_anything_to_tell() {
 
 #[tokio::test]
 async fn a_head_that_waits_for_the_first_event_does_not_hold_up_the_agent() {
-    let (bench, runtime) =
-        Bench::start(Flavour::Crio, ("cri-o", "1.33.0"), |_| Answer::Never).await;
+    let (bench, runtime) = AdapterRig::start(Flavour::Crio, ("cri-o", "1.33.0"), |_| {
+        ScriptedAnswer::Never
+    })
+    .await;
     let mut client = bench.client();
     let opening = tokio::time::timeout(
         Duration::from_secs(5),
@@ -49,7 +51,7 @@ async fn a_head_that_waits_for_the_first_event_does_not_hold_up_the_agent() {
 #[tokio::test]
 async fn events_that_are_switched_off_or_absent_are_unimplemented() {
     let script = |_: &_| refused(Code::Ok, "");
-    let (bench, _runtime) = Bench::start(Flavour::Crio, ("cri-o", "1.33.0"), script).await;
+    let (bench, _runtime) = AdapterRig::start(Flavour::Crio, ("cri-o", "1.33.0"), script).await;
     let off = bench
         .client()
         .get_container_events(cri::GetEventsRequest {})
@@ -58,7 +60,7 @@ async fn events_that_are_switched_off_or_absent_are_unimplemented() {
     assert_eq!(off.code(), Code::Unimplemented);
     assert!(off.message().contains("enable_pod_events = true"), "{off}");
 
-    let (bench, runtime) = Bench::start(Flavour::Crio, ("cri-o", "1.24.1"), script).await;
+    let (bench, runtime) = AdapterRig::start(Flavour::Crio, ("cri-o", "1.24.1"), script).await;
     let absent = bench
         .client()
         .get_container_events(cri::GetEventsRequest {})
@@ -74,20 +76,19 @@ async fn events_that_are_switched_off_or_absent_are_unimplemented() {
 
 #[tokio::test]
 async fn a_containerd_of_unknown_version_without_events_gets_them_from_its_own_stream() {
-    let (bench, runtime) =
-        Bench::start(
-            Flavour::Containerd,
-            ("containerd", "unknown"),
-            |call| match call.method() {
-                "GetContainerEvents" => {
-                    refused(Code::Unimplemented, "unknown method GetContainerEvents")
-                }
-                "ListPodSandbox" => message(&cri::ListPodSandboxResponse::default()),
-                "ListContainers" => message(&cri::ListContainersResponse::default()),
-                _ => Answer::Never,
-            },
-        )
-        .await;
+    let (bench, runtime) = AdapterRig::start(
+        Flavour::Containerd,
+        ("containerd", "unknown"),
+        |call| match call.method() {
+            "GetContainerEvents" => {
+                refused(Code::Unimplemented, "unknown method GetContainerEvents")
+            }
+            "ListPodSandbox" => message(&cri::ListPodSandboxResponse::default()),
+            "ListContainers" => message(&cri::ListContainersResponse::default()),
+            _ => ScriptedAnswer::Never,
+        },
+    )
+    .await;
     bench
         .client()
         .get_container_events(cri::GetEventsRequest {})

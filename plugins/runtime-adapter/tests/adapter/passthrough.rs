@@ -10,7 +10,7 @@ use runtime_adapter::Flavour;
 use tokio::sync::mpsc;
 use tonic::Code;
 
-use crate::double::{Answer, Bench, Runtime, frame, message, refused};
+use crate::double::{AdapterRig, RuntimeDouble, ScriptedAnswer, frame, message, refused};
 
 const CONTAINERD: (&str, &str) = ("containerd", "2.1.0");
 const STATUS: &str = "/runtime.v1.RuntimeService/Status";
@@ -19,8 +19,9 @@ const UNKNOWN: &[u8] = b"\x08\x01\xc2\xb2\x04\x06future";
 
 #[tokio::test]
 async fn fields_that_nobody_here_knows_pass_byte_for_byte() {
-    let answer = |_: &_| Answer::Message(UNKNOWN.iter().rev().copied().collect(), HeaderMap::new());
-    let (bench, runtime) = Bench::start(Flavour::Containerd, CONTAINERD, answer).await;
+    let answer =
+        |_: &_| ScriptedAnswer::Message(UNKNOWN.iter().rev().copied().collect(), HeaderMap::new());
+    let (bench, runtime) = AdapterRig::start(Flavour::Containerd, CONTAINERD, answer).await;
     for path in [
         STATUS,
         "/runtime.v1.RuntimeService/MethodOfTheFuture",
@@ -36,12 +37,12 @@ async fn fields_that_nobody_here_knows_pass_byte_for_byte() {
 
 #[tokio::test]
 async fn deadlines_and_metadata_reach_the_runtime_and_its_trailers_come_back() {
-    let (bench, runtime) = Bench::start(Flavour::Containerd, CONTAINERD, |_| {
+    let (bench, runtime) = AdapterRig::start(Flavour::Containerd, CONTAINERD, |_| {
         let trailers = HeaderMap::from_iter([(
             http::HeaderName::from_static("x-from-the-runtime"),
             HeaderValue::from_static("yes"),
         )]);
-        Answer::Message(Vec::new(), trailers)
+        ScriptedAnswer::Message(Vec::new(), trailers)
     })
     .await;
     let raw = bench
@@ -60,9 +61,9 @@ async fn deadlines_and_metadata_reach_the_runtime_and_its_trailers_come_back() {
 
 #[tokio::test]
 async fn a_refusal_keeps_its_code_its_words_and_its_details() {
-    let (bench, _runtime) = Bench::start(Flavour::Containerd, CONTAINERD, |_| {
+    let (bench, _runtime) = AdapterRig::start(Flavour::Containerd, CONTAINERD, |_| {
         let details = vec![1, 2, 3].into();
-        Answer::Refused(Box::new(tonic::Status::with_details(
+        ScriptedAnswer::Refused(Box::new(tonic::Status::with_details(
             Code::AlreadyExists,
             "name \"x\" is reserved",
             details,
@@ -88,7 +89,7 @@ async fn a_refusal_keeps_its_code_its_words_and_its_details() {
 
 #[tokio::test]
 async fn an_absent_runtime_is_unavailable_and_degraded_until_it_comes() {
-    let bench = Bench::alone(Flavour::Crio).await;
+    let bench = AdapterRig::alone(Flavour::Crio).await;
     let place = format!("CRI-O at unix://{}", bench.socket.display());
     let status = bench
         .client()
@@ -117,7 +118,7 @@ async fn an_absent_runtime_is_unavailable_and_degraded_until_it_comes() {
         (Health::Degraded, status.message())
     );
 
-    let runtime = Runtime::start(&bench.socket, ("cri-o", "1.33.0"), |_| {
+    let runtime = RuntimeDouble::start(&bench.socket, ("cri-o", "1.33.0"), |_| {
         message(&cri::StatusResponse::default())
     });
     let report = health.message().await.unwrap().unwrap();
@@ -141,8 +142,8 @@ async fn an_absent_runtime_is_unavailable_and_degraded_until_it_comes() {
 async fn a_runtime_that_dies_in_the_middle_of_an_answer_is_unavailable() {
     let (sender, receiver) = mpsc::unbounded_channel();
     let receiver = std::sync::Mutex::new(Some(receiver));
-    let script = move |_: &_| Answer::Stream(receiver.lock().unwrap().take().unwrap());
-    let (bench, runtime) = Bench::start(Flavour::Containerd, CONTAINERD, script).await;
+    let script = move |_: &_| ScriptedAnswer::Stream(receiver.lock().unwrap().take().unwrap());
+    let (bench, runtime) = AdapterRig::start(Flavour::Containerd, CONTAINERD, script).await;
     sender.send(Vec::new()).unwrap();
     let opened = bench
         .client()
@@ -162,9 +163,9 @@ async fn a_runtime_that_dies_in_the_middle_of_an_answer_is_unavailable() {
 
 #[tokio::test]
 async fn a_call_that_the_runtime_never_answers_does_not_outlive_its_caller() {
-    let (bench, _runtime) = Bench::start(Flavour::Containerd, CONTAINERD, |call| {
+    let (bench, _runtime) = AdapterRig::start(Flavour::Containerd, CONTAINERD, |call| {
         match call.method() {
-            "Status" => Answer::Never,
+            "Status" => ScriptedAnswer::Never,
             _ => message(&cri::ListContainersResponse::default()),
         }
     })
@@ -211,7 +212,7 @@ async fn stopping_a_sandbox_that_is_gone_succeeds_where_containerd_is_too_old_to
     for (version, forgiven) in [("1.6.20", true), ("2.1.0", false)] {
         let script = |_: &_| refused(Code::NotFound, "an error occurred when try to find sandbox");
         let (bench, _runtime) =
-            Bench::start(Flavour::Containerd, ("containerd", version), script).await;
+            AdapterRig::start(Flavour::Containerd, ("containerd", version), script).await;
         let stopped = bench
             .client()
             .stop_pod_sandbox(cri::StopPodSandboxRequest::default())

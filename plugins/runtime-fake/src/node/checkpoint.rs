@@ -7,15 +7,15 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::node::{Node, Refusal};
+use crate::node::{CriError, SimulatedNode};
 
-impl Node {
+impl SimulatedNode {
     /// Describes a running container in a new file, in place of the archive that a real runtime writes.
-    pub(crate) fn checkpoint(&self, id: &str, location: &str) -> Result<(), Refusal> {
+    pub(crate) fn checkpoint(&self, id: &str, location: &str) -> Result<(), CriError> {
         let (_, container) = self.container(id)?;
         if !container.running() {
             let id = id.to_owned();
-            return Err(Refusal::WrongState {
+            return Err(CriError::WrongState {
                 what: "container",
                 id,
                 state: "not running",
@@ -23,7 +23,7 @@ impl Node {
             });
         }
         if location.is_empty() {
-            return Err(Refusal::Missing { field: "location" });
+            return Err(CriError::Missing { field: "location" });
         }
         let record = &container.record;
         let text =
@@ -35,7 +35,7 @@ impl Node {
             .mode(0o600)
             .open(location);
         let written = opened.and_then(|mut file| file.write_all(text.to_string().as_bytes()));
-        written.map_err(|source| Refusal::Checkpoint {
+        written.map_err(|source| CriError::Checkpoint {
             path: Path::new(location).to_owned(),
             source,
         })

@@ -9,17 +9,17 @@ use proto::cri::{
 };
 use tokio::sync::oneshot;
 
-use crate::annotations::Tuning;
-use crate::log::Log;
-use crate::node::{Node, Refusal};
-use crate::program::machine::Machine;
+use crate::annotations::ContainerTuning;
+use crate::node::{CriError, SimulatedNode};
+use crate::program::environment::ContainerFiles;
+use crate::program::interpreter::Interpreter;
 use crate::program::signal;
-use crate::program::world::Files;
-use crate::state::{Container, ContainerRecord, Phase, Record, Seq};
+use crate::state::{ContainerPhase, ContainerRecord, FakeContainer, JournalRecord, Seq};
+use cri_server::LogWriter;
 
-impl Node {
+impl SimulatedNode {
     /// Finds a container by its id.
-    pub(crate) fn container(&self, id: &str) -> Result<(Seq, &Container), Refusal> {
+    pub(crate) fn container(&self, id: &str) -> Result<(Seq, &FakeContainer), CriError> {
         let found = self.state.find_container(id);
         let found = found.and_then(|seq| {
             self.state
@@ -27,37 +27,40 @@ impl Node {
                 .get(&seq)
                 .map(|container| (seq, container))
         });
-        found.ok_or_else(|| Refusal::NotFound {
+        found.ok_or_else(|| CriError::NotFound {
             what: "container",
             id: id.to_owned(),
         })
     }
 
     /// Returns what annotations say about a container.
-    pub(crate) fn tuning(&self, container: &Container) -> Tuning {
+    pub(crate) fn tuning(&self, container: &FakeContainer) -> ContainerTuning {
         let sandbox = self.state.sandboxes.get(&container.record.sandbox);
         let pod = sandbox
             .map(|sandbox| sandbox.config().annotations)
             .unwrap_or_default();
-        Tuning::of(&pod, &container.config()).unwrap_or_default()
+        ContainerTuning::of(&pod, &container.config()).unwrap_or_default()
     }
 
     /// Makes a container; returns its id.
-    pub(crate) fn create(&mut self, request: CreateContainerRequest) -> Result<String, Refusal> {
+    pub(crate) fn create(&mut self, request: CreateContainerRequest) -> Result<String, CriError> {
         let (sandbox_seq, sandbox) = self.sandbox(&request.pod_sandbox_id)?;
         if !sandbox.ready() {
             let id = request.pod_sandbox_id;
-            return Err(Refusal::WrongState {
+            return Err(CriError::WrongState {
                 what: "sandbox",
                 id,
                 state: "not ready",
                 expected: "ready",
             });
         }
-        let mut config = request.config.ok_or(Refusal::Missing { field: "config" })?;
+        let mut config = request
+            .config
+            .ok_or(CriError::Missing { field: "config" })?;
         let sandbox_config = sandbox.config();
-        if let Some(error) = Tuning::of(&sandbox_config.annotations, &config)?.create_error {
-            return Err(Refusal::Scripted(error));
+        if let Some(error) = ContainerTuning::of(&sandbox_config.annotations, &config)?.create_error
+        {
+            return Err(CriError::Scripted(error));
         }
         let name = container_name(&config, &sandbox.record.name)?;
         let wanted = config
@@ -69,13 +72,13 @@ impl Node {
             .state
             .images
             .find(&wanted)
-            .ok_or(Refusal::NoImage(wanted))?;
+            .ok_or(CriError::NoImage(wanted))?;
         let image_id = image.id.as_str().into();
         if config.command.is_empty() && config.args.is_empty() {
             config.args.clone_from(&image.command);
         }
         if let Some(by) = self.state.named(&name) {
-            return Err(Refusal::NameTaken {
+            return Err(CriError::NameTaken {
                 name,
                 by: self.state.id(by),
             });
@@ -93,7 +96,7 @@ impl Node {
                 .to_string(),
         };
         let seq = self.state.next;
-        self.commit(Record::Container(ContainerRecord {
+        self.commit(JournalRecord::Container(ContainerRecord {
             seq,
             sandbox: sandbox_seq,
             created: self.stamp(),
@@ -101,8 +104,8 @@ impl Node {
             image: image_id,
             log: log.into(),
             config: config.encode_to_vec().into(),
-            files: Files::new(),
-            phase: Phase::Created,
+            files: ContainerFiles::new(),
+            phase: ContainerPhase::Created,
         }))?;
         self.tell(
             seq,
@@ -113,15 +116,15 @@ impl Node {
     }
 
     /// Starts a container that was created and never started.
-    pub(crate) fn start(&mut self, id: &str) -> Result<(), Refusal> {
+    pub(crate) fn start(&mut self, id: &str) -> Result<(), CriError> {
         let (seq, container) = self.container(id)?;
         let state = match container.record.phase {
-            Phase::Created => None,
-            Phase::Running { .. } => Some("running"),
-            Phase::Exited { .. } => Some("exited"),
+            ContainerPhase::Created => None,
+            ContainerPhase::Running { .. } => Some("running"),
+            ContainerPhase::Exited { .. } => Some("exited"),
         };
         if let Some(state) = state {
-            return Err(Refusal::WrongState {
+            return Err(CriError::WrongState {
                 what: "container",
                 id: id.to_owned(),
                 state,
@@ -136,7 +139,7 @@ impl Node {
             .is_some_and(|sandbox| sandbox.ready())
         {
             let id = self.state.id(sandbox);
-            return Err(Refusal::WrongState {
+            return Err(CriError::WrongState {
                 what: "sandbox",
                 id,
                 state: "not ready",
@@ -148,12 +151,12 @@ impl Node {
         }
         self.open_log(seq)?;
         let started = self.clock.now();
-        self.commit(Record::Phase {
+        self.commit(JournalRecord::Phase {
             seq,
             at: started,
-            phase: Phase::Running {
+            phase: ContainerPhase::Running {
                 started,
-                machine: Machine::new(started),
+                machine: Interpreter::new(started),
             },
         })?;
         self.tell(
@@ -166,27 +169,27 @@ impl Node {
     }
 
     /// Ends a container that could not start, as containerd does: exit code 128 and why.
-    fn fail_start(&mut self, seq: Seq, why: String) -> Result<(), Refusal> {
+    fn fail_start(&mut self, seq: Seq, why: String) -> Result<(), CriError> {
         let finished = self.clock.now();
         let message = why.as_str().into();
-        let phase = Phase::Exited {
+        let phase = ContainerPhase::Exited {
             started: 0,
             finished,
             code: 128,
             reason: "StartError".into(),
             message,
         };
-        self.commit(Record::Phase {
+        self.commit(JournalRecord::Phase {
             seq,
             at: finished,
             phase,
         })?;
         self.ended(seq);
-        Err(Refusal::Scripted(why))
+        Err(CriError::Scripted(why))
     }
 
     /// Makes the log file, and keeps it open for a container that may write to it.
-    fn open_log(&mut self, seq: Seq) -> Result<(), Refusal> {
+    fn open_log(&mut self, seq: Seq) -> Result<(), CriError> {
         let Some(container) = self.state.containers.get(&seq) else {
             return Ok(());
         };
@@ -194,7 +197,7 @@ impl Node {
         if path.as_os_str().is_empty() {
             return Ok(());
         }
-        let log = Log::open(path).map_err(|source| Refusal::Log {
+        let log = LogWriter::open(path).map_err(|source| CriError::Log {
             path: path.to_owned(),
             source,
         })?;
@@ -205,11 +208,11 @@ impl Node {
     }
 
     /// Opens the log of a running container anew, at its path.
-    pub(crate) fn reopen_log(&mut self, id: &str) -> Result<(), Refusal> {
+    pub(crate) fn reopen_log(&mut self, id: &str) -> Result<(), CriError> {
         let (seq, container) = self.container(id)?;
         if !container.running() {
             let id = id.to_owned();
-            return Err(Refusal::WrongState {
+            return Err(CriError::WrongState {
                 what: "container",
                 id,
                 state: "not running",
@@ -243,10 +246,10 @@ impl Node {
         let Some(container) = self.state.containers.get_mut(&seq) else {
             return;
         };
-        let manners = container.program.manners.clone();
+        let behavior = container.program.behavior.clone();
         if !container
             .machine()
-            .is_some_and(|machine| machine.receive(number, now, manners.as_deref()))
+            .is_some_and(|machine| machine.receive(number, now, behavior.as_deref()))
         {
             return;
         }
@@ -257,7 +260,7 @@ impl Node {
     }
 
     /// Removes a container, killed first if it runs. One that is gone is no error.
-    pub(crate) fn remove(&mut self, id: &str) -> Result<(), Refusal> {
+    pub(crate) fn remove(&mut self, id: &str) -> Result<(), CriError> {
         let Some(seq) = self.state.find_container(id) else {
             return Ok(());
         };
@@ -265,14 +268,14 @@ impl Node {
         self.discard(seq)
     }
 
-    pub(super) fn discard(&mut self, seq: Seq) -> Result<(), Refusal> {
+    pub(super) fn discard(&mut self, seq: Seq) -> Result<(), CriError> {
         let sandbox = self
             .state
             .containers
             .get(&seq)
             .map(|container| container.record.sandbox);
         self.await_turn(seq, None);
-        self.commit(Record::ContainerRemoved { seq })?;
+        self.commit(JournalRecord::ContainerRemoved { seq })?;
         self.logs.remove(&seq);
         self.waiting.remove(&seq);
         self.tell(seq, sandbox, ContainerEventType::ContainerDeletedEvent);
@@ -283,11 +286,11 @@ impl Node {
     pub(crate) fn update(
         &mut self,
         request: UpdateContainerResourcesRequest,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), CriError> {
         let (seq, container) = self.container(&request.container_id)?;
-        if matches!(container.record.phase, Phase::Exited { .. }) {
+        if matches!(container.record.phase, ContainerPhase::Exited { .. }) {
             let id = request.container_id;
-            return Err(Refusal::WrongState {
+            return Err(CriError::WrongState {
                 what: "container",
                 id,
                 state: "exited",
@@ -306,7 +309,7 @@ impl Node {
                 .get_or_insert_default(),
             new,
         );
-        Ok(self.commit(Record::ContainerConfig {
+        Ok(self.commit(JournalRecord::ContainerConfig {
             seq,
             config: config.encode_to_vec(),
         })?)
@@ -343,12 +346,12 @@ fn merge(old: &mut LinuxContainerResources, new: LinuxContainerResources) {
     old.unified.extend(new.unified);
 }
 
-fn container_name(config: &ContainerConfig, sandbox: &str) -> Result<String, Refusal> {
-    let meta = config.metadata.as_ref().ok_or(Refusal::Missing {
+fn container_name(config: &ContainerConfig, sandbox: &str) -> Result<String, CriError> {
+    let meta = config.metadata.as_ref().ok_or(CriError::Missing {
         field: "config.metadata",
     })?;
     if meta.name.is_empty() {
-        return Err(Refusal::Missing {
+        return Err(CriError::Missing {
             field: "config.metadata.name",
         });
     }

@@ -1,31 +1,31 @@
 //! What may be done with images.
 
-use crate::node::{Node, Refusal};
-use crate::state::{Image, Record};
+use crate::node::{CriError, SimulatedNode};
+use crate::state::{ImageRecord, JournalRecord};
 
-impl Node {
+impl SimulatedNode {
     /// Adds an image as if it had been pulled; returns its id.
-    pub(crate) fn pulled(&mut self, name: &str) -> Result<String, Refusal> {
+    pub(crate) fn pulled(&mut self, name: &str) -> Result<String, CriError> {
         if name.is_empty() {
-            return Err(Refusal::Missing {
+            return Err(CriError::Missing {
                 field: "image.image",
             });
         }
         if let Some(there) = self.state.images.find(name) {
             return Ok(there.id.clone());
         }
-        let image = Image::pulled(name);
+        let image = ImageRecord::pulled(name);
         let id = image.id.clone();
-        self.commit(Record::Image(image))?;
+        self.commit(JournalRecord::Image(image))?;
         Ok(id)
     }
 
     /// Removes an image. One that is gone is no error.
-    pub(crate) fn remove_image(&mut self, name: &str) -> Result<(), Refusal> {
+    pub(crate) fn remove_image(&mut self, name: &str) -> Result<(), CriError> {
         let Some(image) = self.state.images.find(name) else {
             return Ok(());
         };
         let id = image.id.clone();
-        Ok(self.commit(Record::ImageRemoved { id })?)
+        Ok(self.commit(JournalRecord::ImageRemoved { id })?)
     }
 }

@@ -1,17 +1,17 @@
 //! The simulated node: one state, one journal, one timer.
 //!
-//! Calls change it through the methods of [`Node`], under one lock that is never held over a wait.
+//! Calls change it through the methods of [`SimulatedNode`], under one lock that is never held over a wait.
 //! **Invariant:** a change is in the journal before it is in the state, and in the state before the
 //! call is answered. Steps of a program are the exception: they happen, then they are recorded, so
 //! a crash in between may write a log line twice.
 
+mod attach;
 mod checkpoint;
 mod containers;
+mod error;
 mod exec;
 mod images;
-mod refusal;
 mod sandboxes;
-mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,16 +22,17 @@ use tokio::sync::{Notify, broadcast, oneshot};
 
 use crate::clock::Clock;
 use crate::convert;
-use crate::journal::{Journal, JournalError, Recovery};
-use crate::log::Log;
-use crate::program::machine::{End, Progress};
-use crate::program::world::{Stream, World};
-use crate::settings::Settings;
-use crate::state::{Container, Image, Phase, Record, Seq, State};
+use crate::journal::{JournalError, Recovery, StateJournal};
+use crate::program::environment::ProgramEnvironment;
+use crate::program::interpreter::{ProgramExit, ProgramProgress};
+use crate::settings::FakeSettings;
+use crate::state::{ContainerPhase, FakeContainer, FakeState, ImageRecord, JournalRecord, Seq};
+use cri_server::LogWriter;
+use cri_server::OutputStream;
 
-pub(crate) use exec::Command;
-pub(crate) use refusal::Refusal;
-pub(crate) use streams::Attached;
+pub(crate) use attach::AttachedClient;
+pub(crate) use error::CriError;
+pub(crate) use exec::ExecCommand;
 
 /// A subscriber that falls further behind than this loses its stream, so that memory stays bounded.
 /// A node may end two containers of each of a thousand pods at once.
@@ -41,54 +42,54 @@ const EVENTS: usize = 4096;
 const RETRY: i64 = 1_000_000_000;
 
 /// Wakes the task that carries programs on when the first of them is due earlier than it knew.
-pub(crate) type Alarm = Arc<Notify>;
+pub(crate) type WakeSignal = Arc<Notify>;
 
 /// The node.
 #[derive(Debug)]
-pub(crate) struct Node {
-    pub(crate) state: State,
+pub(crate) struct SimulatedNode {
+    pub(crate) state: FakeState,
     pub(crate) clock: Clock,
-    settings: Settings,
-    journal: Journal,
+    settings: FakeSettings,
+    journal: StateJournal,
     events: broadcast::Sender<Arc<ContainerEventResponse>>,
     due: BTreeSet<(i64, Seq)>,
-    alarm: Alarm,
+    wake: WakeSignal,
     /// Calls that wait for the end of a container.
     waiting: BTreeMap<Seq, Vec<oneshot::Sender<()>>>,
-    logs: BTreeMap<Seq, Log>,
+    logs: BTreeMap<Seq, LogWriter>,
     /// Clients that see a container's output.
-    attached: BTreeMap<Seq, broadcast::Sender<streams::Line>>,
+    attached: BTreeMap<Seq, broadcast::Sender<attach::OutputLine>>,
 }
 
-impl Node {
+impl SimulatedNode {
     /// Opens the node that a folder holds, or makes a new one.
     pub(crate) fn open(
         dir: &Path,
-        settings: Settings,
+        settings: FakeSettings,
         clock: Clock,
-    ) -> Result<(Node, Recovery), JournalError> {
-        let (journal, state, recovery) = Journal::open(dir)?;
+    ) -> Result<(SimulatedNode, Recovery), JournalError> {
+        let (journal, state, recovery) = StateJournal::open(dir)?;
         let clock = clock.not_before(state.latest);
-        let mut node = Node {
+        let mut node = SimulatedNode {
             state,
             clock,
             settings,
             journal,
             events: broadcast::Sender::new(EVENTS),
             due: BTreeSet::new(),
-            alarm: Alarm::default(),
+            wake: WakeSignal::default(),
             waiting: BTreeMap::new(),
             logs: BTreeMap::new(),
             attached: BTreeMap::new(),
         };
         if node.state.salt == 0 {
             let salt = clock.now().unsigned_abs().max(1);
-            node.commit(Record::Born { salt })?;
+            node.commit(JournalRecord::Born { salt })?;
         }
         for setting in node.settings.images.clone() {
-            let image = Image::given(&setting, true);
+            let image = ImageRecord::given(&setting, true);
             if !node.state.images.knows(&image.id) {
-                node.commit(Record::Image(image))?;
+                node.commit(JournalRecord::Image(image))?;
             }
         }
         let now = clock.now();
@@ -97,8 +98,8 @@ impl Node {
         Ok((node, recovery))
     }
 
-    pub(crate) fn alarm(&self) -> Alarm {
-        self.alarm.clone()
+    pub(crate) fn wake(&self) -> WakeSignal {
+        self.wake.clone()
     }
 
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Arc<ContainerEventResponse>> {
@@ -106,7 +107,7 @@ impl Node {
     }
 
     /// Records a change and makes it.
-    fn commit(&mut self, record: Record) -> Result<(), JournalError> {
+    fn commit(&mut self, record: JournalRecord) -> Result<(), JournalError> {
         self.journal.append(&record)?;
         self.state.apply(record);
         if self.journal.is_mostly_history()
@@ -145,30 +146,31 @@ impl Node {
         let Some(container) = self.state.containers.get_mut(&seq) else {
             return;
         };
-        let Container {
+        let FakeContainer {
             record, program, ..
         } = container;
-        let Phase::Running { machine, .. } = &mut record.phase else {
+        let ContainerPhase::Running { machine, .. } = &mut record.phase else {
             return;
         };
         let (logs, path) = (&mut self.logs, &record.log);
         let attached = self.attached.get(&seq);
-        let mut write = |at: i64, stream: Stream, text: &str| {
+        let mut write = |at: i64, stream: OutputStream, text: &str| {
             if let Some(to) = attached {
-                // Nobody is attached any more: nobody misses it.
+                // The last attached client has gone; the line is in the log.
                 drop(to.send((stream, text.into())));
             }
             if let Err(error) = write_log(logs, seq, path, at, stream, text) {
                 tracing::warn!(log = %path, %error, "cannot write container log");
             }
         };
-        let mut world = World::inside(&mut record.files, &record.config, &mut write);
-        let progress = machine.advance(program, now, &mut world);
-        let changed = world.changed;
+        let mut environment =
+            ProgramEnvironment::inside(&mut record.files, &record.config, &mut write);
+        let progress = machine.advance(program, now, &mut environment);
+        let changed = environment.changed;
         match progress {
-            Progress::Ended(end) => self.end(seq, end),
-            Progress::Waits(at) => self.await_turn(seq, Some(at)),
-            Progress::Forever => self.await_turn(seq, None),
+            ProgramProgress::Ended(end) => self.end(seq, end),
+            ProgramProgress::Waits(at) => self.await_turn(seq, Some(at)),
+            ProgramProgress::Forever => self.await_turn(seq, None),
         }
         if changed && let Err(error) = self.record_progress(seq) {
             tracing::error!(%error, "progress of a container cannot be recorded");
@@ -187,13 +189,13 @@ impl Node {
         };
         let phase = container.record.phase.clone();
         let files = container.record.files.clone();
-        self.commit(Record::Phase {
+        self.commit(JournalRecord::Phase {
             seq,
             at: self.state.latest,
             phase,
         })?;
         if !files.is_empty() {
-            self.commit(Record::Files { seq, files })?;
+            self.commit(JournalRecord::Files { seq, files })?;
         }
         Ok(())
     }
@@ -211,24 +213,24 @@ impl Node {
         if let Some(at) = at {
             self.due.insert((at, seq));
             if self.due.first() == Some(&(at, seq)) {
-                self.alarm.notify_one();
+                self.wake.notify_one();
             }
         }
     }
 
-    /// Records the end of a container and tells everybody.
-    fn end(&mut self, seq: Seq, end: End) {
+    /// Records the end of a container; wakes its waiters and sends the event.
+    fn end(&mut self, seq: Seq, end: ProgramExit) {
         let Some(container) = self.state.containers.get(&seq) else {
             return;
         };
-        let Phase::Running { started, .. } = container.record.phase else {
+        let ContainerPhase::Running { started, .. } = container.record.phase else {
             return;
         };
         let ruled = container
             .program
-            .manners
+            .behavior
             .as_ref()
-            .and_then(|manners| manners.exit_reason.clone())
+            .and_then(|behavior| behavior.exit_reason.clone())
             .filter(|_| end.own);
         let reason = ruled.unwrap_or_else(|| {
             if end.code == 0 {
@@ -237,14 +239,14 @@ impl Node {
                 "Error".into()
             }
         });
-        let phase = Phase::Exited {
+        let phase = ContainerPhase::Exited {
             started,
             finished: end.at,
             code: end.code,
             reason,
             message: "".into(),
         };
-        if let Err(error) = self.commit(Record::Phase {
+        if let Err(error) = self.commit(JournalRecord::Phase {
             seq,
             at: end.at,
             phase,
@@ -280,7 +282,7 @@ impl Node {
             .state
             .containers
             .get(&seq)
-            .is_some_and(Container::running)
+            .is_some_and(FakeContainer::running)
         {
             let waiting = self.waiting.entry(seq).or_default();
             waiting.retain(|waiter| !waiter.is_closed());
@@ -305,17 +307,17 @@ impl Node {
                 .map(|sandbox| convert::pod_statuses(&self.state, sandbox))
                 .unwrap_or_default(),
         };
-        // Nobody listens any more: nobody misses it.
+        // The last subscriber has gone since the count was read.
         drop(self.events.send(Arc::new(event)));
     }
 }
 
 fn write_log(
-    logs: &mut BTreeMap<Seq, Log>,
+    logs: &mut BTreeMap<Seq, LogWriter>,
     seq: Seq,
     path: &str,
     at: i64,
-    stream: Stream,
+    stream: OutputStream,
     text: &str,
 ) -> std::io::Result<()> {
     if path.is_empty() {
@@ -324,7 +326,7 @@ fn write_log(
     let log = match logs.entry(seq) {
         std::collections::btree_map::Entry::Occupied(open) => open.into_mut(),
         std::collections::btree_map::Entry::Vacant(closed) => {
-            closed.insert(Log::open(Path::new(path))?)
+            closed.insert(LogWriter::open(Path::new(path))?)
         }
     };
     log.write(at, stream, text)
@@ -373,8 +375,10 @@ mod tests {
         }
     }
 
-    fn open(dir: &Path, clock: Clock) -> Node {
-        Node::open(dir, Settings::default(), clock).unwrap().0
+    fn open(dir: &Path, clock: Clock) -> SimulatedNode {
+        SimulatedNode::open(dir, FakeSettings::default(), clock)
+            .unwrap()
+            .0
     }
 
     #[tokio::test(start_paused = true)]
@@ -414,7 +418,7 @@ mod tests {
         node.pulled("localhost/pulled:1").unwrap();
         node.remove_image("localhost/busybox").unwrap();
 
-        let before: Vec<Record> = node.state.records().collect();
+        let before: Vec<JournalRecord> = node.state.records().collect();
         drop(node);
         let mut node = open(dir.path(), clock);
         assert_eq!(node.state.records().collect::<Vec<_>>(), before);

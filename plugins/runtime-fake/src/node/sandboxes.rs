@@ -7,35 +7,40 @@ use proto::cri::{
 };
 
 use crate::annotations::SandboxTuning;
-use crate::node::{Node, Refusal};
-use crate::state::{Record, Sandbox, SandboxRecord, Seq};
+use crate::node::{CriError, SimulatedNode};
+use crate::state::{FakeSandbox, JournalRecord, SandboxRecord, Seq};
 
-impl Node {
+impl SimulatedNode {
     /// Finds a sandbox by its id.
-    pub(crate) fn sandbox(&self, id: &str) -> Result<(Seq, &Sandbox), Refusal> {
+    pub(crate) fn sandbox(&self, id: &str) -> Result<(Seq, &FakeSandbox), CriError> {
         let found = self.state.find_sandbox(id);
         let found =
             found.and_then(|seq| self.state.sandboxes.get(&seq).map(|sandbox| (seq, sandbox)));
-        found.ok_or_else(|| Refusal::NotFound {
+        found.ok_or_else(|| CriError::NotFound {
             what: "sandbox",
             id: id.to_owned(),
         })
     }
 
     /// Makes a sandbox that is ready; returns its id.
-    pub(crate) fn run_sandbox(&mut self, request: RunPodSandboxRequest) -> Result<String, Refusal> {
-        let config = request.config.ok_or(Refusal::Missing { field: "config" })?;
+    pub(crate) fn run_sandbox(
+        &mut self,
+        request: RunPodSandboxRequest,
+    ) -> Result<String, CriError> {
+        let config = request
+            .config
+            .ok_or(CriError::Missing { field: "config" })?;
         let name = sandbox_name(&config)?;
         let tuning = SandboxTuning::of(&config.annotations)?;
         if let Some(error) = tuning.error {
-            return Err(Refusal::Scripted(error));
+            return Err(CriError::Scripted(error));
         }
         let handler = request.runtime_handler;
         if !handler.is_empty() && !self.settings.runtime_handlers.contains(&handler) {
-            return Err(Refusal::NoHandler(handler));
+            return Err(CriError::NoHandler(handler));
         }
         if let Some(by) = self.state.named(&name) {
-            return Err(Refusal::NameTaken {
+            return Err(CriError::NameTaken {
                 name,
                 by: self.state.id(by),
             });
@@ -45,11 +50,11 @@ impl Node {
             false => Some(
                 self.state
                     .free_address(self.settings.ip_range)
-                    .ok_or(Refusal::NoAddress)?,
+                    .ok_or(CriError::NoAddress)?,
             ),
         };
         let seq = self.state.next;
-        self.commit(Record::Sandbox(SandboxRecord {
+        self.commit(JournalRecord::Sandbox(SandboxRecord {
             seq,
             created: self.stamp(),
             stopped: None,
@@ -64,14 +69,14 @@ impl Node {
     }
 
     /// Kills what runs in a sandbox and ends it. One that is gone or ended is no error.
-    pub(crate) fn stop_sandbox(&mut self, id: &str) -> Result<(), Refusal> {
+    pub(crate) fn stop_sandbox(&mut self, id: &str) -> Result<(), CriError> {
         match self.state.find_sandbox(id) {
             Some(seq) => self.end_sandbox(seq),
             None => Ok(()),
         }
     }
 
-    fn end_sandbox(&mut self, seq: Seq) -> Result<(), Refusal> {
+    fn end_sandbox(&mut self, seq: Seq) -> Result<(), CriError> {
         let Some(sandbox) = self.state.sandboxes.get(&seq) else {
             return Ok(());
         };
@@ -81,7 +86,7 @@ impl Node {
             self.kill(container);
         }
         if ends {
-            self.commit(Record::SandboxStopped {
+            self.commit(JournalRecord::SandboxStopped {
                 seq,
                 at: self.stamp(),
             })?;
@@ -91,7 +96,7 @@ impl Node {
     }
 
     /// Removes a sandbox and everything in it. One that is gone is no error.
-    pub(crate) fn remove_sandbox(&mut self, id: &str) -> Result<(), Refusal> {
+    pub(crate) fn remove_sandbox(&mut self, id: &str) -> Result<(), CriError> {
         let Some(seq) = self.state.find_sandbox(id) else {
             return Ok(());
         };
@@ -104,7 +109,7 @@ impl Node {
         for container in containers.unwrap_or_default() {
             self.discard(container)?;
         }
-        self.commit(Record::SandboxRemoved { seq })?;
+        self.commit(JournalRecord::SandboxRemoved { seq })?;
         self.tell(seq, None, ContainerEventType::ContainerDeletedEvent);
         Ok(())
     }
@@ -115,21 +120,21 @@ impl Node {
         id: &str,
         overhead: Option<LinuxContainerResources>,
         resources: Option<LinuxContainerResources>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), CriError> {
         let (seq, sandbox) = self.sandbox(id)?;
         let mut config = sandbox.config();
         let linux = config.linux.get_or_insert_default();
         linux.overhead = overhead.or(linux.overhead.take());
         linux.resources = resources.or(linux.resources.take());
-        Ok(self.commit(Record::SandboxConfig {
+        Ok(self.commit(JournalRecord::SandboxConfig {
             seq,
             config: config.encode_to_vec(),
         })?)
     }
 }
 
-fn sandbox_name(config: &PodSandboxConfig) -> Result<String, Refusal> {
-    let meta = config.metadata.as_ref().ok_or(Refusal::Missing {
+fn sandbox_name(config: &PodSandboxConfig) -> Result<String, CriError> {
+    let meta = config.metadata.as_ref().ok_or(CriError::Missing {
         field: "config.metadata",
     })?;
     let fields = [
@@ -138,7 +143,7 @@ fn sandbox_name(config: &PodSandboxConfig) -> Result<String, Refusal> {
         ("config.metadata.uid", &meta.uid),
     ];
     if let Some((field, _)) = fields.iter().find(|(_, value)| value.is_empty()) {
-        return Err(Refusal::Missing { field });
+        return Err(CriError::Missing { field });
     }
     Ok(format!(
         "{}_{}_{}_{}",

@@ -2,14 +2,14 @@
 //! every other one is a server that runs until it is stopped where it is the last thing the
 //! container does, and a quick success anywhere else.
 
-use crate::duration::{GoDuration, nanos};
-use crate::program::shell::{self, Beyond, Redirect, Token};
+use crate::duration::{DurationSetting, nanos};
+use crate::program::shell::{self, Redirect, ShellToken, UnsupportedSyntax};
 use crate::program::signal;
-use crate::program::{Program, Reaction, Sink, Step};
+use crate::program::{Program, ProgramStep, Reaction, Sink};
 
 /// Whose command line it is: what an unknown last command means differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum ProgramRole {
     /// The container's own process.
     Main,
     /// A command run inside a container.
@@ -29,16 +29,20 @@ const LONGEST: usize = 256 << 10;
 const SHORTEST_ROUND: i64 = 10_000_000;
 
 /// Returns the program of a command line; `variable` gives the values of its environment.
-pub(crate) fn program(argv: &[String], role: Role, variable: &dyn Fn(&str) -> String) -> Program {
+pub(crate) fn program(
+    argv: &[String],
+    role: ProgramRole,
+    variable: &dyn Fn(&str) -> String,
+) -> Program {
     let argv = if argv.first().is_some_and(|name| base(name) == "busybox") {
         &argv[1..]
     } else {
         argv
     };
     let tokens = match script(argv) {
-        _ if argv.iter().map(String::len).sum::<usize>() > LONGEST => Err(Beyond),
+        _ if argv.iter().map(String::len).sum::<usize>() > LONGEST => Err(UnsupportedSyntax),
         Some(script) => shell::tokens(script, variable),
-        None => Ok(argv.iter().cloned().map(Token::Word).collect()),
+        None => Ok(argv.iter().cloned().map(ShellToken::Word).collect()),
     };
     let steps = tokens.and_then(|tokens| {
         let mut compiler = Compiler {
@@ -49,18 +53,18 @@ pub(crate) fn program(argv: &[String], role: Role, variable: &dyn Fn(&str) -> St
             depth: 0,
         };
         compiler.list(&[])?;
-        compiler.steps.push(Step::Exit(None));
+        compiler.steps.push(ProgramStep::Exit(None));
         Ok(compiler.steps)
     });
     let steps = match (steps, role) {
-        (Ok(steps), Role::Exec) => steps,
-        (Ok(steps), Role::Main) if !argv.is_empty() => steps,
-        (Err(Beyond), Role::Exec) => vec![Step::Exit(Some(0))],
-        (Ok(_) | Err(Beyond), Role::Main) => vec![Step::Forever],
+        (Ok(steps), ProgramRole::Exec) => steps,
+        (Ok(steps), ProgramRole::Main) if !argv.is_empty() => steps,
+        (Err(UnsupportedSyntax), ProgramRole::Exec) => vec![ProgramStep::Exit(Some(0))],
+        (Ok(_) | Err(UnsupportedSyntax), ProgramRole::Main) => vec![ProgramStep::Forever],
     };
     Program {
         steps: steps.into(),
-        manners: None,
+        behavior: None,
     }
 }
 
@@ -75,24 +79,24 @@ fn script(argv: &[String]) -> Option<&str> {
 }
 
 struct Compiler {
-    tokens: Vec<Token>,
+    tokens: Vec<ShellToken>,
     at: usize,
-    steps: Vec<Step>,
-    role: Role,
+    steps: Vec<ProgramStep>,
+    role: ProgramRole,
     depth: u8,
 }
 
 impl Compiler {
     /// Compiles commands up to one of the words in `ends`, or to the end of the script.
-    fn list(&mut self, ends: &[&str]) -> Result<(), Beyond> {
+    fn list(&mut self, ends: &[&str]) -> Result<(), UnsupportedSyntax> {
         loop {
-            while self.tokens.get(self.at) == Some(&Token::Then) {
+            while self.tokens.get(self.at) == Some(&ShellToken::Then) {
                 self.at += 1;
             }
             match self.tokens.get(self.at) {
                 None if ends.is_empty() => return Ok(()),
-                None => return Err(Beyond),
-                Some(Token::Word(word)) if ends.contains(&word.as_str()) => {
+                None => return Err(UnsupportedSyntax),
+                Some(ShellToken::Word(word)) if ends.contains(&word.as_str()) => {
                     self.at += 1;
                     return Ok(());
                 }
@@ -102,19 +106,20 @@ impl Compiler {
     }
 
     /// Compiles commands joined by `&&` and `||`, which bind alike and from the left.
-    fn chain(&mut self) -> Result<(), Beyond> {
+    fn chain(&mut self) -> Result<(), UnsupportedSyntax> {
         self.command()?;
         loop {
             let success = match self.tokens.get(self.at) {
-                Some(Token::And) => false,
-                Some(Token::Or) => true,
-                Some(Token::Then | Token::Word(_) | Token::Redirect { .. }) | None => return Ok(()),
+                Some(ShellToken::And) => false,
+                Some(ShellToken::Or) => true,
+                Some(ShellToken::Then | ShellToken::Word(_) | ShellToken::Redirect { .. })
+                | None => return Ok(()),
             };
             self.at += 1;
             let hole = self.steps.len();
-            self.steps.push(Step::JumpIf { success, to: 0 });
+            self.steps.push(ProgramStep::JumpIf { success, to: 0 });
             self.command()?;
-            self.steps[hole] = Step::JumpIf {
+            self.steps[hole] = ProgramStep::JumpIf {
                 success,
                 to: self.here(),
             };
@@ -125,34 +130,34 @@ impl Compiler {
         u32::try_from(self.steps.len()).unwrap_or(u32::MAX)
     }
 
-    fn command(&mut self) -> Result<(), Beyond> {
-        if self.tokens.get(self.at) == Some(&Token::Word("while".into())) {
+    fn command(&mut self) -> Result<(), UnsupportedSyntax> {
+        if self.tokens.get(self.at) == Some(&ShellToken::Word("while".into())) {
             return self.forever();
         }
         let mut words = Vec::new();
         let mut out = Sink::Stdout;
         loop {
             match self.tokens.get(self.at) {
-                Some(Token::Word(word)) => words.push(word.clone()),
-                Some(Token::Redirect { from, how }) => {
+                Some(ShellToken::Word(word)) => words.push(word.clone()),
+                Some(ShellToken::Redirect { from, how }) => {
                     let (from, how) = (*from, *how);
                     let sink = self.sink(how)?;
                     if from == 1 {
                         out = sink;
                     }
                 }
-                Some(Token::Then | Token::And | Token::Or) | None => break,
+                Some(ShellToken::Then | ShellToken::And | ShellToken::Or) | None => break,
             }
             self.at += 1;
         }
         let last = self.depth == 0
             && self.tokens[self.at..]
                 .iter()
-                .all(|token| *token == Token::Then);
+                .all(|token| *token == ShellToken::Then);
         self.simple(&words, out, last)
     }
 
-    fn sink(&mut self, how: Redirect) -> Result<Sink, Beyond> {
+    fn sink(&mut self, how: Redirect) -> Result<Sink, UnsupportedSyntax> {
         let append = match how {
             Redirect::To(2) => return Ok(Sink::Stderr),
             Redirect::To(_) => return Ok(Sink::Stdout),
@@ -161,7 +166,7 @@ impl Compiler {
         };
         self.at += 1;
         match self.tokens.get(self.at) {
-            Some(Token::Word(path)) => Ok(match path.as_str() {
+            Some(ShellToken::Word(path)) => Ok(match path.as_str() {
                 "/dev/null" => Sink::Nowhere,
                 "/dev/stdout" | "/proc/1/fd/1" => Sink::Stdout,
                 "/dev/stderr" | "/proc/1/fd/2" => Sink::Stderr,
@@ -170,21 +175,22 @@ impl Compiler {
                     append,
                 },
             }),
-            Some(Token::Then | Token::And | Token::Or | Token::Redirect { .. }) | None => {
-                Err(Beyond)
-            }
+            Some(
+                ShellToken::Then | ShellToken::And | ShellToken::Or | ShellToken::Redirect { .. },
+            )
+            | None => Err(UnsupportedSyntax),
         }
     }
 
     /// Compiles `while true; do …; done`, the only loop there is.
-    fn forever(&mut self) -> Result<(), Beyond> {
+    fn forever(&mut self) -> Result<(), UnsupportedSyntax> {
         let words: Vec<_> = self.tokens[self.at..].iter().take(4).cloned().collect();
-        let word = |text: &str| Token::Word(text.into());
-        let known = [word("true"), word(":")].contains(words.get(1).ok_or(Beyond)?)
-            && words.get(2) == Some(&Token::Then)
+        let word = |text: &str| ShellToken::Word(text.into());
+        let known = [word("true"), word(":")].contains(words.get(1).ok_or(UnsupportedSyntax)?)
+            && words.get(2) == Some(&ShellToken::Then)
             && words.get(3) == Some(&word("do"));
         if !known || self.depth > 16 {
-            return Err(Beyond);
+            return Err(UnsupportedSyntax);
         }
         self.at += 4;
         let start = self.here();
@@ -192,70 +198,76 @@ impl Compiler {
         self.list(&["done"])?;
         self.depth -= 1;
         let body = &self.steps[start as usize..];
-        if !body.iter().any(Step::shows) {
+        if !body.iter().any(ProgramStep::shows) {
             self.steps.truncate(start as usize);
-            self.steps.push(Step::Forever);
+            self.steps.push(ProgramStep::Forever);
             return Ok(());
         }
-        if !body.iter().any(Step::takes_time) {
-            self.steps.push(Step::Sleep(SHORTEST_ROUND));
+        if !body.iter().any(ProgramStep::takes_time) {
+            self.steps.push(ProgramStep::Sleep(SHORTEST_ROUND));
         }
-        self.steps.push(Step::Jump(start));
+        self.steps.push(ProgramStep::Jump(start));
         Ok(())
     }
 
-    fn simple(&mut self, words: &[String], out: Sink, last: bool) -> Result<(), Beyond> {
+    fn simple(&mut self, words: &[String], out: Sink, last: bool) -> Result<(), UnsupportedSyntax> {
         let replaced = words.iter().take_while(|word| *word == "exec").count();
         let Some((name, args)) = words[replaced..].split_first() else {
-            return Err(Beyond);
+            return Err(UnsupportedSyntax);
         };
         if replaced > 0 {
             self.simple(&words[replaced..], out, true)?;
-            self.steps.push(Step::Exit(None));
+            self.steps.push(ProgramStep::Exit(None));
             return Ok(());
         }
         let step = match base(name) {
             "if" | "for" | "until" | "case" | "{" | "do" | "done" | "then" | "fi" | "!"
-            | "function" => return Err(Beyond),
+            | "function" => return Err(UnsupportedSyntax),
             "echo" => echo(args, out),
             "sleep" => sleep(args)?,
-            "exit" => Step::Exit(
+            "exit" => ProgramStep::Exit(
                 args.first()
                     .map(|code| code.parse())
                     .transpose()
-                    .map_err(|_| Beyond)?,
+                    .map_err(|_| UnsupportedSyntax)?,
             ),
-            "false" => Step::Status(1),
+            "false" => ProgramStep::Status(1),
             "trap" => return self.trap(args),
             "kill" => kill(args),
             "cat" if !args.is_empty() => {
-                return self.each(args, |path| Step::Cat {
+                return self.each(args, |path| ProgramStep::Cat {
                     path,
                     to: out.clone(),
                 });
             }
-            "touch" => return self.each(args, Step::Touch),
+            "touch" => return self.each(args, ProgramStep::Touch),
             "rm" => {
                 let force = args
                     .iter()
                     .any(|arg| arg.starts_with('-') && arg.contains('f'));
-                return self.each(args, |path| Step::Remove { path, force });
+                return self.each(args, |path| ProgramStep::Remove { path, force });
             }
             "test" | "[" => match args {
                 [flag, path, ..] if ["-e", "-f", "-d", "-s", "-r"].contains(&flag.as_str()) => {
-                    Step::Exists(path.as_str().into())
+                    ProgramStep::Exists(path.as_str().into())
                 }
-                _ => Step::Status(0),
+                _ => ProgramStep::Status(0),
             },
-            "cat" | "tail" | "pause" if self.role == Role::Main => Step::Forever,
-            quick if QUICK.contains(&quick) || !last || self.role == Role::Exec => Step::Status(0),
-            _ => Step::Forever,
+            "cat" | "tail" | "pause" if self.role == ProgramRole::Main => ProgramStep::Forever,
+            quick if QUICK.contains(&quick) || !last || self.role == ProgramRole::Exec => {
+                ProgramStep::Status(0)
+            }
+            _ => ProgramStep::Forever,
         };
         self.steps.push(step);
         Ok(())
     }
 
-    fn each(&mut self, args: &[String], step: impl Fn(Box<str>) -> Step) -> Result<(), Beyond> {
+    fn each(
+        &mut self,
+        args: &[String],
+        step: impl Fn(Box<str>) -> ProgramStep,
+    ) -> Result<(), UnsupportedSyntax> {
         let paths = args.iter().filter(|arg| !arg.starts_with('-'));
         self.steps
             .extend(paths.map(|path| step(path.as_str().into())));
@@ -263,9 +275,9 @@ impl Compiler {
     }
 
     /// Compiles a trap; its handler stands where the trap is set, jumped over until a signal comes.
-    fn trap(&mut self, args: &[String]) -> Result<(), Beyond> {
+    fn trap(&mut self, args: &[String]) -> Result<(), UnsupportedSyntax> {
         let Some((handler, names)) = args.split_first() else {
-            return Err(Beyond);
+            return Err(UnsupportedSyntax);
         };
         let signals = names
             .iter()
@@ -281,29 +293,29 @@ impl Compiler {
                     tokens,
                     at: 0,
                     steps: Vec::new(),
-                    role: Role::Exec,
+                    role: ProgramRole::Exec,
                     depth: 1,
                 };
                 inner.list(&[])?;
-                inner.steps.push(Step::Exit(None));
+                inner.steps.push(ProgramStep::Exit(None));
                 let start = self.here() + 1;
                 let over = start + inner.here();
-                self.steps.push(Step::Jump(over));
+                self.steps.push(ProgramStep::Jump(over));
                 self.steps
                     .extend(inner.steps.into_iter().map(|step| moved(step, start)));
                 Reaction::Run(start)
             }
         };
-        self.steps.push(Step::Trap { signals, reaction });
+        self.steps.push(ProgramStep::Trap { signals, reaction });
         Ok(())
     }
 }
 
 /// Returns a step as it stands `by` places further on.
-pub(crate) fn moved(mut step: Step, by: u32) -> Step {
-    if let Step::Jump(to)
-    | Step::JumpIf { to, .. }
-    | Step::Trap {
+pub(crate) fn moved(mut step: ProgramStep, by: u32) -> ProgramStep {
+    if let ProgramStep::Jump(to)
+    | ProgramStep::JumpIf { to, .. }
+    | ProgramStep::Trap {
         reaction: Reaction::Run(to),
         ..
     } = &mut step
@@ -313,7 +325,7 @@ pub(crate) fn moved(mut step: Step, by: u32) -> Step {
     step
 }
 
-fn echo(args: &[String], to: Sink) -> Step {
+fn echo(args: &[String], to: Sink) -> ProgramStep {
     let flags = args
         .iter()
         .take_while(|arg| ["-n", "-e", "-ne", "-en"].contains(&arg.as_str()))
@@ -322,17 +334,17 @@ fn echo(args: &[String], to: Sink) -> Step {
     if args[..flags].iter().any(|flag| flag.contains('e')) {
         text = text.replace("\\n", "\n").replace("\\t", "\t");
     }
-    Step::Echo {
+    ProgramStep::Echo {
         text: text.into(),
         to,
     }
 }
 
-fn sleep(args: &[String]) -> Result<Step, Beyond> {
+fn sleep(args: &[String]) -> Result<ProgramStep, UnsupportedSyntax> {
     let mut total = 0i64;
     for arg in args {
         if arg == "infinity" || arg == "inf" {
-            return Ok(Step::Forever);
+            return Ok(ProgramStep::Forever);
         }
         let bare = arg.ends_with(|c: char| c.is_ascii_digit() || c == '.');
         let text = match arg.strip_suffix('d').map(str::parse::<u32>) {
@@ -340,13 +352,15 @@ fn sleep(args: &[String]) -> Result<Step, Beyond> {
             _ if bare => format!("{arg}s"),
             _ => arg.clone(),
         };
-        let part = text.parse::<GoDuration>().map_err(|_| Beyond)?;
+        let part = text
+            .parse::<DurationSetting>()
+            .map_err(|_| UnsupportedSyntax)?;
         total = total.saturating_add(nanos(part.0));
     }
-    Ok(Step::Sleep(total))
+    Ok(ProgramStep::Sleep(total))
 }
 
-fn kill(args: &[String]) -> Step {
+fn kill(args: &[String]) -> ProgramStep {
     let mut number = Some(signal::TERM);
     let mut args = args.iter();
     let mut target = None;
@@ -359,8 +373,8 @@ fn kill(args: &[String]) -> Step {
         }
     }
     match (number, target) {
-        (Some(number), Some("1")) => Step::Kill(number),
-        _ => Step::Status(1),
+        (Some(number), Some("1")) => ProgramStep::Kill(number),
+        _ => ProgramStep::Status(1),
     }
 }
 
@@ -368,41 +382,53 @@ fn kill(args: &[String]) -> Step {
 mod tests {
     use super::*;
 
-    fn steps(argv: &[&str], role: Role) -> Vec<Step> {
+    fn steps(argv: &[&str], role: ProgramRole) -> Vec<ProgramStep> {
         let argv: Vec<String> = argv.iter().map(ToString::to_string).collect();
         program(&argv, role, &|name| name.to_lowercase())
             .steps
             .into_vec()
     }
 
-    fn script(text: &str) -> Vec<Step> {
-        steps(&["/bin/sh", "-c", text], Role::Main)
+    fn script(text: &str) -> Vec<ProgramStep> {
+        steps(&["/bin/sh", "-c", text], ProgramRole::Main)
     }
 
     #[test]
     fn plain_commands_are_what_they_say() {
         assert_eq!(
-            steps(&["sleep", "1.5"], Role::Main),
-            [Step::Sleep(1_500_000_000), Step::Exit(None)]
+            steps(&["sleep", "1.5"], ProgramRole::Main),
+            [ProgramStep::Sleep(1_500_000_000), ProgramStep::Exit(None)]
         );
         assert_eq!(
-            steps(&["/bin/busybox", "sleep", "2m"], Role::Main)[0],
-            Step::Sleep(120_000_000_000)
+            steps(&["/bin/busybox", "sleep", "2m"], ProgramRole::Main)[0],
+            ProgramStep::Sleep(120_000_000_000)
         );
-        assert_eq!(steps(&["exit", "3"], Role::Main)[0], Step::Exit(Some(3)));
-        assert_eq!(steps(&["false"], Role::Main)[0], Step::Status(1));
-        assert_eq!(steps(&[], Role::Main), [Step::Forever]);
-        assert_eq!(steps(&["/pause"], Role::Main)[0], Step::Forever);
-        assert_eq!(steps(&["kill", "-9", "1"], Role::Exec)[0], Step::Kill(9));
         assert_eq!(
-            steps(&["redis-cli", "ping"], Role::Exec)[0],
-            Step::Status(0)
+            steps(&["exit", "3"], ProgramRole::Main)[0],
+            ProgramStep::Exit(Some(3))
+        );
+        assert_eq!(
+            steps(&["false"], ProgramRole::Main)[0],
+            ProgramStep::Status(1)
+        );
+        assert_eq!(steps(&[], ProgramRole::Main), [ProgramStep::Forever]);
+        assert_eq!(
+            steps(&["/pause"], ProgramRole::Main)[0],
+            ProgramStep::Forever
+        );
+        assert_eq!(
+            steps(&["kill", "-9", "1"], ProgramRole::Exec)[0],
+            ProgramStep::Kill(9)
+        );
+        assert_eq!(
+            steps(&["redis-cli", "ping"], ProgramRole::Exec)[0],
+            ProgramStep::Status(0)
         );
     }
 
     #[test]
     fn a_script_is_a_sequence() {
-        let echo = |text: &str| Step::Echo {
+        let echo = |text: &str| ProgramStep::Echo {
             text: text.into(),
             to: Sink::Stdout,
         };
@@ -410,15 +436,15 @@ mod tests {
             script("echo x $HOME; sleep 1; exit 3"),
             [
                 echo("x home"),
-                Step::Sleep(1_000_000_000),
-                Step::Exit(Some(3)),
-                Step::Exit(None)
+                ProgramStep::Sleep(1_000_000_000),
+                ProgramStep::Exit(Some(3)),
+                ProgramStep::Exit(None)
             ]
         );
-        assert_eq!(script("mkdir /x && server")[2], Step::Forever);
+        assert_eq!(script("mkdir /x && server")[2], ProgramStep::Forever);
         assert_eq!(
             script("false || exit 2")[1],
-            Step::JumpIf {
+            ProgramStep::JumpIf {
                 success: true,
                 to: 3
             }
@@ -427,14 +453,17 @@ mod tests {
 
     #[test]
     fn a_loop_that_does_nothing_costs_nothing() {
-        assert_eq!(script("while true; do sleep 1; done")[0], Step::Forever);
+        assert_eq!(
+            script("while true; do sleep 1; done")[0],
+            ProgramStep::Forever
+        );
         assert_eq!(
             script("while true; do echo x; done")[1],
-            Step::Sleep(SHORTEST_ROUND)
+            ProgramStep::Sleep(SHORTEST_ROUND)
         );
         assert_eq!(
             script("while :\ndo echo x; sleep 5; done")[2],
-            Step::Jump(0)
+            ProgramStep::Jump(0)
         );
     }
 
@@ -442,16 +471,16 @@ mod tests {
     fn a_trap_is_kept_with_its_handler() {
         assert_eq!(
             script("trap '' TERM; sleep 9")[0],
-            Step::Trap {
+            ProgramStep::Trap {
                 signals: [15].into(),
                 reaction: Reaction::Ignore
             }
         );
         let steps = script("trap 'echo bye; exit 4' TERM INT; sleep 9");
-        assert_eq!(steps[0], Step::Jump(4));
+        assert_eq!(steps[0], ProgramStep::Jump(4));
         assert_eq!(
             steps[4],
-            Step::Trap {
+            ProgramStep::Trap {
                 signals: [15, 2].into(),
                 reaction: Reaction::Run(1)
             }
@@ -463,14 +492,14 @@ mod tests {
         fn no_script_makes_it_panic_or_run_for_ever(
             script in r#"(echo|sleep|exit|trap|kill|cat|rm|test|exec|while|true|do|done|;|&&|\|\||>|>>|&|'|"|\$|X|/f| |-9|1|TERM|\n){0,40}"#
         ) {
-            use crate::program::machine::Machine;
-            use crate::program::world::{Files, Stream, World};
+            use crate::program::interpreter::Interpreter;
+            use crate::program::environment::{ContainerFiles, ProgramEnvironment};
             let argv = ["sh".to_owned(), "-c".to_owned(), script];
-            for role in [Role::Main, Role::Exec] {
+            for role in [ProgramRole::Main, ProgramRole::Exec] {
                 let program = program(&argv, role, &|_| String::new());
-                let (mut files, mut out) = (Files::new(), |_: i64, _: Stream, _: &str| {});
-                let mut world = World::inside(&mut files, &[], &mut out);
-                Machine::new(0).advance(&program, 1_000_000_000, &mut world);
+                let (mut files, mut out) = (ContainerFiles::new(), |_: i64, _: cri_server::OutputStream, _: &str| {});
+                let mut environment = ProgramEnvironment::inside(&mut files, &[], &mut out);
+                Interpreter::new(0).advance(&program, 1_000_000_000, &mut environment);
             }
         }
     }
@@ -486,10 +515,10 @@ mod tests {
             "&& x",
             "echo >",
         ] {
-            assert_eq!(script(text), [Step::Forever], "{text}");
+            assert_eq!(script(text), [ProgramStep::Forever], "{text}");
             assert_eq!(
-                steps(&["sh", "-c", text], Role::Exec),
-                [Step::Exit(Some(0))],
+                steps(&["sh", "-c", text], ProgramRole::Exec),
+                [ProgramStep::Exit(Some(0))],
                 "{text}"
             );
         }

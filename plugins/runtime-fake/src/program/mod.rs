@@ -1,13 +1,13 @@
 //! What a simulated container does: a program of few steps, compiled from its command line.
 //!
 //! [`shell`] cuts a script into words, [`compile`] makes steps of them, [`machine`] carries them out
-//! against a [`world`]. None of them knows a clock: time is an argument.
+//! against an [`environment`]. None of them knows a clock: time is an argument.
 
 pub(crate) mod compile;
-pub(crate) mod machine;
+pub(crate) mod environment;
+pub(crate) mod interpreter;
 mod shell;
 pub(crate) mod signal;
-pub(crate) mod world;
 
 /// Where a line goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(crate) enum Reaction {
 
 /// One step of a program. Steps are addressed by their place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum ProgramStep {
     Echo {
         text: Box<str>,
         to: Sink,
@@ -69,29 +69,34 @@ pub(crate) enum Step {
     Exists(Box<str>),
 }
 
-impl Step {
+impl ProgramStep {
     fn takes_time(&self) -> bool {
-        matches!(self, Step::Sleep(1..) | Step::Forever | Step::Exit(_))
-            || matches!(self, Step::Lines { every: 1.., .. })
+        matches!(
+            self,
+            ProgramStep::Sleep(1..) | ProgramStep::Forever | ProgramStep::Exit(_)
+        ) || matches!(self, ProgramStep::Lines { every: 1.., .. })
     }
 
     /// Tells whether carrying it out twice would show.
     fn shows(&self) -> bool {
         !matches!(
             self,
-            Step::Sleep(_) | Step::Status(_) | Step::Jump(_) | Step::Forever
+            ProgramStep::Sleep(_)
+                | ProgramStep::Status(_)
+                | ProgramStep::Jump(_)
+                | ProgramStep::Forever
         )
     }
 
     fn speaks(&self) -> bool {
         matches!(
             self,
-            Step::Lines { .. }
-                | Step::Echo {
+            ProgramStep::Lines { .. }
+                | ProgramStep::Echo {
                     to: Sink::Stdout | Sink::Stderr,
                     ..
                 }
-                | Step::Cat {
+                | ProgramStep::Cat {
                     to: Sink::Stdout | Sink::Stderr,
                     ..
                 }
@@ -101,7 +106,7 @@ impl Step {
 
 /// How a container meets its end, beside what its steps say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Manners {
+pub(crate) struct ProgramBehavior {
     /// SIGTERM and its like do nothing.
     pub(crate) ignore_term: bool,
     /// Nanoseconds from the signal to the end.
@@ -117,13 +122,13 @@ pub(crate) struct Manners {
 /// A compiled program. It always ends in a step that ends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
-    pub(crate) steps: Box<[Step]>,
-    pub(crate) manners: Option<Box<Manners>>,
+    pub(crate) steps: Box<[ProgramStep]>,
+    pub(crate) behavior: Option<Box<ProgramBehavior>>,
 }
 
 impl Program {
     /// Tells whether it may ever write to its log.
     pub(crate) fn speaks(&self) -> bool {
-        self.steps.iter().any(Step::speaks)
+        self.steps.iter().any(ProgramStep::speaks)
     }
 }

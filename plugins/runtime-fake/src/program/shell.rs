@@ -2,7 +2,7 @@
 
 /// A piece of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Token {
+pub(crate) enum ShellToken {
     Word(String),
     /// `;` or the end of a line.
     Then,
@@ -25,13 +25,13 @@ pub(crate) enum Redirect {
 
 /// The script uses something beyond this small shell.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Beyond;
+pub(crate) struct UnsupportedSyntax;
 
 /// Returns the tokens of a script; `variable` gives the value of `$NAME`.
 pub(crate) fn tokens(
     script: &str,
     variable: &dyn Fn(&str) -> String,
-) -> Result<Vec<Token>, Beyond> {
+) -> Result<Vec<ShellToken>, UnsupportedSyntax> {
     let mut lexer = Lexer {
         rest: script.chars().peekable(),
         variable,
@@ -45,21 +45,21 @@ pub(crate) fn tokens(
 struct Lexer<'a> {
     rest: std::iter::Peekable<std::str::Chars<'a>>,
     variable: &'a dyn Fn(&str) -> String,
-    found: Vec<Token>,
+    found: Vec<ShellToken>,
     word: Option<String>,
 }
 
 impl Lexer<'_> {
-    fn run(&mut self) -> Result<(), Beyond> {
+    fn run(&mut self) -> Result<(), UnsupportedSyntax> {
         while let Some(c) = self.rest.next() {
             match c {
                 ' ' | '\t' | '\r' => self.end_word(),
-                '\n' | ';' => self.connector(Token::Then),
-                '&' if self.rest.next_if_eq(&'&').is_some() => self.connector(Token::And),
-                '|' if self.rest.next_if_eq(&'|').is_some() => self.connector(Token::Or),
+                '\n' | ';' => self.connector(ShellToken::Then),
+                '&' if self.rest.next_if_eq(&'&').is_some() => self.connector(ShellToken::And),
+                '|' if self.rest.next_if_eq(&'|').is_some() => self.connector(ShellToken::Or),
                 // Nothing runs beside a script here: what should is waited for at once.
-                '&' => self.connector(Token::Then),
-                '|' | '(' | ')' | '<' | '`' => return Err(Beyond),
+                '&' => self.connector(ShellToken::Then),
+                '|' | '(' | ')' | '<' | '`' => return Err(UnsupportedSyntax),
                 '#' if self.word.is_none() => while self.rest.next_if(|c| *c != '\n').is_some() {},
                 '>' => self.redirect()?,
                 '\'' => self.single_quoted()?,
@@ -81,32 +81,32 @@ impl Lexer<'_> {
     }
 
     fn end_word(&mut self) {
-        self.found.extend(self.word.take().map(Token::Word));
+        self.found.extend(self.word.take().map(ShellToken::Word));
     }
 
-    fn connector(&mut self, token: Token) {
+    fn connector(&mut self, token: ShellToken) {
         self.end_word();
         self.found.push(token);
     }
 
-    fn single_quoted(&mut self) -> Result<(), Beyond> {
+    fn single_quoted(&mut self) -> Result<(), UnsupportedSyntax> {
         self.word.get_or_insert_default();
         loop {
-            match self.rest.next().ok_or(Beyond)? {
+            match self.rest.next().ok_or(UnsupportedSyntax)? {
                 '\'' => return Ok(()),
                 c => self.push(c),
             }
         }
     }
 
-    fn double_quoted(&mut self) -> Result<(), Beyond> {
+    fn double_quoted(&mut self) -> Result<(), UnsupportedSyntax> {
         self.word.get_or_insert_default();
         loop {
-            match self.rest.next().ok_or(Beyond)? {
+            match self.rest.next().ok_or(UnsupportedSyntax)? {
                 '"' => return Ok(()),
-                '`' => return Err(Beyond),
+                '`' => return Err(UnsupportedSyntax),
                 '$' => self.variable()?,
-                '\\' => match self.rest.next().ok_or(Beyond)? {
+                '\\' => match self.rest.next().ok_or(UnsupportedSyntax)? {
                     c @ ('"' | '\\' | '$' | '`') => self.push(c),
                     c => {
                         self.push('\\');
@@ -118,7 +118,7 @@ impl Lexer<'_> {
         }
     }
 
-    fn variable(&mut self) -> Result<(), Beyond> {
+    fn variable(&mut self) -> Result<(), UnsupportedSyntax> {
         let braced = self.rest.next_if_eq(&'{').is_some();
         let mut name = String::new();
         while let Some(c) = self
@@ -131,14 +131,14 @@ impl Lexer<'_> {
             || name.is_empty()
             || name.starts_with(|c: char| c.is_ascii_digit())
         {
-            return Err(Beyond);
+            return Err(UnsupportedSyntax);
         }
         let value = (self.variable)(&name);
         self.word.get_or_insert_default().push_str(&value);
         Ok(())
     }
 
-    fn redirect(&mut self) -> Result<(), Beyond> {
+    fn redirect(&mut self) -> Result<(), UnsupportedSyntax> {
         let from = match self.word.as_deref() {
             Some("1") => 1,
             Some("2") => 2,
@@ -156,12 +156,12 @@ impl Lexer<'_> {
                 .rest
                 .next()
                 .and_then(|c| c.to_digit(10))
-                .ok_or(Beyond)?;
-            Redirect::To(u8::try_from(to).map_err(|_| Beyond)?)
+                .ok_or(UnsupportedSyntax)?;
+            Redirect::To(u8::try_from(to).map_err(|_| UnsupportedSyntax)?)
         } else {
             Redirect::Write
         };
-        self.found.push(Token::Redirect {
+        self.found.push(ShellToken::Redirect {
             from: from.max(1),
             how,
         });
@@ -173,22 +173,22 @@ impl Lexer<'_> {
 mod tests {
     use super::*;
 
-    fn words(script: &str) -> Result<Vec<Token>, Beyond> {
+    fn words(script: &str) -> Result<Vec<ShellToken>, UnsupportedSyntax> {
         tokens(script, &|name| format!("<{name}>"))
     }
 
     #[test]
     fn quotes_variables_and_redirections_read() {
-        let word = |text: &str| Token::Word(text.into());
+        let word = |text: &str| ShellToken::Word(text.into());
         assert_eq!(
             words("echo 'a b' \"c $X\" ${Y}d"),
             Ok(vec![word("echo"), word("a b"), word("c <X>"), word("<Y>d")])
         );
-        let to_file = Token::Redirect {
+        let to_file = ShellToken::Redirect {
             from: 1,
             how: Redirect::Append,
         };
-        let to_out = Token::Redirect {
+        let to_out = ShellToken::Redirect {
             from: 2,
             how: Redirect::To(1),
         };
@@ -200,11 +200,11 @@ mod tests {
             words("a&&b||c;''"),
             Ok(vec![
                 word("a"),
-                Token::And,
+                ShellToken::And,
                 word("b"),
-                Token::Or,
+                ShellToken::Or,
                 word("c"),
-                Token::Then,
+                ShellToken::Then,
                 word("")
             ])
         );
@@ -216,7 +216,7 @@ mod tests {
         for script in [
             "a | b", "$(a)", "`a`", "echo 'x", "echo \"x", "$?", "(a)", "${a", "a <b", "a >&x",
         ] {
-            assert_eq!(words(script), Err(Beyond), "{script}");
+            assert_eq!(words(script), Err(UnsupportedSyntax), "{script}");
         }
     }
 }

@@ -8,20 +8,21 @@ use proto::cri::*;
 use tonic::{Request, Response, Status};
 
 use crate::convert;
-use crate::node::Refusal;
+use crate::node::CriError;
 use crate::rpc::Rpc;
-use crate::service::{Answers, list, pieces};
-use crate::shared::{Shared, Subject};
+use crate::service::list;
+use crate::shared::{FaultSubject, SharedNode};
 use crate::stats;
+use cri_server::list::{ResponseStream, pages};
 
-/// Answers the calls of CRI's ImageService.
+/// ResponseStream the calls of CRI's ImageService.
 #[derive(Clone, Debug)]
 pub struct ImageCalls {
-    shared: Arc<Shared>,
+    shared: Arc<SharedNode>,
 }
 
 impl ImageCalls {
-    pub(crate) fn new(shared: Arc<Shared>) -> ImageCalls {
+    pub(crate) fn new(shared: Arc<SharedNode>) -> ImageCalls {
         ImageCalls { shared }
     }
 }
@@ -32,7 +33,7 @@ fn name(image: Option<ImageSpec>) -> String {
 
 #[tonic::async_trait]
 impl ImageService for ImageCalls {
-    type StreamImagesStream = Answers<StreamImagesResponse>;
+    type StreamImagesStream = ResponseStream<StreamImagesResponse>;
 
     async fn list_images(
         &self,
@@ -45,7 +46,7 @@ impl ImageService for ImageCalls {
             })
         };
         self.shared
-            .call(Rpc::ListImages, Subject::Nothing, work)
+            .call(Rpc::ListImages, FaultSubject::Nothing, work)
             .await
     }
 
@@ -56,10 +57,10 @@ impl ImageService for ImageCalls {
         let filter = request.into_inner().filter;
         let work = async {
             let images = list::images(&self.shared.node(), filter);
-            Ok(pieces(images, |images| StreamImagesResponse { images }))
+            Ok(pages(images, |images| StreamImagesResponse { images }))
         };
         self.shared
-            .call(Rpc::StreamImages, Subject::Nothing, work)
+            .call(Rpc::StreamImages, FaultSubject::Nothing, work)
             .await
     }
 
@@ -69,7 +70,7 @@ impl ImageService for ImageCalls {
     ) -> Result<Response<ImageStatusResponse>, Status> {
         let request = request.into_inner();
         let name = name(request.image);
-        let subject = Subject::Named(name.clone());
+        let subject = FaultSubject::Named(name.clone());
         let work = async {
             let image = self
                 .shared
@@ -96,7 +97,7 @@ impl ImageService for ImageCalls {
     ) -> Result<Response<PullImageResponse>, Status> {
         let request = request.into_inner();
         let (name, auth) = (name(request.image), request.auth.unwrap_or_default());
-        let subject = Subject::Named(name.clone());
+        let subject = FaultSubject::Named(name.clone());
         let work = async {
             let (time, unpullable, open) = {
                 let faults = self.shared.faults();
@@ -108,7 +109,7 @@ impl ImageService for ImageCalls {
                 tokio::time::sleep(time).await;
             }
             if unpullable {
-                return Err(Refusal::Unpullable(name).into());
+                return Err(CriError::Unpullable(name).into());
             }
             if !open {
                 // As containerd words it, and with its code.
@@ -129,7 +130,7 @@ impl ImageService for ImageCalls {
         request: Request<RemoveImageRequest>,
     ) -> Result<Response<RemoveImageResponse>, Status> {
         let name = name(request.into_inner().image);
-        let subject = Subject::Named(name.clone());
+        let subject = FaultSubject::Named(name.clone());
         let work = async {
             self.shared.node().remove_image(&name)?;
             Ok(RemoveImageResponse {})
@@ -150,7 +151,7 @@ impl ImageService for ImageCalls {
             })
         };
         self.shared
-            .call(Rpc::ImageFsInfo, Subject::Nothing, work)
+            .call(Rpc::ImageFsInfo, FaultSubject::Nothing, work)
             .await
     }
 }

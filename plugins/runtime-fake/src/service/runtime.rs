@@ -1,4 +1,4 @@
-//! CRI's RuntimeService. As long as the protocol is; what takes more than a few lines is in `waits.rs`.
+//! CRI's RuntimeService. One short method a call; calls that wait, and longer ones, are in `blocking.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,21 +7,23 @@ use proto::cri::runtime_service_server::RuntimeService;
 use proto::cri::*;
 use tonic::{Request, Response, Status};
 
-use crate::annotations::{SandboxTuning, Tuning};
+use crate::annotations::{ContainerTuning, SandboxTuning};
 use crate::convert;
 use crate::rpc::Rpc;
-use crate::service::{Answers, list, pieces, waits};
-use crate::shared::{Shared, Subject};
+use crate::service::{blocking, list};
+use crate::shared::{FaultSubject, SharedNode};
 use crate::stats;
+use cri_server::StreamingRequest;
+use cri_server::list::{ResponseStream, pages};
 
-/// Answers the calls of CRI's RuntimeService.
+/// ResponseStream the calls of CRI's RuntimeService.
 #[derive(Clone, Debug)]
 pub struct RuntimeCalls {
-    shared: Arc<Shared>,
+    shared: Arc<SharedNode>,
 }
 
 impl RuntimeCalls {
-    pub(crate) fn new(shared: Arc<Shared>) -> RuntimeCalls {
+    pub(crate) fn new(shared: Arc<SharedNode>) -> RuntimeCalls {
         RuntimeCalls { shared }
     }
 
@@ -32,25 +34,25 @@ impl RuntimeCalls {
                 rpc.name()
             )))
         };
-        self.shared.call(rpc, Subject::Nothing, work).await
+        self.shared.call(rpc, FaultSubject::Nothing, work).await
     }
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+type RpcResult<T> = Result<Response<T>, Status>;
 
 const NO_PROCESS: &str = "a simulated container has no process to write down";
 const NO_METRICS: &str = "ask for stats";
 
 #[tonic::async_trait]
 impl RuntimeService for RuntimeCalls {
-    type StreamPodSandboxesStream = Answers<StreamPodSandboxesResponse>;
-    type StreamContainersStream = Answers<StreamContainersResponse>;
-    type StreamContainerStatsStream = Answers<StreamContainerStatsResponse>;
-    type StreamPodSandboxStatsStream = Answers<StreamPodSandboxStatsResponse>;
-    type GetContainerEventsStream = Answers<ContainerEventResponse>;
-    type StreamPodSandboxMetricsStream = Answers<StreamPodSandboxMetricsResponse>;
+    type StreamPodSandboxesStream = ResponseStream<StreamPodSandboxesResponse>;
+    type StreamContainersStream = ResponseStream<StreamContainersResponse>;
+    type StreamContainerStatsStream = ResponseStream<StreamContainerStatsResponse>;
+    type StreamPodSandboxStatsStream = ResponseStream<StreamPodSandboxStatsResponse>;
+    type GetContainerEventsStream = ResponseStream<ContainerEventResponse>;
+    type StreamPodSandboxMetricsStream = ResponseStream<StreamPodSandboxMetricsResponse>;
 
-    async fn version(&self, _: Request<VersionRequest>) -> Answer<VersionResponse> {
+    async fn version(&self, _: Request<VersionRequest>) -> RpcResult<VersionResponse> {
         let answer = VersionResponse {
             version: "0.1.0".to_owned(),
             runtime_name: "oxlet-fake".to_owned(),
@@ -58,14 +60,14 @@ impl RuntimeService for RuntimeCalls {
             runtime_api_version: "v1".to_owned(),
         };
         self.shared
-            .call(Rpc::Version, Subject::Nothing, async { Ok(answer) })
+            .call(Rpc::Version, FaultSubject::Nothing, async { Ok(answer) })
             .await
     }
 
     async fn run_pod_sandbox(
         &self,
         request: Request<RunPodSandboxRequest>,
-    ) -> Answer<RunPodSandboxResponse> {
+    ) -> RpcResult<RunPodSandboxResponse> {
         let request = request.into_inner();
         let meta = request
             .config
@@ -76,48 +78,52 @@ impl RuntimeService for RuntimeCalls {
             if let Some(config) = &request.config {
                 let delay = SandboxTuning::of(&config.annotations)
                     .map_or_else(|_| Default::default(), |tuning| tuning.delay);
-                waits::pause(delay).await;
+                blocking::pause(delay).await;
             }
             Ok(RunPodSandboxResponse {
                 pod_sandbox_id: self.shared.node().run_sandbox(request)?,
             })
         };
-        let subject = Subject::Named(format!("{}/{}", meta.namespace, meta.name));
+        let subject = FaultSubject::Named(format!("{}/{}", meta.namespace, meta.name));
         self.shared.call(Rpc::RunPodSandbox, subject, work).await
     }
 
     async fn stop_pod_sandbox(
         &self,
         request: Request<StopPodSandboxRequest>,
-    ) -> Answer<StopPodSandboxResponse> {
+    ) -> RpcResult<StopPodSandboxResponse> {
         let id = request.into_inner().pod_sandbox_id;
         let work = async {
             self.shared.node().stop_sandbox(&id)?;
             Ok(StopPodSandboxResponse {})
         };
         self.shared
-            .call(Rpc::StopPodSandbox, Subject::Sandbox(id.clone()), work)
+            .call(Rpc::StopPodSandbox, FaultSubject::Sandbox(id.clone()), work)
             .await
     }
 
     async fn remove_pod_sandbox(
         &self,
         request: Request<RemovePodSandboxRequest>,
-    ) -> Answer<RemovePodSandboxResponse> {
+    ) -> RpcResult<RemovePodSandboxResponse> {
         let id = request.into_inner().pod_sandbox_id;
         let work = async {
             self.shared.node().remove_sandbox(&id)?;
             Ok(RemovePodSandboxResponse {})
         };
         self.shared
-            .call(Rpc::RemovePodSandbox, Subject::Sandbox(id.clone()), work)
+            .call(
+                Rpc::RemovePodSandbox,
+                FaultSubject::Sandbox(id.clone()),
+                work,
+            )
             .await
     }
 
     async fn pod_sandbox_status(
         &self,
         request: Request<PodSandboxStatusRequest>,
-    ) -> Answer<PodSandboxStatusResponse> {
+    ) -> RpcResult<PodSandboxStatusResponse> {
         let request = request.into_inner();
         let work = async {
             let node = self.shared.node();
@@ -136,7 +142,7 @@ impl RuntimeService for RuntimeCalls {
         self.shared
             .call(
                 Rpc::PodSandboxStatus,
-                Subject::Sandbox(request.pod_sandbox_id.clone()),
+                FaultSubject::Sandbox(request.pod_sandbox_id.clone()),
                 work,
             )
             .await
@@ -145,7 +151,7 @@ impl RuntimeService for RuntimeCalls {
     async fn list_pod_sandbox(
         &self,
         request: Request<ListPodSandboxRequest>,
-    ) -> Answer<ListPodSandboxResponse> {
+    ) -> RpcResult<ListPodSandboxResponse> {
         let filter = request.into_inner().filter;
         let work = async {
             Ok(ListPodSandboxResponse {
@@ -153,34 +159,34 @@ impl RuntimeService for RuntimeCalls {
             })
         };
         self.shared
-            .call(Rpc::ListPodSandbox, Subject::Nothing, work)
+            .call(Rpc::ListPodSandbox, FaultSubject::Nothing, work)
             .await
     }
 
     async fn stream_pod_sandboxes(
         &self,
         request: Request<StreamPodSandboxesRequest>,
-    ) -> Answer<Self::StreamPodSandboxesStream> {
+    ) -> RpcResult<Self::StreamPodSandboxesStream> {
         let filter = request.into_inner().filter;
         let work = async {
             let items = list::sandboxes(&self.shared.node(), filter);
-            Ok(pieces(items, |pod_sandboxes| StreamPodSandboxesResponse {
+            Ok(pages(items, |pod_sandboxes| StreamPodSandboxesResponse {
                 pod_sandboxes,
             }))
         };
         self.shared
-            .call(Rpc::StreamPodSandboxes, Subject::Nothing, work)
+            .call(Rpc::StreamPodSandboxes, FaultSubject::Nothing, work)
             .await
     }
 
     async fn create_container(
         &self,
         request: Request<CreateContainerRequest>,
-    ) -> Answer<CreateContainerResponse> {
+    ) -> RpcResult<CreateContainerResponse> {
         let request = request.into_inner();
-        let subject = waits::created_name(&self.shared, &request);
+        let subject = blocking::created_name(&self.shared, &request);
         let work = async {
-            waits::pause(waits::create_delay(&self.shared, &request)).await;
+            blocking::pause(blocking::create_delay(&self.shared, &request)).await;
             Ok(CreateContainerResponse {
                 container_id: self.shared.node().create(request)?,
             })
@@ -191,35 +197,39 @@ impl RuntimeService for RuntimeCalls {
     async fn start_container(
         &self,
         request: Request<StartContainerRequest>,
-    ) -> Answer<StartContainerResponse> {
+    ) -> RpcResult<StartContainerResponse> {
         let id = request.into_inner().container_id;
         let work = async {
-            let tuning: Result<Tuning, Status> = {
+            let tuning: Result<ContainerTuning, Status> = {
                 let node = self.shared.node();
                 node.container(&id)
                     .map(|(_, container)| node.tuning(container))
                     .map_err(Status::from)
             };
-            waits::pause(tuning?.start_delay).await;
+            blocking::pause(tuning?.start_delay).await;
             self.shared.node().start(&id)?;
             Ok(StartContainerResponse {})
         };
         self.shared
-            .call(Rpc::StartContainer, Subject::Container(id.clone()), work)
+            .call(
+                Rpc::StartContainer,
+                FaultSubject::Container(id.clone()),
+                work,
+            )
             .await
     }
 
     async fn stop_container(
         &self,
         request: Request<StopContainerRequest>,
-    ) -> Answer<StopContainerResponse> {
+    ) -> RpcResult<StopContainerResponse> {
         let request = request.into_inner();
-        let subject = Subject::Container(request.container_id.clone());
+        let subject = FaultSubject::Container(request.container_id.clone());
         self.shared
             .call(
                 Rpc::StopContainer,
                 subject,
-                waits::stop(&self.shared, request),
+                blocking::stop(&self.shared, request),
             )
             .await
     }
@@ -227,21 +237,25 @@ impl RuntimeService for RuntimeCalls {
     async fn remove_container(
         &self,
         request: Request<RemoveContainerRequest>,
-    ) -> Answer<RemoveContainerResponse> {
+    ) -> RpcResult<RemoveContainerResponse> {
         let id = request.into_inner().container_id;
         let work = async {
             self.shared.node().remove(&id)?;
             Ok(RemoveContainerResponse {})
         };
         self.shared
-            .call(Rpc::RemoveContainer, Subject::Container(id.clone()), work)
+            .call(
+                Rpc::RemoveContainer,
+                FaultSubject::Container(id.clone()),
+                work,
+            )
             .await
     }
 
     async fn list_containers(
         &self,
         request: Request<ListContainersRequest>,
-    ) -> Answer<ListContainersResponse> {
+    ) -> RpcResult<ListContainersResponse> {
         let filter = request.into_inner().filter;
         let work = async {
             Ok(ListContainersResponse {
@@ -249,30 +263,30 @@ impl RuntimeService for RuntimeCalls {
             })
         };
         self.shared
-            .call(Rpc::ListContainers, Subject::Nothing, work)
+            .call(Rpc::ListContainers, FaultSubject::Nothing, work)
             .await
     }
 
     async fn stream_containers(
         &self,
         request: Request<StreamContainersRequest>,
-    ) -> Answer<Self::StreamContainersStream> {
+    ) -> RpcResult<Self::StreamContainersStream> {
         let filter = request.into_inner().filter;
         let work = async {
             let items = list::containers(&self.shared.node(), filter);
-            Ok(pieces(items, |containers| StreamContainersResponse {
+            Ok(pages(items, |containers| StreamContainersResponse {
                 containers,
             }))
         };
         self.shared
-            .call(Rpc::StreamContainers, Subject::Nothing, work)
+            .call(Rpc::StreamContainers, FaultSubject::Nothing, work)
             .await
     }
 
     async fn container_status(
         &self,
         request: Request<ContainerStatusRequest>,
-    ) -> Answer<ContainerStatusResponse> {
+    ) -> RpcResult<ContainerStatusResponse> {
         let request = request.into_inner();
         let work = async {
             let node = self.shared.node();
@@ -289,7 +303,7 @@ impl RuntimeService for RuntimeCalls {
         self.shared
             .call(
                 Rpc::ContainerStatus,
-                Subject::Container(request.container_id.clone()),
+                FaultSubject::Container(request.container_id.clone()),
                 work,
             )
             .await
@@ -298,9 +312,9 @@ impl RuntimeService for RuntimeCalls {
     async fn update_container_resources(
         &self,
         request: Request<UpdateContainerResourcesRequest>,
-    ) -> Answer<UpdateContainerResourcesResponse> {
+    ) -> RpcResult<UpdateContainerResourcesResponse> {
         let request = request.into_inner();
-        let subject = Subject::Container(request.container_id.clone());
+        let subject = FaultSubject::Container(request.container_id.clone());
         let work = async {
             self.shared.node().update(request)?;
             Ok(UpdateContainerResourcesResponse {})
@@ -313,7 +327,7 @@ impl RuntimeService for RuntimeCalls {
     async fn reopen_container_log(
         &self,
         request: Request<ReopenContainerLogRequest>,
-    ) -> Answer<ReopenContainerLogResponse> {
+    ) -> RpcResult<ReopenContainerLogResponse> {
         let id = request.into_inner().container_id;
         let work = async {
             self.shared.node().reopen_log(&id)?;
@@ -322,35 +336,41 @@ impl RuntimeService for RuntimeCalls {
         self.shared
             .call(
                 Rpc::ReopenContainerLog,
-                Subject::Container(id.clone()),
+                FaultSubject::Container(id.clone()),
                 work,
             )
             .await
     }
 
-    async fn exec_sync(&self, request: Request<ExecSyncRequest>) -> Answer<ExecSyncResponse> {
+    async fn exec_sync(&self, request: Request<ExecSyncRequest>) -> RpcResult<ExecSyncResponse> {
         let request = request.into_inner();
-        let subject = Subject::Container(request.container_id.clone());
+        let subject = FaultSubject::Container(request.container_id.clone());
         self.shared
-            .call(Rpc::ExecSync, subject, waits::exec(&self.shared, request))
+            .call(
+                Rpc::ExecSync,
+                subject,
+                blocking::exec(&self.shared, request),
+            )
             .await
     }
 
-    async fn exec(&self, request: Request<ExecRequest>) -> Answer<ExecResponse> {
+    async fn exec(&self, request: Request<ExecRequest>) -> RpcResult<ExecResponse> {
         let request = request.into_inner();
-        let subject = Subject::Container(request.container_id.clone());
+        let subject = FaultSubject::Container(request.container_id.clone());
         let work = async {
-            let url = waits::exec_url(&self.shared, request).await?;
+            let request = StreamingRequest::Exec(request);
+            let url = blocking::streaming_url(&self.shared, request).await?;
             Ok(ExecResponse { url })
         };
         self.shared.call(Rpc::Exec, subject, work).await
     }
 
-    async fn attach(&self, request: Request<AttachRequest>) -> Answer<AttachResponse> {
+    async fn attach(&self, request: Request<AttachRequest>) -> RpcResult<AttachResponse> {
         let request = request.into_inner();
-        let subject = Subject::Container(request.container_id.clone());
+        let subject = FaultSubject::Container(request.container_id.clone());
         let work = async {
-            let url = waits::attach_url(&self.shared, request).await?;
+            let request = StreamingRequest::Attach(request);
+            let url = blocking::streaming_url(&self.shared, request).await?;
             Ok(AttachResponse { url })
         };
         self.shared.call(Rpc::Attach, subject, work).await
@@ -359,11 +379,12 @@ impl RuntimeService for RuntimeCalls {
     async fn port_forward(
         &self,
         request: Request<PortForwardRequest>,
-    ) -> Answer<PortForwardResponse> {
+    ) -> RpcResult<PortForwardResponse> {
         let request = request.into_inner();
-        let subject = Subject::Sandbox(request.pod_sandbox_id.clone());
+        let subject = FaultSubject::Sandbox(request.pod_sandbox_id.clone());
         let work = async {
-            let url = waits::forward_url(&self.shared, request).await?;
+            let request = StreamingRequest::PortForward(request);
+            let url = blocking::streaming_url(&self.shared, request).await?;
             Ok(PortForwardResponse { url })
         };
         self.shared.call(Rpc::PortForward, subject, work).await
@@ -372,7 +393,7 @@ impl RuntimeService for RuntimeCalls {
     async fn container_stats(
         &self,
         request: Request<ContainerStatsRequest>,
-    ) -> Answer<ContainerStatsResponse> {
+    ) -> RpcResult<ContainerStatsResponse> {
         let id = request.into_inner().container_id;
         let work = async {
             let node = self.shared.node();
@@ -382,44 +403,48 @@ impl RuntimeService for RuntimeCalls {
             })
         };
         self.shared
-            .call(Rpc::ContainerStats, Subject::Container(id.clone()), work)
+            .call(
+                Rpc::ContainerStats,
+                FaultSubject::Container(id.clone()),
+                work,
+            )
             .await
     }
 
     async fn list_container_stats(
         &self,
         request: Request<ListContainerStatsRequest>,
-    ) -> Answer<ListContainerStatsResponse> {
+    ) -> RpcResult<ListContainerStatsResponse> {
         let filter = request.into_inner().filter;
         let work = async {
             let stats = list::container_stats(&self.shared.node(), filter, &self.shared.mountpoint);
             Ok(ListContainerStatsResponse { stats })
         };
         self.shared
-            .call(Rpc::ListContainerStats, Subject::Nothing, work)
+            .call(Rpc::ListContainerStats, FaultSubject::Nothing, work)
             .await
     }
 
     async fn stream_container_stats(
         &self,
         request: Request<StreamContainerStatsRequest>,
-    ) -> Answer<Self::StreamContainerStatsStream> {
+    ) -> RpcResult<Self::StreamContainerStatsStream> {
         let filter = request.into_inner().filter;
         let work = async {
             let items = list::container_stats(&self.shared.node(), filter, &self.shared.mountpoint);
-            Ok(pieces(items, |container_stats| {
+            Ok(pages(items, |container_stats| {
                 StreamContainerStatsResponse { container_stats }
             }))
         };
         self.shared
-            .call(Rpc::StreamContainerStats, Subject::Nothing, work)
+            .call(Rpc::StreamContainerStats, FaultSubject::Nothing, work)
             .await
     }
 
     async fn pod_sandbox_stats(
         &self,
         request: Request<PodSandboxStatsRequest>,
-    ) -> Answer<PodSandboxStatsResponse> {
+    ) -> RpcResult<PodSandboxStatsResponse> {
         let id = request.into_inner().pod_sandbox_id;
         let work = async {
             let node = self.shared.node();
@@ -429,56 +454,60 @@ impl RuntimeService for RuntimeCalls {
             })
         };
         self.shared
-            .call(Rpc::PodSandboxStats, Subject::Sandbox(id.clone()), work)
+            .call(
+                Rpc::PodSandboxStats,
+                FaultSubject::Sandbox(id.clone()),
+                work,
+            )
             .await
     }
 
     async fn list_pod_sandbox_stats(
         &self,
         request: Request<ListPodSandboxStatsRequest>,
-    ) -> Answer<ListPodSandboxStatsResponse> {
+    ) -> RpcResult<ListPodSandboxStatsResponse> {
         let filter = request.into_inner().filter;
         let work = async {
             let stats = list::sandbox_stats(&self.shared.node(), filter, &self.shared.mountpoint);
             Ok(ListPodSandboxStatsResponse { stats })
         };
         self.shared
-            .call(Rpc::ListPodSandboxStats, Subject::Nothing, work)
+            .call(Rpc::ListPodSandboxStats, FaultSubject::Nothing, work)
             .await
     }
 
     async fn stream_pod_sandbox_stats(
         &self,
         request: Request<StreamPodSandboxStatsRequest>,
-    ) -> Answer<Self::StreamPodSandboxStatsStream> {
+    ) -> RpcResult<Self::StreamPodSandboxStatsStream> {
         let filter = request.into_inner().filter;
         let work = async {
             let items = list::sandbox_stats(&self.shared.node(), filter, &self.shared.mountpoint);
-            Ok(pieces(items, |pod_sandbox_stats| {
+            Ok(pages(items, |pod_sandbox_stats| {
                 StreamPodSandboxStatsResponse { pod_sandbox_stats }
             }))
         };
         self.shared
-            .call(Rpc::StreamPodSandboxStats, Subject::Nothing, work)
+            .call(Rpc::StreamPodSandboxStats, FaultSubject::Nothing, work)
             .await
     }
 
     async fn update_runtime_config(
         &self,
         _: Request<UpdateRuntimeConfigRequest>,
-    ) -> Answer<UpdateRuntimeConfigResponse> {
+    ) -> RpcResult<UpdateRuntimeConfigResponse> {
         // The pod range is the plugin's own setting; containerd with a CNI configuration ignores it too.
         let work = async { Ok(UpdateRuntimeConfigResponse {}) };
         self.shared
-            .call(Rpc::UpdateRuntimeConfig, Subject::Nothing, work)
+            .call(Rpc::UpdateRuntimeConfig, FaultSubject::Nothing, work)
             .await
     }
 
-    async fn status(&self, request: Request<StatusRequest>) -> Answer<StatusResponse> {
+    async fn status(&self, request: Request<StatusRequest>) -> RpcResult<StatusResponse> {
         let verbose = request.into_inner().verbose;
         self.shared
-            .call(Rpc::Status, Subject::Nothing, async {
-                Ok(waits::status(&self.shared, verbose))
+            .call(Rpc::Status, FaultSubject::Nothing, async {
+                Ok(blocking::status(&self.shared, verbose))
             })
             .await
     }
@@ -486,14 +515,14 @@ impl RuntimeService for RuntimeCalls {
     async fn checkpoint_container(
         &self,
         request: Request<CheckpointContainerRequest>,
-    ) -> Answer<CheckpointContainerResponse> {
+    ) -> RpcResult<CheckpointContainerResponse> {
         let request = request.into_inner();
         let id = request.container_id;
         let work = async {
             self.shared.node().checkpoint(&id, &request.location)?;
             Ok(CheckpointContainerResponse {})
         };
-        let subject = Subject::Container(id.clone());
+        let subject = FaultSubject::Container(id.clone());
         self.shared
             .call(Rpc::CheckpointContainer, subject, work)
             .await
@@ -502,62 +531,62 @@ impl RuntimeService for RuntimeCalls {
     async fn checkpoint_pod(
         &self,
         _: Request<CheckpointPodRequest>,
-    ) -> Answer<CheckpointPodResponse> {
+    ) -> RpcResult<CheckpointPodResponse> {
         self.refuse(Rpc::CheckpointPod, NO_PROCESS).await
     }
 
-    async fn restore_pod(&self, _: Request<RestorePodRequest>) -> Answer<RestorePodResponse> {
+    async fn restore_pod(&self, _: Request<RestorePodRequest>) -> RpcResult<RestorePodResponse> {
         self.refuse(Rpc::RestorePod, NO_PROCESS).await
     }
 
     async fn get_container_events(
         &self,
         _: Request<GetEventsRequest>,
-    ) -> Answer<Self::GetContainerEventsStream> {
-        let work = async { Ok(waits::events(self.shared.node().subscribe())) };
+    ) -> RpcResult<Self::GetContainerEventsStream> {
+        let work = async { Ok(blocking::events(self.shared.node().subscribe())) };
         self.shared
-            .call(Rpc::GetContainerEvents, Subject::Nothing, work)
+            .call(Rpc::GetContainerEvents, FaultSubject::Nothing, work)
             .await
     }
 
     async fn list_metric_descriptors(
         &self,
         _: Request<ListMetricDescriptorsRequest>,
-    ) -> Answer<ListMetricDescriptorsResponse> {
+    ) -> RpcResult<ListMetricDescriptorsResponse> {
         self.refuse(Rpc::ListMetricDescriptors, NO_METRICS).await
     }
 
     async fn list_pod_sandbox_metrics(
         &self,
         _: Request<ListPodSandboxMetricsRequest>,
-    ) -> Answer<ListPodSandboxMetricsResponse> {
+    ) -> RpcResult<ListPodSandboxMetricsResponse> {
         self.refuse(Rpc::ListPodSandboxMetrics, NO_METRICS).await
     }
 
     async fn stream_pod_sandbox_metrics(
         &self,
         _: Request<StreamPodSandboxMetricsRequest>,
-    ) -> Answer<Self::StreamPodSandboxMetricsStream> {
+    ) -> RpcResult<Self::StreamPodSandboxMetricsStream> {
         self.refuse(Rpc::StreamPodSandboxMetrics, NO_METRICS).await
     }
 
     async fn runtime_config(
         &self,
         _: Request<RuntimeConfigRequest>,
-    ) -> Answer<RuntimeConfigResponse> {
+    ) -> RpcResult<RuntimeConfigResponse> {
         let linux = LinuxRuntimeConfiguration {
             cgroup_driver: CgroupDriver::Cgroupfs.into(),
         };
         let work = async { Ok(RuntimeConfigResponse { linux: Some(linux) }) };
         self.shared
-            .call(Rpc::RuntimeConfig, Subject::Nothing, work)
+            .call(Rpc::RuntimeConfig, FaultSubject::Nothing, work)
             .await
     }
 
     async fn update_pod_sandbox_resources(
         &self,
         request: Request<UpdatePodSandboxResourcesRequest>,
-    ) -> Answer<UpdatePodSandboxResourcesResponse> {
+    ) -> RpcResult<UpdatePodSandboxResourcesResponse> {
         let request = request.into_inner();
         let id = request.pod_sandbox_id;
         let work = async {
@@ -569,7 +598,7 @@ impl RuntimeService for RuntimeCalls {
         self.shared
             .call(
                 Rpc::UpdatePodSandboxResources,
-                Subject::Sandbox(id.clone()),
+                FaultSubject::Sandbox(id.clone()),
                 work,
             )
             .await

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::settings::ImageSetting;
 use crate::state::id::digest;
-use crate::state::record::Record;
+use crate::state::record::JournalRecord;
 
 /// An image of the node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Image {
+pub(crate) struct ImageRecord {
     /// `sha256:` and 64 digits.
     pub(crate) id: String,
     /// With its tag; empty if it is known by its digest only.
@@ -37,13 +37,13 @@ pub(crate) fn with_tag(name: &str) -> String {
     }
 }
 
-impl Image {
+impl ImageRecord {
     /// Returns the image of a name, as a pull would bring it.
-    pub(crate) fn pulled(name: &str) -> Image {
-        Image::given(&ImageSetting::from(name), false)
+    pub(crate) fn pulled(name: &str) -> ImageRecord {
+        ImageRecord::given(&ImageSetting::from(name), false)
     }
 
-    pub(crate) fn given(setting: &ImageSetting, given: bool) -> Image {
+    pub(crate) fn given(setting: &ImageSetting, given: bool) -> ImageRecord {
         let name = with_tag(&setting.name);
         let hash = digest(&name);
         let (tag, digest) = match name.split_once('@') {
@@ -62,7 +62,7 @@ impl Image {
             }
         };
         let size = 1_000_000 + u64::from_str_radix(&hash[..6], 16).unwrap_or(0);
-        Image {
+        ImageRecord {
             id: format!("sha256:{hash}"),
             tag,
             digest,
@@ -79,15 +79,15 @@ impl Image {
 
 /// The images that are there.
 #[derive(Debug, Default)]
-pub(crate) struct Images {
-    by_id: BTreeMap<String, Image>,
+pub(crate) struct ImageStore {
+    by_id: BTreeMap<String, ImageRecord>,
     by_name: BTreeMap<String, String>,
     removed: BTreeSet<String>,
 }
 
-impl Images {
+impl ImageStore {
     /// Finds an image by id, name or digest.
-    pub(crate) fn find(&self, reference: &str) -> Option<&Image> {
+    pub(crate) fn find(&self, reference: &str) -> Option<&ImageRecord> {
         if reference.is_empty() {
             return None;
         }
@@ -106,11 +106,11 @@ impl Images {
         self.by_id.contains_key(id) || self.removed.contains(id)
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Image> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &ImageRecord> {
         self.by_id.values()
     }
 
-    pub(super) fn add(&mut self, image: Image) {
+    pub(super) fn add(&mut self, image: ImageRecord) {
         if image.removed {
             self.removed.insert(image.id);
             return;
@@ -135,15 +135,15 @@ impl Images {
         }
     }
 
-    pub(super) fn records(&self) -> impl Iterator<Item = Record> {
+    pub(super) fn records(&self) -> impl Iterator<Item = JournalRecord> {
         let there = self.by_id.values().cloned();
-        let gone = self.removed.iter().map(|id| Image {
+        let gone = self.removed.iter().map(|id| ImageRecord {
             id: id.clone(),
             removed: true,
             given: true,
-            ..Image::pulled("")
+            ..ImageRecord::pulled("")
         });
-        there.chain(gone).map(Record::Image)
+        there.chain(gone).map(JournalRecord::Image)
     }
 }
 
@@ -153,8 +153,8 @@ mod tests {
 
     #[test]
     fn an_image_is_found_by_each_of_its_names() {
-        let mut images = Images::default();
-        let image = Image::pulled("localhost:5000/a");
+        let mut images = ImageStore::default();
+        let image = ImageRecord::pulled("localhost:5000/a");
         images.add(image.clone());
         let bare = image.id.trim_start_matches("sha256:");
         for name in [
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn an_image_pulled_by_digest_has_no_tag() {
-        let image = Image::pulled("localhost/a@sha256:0123");
+        let image = ImageRecord::pulled("localhost/a@sha256:0123");
         assert_eq!(
             (image.tag.as_str(), image.digest.as_str()),
             ("", "localhost/a@sha256:0123")

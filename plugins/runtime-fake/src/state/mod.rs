@@ -1,9 +1,8 @@
 //! Everything that the node knows and that outlives its process: sandboxes, containers and images.
 //!
-//! State changes only by [`Record`]s, the same ones that the journal keeps, so what is read back is
+//! State changes only by [`JournalRecord`]s, the same ones that the journal keeps, so what is read back is
 //! what was. CRI's own messages are kept encoded: a container costs its configuration's bytes.
 
-mod address;
 pub(crate) mod id;
 pub(crate) mod image;
 mod record;
@@ -14,15 +13,14 @@ use std::net::Ipv4Addr;
 use prost::Message;
 use proto::cri::{ContainerConfig, PodSandboxConfig};
 
-pub(crate) use address::Addresses;
-pub use address::{NotARange, Range};
 pub(crate) use id::Seq;
-pub(crate) use image::{Image, Images};
-pub(crate) use record::{ContainerRecord, Phase, Record, SandboxRecord};
+pub(crate) use image::{ImageRecord, ImageStore};
+pub(crate) use record::{ContainerPhase, ContainerRecord, JournalRecord, SandboxRecord};
 
-use crate::annotations::Tuning;
+use crate::address::{AddressPool, AddressRange};
+use crate::annotations::ContainerTuning;
 use crate::program::Program;
-use crate::program::machine::Machine;
+use crate::program::interpreter::Interpreter;
 
 /// The label that a kubelet finds its own by: known without decoding a configuration, because every
 /// look at one pod would otherwise decode those of all.
@@ -30,14 +28,14 @@ pub(crate) const POD_UID: &str = "io.kubernetes.pod.uid";
 
 /// A pod sandbox.
 #[derive(Debug)]
-pub(crate) struct Sandbox {
+pub(crate) struct FakeSandbox {
     pub(crate) record: SandboxRecord,
     /// Its label [`POD_UID`].
     pub(crate) pod_uid: Option<Box<str>>,
     pub(crate) containers: Vec<Seq>,
 }
 
-impl Sandbox {
+impl FakeSandbox {
     pub(crate) fn config(&self) -> PodSandboxConfig {
         PodSandboxConfig::decode(&*self.record.config).unwrap_or_default()
     }
@@ -49,7 +47,7 @@ impl Sandbox {
 
 /// A container.
 #[derive(Debug)]
-pub(crate) struct Container {
+pub(crate) struct FakeContainer {
     pub(crate) record: ContainerRecord,
     /// Its label [`POD_UID`].
     pub(crate) pod_uid: Option<Box<str>>,
@@ -58,45 +56,45 @@ pub(crate) struct Container {
     pub(crate) due: Option<i64>,
 }
 
-impl Container {
+impl FakeContainer {
     pub(crate) fn config(&self) -> ContainerConfig {
         ContainerConfig::decode(&*self.record.config).unwrap_or_default()
     }
 
-    pub(crate) fn machine(&mut self) -> Option<&mut Machine> {
+    pub(crate) fn machine(&mut self) -> Option<&mut Interpreter> {
         match &mut self.record.phase {
-            Phase::Running { machine, .. } => Some(machine),
-            Phase::Created | Phase::Exited { .. } => None,
+            ContainerPhase::Running { machine, .. } => Some(machine),
+            ContainerPhase::Created | ContainerPhase::Exited { .. } => None,
         }
     }
 
     pub(crate) fn running(&self) -> bool {
-        matches!(self.record.phase, Phase::Running { .. })
+        matches!(self.record.phase, ContainerPhase::Running { .. })
     }
 }
 
 /// The node's state.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct FakeState {
     /// Makes ids this folder's own; zero until it was born.
     pub(crate) salt: u64,
     pub(crate) next: Seq,
     /// The latest time that was recorded.
     pub(crate) latest: i64,
-    pub(crate) sandboxes: BTreeMap<Seq, Sandbox>,
-    pub(crate) containers: BTreeMap<Seq, Container>,
-    pub(crate) images: Images,
-    pub(crate) addresses: Addresses,
+    pub(crate) sandboxes: BTreeMap<Seq, FakeSandbox>,
+    pub(crate) containers: BTreeMap<Seq, FakeContainer>,
+    pub(crate) images: ImageStore,
+    pub(crate) addresses: AddressPool,
     names: BTreeMap<Box<str>, Seq>,
 }
 
-impl State {
+impl FakeState {
     /// Returns the id of a sandbox or container.
     pub(crate) fn id(&self, seq: Seq) -> String {
         id::id(self.salt, seq)
     }
 
-    /// Returns whoever has this name reserved.
+    /// Returns the sandbox or container that has this name reserved.
     pub(crate) fn named(&self, name: &str) -> Option<Seq> {
         self.names.get(name).copied()
     }
@@ -126,46 +124,46 @@ impl State {
     }
 
     /// Carries out a record. One that speaks of what is not there changes nothing.
-    pub(crate) fn apply(&mut self, record: Record) {
+    pub(crate) fn apply(&mut self, record: JournalRecord) {
         match record {
-            Record::Born { salt } => self.salt = salt,
-            Record::Reached { next, latest } => {
+            JournalRecord::Born { salt } => self.salt = salt,
+            JournalRecord::Reached { next, latest } => {
                 self.next = self.next.max(next);
                 self.see(latest);
             }
-            Record::Sandbox(sandbox) => self.add_sandbox(sandbox),
-            Record::SandboxStopped { seq, at } => {
+            JournalRecord::Sandbox(sandbox) => self.add_sandbox(sandbox),
+            JournalRecord::SandboxStopped { seq, at } => {
                 self.see(at);
                 if let Some(sandbox) = self.sandboxes.get_mut(&seq) {
                     sandbox.record.stopped.get_or_insert(at);
                 }
             }
-            Record::SandboxConfig { seq, config } => {
+            JournalRecord::SandboxConfig { seq, config } => {
                 if let Some(sandbox) = self.sandboxes.get_mut(&seq) {
                     sandbox.record.config = config.into();
                 }
             }
-            Record::SandboxRemoved { seq } => self.remove_sandbox(seq),
-            Record::Container(container) => self.add_container(container),
-            Record::Phase { seq, at, phase } => {
+            JournalRecord::SandboxRemoved { seq } => self.remove_sandbox(seq),
+            JournalRecord::Container(container) => self.add_container(container),
+            JournalRecord::Phase { seq, at, phase } => {
                 self.see(at);
                 if let Some(container) = self.containers.get_mut(&seq) {
                     container.record.phase = phase;
                 }
             }
-            Record::Files { seq, files } => {
+            JournalRecord::Files { seq, files } => {
                 if let Some(container) = self.containers.get_mut(&seq) {
                     container.record.files = files;
                 }
             }
-            Record::ContainerConfig { seq, config } => {
+            JournalRecord::ContainerConfig { seq, config } => {
                 if let Some(container) = self.containers.get_mut(&seq) {
                     container.record.config = config.into();
                 }
             }
-            Record::ContainerRemoved { seq } => self.remove_container(seq),
-            Record::Image(image) => self.images.add(image),
-            Record::ImageRemoved { id } => self.images.remove(&id),
+            JournalRecord::ContainerRemoved { seq } => self.remove_container(seq),
+            JournalRecord::Image(image) => self.images.add(image),
+            JournalRecord::ImageRemoved { id } => self.images.remove(&id),
         }
     }
 
@@ -180,7 +178,7 @@ impl State {
             self.addresses.take(ip);
         }
         self.names.insert(record.name.clone(), record.seq);
-        let mut sandbox = Sandbox {
+        let mut sandbox = FakeSandbox {
             record,
             pod_uid: None,
             containers: Vec::new(),
@@ -209,14 +207,15 @@ impl State {
             return;
         };
         let config = ContainerConfig::decode(&*record.config).unwrap_or_default();
-        let tuning = Tuning::of(&sandbox.config().annotations, &config).unwrap_or_default();
+        let tuning =
+            ContainerTuning::of(&sandbox.config().annotations, &config).unwrap_or_default();
         sandbox.containers.push(record.seq);
         self.names.insert(record.name.clone(), record.seq);
         let program = tuning.program(&config);
         let pod_uid = config.labels.get(POD_UID).map(|uid| uid.as_str().into());
         self.containers.insert(
             record.seq,
-            Container {
+            FakeContainer {
                 record,
                 pod_uid,
                 program,
@@ -236,10 +235,10 @@ impl State {
     }
 
     /// Returns records that make this state again from nothing.
-    pub(crate) fn records(&self) -> impl Iterator<Item = Record> {
+    pub(crate) fn records(&self) -> impl Iterator<Item = JournalRecord> {
         let head = [
-            Record::Born { salt: self.salt },
-            Record::Reached {
+            JournalRecord::Born { salt: self.salt },
+            JournalRecord::Reached {
                 next: self.next,
                 latest: self.latest,
             },
@@ -247,11 +246,11 @@ impl State {
         let sandboxes = self
             .sandboxes
             .values()
-            .map(|sandbox| Record::Sandbox(sandbox.record.clone()));
+            .map(|sandbox| JournalRecord::Sandbox(sandbox.record.clone()));
         let containers = self
             .containers
             .values()
-            .map(|container| Record::Container(container.record.clone()));
+            .map(|container| JournalRecord::Container(container.record.clone()));
         let images = self.images.records();
         head.into_iter()
             .chain(sandboxes)
@@ -260,7 +259,7 @@ impl State {
     }
 
     /// Returns an address for a new pod.
-    pub(crate) fn free_address(&self, range: Range) -> Option<Ipv4Addr> {
+    pub(crate) fn free_address(&self, range: AddressRange) -> Option<Ipv4Addr> {
         self.addresses.next(range)
     }
 }

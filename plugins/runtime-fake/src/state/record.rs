@@ -4,14 +4,14 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::program::machine::Machine;
-use crate::program::world::Files;
+use crate::program::environment::ContainerFiles;
+use crate::program::interpreter::Interpreter;
 use crate::state::id::Seq;
-use crate::state::image::Image;
+use crate::state::image::ImageRecord;
 
 /// A change of the state. Variants are only added, at the end: their place is their number on disk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Record {
+pub(crate) enum JournalRecord {
     /// The folder is used for the first time.
     Born {
         salt: u64,
@@ -37,11 +37,11 @@ pub(crate) enum Record {
     Phase {
         seq: Seq,
         at: i64,
-        phase: Phase,
+        phase: ContainerPhase,
     },
     Files {
         seq: Seq,
-        files: Files,
+        files: ContainerFiles,
     },
     ContainerConfig {
         seq: Seq,
@@ -50,7 +50,7 @@ pub(crate) enum Record {
     ContainerRemoved {
         seq: Seq,
     },
-    Image(Image),
+    Image(ImageRecord),
     ImageRemoved {
         id: String,
     },
@@ -83,17 +83,17 @@ pub(crate) struct ContainerRecord {
     pub(crate) log: Box<str>,
     /// CRI's ContainerConfig, encoded.
     pub(crate) config: Box<[u8]>,
-    pub(crate) files: Files,
-    pub(crate) phase: Phase,
+    pub(crate) files: ContainerFiles,
+    pub(crate) phase: ContainerPhase,
 }
 
 /// Where a container is in its life.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Phase {
+pub(crate) enum ContainerPhase {
     Created,
     Running {
         started: i64,
-        machine: Machine,
+        machine: Interpreter,
     },
     Exited {
         started: i64,

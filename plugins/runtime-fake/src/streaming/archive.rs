@@ -7,19 +7,21 @@ pub(super) const LONGEST: usize = 4 << 20;
 
 /// Which way.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TarOperation {
     Pack(String),
     /// Into this folder.
     Unpack(String),
 }
 
 /// Returns what a command line asks for: `cf - PATH`, or `xf - -C FOLDER`.
-pub(super) fn kind(args: &[&str]) -> Option<Kind> {
+pub(super) fn kind(args: &[&str]) -> Option<TarOperation> {
     let (flags, rest) = args.split_first()?;
     match rest {
-        ["-", path] if flags.contains('c') => Some(Kind::Pack((*path).to_owned())),
-        ["-", "-C", folder] if flags.contains('x') => Some(Kind::Unpack((*folder).to_owned())),
-        ["-"] if flags.contains('x') => Some(Kind::Unpack("/".to_owned())),
+        ["-", path] if flags.contains('c') => Some(TarOperation::Pack((*path).to_owned())),
+        ["-", "-C", folder] if flags.contains('x') => {
+            Some(TarOperation::Unpack((*folder).to_owned()))
+        }
+        ["-"] if flags.contains('x') => Some(TarOperation::Unpack("/".to_owned())),
         _ => None,
     }
 }
@@ -74,12 +76,15 @@ mod tests {
 
     #[test]
     fn kubectls_command_lines_are_known() {
-        assert_eq!(kind(&["cf", "-", "/f"]), Some(Kind::Pack("/f".into())));
+        assert_eq!(
+            kind(&["cf", "-", "/f"]),
+            Some(TarOperation::Pack("/f".into()))
+        );
         assert_eq!(
             kind(&["-xmf", "-", "-C", "/d"]),
-            Some(Kind::Unpack("/d".into()))
+            Some(TarOperation::Unpack("/d".into()))
         );
-        assert_eq!(kind(&["-xmf", "-"]), Some(Kind::Unpack("/".into())));
+        assert_eq!(kind(&["-xmf", "-"]), Some(TarOperation::Unpack("/".into())));
         assert_eq!(kind(&["--help"]), None);
     }
 }

@@ -2,37 +2,35 @@
 
 use std::sync::{Arc, Weak};
 
+use cri_server::{CommandResult, OutputStream, RemoteStreams, StreamReader};
 use proto::cri::AttachRequest;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
-use super::remote::{Outcome, Streams};
-use super::session::Inlet;
-use super::terminal::{Input, Keyboard, Mode, Screen};
-use crate::node::Attached;
-use crate::program::world::Stream;
-use crate::shared::Shared;
+use super::terminal::{Input, Keyboard, Screen, TerminalMode};
+use crate::node::AttachedClient;
+use crate::shared::SharedNode;
 
 /// Carries a container's output to a client from now on, until the container ends.
 pub(super) async fn run(
-    node: &Weak<Shared>,
+    node: &Weak<SharedNode>,
     request: &AttachRequest,
-    mut streams: Streams,
-) -> Outcome {
+    mut streams: RemoteStreams,
+) -> CommandResult {
     let mode = if request.tty {
-        Mode::Terminal
+        TerminalMode::Terminal
     } else {
-        Mode::Pipe
+        TerminalMode::Pipe
     };
     let screen = Screen::of(&mut streams, mode);
-    let Streams { stdin, resize, .. } = streams;
+    let RemoteStreams { stdin, resize, .. } = streams;
     let Some(shared) = node.upgrade() else {
-        return Outcome::Failed("the node is gone".to_owned());
+        return CommandResult::Failed("the node is gone".to_owned());
     };
     let attached = shared.node().attach(&request.container_id);
     drop(shared);
     let mut attached = match attached {
         Ok(attached) => attached,
-        Err(refusal) => return Outcome::Failed(refusal.to_string()),
+        Err(refusal) => return CommandResult::Failed(refusal.to_string()),
     };
     let container = Arc::<str>::from(request.container_id.as_str());
     tokio::select! {
@@ -41,10 +39,10 @@ pub(super) async fn run(
         () = ignore(resize) => {}
     }
     screen.close().await;
-    Outcome::Exited(0)
+    CommandResult::Exited(0)
 }
 
-async fn watch(attached: &mut Attached, screen: &Screen) {
+async fn watch(attached: &mut AttachedClient, screen: &Screen) {
     loop {
         tokio::select! {
             biased;
@@ -67,7 +65,12 @@ async fn watch(attached: &mut Attached, screen: &Screen) {
 }
 
 /// Tells the container what the client says; never ends.
-async fn talk(node: &Weak<Shared>, container: Arc<str>, stdin: Option<Inlet>, screen: &Screen) {
+async fn talk(
+    node: &Weak<SharedNode>,
+    container: Arc<str>,
+    stdin: Option<StreamReader>,
+    screen: &Screen,
+) {
     if let Some(mut stdin) = stdin {
         let mut keyboard = Keyboard::new(screen.mode);
         loop {
@@ -76,7 +79,7 @@ async fn talk(node: &Weak<Shared>, container: Arc<str>, stdin: Option<Inlet>, sc
                 Some(bytes) => keyboard.typed(bytes),
                 None => (Vec::new(), keyboard.rest()),
             };
-            screen.write(Stream::Stdout, shown).await;
+            screen.write(OutputStream::Stdout, shown).await;
             for input in read {
                 let Some(shared) = node.upgrade() else { return };
                 match input {
@@ -93,7 +96,7 @@ async fn talk(node: &Weak<Shared>, container: Arc<str>, stdin: Option<Inlet>, sc
     std::future::pending().await
 }
 
-async fn ignore(resize: Option<Inlet>) {
+async fn ignore(resize: Option<StreamReader>) {
     if let Some(mut resize) = resize {
         while resize.recv().await.is_some() {}
     }

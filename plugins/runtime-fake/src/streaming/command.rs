@@ -8,14 +8,15 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use proto::cri::ExecRequest;
 use tokio::sync::oneshot;
 
+use cri_server::{
+    CommandResult, OutputStream, RemoteStreams, StreamReader, TerminalSize, TerminalSizeReader,
+};
+
 use super::archive;
-use super::remote::{Outcome, Streams};
-use super::session::Inlet;
-use super::terminal::{Input, Keyboard, Mode, Screen, Size, Sizes};
-use crate::node::{Command, Refusal};
-use crate::program::machine::Progress;
-use crate::program::world::Stream;
-use crate::shared::Shared;
+use super::terminal::{Input, Keyboard, Screen, TerminalMode};
+use crate::node::{CriError, ExecCommand};
+use crate::program::interpreter::ProgramProgress;
+use crate::shared::SharedNode;
 
 /// The code of a command whose container ends under it.
 const KILLED: i32 = 137;
@@ -23,7 +24,7 @@ const INTERRUPTED: i32 = 130;
 const PROMPT: &[u8] = b"/ # ";
 
 /// What a command line asks for.
-enum Kind {
+enum CommandKind {
     Echo,
     Shell,
     Pack(String),
@@ -31,8 +32,8 @@ enum Kind {
     Program,
 }
 
-impl Kind {
-    fn of(argv: &[String]) -> Kind {
+impl CommandKind {
+    fn of(argv: &[String]) -> CommandKind {
         let words: Vec<&str> = argv.iter().map(String::as_str).collect();
         let words = match words.as_slice() {
             ["sh" | "/bin/sh" | "bash" | "/bin/bash", "-c", "cat"] => &["cat"],
@@ -40,48 +41,48 @@ impl Kind {
             all => all,
         };
         let Some((name, args)) = words.split_first() else {
-            return Kind::Program;
+            return CommandKind::Program;
         };
         match name.rsplit('/').next().unwrap_or(name) {
-            "cat" if args.iter().all(|arg| *arg == "-") => Kind::Echo,
+            "cat" if args.iter().all(|arg| *arg == "-") => CommandKind::Echo,
             "sh" | "bash" | "ash" if args.iter().all(|arg| ["-i", "-l", "-il"].contains(arg)) => {
-                Kind::Shell
+                CommandKind::Shell
             }
-            "tar" => archive::kind(args).map_or(Kind::Program, |kind| match kind {
-                archive::Kind::Pack(path) => Kind::Pack(path),
-                archive::Kind::Unpack(folder) => Kind::Unpack(folder),
+            "tar" => archive::kind(args).map_or(CommandKind::Program, |kind| match kind {
+                archive::TarOperation::Pack(path) => CommandKind::Pack(path),
+                archive::TarOperation::Unpack(folder) => CommandKind::Unpack(folder),
             }),
-            _ => Kind::Program,
+            _ => CommandKind::Program,
         }
     }
 }
 
 /// Runs a command over the streams of a client.
 pub(super) async fn run(
-    node: &Weak<Shared>,
+    node: &Weak<SharedNode>,
     request: &ExecRequest,
-    mut streams: Streams,
-) -> Outcome {
+    mut streams: RemoteStreams,
+) -> CommandResult {
     let mode = if request.tty {
-        Mode::Terminal
+        TerminalMode::Terminal
     } else {
-        Mode::Pipe
+        TerminalMode::Pipe
     };
     let screen = Screen::of(&mut streams, mode);
-    let Streams { stdin, resize, .. } = streams;
-    let process = Process {
+    let RemoteStreams { stdin, resize, .. } = streams;
+    let process = CommandSession {
         node,
         container: &request.container_id,
         screen: &screen,
         size: (AtomicU16::new(0), AtomicU16::new(0)),
     };
     let body = async {
-        match Kind::of(&request.cmd) {
-            Kind::Echo => process.echo(stdin).await,
-            Kind::Shell => process.shell(stdin).await,
-            Kind::Pack(path) => process.pack(&path).await,
-            Kind::Unpack(folder) => process.unpack(&folder, stdin).await,
-            Kind::Program => {
+        match CommandKind::of(&request.cmd) {
+            CommandKind::Echo => process.echo(stdin).await,
+            CommandKind::Shell => process.shell(stdin).await,
+            CommandKind::Pack(path) => process.pack(&path).await,
+            CommandKind::Unpack(folder) => process.unpack(&folder, stdin).await,
+            CommandKind::Program => {
                 // It reads nothing: what it is told goes nowhere.
                 drop(stdin);
                 process.execute(&request.cmd).await
@@ -95,42 +96,42 @@ pub(super) async fn run(
     };
     screen.close().await;
     match ended {
-        Ok(code) => Outcome::Exited(code),
-        Err(why) => Outcome::Failed(why.0),
+        Ok(code) => CommandResult::Exited(code),
+        Err(why) => CommandResult::Failed(why.0),
     }
 }
 
 /// A command cannot be run, for this reason.
-struct Unable(String);
+struct CommandError(String);
 
-impl From<Refusal> for Unable {
-    fn from(refusal: Refusal) -> Unable {
-        Unable(refusal.to_string())
+impl From<CriError> for CommandError {
+    fn from(refusal: CriError) -> CommandError {
+        CommandError(refusal.to_string())
     }
 }
 
-struct Process<'a> {
-    node: &'a Weak<Shared>,
+struct CommandSession<'a> {
+    node: &'a Weak<SharedNode>,
     container: &'a str,
     screen: &'a Screen,
     /// Width and height of its terminal.
     size: (AtomicU16, AtomicU16),
 }
 
-impl Process<'_> {
-    fn shared(&self) -> Result<std::sync::Arc<Shared>, Unable> {
+impl CommandSession<'_> {
+    fn shared(&self) -> Result<std::sync::Arc<SharedNode>, CommandError> {
         self.node
             .upgrade()
-            .ok_or_else(|| Unable("the node is gone".to_owned()))
+            .ok_or_else(|| CommandError("the node is gone".to_owned()))
     }
 
     /// Carries a simulated program out, in its own time.
-    async fn execute(&self, argv: &[String]) -> Result<i32, Unable> {
+    async fn execute(&self, argv: &[String]) -> Result<i32, CommandError> {
         if argv.iter().map(String::as_str).eq(["stty", "size"]) {
             let [width, height] =
                 [&self.size.0, &self.size.1].map(|one| one.load(Ordering::Relaxed));
             self.screen
-                .print(Stream::Stdout, &format!("{height} {width}"))
+                .print(OutputStream::Stdout, &format!("{height} {width}"))
                 .await;
             return Ok(0);
         }
@@ -141,48 +142,52 @@ impl Process<'_> {
                 self.screen.print(stream, &line).await;
             }
             match next {
-                Next::Ended(code) => return Ok(code),
-                Next::At(at) => tokio::time::sleep_until(at).await,
-                Next::Never => pending().await,
+                NextStep::Ended(code) => return Ok(code),
+                NextStep::At(at) => tokio::time::sleep_until(at).await,
+                NextStep::Never => pending().await,
             }
             tokio::task::yield_now().await;
         }
     }
 
-    fn advance(&self, command: &mut Command) -> Result<(Vec<(Stream, String)>, Next), Unable> {
+    fn advance(
+        &self,
+        command: &mut ExecCommand,
+    ) -> Result<(Vec<(OutputStream, String)>, NextStep), CommandError> {
         let shared = self.shared()?;
         let mut node = shared.node();
         let now = node.clock.now();
         let mut said = Vec::new();
-        let mut write = |_: i64, stream: Stream, line: &str| said.push((stream, line.to_owned()));
+        let mut write =
+            |_: i64, stream: OutputStream, line: &str| said.push((stream, line.to_owned()));
         let progress = node.carry(command, now, &mut write)?;
         let next = match progress {
-            Progress::Ended(end) => Next::Ended(command.ruled.unwrap_or(end.code)),
-            Progress::Waits(at) => Next::At(node.clock.instant(at)),
-            Progress::Forever => Next::Never,
+            ProgramProgress::Ended(end) => NextStep::Ended(command.ruled.unwrap_or(end.code)),
+            ProgramProgress::Waits(at) => NextStep::At(node.clock.instant(at)),
+            ProgramProgress::Forever => NextStep::Never,
         };
         Ok((said, next))
     }
 
     /// Says back what it is told.
-    async fn echo(&self, stdin: Option<Inlet>) -> Result<i32, Unable> {
+    async fn echo(&self, stdin: Option<StreamReader>) -> Result<i32, CommandError> {
         drop(
             self.shared()?
                 .node()
                 .command(self.container, &["cat".to_owned()])?,
         );
         let Some(mut stdin) = stdin else { return Ok(0) };
-        let mut keyboard = Keyboard::new(Mode::Terminal);
+        let mut keyboard = Keyboard::new(TerminalMode::Terminal);
         while let Some(bytes) = stdin.recv().await {
-            if self.screen.mode == Mode::Pipe {
-                self.screen.write(Stream::Stdout, bytes).await;
+            if self.screen.mode == TerminalMode::Pipe {
+                self.screen.write(OutputStream::Stdout, bytes).await;
                 continue;
             }
             let (shown, read) = keyboard.typed(&bytes);
-            self.screen.write(Stream::Stdout, shown).await;
+            self.screen.write(OutputStream::Stdout, shown).await;
             for input in read {
                 match input {
-                    Input::Line(line) => self.screen.print(Stream::Stdout, &line).await,
+                    Input::Line(line) => self.screen.print(OutputStream::Stdout, &line).await,
                     Input::End => return Ok(0),
                     Input::Interrupt => return Ok(INTERRUPTED),
                 }
@@ -192,7 +197,7 @@ impl Process<'_> {
     }
 
     /// Runs each line as a script.
-    async fn shell(&self, stdin: Option<Inlet>) -> Result<i32, Unable> {
+    async fn shell(&self, stdin: Option<StreamReader>) -> Result<i32, CommandError> {
         drop(
             self.shared()?
                 .node()
@@ -210,7 +215,7 @@ impl Process<'_> {
                 Some(bytes) => keyboard.typed(bytes),
                 None => (Vec::new(), keyboard.rest()),
             };
-            self.screen.write(Stream::Stdout, shown).await;
+            self.screen.write(OutputStream::Stdout, shown).await;
             for input in read {
                 match input {
                     Input::Line(line) => match leaves(&line, status) {
@@ -225,7 +230,7 @@ impl Process<'_> {
         }
     }
 
-    async fn line(&self, line: &str, status: i32) -> Result<i32, Unable> {
+    async fn line(&self, line: &str, status: i32) -> Result<i32, CommandError> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         match words.as_slice() {
             [] => Ok(status),
@@ -235,31 +240,34 @@ impl Process<'_> {
     }
 
     async fn prompt(&self) {
-        if self.screen.mode == Mode::Terminal {
-            self.screen.write(Stream::Stdout, PROMPT.to_vec()).await;
+        if self.screen.mode == TerminalMode::Terminal {
+            self.screen
+                .write(OutputStream::Stdout, PROMPT.to_vec())
+                .await;
         }
     }
 
-    async fn pack(&self, path: &str) -> Result<i32, Unable> {
+    async fn pack(&self, path: &str) -> Result<i32, CommandError> {
         let content = self.shared()?.node().read_file(self.container, path)?;
         let Some(content) = content else {
             let complaint = format!("tar: {path}: No such file or directory");
-            self.screen.print(Stream::Stderr, &complaint).await;
+            self.screen.print(OutputStream::Stderr, &complaint).await;
             return Ok(1);
         };
-        let packed = archive::pack(path, &content).map_err(|error| Unable(error.to_string()))?;
-        self.screen.write(Stream::Stdout, packed).await;
+        let packed =
+            archive::pack(path, &content).map_err(|error| CommandError(error.to_string()))?;
+        self.screen.write(OutputStream::Stdout, packed).await;
         Ok(0)
     }
 
-    async fn unpack(&self, folder: &str, stdin: Option<Inlet>) -> Result<i32, Unable> {
+    async fn unpack(&self, folder: &str, stdin: Option<StreamReader>) -> Result<i32, CommandError> {
         let mut packed = Vec::new();
         if let Some(mut stdin) = stdin {
             while let Some(bytes) = stdin.recv().await {
                 packed.extend_from_slice(&bytes);
                 if packed.len() > archive::LONGEST {
                     self.screen
-                        .print(Stream::Stderr, "tar: the archive is too long")
+                        .print(OutputStream::Stderr, "tar: the archive is too long")
                         .await;
                     return Ok(2);
                 }
@@ -268,7 +276,7 @@ impl Process<'_> {
         let files = archive::unpack(folder, &packed);
         let Ok(files) = files else {
             self.screen
-                .print(Stream::Stderr, "tar: invalid tar magic")
+                .print(OutputStream::Stderr, "tar: invalid tar magic")
                 .await;
             return Ok(1);
         };
@@ -279,7 +287,7 @@ impl Process<'_> {
                 .put_file(self.container, &path, &content)?
             {
                 let complaint = format!("tar: can't open '{path}': No space left on device");
-                self.screen.print(Stream::Stderr, &complaint).await;
+                self.screen.print(OutputStream::Stderr, &complaint).await;
                 return Ok(1);
             }
         }
@@ -287,11 +295,11 @@ impl Process<'_> {
     }
 
     /// Keeps the size of the terminal; never ends.
-    async fn resized(&self, from: Option<Inlet>) {
-        let mut sizes = Sizes::default();
+    async fn resized(&self, from: Option<StreamReader>) {
+        let mut sizes = TerminalSizeReader::default();
         if let Some(mut from) = from {
             while let Some(piece) = from.recv().await {
-                if let Some(Size { width, height }) = sizes.take(&piece) {
+                if let Some(TerminalSize { width, height }) = sizes.read(&piece) {
                     self.size.0.store(width, Ordering::Relaxed);
                     self.size.1.store(height, Ordering::Relaxed);
                 }
@@ -319,7 +327,7 @@ impl Process<'_> {
 }
 
 /// How a program goes on.
-enum Next {
+enum NextStep {
     Ended(i32),
     At(tokio::time::Instant),
     Never,

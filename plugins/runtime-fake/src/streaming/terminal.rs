@@ -1,11 +1,7 @@
 //! What a terminal does between a person and a program: it shows what is typed, edits lines, and knows the
 //! keys that end them. Without one, bytes are just cut into lines.
 
-use serde::Deserialize;
-
-use super::remote::Streams;
-use super::session::Outlet;
-use crate::program::world::Stream;
+use cri_server::{OutputStream, RemoteStreams, StreamWriter};
 
 /// A longer line is cut here.
 const LONGEST: usize = 4 << 10;
@@ -23,7 +19,7 @@ pub(super) enum Input {
 
 /// Whether there is a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(super) enum TerminalMode {
     Terminal,
     Pipe,
 }
@@ -31,12 +27,12 @@ pub(super) enum Mode {
 /// Makes lines of what is typed.
 #[derive(Debug)]
 pub(super) struct Keyboard {
-    mode: Mode,
+    mode: TerminalMode,
     line: Vec<u8>,
 }
 
 impl Keyboard {
-    pub(super) fn new(mode: Mode) -> Keyboard {
+    pub(super) fn new(mode: TerminalMode) -> Keyboard {
         Keyboard {
             mode,
             line: Vec::new(),
@@ -48,17 +44,17 @@ impl Keyboard {
         let (mut shown, mut read) = (Vec::new(), Vec::new());
         for byte in bytes {
             match (*byte, self.mode) {
-                (b'\n', _) | (b'\r', Mode::Terminal) => {
+                (b'\n', _) | (b'\r', TerminalMode::Terminal) => {
                     shown.extend(b"\r\n");
                     read.push(self.line());
                 }
-                (INTERRUPT, Mode::Terminal) => {
+                (INTERRUPT, TerminalMode::Terminal) => {
                     shown.extend(b"^C\r\n");
                     self.line.clear();
                     read.push(Input::Interrupt);
                 }
-                (END, Mode::Terminal) if self.line.is_empty() => read.push(Input::End),
-                (DELETE | 8, Mode::Terminal) => {
+                (END, TerminalMode::Terminal) if self.line.is_empty() => read.push(Input::End),
+                (DELETE | 8, TerminalMode::Terminal) => {
                     let erased = self.line.pop().map_or(&b""[..], |_| b"\x08 \x08");
                     shown.extend(erased);
                 }
@@ -69,7 +65,7 @@ impl Keyboard {
                 _ => {}
             }
         }
-        if self.mode == Mode::Pipe {
+        if self.mode == TerminalMode::Pipe {
             shown.clear();
         }
         (shown, read)
@@ -89,18 +85,18 @@ impl Keyboard {
 /// Where a program writes to.
 #[derive(Clone, Debug)]
 pub(super) struct Screen {
-    stdout: Option<Outlet>,
-    stderr: Option<Outlet>,
-    pub(super) mode: Mode,
+    stdout: Option<StreamWriter>,
+    stderr: Option<StreamWriter>,
+    pub(super) mode: TerminalMode,
 }
 
 impl Screen {
     /// Takes the outputs of a command. A terminal has one for both.
-    pub(super) fn of(streams: &mut Streams, mode: Mode) -> Screen {
+    pub(super) fn of(streams: &mut RemoteStreams, mode: TerminalMode) -> Screen {
         let stdout = streams.stdout.take();
         let stderr = match mode {
-            Mode::Terminal => stdout.clone(),
-            Mode::Pipe => streams.stderr.take(),
+            TerminalMode::Terminal => stdout.clone(),
+            TerminalMode::Pipe => streams.stderr.take(),
         };
         Screen {
             stdout,
@@ -109,19 +105,19 @@ impl Screen {
         }
     }
 
-    /// Writes a line. If the client is gone, somebody else notices.
-    pub(super) async fn print(&self, stream: Stream, line: &str) {
+    /// Writes a line. If the client is gone, its connection ends and drops the command.
+    pub(super) async fn print(&self, stream: OutputStream, line: &str) {
         let text = match self.mode {
-            Mode::Terminal => format!("{}\r\n", line.replace('\n', "\r\n")),
-            Mode::Pipe => format!("{line}\n"),
+            TerminalMode::Terminal => format!("{}\r\n", line.replace('\n', "\r\n")),
+            TerminalMode::Pipe => format!("{line}\n"),
         };
         self.write(stream, text.into_bytes()).await;
     }
 
-    pub(super) async fn write(&self, stream: Stream, bytes: Vec<u8>) {
+    pub(super) async fn write(&self, stream: OutputStream, bytes: Vec<u8>) {
         let to = match stream {
-            Stream::Stdout => &self.stdout,
-            Stream::Stderr => &self.stderr,
+            OutputStream::Stdout => &self.stdout,
+            OutputStream::Stderr => &self.stderr,
         };
         if let Some(to) = to.as_ref().filter(|_| !bytes.is_empty()) {
             drop(to.write(bytes).await);
@@ -130,37 +126,9 @@ impl Screen {
 
     /// Says that no more is written.
     pub(super) async fn close(&self) {
-        for outlet in [&self.stdout, &self.stderr].into_iter().flatten() {
-            outlet.close().await;
+        for writer in [&self.stdout, &self.stderr].into_iter().flatten() {
+            writer.close().await;
         }
-    }
-}
-
-/// The size of a terminal, as clients send it.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct Size {
-    pub(super) width: u16,
-    pub(super) height: u16,
-}
-
-/// Reads sizes, which come as JSON one behind another, cut anywhere.
-#[derive(Debug, Default)]
-pub(super) struct Sizes(Vec<u8>);
-
-impl Sizes {
-    /// Takes a piece; returns the last whole size in it.
-    pub(super) fn take(&mut self, piece: &[u8]) -> Option<Size> {
-        self.0.extend_from_slice(piece);
-        let mut sizes = serde_json::Deserializer::from_slice(&self.0).into_iter::<Size>();
-        let mut last = None;
-        let mut done = 0;
-        while let Some(Ok(size)) = sizes.next() {
-            (last, done) = (Some(size), sizes.byte_offset());
-        }
-        self.0.drain(..done);
-        self.0.truncate(LONGEST);
-        last
     }
 }
 
@@ -170,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_terminal_shows_and_edits_what_is_typed() {
-        let mut keyboard = Keyboard::new(Mode::Terminal);
+        let mut keyboard = Keyboard::new(TerminalMode::Terminal);
         let (shown, read) = keyboard.typed(b"lx\x7fs\r\x04");
         assert_eq!(shown, b"lx\x08 \x08s\r\n");
         assert_eq!(read, [Input::Line("ls".into()), Input::End]);
@@ -184,31 +152,10 @@ mod tests {
 
     #[test]
     fn a_pipe_shows_nothing_and_has_no_keys() {
-        let mut keyboard = Keyboard::new(Mode::Pipe);
+        let mut keyboard = Keyboard::new(TerminalMode::Pipe);
         let (shown, read) = keyboard.typed(b"a\x03\nb");
         assert!(shown.is_empty());
         assert_eq!(read, [Input::Line("a\u{3}".into())]);
         assert_eq!(keyboard.rest(), [Input::Line("b".into()), Input::End]);
-    }
-
-    #[test]
-    fn sizes_may_come_in_pieces() {
-        let mut sizes = Sizes::default();
-        assert_eq!(sizes.take(br#"{"Width":80,"Hei"#), None);
-        let two = br#"ght":24}{"Width":100,"Height":40}{"W"#;
-        assert_eq!(
-            sizes.take(two),
-            Some(Size {
-                width: 100,
-                height: 40
-            })
-        );
-        assert_eq!(
-            sizes.take(br#"idth":1,"Height":2}"#),
-            Some(Size {
-                width: 1,
-                height: 2
-            })
-        );
     }
 }

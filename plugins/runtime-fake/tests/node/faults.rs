@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use proto::cri::*;
-use runtime_fake::{Rpc, Script};
+use runtime_fake::{FaultScript, Rpc};
 use tonic::Code;
 
 use crate::rig::{configured, rig, run, sandbox_config};
 
-fn script(json: &str) -> Script {
+fn script(json: &str) -> FaultScript {
     serde_json::from_str(json).unwrap()
 }
 

@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, copy_bi
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 
-use crate::rig::{Rig, Runtime, rig};
+use crate::rig::{Rig, RuntimeClient, rig};
 
 /// Folders with more of them, separated as in PATH.
 const FOLDERS: &str = "OXLET_KUBECTLS";
@@ -66,13 +66,13 @@ enum Sockets {
 const BOTH: [Sockets; 2] = [Sockets::Taken, Sockets::Refused];
 
 /// An API server with one pod, whose streams it carries to the runtime.
-struct Api {
+struct ApiDouble {
     address: String,
     folder: PathBuf,
 }
 
-impl Api {
-    async fn start(rig: &Rig, (sandbox, container): (&str, &str), sockets: Sockets) -> Api {
+impl ApiDouble {
+    async fn start(rig: &Rig, (sandbox, container): (&str, &str), sockets: Sockets) -> ApiDouble {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (runtime, pod) = (
@@ -84,7 +84,7 @@ impl Api {
                 tokio::spawn(answer(stream, runtime.clone(), pod.clone(), sockets));
             }
         });
-        Api {
+        ApiDouble {
             address,
             folder: rig.folder.clone(),
         }
@@ -124,7 +124,7 @@ impl Api {
 
 async fn answer(
     stream: TcpStream,
-    mut runtime: Runtime,
+    mut runtime: RuntimeClient,
     (sandbox, container): (String, String),
     sockets: Sockets,
 ) {
@@ -244,13 +244,13 @@ async fn show(mut stream: BufReader<TcpStream>, path: &str) {
         .unwrap_or_default();
 }
 
-async fn api(sockets: Sockets) -> (Rig, Api, String) {
+async fn api(sockets: Sockets) -> (Rig, ApiDouble, String) {
     let mut rig = rig().await;
     let sandbox = rig.sandbox("a").await;
     let container = rig
         .running(&sandbox, "c", "while true; do sleep 0.1; echo tick; done")
         .await;
-    let api = Api::start(&rig, (&sandbox, &container), sockets).await;
+    let api = ApiDouble::start(&rig, (&sandbox, &container), sockets).await;
     (rig, api, container)
 }
 

@@ -1,7 +1,7 @@
 //! What outlives a generation of the node.
 
 use proto::cri::*;
-use runtime_fake::{Fake, Settings};
+use runtime_fake::{Fake, FakeSettings};
 
 use crate::rig::{SECOND, pass, rig};
 
@@ -117,7 +117,7 @@ async fn a_damaged_tail_costs_what_it_held_and_nothing_else() {
 #[tokio::test(start_paused = true)]
 async fn a_folder_in_use_is_refused() {
     let rig = rig().await;
-    let refused = Fake::open(rig.folder.clone(), Settings::default())
+    let refused = Fake::open(rig.folder.clone(), FakeSettings::default())
         .unwrap_err()
         .to_string();
     assert!(

@@ -10,11 +10,11 @@ use proto::cri::runtime_service_client::RuntimeServiceClient;
 use proto::cri::*;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use crate::rig::{Runtime, container_config, create, run, sandbox_config};
+use crate::rig::{RuntimeClient, container_config, create, run, sandbox_config};
 
 /// What a caller was told.
 #[derive(Debug, Default)]
-struct Told {
+struct ProcessReport {
     sandboxes: BTreeMap<String, String>,
     /// Container ids, and the code that each of those that were started ends with.
     containers: BTreeMap<String, Option<i32>>,
@@ -23,10 +23,10 @@ struct Told {
     removed: BTreeSet<String>,
 }
 
-struct Process(Child);
+struct PluginProcess(Child);
 
-impl Process {
-    fn start(home: &Path) -> Process {
+impl PluginProcess {
+    fn start(home: &Path) -> PluginProcess {
         let child = Command::new(env!("CARGO_BIN_EXE_runtime-fake"))
             .args([
                 "--socket",
@@ -39,10 +39,10 @@ impl Process {
             .current_dir(home)
             .stderr(Stdio::null())
             .spawn();
-        Process(child.unwrap())
+        PluginProcess(child.unwrap())
     }
 
-    async fn client(&mut self, home: &Path) -> Runtime {
+    async fn client(&mut self, home: &Path) -> RuntimeClient {
         let channel = sdk::testing::connect(&home.join("cri.sock"));
         let mut runtime = RuntimeServiceClient::new(channel);
         let up = async { while runtime.version(VersionRequest::default()).await.is_err() {} };
@@ -67,12 +67,12 @@ fn home(configuration: &str) -> tempfile::TempDir {
 
 /// Makes pods until the process is gone, and notes every answer.
 async fn load(
-    mut runtime: Runtime,
+    mut runtime: RuntimeClient,
     worker: String,
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<ProcessReport>>,
     answers: UnboundedSender<()>,
 ) -> Result<(), tonic::Status> {
-    let note = |what: &dyn Fn(&mut Told)| {
+    let note = |what: &dyn Fn(&mut ProcessReport)| {
         what(&mut told.lock().unwrap());
         // The test listens only until it kills.
         answers.send(()).unwrap_or_default();
@@ -105,7 +105,7 @@ async fn load(
     Ok(())
 }
 
-async fn compare(runtime: &mut Runtime, told: &Told) {
+async fn compare(runtime: &mut RuntimeClient, told: &ProcessReport) {
     let sandboxes = runtime
         .list_pod_sandbox(ListPodSandboxRequest::default())
         .await
@@ -171,9 +171,9 @@ async fn compare(runtime: &mut Runtime, told: &Told) {
 #[tokio::test]
 async fn nothing_that_was_answered_is_lost_by_a_kill() {
     let home = home("{}");
-    let told = Arc::new(Mutex::new(Told::default()));
+    let told = Arc::new(Mutex::new(ProcessReport::default()));
     for round in 0..12u64 {
-        let mut process = Process::start(home.path());
+        let mut process = PluginProcess::start(home.path());
         let mut runtime = process.client(home.path()).await;
         let known = std::mem::take(&mut *told.lock().unwrap());
         compare(&mut runtime, &known).await;
@@ -210,13 +210,13 @@ async fn a_scripted_exit_ends_the_process_after_its_effect() {
     let home = home(
         r#"{"faults": [{"call": "RunPodSandbox", "nth": 2, "exit": true, "after_effect": true}]}"#,
     );
-    let mut process = Process::start(home.path());
+    let mut process = PluginProcess::start(home.path());
     let mut runtime = process.client(home.path()).await;
     run(&mut runtime, sandbox_config("a")).await.unwrap();
     run(&mut runtime, sandbox_config("b")).await.unwrap_err();
     assert_eq!(process.0.wait().unwrap().code(), Some(70));
 
-    let mut process = Process::start(home.path());
+    let mut process = PluginProcess::start(home.path());
     let mut runtime = process.client(home.path()).await;
     let again = run(&mut runtime, sandbox_config("b")).await.unwrap_err();
     assert_eq!(again.code(), tonic::Code::AlreadyExists);
@@ -224,7 +224,7 @@ async fn a_scripted_exit_ends_the_process_after_its_effect() {
 }
 
 /// Returns the private memory of a process in KiB, and the clock ticks that it has used.
-fn usage(process: &Process) -> (u64, u64) {
+fn usage(process: &PluginProcess) -> (u64, u64) {
     let proc =
         |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", process.0.id())).unwrap();
     let status = proc("status");
@@ -247,7 +247,7 @@ fn usage(process: &Process) -> (u64, u64) {
 }
 
 /// Begins a container that lives for a second; what is returned ends with it.
-async fn second(runtime: &mut Runtime) -> impl Future<Output = ()> {
+async fn second(runtime: &mut RuntimeClient) -> impl Future<Output = ()> {
     let sandbox = run(runtime, sandbox_config("second")).await.unwrap();
     let container_id = create(runtime, &sandbox, container_config("c", "sleep 1"))
         .await
@@ -271,7 +271,7 @@ async fn second(runtime: &mut Runtime) -> impl Future<Output = ()> {
 #[tokio::test]
 async fn a_thousand_idle_pods_take_little_memory_and_no_processor() {
     let home = home("{}");
-    let mut process = Process::start(home.path());
+    let mut process = PluginProcess::start(home.path());
     let mut runtime = process.client(home.path()).await;
     let (before, _) = usage(&process);
     for n in 0..1_000 {

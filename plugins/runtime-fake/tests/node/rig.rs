@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use proto::cri::image_service_client::ImageServiceClient;
 use proto::cri::runtime_service_client::RuntimeServiceClient;
 use proto::cri::*;
-use runtime_fake::{Clock, Fake, Settings};
+use runtime_fake::{Clock, Fake, FakeSettings};
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Channel;
 
-pub(crate) type Runtime = RuntimeServiceClient<Channel>;
+pub(crate) type RuntimeClient = RuntimeServiceClient<Channel>;
 
 /// A node that serves until it is closed.
 pub(crate) struct Rig {
     pub(crate) fake: Fake,
-    pub(crate) runtime: Runtime,
+    pub(crate) runtime: RuntimeClient,
     pub(crate) images: ImageServiceClient<Channel>,
     pub(crate) folder: PathBuf,
     clock: Clock,
@@ -36,7 +36,7 @@ pub(crate) async fn configured(json: &str) -> Rig {
 }
 
 async fn open(folder: &Path, json: &str, clock: Clock) -> Rig {
-    let settings = Settings::from_json(json.as_bytes()).unwrap();
+    let settings = FakeSettings::from_json(json.as_bytes()).unwrap();
     let fake = Fake::open_at(folder.to_owned(), settings, clock).unwrap();
     let socket = folder.join("cri.sock");
     drop(std::fs::remove_file(&socket));
@@ -76,8 +76,8 @@ impl Rig {
         drop((runtime, images, fake, server.await));
         // Connections are tasks of their own and end a little later: the folder is free when they have.
         while matches!(
-            Fake::open_at(folder.clone(), Settings::default(), clock),
-            Err(runtime_fake::OpenError::Journal(_))
+            Fake::open_at(folder.clone(), FakeSettings::default(), clock),
+            Err(runtime_fake::FakeOpenError::Journal(_))
         ) {
             tokio::task::yield_now().await;
         }
@@ -211,7 +211,7 @@ impl Rig {
 }
 
 pub(crate) async fn run(
-    runtime: &mut Runtime,
+    runtime: &mut RuntimeClient,
     config: PodSandboxConfig,
 ) -> Result<String, tonic::Status> {
     let request = RunPodSandboxRequest {
@@ -225,7 +225,7 @@ pub(crate) async fn run(
 }
 
 pub(crate) async fn create(
-    runtime: &mut Runtime,
+    runtime: &mut RuntimeClient,
     sandbox: &str,
     config: ContainerConfig,
 ) -> Result<String, tonic::Status> {

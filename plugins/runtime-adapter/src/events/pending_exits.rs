@@ -1,4 +1,4 @@
-//! Containers whose end was told before CRI shows it.
+//! Containers whose end was sent before CRI shows it.
 //!
 //! An agent may act on the telling at once. containerd's CRI part is still cleaning up then, and to stop or remove
 //! the container or its sandbox would make it kill a process that is gone, which fails: such calls wait here.
@@ -9,11 +9,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 /// Many times what containerd takes; then the call goes through and containerd says what it thinks of it.
-const WITHIN: Duration = Duration::from_secs(2);
+const PENDING_EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The containers, shared by those who tell and those who call.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Unsettled {
+pub(crate) struct PendingExits {
     holds: watch::Sender<Holds>,
 }
 
@@ -26,13 +26,13 @@ struct Holds {
 
 /// One container, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct PendingExit {
     holds: watch::Sender<Holds>,
     turn: u64,
 }
 
-impl Unsettled {
-    pub(crate) fn hold(&self, container: &str, sandbox: &str) -> Hold {
+impl PendingExits {
+    pub(crate) fn hold(&self, container: &str, sandbox: &str) -> PendingExit {
         let mut turn = 0;
         self.holds.send_modify(|holds| {
             holds.turn += 1;
@@ -40,7 +40,7 @@ impl Unsettled {
             let ids = [container.to_owned(), sandbox.to_owned()];
             holds.ids.insert(turn, ids);
         });
-        Hold {
+        PendingExit {
             holds: self.holds.clone(),
             turn,
         }
@@ -54,16 +54,19 @@ impl Unsettled {
     pub(crate) async fn settled(&self, id: &str) {
         let mut holds = self.holds.subscribe();
         let free = holds.wait_for(|holds| !holds.ids.values().flatten().any(|held| held == id));
-        if tokio::time::timeout(WITHIN, free).await.is_err() {
+        if tokio::time::timeout(PENDING_EXIT_TIMEOUT, free)
+            .await
+            .is_err()
+        {
             tracing::warn!(
                 id,
-                "CRI does not show an end that was told {WITHIN:?} ago: the call goes on"
+                "CRI does not show an end that was told {PENDING_EXIT_TIMEOUT:?} ago: the call goes on"
             );
         }
     }
 }
 
-impl Drop for Hold {
+impl Drop for PendingExit {
     fn drop(&mut self) {
         self.holds
             .send_modify(|holds| drop(holds.ids.remove(&self.turn)));
@@ -76,7 +79,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_call_waits_for_its_own_container_or_sandbox_and_not_for_ever() {
-        let unsettled = Unsettled::default();
+        let unsettled = PendingExits::default();
         let hold = unsettled.hold("c", "s");
         let again = unsettled.hold("c", "s");
         unsettled.settled("other").await;
@@ -98,6 +101,6 @@ mod tests {
         let _hold = unsettled.hold("c", "s");
         let begun = tokio::time::Instant::now();
         unsettled.settled("s").await;
-        assert_eq!(begun.elapsed(), WITHIN);
+        assert_eq!(begun.elapsed(), PENDING_EXIT_TIMEOUT);
     }
 }

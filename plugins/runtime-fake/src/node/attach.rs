@@ -4,31 +4,31 @@ use std::sync::Arc;
 
 use tokio::sync::{broadcast, oneshot};
 
-use crate::annotations::SandboxTuning;
-use crate::node::{Node, Refusal, write_log};
-use crate::program::machine::End;
+use crate::annotations::{PortTarget, SandboxTuning};
+use crate::node::{CriError, SimulatedNode, write_log};
+use crate::program::environment::ProgramEnvironment;
+use crate::program::interpreter::ProgramExit;
 use crate::program::signal;
-use crate::program::world::{Stream, World};
-use crate::state::{Record, Seq};
-use crate::streaming::Target;
+use crate::state::{JournalRecord, Seq};
+use cri_server::OutputStream;
 
 /// A client that is further behind misses lines.
 const LINES: usize = 1024;
 
 /// A line of output.
-pub(crate) type Line = (Stream, Arc<str>);
+pub(crate) type OutputLine = (OutputStream, Arc<str>);
 
 /// What a client of a container sees.
 #[derive(Debug)]
-pub(crate) struct Attached {
-    pub(crate) output: broadcast::Receiver<Line>,
+pub(crate) struct AttachedClient {
+    pub(crate) output: broadcast::Receiver<OutputLine>,
     /// Resolves when the container has ended.
     pub(crate) ending: oneshot::Receiver<()>,
 }
 
-impl Node {
+impl SimulatedNode {
     /// Lets a client see what a running container writes from now on.
-    pub(crate) fn attach(&mut self, id: &str) -> Result<Attached, Refusal> {
+    pub(crate) fn attach(&mut self, id: &str) -> Result<AttachedClient, CriError> {
         let (seq, _) = self.running(id)?;
         self.attached.retain(|_, to| to.receiver_count() > 0);
         let to = self
@@ -36,7 +36,7 @@ impl Node {
             .entry(seq)
             .or_insert_with(|| broadcast::Sender::new(LINES));
         let output = to.subscribe();
-        Ok(Attached {
+        Ok(AttachedClient {
             output,
             ending: self.ending(seq),
         })
@@ -51,12 +51,12 @@ impl Node {
             return;
         };
         let (at, path) = (self.clock.now(), &container.record.log);
-        if let Err(error) = write_log(&mut self.logs, seq, path, at, Stream::Stdout, line) {
+        if let Err(error) = write_log(&mut self.logs, seq, path, at, OutputStream::Stdout, line) {
             tracing::warn!(log = %path, %error, "cannot write container log");
         }
         if let Some(to) = self.attached.get(&seq) {
-            // Nobody is attached any more: nobody misses it.
-            drop(to.send((Stream::Stdout, line.into())));
+            // The last attached client has gone; the line is in the log.
+            drop(to.send((OutputStream::Stdout, line.into())));
         }
     }
 
@@ -67,7 +67,7 @@ impl Node {
             container.is_some_and(|container| container.config().stdin_once)
         };
         if let Some(seq) = self.listening(id).filter(once) {
-            let end = End {
+            let end = ProgramExit {
                 at: self.clock.now(),
                 code: 0,
                 own: true,
@@ -89,10 +89,10 @@ impl Node {
     }
 
     /// Returns what is behind a port of a running pod.
-    pub(crate) fn target(&self, id: &str, port: u16) -> Result<Target, Refusal> {
+    pub(crate) fn target(&self, id: &str, port: u16) -> Result<PortTarget, CriError> {
         let (_, sandbox) = self.sandbox(id)?;
         if sandbox.record.stopped.is_some() {
-            return Err(Refusal::WrongState {
+            return Err(CriError::WrongState {
                 what: "sandbox",
                 id: id.to_owned(),
                 state: "not ready",
@@ -100,26 +100,30 @@ impl Node {
             });
         }
         let ports = SandboxTuning::of(&sandbox.config().annotations)?.ports;
-        Ok(ports.get(&port).cloned().unwrap_or(Target::Echo))
+        Ok(ports.get(&port).cloned().unwrap_or(PortTarget::Echo))
     }
 
     /// Returns the content of a file of a running container.
-    pub(crate) fn read_file(&self, id: &str, path: &str) -> Result<Option<String>, Refusal> {
+    pub(crate) fn read_file(&self, id: &str, path: &str) -> Result<Option<String>, CriError> {
         let (_, container) = self.running(id)?;
         let mut files = container.record.files.clone();
-        let mut nowhere = |_: i64, _: Stream, _: &str| {};
-        Ok(World::beside(&mut files, &container.record.config, &mut nowhere).read(path))
+        let mut nowhere = |_: i64, _: OutputStream, _: &str| {};
+        Ok(
+            ProgramEnvironment::beside(&mut files, &container.record.config, &mut nowhere)
+                .read(path),
+        )
     }
 
     /// Writes a file of a running container; returns whether there was room for it.
-    pub(crate) fn put_file(&mut self, id: &str, path: &str, text: &str) -> Result<bool, Refusal> {
+    pub(crate) fn put_file(&mut self, id: &str, path: &str, text: &str) -> Result<bool, CriError> {
         let (seq, container) = self.running(id)?;
         let mut files = container.record.files.clone();
-        let mut nowhere = |_: i64, _: Stream, _: &str| {};
-        let mut world = World::beside(&mut files, &container.record.config, &mut nowhere);
-        let put = world.put(path, text, false);
+        let mut nowhere = |_: i64, _: OutputStream, _: &str| {};
+        let mut environment =
+            ProgramEnvironment::beside(&mut files, &container.record.config, &mut nowhere);
+        let put = environment.put(path, text, false);
         if files != container.record.files {
-            self.commit(Record::Files { seq, files })?;
+            self.commit(JournalRecord::Files { seq, files })?;
         }
         Ok(put)
     }

@@ -1,4 +1,4 @@
-//! What is known of containers and pods: so that an exit can be told before CRI is asked, and an event about a
+//! What is known of containers and pods: so that an exit can be sent before CRI is asked, and an event about a
 //! deleted one still says whose it was.
 
 use std::collections::BTreeMap;
@@ -6,34 +6,34 @@ use std::collections::BTreeMap;
 use prost::Message;
 use proto::cri::{ContainerEventResponse, PodSandbox, PodSandboxState, PodSandboxStatus};
 
-use super::happening::What;
-use super::pod::Pod;
+use super::containerd_event::ContainerdEventKind;
+use super::pod::PodStatuses;
 
-/// Eight times the pods and containers of a crowded node; some 1 MB when full.
-const MOST_CONTAINERS: usize = 8192;
+/// Entries: eight times the pods and containers of a crowded node; some 1 MB when full.
+const MAX_CONTAINERS: usize = 8192;
 /// Bytes. A pod of two containers takes some 3 kB: a crowded node fills a third.
-const MOST_TOLD: usize = 10 << 20;
+const MAX_STATUS_BYTES: usize = 10 << 20;
 /// Bytes. The names of a pod take half a kilobyte.
-const MOST_NAMES: usize = 2 << 20;
+const MAX_NAME_BYTES: usize = 2 << 20;
 
-/// Which pod each container is in, what each pod is called, and what was told of it last. A cache: lists fill it,
+/// Which pod each container is in, what each pod is called, and what was sent of it last. A cache: lists fill it,
 /// events keep it. Pods are kept as they are on the wire, which takes a third of the room.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct PodCache {
     /// Container to sandbox; a sandbox to itself.
-    sandboxes: Bounded<String>,
-    /// By sandbox: a [`PodSandboxStatus`] with its names alone, of pods that nothing was told of yet or that are gone.
-    names: Bounded<Vec<u8>>,
+    sandboxes: WeightedCache<String>,
+    /// By sandbox: a [`PodSandboxStatus`] with its names alone, of pods without an event so far, and of deleted ones.
+    names: WeightedCache<Vec<u8>>,
     /// By sandbox: a [`ContainerEventResponse`] with the pod alone.
-    told: Bounded<Vec<u8>>,
+    last_sent: WeightedCache<Vec<u8>>,
 }
 
-impl Memory {
+impl PodCache {
     pub(crate) fn new() -> Self {
         Self {
-            sandboxes: Bounded::new(MOST_CONTAINERS),
-            names: Bounded::new(MOST_NAMES),
-            told: Bounded::new(MOST_TOLD),
+            sandboxes: WeightedCache::new(MAX_CONTAINERS),
+            names: WeightedCache::new(MAX_NAME_BYTES),
+            last_sent: WeightedCache::new(MAX_STATUS_BYTES),
         }
     }
 
@@ -41,7 +41,7 @@ impl Memory {
         self.sandboxes.get(container)
     }
 
-    /// Remembers whose a container is; an empty sandbox is nobody's.
+    /// Remembers the sandbox of a container; an empty sandbox id is ignored.
     pub(crate) fn learn_container(&mut self, container: &str, sandbox: &str) {
         if sandbox.is_empty() || self.sandboxes.get(container).is_some() {
             return;
@@ -74,13 +74,19 @@ impl Memory {
         self.names.insert(&status.id, names, weight);
     }
 
-    /// Remembers what is told of a pod, and what has become of the container that it is told for.
-    pub(crate) fn learn_told(&mut self, sandbox: &str, pod: &Pod, container: &str, what: What) {
-        if what == What::Deleted {
+    /// Remembers what is sent of a pod, and what has become of the container that the event is about.
+    pub(crate) fn learn_sent(
+        &mut self,
+        sandbox: &str,
+        pod: &PodStatuses,
+        container: &str,
+        what: ContainerdEventKind,
+    ) {
+        if what == ContainerdEventKind::Deleted {
             self.sandboxes.remove(container);
         }
-        if what == What::Deleted && container == sandbox {
-            self.told.remove(sandbox);
+        if what == ContainerdEventKind::Deleted && container == sandbox {
+            self.last_sent.remove(sandbox);
             if let Some(status) = &pod.status {
                 self.learn_names(status.clone());
             }
@@ -96,13 +102,13 @@ impl Memory {
         };
         let event = event.encode_to_vec();
         let weight = event.len();
-        self.told.insert(sandbox, event, weight);
+        self.last_sent.insert(sandbox, event, weight);
     }
 
-    /// Returns what was told of a pod last.
-    pub(crate) fn told(&self, sandbox: &str) -> Option<Pod> {
-        let event = ContainerEventResponse::decode(self.told.get(sandbox)?.as_slice()).ok()?;
-        Some(Pod {
+    /// Returns what was sent of a pod last.
+    pub(crate) fn last_sent(&self, sandbox: &str) -> Option<PodStatuses> {
+        let event = ContainerEventResponse::decode(self.last_sent.get(sandbox)?.as_slice()).ok()?;
+        Some(PodStatuses {
             status: event.pod_sandbox_status,
             containers: event.containers_statuses,
         })
@@ -110,7 +116,7 @@ impl Memory {
 
     /// Returns the status of a pod that the runtime does not know any more: its names, not ready.
     pub(crate) fn names(&self, sandbox: &str) -> Option<PodSandboxStatus> {
-        if let Some(status) = self.told(sandbox).and_then(|told| told.status) {
+        if let Some(status) = self.last_sent(sandbox).and_then(|sent| sent.status) {
             return Some(PodSandboxStatus {
                 id: status.id,
                 metadata: status.metadata,
@@ -125,22 +131,22 @@ impl Memory {
 
 /// A map that forgets what was put in longest ago when its values weigh too much.
 #[derive(Debug)]
-struct Bounded<V> {
+struct WeightedCache<V> {
     most: usize,
     weight: usize,
-    values: BTreeMap<String, Kept<V>>,
+    values: BTreeMap<String, CacheEntry<V>>,
     oldest_first: BTreeMap<u64, String>,
     turn: u64,
 }
 
 #[derive(Debug)]
-struct Kept<V> {
+struct CacheEntry<V> {
     value: V,
     weight: usize,
     turn: u64,
 }
 
-impl<V> Bounded<V> {
+impl<V> WeightedCache<V> {
     fn new(most: usize) -> Self {
         Self {
             most,
@@ -160,7 +166,7 @@ impl<V> Bounded<V> {
         self.turn += 1;
         self.weight += weight;
         self.oldest_first.insert(self.turn, key.to_owned());
-        let kept = Kept {
+        let kept = CacheEntry {
             value,
             weight,
             turn: self.turn,
@@ -190,7 +196,7 @@ mod tests {
 
     #[test]
     fn the_oldest_is_forgotten_when_it_is_full() {
-        let mut map = Bounded::new(2);
+        let mut map = WeightedCache::new(2);
         for key in ["a", "b", "a", "c"] {
             map.insert(key, key.to_uppercase(), 1);
         }
@@ -206,7 +212,7 @@ mod tests {
 
     #[test]
     fn removed_keys_leave_nothing_behind() {
-        let mut map = Bounded::new(2);
+        let mut map = WeightedCache::new(2);
         for turn in 0..1000 {
             map.insert(&turn.to_string(), (), 1);
             map.remove(&turn.to_string());
@@ -215,7 +221,7 @@ mod tests {
         assert_eq!(map.weight, 0);
     }
 
-    fn pod() -> Pod {
+    fn pod() -> PodStatuses {
         let status = PodSandboxStatus {
             id: "s".to_owned(),
             metadata: Some(PodSandboxMetadata {
@@ -230,21 +236,21 @@ mod tests {
             id: "c".to_owned(),
             ..Default::default()
         };
-        Pod::new(Some(status), vec![container])
+        PodStatuses::new(Some(status), vec![container])
     }
 
     #[test]
     fn a_pod_is_remembered_as_it_was_told_and_by_its_names_when_it_is_gone() {
-        let mut memory = Memory::new();
+        let mut memory = PodCache::new();
         memory.learn_container("c", "s");
-        memory.learn_told("s", &pod(), "c", What::Started);
+        memory.learn_sent("s", &pod(), "c", ContainerdEventKind::Started);
         assert_eq!(memory.sandbox_of("c").map(String::as_str), Some("s"));
-        assert_eq!(memory.told("s"), Some(pod()));
+        assert_eq!(memory.last_sent("s"), Some(pod()));
 
-        memory.learn_told("s", &pod(), "s", What::Deleted);
-        assert_eq!(memory.told("s"), None);
-        memory.learn_told("s", &pod(), "c", What::Deleted);
-        assert_eq!(memory.told("s"), None, "a pod that is gone stays so");
+        memory.learn_sent("s", &pod(), "s", ContainerdEventKind::Deleted);
+        assert_eq!(memory.last_sent("s"), None);
+        memory.learn_sent("s", &pod(), "c", ContainerdEventKind::Deleted);
+        assert_eq!(memory.last_sent("s"), None, "a pod that is gone stays so");
         let names = memory.names("s").unwrap();
         assert_eq!(names.metadata.unwrap().uid, "u");
         assert_eq!(names.labels["l"], "m");
@@ -257,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_container_of_no_sandbox_is_nobodys() {
-        let mut memory = Memory::new();
+        let mut memory = PodCache::new();
         memory.learn_container("c", "");
         assert_eq!(memory.sandbox_of("c"), None);
     }

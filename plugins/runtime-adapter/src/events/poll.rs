@@ -1,4 +1,4 @@
-//! How long CRI is waited for, and how often it is asked meanwhile.
+//! How long the adapter waits for CRI to show a change, and how often it asks meanwhile.
 
 use std::time::Duration;
 
@@ -9,35 +9,35 @@ const SHORTEST_STEP: Duration = Duration::from_millis(1);
 /// Half of what containerd takes to clean up after an exit: questions only slow it down.
 const UNHURRIED_STEP: Duration = Duration::from_millis(25);
 
-/// Whether somebody waits for the answer.
+/// Whether an event is held up until CRI shows the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pace {
-    /// An event is held until it comes.
+pub(crate) enum PollPace {
+    /// An event is held: polls from 1 ms on.
     Hurried,
-    /// The event is told already.
+    /// The event is sent already: polls from 25 ms on.
     Unhurried,
 }
 
 /// Waits in steps of a sixteenth of the time waited so far: late by so much at most, and few questions.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct PollTimer {
     since: Instant,
     within: Duration,
     shortest: Duration,
 }
 
-impl Patience {
+impl PollTimer {
     pub(crate) fn new(within: Duration) -> Self {
-        Self::at(Pace::Hurried, within)
+        Self::at(PollPace::Hurried, within)
     }
 
-    pub(crate) fn at(pace: Pace, within: Duration) -> Self {
+    pub(crate) fn at(pace: PollPace, within: Duration) -> Self {
         Self {
             since: Instant::now(),
             within,
             shortest: match pace {
-                Pace::Hurried => SHORTEST_STEP,
-                Pace::Unhurried => UNHURRIED_STEP,
+                PollPace::Hurried => SHORTEST_STEP,
+                PollPace::Unhurried => UNHURRIED_STEP,
             },
         }
     }

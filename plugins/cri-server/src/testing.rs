@@ -1,4 +1,6 @@
-//! A client of the streaming server, as small as can be.
+//! Small clients of the streaming server, for tests: they panic on what a test does not expect.
+
+#![allow(clippy::unwrap_used, reason = "the clients of tests")]
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,18 +11,18 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-use super::super::spdy::frames::{Decoder, Encoder, Frame};
+pub use crate::streaming::spdy::frames::{Decoder, Encoder, SpdyError, SpdyFrame};
 
-/// Sends a request to a URL and returns the head of the answer, and the connection.
-pub(super) async fn ask(url: &str, headers: &str) -> (String, TcpStream) {
+/// Sends a request with these header lines (each with its CRLF) to a URL; returns the response's head, and the connection.
+pub async fn request(url: &str, headers: &str) -> (String, TcpStream) {
     let (host, path) = url
         .strip_prefix("http://")
         .unwrap()
         .split_once('/')
         .unwrap();
     let mut stream = TcpStream::connect(host).await.unwrap();
-    let request = format!("POST /{path} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
+    let head = format!("POST /{path} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.unwrap());
@@ -28,23 +30,28 @@ pub(super) async fn ask(url: &str, headers: &str) -> (String, TcpStream) {
     (String::from_utf8(head).unwrap(), stream)
 }
 
-/// A SPDY connection: what each stream has said so far.
-pub(super) struct Spdy {
+/// A SPDY connection, with what each stream has received so far.
+#[derive(Debug)]
+pub struct SpdyClient {
     io: TcpStream,
     encoder: Encoder,
     decoder: Decoder,
     next: u32,
-    pub(super) heard: BTreeMap<u32, String>,
-    pub(super) closed: Vec<u32>,
-    pub(super) others: VecDeque<Frame>,
+    /// What the server has sent, by stream.
+    pub received: BTreeMap<u32, String>,
+    /// Streams whose half the server has ended, in that order.
+    pub closed: Vec<u32>,
+    /// All frames that are not data, in the order of their arrival.
+    pub others: VecDeque<SpdyFrame>,
 }
 
-impl Spdy {
-    pub(super) async fn connect(url: &str, protocol: &str) -> Spdy {
+impl SpdyClient {
+    /// Connects to a URL; panics unless the server accepts the protocol.
+    pub async fn connect(url: &str, protocol: &str) -> SpdyClient {
         let headers = format!(
             "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: {protocol}\r\n"
         );
-        let (head, io) = ask(url, &headers).await;
+        let (head, io) = request(url, &headers).await;
         assert!(head.starts_with("HTTP/1.1 101"), "{head}");
         assert!(
             head.to_lowercase()
@@ -52,32 +59,33 @@ impl Spdy {
             "{head}"
         );
         let (encoder, decoder) = (Encoder::default(), Decoder::new());
-        let (heard, closed, others) = Default::default();
-        Spdy {
+        let (received, closed, others) = Default::default();
+        SpdyClient {
             io,
             encoder,
             decoder,
             next: 1,
-            heard,
+            received,
             closed,
             others,
         }
     }
 
-    pub(super) async fn send(&mut self, frame: Frame) {
+    /// Sends one frame.
+    pub async fn send(&mut self, frame: SpdyFrame) {
         let mut bytes = Vec::new();
         self.encoder.encode(&frame, &mut bytes);
         self.io.write_all(&bytes).await.unwrap();
     }
 
-    /// Opens a stream.
-    pub(super) async fn open(&mut self, headers: &[(&str, &str)]) -> u32 {
+    /// Opens a stream with these headers and returns its number.
+    pub async fn open(&mut self, headers: &[(&str, &str)]) -> u32 {
         let id = self.next;
         self.next += 2;
         let headers = headers
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        self.send(Frame::Open {
+        self.send(SpdyFrame::Open {
             id,
             last: false,
             headers: headers.collect(),
@@ -86,8 +94,9 @@ impl Spdy {
         id
     }
 
-    pub(super) async fn say(&mut self, id: u32, text: &str) {
-        self.send(Frame::Data {
+    /// Sends text on a stream.
+    pub async fn write(&mut self, id: u32, text: &str) {
+        self.send(SpdyFrame::Data {
             id,
             last: false,
             bytes: text.into(),
@@ -95,8 +104,9 @@ impl Spdy {
         .await;
     }
 
-    pub(super) async fn close(&mut self, id: u32) {
-        self.send(Frame::Data {
+    /// Ends the client's half of a stream.
+    pub async fn close(&mut self, id: u32) {
+        self.send(SpdyFrame::Data {
             id,
             last: true,
             bytes: Vec::new(),
@@ -104,11 +114,11 @@ impl Spdy {
         .await;
     }
 
-    /// Listens until this is so, or the server has closed the connection.
-    pub(super) async fn until(&mut self, so: impl Fn(&Spdy) -> bool) {
+    /// Reads frames until the condition holds, or the server has closed the connection.
+    pub async fn until(&mut self, so: impl Fn(&SpdyClient) -> bool) {
         while !so(self) {
-            if let Some(frame) = self.decoder.next().unwrap() {
-                self.hear(frame);
+            if let Some(frame) = self.decoder.next_frame().unwrap() {
+                self.record(frame);
                 continue;
             }
             let mut bytes = [0; 4096];
@@ -119,9 +129,9 @@ impl Spdy {
         }
     }
 
-    fn hear(&mut self, frame: Frame) {
-        if let Frame::Data { id, last, bytes } = &frame {
-            self.heard
+    fn record(&mut self, frame: SpdyFrame) {
+        if let SpdyFrame::Data { id, last, bytes } = &frame {
+            self.received
                 .entry(*id)
                 .or_default()
                 .push_str(str::from_utf8(bytes).unwrap());
@@ -133,39 +143,43 @@ impl Spdy {
         }
     }
 
-    pub(super) fn said(&self, id: u32) -> &str {
-        self.heard.get(&id).map_or("", String::as_str)
+    /// Returns all that the server has sent on a stream.
+    pub fn received(&self, id: u32) -> &str {
+        self.received.get(&id).map_or("", String::as_str)
     }
 }
 
-/// A WebSocket with channels.
-pub(super) struct Channels(pub(super) WebSocketStream<TcpStream>);
+/// A WebSocket with channels: the first byte of a message is the number of its stream.
+#[derive(Debug)]
+pub struct ChannelClient(pub WebSocketStream<TcpStream>);
 
-impl Channels {
-    pub(super) async fn connect(url: &str, protocol: &str) -> Channels {
+impl ChannelClient {
+    /// Connects to a URL; panics unless the server accepts the protocol.
+    pub async fn connect(url: &str, protocol: &str) -> ChannelClient {
         let headers = format!(
             "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
              Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: {protocol}\r\n"
         );
-        let (head, io) = ask(url, &headers).await;
+        let (head, io) = request(url, &headers).await;
         assert!(head.starts_with("HTTP/1.1 101"), "{head}");
         assert!(head.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{head}");
-        Channels(WebSocketStream::from_raw_socket(io, Role::Client, None).await)
+        ChannelClient(WebSocketStream::from_raw_socket(io, Role::Client, None).await)
     }
 
-    pub(super) async fn say(&mut self, bytes: &[u8]) {
+    /// Sends one binary message.
+    pub async fn write(&mut self, bytes: &[u8]) {
         self.0.send(Message::binary(bytes.to_vec())).await.unwrap();
     }
 
-    /// Returns what each channel has said until the server closed the connection.
-    pub(super) async fn rest(&mut self) -> BTreeMap<u8, String> {
-        let mut heard: BTreeMap<u8, String> = BTreeMap::new();
+    /// Returns all that each channel receives until the server closes the connection.
+    pub async fn rest(&mut self) -> BTreeMap<u8, String> {
+        let mut received: BTreeMap<u8, String> = BTreeMap::new();
         while let Some(Ok(message)) = self.0.next().await {
             if let Message::Binary(bytes) = message {
                 let text = String::from_utf8_lossy(&bytes[1..]);
-                heard.entry(bytes[0]).or_default().push_str(&text);
+                received.entry(bytes[0]).or_default().push_str(&text);
             }
         }
-        heard
+        received
     }
 }

@@ -1,50 +1,49 @@
 //! SPDY/3.1's frames, to bytes and back. Pure: what comes in is kept until a frame is whole, but a data
 //! frame is given out piece by piece, so that none is ever held as a whole.
 
-use super::headers::{Headers, Packer, Unpacker};
+use std::fmt;
+
+use super::headers::{HeaderDecoder, HeaderEncoder, SpdyHeaders};
 
 /// A control frame longer than this is refused; header blocks are a few words here.
 const LONGEST: usize = 64 << 10;
 
-/// What is sent over a connection.
+/// A frame of a connection; `id` is its stream's number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Frame {
+pub enum SpdyFrame {
+    /// SYN_STREAM: opens a stream; clients' numbers are odd. `last` ends the sender's half at once.
     Open {
         id: u32,
         last: bool,
-        headers: Headers,
+        headers: SpdyHeaders,
     },
+    /// SYN_REPLY: accepts a stream.
     Reply {
         id: u32,
         last: bool,
-        headers: Headers,
+        headers: SpdyHeaders,
     },
+    /// HEADERS: more headers of an open stream.
     Headers {
         id: u32,
         last: bool,
-        headers: Headers,
+        headers: SpdyHeaders,
     },
-    Reset {
-        id: u32,
-        status: u32,
-    },
+    /// RST_STREAM: ends both halves, with the protocol's status code.
+    Reset { id: u32, status: u32 },
+    /// PING, answered with the same number.
     Ping(u32),
-    GoAway {
-        last_id: u32,
-        status: u32,
-    },
-    /// Settings and window updates: Kubernetes' peers keep no windows.
+    /// GOAWAY: no further stream is accepted.
+    GoAway { last_id: u32, status: u32 },
+    /// SETTINGS and WINDOW_UPDATE: Kubernetes' peers keep no windows.
     Ignored,
-    Data {
-        id: u32,
-        last: bool,
-        bytes: Vec<u8>,
-    },
+    /// A part of a stream's data; `last` ends the sender's half.
+    Data { id: u32, last: bool, bytes: Vec<u8> },
 }
 
-/// What is not SPDY.
+/// Received bytes are not SPDY/3.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Malformed {
+pub enum SpdyError {
     #[error("a frame is of SPDY version {0}, not 3")]
     Version(u16),
     #[error("a frame is of the unknown kind {0}")]
@@ -61,30 +60,45 @@ pub(crate) enum Malformed {
 
 const LAST: u8 = 1;
 
-/// Makes frames of bytes.
-pub(crate) struct Decoder {
-    headers: Unpacker,
+/// Splits received bytes into frames.
+pub struct Decoder {
+    headers: HeaderDecoder,
     held: Vec<u8>,
     /// The data frame that is coming in: its stream, how much is missing, and whether it is the last one.
     data: Option<(u32, usize, bool)>,
 }
 
+impl Default for Decoder {
+    fn default() -> Decoder {
+        Decoder::new()
+    }
+}
+
+impl fmt::Debug for Decoder {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("Decoder")
+            .field("data", &self.data)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Decoder {
-    pub(crate) fn new() -> Decoder {
+    /// Returns the decoder of a connection that begins.
+    pub fn new() -> Decoder {
         Decoder {
-            headers: Unpacker::new(),
+            headers: HeaderDecoder::new(),
             held: Vec::new(),
             data: None,
         }
     }
 
-    /// Takes what has come in.
-    pub(crate) fn take(&mut self, bytes: &[u8]) {
+    /// Takes received bytes.
+    pub fn take(&mut self, bytes: &[u8]) {
         self.held.extend_from_slice(bytes);
     }
 
-    /// Returns the next frame, if it is there.
-    pub(crate) fn next(&mut self) -> Result<Option<Frame>, Malformed> {
+    /// Returns the next frame if all of it has been received.
+    pub fn next_frame(&mut self) -> Result<Option<SpdyFrame>, SpdyError> {
         if let Some((id, missing, last)) = self.data {
             return Ok(self.piece(id, missing, last));
         }
@@ -92,7 +106,7 @@ impl Decoder {
             return Ok(None);
         };
         let length = usize::try_from(u32::from_be_bytes([0, head[5], head[6], head[7]]))
-            .map_err(|_| Malformed::TooLong)?;
+            .map_err(|_| SpdyError::TooLong)?;
         let (flags, first) = (
             head[4],
             u32::from_be_bytes([head[0], head[1], head[2], head[3]]),
@@ -100,17 +114,17 @@ impl Decoder {
         if first >> 31 == 0 {
             self.held.drain(..8);
             if first == 0 {
-                return Err(Malformed::NoStream);
+                return Err(SpdyError::NoStream);
             }
             return Ok(self.piece(first, length, flags & LAST != 0));
         }
         let version = u16::from_be_bytes([head[0] & 0x7f, head[1]]);
         let kind = u16::from_be_bytes([head[2], head[3]]);
         if version != 3 {
-            return Err(Malformed::Version(version));
+            return Err(SpdyError::Version(version));
         }
         if length > LONGEST {
-            return Err(Malformed::TooLong);
+            return Err(SpdyError::TooLong);
         }
         if self.held.len() < 8 + length {
             return Ok(None);
@@ -119,7 +133,7 @@ impl Decoder {
         self.control(kind, flags, &body).map(Some)
     }
 
-    fn piece(&mut self, id: u32, missing: usize, last: bool) -> Option<Frame> {
+    fn piece(&mut self, id: u32, missing: usize, last: bool) -> Option<SpdyFrame> {
         let there = self.held.len().min(missing);
         let missing = missing - there;
         self.data = (missing > 0).then_some((id, missing, last));
@@ -127,97 +141,97 @@ impl Decoder {
             return None;
         }
         let bytes = self.held.drain(..there).collect();
-        Some(Frame::Data {
+        Some(SpdyFrame::Data {
             id,
             last: last && missing == 0,
             bytes,
         })
     }
 
-    fn control(&mut self, kind: u16, flags: u8, body: &[u8]) -> Result<Frame, Malformed> {
+    fn control(&mut self, kind: u16, flags: u8, body: &[u8]) -> Result<SpdyFrame, SpdyError> {
         let last = flags & LAST != 0;
         let word = |at: usize| {
             let bytes = body.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
-            bytes.map(u32::from_be_bytes).ok_or(Malformed::Length(kind))
+            bytes.map(u32::from_be_bytes).ok_or(SpdyError::Length(kind))
         };
         let stream = || match word(0)? & 0x7fff_ffff {
-            0 => Err(Malformed::NoStream),
+            0 => Err(SpdyError::NoStream),
             id => Ok(id),
         };
-        let block = |from: usize| body.get(from..).ok_or(Malformed::Length(kind));
+        let block = |from: usize| body.get(from..).ok_or(SpdyError::Length(kind));
         Ok(match kind {
-            1 => Frame::Open {
+            1 => SpdyFrame::Open {
                 id: stream()?,
                 last,
                 headers: self.headers.block(block(10)?)?,
             },
-            2 => Frame::Reply {
+            2 => SpdyFrame::Reply {
                 id: stream()?,
                 last,
                 headers: self.headers.block(block(4)?)?,
             },
-            3 => Frame::Reset {
+            3 => SpdyFrame::Reset {
                 id: stream()?,
                 status: word(4)?,
             },
-            4 | 9 => Frame::Ignored,
-            6 => Frame::Ping(word(0)?),
-            7 => Frame::GoAway {
+            4 | 9 => SpdyFrame::Ignored,
+            6 => SpdyFrame::Ping(word(0)?),
+            7 => SpdyFrame::GoAway {
                 last_id: word(0)?,
                 status: word(4)?,
             },
-            8 => Frame::Headers {
+            8 => SpdyFrame::Headers {
                 id: stream()?,
                 last,
                 headers: self.headers.block(block(4)?)?,
             },
-            unknown => return Err(Malformed::Kind(unknown)),
+            unknown => return Err(SpdyError::Kind(unknown)),
         })
     }
 }
 
 /// Makes bytes of frames.
 #[derive(Debug, Default)]
-pub(crate) struct Encoder {
-    headers: Packer,
+pub struct Encoder {
+    headers: HeaderEncoder,
 }
 
 impl Encoder {
     /// Appends a frame.
-    pub(crate) fn encode(&mut self, frame: &Frame, out: &mut Vec<u8>) {
+    pub fn encode(&mut self, frame: &SpdyFrame, out: &mut Vec<u8>) {
         let mut body = Vec::new();
         let (kind, last) = match frame {
-            Frame::Data { id, last, bytes } => {
+            SpdyFrame::Data { id, last, bytes } => {
                 out.extend(id.to_be_bytes());
                 head(u8::from(*last), bytes.len(), out);
                 return out.extend_from_slice(bytes);
             }
-            Frame::Ignored => return,
-            Frame::Open { id, last, headers } => {
+            SpdyFrame::Ignored => return,
+            SpdyFrame::Open { id, last, headers } => {
                 body.extend(id.to_be_bytes());
                 // No stream that it belongs to, the highest priority, no credential.
                 body.extend([0; 6]);
                 self.headers.block(headers, &mut body);
                 (1_u16, *last)
             }
-            Frame::Reply { id, last, headers } => {
+            SpdyFrame::Reply { id, last, headers } => {
                 body.extend(id.to_be_bytes());
                 self.headers.block(headers, &mut body);
                 (2, *last)
             }
-            Frame::Reset { id, status } => {
+            SpdyFrame::Reset { id, status } => {
                 body.extend([id.to_be_bytes(), status.to_be_bytes()].concat());
                 (3, false)
             }
-            Frame::Ping(id) => {
+            SpdyFrame::Ping(id) => {
                 body.extend(id.to_be_bytes());
                 (6, false)
             }
-            Frame::GoAway { last_id, status } => {
+            SpdyFrame::GoAway { last_id, status } => {
                 body.extend([last_id.to_be_bytes(), status.to_be_bytes()].concat());
                 (7, false)
             }
-            Frame::Headers { id, last, headers } => {
+            SpdyFrame::Headers { id, last, headers } => {
                 body.extend(id.to_be_bytes());
                 self.headers.block(headers, &mut body);
                 (8, *last)

@@ -1,4 +1,4 @@
-//! Streams over a WebSocket: the first byte of each message says which one it belongs to. Also a connection
+//! RemoteStreams over a WebSocket: the first byte of each message says which one it belongs to. Also a connection
 //! of bytes through one, which is how SPDY is tunnelled.
 
 use std::pin::pin;
@@ -14,69 +14,69 @@ use tokio_tungstenite::tungstenite::protocol::frame::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
-use super::session::{self, Activity, INLET, Opened, Outgoing, Outlet};
+use super::connection::{self, IdleTimer, NewStream, OutgoingFrame, READ_QUEUE, StreamWriter};
 
-/// The longest message; kubectl's are 32 KiB.
-const LONGEST: usize = 1 << 20;
-/// With this as first byte, the second names a stream that the client has closed.
-const CLOSES: u8 = 255;
-/// So much is on its way through a tunnel.
-const TUNNEL: usize = 64 << 10;
+/// The longest message, in bytes; kubectl's are 32 KiB.
+const MAX_MESSAGE_BYTES: usize = 1 << 20;
+/// The first byte of a message whose second byte is the number of a stream that the client has closed (version 5).
+const CLOSE_MESSAGE: u8 = 255;
+/// Bytes on their way through a tunnel, each way.
+const TUNNEL_BYTES: usize = 64 << 10;
 
-/// Whether the client can close a single stream: since version 5 it can.
+/// Whether the client can close a single stream: from version 5 of the protocol on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Closing {
+pub(super) enum StreamClose {
     Single,
     None,
 }
 
 async fn accept<Io: AsyncRead + AsyncWrite + Unpin>(io: Io) -> WebSocketStream<Io> {
     let limits = WebSocketConfig::default()
-        .max_message_size(Some(LONGEST))
-        .max_frame_size(Some(LONGEST));
+        .max_message_size(Some(MAX_MESSAGE_BYTES))
+        .max_frame_size(Some(MAX_MESSAGE_BYTES));
     WebSocketStream::from_raw_socket(io, Role::Server, Some(limits)).await
 }
 
-/// Serves a connection of so many streams, all of them there from the beginning.
-pub(super) async fn converse<Io, F>(
+/// Serves a connection of `count` streams, which exist from the beginning.
+pub(super) async fn serve_channels<Io, F>(
     io: Io,
     count: u8,
-    closing: Closing,
-    serve: impl FnOnce(Vec<Opened>) -> F,
+    closing: StreamClose,
+    serve: impl FnOnce(Vec<NewStream>) -> F,
 ) where
     Io: AsyncRead + AsyncWrite + Unpin,
     F: Future<Output = ()>,
 {
     let (write, read) = accept(io).await.split();
-    let (to, outgoing) = session::outgoing();
-    let (inlets, streams) = (0..count)
+    let (to, outgoing) = connection::outgoing();
+    let (senders, streams) = (0..count)
         .map(|id| {
-            let (inlet, from) = mpsc::channel(INLET);
-            let outlet = Outlet::new(id.into(), to.clone());
+            let (sender, reader) = mpsc::channel(READ_QUEUE);
+            let writer = StreamWriter::new(id.into(), to.clone());
             (
-                Some(inlet),
-                Opened {
+                Some(sender),
+                NewStream {
                     headers: Vec::new(),
-                    inlet: from,
-                    outlet,
+                    reader,
+                    writer,
                 },
             )
         })
         .unzip();
-    let activity = Activity::default();
-    let reading = hear(read, inlets, closing, &activity);
-    let writing = say(write, outgoing, &activity);
-    session::hold(serve(streams), to, (reading, writing), &activity).await;
+    let idle = IdleTimer::default();
+    let reading = read_frames(read, senders, closing, &idle);
+    let writing = write_frames(write, outgoing, &idle);
+    connection::run_until_closed(serve(streams), to, (reading, writing), &idle).await;
 }
 
-async fn hear<Io: AsyncRead + AsyncWrite + Unpin>(
+async fn read_frames<Io: AsyncRead + AsyncWrite + Unpin>(
     mut from: SplitStream<WebSocketStream<Io>>,
-    mut inlets: Vec<Option<mpsc::Sender<Vec<u8>>>>,
-    closing: Closing,
-    activity: &Activity,
+    mut senders: Vec<Option<mpsc::Sender<Vec<u8>>>>,
+    closing: StreamClose,
+    idle: &IdleTimer,
 ) {
     while let Some(Ok(message)) = from.next().await {
-        activity.seen();
+        idle.restart();
         let bytes = match message {
             Message::Binary(bytes) => bytes,
             Message::Text(text) => text.into(),
@@ -85,46 +85,48 @@ async fn hear<Io: AsyncRead + AsyncWrite + Unpin>(
         };
         match bytes.split_first() {
             None => {}
-            Some((&CLOSES, rest)) if closing == Closing::Single => {
-                let named = rest.first().and_then(|id| inlets.get_mut(usize::from(*id)));
-                let Some(inlet) = named.filter(|_| rest.len() == 1) else {
+            Some((&CLOSE_MESSAGE, rest)) if closing == StreamClose::Single => {
+                let named = rest
+                    .first()
+                    .and_then(|id| senders.get_mut(usize::from(*id)));
+                let Some(sender) = named.filter(|_| rest.len() == 1) else {
                     return;
                 };
-                *inlet = None;
+                *sender = None;
             }
             Some((id, data)) => {
-                // A stream that nobody reads, or that there is not, swallows what it is told.
-                if let Some(Some(inlet)) = inlets.get(usize::from(*id)) {
-                    drop(inlet.send(data.to_vec()).await);
+                // Data of a stream that is not read, or does not exist, is dropped.
+                if let Some(Some(sender)) = senders.get(usize::from(*id)) {
+                    drop(sender.send(data.to_vec()).await);
                 }
             }
         }
     }
 }
 
-async fn say<Io: AsyncRead + AsyncWrite + Unpin>(
+async fn write_frames<Io: AsyncRead + AsyncWrite + Unpin>(
     mut to: SplitSink<WebSocketStream<Io>, Message>,
-    mut outgoing: mpsc::Receiver<Outgoing>,
-    activity: &Activity,
+    mut outgoing: mpsc::Receiver<OutgoingFrame>,
+    idle: &IdleTimer,
 ) {
-    while let Some(what) = outgoing.recv().await {
-        let message = match what {
-            Outgoing::Data(id, bytes) => {
-                let id = u8::try_from(id).unwrap_or(CLOSES);
+    while let Some(frame) = outgoing.recv().await {
+        let message = match frame {
+            OutgoingFrame::Data(id, bytes) => {
+                let id = u8::try_from(id).unwrap_or(CLOSE_MESSAGE);
                 Message::binary([&[id][..], &bytes].concat())
             }
-            Outgoing::End => break,
+            OutgoingFrame::End => break,
             // A server closes no single stream.
-            Outgoing::Reply(_)
-            | Outgoing::Close(_)
-            | Outgoing::Cancel(_)
-            | Outgoing::Reset(..)
-            | Outgoing::Pong(_) => continue,
+            OutgoingFrame::Reply(_)
+            | OutgoingFrame::Close(_)
+            | OutgoingFrame::Cancel(_)
+            | OutgoingFrame::Reset(..)
+            | OutgoingFrame::Pong(_) => continue,
         };
         if to.send(message).await.is_err() {
             return;
         }
-        activity.seen();
+        idle.restart();
     }
     let normal = CloseFrame {
         code: CloseCode::Normal,
@@ -134,12 +136,12 @@ async fn say<Io: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// Serves the connection that is tunnelled through a WebSocket: its bytes are those of the binary messages.
-pub(super) async fn tunnel<Io, F>(io: Io, serve: impl FnOnce(DuplexStream) -> F)
+pub(super) async fn serve_tunnel<Io, F>(io: Io, serve: impl FnOnce(DuplexStream) -> F)
 where
     Io: AsyncRead + AsyncWrite + Unpin,
     F: Future<Output = ()>,
 {
-    let (near, far) = tokio::io::duplex(TUNNEL);
+    let (near, far) = tokio::io::duplex(TUNNEL_BYTES);
     let (mut out, mut into) = tokio::io::split(far);
     let (mut write, mut read) = accept(io).await.split();
     let inwards = async {
@@ -169,7 +171,9 @@ where
         tokio::join!(serve(near), outwards);
     };
     match select(pin!(served), pin!(inwards)).await {
-        Either::Left(((), inwards)) => drop(tokio::time::timeout(session::LINGER, inwards).await),
+        Either::Left(((), inwards)) => {
+            drop(tokio::time::timeout(connection::LINGER_TIMEOUT, inwards).await)
+        }
         Either::Right(((), served)) => served.await,
     }
 }

@@ -8,14 +8,14 @@ use serde::{Deserialize, Deserializer, de};
 
 /// A range of IPv4 addresses, such as `10.88.0.0/16`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct AddressRange {
     first: u32,
     last: u32,
 }
 
-impl Default for Range {
+impl Default for AddressRange {
     fn default() -> Self {
-        Range {
+        AddressRange {
             first: u32::from(Ipv4Addr::new(10, 88, 0, 2)),
             last: u32::from(Ipv4Addr::new(10, 88, 255, 254)),
         }
@@ -25,12 +25,12 @@ impl Default for Range {
 /// What was written is not a range of addresses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an IPv4 range of at least four addresses such as \"10.88.0.0/16\"")]
-pub struct NotARange(String);
+pub struct AddressRangeError(String);
 
-impl FromStr for Range {
-    type Err = NotARange;
+impl FromStr for AddressRange {
+    type Err = AddressRangeError;
 
-    fn from_str(text: &str) -> Result<Self, NotARange> {
+    fn from_str(text: &str) -> Result<Self, AddressRangeError> {
         let range = || {
             let (base, length) = text.split_once('/')?;
             let base = u32::from(base.parse::<Ipv4Addr>().ok()?);
@@ -39,17 +39,17 @@ impl FromStr for Range {
                 .ok()
                 .filter(|length| (1..=30).contains(length))?;
             let host = u32::MAX >> length;
-            // The network's own address, the gateway's and the broadcast address are nobody's.
-            Some(Range {
+            // The network's own address, the gateway's and the broadcast address are not given to pods.
+            Some(AddressRange {
                 first: (base & !host) + 2,
                 last: (base | host) - 1,
             })
         };
-        range().ok_or_else(|| NotARange(text.chars().take(64).collect()))
+        range().ok_or_else(|| AddressRangeError(text.chars().take(64).collect()))
     }
 }
 
-impl<'de> Deserialize<'de> for Range {
+impl<'de> Deserialize<'de> for AddressRange {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         String::deserialize(from)?
             .parse()
@@ -59,14 +59,14 @@ impl<'de> Deserialize<'de> for Range {
 
 /// Which addresses are taken. Free ones are handed out round robin, so that a fresh one is seldom an old one.
 #[derive(Debug, Default)]
-pub(crate) struct Addresses {
+pub(crate) struct AddressPool {
     taken: BTreeSet<u32>,
     latest: u32,
 }
 
-impl Addresses {
+impl AddressPool {
     /// Returns the next free address of the range; none when all are taken.
-    pub(crate) fn next(&self, range: Range) -> Option<Ipv4Addr> {
+    pub(crate) fn next(&self, range: AddressRange) -> Option<Ipv4Addr> {
         let after = self.latest.saturating_add(1).max(range.first);
         let found = self
             .first_free(after, range.last)
@@ -104,8 +104,8 @@ mod tests {
 
     #[test]
     fn addresses_are_unique_and_come_back() {
-        let range: Range = "10.1.2.0/29".parse().unwrap();
-        let mut addresses = Addresses::default();
+        let range: AddressRange = "10.1.2.0/29".parse().unwrap();
+        let mut addresses = AddressPool::default();
         for last in 2..=6 {
             let next = addresses.next(range).unwrap();
             assert_eq!(next, Ipv4Addr::new(10, 1, 2, last));
@@ -126,7 +126,7 @@ mod tests {
             "10.1.2.0/8/8",
             "",
         ] {
-            assert!(bad.parse::<Range>().is_err(), "{bad}");
+            assert!(bad.parse::<AddressRange>().is_err(), "{bad}");
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::frames::{Decoder, Encoder, Frame, Malformed};
-use super::headers::Headers;
+use super::frames::{Decoder, Encoder, SpdyError, SpdyFrame};
+use super::headers::SpdyHeaders;
 
 /// The header blocks of two streams as zlib packs them with the protocol's dictionary, one after the other.
 const FIRST: &str = "78f9e3c6a7c202253a703a2b294a4dcc851625aca9a0808614cb45e01c6061606100a4398b20d198094ade8c0600000000ffff";
@@ -28,19 +28,19 @@ fn open(id: u32, block: &str) -> Vec<u8> {
     [&head[..], &id.to_be_bytes(), &[0; 6], &block].concat()
 }
 
-fn headers(pairs: &[(&str, &str)]) -> Headers {
+fn headers(pairs: &[(&str, &str)]) -> SpdyHeaders {
     pairs
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
         .collect()
 }
 
-fn all(decoder: &mut Decoder) -> Vec<Frame> {
-    std::iter::from_fn(|| decoder.next().unwrap()).collect()
+fn all(decoder: &mut Decoder) -> Vec<SpdyFrame> {
+    std::iter::from_fn(|| decoder.next_frame().unwrap()).collect()
 }
 
-fn pair() -> Vec<Frame> {
-    let stream = |id, kind| Frame::Open {
+fn pair() -> Vec<SpdyFrame> {
+    let stream = |id, kind| SpdyFrame::Open {
         id,
         last: false,
         headers: headers(&[("streamtype", kind), ("port", "8080"), ("requestid", "0")]),
@@ -71,38 +71,38 @@ fn frames_may_come_byte_by_byte() {
 fn what_is_encoded_reads_back() {
     let long = "x".repeat(40_000);
     let frames = [
-        Frame::Open {
+        SpdyFrame::Open {
             id: 1,
             last: true,
             headers: headers(&[("streamtype", "stdin")]),
         },
-        Frame::Reply {
+        SpdyFrame::Reply {
             id: 1,
             last: false,
-            headers: Headers::new(),
+            headers: SpdyHeaders::new(),
         },
-        Frame::Headers {
+        SpdyFrame::Headers {
             id: 1,
             last: true,
             headers: headers(&[("long", &long)]),
         },
-        Frame::Reset { id: 5, status: 3 },
-        Frame::Ping(7),
-        Frame::GoAway {
+        SpdyFrame::Reset { id: 5, status: 3 },
+        SpdyFrame::Ping(7),
+        SpdyFrame::GoAway {
             last_id: 9,
             status: 0,
         },
-        Frame::Data {
+        SpdyFrame::Data {
             id: 1,
             last: false,
             bytes: b"some".to_vec(),
         },
-        Frame::Data {
+        SpdyFrame::Data {
             id: 1,
             last: true,
             bytes: Vec::new(),
         },
-        Frame::Reply {
+        SpdyFrame::Reply {
             id: 3,
             last: false,
             headers: headers(&[("after", "others")]),
@@ -121,7 +121,7 @@ fn what_is_encoded_reads_back() {
 fn a_data_frame_is_given_out_before_it_is_whole() {
     let mut decoder = Decoder::new();
     decoder.take(&[0, 0, 0, 3, 1, 0, 0, 5, b'a', b'b']);
-    let data = |text: &[u8], last| Frame::Data {
+    let data = |text: &[u8], last| SpdyFrame::Data {
         id: 3,
         last,
         bytes: text.to_vec(),
@@ -136,33 +136,33 @@ fn what_is_no_frame_is_refused() {
     let refused = |bytes: &[u8]| {
         let mut decoder = Decoder::new();
         decoder.take(bytes);
-        decoder.next().unwrap_err()
+        decoder.next_frame().unwrap_err()
     };
-    assert_eq!(refused(&[0x80, 2, 0, 1, 0, 0, 0, 0]), Malformed::Version(2));
-    assert_eq!(refused(&[0x80, 3, 0, 5, 0, 0, 0, 0]), Malformed::Kind(5));
+    assert_eq!(refused(&[0x80, 2, 0, 1, 0, 0, 0, 0]), SpdyError::Version(2));
+    assert_eq!(refused(&[0x80, 3, 0, 5, 0, 0, 0, 0]), SpdyError::Kind(5));
     assert_eq!(
         refused(&[0x80, 3, 0, 3, 0, 0, 0, 4, 0, 0, 0, 1]),
-        Malformed::Length(3)
+        SpdyError::Length(3)
     );
     assert_eq!(
         refused(&[0x80, 3, 0, 1, 0, 0xff, 0xff, 0xff]),
-        Malformed::TooLong
+        SpdyError::TooLong
     );
-    assert_eq!(refused(&[0, 0, 0, 0, 0, 0, 0, 1]), Malformed::NoStream);
+    assert_eq!(refused(&[0, 0, 0, 0, 0, 0, 0, 1]), SpdyError::NoStream);
     assert_eq!(
         refused(&[0x80, 3, 0, 3, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 1]),
-        Malformed::NoStream
+        SpdyError::NoStream
     );
-    assert_eq!(refused(&open(1, "0000")), Malformed::Headers);
-    assert_eq!(refused(&open(1, "7801")), Malformed::Headers);
+    assert_eq!(refused(&open(1, "0000")), SpdyError::Headers);
+    assert_eq!(refused(&open(1, "7801")), SpdyError::Headers);
     // A count of headers that are not there.
     assert_eq!(
         refused(&open(1, "7801 00 0400 fbff ffffffff")),
-        Malformed::Headers
+        SpdyError::Headers
     );
     assert_eq!(
         refused(&open(1, "78f9e3c6a7c2 ffffffffffff")),
-        Malformed::Headers
+        SpdyError::Headers
     );
 }
 
@@ -173,18 +173,18 @@ fn a_small_block_does_not_unpack_to_a_big_one() {
         stored.extend([0, 0xff, 0xff, 0, 0]);
         stored.extend(vec![0; 0xffff]);
     }
-    let mut unpacker = super::headers::Unpacker::new();
-    assert_eq!(unpacker.block(&stored), Err(Malformed::TooLong));
+    let mut unpacker = super::headers::HeaderDecoder::new();
+    assert_eq!(unpacker.block(&stored), Err(SpdyError::TooLong));
 }
 
-fn heard(bytes: &[u8], pieces: usize) -> (Vec<u8>, Option<Malformed>) {
+fn heard(bytes: &[u8], pieces: usize) -> (Vec<u8>, Option<SpdyError>) {
     let mut decoder = Decoder::new();
     let mut data = Vec::new();
     for piece in bytes.chunks(pieces) {
         decoder.take(piece);
         loop {
-            match decoder.next() {
-                Ok(Some(Frame::Data { bytes, .. })) => data.extend(bytes),
+            match decoder.next_frame() {
+                Ok(Some(SpdyFrame::Data { bytes, .. })) => data.extend(bytes),
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(malformed) => return (data, Some(malformed)),

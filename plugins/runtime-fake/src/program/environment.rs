@@ -6,29 +6,23 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::{Component, Path, PathBuf};
 
+use cri_server::OutputStream;
 use prost::Message;
 use proto::cri::{ContainerConfig, Mount};
 
 /// The files that a container made outside its mounts, by path. They are kept in memory and in the journal, so they are few.
-pub(crate) type Files = BTreeMap<String, String>;
+pub(crate) type ContainerFiles = BTreeMap<String, String>;
 
 const FILES: usize = 64;
 const FILE_BYTES: usize = 4 << 10;
 const HOST_FILE_BYTES: u64 = 1 << 20;
 
-/// Which of the two outputs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stream {
-    Stdout,
-    Stderr,
-}
-
 /// The surroundings of a program while it is carried out.
-pub(crate) struct World<'a> {
-    files: &'a mut Files,
+pub(crate) struct ProgramEnvironment<'a> {
+    files: &'a mut ContainerFiles,
     /// The encoded configuration of the container, whose mounts are seldom needed.
     config: &'a [u8],
-    out: &'a mut dyn FnMut(i64, Stream, &str),
+    out: &'a mut dyn FnMut(i64, OutputStream, &str),
     /// Whether the program is the container's own, which signals to the first process hit.
     pub(crate) inside: bool,
     /// Signals that a command sent to the container's own process.
@@ -37,14 +31,14 @@ pub(crate) struct World<'a> {
     pub(crate) changed: bool,
 }
 
-impl<'a> World<'a> {
-    /// Returns the world of the container's own program.
+impl<'a> ProgramEnvironment<'a> {
+    /// Returns the environment of the container's own program.
     pub(crate) fn inside(
-        files: &'a mut Files,
+        files: &'a mut ContainerFiles,
         config: &'a [u8],
-        out: &'a mut dyn FnMut(i64, Stream, &str),
-    ) -> World<'a> {
-        World {
+        out: &'a mut dyn FnMut(i64, OutputStream, &str),
+    ) -> ProgramEnvironment<'a> {
+        ProgramEnvironment {
             files,
             config,
             out,
@@ -54,19 +48,19 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Returns the world of a command run in the container.
+    /// Returns the environment of a command run in the container.
     pub(crate) fn beside(
-        files: &'a mut Files,
+        files: &'a mut ContainerFiles,
         config: &'a [u8],
-        out: &'a mut dyn FnMut(i64, Stream, &str),
-    ) -> World<'a> {
-        World {
+        out: &'a mut dyn FnMut(i64, OutputStream, &str),
+    ) -> ProgramEnvironment<'a> {
+        ProgramEnvironment {
             inside: false,
-            ..World::inside(files, config, out)
+            ..ProgramEnvironment::inside(files, config, out)
         }
     }
 
-    pub(crate) fn write(&mut self, at: i64, stream: Stream, text: &str) {
+    pub(crate) fn write(&mut self, at: i64, stream: OutputStream, text: &str) {
         (self.out)(at, stream, text);
     }
 
@@ -162,25 +156,25 @@ mod tests {
             ..Default::default()
         };
         let config = config.encode_to_vec();
-        let (mut files, mut out) = (Files::new(), |_: i64, _: Stream, _: &str| {});
-        let mut world = World::inside(&mut files, &config, &mut out);
-        assert_eq!(world.read("/etc/ro/key").as_deref(), Some("value\n"));
-        assert!(!world.put("/etc/ro/key", "x", false));
-        assert!(!world.remove("/etc/ro/key"));
-        assert!(world.put("/data/new", "x", false));
+        let (mut files, mut out) = (ContainerFiles::new(), |_: i64, _: OutputStream, _: &str| {});
+        let mut environment = ProgramEnvironment::inside(&mut files, &config, &mut out);
+        assert_eq!(environment.read("/etc/ro/key").as_deref(), Some("value\n"));
+        assert!(!environment.put("/etc/ro/key", "x", false));
+        assert!(!environment.remove("/etc/ro/key"));
+        assert!(environment.put("/data/new", "x", false));
         assert_eq!(fs::read_to_string(host.path().join("new")).unwrap(), "x");
-        assert_eq!(world.read("/data/../etc"), None);
-        assert!(world.put("/tmp/own", "y", true));
-        assert_eq!(world.read("/tmp/own").as_deref(), Some("y"));
+        assert_eq!(environment.read("/data/../etc"), None);
+        assert!(environment.put("/tmp/own", "y", true));
+        assert_eq!(environment.read("/tmp/own").as_deref(), Some("y"));
     }
 
     #[test]
     fn files_of_its_own_are_few_and_small() {
-        let (mut files, mut out) = (Files::new(), |_: i64, _: Stream, _: &str| {});
-        let mut world = World::inside(&mut files, &[], &mut out);
-        assert!(!world.put("/big", &"x".repeat(FILE_BYTES + 1), false));
+        let (mut files, mut out) = (ContainerFiles::new(), |_: i64, _: OutputStream, _: &str| {});
+        let mut environment = ProgramEnvironment::inside(&mut files, &[], &mut out);
+        assert!(!environment.put("/big", &"x".repeat(FILE_BYTES + 1), false));
         for n in 0..200 {
-            world.put(&format!("/{n}"), "", false);
+            environment.put(&format!("/{n}"), "", false);
         }
         assert!(files.len() <= FILES);
     }

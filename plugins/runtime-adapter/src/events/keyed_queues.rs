@@ -6,14 +6,14 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 /// Jobs `J` by lane, and the results `T` of those being done.
-pub(crate) struct Lanes<J, T> {
+pub(crate) struct KeyedQueues<J, T> {
     /// A lane is here while one of its jobs is being done.
     waiting: BTreeMap<String, VecDeque<J>>,
     running: FuturesUnordered<BoxFuture<'static, (String, T)>>,
     jobs: usize,
 }
 
-impl<J, T: Send + 'static> Lanes<J, T> {
+impl<J, T: Send + 'static> KeyedQueues<J, T> {
     pub(crate) fn new() -> Self {
         Self {
             waiting: BTreeMap::new(),
@@ -71,7 +71,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_lane_keeps_its_order_and_does_not_hold_up_another() {
-        let mut lanes: Lanes<&str, &str> = Lanes::new();
+        let mut lanes: KeyedQueues<&str, &str> = KeyedQueues::new();
         let (release, held) = oneshot::channel::<()>();
         assert_eq!(lanes.push("slow", "first"), Some("first"));
         lanes.run("slow".to_owned(), async {

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use tonic::{Code, Status};
 
-use crate::annotations::BadAnnotation;
+use crate::annotations::AnnotationError;
 use crate::journal::JournalError;
 
 /// A call that is refused.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Refusal {
+pub(crate) enum CriError {
     #[error("{what} {id:?} is not found")]
     NotFound { what: &'static str, id: String },
     #[error("name {name:?} is reserved for {by}")]
@@ -42,34 +42,34 @@ pub(crate) enum Refusal {
     #[error("cannot open log {}", path.display())]
     Log { path: PathBuf, source: io::Error },
     #[error(transparent)]
-    Annotation(#[from] BadAnnotation),
+    Annotation(#[from] AnnotationError),
     #[error("state cannot be kept")]
     Journal(#[from] JournalError),
 }
 
-impl Refusal {
+impl CriError {
     fn code(&self) -> Code {
         match self {
-            Refusal::NotFound { .. } | Refusal::NoImage(_) | Refusal::Unpullable(_) => {
+            CriError::NotFound { .. } | CriError::NoImage(_) | CriError::Unpullable(_) => {
                 Code::NotFound
             }
-            Refusal::NameTaken { .. } => Code::AlreadyExists,
-            Refusal::Missing { .. } | Refusal::NoHandler(_) | Refusal::Annotation(_) => {
+            CriError::NameTaken { .. } => Code::AlreadyExists,
+            CriError::Missing { .. } | CriError::NoHandler(_) | CriError::Annotation(_) => {
                 Code::InvalidArgument
             }
-            Refusal::WrongState { .. } => Code::FailedPrecondition,
-            Refusal::NoAddress => Code::ResourceExhausted,
-            Refusal::Scripted(_) => Code::Unknown,
-            Refusal::TooSlow(_) => Code::DeadlineExceeded,
-            Refusal::Checkpoint { .. } | Refusal::Log { .. } | Refusal::Journal(_) => {
+            CriError::WrongState { .. } => Code::FailedPrecondition,
+            CriError::NoAddress => Code::ResourceExhausted,
+            CriError::Scripted(_) => Code::Unknown,
+            CriError::TooSlow(_) => Code::DeadlineExceeded,
+            CriError::Checkpoint { .. } | CriError::Log { .. } | CriError::Journal(_) => {
                 Code::Internal
             }
         }
     }
 }
 
-impl From<Refusal> for Status {
-    fn from(refusal: Refusal) -> Status {
+impl From<CriError> for Status {
+    fn from(refusal: CriError) -> Status {
         let mut text = refusal.to_string();
         let mut cause = refusal.source();
         while let Some(error) = cause {

@@ -16,17 +16,17 @@ const TOPICS: [&str; 5] = [CREATED, STARTED, EXITED, OUT_OF_MEMORY, DELETED];
 
 /// What happened to a container, in containerd's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum ContainerdEventKind {
     Created,
     Started,
-    Exited(Exit),
+    Exited(ContainerExit),
     OutOfMemory,
     Deleted,
 }
 
 /// How a container's own process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Exit {
+pub(crate) struct ContainerExit {
     pub(crate) code: i32,
     /// Nanoseconds since the epoch, by containerd's clock.
     pub(crate) at: i64,
@@ -34,16 +34,16 @@ pub(crate) struct Exit {
 
 /// One of containerd's events about a container; a sandbox is one to containerd.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Happening {
+pub(crate) struct ContainerdEvent {
     pub(crate) container: String,
-    pub(crate) what: What,
+    pub(crate) what: ContainerdEventKind,
     /// Nanoseconds since the epoch, by containerd's clock.
     pub(crate) at: i64,
 }
 
 /// Why an event could not be read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unreadable {
+pub(crate) enum DecodeEventError {
     #[error("event {topic:?} of containerd cannot be read")]
     Body {
         topic: &'static str,
@@ -65,7 +65,10 @@ pub(crate) fn filters(namespace: &str) -> Vec<String> {
 }
 
 /// Reads an envelope; nothing if it is not about a container's own process.
-pub(crate) fn read(envelope: &Envelope, namespace: &str) -> Result<Option<Happening>, Unreadable> {
+pub(crate) fn read(
+    envelope: &Envelope,
+    namespace: &str,
+) -> Result<Option<ContainerdEvent>, DecodeEventError> {
     let topic = TOPICS.into_iter().find(|topic| *topic == envelope.topic);
     let (Some(topic), Some(event)) = (topic, envelope.event.as_ref()) else {
         return Ok(None);
@@ -74,43 +77,59 @@ pub(crate) fn read(envelope: &Envelope, namespace: &str) -> Result<Option<Happen
         return Ok(None);
     }
     let at = nanoseconds(envelope.timestamp.as_ref());
-    let unreadable = |source| Unreadable::Body { topic, source };
+    let unreadable = |source| DecodeEventError::Body { topic, source };
     let Some((container, what)) = body(topic, &event.value, at).map_err(unreadable)? else {
         return Ok(None);
     };
     match container.len() {
         0 => Ok(None),
-        1..=LONGEST_ID => Ok(Some(Happening {
+        1..=LONGEST_ID => Ok(Some(ContainerdEvent {
             container,
             what,
             at,
         })),
-        length => Err(Unreadable::Id { topic, length }),
+        length => Err(DecodeEventError::Id { topic, length }),
     }
 }
 
 /// Reads the body of a topic's events: the container's id and what happened to it.
-fn body(topic: &str, body: &[u8], at: i64) -> Result<Option<(String, What)>, prost::DecodeError> {
+fn body(
+    topic: &str,
+    body: &[u8],
+    at: i64,
+) -> Result<Option<(String, ContainerdEventKind)>, prost::DecodeError> {
     Ok(Some(match topic {
-        CREATED => (ContainerChange::decode(body)?.id, What::Created),
-        DELETED => (ContainerChange::decode(body)?.id, What::Deleted),
-        STARTED => (TaskStart::decode(body)?.container_id, What::Started),
+        CREATED => (
+            ContainerChange::decode(body)?.id,
+            ContainerdEventKind::Created,
+        ),
+        DELETED => (
+            ContainerChange::decode(body)?.id,
+            ContainerdEventKind::Deleted,
+        ),
+        STARTED => (
+            TaskStart::decode(body)?.container_id,
+            ContainerdEventKind::Started,
+        ),
         // It holds the container's id in the same field as /tasks/start.
-        OUT_OF_MEMORY => (TaskStart::decode(body)?.container_id, What::OutOfMemory),
+        OUT_OF_MEMORY => (
+            TaskStart::decode(body)?.container_id,
+            ContainerdEventKind::OutOfMemory,
+        ),
         EXITED => {
             let exit = TaskExit::decode(body)?;
             // The end of an exec is an exit too; an event without a process id is the container's.
             if !exit.id.is_empty() && exit.id != exit.container_id {
                 return Ok(None);
             }
-            let ended = Exit {
+            let ended = ContainerExit {
                 // As containerd's CRI part converts it.
                 code: exit.exit_status.cast_signed(),
                 at: Some(nanoseconds(exit.exited_at.as_ref()))
                     .filter(|at| *at > 0)
                     .unwrap_or(at),
             };
-            (exit.container_id, What::Exited(ended))
+            (exit.container_id, ContainerdEventKind::Exited(ended))
         }
         _ => return Ok(None),
     }))
@@ -163,23 +182,27 @@ mod tests {
         .encode_to_vec();
         let change = ContainerChange { id: "a".to_owned() }.encode_to_vec();
         for (topic, body, what) in [
-            ("/containers/create", change.clone(), What::Created),
-            ("/tasks/start", start.clone(), What::Started),
+            (
+                "/containers/create",
+                change.clone(),
+                ContainerdEventKind::Created,
+            ),
+            ("/tasks/start", start.clone(), ContainerdEventKind::Started),
             (
                 "/tasks/exit",
                 exit("a", "a"),
-                What::Exited(Exit {
+                ContainerdEventKind::Exited(ContainerExit {
                     code: 0,
                     at: 2_000_000_003,
                 }),
             ),
-            ("/tasks/oom", start, What::OutOfMemory),
-            ("/containers/delete", change, What::Deleted),
+            ("/tasks/oom", start, ContainerdEventKind::OutOfMemory),
+            ("/containers/delete", change, ContainerdEventKind::Deleted),
         ] {
             let read = read(&envelope(topic, body), "k8s.io").unwrap();
             assert_eq!(
                 read,
-                Some(Happening {
+                Some(ContainerdEvent {
                     container: "a".to_owned(),
                     what,
                     at: 2_000_000_003
@@ -241,8 +264,14 @@ mod tests {
                 ..Default::default()
             };
             let read = read(&envelope("/tasks/exit", exit.encode_to_vec()), "k8s.io").unwrap();
-            let what = read.map(|happening| happening.what);
-            assert_eq!(what, Some(What::Exited(Exit { code, at: expected })));
+            let what = read.map(|event| event.what);
+            assert_eq!(
+                what,
+                Some(ContainerdEventKind::Exited(ContainerExit {
+                    code,
+                    at: expected
+                }))
+            );
         }
     }
 

@@ -8,14 +8,14 @@ use proto::cri::*;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tonic::Status;
 
-use crate::annotations::Tuning;
-use crate::duration::GoDuration;
-use crate::node::Refusal;
-use crate::service::Answers;
-use crate::shared::{Shared, Subject};
-use crate::streaming::Asked;
+use crate::annotations::ContainerTuning;
+use crate::duration::DurationSetting;
+use crate::node::CriError;
+use crate::shared::{FaultSubject, SharedNode};
+use cri_server::StreamingRequest;
+use cri_server::list::ResponseStream;
 
-pub(super) async fn pause(delay: GoDuration) {
+pub(super) async fn pause(delay: DurationSetting) {
     if !delay.0.is_zero() {
         tokio::time::sleep(delay.0).await;
     }
@@ -30,7 +30,7 @@ fn container_name(request: &CreateContainerRequest) -> &str {
 }
 
 /// Returns the name of a container that is to be made.
-pub(super) fn created_name(shared: &Shared, request: &CreateContainerRequest) -> Subject {
+pub(super) fn created_name(shared: &SharedNode, request: &CreateContainerRequest) -> FaultSubject {
     let sandbox = shared
         .node()
         .sandbox(&request.pod_sandbox_id)
@@ -39,7 +39,7 @@ pub(super) fn created_name(shared: &Shared, request: &CreateContainerRequest) ->
         .ok()
         .and_then(|config| config.metadata)
         .unwrap_or_default();
-    Subject::Named(format!(
+    FaultSubject::Named(format!(
         "{}/{}/{}",
         meta.namespace,
         meta.name,
@@ -47,7 +47,10 @@ pub(super) fn created_name(shared: &Shared, request: &CreateContainerRequest) ->
     ))
 }
 
-pub(super) fn create_delay(shared: &Shared, request: &CreateContainerRequest) -> GoDuration {
+pub(super) fn create_delay(
+    shared: &SharedNode,
+    request: &CreateContainerRequest,
+) -> DurationSetting {
     let node = shared.node();
     let pod = node
         .sandbox(&request.pod_sandbox_id)
@@ -55,13 +58,13 @@ pub(super) fn create_delay(shared: &Shared, request: &CreateContainerRequest) ->
     let tuning = request
         .config
         .as_ref()
-        .map(|config| Tuning::of(&pod.unwrap_or_default(), config));
+        .map(|config| ContainerTuning::of(&pod.unwrap_or_default(), config));
     tuning.and_then(Result::ok).unwrap_or_default().create_delay
 }
 
 /// Stops a container: its stop signal, then after the timeout SIGKILL.
 pub(super) async fn stop(
-    shared: &Shared,
+    shared: &SharedNode,
     request: StopContainerRequest,
 ) -> Result<StopContainerResponse, Status> {
     let grace = Duration::from_secs(u64::try_from(request.timeout).unwrap_or(0));
@@ -83,7 +86,7 @@ pub(super) async fn stop(
 
 /// Runs a command in a container and answers when it is over.
 pub(super) async fn exec(
-    shared: &Shared,
+    shared: &SharedNode,
     request: ExecSyncRequest,
 ) -> Result<ExecSyncResponse, Status> {
     let (executed, ending, clock) = {
@@ -104,68 +107,32 @@ pub(super) async fn exec(
             _ = ending => Ok(killed),
         },
         None => tokio::select! {
-            () = patience(request.timeout) => Err(Refusal::TooSlow(request.timeout).into()),
+            () = exec_timeout(request.timeout) => Err(CriError::TooSlow(request.timeout).into()),
             _ = ending => Ok(killed),
         },
     }
 }
 
-/// Returns the URL under which a client may run a command in a container.
-pub(super) async fn exec_url(shared: &Arc<Shared>, request: ExecRequest) -> Result<String, Status> {
-    let ExecRequest {
-        stdin,
-        stdout,
-        stderr,
-        tty,
-        ..
-    } = request;
-    check_streams([stdin, stdout, stderr], tty)?;
-    drop(shared.node().command(&request.container_id, &request.cmd)?);
-    shared.url(Asked::Exec(request)).await
-}
-
-/// Returns the URL under which a client may attach to a container.
-pub(super) async fn attach_url(
-    shared: &Arc<Shared>,
-    request: AttachRequest,
+/// Returns the URL under which a client may run a command in a container, attach to it, or connect to ports of a pod.
+pub(super) async fn streaming_url(
+    shared: &Arc<SharedNode>,
+    request: StreamingRequest,
 ) -> Result<String, Status> {
-    let AttachRequest {
-        stdin,
-        stdout,
-        stderr,
-        tty,
-        ..
-    } = request;
-    check_streams([stdin, stdout, stderr], tty)?;
-    drop(shared.node().attach(&request.container_id)?);
-    shared.url(Asked::Attach(request)).await
-}
-
-/// Returns the URL under which a client may connect to ports of a pod.
-pub(super) async fn forward_url(
-    shared: &Arc<Shared>,
-    request: PortForwardRequest,
-) -> Result<String, Status> {
-    // Whatever is behind them: the pod must run.
-    shared.node().target(&request.pod_sandbox_id, 0)?;
-    shared.url(Asked::PortForward(request)).await
-}
-
-fn check_streams(wanted: [bool; 3], tty: bool) -> Result<(), Status> {
-    if tty && wanted[2] {
-        return Err(Status::invalid_argument(
-            "tty and stderr cannot both be true",
-        ));
+    request.validate()?;
+    match &request {
+        StreamingRequest::Exec(exec) => {
+            drop(shared.node().command(&exec.container_id, &exec.cmd)?);
+        }
+        StreamingRequest::Attach(attach) => drop(shared.node().attach(&attach.container_id)?),
+        // Whatever is behind the ports: the pod must run.
+        StreamingRequest::PortForward(forward) => {
+            shared.node().target(&forward.pod_sandbox_id, 0)?;
+        }
     }
-    if wanted == [false; 3] {
-        return Err(Status::invalid_argument(
-            "one of stdin, stdout, or stderr must be set",
-        ));
-    }
-    Ok(())
+    shared.url(request).await
 }
 
-async fn patience(seconds: i64) {
+async fn exec_timeout(seconds: i64) {
     match u64::try_from(seconds) {
         Ok(seconds @ 1..) => tokio::time::sleep(Duration::from_secs(seconds)).await,
         Ok(0) | Err(_) => std::future::pending().await,
@@ -175,7 +142,7 @@ async fn patience(seconds: i64) {
 /// Returns the events from now on. A reader that is too slow is told so, and its stream ends.
 pub(super) fn events(
     from: broadcast::Receiver<Arc<ContainerEventResponse>>,
-) -> Answers<ContainerEventResponse> {
+) -> ResponseStream<ContainerEventResponse> {
     Box::pin(futures_util::stream::unfold(Some(from), |from| async {
         let mut from = from?;
         match from.recv().await {
@@ -191,7 +158,7 @@ pub(super) fn events(
     }))
 }
 
-pub(super) fn status(shared: &Shared, verbose: bool) -> StatusResponse {
+pub(super) fn status(shared: &SharedNode, verbose: bool) -> StatusResponse {
     let faults = shared.faults();
     let condition = |name: &str, status: bool| RuntimeCondition {
         r#type: name.to_owned(),
