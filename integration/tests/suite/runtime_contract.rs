@@ -5,7 +5,7 @@ use std::path::Path;
 use integration::containerd::Containerd;
 use integration::images::BUSYBOX_IMAGE;
 use runtime_adapter::Flavour;
-use sdk::contract::runtime::{Events, Network, Target, run};
+use conformance::runtime::{Events, Network, Target, run};
 use tonic::transport::Channel;
 
 fn target(rig: &Containerd, channel: Channel, events: Events) -> Target {

@@ -32,11 +32,11 @@ fn read(root: &Path, path: &Path, most: u32) -> Result<Vec<u8>, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ground::Ground;
+    use crate::test_dir::TestDir;
 
-    fn request(ground: &Ground, path: &str) -> ReadFileRequest {
+    fn request(test_dir: &TestDir, path: &str) -> ReadFileRequest {
         ReadFileRequest {
-            root: ground.path("volume").display().to_string(),
+            root: test_dir.path("volume").display().to_string(),
             path: path.to_owned(),
             max_bytes: 8,
             ..ReadFileRequest::default()
@@ -45,12 +45,15 @@ mod tests {
 
     #[test]
     fn one_small_file_is_read_and_nothing_beside_the_volume() {
-        let ground = Ground::new();
-        ground.file("volume/..data/token", "t");
-        ground.file("volume/large", "123456789");
-        ground.file("secret", "s");
-        std::os::unix::fs::symlink("../secret", ground.path("volume/out")).unwrap();
-        assert_eq!(read_file(&request(&ground, "..data/token")).unwrap(), b"t");
+        let test_dir = TestDir::new();
+        test_dir.file("volume/..data/token", "t");
+        test_dir.file("volume/large", "123456789");
+        test_dir.file("secret", "s");
+        std::os::unix::fs::symlink("../secret", test_dir.path("volume/out")).unwrap();
+        assert_eq!(
+            read_file(&request(&test_dir, "..data/token")).unwrap(),
+            b"t"
+        );
         for (path, code) in [
             ("large", tonic::Code::ResourceExhausted),
             ("out", tonic::Code::InvalidArgument),
@@ -60,7 +63,7 @@ mod tests {
             ("nothing", tonic::Code::NotFound),
             ("..data", tonic::Code::FailedPrecondition),
         ] {
-            let refusal = read_file(&request(&ground, path)).unwrap_err();
+            let refusal = read_file(&request(&test_dir, path)).unwrap_err();
             assert_eq!(refusal.code(), code, "{path}: {refusal}");
         }
     }

@@ -1,18 +1,14 @@
 //! What storage plugins do with paths of the node: never across a mount, never out of a volume, never
 //! without a deadline.
 //!
-//! Read in this order: [`bench`] runs whatever may hang on threads that can be given up, [`turns`] makes calls
-//! about one volume wait for each other, [`requests`] checks what comes over the wire. [`table`], [`mount`] and
-//! [`safe`] are the ground: what is mounted, mounting, and opening below a folder. On them stand [`ownership`],
+//! Read in this order: [`requests`] checks what comes over the wire. [`table`], [`mount`] and [`safe`] are what the
+//! rest is built on: what is mounted, mounting, and opening below a folder. On them stand [`ownership`],
 //! [`subpath`], [`remove`], [`measure`] and [`content`].
 //!
-//! Everything but [`bench`], [`turns`] and [`measure::Walks`] blocks: call it on the bench.
+//! Everything but [`measure::Walks`] blocks: call it on a [`blocking_pool::BlockingPool`].
 
 pub mod answer;
-pub mod bench;
 pub mod content;
-#[cfg(test)]
-mod ground;
 pub mod measure;
 pub mod mount;
 pub mod ownership;
@@ -21,7 +17,8 @@ pub mod requests;
 pub mod safe;
 pub mod subpath;
 pub mod table;
-pub mod turns;
+#[cfg(test)]
+mod test_dir;
 mod walk;
 
 pub use content::read_file;

@@ -7,19 +7,19 @@ use proto::storage::{Pod, Volume};
 use tonic::Status;
 
 /// What a call without a deadline gets.
-pub const WITHIN_DEFAULT: Duration = Duration::from_secs(120);
+pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(120);
 /// What a call gets at most.
-pub const WITHIN_MOST: Duration = Duration::from_secs(600);
+pub const TIMEOUT_MAX: Duration = Duration::from_secs(600);
 
 /// The longest name that a file system takes.
-const NAME_MOST: usize = 255;
-const PATH_MOST: usize = 4095;
+const NAME_MAX: usize = 255;
+const PATH_MAX: usize = 4095;
 
 /// Returns the time that a call has.
 pub fn within(ms: u32) -> Duration {
     match ms {
-        0 => WITHIN_DEFAULT,
-        ms => Duration::from_millis(ms.into()).min(WITHIN_MOST),
+        0 => TIMEOUT_DEFAULT,
+        ms => Duration::from_millis(ms.into()).min(TIMEOUT_MAX),
     }
 }
 
@@ -44,7 +44,7 @@ pub fn absolute(field: &str, path: &str) -> Result<PathBuf, Status> {
     // The lexical form of a plain path is the path itself.
     let plain: PathBuf = Path::new(given).components().collect();
     let dots = given.split('/').any(|part| part == "..");
-    if dots || plain.as_os_str() != given || given.contains('\0') || given.len() > PATH_MOST {
+    if dots || plain.as_os_str() != given || given.contains('\0') || given.len() > PATH_MAX {
         return Err(invalid(format!("{field} {path:?} is not a plain path")));
     }
     Ok(plain)
@@ -60,7 +60,7 @@ pub fn relative(field: &str, path: &str) -> Result<PathBuf, Status> {
     if upwards {
         return Err(invalid(format!("{field} {path:?} must not contain '..'")));
     }
-    if path.contains('\0') || path.len() > PATH_MOST {
+    if path.contains('\0') || path.len() > PATH_MAX {
         return Err(invalid(format!("{field} {path:?} is not a path")));
     }
     Ok(given
@@ -73,7 +73,7 @@ pub fn relative(field: &str, path: &str) -> Result<PathBuf, Status> {
 pub fn name<'a>(field: &str, name: &'a str) -> Result<&'a str, Status> {
     let name = present(field, name)?;
     let plain = name != "." && name != ".." && !name.contains(['/', '\0']);
-    if !plain || name.len() > NAME_MOST {
+    if !plain || name.len() > NAME_MAX {
         return Err(invalid(format!("{field} {name:?} is not a plain name")));
     }
     Ok(name)

@@ -1,6 +1,6 @@
 //! The contract that every runtime keeps.
 
-use sdk::contract::runtime::{Events, Network, Target, run};
+use conformance::runtime::{Events, Network, Target, run};
 use serde_json::Value;
 
 #[tokio::test]

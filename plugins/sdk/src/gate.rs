@@ -16,7 +16,7 @@ use crate::base::Base;
 
 /// How long a call of the kind's service waits for Configure: longer than a backend takes to
 /// answer, shorter than the patience of most callers.
-const CONFIGURE_WITHIN: Duration = Duration::from_secs(10);
+const CONFIGURE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
@@ -46,7 +46,7 @@ impl Gate {
 
 async fn opened(base: &Base) -> Option<Routes> {
     let mut routes = base.routes();
-    let opened = tokio::time::timeout(CONFIGURE_WITHIN, routes.wait_for(Option::is_some)).await;
+    let opened = tokio::time::timeout(CONFIGURE_TIMEOUT, routes.wait_for(Option::is_some)).await;
     opened.ok()?.ok()?.clone()
 }
 

@@ -1,4 +1,4 @@
-//! How a plugin is served, and the contract that every plugin keeps.
+//! How a plugin is served. What every plugin must keep is checked by the suites in `plugins/conformance`.
 //!
 //! A plugin's `main.rs` is one call:
 //!
@@ -23,7 +23,6 @@
 //! inherited socket, Info, Configure, Health and Drain, the log on standard error, the end.
 
 mod base;
-pub mod contract;
 mod gate;
 mod health;
 mod listen;

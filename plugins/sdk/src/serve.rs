@@ -17,9 +17,9 @@ use crate::start::Start;
 use crate::{listen, log};
 
 /// How long calls in flight may take after SIGTERM without a Drain before it.
-const FINISH_WITHIN: Duration = Duration::from_secs(5);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the last answers may take to leave the process.
-const FLUSH_WITHIN: Duration = Duration::from_millis(50);
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(50);
 /// How long a plugin without any connection waits before it looks whether its agent lives.
 const ALONE_FOR: Duration = Duration::from_secs(10);
 
@@ -98,8 +98,8 @@ async fn run(base: Base, listener: UnixListener, agent: Option<u32>) -> Result<(
         never = heap::keep_small() => match never {},
     }
     let finished = async {
-        base.finish(FINISH_WITHIN).await;
-        tokio::time::sleep(FLUSH_WITHIN).await;
+        base.finish(FINISH_TIMEOUT).await;
+        tokio::time::sleep(FLUSH_TIMEOUT).await;
     };
     tokio::select! {
         result = &mut served => Ok(result?),

@@ -12,8 +12,9 @@ use tonic::service::Routes;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
+use crate::Health;
 use crate::base::{Base, Identity};
-use crate::plugin::{Info, Refusal, Setup};
+use crate::plugin::{Info, Kind, Refusal, Setup};
 use crate::{serve, start};
 
 /// A plugin that serves in this process until it is dropped.
@@ -86,6 +87,32 @@ where
         socket,
         serving,
     })
+}
+
+/// Returns a report of health outside of a plugin, for tests of what reports there.
+///
+/// # Panics
+/// If no plugin can be served in `folder`.
+pub async fn health(folder: &Path) -> Health {
+    let info = Info {
+        name: "health",
+        version: "0",
+        kind: Kind::Storage,
+        capabilities: vec![],
+    };
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+    let plugin = start(folder, info, Value::Null, move |setup| {
+        let sent = sender.send(setup.health);
+        async move {
+            sent.map(|()| Routes::default())
+                .map_err(|error| Refusal::new(error.to_string()))
+        }
+    });
+    drop(plugin.await.expect("a plugin without services starts"));
+    receiver
+        .recv()
+        .await
+        .expect("a plugin that started was built")
 }
 
 /// A channel to whatever serves gRPC on a Unix socket. Connects at the first call, and again when

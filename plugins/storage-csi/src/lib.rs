@@ -1,22 +1,22 @@
 //! The storage plugin for CSI drivers: `oxlet.storage.v1` in front, `csi.v1` behind.
 //!
-//! Read in this order: [`registration`] knows which drivers there are, [`driver`] calls one, [`volumes`] does what the
+//! Read in this order: [`drivers`] knows which drivers there are, [`driver`] calls one, [`volumes`] does what the
 //! agent asks with its help, [`layout`] and [`data`] are upstream's folders and files on the node.
 
 mod configuration;
 mod data;
 mod driver;
+mod drivers;
 mod layout;
-mod registration;
 mod service;
 mod volumes;
 
-use mounts::bench::Bench;
+use blocking_pool::BlockingPool;
 use proto::storage::storage_server::StorageServer;
 use sdk::{Info, Kind, Refusal, Routes, Setup};
 
 use configuration::Configuration;
-use registration::Registry;
+use drivers::Registry;
 use service::Service;
 use volumes::Volumes;
 
@@ -38,10 +38,10 @@ pub fn info(version: &'static str) -> Info {
 /// Builds the plugin's services: called by the sdk once the plugin is configured.
 pub async fn build(setup: Setup) -> Result<Routes, Refusal> {
     let configuration = Configuration::read(setup.parse()?)?;
-    let bench = Bench::new(setup.health.clone(), PLACES);
+    let pool = BlockingPool::new(setup.health.clone(), PLACES);
     let folder = configuration.registration.clone();
-    let registry = Registry::start(folder, bench.clone(), setup.health);
-    let volumes = Volumes::new(&configuration, bench, registry);
+    let registry = Registry::start(folder, pool.clone(), setup.health);
+    let volumes = Volumes::new(&configuration, pool, registry);
     let service = StorageServer::new(Service::new(volumes))
         .max_decoding_message_size(sdk::MESSAGE_LIMIT)
         .max_encoding_message_size(sdk::MESSAGE_LIMIT);

@@ -185,7 +185,7 @@ impl Storage for Service {
         // Readers hinder nobody.
         let within = requests::within(request.within_ms);
         let work = move || mounts::read_file(&request);
-        let data = self.volumes.bench.run(&what, within, work).await?;
+        let data = self.volumes.pool.run(&what, within, work).await?;
         Ok(Response::new(ReadFileResponse { data }))
     }
 

@@ -1,4 +1,4 @@
-//! Programs of the node, such as mount(8): run on the bench, killed when their time is over.
+//! Programs of the node, such as mount(8): run on the pool, killed when their time is over.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -6,16 +6,16 @@ use std::io::{self, Read, Seek};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use mounts::bench::Cancel;
+use blocking_pool::Cancel;
 use rustix::fs::{MemfdFlags, memfd_create};
 use tokio::time::Instant;
 use tonic::Status;
 
 /// More than any of them has to say.
-const OUTPUT_MOST: u64 = 16 << 10;
+const OUTPUT_MAX: u64 = 16 << 10;
 /// The kernel does not tell that a child ended to a thread that also waits for a deadline; most are done at once.
-const LOOK_FIRST: Duration = Duration::from_millis(1);
-const LOOK_LATER: Duration = Duration::from_millis(20);
+const RETRY_BACKOFF_INITIAL: Duration = Duration::from_millis(1);
+const RETRY_BACKOFF_MAX: Duration = Duration::from_millis(20);
 
 /// How a program ended.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Ended {
     }
 }
 
-/// Runs a program to its end, or until the work on the bench is to end, or for so long.
+/// Runs a program to its end, or until the work on the pool is to end, or for so long.
 ///
 /// A program that is stuck in the kernel outlives its kill: the thread then waits for it and is given up, so that
 /// nobody takes its turn before it is gone.
@@ -110,26 +110,26 @@ fn output() -> io::Result<File> {
 fn said(output: &mut File) -> io::Result<String> {
     output.rewind()?;
     let mut bytes = Vec::new();
-    output.take(OUTPUT_MOST).read_to_end(&mut bytes)?;
+    output.take(OUTPUT_MAX).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Waits for the end; `None` when the child had to be killed.
 fn end(child: &mut Child, limit: Option<Duration>) -> io::Result<Option<ExitStatus>> {
-    let cancel = Cancel::here();
+    let cancel = Cancel::current();
     let until = limit.map(|limit| Instant::now() + limit);
-    let mut pause = LOOK_FIRST;
+    let mut pause = RETRY_BACKOFF_INITIAL;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
         let late = until.is_some_and(|until| Instant::now() >= until);
-        if late || cancel.rest(pause).is_err() {
+        if late || cancel.sleep(pause).is_err() {
             child.kill()?;
             child.wait()?;
             return Ok(None);
         }
-        pause = (pause * 2).min(LOOK_LATER);
+        pause = (pause * 2).min(RETRY_BACKOFF_MAX);
     }
 }
 

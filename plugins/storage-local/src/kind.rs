@@ -29,7 +29,7 @@ const ALL: [Kind; 8] = [
 
 /// Whether a path can hang: the node's own disk, or anything that a pod or a volume names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ground {
+pub(crate) enum Backing {
     Own,
     Foreign,
 }
@@ -59,14 +59,14 @@ impl Kind {
         Self::from_word(word).ok_or_else(refused)
     }
 
-    pub(crate) fn ground(self) -> Ground {
+    pub(crate) fn backing(self) -> Backing {
         match self {
             Self::EmptyDir
             | Self::ConfigMap
             | Self::Secret
             | Self::Projected
-            | Self::DownwardApi => Ground::Own,
-            Self::HostPath | Self::Local | Self::Nfs => Ground::Foreign,
+            | Self::DownwardApi => Backing::Own,
+            Self::HostPath | Self::Local | Self::Nfs => Backing::Foreign,
         }
     }
 

@@ -13,6 +13,7 @@ mod block;
 mod command;
 mod disk;
 mod empty_dir;
+mod executor;
 mod files;
 mod host_path;
 mod kind;
@@ -33,14 +34,13 @@ mod stats;
 #[cfg(test)]
 mod testing;
 mod tree;
-mod work;
 mod writer;
 
 use proto::storage::storage_server::StorageServer;
 
+use crate::executor::Executor;
 use crate::service::Service;
 use crate::settings::Settings;
-use crate::work::Shop;
 
 const NAME: &str = "storage-local";
 
@@ -58,13 +58,13 @@ pub fn info(version: &'static str) -> sdk::Info {
 pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
     let settings: Settings = setup.parse()?;
     settings.check().map_err(refused)?;
-    let shop = Shop::new(setup.health.clone(), settings.root_dir.clone());
-    if let Err(status) = shop.prepare(settings.root_propagation).await {
+    let executor = Executor::new(setup.health.clone(), settings.root_dir.clone());
+    if let Err(status) = executor.prepare(settings.root_propagation).await {
         // Only pods that ask for propagation miss it; a node without volumes would be worse.
         tracing::warn!("{}", status.message());
     }
     setup.health.healthy();
-    let server = StorageServer::new(Service::new(shop))
+    let server = StorageServer::new(Service::new(executor))
         .max_decoding_message_size(sdk::MESSAGE_LIMIT)
         .max_encoding_message_size(sdk::MESSAGE_LIMIT);
     Ok(sdk::Routes::new(server))

@@ -5,16 +5,16 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use blocking_pool::Cancel;
 use mounts::answer::failed;
-use mounts::bench::Cancel;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
 use tonic::Status;
 
 use crate::place::Place;
 
-const LOOK_FIRST: Duration = Duration::from_millis(1);
-const LOOK_LATER: Duration = Duration::from_millis(20);
+const RETRY_BACKOFF_INITIAL: Duration = Duration::from_millis(1);
+const RETRY_BACKOFF_MAX: Duration = Duration::from_millis(20);
 
 /// The right to work on the volumes of one kind of one pod, until it is dropped or its process ends.
 #[derive(Debug)]
@@ -33,20 +33,20 @@ pub(crate) fn take(place: &Place) -> Result<Option<Lock>, Status> {
         Err(Errno::NOENT) => return Ok(None),
         opened => opened.map_err(|error| what(error.into()))?,
     };
-    let mut pause = LOOK_FIRST;
+    let mut pause = RETRY_BACKOFF_INITIAL;
     loop {
         match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(Some(Lock { _folder: opened })),
             Err(Errno::WOULDBLOCK) => {}
             Err(error) => return Err(what(error.into())),
         }
-        Cancel::here().rest(pause).map_err(|_| {
+        Cancel::current().sleep(pause).map_err(|_| {
             Status::deadline_exceeded(format!(
                 "another process works on the volumes in {}",
                 folder.display()
             ))
         })?;
-        pause = (pause * 2).min(LOOK_LATER);
+        pause = (pause * 2).min(RETRY_BACKOFF_MAX);
     }
 }
 

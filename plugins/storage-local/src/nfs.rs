@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mounts::bench::Cancel;
+use blocking_pool::Cancel;
 use mounts::mount::{self, How};
 use mounts::table;
 use proto::storage::{Access, Nfs};
@@ -21,8 +21,8 @@ const HELPER: &str = "/sbin/mount.nfs";
 const PLAIN_FOR: Duration = Duration::from_secs(60);
 
 /// Whoever waited for the server needs a moment to go away.
-const LET_GO_WITHIN: Duration = Duration::from_millis(50);
-const FORCED_MOST: usize = 20;
+const LET_GO_TIMEOUT: Duration = Duration::from_millis(50);
+const FORCED_MAX: usize = 20;
 
 /// The programs that it takes.
 #[derive(Clone, Debug)]
@@ -106,10 +106,10 @@ impl Programs {
 
 /// Ends what waits for the server, and unmounts when that has let go.
 fn force(target: &Path) -> Result<(), Status> {
-    for _ in 0..FORCED_MOST {
+    for _ in 0..FORCED_MAX {
         match mount::unmount_with(target, How::Force) {
             Err(busy) if busy.code() == Code::FailedPrecondition => {
-                Cancel::here().rest(LET_GO_WITHIN)?;
+                Cancel::current().sleep(LET_GO_TIMEOUT)?;
             }
             result => return result,
         }

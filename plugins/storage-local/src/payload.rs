@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto::storage::File;
 use tonic::Status;
 
-const NAME_MOST: usize = 255;
-const PATH_MOST: usize = 4096;
+const NAME_MAX: usize = 255;
+const PATH_MAX: usize = 4096;
 
 /// What a volume is to hold, by path within it.
 #[derive(Debug, Default)]
@@ -99,18 +99,18 @@ fn check(path: &str) -> Result<(), String> {
     if path.starts_with('/') {
         return Err(format!("invalid path: must be relative path: {path}"));
     }
-    if path.len() > PATH_MOST {
+    if path.len() > PATH_MAX {
         return Err(format!(
-            "invalid path: must be less than or equal to {PATH_MOST} characters"
+            "invalid path: must be less than or equal to {PATH_MAX} characters"
         ));
     }
     for item in path.split('/') {
         if item == ".." {
             return Err(format!("invalid path: must not contain '..': {path}"));
         }
-        if item.len() > NAME_MOST {
+        if item.len() > NAME_MAX {
             return Err(format!(
-                "invalid path: filenames must be less than or equal to {NAME_MOST} characters"
+                "invalid path: filenames must be less than or equal to {NAME_MAX} characters"
             ));
         }
     }

@@ -10,7 +10,7 @@ use proto::storage::{
 use tonic::Status;
 
 use crate::files::Files;
-use crate::kind::{Ground, Kind};
+use crate::kind::{Backing, Kind};
 use crate::place::{Place, VOLUMES};
 
 /// One volume of one pod.
@@ -78,10 +78,10 @@ impl Order {
         })
     }
 
-    pub(crate) fn ground(&self) -> Ground {
+    pub(crate) fn backing(&self) -> Backing {
         match &self.what {
-            What::EmptyDir(..) | What::Files(..) => Ground::Own,
-            What::HostPath(_) | What::Local(..) | What::Nfs(..) => Ground::Foreign,
+            What::EmptyDir(..) | What::Files(..) => Backing::Own,
+            What::HostPath(_) | What::Local(..) | What::Nfs(..) => Backing::Foreign,
         }
     }
 

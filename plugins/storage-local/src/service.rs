@@ -1,4 +1,4 @@
-//! The calls of `oxlet.storage.v1`: read, done on the bench, answered.
+//! The calls of `oxlet.storage.v1`: read, done on the pool, answered.
 
 use std::pin::Pin;
 
@@ -17,23 +17,23 @@ use proto::storage::{
 };
 use tonic::{Request, Response, Status};
 
-use crate::kind::{self, Ground, Kind};
+use crate::executor::{Executor, Task};
+use crate::kind::{self, Backing, Kind};
 use crate::marker::Marker;
 use crate::place::{DEVICES, Place, VOLUMES};
 use crate::request::{Order, What};
 use crate::stats::{self, Figures};
-use crate::work::{Shop, Task};
 use crate::{block, empty_dir, files, host_path, list, local, lock, selinux};
 
 /// Serves the calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
-    shop: Shop,
+    executor: Executor,
 }
 
 impl Service {
-    pub(crate) fn new(shop: Shop) -> Self {
-        Self { shop }
+    pub(crate) fn new(executor: Executor) -> Self {
+        Self { executor }
     }
 }
 
@@ -60,14 +60,17 @@ impl Storage for Service {
     async fn mount(&self, request: Request<MountRequest>) -> Answer<MountResponse> {
         let request = request.into_inner();
         let within = within(request.within_ms);
-        let order = Order::read(&self.shop.root, request)?;
+        let order = Order::read(&self.executor.root, request)?;
         let task = Task {
             what: order.words(),
             subject: Some(order.subject()),
-            ground: order.ground(),
+            backing: order.backing(),
             within,
         };
-        let response = self.shop.run(task, move |shop| mount(shop, order)).await?;
+        let response = self
+            .executor
+            .run(task, move |executor| mount(executor, order))
+            .await?;
         Ok(Response::new(response))
     }
 
@@ -77,15 +80,15 @@ impl Storage for Service {
         if kind == Kind::HostPath {
             return Ok(Response::new(UnmountResponse {}));
         }
-        let place = Place::new(&self.shop.root, VOLUMES, kind.word(), &request.target)?;
+        let place = Place::new(&self.executor.root, VOLUMES, kind.word(), &request.target)?;
         let within = within(request.within_ms);
         let task = Task {
             what: format!("unmounting {}", request.target),
             subject: Some(place.subject(kind)),
-            ground: kind.ground(),
+            backing: kind.backing(),
             within,
         };
-        let work = move |shop: &Shop| match kind {
+        let work = move |executor: &Executor| match kind {
             Kind::EmptyDir => {
                 let _lock = lock::take(&place)?;
                 empty_dir::tear_down(&place, &Marker::own(&place))
@@ -94,11 +97,11 @@ impl Storage for Service {
                 let _lock = lock::take(&place)?;
                 files::tear_down(&place)
             }
-            Kind::Local => local::tear_down(&shop.root, &place),
-            Kind::Nfs => shop.programs.tear_down(&place, within),
+            Kind::Local => local::tear_down(&executor.root, &place),
+            Kind::Nfs => executor.programs.tear_down(&place, within),
             Kind::HostPath => Ok(()),
         };
-        self.shop.run(task, work).await?;
+        self.executor.run(task, work).await?;
         Ok(Response::new(UnmountResponse {}))
     }
 
@@ -106,18 +109,19 @@ impl Storage for Service {
         let request = request.into_inner();
         let volume = requests::volume(request.volume.as_ref())?;
         let kind = block_kind(&volume.kind)?;
-        let place = Place::new(&self.shop.root, DEVICES, kind.word(), &request.target)?;
+        let place = Place::new(&self.executor.root, DEVICES, kind.word(), &request.target)?;
         let Some(Source::Local(source)) = volume.source.clone() else {
             return Err(requests::missing("volume.local"));
         };
         let task = Task {
             what: format!("mapping volume {} to {}", volume.id, request.target),
             subject: Some(place.subject(kind)),
-            ground: Ground::Foreign,
+            backing: Backing::Foreign,
             within: within(request.within_ms),
         };
-        let work = move |shop: &Shop| block::map(&shop.root, &place, &source, &shop.held);
-        let device = self.shop.run(task, work).await?;
+        let work =
+            move |executor: &Executor| block::map(&executor.root, &place, &source, &executor.held);
+        let device = self.executor.run(task, work).await?;
         Ok(Response::new(MapBlockResponse {
             device: device.to_string_lossy().into_owned(),
         }))
@@ -126,15 +130,15 @@ impl Storage for Service {
     async fn unmap_block(&self, request: Request<UnmapBlockRequest>) -> Answer<UnmapBlockResponse> {
         let request = request.into_inner();
         let kind = block_kind(&request.kind)?;
-        let place = Place::new(&self.shop.root, DEVICES, kind.word(), &request.target)?;
+        let place = Place::new(&self.executor.root, DEVICES, kind.word(), &request.target)?;
         let task = Task {
             what: format!("unmapping {}", request.target),
             subject: Some(place.subject(kind)),
-            ground: Ground::Foreign,
+            backing: Backing::Foreign,
             within: within(request.within_ms),
         };
-        let work = move |shop: &Shop| block::unmap(&shop.root, &place, &shop.held);
-        self.shop.run(task, work).await?;
+        let work = move |executor: &Executor| block::unmap(&executor.root, &place, &executor.held);
+        self.executor.run(task, work).await?;
         Ok(Response::new(UnmapBlockResponse {}))
     }
 
@@ -142,10 +146,13 @@ impl Storage for Service {
         let task = Task {
             what: "listing the volumes".to_owned(),
             subject: None,
-            ground: Ground::Own,
+            backing: Backing::Own,
             within: within(request.into_inner().within_ms),
         };
-        let found = self.shop.run(task, |shop| list::list(&shop.root)).await?;
+        let found = self
+            .executor
+            .run(task, |executor| list::list(&executor.root))
+            .await?;
         Ok(Response::new(ListResponse { found }))
     }
 
@@ -157,22 +164,22 @@ impl Storage for Service {
         let task = Task {
             what: format!("measuring {}", path.display()),
             subject: None,
-            ground: kind.ground(),
+            backing: kind.backing(),
             within,
         };
         let end = tokio::time::Instant::now() + within;
         let there = path.clone();
         let figures = self
-            .shop
+            .executor
             .run(task, move |_| stats::figures(kind, &there))
             .await?;
         let response = match figures {
             Figures::Known(response) => response,
             Figures::Walk => {
                 let left = end.saturating_duration_since(tokio::time::Instant::now());
-                self.shop
+                self.executor
                     .walks
-                    .folder(&self.shop.bench, &path, left)
+                    .folder(&self.executor.pool, &path, left)
                     .await?
             }
         };
@@ -193,15 +200,15 @@ impl Storage for Service {
         request: Request<BindSubpathRequest>,
     ) -> Answer<BindSubpathResponse> {
         let request = request.into_inner();
-        requests::target("target", &self.shop.root, &request.target)?;
+        requests::target("target", &self.executor.root, &request.target)?;
         let task = Task {
             what: format!("binding {} of {}", request.subpath, request.root),
             subject: Some(request.target.clone()),
-            ground: Ground::Foreign,
+            backing: Backing::Foreign,
             within: within(request.within_ms),
         };
-        let work = move |_: &Shop| mounts::subpath::bind(&request);
-        let path = self.shop.run(task, work).await?;
+        let work = move |_: &Executor| mounts::subpath::bind(&request);
+        let path = self.executor.run(task, work).await?;
         Ok(Response::new(BindSubpathResponse {
             path: path.to_string_lossy().into_owned(),
         }))
@@ -212,15 +219,15 @@ impl Storage for Service {
         request: Request<ReleaseSubpathsRequest>,
     ) -> Answer<ReleaseSubpathsResponse> {
         let request = request.into_inner();
-        requests::target("folder", &self.shop.root, &request.folder)?;
+        requests::target("folder", &self.executor.root, &request.folder)?;
         let task = Task {
             what: format!("releasing {}", request.folder),
             subject: Some(request.folder.clone()),
-            ground: Ground::Foreign,
+            backing: Backing::Foreign,
             within: within(request.within_ms),
         };
-        let work = move |_: &Shop| mounts::subpath::release(&request);
-        self.shop.run(task, work).await?;
+        let work = move |_: &Executor| mounts::subpath::release(&request);
+        self.executor.run(task, work).await?;
         Ok(Response::new(ReleaseSubpathsResponse {}))
     }
 
@@ -230,25 +237,25 @@ impl Storage for Service {
         let task = Task {
             what: format!("reading {} of {}", request.path, request.root),
             subject: None,
-            ground: kind.ground(),
+            backing: kind.backing(),
             within: within(request.within_ms),
         };
-        let work = move |_: &Shop| mounts::read_file(&request);
-        let data = self.shop.run(task, work).await?;
+        let work = move |_: &Executor| mounts::read_file(&request);
+        let data = self.executor.run(task, work).await?;
         Ok(Response::new(ReadFileResponse { data }))
     }
 
     async fn remove_pod(&self, request: Request<RemovePodRequest>) -> Answer<RemovePodResponse> {
         let request = request.into_inner();
-        let folder = pod_folder(&self.shop.root, &request.folder)?;
+        let folder = pod_folder(&self.executor.root, &request.folder)?;
         let task = Task {
             what: format!("removing {}", request.folder),
             subject: Some(request.folder),
-            ground: Ground::Foreign,
+            backing: Backing::Foreign,
             within: within(request.within_ms),
         };
-        let work = move |_: &Shop| mounts::remove::pod(&folder);
-        let kept = self.shop.run(task, work).await?;
+        let work = move |_: &Executor| mounts::remove::pod(&folder);
+        let kept = self.executor.run(task, work).await?;
         Ok(Response::new(RemovePodResponse { kept }))
     }
 
@@ -265,7 +272,7 @@ impl Storage for Service {
     }
 }
 
-fn mount(shop: &Shop, order: Order) -> Result<MountResponse, Status> {
+fn mount(executor: &Executor, order: Order) -> Result<MountResponse, Status> {
     let Order { what, mut wish, .. } = order;
     wish.label = selinux::label(&wish.label);
     let mut response = MountResponse::default();
@@ -287,11 +294,11 @@ fn mount(shop: &Shop, order: Order) -> Result<MountResponse, Status> {
             place.target
         }
         What::Local(place, source) => {
-            response.warnings = local::set_up(&shop.root, &place, &source, &wish)?;
+            response.warnings = local::set_up(&executor.root, &place, &source, &wish)?;
             place.target
         }
         What::Nfs(place, source) => {
-            shop.programs.set_up(&place, &source, &wish)?;
+            executor.programs.set_up(&place, &source, &wish)?;
             place.target
         }
         What::HostPath(source) => {

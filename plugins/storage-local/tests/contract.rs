@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use conformance::storage::{Names, Sample, Target, run};
 use mounts::mount::{How, unmount_with};
 use mounts::table::Table;
 use proto::storage::volume::Source;
 use proto::storage::{
     EmptyDir, File, FileSet, HostPath, Local, Medium, Mode, MountRequest, Pod, Volume,
 };
-use sdk::contract::storage::{Names, Sample, Target, run};
 use serde_json::json;
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use rustix::fs::{StatVfs, statvfs};
 use tonic::Status;
 
 use crate::answer;
-use crate::bench::{Bench, in_words};
+use blocking_pool::{BlockingPool, format_duration};
 
 /// Returns the figures of the file system that a volume is.
 pub fn file_system(path: &Path) -> Result<StatsResponse, Status> {
@@ -113,13 +113,13 @@ impl Walks {
     /// deadline and goes on without it.
     pub async fn folder(
         &self,
-        bench: &Bench,
+        pool: &BlockingPool,
         path: &Path,
         within: Duration,
     ) -> Result<StatsResponse, Status> {
-        let (walking, role) = self.join(bench, path, within);
+        let (walking, role) = self.join(pool, path, within);
         if role == Role::First {
-            // The bench keeps the time.
+            // The pool keeps the time.
             return walking.await;
         }
         match tokio::time::timeout(within, walking).await {
@@ -127,22 +127,22 @@ impl Walks {
             Err(_) => Err(Status::deadline_exceeded(format!(
                 "measuring {} did not end within {}",
                 path.display(),
-                in_words(within)
+                format_duration(within)
             ))),
         }
     }
 
-    fn join(&self, bench: &Bench, path: &Path, within: Duration) -> (Walking, Role) {
+    fn join(&self, pool: &BlockingPool, path: &Path, within: Duration) -> (Walking, Role) {
         let mut under_way = self.under_way();
         if let Some(walking) = under_way.get(path) {
             return (walking.clone(), Role::Later);
         }
-        let (walks, bench, path) = (self.clone(), bench.clone(), path.to_owned());
+        let (walks, pool, path) = (self.clone(), pool.clone(), path.to_owned());
         let key = path.clone();
         let task = tokio::spawn(async move {
             let what = format!("measuring {}", path.display());
             let work = path.clone();
-            let result = bench.run(&what, within, move || folder(&work)).await;
+            let result = pool.run(&what, within, move || folder(&work)).await;
             walks.under_way().remove(&path);
             result
         });

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 
 use super::*;
-use crate::ground::Ground;
+use crate::test_dir::TestDir;
 
 /// Blocks of all paths, as stat tells them.
 fn blocks(paths: &[&Path]) -> u64 {
@@ -16,8 +16,8 @@ fn blocks(paths: &[&Path]) -> u64 {
 /// Upstream's TestMetricsStatFS.
 #[test]
 fn a_file_system_has_its_own_figures() {
-    let ground = Ground::new();
-    let volume = ground.tmpfs("volume");
+    let test_dir = TestDir::new();
+    let volume = test_dir.tmpfs("volume");
     let before = file_system(&volume).unwrap();
     fs::write(volume.join("file"), vec![1; 1 << 20]).unwrap();
     let after = file_system(&volume).unwrap();
@@ -39,11 +39,11 @@ fn a_file_system_has_its_own_figures() {
 /// Upstream's TestMetricsDuGetCapacity, TestDiskUsage.
 #[test]
 fn a_folder_is_measured_in_blocks_with_each_inode_once() {
-    let ground = Ground::new();
-    let volume = ground.folder("volume");
+    let test_dir = TestDir::new();
+    let volume = test_dir.folder("volume");
     let (plain, folder) = (
-        ground.file("volume/plain", &"x".repeat(10_000)),
-        ground.folder("volume/d"),
+        test_dir.file("volume/plain", &"x".repeat(10_000)),
+        test_dir.folder("volume/d"),
     );
     fs::hard_link(&plain, volume.join("d/again")).unwrap();
     std::os::unix::fs::symlink("/", volume.join("link")).unwrap();
@@ -68,17 +68,17 @@ fn a_folder_is_measured_in_blocks_with_each_inode_once() {
 
 #[test]
 fn what_is_mounted_in_a_folder_is_not_its_own() {
-    let ground = Ground::new();
-    let volume = ground.folder("volume");
+    let test_dir = TestDir::new();
+    let volume = test_dir.folder("volume");
     let alone = folder(&volume).unwrap();
-    let inner = ground.tmpfs("volume/inner");
+    let inner = test_dir.tmpfs("volume/inner");
     fs::write(inner.join("file"), vec![1; 1 << 20]).unwrap();
-    let bound = ground.folder("volume/bound");
+    let bound = test_dir.folder("volume/bound");
     let access = proto::storage::Access::ReadWrite;
-    let source = ground.file("source/file", "x");
+    let source = test_dir.file("source/file", "x");
     let source = source.parent().unwrap();
     crate::mount::bind(source, &bound, access, crate::mount::Depth::Single).unwrap();
-    ground.file("volume/file", "");
+    test_dir.file("volume/file", "");
     let measured = folder(&volume).unwrap();
     assert_eq!(
         measured.inodes_used.unwrap() - alone.inodes_used.unwrap(),
@@ -88,8 +88,8 @@ fn what_is_mounted_in_a_folder_is_not_its_own() {
 
 #[test]
 fn a_file_is_measured_too() {
-    let ground = Ground::new();
-    let file = ground.file("file", "content");
+    let test_dir = TestDir::new();
+    let file = test_dir.file("file", "content");
     let measured = folder(&file).unwrap();
     assert_eq!(
         (measured.used, measured.inodes_used),
@@ -99,8 +99,8 @@ fn a_file_is_measured_too() {
 
 #[test]
 fn what_is_not_there_is_told() {
-    let ground = Ground::new();
-    let missing = ground.path("missing");
+    let test_dir = TestDir::new();
+    let missing = test_dir.path("missing");
     for measured in [file_system(&missing), folder(&missing)] {
         let refusal = measured.unwrap_err();
         assert_eq!(refusal.code(), tonic::Code::NotFound);
@@ -108,64 +108,67 @@ fn what_is_not_there_is_told() {
     }
 }
 
-async fn bench() -> Bench {
-    Bench::new(crate::ground::health().await, 4)
+async fn pool() -> BlockingPool {
+    BlockingPool::new(
+        sdk::testing::health(tempfile::tempdir().unwrap().path()).await,
+        4,
+    )
 }
 
 const LATE: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn walks_of_one_folder_are_made_once_at_a_time() {
-    let ground = Ground::new();
-    let (one, other) = (ground.folder("one"), ground.folder("other"));
-    let (bench, walks) = (bench().await, Walks::new());
-    let (first, _) = walks.join(&bench, &one, LATE);
-    let (second, role) = walks.join(&bench, &one, LATE);
-    let (third, _) = walks.join(&bench, &other, LATE);
+    let test_dir = TestDir::new();
+    let (one, other) = (test_dir.folder("one"), test_dir.folder("other"));
+    let (pool, walks) = (pool().await, Walks::new());
+    let (first, _) = walks.join(&pool, &one, LATE);
+    let (second, role) = walks.join(&pool, &one, LATE);
+    let (third, _) = walks.join(&pool, &other, LATE);
     assert_eq!(role, Role::Later);
     assert!(first.ptr_eq(&second) && !first.ptr_eq(&third));
     let (first, second) = (first.await.unwrap(), second.await.unwrap());
     assert_eq!(first, second);
     third.await.unwrap();
     assert!(walks.under_way().is_empty());
-    ground.file("one/new", "");
-    let later = walks.folder(&bench, &one, LATE).await.unwrap();
+    test_dir.file("one/new", "");
+    let later = walks.folder(&pool, &one, LATE).await.unwrap();
     assert_eq!(later.inodes_used.unwrap() - first.inodes_used.unwrap(), 1);
 }
 
 #[tokio::test]
 async fn a_walk_goes_on_for_others_when_its_first_caller_is_gone() {
-    let ground = Ground::new();
-    let volume = ground.folder("volume");
-    let (bench, walks) = (bench().await, Walks::new());
-    drop(walks.join(&bench, &volume, LATE));
-    let second = walks.folder(&bench, &volume, LATE).await.unwrap();
+    let test_dir = TestDir::new();
+    let volume = test_dir.folder("volume");
+    let (pool, walks) = (pool().await, Walks::new());
+    drop(walks.join(&pool, &volume, LATE));
+    let second = walks.folder(&pool, &volume, LATE).await.unwrap();
     assert_eq!(second.inodes_used, Some(1));
     assert!(walks.under_way().is_empty());
 }
 
 #[tokio::test]
 async fn a_walk_that_takes_too_long_ends_and_is_told() {
-    let ground = Ground::new();
-    let volume = ground.folder("volume");
+    let test_dir = TestDir::new();
+    let volume = test_dir.folder("volume");
     for file in 0..10_000 {
         fs::write(volume.join(file.to_string()), "").unwrap();
     }
-    let (bench, walks) = (bench().await, Walks::new());
+    let (pool, walks) = (pool().await, Walks::new());
     let within = Duration::from_millis(400);
-    let refusal = walks.folder(&bench, &volume, within).await.unwrap_err();
+    let refusal = walks.folder(&pool, &volume, within).await.unwrap_err();
     assert_eq!(refusal.code(), tonic::Code::DeadlineExceeded);
     let words = format!("measuring {} did not end within 400ms", volume.display());
     assert_eq!(refusal.message(), words);
     assert!(walks.under_way().is_empty());
-    let whole = walks.folder(&bench, &volume, LATE).await.unwrap();
+    let whole = walks.folder(&pool, &volume, LATE).await.unwrap();
     assert_eq!(whole.inodes_used, Some(10_001));
 }
 
 #[tokio::test]
 async fn a_walk_leaves_time_to_others() {
-    let ground = Ground::new();
-    let volume = ground.folder("volume");
+    let test_dir = TestDir::new();
+    let volume = test_dir.folder("volume");
     for file in 0..2_000 {
         fs::write(volume.join(file.to_string()), "").unwrap();
     }

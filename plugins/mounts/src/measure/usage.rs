@@ -9,8 +9,8 @@ use rustix::io::Errno;
 use tonic::Status;
 
 use crate::answer;
-use crate::bench::Cancel;
 use crate::walk::{self, Crossing, Go, Spot, Visitor};
+use blocking_pool::Cancel;
 
 /// At most 20,000 entries a second: a rest after so many of them.
 const RUN: u32 = 200;
@@ -19,7 +19,7 @@ const REST: Duration = Duration::from_millis(10);
 /// Blocks of stat(2), whatever the file system's own are.
 const BLOCK: u64 = 512;
 /// So many inodes with several names are remembered: two megabytes at most.
-const LINKED_MOST: usize = 1 << 16;
+const LINKED_MAX: usize = 1 << 16;
 /// One inode, where its names are counted as parts of it.
 const WHOLE: u64 = 1 << 20;
 
@@ -72,9 +72,9 @@ impl Count {
             inodes: 0,
             shares: 0,
             linked: HashSet::new(),
-            linked_most: LINKED_MOST,
+            linked_most: LINKED_MAX,
             run: 0,
-            cancel: Cancel::here(),
+            cancel: Cancel::current(),
         }
     }
 
@@ -109,7 +109,7 @@ impl Count {
     fn pace(&mut self) -> Result<(), Status> {
         self.run += 1;
         if self.run.is_multiple_of(RUN) {
-            self.cancel.rest(REST)?;
+            self.cancel.sleep(REST)?;
         }
         Ok(())
     }
@@ -150,14 +150,14 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::ground::Ground;
+    use crate::test_dir::TestDir;
 
     #[test]
     fn names_beyond_memory_count_for_their_share() {
-        let ground = Ground::new();
-        let top = ground.folder("top");
+        let test_dir = TestDir::new();
+        let top = test_dir.folder("top");
         for file in 0..4 {
-            let first = ground.file(&format!("top/{file}-0"), &"x".repeat(8192));
+            let first = test_dir.file(&format!("top/{file}-0"), &"x".repeat(8192));
             for name in 1..4 {
                 fs::hard_link(&first, top.join(format!("{file}-{name}"))).unwrap();
             }

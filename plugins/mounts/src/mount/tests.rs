@@ -8,7 +8,7 @@ use proto::storage::Access::{ReadOnly, ReadWrite};
 use tonic::Code;
 
 use super::*;
-use crate::ground::{Ground, layers};
+use crate::test_dir::{TestDir, layers};
 
 fn writable(folder: &Path) -> bool {
     let file = folder.join("probe");
@@ -19,8 +19,8 @@ fn writable(folder: &Path) -> bool {
 
 #[test]
 fn a_tmpfs_has_the_size_and_the_mode_that_were_asked_for() {
-    let ground = Ground::new();
-    let target = ground.folder("memory");
+    let test_dir = TestDir::new();
+    let target = test_dir.folder("memory");
     let options = TmpfsOptions {
         size: 1 << 20,
         inodes: 100,
@@ -38,9 +38,9 @@ fn a_tmpfs_has_the_size_and_the_mode_that_were_asked_for() {
 
 #[test]
 fn a_tmpfs_stays_out_of_swap_unless_it_may_be_swapped() {
-    let ground = Ground::new();
+    let test_dir = TestDir::new();
     for (swap, expected) in [(Swap::Refused, true), (Swap::Allowed, false)] {
-        let target = ground.folder(&format!("{swap:?}"));
+        let target = test_dir.folder(&format!("{swap:?}"));
         let options = TmpfsOptions {
             swap,
             ..TmpfsOptions::default()
@@ -54,8 +54,8 @@ fn a_tmpfs_stays_out_of_swap_unless_it_may_be_swapped() {
 
 #[test]
 fn flags_and_propagation_are_those_that_were_asked_for() {
-    let ground = Ground::new();
-    let target = ground.folder("flags");
+    let test_dir = TestDir::new();
+    let target = test_dir.folder("flags");
     let words = ["ro,nosuid", "nodev,noexec,noatime", "size=1m", "shared"];
     let words = words.map(str::to_owned);
     file_system("nowhere", &target, "tmpfs", &words).unwrap();
@@ -71,9 +71,9 @@ fn flags_and_propagation_are_those_that_were_asked_for() {
 
 #[test]
 fn what_cannot_be_mounted_is_told_with_the_target() {
-    let ground = Ground::new();
-    let target = ground.folder("t");
-    let missing = ground.path("missing");
+    let test_dir = TestDir::new();
+    let target = test_dir.folder("t");
+    let missing = test_dir.path("missing");
     let path = target.display().to_string();
     let bad = |fs_type, options: &[&str]| {
         let options: Vec<_> = options.iter().map(|&word| word.to_owned()).collect();
@@ -96,8 +96,8 @@ fn what_cannot_be_mounted_is_told_with_the_target() {
 
 #[test]
 fn a_read_only_bind_cannot_be_written_though_its_source_can() {
-    let ground = Ground::new();
-    let (source, target) = (ground.tmpfs("source"), ground.folder("target"));
+    let test_dir = TestDir::new();
+    let (source, target) = (test_dir.tmpfs("source"), test_dir.folder("target"));
     fs::write(source.join("file"), "content").unwrap();
     bind(&source, &target, ReadOnly, Depth::Single).unwrap();
     assert_eq!(fs::read(target.join("file")).unwrap(), b"content");
@@ -106,8 +106,8 @@ fn a_read_only_bind_cannot_be_written_though_its_source_can() {
 
 #[test]
 fn a_read_only_bind_keeps_the_flags_of_its_source() {
-    let ground = Ground::new();
-    let (source, target) = (ground.folder("source"), ground.folder("target"));
+    let test_dir = TestDir::new();
+    let (source, target) = (test_dir.folder("source"), test_dir.folder("target"));
     let words = ["nosuid,nodev,noexec,noatime".to_owned()];
     file_system("x", &source, "tmpfs", &words).unwrap();
     bind(&source, &target, ReadOnly, Depth::Single).unwrap();
@@ -119,8 +119,8 @@ fn a_read_only_bind_keeps_the_flags_of_its_source() {
 
 #[test]
 fn a_bind_repeated_is_one_mount() {
-    let ground = Ground::new();
-    let (source, target) = (ground.folder("source"), ground.folder("target"));
+    let test_dir = TestDir::new();
+    let (source, target) = (test_dir.folder("source"), test_dir.folder("target"));
     for access in [ReadWrite, ReadWrite, ReadOnly, ReadOnly] {
         bind(&source, &target, access, Depth::Single).unwrap();
         assert_eq!(layers(&target), 1);
@@ -130,8 +130,8 @@ fn a_bind_repeated_is_one_mount() {
 
 #[test]
 fn a_bind_over_something_else_is_refused_and_leaves_it_alone() {
-    let ground = Ground::new();
-    let (source, target) = (ground.folder("source"), ground.tmpfs("target"));
+    let test_dir = TestDir::new();
+    let (source, target) = (test_dir.folder("source"), test_dir.tmpfs("target"));
     let refusal = bind(&source, &target, ReadWrite, Depth::Single).unwrap_err();
     assert_eq!(refusal.code(), Code::FailedPrecondition);
     assert_eq!(layers(&target), 1);
@@ -139,11 +139,11 @@ fn a_bind_over_something_else_is_refused_and_leaves_it_alone() {
 
 #[test]
 fn a_bind_takes_what_is_below_only_when_it_is_recursive() {
-    let ground = Ground::new();
-    let source = ground.tmpfs("source");
-    let inner = ground.tmpfs("source/inner");
+    let test_dir = TestDir::new();
+    let source = test_dir.tmpfs("source");
+    let inner = test_dir.tmpfs("source/inner");
     fs::write(inner.join("seen"), "").unwrap();
-    let (single, all) = (ground.folder("single"), ground.folder("all"));
+    let (single, all) = (test_dir.folder("single"), test_dir.folder("all"));
     bind(&source, &single, ReadWrite, Depth::Single).unwrap();
     bind(&source, &all, ReadOnly, Depth::Recursive).unwrap();
     assert!(!single.join("inner/seen").exists());
@@ -156,8 +156,11 @@ fn a_bind_takes_what_is_below_only_when_it_is_recursive() {
 
 #[test]
 fn a_file_is_bound_to_a_file() {
-    let ground = Ground::new();
-    let (source, target) = (ground.file("source", "content"), ground.file("target", ""));
+    let test_dir = TestDir::new();
+    let (source, target) = (
+        test_dir.file("source", "content"),
+        test_dir.file("target", ""),
+    );
     bind(&source, &target, ReadOnly, Depth::Single).unwrap();
     assert_eq!(fs::read(&target).unwrap(), b"content");
     assert!(OpenOptions::new().write(true).open(&target).is_err());
@@ -167,11 +170,11 @@ fn a_file_is_bound_to_a_file() {
 
 #[test]
 fn what_is_open_is_bound_whatever_has_become_of_its_name() {
-    let ground = Ground::new();
-    let (source, target) = (ground.folder("source"), ground.folder("target"));
+    let test_dir = TestDir::new();
+    let (source, target) = (test_dir.folder("source"), test_dir.folder("target"));
     fs::write(source.join("right"), "").unwrap();
     let opened = open(&source).unwrap();
-    fs::rename(&source, ground.path("moved")).unwrap();
+    fs::rename(&source, test_dir.path("moved")).unwrap();
     symlink("/", &source).unwrap();
     bind_fd(&opened, &target, ReadWrite, Depth::Single).unwrap();
     assert!(target.join("right").exists());
@@ -179,8 +182,12 @@ fn what_is_open_is_bound_whatever_has_become_of_its_name() {
 
 #[test]
 fn a_link_at_the_target_is_not_followed() {
-    let ground = Ground::new();
-    let (source, victim, link) = (ground.folder("s"), ground.folder("v"), ground.path("link"));
+    let test_dir = TestDir::new();
+    let (source, victim, link) = (
+        test_dir.folder("s"),
+        test_dir.folder("v"),
+        test_dir.path("link"),
+    );
     symlink(&victim, &link).unwrap();
     bind(&source, &link, ReadWrite, Depth::Single).unwrap_err();
     tmpfs(&link, &TmpfsOptions::default()).unwrap_err();
@@ -191,8 +198,8 @@ fn a_link_at_the_target_is_not_followed() {
 
 #[test]
 fn unmounting_takes_all_layers_and_may_be_repeated() {
-    let ground = Ground::new();
-    let target = ground.folder("stack");
+    let test_dir = TestDir::new();
+    let target = test_dir.folder("stack");
     for _ in 0..5 {
         tmpfs(&target, &TmpfsOptions::default()).unwrap();
     }
@@ -201,19 +208,19 @@ fn unmounting_takes_all_layers_and_may_be_repeated() {
         unmount(&target).unwrap();
         assert_eq!(layers(&target), 0);
     }
-    unmount(&ground.path("nothing")).unwrap();
-    unmount(&ground.root().join("no/such/folder")).unwrap();
-    unmount(&ground.file("file", "").join("below")).unwrap();
+    unmount(&test_dir.path("nothing")).unwrap();
+    unmount(&test_dir.root().join("no/such/folder")).unwrap();
+    unmount(&test_dir.file("file", "").join("below")).unwrap();
 }
 
 #[test]
 fn unmounting_takes_nothing_but_the_path_itself() {
-    let ground = Ground::new();
-    let outer = ground.tmpfs("outer");
-    let inner = ground.tmpfs("outer/inner");
+    let test_dir = TestDir::new();
+    let outer = test_dir.tmpfs("outer");
+    let inner = test_dir.tmpfs("outer/inner");
     unmount(&outer.join("inner/..//inner/.")).unwrap();
     assert_eq!((layers(&outer), layers(&inner)), (1, 0));
-    ground.tmpfs("outer/inner");
+    test_dir.tmpfs("outer/inner");
     let refusal = unmount(&outer).unwrap_err();
     assert_eq!(refusal.code(), Code::FailedPrecondition);
     assert_eq!((layers(&outer), layers(&inner)), (1, 1));
@@ -221,8 +228,8 @@ fn unmounting_takes_nothing_but_the_path_itself() {
 
 #[test]
 fn what_is_busy_is_told_in_upstream_s_words() {
-    let ground = Ground::new();
-    let target = ground.tmpfs("busy");
+    let test_dir = TestDir::new();
+    let target = test_dir.tmpfs("busy");
     let held = File::create(target.join("held")).unwrap();
     let refusal = unmount(&target).unwrap_err();
     let path = target.display();
@@ -239,11 +246,11 @@ fn what_is_busy_is_told_in_upstream_s_words() {
 
 #[test]
 fn a_mount_that_spreads_is_unmounted_everywhere() {
-    let ground = Ground::new();
-    let (first, second) = (ground.tmpfs("first"), ground.folder("second"));
+    let test_dir = TestDir::new();
+    let (first, second) = (test_dir.tmpfs("first"), test_dir.folder("second"));
     rustix::mount::mount_change(&first, MountPropagationFlags::SHARED).unwrap();
     bind(&first, &second, ReadWrite, Depth::Single).unwrap();
-    let inner = ground.tmpfs("first/inner");
+    let inner = test_dir.tmpfs("first/inner");
     assert_eq!((layers(&inner), layers(&second.join("inner"))), (1, 1));
     unmount(&second.join("inner")).unwrap();
     assert_eq!((layers(&inner), layers(&second.join("inner"))), (0, 0));
@@ -254,11 +261,11 @@ fn a_mount_that_spreads_is_unmounted_everywhere() {
 
 #[test]
 fn a_target_below_a_link_is_found_in_the_table() {
-    let ground = Ground::new();
-    let real = ground.folder("real");
-    let link = ground.path("link");
+    let test_dir = TestDir::new();
+    let real = test_dir.folder("real");
+    let link = test_dir.path("link");
     symlink(&real, &link).unwrap();
-    ground.tmpfs("real/target");
+    test_dir.tmpfs("real/target");
     let target = link.join("target");
     assert!(table::is_mount_point(&target).unwrap());
     bind(&target, &target, ReadOnly, Depth::Single).unwrap();
@@ -269,15 +276,15 @@ fn a_target_below_a_link_is_found_in_the_table() {
 
 #[test]
 fn cleaning_up_removes_the_place_but_never_content() {
-    let ground = Ground::new();
-    let target = ground.tmpfs("target");
+    let test_dir = TestDir::new();
+    let target = test_dir.tmpfs("target");
     fs::write(target.join("in"), "").unwrap();
     clean_up(&target).unwrap();
     assert!(!target.exists());
     clean_up(&target).unwrap();
 
-    let full = ground.folder("full");
-    let file = ground.file("full/file", "content");
+    let full = test_dir.folder("full");
+    let file = test_dir.file("full/file", "content");
     for path in [&full, &file] {
         let refusal = clean_up(path).unwrap_err();
         assert_eq!(refusal.code(), Code::FailedPrecondition);

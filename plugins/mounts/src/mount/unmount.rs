@@ -12,7 +12,7 @@ use crate::answer;
 use crate::table;
 
 /// More layers at one path than anybody makes.
-const LAYERS_MOST: usize = 1024;
+const LAYERS_MAX: usize = 1024;
 
 /// How hard an unmount tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub fn unmount(target: &Path) -> Result<(), Status> {
 
 /// As [`unmount`], with more force.
 pub fn unmount_with(target: &Path, how: How) -> Result<(), Status> {
-    for _ in 0..LAYERS_MOST {
+    for _ in 0..LAYERS_MAX {
         match rustix::mount::unmount(target, how.flags()) {
             Ok(()) | Err(Errno::INTR) => {}
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
@@ -55,7 +55,7 @@ pub fn unmount_with(target: &Path, how: How) -> Result<(), Status> {
         }
     }
     Err(Status::internal(format!(
-        "{} still has something mounted after {LAYERS_MOST} unmounts",
+        "{} still has something mounted after {LAYERS_MAX} unmounts",
         target.display()
     )))
 }

@@ -9,7 +9,7 @@ use std::thread;
 use proto::storage::ChangePolicy::{ChangeAlways, ChangeOnRootMismatch};
 
 use super::*;
-use crate::ground::{Ground, exchange};
+use crate::test_dir::{TestDir, exchange};
 
 const GROUP: u32 = 3000;
 
@@ -48,8 +48,8 @@ fn a_root_that_is_right_is_enough_only_on_root_mismatch() {
         (ChangeOnRootMismatch, GROUP, 0o2775, true),
         (ChangeOnRootMismatch, GROUP, 0o3777, true),
     ] {
-        let ground = Ground::new();
-        let volume = ground.folder("volume");
+        let test_dir = TestDir::new();
+        let volume = test_dir.folder("volume");
         chown(&volume, None, Some(gid)).unwrap();
         give(&volume, root);
         let applied = apply(&volume, &ownership(policy), false).unwrap();
@@ -72,8 +72,8 @@ fn a_read_only_root_needs_less() {
         (0o2540, true, false),
         (0o550, true, false),
     ] {
-        let ground = Ground::new();
-        let volume = ground.folder("volume");
+        let test_dir = TestDir::new();
+        let volume = test_dir.folder("volume");
         chown(&volume, None, Some(GROUP)).unwrap();
         give(&volume, root);
         let applied = apply(&volume, &ownership(ChangeOnRootMismatch), read_only).unwrap();
@@ -89,8 +89,11 @@ fn a_rogue_folder_below_a_right_root_is_found_only_always() {
         (ChangeOnRootMismatch, 0o2770, false),
         (ChangeOnRootMismatch, 0o770, true),
     ] {
-        let ground = Ground::new();
-        let (volume, rogue) = (ground.folder("volume"), ground.folder("volume/roguedir"));
+        let test_dir = TestDir::new();
+        let (volume, rogue) = (
+            test_dir.folder("volume"),
+            test_dir.folder("volume/roguedir"),
+        );
         chown(&volume, None, Some(GROUP)).unwrap();
         give(&volume, root);
         give(&rogue, 0o600);
@@ -105,10 +108,13 @@ fn each_kind_of_file_gets_upstream_s_mask() {
         (false, [0o660, 0o6775, 0o2770, 0o664]),
         (true, [0o440, 0o6755, 0o2550, 0o644]),
     ] {
-        let ground = Ground::new();
-        let volume = ground.folder("volume");
-        let (none, program) = (ground.file("volume/0", ""), ground.file("volume/x", ""));
-        let (folder, plain) = (ground.folder("volume/d"), ground.file("volume/d/644", ""));
+        let test_dir = TestDir::new();
+        let volume = test_dir.folder("volume");
+        let (none, program) = (test_dir.file("volume/0", ""), test_dir.file("volume/x", ""));
+        let (folder, plain) = (
+            test_dir.folder("volume/d"),
+            test_dir.file("volume/d/644", ""),
+        );
         give(&none, 0);
         give(&program, 0o6755);
         give(&folder, 0);
@@ -125,10 +131,10 @@ fn each_kind_of_file_gets_upstream_s_mask() {
 /// Upstream's TestSetVolumeOwnershipOwner, TestChangeFilePermissionSymlink.
 #[test]
 fn a_link_changes_its_own_group_and_nothing_it_leads_to() {
-    let ground = Ground::new();
-    let volume = ground.folder("volume");
-    let (outside, folder) = (ground.file("secret", ""), ground.folder("folder"));
-    let below = ground.file("folder/file", "");
+    let test_dir = TestDir::new();
+    let volume = test_dir.folder("volume");
+    let (outside, folder) = (test_dir.file("secret", ""), test_dir.folder("folder"));
+    let below = test_dir.file("folder/file", "");
     for path in [&outside, &folder, &below] {
         give(path, 0o700);
     }
@@ -147,8 +153,8 @@ fn a_link_changes_its_own_group_and_nothing_it_leads_to() {
 
 #[test]
 fn a_volume_that_is_a_file_is_always_changed() {
-    let ground = Ground::new();
-    let file = ground.file("file", "");
+    let test_dir = TestDir::new();
+    let file = test_dir.file("file", "");
     chown(&file, None, Some(GROUP)).unwrap();
     give(&file, 0o600);
     let applied = apply(&file, &ownership(ChangeOnRootMismatch), false).unwrap();
@@ -157,8 +163,8 @@ fn a_volume_that_is_a_file_is_always_changed() {
 
 #[test]
 fn what_is_right_already_is_not_touched() {
-    let ground = Ground::new();
-    let (volume, file) = (ground.folder("volume"), ground.file("volume/file", ""));
+    let test_dir = TestDir::new();
+    let (volume, file) = (test_dir.folder("volume"), test_dir.file("volume/file", ""));
     apply(&volume, &ownership(ChangeAlways), false).unwrap();
     let before = fs::metadata(&file).unwrap();
     let applied = apply(&volume, &ownership(ChangeAlways), false).unwrap();
@@ -172,13 +178,13 @@ fn what_is_right_already_is_not_touched() {
 
 #[test]
 fn what_refuses_does_not_keep_the_others() {
-    let ground = Ground::new();
-    let volume = ground.folder("volume");
-    let source = ground.tmpfs("source");
+    let test_dir = TestDir::new();
+    let volume = test_dir.folder("volume");
+    let source = test_dir.tmpfs("source");
     fs::write(source.join("fixed"), "").unwrap();
     let (inner, file) = (
-        ground.folder("volume/inner"),
-        ground.file("volume/file", ""),
+        test_dir.folder("volume/inner"),
+        test_dir.file("volume/file", ""),
     );
     let access = proto::storage::Access::ReadOnly;
     crate::mount::bind(&source, &inner, access, crate::mount::Depth::Single).unwrap();
@@ -189,14 +195,14 @@ fn what_refuses_does_not_keep_the_others() {
 
 #[test]
 fn the_root_comes_last_so_that_an_interrupted_change_is_made_again() {
-    let ground = Ground::new();
-    let volume = ground.folder("volume");
+    let test_dir = TestDir::new();
+    let volume = test_dir.folder("volume");
     for file in 0..500 {
-        ground.file(&format!("volume/{file}"), "");
+        test_dir.file(&format!("volume/{file}"), "");
     }
-    let cancel = crate::bench::Cancel::default();
+    let cancel = blocking_pool::Cancel::default();
     cancel.set();
-    let end = cancel.with(|| apply(&volume, &ownership(ChangeAlways), false));
+    let end = cancel.scope(|| apply(&volume, &ownership(ChangeAlways), false));
     assert_eq!(end.unwrap_err().code(), tonic::Code::DeadlineExceeded);
     assert_eq!(group(&volume), 0);
     let again = apply(&volume, &ownership(ChangeOnRootMismatch), false).unwrap();
@@ -205,18 +211,18 @@ fn the_root_comes_last_so_that_an_interrupted_change_is_made_again() {
 
 #[test]
 fn a_volume_that_is_not_there_is_told() {
-    let ground = Ground::new();
-    let missing = ground.path("missing");
+    let test_dir = TestDir::new();
+    let missing = test_dir.path("missing");
     let refusal = apply(&missing, &ownership(ChangeAlways), false).unwrap_err();
     assert_eq!(refusal.code(), tonic::Code::NotFound);
 }
 
 #[test]
 fn whoever_puts_a_link_in_place_of_a_file_meanwhile_changes_nothing_outside() {
-    let ground = Ground::new();
-    let (volume, secret) = (ground.folder("volume"), ground.file("secret", ""));
+    let test_dir = TestDir::new();
+    let (volume, secret) = (test_dir.folder("volume"), test_dir.file("secret", ""));
     give(&secret, 0o600);
-    ground.file("volume/file", "");
+    test_dir.file("volume/file", "");
     symlink("../secret", volume.join("link")).unwrap();
     let over = Arc::new(AtomicBool::new(false));
     let swapping = thread::spawn({

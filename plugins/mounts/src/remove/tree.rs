@@ -11,7 +11,7 @@ use crate::answer;
 use crate::walk::{self, Crossing, Spot, Visitor};
 
 /// So many lines are told; of the others the number.
-const LINES_MOST: usize = 32;
+const LINES_MAX: usize = 32;
 
 /// What was kept, and why.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(super) struct Kept {
 
 impl Kept {
     pub(super) fn note(&mut self, path: &Path, why: &str) {
-        match self.lines.len() < LINES_MOST {
+        match self.lines.len() < LINES_MAX {
             true => self.lines.push(format!("{}: {why}", path.display())),
             false => self.more += 1,
         }

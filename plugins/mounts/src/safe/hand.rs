@@ -16,9 +16,9 @@ use rustix::io::Errno;
 use crate::mount::by_number;
 
 /// As the kernel's own bound.
-const LINKS_MOST: usize = 40;
+const LINKS_MAX: usize = 40;
 /// So many folders are held open at most.
-const DEPTH_MOST: usize = 256;
+const DEPTH_MAX: usize = 256;
 
 const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
@@ -83,14 +83,14 @@ impl Walk<'_> {
         let opened = openat(self.here(), name, LOOK, Mode::empty())?;
         let stat = fstat(&opened)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink || links_stay {
-            if self.held.len() >= DEPTH_MOST {
+            if self.held.len() >= DEPTH_MAX {
                 return Err(Errno::NAMETOOLONG);
             }
             self.held.push(opened);
             return Ok(());
         }
         self.links += 1;
-        if self.links > LINKS_MOST {
+        if self.links > LINKS_MAX {
             return Err(Errno::LOOP);
         }
         let aim = readlinkat(&opened, c"", Vec::new())?;

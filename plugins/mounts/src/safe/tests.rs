@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use super::*;
-use crate::ground::{Ground, exchange};
+use crate::test_dir::{TestDir, exchange};
 
 const FOLDER: Mode = Mode::from_bits_retain(0o755);
 
 /// volume/ with links of every kind; secret/ and secret.txt beside it.
-fn ground() -> (Ground, Root) {
-    let ground = Ground::new();
-    ground.file("secret/file", "secret");
-    let volume = ground.folder("volume");
-    ground.file("volume/plain", "plain");
-    ground.file("volume/a/b/deep", "deep");
+fn test_dir() -> (TestDir, Root) {
+    let test_dir = TestDir::new();
+    test_dir.file("secret/file", "secret");
+    let volume = test_dir.folder("volume");
+    test_dir.file("volume/plain", "plain");
+    test_dir.file("volume/a/b/deep", "deep");
     for (aim, link) in [
         ("plain", "to-plain"),
         ("a/b", "to-folder"),
@@ -36,7 +36,7 @@ fn ground() -> (Ground, Root) {
         symlink(aim, volume.join(link)).unwrap();
     }
     symlink(volume.join("plain"), volume.join("absolute-inside")).unwrap();
-    (ground, Root::open(&volume).unwrap())
+    (test_dir, Root::open(&volume).unwrap())
 }
 
 type Way = fn(&Root, &Path) -> Result<OwnedFd, Errno>;
@@ -64,7 +64,7 @@ fn same(opened: &OwnedFd, path: &Path) -> bool {
 
 #[test]
 fn links_that_stay_below_are_followed() {
-    let (ground, root) = ground();
+    let (test_dir, root) = test_dir();
     for (path, aim) in [
         ("plain", "plain"),
         ("to-plain", "plain"),
@@ -80,7 +80,7 @@ fn links_that_stay_below_are_followed() {
     ] {
         for (way, open) in ways() {
             let opened = open(&root, Path::new(path)).unwrap();
-            let aim = ground.path("volume").join(aim);
+            let aim = test_dir.path("volume").join(aim);
             assert!(same(&opened, &aim), "{path} {way}");
         }
     }
@@ -89,7 +89,7 @@ fn links_that_stay_below_are_followed() {
 
 #[test]
 fn links_that_leave_are_refused() {
-    let (_ground, root) = ground();
+    let (_ground, root) = test_dir();
     for path in [
         "out",
         "out/file",
@@ -119,7 +119,7 @@ fn links_that_leave_are_refused() {
 
 #[test]
 fn what_is_not_there_or_never_ends_is_told_so() {
-    let (_ground, root) = ground();
+    let (_ground, root) = test_dir();
     for (path, expected) in [
         ("nothing", Errno::NOENT),
         ("dangling", Errno::NOENT),
@@ -140,7 +140,7 @@ fn what_is_not_there_or_never_ends_is_told_so() {
 
 #[test]
 fn by_hand_files_are_opened_for_reading_and_made() {
-    let (ground, root) = ground();
+    let (test_dir, root) = test_dir();
     let open = |path: &str, flags| {
         let mode = Mode::from_bits_retain(0o640);
         hand::open(root.as_fd(), Path::new(path), flags | OFlags::CLOEXEC, mode)
@@ -151,7 +151,7 @@ fn by_hand_files_are_opened_for_reading_and_made() {
     assert_eq!(content, "deep");
     let fresh = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
     open("to-folder/new", fresh).unwrap();
-    assert!(ground.path("volume/a/b/new").exists());
+    assert!(test_dir.path("volume/a/b/new").exists());
     assert_eq!(open("dangling", fresh).unwrap_err(), Errno::EXIST);
     assert_eq!(open("out/new", fresh).unwrap_err(), Errno::XDEV);
     let folder = OFlags::PATH | OFlags::DIRECTORY;
@@ -161,7 +161,7 @@ fn by_hand_files_are_opened_for_reading_and_made() {
 
 #[test]
 fn missing_folders_are_made_with_the_mode_that_was_asked_for() {
-    let (ground, root) = ground();
+    let (test_dir, root) = test_dir();
     let before = rustix::process::umask(Mode::from_bits_retain(0o077));
     for (path, mode) in [
         ("x/y/z", 0o775),
@@ -179,9 +179,9 @@ fn missing_folders_are_made_with_the_mode_that_was_asked_for() {
         assert_eq!(folder.permissions().mode() & 0o7777, mode.bits(), "{path}");
     }
     rustix::process::umask(before);
-    let x = fs::metadata(ground.path("volume/x")).unwrap();
+    let x = fs::metadata(test_dir.path("volume/x")).unwrap();
     assert_eq!(x.permissions().mode() & 0o7777, 0o775);
-    let a = fs::metadata(ground.path("volume/a")).unwrap();
+    let a = fs::metadata(test_dir.path("volume/a")).unwrap();
     assert_eq!(a.permissions().mode() & 0o7777, 0o755, "it was there");
     assert!(same(
         &root.make_dirs(Path::new(""), FOLDER).unwrap(),
@@ -191,7 +191,7 @@ fn missing_folders_are_made_with_the_mode_that_was_asked_for() {
 
 #[test]
 fn folders_are_made_nowhere_else() {
-    let (ground, root) = ground();
+    let (test_dir, root) = test_dir();
     for path in ["out/new", "a/out/secret/new", "absolute/new", "../new"] {
         let refusal = root.make_dirs(Path::new(path), FOLDER).unwrap_err();
         assert!(
@@ -209,20 +209,20 @@ fn folders_are_made_nowhere_else() {
         let text = Status::from(refusal).message().to_owned();
         assert!(text.ends_with(why), "{text}");
     }
-    let beside = fs::read_dir(ground.root()).unwrap().count();
+    let beside = fs::read_dir(test_dir.root()).unwrap().count();
     assert_eq!(beside, 2, "secret and volume");
-    assert_eq!(fs::read_dir(ground.path("secret")).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(test_dir.path("secret")).unwrap().count(), 1);
 }
 
 #[test]
 fn only_plain_files_of_a_bounded_size_are_read() {
-    let (ground, root) = ground();
+    let (test_dir, root) = test_dir();
     let read = |path: &str, most| root.read_file(Path::new(path), most);
     assert_eq!(read("to-folder/deep", 4).unwrap(), b"deep");
     assert_eq!(read("plain", 100).unwrap(), b"plain");
-    ground.file("volume/empty", "");
+    test_dir.file("volume/empty", "");
     assert_eq!(read("empty", 0).unwrap(), b"");
-    let pipe = ground.path("volume/pipe");
+    let pipe = test_dir.path("volume/pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RUSR).unwrap();
     for (path, why) in [
         ("to-folder/deep", "is larger than 3 bytes"),
@@ -238,23 +238,23 @@ fn only_plain_files_of_a_bounded_size_are_read() {
 
 #[test]
 fn a_new_file_is_never_one_that_was_there() {
-    let (ground, root) = ground();
+    let (test_dir, root) = test_dir();
     let mode = Mode::from_bits_retain(0o600);
     drop(root.create(Path::new("to-folder/new"), mode).unwrap());
-    assert!(ground.path("volume/a/b/new").exists());
+    assert!(test_dir.path("volume/a/b/new").exists());
     for path in ["plain", "to-plain", "dangling", "out/new"] {
         root.create(Path::new(path), mode).unwrap_err();
     }
-    assert!(!ground.path("volume/nowhere").exists());
+    assert!(!test_dir.path("volume/nowhere").exists());
 }
 
 #[test]
 fn whoever_exchanges_folders_and_links_meanwhile_never_leads_out() {
-    let ground = Ground::new();
-    let inside = fs::metadata(ground.folder("volume/d/in")).unwrap();
+    let test_dir = TestDir::new();
+    let inside = fs::metadata(test_dir.folder("volume/d/in")).unwrap();
     let inside = (inside.dev(), inside.ino());
-    ground.folder("outside/in");
-    let volume = ground.path("volume");
+    test_dir.folder("outside/in");
+    let volume = test_dir.path("volume");
     symlink("../outside", volume.join("link")).unwrap();
     let (over, volume_too) = (Arc::new(AtomicBool::new(false)), volume.clone());
     let swapping = thread::spawn({
@@ -286,5 +286,5 @@ fn whoever_exchanges_folders_and_links_meanwhile_never_leads_out() {
     over.store(true, Ordering::Relaxed);
     swapping.join().unwrap();
     assert!(found > 0 && refused > 0, "{found} found, {refused} refused");
-    assert_eq!(fs::read_dir(ground.path("outside")).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(test_dir.path("outside")).unwrap().count(), 1);
 }

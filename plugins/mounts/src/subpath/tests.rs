@@ -9,33 +9,33 @@ use proto::storage::ReleaseSubpathsRequest;
 use tonic::Code;
 
 use super::*;
-use crate::ground::{Ground, exchange, layers};
 use crate::table::Table;
+use crate::test_dir::{TestDir, exchange, layers};
 
 const TARGETS: &str = "pods/uid-1/volume-subpaths";
 
-fn request(ground: &Ground, subpath: &str) -> BindSubpathRequest {
+fn request(test_dir: &TestDir, subpath: &str) -> BindSubpathRequest {
     BindSubpathRequest {
         pod_uid: "uid-1".to_owned(),
         volume_name: "data".to_owned(),
-        root: ground.path("volume").display().to_string(),
+        root: test_dir.path("volume").display().to_string(),
         subpath: subpath.to_owned(),
         container: "main".to_owned(),
         index: 0,
-        target: target_of(ground).display().to_string(),
+        target: target_of(test_dir).display().to_string(),
         ..BindSubpathRequest::default()
     }
 }
 
-fn target_of(ground: &Ground) -> PathBuf {
-    ground.root().join(TARGETS).join("data/main/0")
+fn target_of(test_dir: &TestDir) -> PathBuf {
+    test_dir.root().join(TARGETS).join("data/main/0")
 }
 
-fn release_all(ground: &Ground, container: &str) -> Result<(), Status> {
+fn release_all(test_dir: &TestDir, container: &str) -> Result<(), Status> {
     release(&ReleaseSubpathsRequest {
         pod_uid: "uid-1".to_owned(),
         container: container.to_owned(),
-        folder: ground.root().join(TARGETS).display().to_string(),
+        folder: test_dir.root().join(TARGETS).display().to_string(),
         within_ms: 0,
     })
 }
@@ -45,9 +45,9 @@ fn id(path: &Path) -> (u64, u64) {
     (found.dev(), found.ino())
 }
 
-fn mounts(ground: &Ground) -> usize {
+fn mounts(test_dir: &TestDir) -> usize {
     let table = Table::read().unwrap();
-    let below = table.below(&ground.root().join("pods"));
+    let below = table.below(&test_dir.root().join("pods"));
     below.len()
 }
 
@@ -67,26 +67,26 @@ fn what_is_within_the_volume_is_bound_as_what_it_is() {
         ("", "."),
         ("./dir//deeper/", "dir/deeper"),
     ] {
-        let ground = Ground::new();
-        ground.folder("volume/dir/deeper");
-        ground.file("volume/file", "content");
-        let volume = ground.path("volume");
+        let test_dir = TestDir::new();
+        test_dir.folder("volume/dir/deeper");
+        test_dir.file("volume/file", "content");
+        let volume = test_dir.path("volume");
         symlink("dir", volume.join("link")).unwrap();
         symlink("dir/../file", volume.join("file-link")).unwrap();
         symlink("..", volume.join("dir/up")).unwrap();
         rustix::fs::mkfifoat(rustix::fs::CWD, volume.join("pipe"), Mode::RUSR).unwrap();
         drop(std::os::unix::net::UnixListener::bind(volume.join("socket")).unwrap());
         if aim.is_empty() {
-            bind(&request(&ground, subpath)).unwrap_err();
+            bind(&request(&test_dir, subpath)).unwrap_err();
             continue;
         }
-        let target = bind(&request(&ground, subpath)).unwrap();
-        assert_eq!(target, target_of(&ground));
+        let target = bind(&request(&test_dir, subpath)).unwrap();
+        assert_eq!(target, target_of(&test_dir));
         assert_eq!(id(&target), id(&volume.join(aim)), "{subpath}");
         assert_eq!(layers(&target), 1);
-        release_all(&ground, "").unwrap();
-        assert_eq!(mounts(&ground), 0);
-        assert!(!ground.root().join(TARGETS).exists());
+        release_all(&test_dir, "").unwrap();
+        assert_eq!(mounts(&test_dir), 0);
+        assert!(!test_dir.root().join(TARGETS).exists());
         assert!(volume.join(aim).exists());
     }
 }
@@ -106,11 +106,11 @@ fn what_leads_out_is_not_bound_and_leaves_no_trace() {
         ("file/below", Code::FailedPrecondition),
         ("dangling", Code::FailedPrecondition),
     ] {
-        let ground = Ground::new();
-        ground.folder("volume/dir");
-        ground.file("volume/file", "");
-        ground.file("outside/file", "");
-        let volume = ground.path("volume");
+        let test_dir = TestDir::new();
+        test_dir.folder("volume/dir");
+        test_dir.file("volume/file", "");
+        test_dir.file("outside/file", "");
+        let volume = test_dir.path("volume");
         for (aim, link) in [
             ("../outside", "out"),
             ("../../outside", "dir/out"),
@@ -120,11 +120,11 @@ fn what_leads_out_is_not_bound_and_leaves_no_trace() {
         ] {
             symlink(aim, volume.join(link)).unwrap();
         }
-        let refusal = bind(&request(&ground, subpath)).unwrap_err();
+        let refusal = bind(&request(&test_dir, subpath)).unwrap_err();
         assert_eq!(refusal.code(), code, "{subpath}: {refusal}");
-        assert_eq!(mounts(&ground), 0, "{subpath}");
-        assert!(!ground.root().join(TARGETS).exists(), "{subpath}");
-        assert_eq!(fs::read_dir(ground.path("outside")).unwrap().count(), 1);
+        assert_eq!(mounts(&test_dir), 0, "{subpath}");
+        assert!(!test_dir.root().join(TARGETS).exists(), "{subpath}");
+        assert_eq!(fs::read_dir(test_dir.path("outside")).unwrap().count(), 1);
     }
 }
 
@@ -132,10 +132,10 @@ fn what_leads_out_is_not_bound_and_leaves_no_trace() {
 #[test]
 fn missing_folders_get_the_permissions_of_the_volume_s_root() {
     for mode in [0o755, 0o2775, 0o1777, 0o700] {
-        let ground = Ground::new();
-        let volume = ground.folder("volume");
+        let test_dir = TestDir::new();
+        let volume = test_dir.folder("volume");
         fs::set_permissions(&volume, fs::Permissions::from_mode(mode)).unwrap();
-        let target = bind(&request(&ground, "a/b")).unwrap();
+        let target = bind(&request(&test_dir, "a/b")).unwrap();
         for made in ["a", "a/b"] {
             let found = fs::metadata(volume.join(made)).unwrap();
             assert_eq!(found.permissions().mode() & 0o7777, mode, "{made}");
@@ -146,27 +146,27 @@ fn missing_folders_get_the_permissions_of_the_volume_s_root() {
 
 #[test]
 fn a_folder_missing_in_a_read_only_volume_is_told() {
-    let ground = Ground::new();
-    let volume = ground.folder("volume");
-    let mut request = request(&ground, "new");
+    let test_dir = TestDir::new();
+    let volume = test_dir.folder("volume");
+    let mut request = request(&test_dir, "new");
     request.set_access(Access::ReadOnly);
     let refusal = bind(&request).unwrap_err();
     let words = format!("mkdir {}/new: read-only file system", volume.display());
     assert_eq!(refusal.message(), words);
     assert!(!volume.join("new").exists());
-    ground.folder("volume/new");
+    test_dir.folder("volume/new");
     bind(&request).unwrap();
 }
 
 /// Upstream's TestSubpath_PrepareSafeSubpath, TestBindSubPath "mount already".
 #[test]
 fn bound_to_the_same_it_is_left_alone() {
-    let ground = Ground::new();
-    ground.folder("volume/dir");
-    let target = bind(&request(&ground, "dir")).unwrap();
+    let test_dir = TestDir::new();
+    test_dir.folder("volume/dir");
+    let target = bind(&request(&test_dir, "dir")).unwrap();
     let before = Table::read().unwrap().at(&target).unwrap().id;
     for _ in 0..3 {
-        bind(&request(&ground, "dir")).unwrap();
+        bind(&request(&test_dir, "dir")).unwrap();
         assert_eq!(layers(&target), 1);
     }
     assert_eq!(Table::read().unwrap().at(&target).unwrap().id, before);
@@ -174,42 +174,45 @@ fn bound_to_the_same_it_is_left_alone() {
 
 #[test]
 fn bound_to_something_else_it_is_replaced() {
-    let ground = Ground::new();
-    let (one, other) = (ground.folder("volume/one"), ground.folder("volume/other"));
-    let file = ground.file("volume/file", "");
+    let test_dir = TestDir::new();
+    let (one, other) = (
+        test_dir.folder("volume/one"),
+        test_dir.folder("volume/other"),
+    );
+    let file = test_dir.file("volume/file", "");
     for (subpath, aim) in [
         ("one", &one),
         ("other", &other),
         ("file", &file),
         ("one", &one),
     ] {
-        let target = bind(&request(&ground, subpath)).unwrap();
+        let target = bind(&request(&test_dir, subpath)).unwrap();
         assert_eq!((id(&target), layers(&target)), (id(aim), 1), "{subpath}");
     }
     // Another folder under the same name.
-    fs::rename(&one, ground.path("volume/before")).unwrap();
-    let fresh = ground.folder("volume/one");
-    let target = bind(&request(&ground, "one")).unwrap();
+    fs::rename(&one, test_dir.path("volume/before")).unwrap();
+    let fresh = test_dir.folder("volume/one");
+    let target = bind(&request(&test_dir, "one")).unwrap();
     assert_eq!((id(&target), layers(&target)), (id(&fresh), 1));
 }
 
 #[test]
 fn a_place_that_holds_something_is_never_covered_up() {
-    let ground = Ground::new();
-    ground.folder("volume/dir");
-    ground.file("volume/file", "");
-    let target = target_of(&ground);
-    ground.file(&format!("{TARGETS}/data/main/0"), "content");
-    let refusal = bind(&request(&ground, "dir")).unwrap_err();
+    let test_dir = TestDir::new();
+    test_dir.folder("volume/dir");
+    test_dir.file("volume/file", "");
+    let target = target_of(&test_dir);
+    test_dir.file(&format!("{TARGETS}/data/main/0"), "content");
+    let refusal = bind(&request(&test_dir, "dir")).unwrap_err();
     assert_eq!(refusal.code(), Code::FailedPrecondition);
     assert_eq!(fs::read(&target).unwrap(), b"content");
 }
 
 #[test]
 fn a_target_of_another_form_is_refused() {
-    let ground = Ground::new();
-    ground.folder("volume/dir");
-    let good = request(&ground, "dir");
+    let test_dir = TestDir::new();
+    test_dir.folder("volume/dir");
+    let good = request(&test_dir, "dir");
     let bad = |change: fn(&mut BindSubpathRequest)| {
         let mut request = good.clone();
         change(&mut request);
@@ -230,72 +233,72 @@ fn a_target_of_another_form_is_refused() {
     ] {
         assert_eq!(refusal.code(), Code::InvalidArgument, "{refusal}");
     }
-    assert_eq!(mounts(&ground), 0);
+    assert_eq!(mounts(&test_dir), 0);
     bind(&good).unwrap();
 }
 
 #[test]
 fn a_volume_that_is_gone_is_told() {
-    let ground = Ground::new();
-    let refusal = bind(&request(&ground, "dir")).unwrap_err();
+    let test_dir = TestDir::new();
+    let refusal = bind(&request(&test_dir, "dir")).unwrap_err();
     assert_eq!(refusal.code(), Code::NotFound);
-    assert!(!ground.root().join(TARGETS).exists());
+    assert!(!test_dir.root().join(TARGETS).exists());
 }
 
 /// Upstream's TestCleanSubPaths.
 #[test]
 fn releasing_takes_a_container_s_bindings_or_all_of_them() {
-    let ground = Ground::new();
-    ground.folder("volume/dir");
-    ground.file("volume/file", "kept");
+    let test_dir = TestDir::new();
+    test_dir.folder("volume/dir");
+    test_dir.file("volume/file", "kept");
     let mut targets = Vec::new();
     for (container, index, subpath) in [("main", 0, "dir"), ("main", 10, "file"), ("side", 1, "")] {
         for volume in ["data", "more"] {
-            let mut request = request(&ground, subpath);
+            let mut request = request(&test_dir, subpath);
             let name = format!("{volume}/{container}/{index}");
-            let target = ground.root().join(TARGETS).join(name);
+            let target = test_dir.root().join(TARGETS).join(name);
             (request.container, request.index) = (container.to_owned(), index);
             request.target = target.display().to_string();
             targets.push(bind(&request).unwrap());
         }
     }
-    assert_eq!(mounts(&ground), 6);
+    assert_eq!(mounts(&test_dir), 6);
     for _ in 0..2 {
-        release_all(&ground, "main").unwrap();
-        assert_eq!(mounts(&ground), 2);
+        release_all(&test_dir, "main").unwrap();
+        assert_eq!(mounts(&test_dir), 2);
     }
     assert!(!targets[0].exists() && targets[5].exists());
     for _ in 0..2 {
-        release_all(&ground, "").unwrap();
-        assert_eq!(mounts(&ground), 0);
-        assert!(!ground.root().join(TARGETS).exists());
+        release_all(&test_dir, "").unwrap();
+        assert_eq!(mounts(&test_dir), 0);
+        assert!(!test_dir.root().join(TARGETS).exists());
     }
-    assert!(ground.path("pods/uid-1").exists());
-    assert_eq!(fs::read(ground.path("volume/file")).unwrap(), b"kept");
+    assert!(test_dir.path("pods/uid-1").exists());
+    assert_eq!(fs::read(test_dir.path("volume/file")).unwrap(), b"kept");
 }
 
 #[test]
 fn stacked_bindings_and_left_over_places_are_released_too() {
-    let ground = Ground::new();
-    let source = ground.folder("volume/dir");
-    let target = bind(&request(&ground, "dir")).unwrap();
+    let test_dir = TestDir::new();
+    let source = test_dir.folder("volume/dir");
+    let target = bind(&request(&test_dir, "dir")).unwrap();
     rustix::mount::mount_bind(&source, &target).unwrap();
-    ground.file(&format!("{TARGETS}/data/main/7"), "");
-    ground.folder(&format!("{TARGETS}/data/main/8"));
+    test_dir.file(&format!("{TARGETS}/data/main/7"), "");
+    test_dir.folder(&format!("{TARGETS}/data/main/8"));
     assert_eq!(layers(&target), 2);
-    release_all(&ground, "").unwrap();
-    assert!(!ground.root().join(TARGETS).exists());
+    release_all(&test_dir, "").unwrap();
+    assert!(!test_dir.root().join(TARGETS).exists());
 }
 
 #[test]
 fn one_binding_that_refuses_does_not_keep_the_others() {
-    let ground = Ground::new();
-    ground.file("volume/dir/file", "");
+    let test_dir = TestDir::new();
+    test_dir.file("volume/dir/file", "");
     let mut targets = Vec::new();
     for index in 0..3 {
-        let mut request = request(&ground, "dir");
+        let mut request = request(&test_dir, "dir");
         request.index = index;
-        let target = ground
+        let target = test_dir
             .root()
             .join(TARGETS)
             .join(format!("data/main/{index}"));
@@ -303,21 +306,21 @@ fn one_binding_that_refuses_does_not_keep_the_others() {
         targets.push(bind(&request).unwrap());
     }
     let held = fs::File::open(targets[1].join("file")).unwrap();
-    let refusal = release_all(&ground, "").unwrap_err();
+    let refusal = release_all(&test_dir, "").unwrap_err();
     let words = format!(
         "error cleaning subpath mount {}: unmount failed",
         targets[1].display()
     );
     assert!(refusal.message().starts_with(&words), "{refusal}");
-    assert_eq!(mounts(&ground), 1);
+    assert_eq!(mounts(&test_dir), 1);
     drop(held);
-    release_all(&ground, "").unwrap();
-    assert_eq!(mounts(&ground), 0);
+    release_all(&test_dir, "").unwrap();
+    assert_eq!(mounts(&test_dir), 0);
 }
 
 #[test]
 fn a_release_elsewhere_is_refused() {
-    let ground = Ground::new();
+    let test_dir = TestDir::new();
     for folder in [
         "/",
         "/etc",
@@ -333,18 +336,18 @@ fn a_release_elsewhere_is_refused() {
         assert_eq!(release(&request).unwrap_err().code(), Code::InvalidArgument);
     }
     assert_eq!(
-        release_all(&ground, "..").unwrap_err().code(),
+        release_all(&test_dir, "..").unwrap_err().code(),
         Code::InvalidArgument
     );
-    release_all(&ground, "").unwrap();
+    release_all(&test_dir, "").unwrap();
 }
 
 #[test]
 fn whoever_exchanges_folders_and_links_meanwhile_is_never_given_the_outside() {
-    let ground = Ground::new();
-    let inside = id(&ground.folder("volume/d/in"));
-    ground.folder("outside/in");
-    let volume = ground.path("volume");
+    let test_dir = TestDir::new();
+    let inside = id(&test_dir.folder("volume/d/in"));
+    test_dir.folder("outside/in");
+    let volume = test_dir.path("volume");
     symlink("../outside", volume.join("link")).unwrap();
     let over = Arc::new(AtomicBool::new(false));
     let swapping = thread::spawn({
@@ -357,11 +360,11 @@ fn whoever_exchanges_folders_and_links_meanwhile_is_never_given_the_outside() {
     });
     let (mut bound, mut refused) = (0, 0);
     for _ in 0..3_000 {
-        match bind(&request(&ground, "d/in")) {
+        match bind(&request(&test_dir, "d/in")) {
             Ok(target) => {
                 assert_eq!(id(&target), inside);
                 bound += 1;
-                release_all(&ground, "").unwrap();
+                release_all(&test_dir, "").unwrap();
             }
             Err(_) => refused += 1,
         }
@@ -369,6 +372,6 @@ fn whoever_exchanges_folders_and_links_meanwhile_is_never_given_the_outside() {
     over.store(true, Ordering::Relaxed);
     swapping.join().unwrap();
     assert!(bound > 0 && refused > 0, "{bound} bound, {refused} refused");
-    assert_eq!(mounts(&ground), 0);
-    assert_eq!(fs::read_dir(ground.path("outside")).unwrap().count(), 1);
+    assert_eq!(mounts(&test_dir), 0);
+    assert_eq!(fs::read_dir(test_dir.path("outside")).unwrap().count(), 1);
 }

@@ -20,10 +20,10 @@ use rustix::io::Errno;
 use tonic::Status;
 
 use crate::answer;
-use crate::bench::Cancel;
+use blocking_pool::Cancel;
 
 /// So many folders are open at once.
-const OPEN_MOST: usize = 24;
+const OPEN_MAX: usize = 24;
 /// How often a walk looks whether it should end.
 const CHECK_EACH: u32 = 64;
 
@@ -159,7 +159,7 @@ impl Frame {
 
 impl<V: Visitor> Walk<'_, V> {
     fn run(&mut self) -> Result<(), Status> {
-        let cancel = Cancel::here();
+        let cancel = Cancel::current();
         let mut count = 0_u32;
         while let Some(top) = self.frames.last_mut() {
             if count.is_multiple_of(CHECK_EACH) {
@@ -241,7 +241,7 @@ impl<V: Visitor> Walk<'_, V> {
 
     fn down(&mut self, frame: Frame) {
         self.frames.push(frame);
-        let innermost = self.frames.len().checked_sub(OPEN_MOST + 1);
+        let innermost = self.frames.len().checked_sub(OPEN_MAX + 1);
         if let Some(far) = innermost.and_then(|index| self.frames.get_mut(index)) {
             far.open = None;
         }

@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use rustix::fs::{CWD, mkdirat};
 
 use super::*;
-use crate::ground::Ground;
+use crate::test_dir::TestDir;
 
 /// Writes down where it was.
 #[derive(Default)]
@@ -64,11 +64,11 @@ fn deep(path: &Path, depth: usize) -> OwnedFd {
 
 #[test]
 fn each_thing_is_visited_once_and_folders_after_their_content() {
-    let ground = Ground::new();
+    let test_dir = TestDir::new();
     for file in ["a/1", "a/b/2", "a/b/c/3", "4"] {
-        ground.file(&format!("top/{file}"), "");
+        test_dir.file(&format!("top/{file}"), "");
     }
-    let top = ground.folder("top");
+    let top = test_dir.folder("top");
     symlink("..", top.join("a/link")).unwrap();
     symlink("b", top.join("a/to-folder")).unwrap();
     let notes = go(&top, Crossing::Refused);
@@ -85,10 +85,10 @@ fn each_thing_is_visited_once_and_folders_after_their_content() {
 
 #[test]
 fn a_folder_passed_is_not_gone_into() {
-    let ground = Ground::new();
-    ground.file("top/a/1", "");
-    ground.file("top/b/2", "");
-    let top = ground.folder("top");
+    let test_dir = TestDir::new();
+    test_dir.file("top/a/1", "");
+    test_dir.file("top/b/2", "");
+    let top = test_dir.folder("top");
     let mut notes = Notes {
         past: Some(top.join("a")),
         ..Notes::default()
@@ -100,8 +100,8 @@ fn a_folder_passed_is_not_gone_into() {
 
 #[test]
 fn a_tree_deeper_than_any_path_is_gone_through_with_few_open_folders() {
-    let ground = Ground::new();
-    let top = ground.folder("top");
+    let test_dir = TestDir::new();
+    let top = test_dir.folder("top");
     deep(&top, 6_000);
     // Beside the way down, so that reading goes on in folders that were closed.
     for depth in [0, 1, 10, 400] {
@@ -120,29 +120,29 @@ fn a_tree_deeper_than_any_path_is_gone_through_with_few_open_folders() {
 
 #[test]
 fn a_wide_folder_is_read_to_its_end_though_it_was_closed_in_between() {
-    let ground = Ground::new();
-    let top = ground.folder("top");
+    let test_dir = TestDir::new();
+    let top = test_dir.folder("top");
     for number in 0..2_000 {
         fs::write(top.join(format!("file-{number}")), "").unwrap();
     }
-    deep(&top, OPEN_MOST * 3);
+    deep(&top, OPEN_MAX * 3);
     for number in 0..50 {
-        let folder = ground.folder(&format!("top/folder-{number}"));
-        deep(&folder, OPEN_MOST * 2);
+        let folder = test_dir.folder(&format!("top/folder-{number}"));
+        deep(&folder, OPEN_MAX * 2);
     }
     let notes = go(&top, Crossing::Refused);
     assert_eq!(notes.things.len(), 2_000);
-    assert_eq!(notes.left.len(), OPEN_MOST * 3 + 50 * (OPEN_MOST * 2 + 1));
+    assert_eq!(notes.left.len(), OPEN_MAX * 3 + 50 * (OPEN_MAX * 2 + 1));
 }
 
 #[test]
 fn a_mount_on_the_way_is_a_failure_unless_crossing_is_allowed() {
-    let ground = Ground::new();
-    let top = ground.folder("top");
-    let other = ground.tmpfs("top/other");
+    let test_dir = TestDir::new();
+    let top = test_dir.folder("top");
+    let other = test_dir.tmpfs("top/other");
     fs::write(other.join("there"), "").unwrap();
     // Of the same device, which st_dev does not tell.
-    let (same, source) = (ground.folder("top/same"), ground.folder("source"));
+    let (same, source) = (test_dir.folder("top/same"), test_dir.folder("source"));
     fs::write(source.join("here"), "").unwrap();
     let access = proto::storage::Access::ReadWrite;
     crate::mount::bind(&source, &same, access, crate::mount::Depth::Single).unwrap();
@@ -161,7 +161,7 @@ fn a_mount_on_the_way_is_a_failure_unless_crossing_is_allowed() {
 #[test]
 fn a_folder_moved_away_with_the_walk_in_it_ends_the_walk() {
     struct Mover {
-        ground: Ground,
+        test_dir: TestDir,
         visited: Vec<PathBuf>,
     }
     impl Visitor for Mover {
@@ -170,10 +170,10 @@ fn a_folder_moved_away_with_the_walk_in_it_ends_the_walk() {
             Ok(())
         }
         fn leave(&mut self, spot: &Spot<'_>) -> Result<(), Status> {
-            let moved = self.ground.path("elsewhere/moved");
+            let moved = self.test_dir.path("elsewhere/moved");
             if !moved.exists() {
                 // The folder that is left is the innermost; far above it, one is moved out of the tree.
-                fs::rename(self.ground.path("top/d/d"), moved).unwrap();
+                fs::rename(self.test_dir.path("top/d/d"), moved).unwrap();
             }
             self.visited.push(spot.path.to_owned());
             Ok(())
@@ -182,12 +182,12 @@ fn a_folder_moved_away_with_the_walk_in_it_ends_the_walk() {
             panic!("{path:?} {error}")
         }
     }
-    let ground = Ground::new();
-    let top = ground.folder("top");
-    ground.file("elsewhere/secret", "");
-    deep(&top, OPEN_MOST * 2);
+    let test_dir = TestDir::new();
+    let top = test_dir.folder("top");
+    test_dir.file("elsewhere/secret", "");
+    deep(&top, OPEN_MAX * 2);
     let mut mover = Mover {
-        ground,
+        test_dir,
         visited: Vec::new(),
     };
     let end = walk(open(&top).unwrap(), &top, Crossing::Refused, &mut mover).unwrap_err();
@@ -197,21 +197,21 @@ fn a_folder_moved_away_with_the_walk_in_it_ends_the_walk() {
 
 #[test]
 fn a_walk_that_should_end_ends() {
-    let ground = Ground::new();
-    let top = ground.folder("top");
+    let test_dir = TestDir::new();
+    let top = test_dir.folder("top");
     fs::write(top.join("file"), "").unwrap();
     let cancel = Cancel::default();
     cancel.set();
     let mut notes = Notes::default();
-    let end = cancel.with(|| walk(open(&top).unwrap(), &top, Crossing::Refused, &mut notes));
+    let end = cancel.scope(|| walk(open(&top).unwrap(), &top, Crossing::Refused, &mut notes));
     assert_eq!(end.unwrap_err().code(), tonic::Code::DeadlineExceeded);
     assert!(notes.things.is_empty());
 }
 
 #[test]
 fn odd_names_and_kinds_are_visited_like_others() {
-    let ground = Ground::new();
-    let top = ground.folder("top");
+    let test_dir = TestDir::new();
+    let top = test_dir.folder("top");
     let odd = [&b"\xff\xfe"[..], b"a\nb", b"...", b" ", b"-rf"];
     for name in odd {
         fs::write(top.join(OsStr::from_bytes(name)), "").unwrap();

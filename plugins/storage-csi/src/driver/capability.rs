@@ -3,7 +3,7 @@
 use proto::csi;
 use proto::csi::volume_capability::access_mode::Mode as Access;
 use proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
-use proto::storage::{self, AccessMode as Asked, Ownership};
+use proto::storage::{self, AccessMode as CallKind, Ownership};
 
 use super::{Ability, Driver};
 
@@ -55,15 +55,15 @@ fn capability(
 
 /// Upstream's two tables: the words for a single node are finer where the driver knows them. A volume without an
 /// access mode counts as ReadWriteOnce.
-fn access(driver: &Driver, asked: Asked) -> Access {
+fn access(driver: &Driver, asked: CallKind) -> Access {
     match (asked, driver.can(Ability::SingleNodeMultiWriter)) {
-        (Asked::Unspecified | Asked::ReadWriteOnce, true) => Access::SingleNodeMultiWriter,
-        (Asked::ReadWriteOncePod, true) => Access::SingleNodeSingleWriter,
-        (Asked::Unspecified | Asked::ReadWriteOnce | Asked::ReadWriteOncePod, false) => {
+        (CallKind::Unspecified | CallKind::ReadWriteOnce, true) => Access::SingleNodeMultiWriter,
+        (CallKind::ReadWriteOncePod, true) => Access::SingleNodeSingleWriter,
+        (CallKind::Unspecified | CallKind::ReadWriteOnce | CallKind::ReadWriteOncePod, false) => {
             Access::SingleNodeWriter
         }
-        (Asked::ReadOnlyMany, _) => Access::MultiNodeReaderOnly,
-        (Asked::ReadWriteMany, _) => Access::MultiNodeMultiWriter,
+        (CallKind::ReadOnlyMany, _) => Access::MultiNodeReaderOnly,
+        (CallKind::ReadWriteMany, _) => Access::MultiNodeMultiWriter,
     }
 }
 
@@ -86,27 +86,27 @@ mod tests {
         let finer = driver(&[Ability::SingleNodeMultiWriter]);
         for (asked, without, with) in [
             (
-                Asked::Unspecified,
+                CallKind::Unspecified,
                 Access::SingleNodeWriter,
                 Access::SingleNodeMultiWriter,
             ),
             (
-                Asked::ReadWriteOnce,
+                CallKind::ReadWriteOnce,
                 Access::SingleNodeWriter,
                 Access::SingleNodeMultiWriter,
             ),
             (
-                Asked::ReadWriteOncePod,
+                CallKind::ReadWriteOncePod,
                 Access::SingleNodeWriter,
                 Access::SingleNodeSingleWriter,
             ),
             (
-                Asked::ReadOnlyMany,
+                CallKind::ReadOnlyMany,
                 Access::MultiNodeReaderOnly,
                 Access::MultiNodeReaderOnly,
             ),
             (
-                Asked::ReadWriteMany,
+                CallKind::ReadWriteMany,
                 Access::MultiNodeMultiWriter,
                 Access::MultiNodeMultiWriter,
             ),

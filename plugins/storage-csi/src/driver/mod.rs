@@ -3,7 +3,6 @@
 pub(crate) mod capability;
 pub(crate) mod failure;
 pub(crate) mod name;
-pub(crate) mod wire;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,10 +18,10 @@ use tonic::{Request, Response, Status};
 
 pub(crate) use csi::node_service_capability::rpc::Type as Ability;
 use failure::Failure;
-use wire::Patience;
+use registration::rpc::{self, ConnectRetry};
 
 /// Upstream's: what a driver has for any one call.
-pub(crate) const CALL_WITHIN: Duration = Duration::from_secs(2 * 60);
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 /// What a driver answers is a few kilobytes at most.
 const ANSWER_LIMIT: usize = 1 << 20;
 
@@ -49,12 +48,12 @@ impl Driver {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        call_node(&self.endpoint, left.min(CALL_WITHIN), message, rpc).await
+        call_node(&self.endpoint, left.min(CALL_TIMEOUT), message, rpc).await
     }
 
     /// Asks it how many volumes it takes on this node; 0: it knows no limit.
     pub(crate) async fn most_volumes(&self, left: Duration) -> Result<i64, Failure> {
-        let node = node_info(&self.endpoint, left.min(CALL_WITHIN)).await?;
+        let node = node_info(&self.endpoint, left.min(CALL_TIMEOUT)).await?;
         Ok(node.max_volumes_per_node)
     }
 }
@@ -94,12 +93,12 @@ pub(crate) async fn abilities(
 /// Asks it what it calls itself.
 pub(crate) async fn own_name(endpoint: &Path, within: Duration) -> Result<String, Failure> {
     let end = Instant::now() + within;
-    let channel = timeout_at(end, wire::connect(endpoint, Patience::None)).await;
+    let channel = timeout_at(end, rpc::connect(endpoint, ConnectRetry::None)).await;
     let channel = channel.unwrap_or_else(|_| Err(Failure::late()))?;
     let mut identity = IdentityClient::new(channel).max_decoding_message_size(ANSWER_LIMIT);
     let left = end - Instant::now();
-    let request = wire::request(csi::GetPluginInfoRequest {}, left);
-    let answer = wire::finish(left, identity.get_plugin_info(request)).await?;
+    let request = rpc::request(csi::GetPluginInfoRequest {}, left);
+    let answer = rpc::finish(left, identity.get_plugin_info(request)).await?;
     Ok(answer.name)
 }
 
@@ -113,9 +112,9 @@ where
     F: Future<Output = Result<Response<T>, Status>>,
 {
     let end = Instant::now() + within;
-    let channel = timeout_at(end, wire::connect(endpoint, Patience::None)).await;
+    let channel = timeout_at(end, rpc::connect(endpoint, ConnectRetry::None)).await;
     let channel = channel.unwrap_or_else(|_| Err(Failure::late()))?;
     let node = NodeClient::new(channel).max_decoding_message_size(ANSWER_LIMIT);
     let left = end - Instant::now();
-    wire::finish(left, rpc(node, wire::request(message, left))).await
+    rpc::finish(left, rpc(node, rpc::request(message, left))).await
 }

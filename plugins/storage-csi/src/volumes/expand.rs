@@ -7,7 +7,7 @@ use tonic::{Code, Status};
 
 use super::{Volumes, request, source};
 use crate::driver::capability::{self, Files};
-use crate::driver::failure::{Asked, Failure};
+use crate::driver::failure::{CallKind, DriverFailure, Failure};
 use crate::driver::{Ability, Driver};
 
 impl Volumes {
@@ -89,9 +89,9 @@ impl Volumes {
 /// Upstream words it differently when the driver says that it never will.
 fn refused(failure: &Failure) -> Status {
     const BEFORE: &str = "Expander.NodeExpand failed to expand the volume ";
-    let status = failure.answer(Asked::Growth, BEFORE);
+    let status = failure.answer(CallKind::Growth, BEFORE);
     if status.code() == Code::InvalidArgument {
         return status;
     }
-    failure.answer(Asked::Growth, &format!("{BEFORE}: "))
+    failure.answer(CallKind::Growth, &format!("{BEFORE}: "))
 }

@@ -4,7 +4,7 @@ use proto::storage::InquireRequest;
 use tonic::Status;
 
 use super::{Volumes, check_driver};
-use crate::driver::failure::Asked;
+use crate::driver::failure::{CallKind, DriverFailure};
 
 impl Volumes {
     /// Asks a driver anew; what is different is told to those who watch.
@@ -18,9 +18,9 @@ impl Volumes {
         let driver = self.driver(name, &job, "").await?;
         let most = driver.most_volumes(job.left()).await.map_err(|failure| {
             let before = format!("failed to get NodeGetInfo from driver {name:?}: ");
-            failure.answer(Asked::Work, &before)
+            failure.answer(CallKind::Work, &before)
         })?;
-        self.registry.takes(&driver, most);
+        self.registry.set_max_volumes(&driver, most);
         Ok(())
     }
 }

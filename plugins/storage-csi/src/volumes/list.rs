@@ -22,7 +22,7 @@ impl Volumes {
         let layout = self.layout.clone();
         let within = requests::within(request.within_ms);
         let found = self
-            .bench
+            .pool
             .run("listing the CSI volumes", within, move || found(&layout));
         Ok(ListResponse {
             found: found.await?,

@@ -20,9 +20,9 @@ mod stats;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mounts::bench::Bench;
+use blocking_pool::BlockingPool;
+use blocking_pool::{KeyedGuard, KeyedLock};
 use mounts::requests;
-use mounts::turns::{Turn, Turns};
 use proto::storage::volume::Source;
 use proto::storage::{Csi, Volume};
 use tokio::time::Instant;
@@ -30,40 +30,44 @@ use tonic::Status;
 
 use crate::configuration::Configuration;
 use crate::driver::{Driver, name};
+use crate::drivers::Registry;
 use crate::layout::Layout;
-use crate::registration::Registry;
 
 /// How long a driver that is not known is waited for, at most: just after the start they are being found.
-const DRIVER_WITHIN: Duration = Duration::from_secs(5);
+const DRIVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The volumes of this node. Clones share everything.
 #[derive(Clone, Debug)]
 pub(crate) struct Volumes {
     pub(crate) layout: Layout,
-    pub(crate) bench: Bench,
+    pub(crate) pool: BlockingPool,
     pub(crate) registry: Registry,
     node: Arc<str>,
-    turns: Turns,
+    locks: KeyedLock,
 }
 
-/// One call about one volume: its turn, its time, and where it may block.
+/// One call about one volume: its guard, its time, and where it may block.
 ///
-/// Work that is stuck on the bench keeps the turn: nobody else works on that volume beside it.
+/// Work that is stuck on the pool keeps the guard: no other call works on that volume beside it.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
-    turn: Arc<Turn>,
-    bench: Bench,
+    guard: Arc<KeyedGuard>,
+    pool: BlockingPool,
     end: Instant,
 }
 
 impl Volumes {
-    pub(crate) fn new(configuration: &Configuration, bench: Bench, registry: Registry) -> Self {
+    pub(crate) fn new(
+        configuration: &Configuration,
+        pool: BlockingPool,
+        registry: Registry,
+    ) -> Self {
         Self {
             layout: Layout::new(&configuration.root),
-            bench,
+            pool,
             registry,
             node: configuration.node.as_str().into(),
-            turns: Turns::new(),
+            locks: KeyedLock::new(),
         }
     }
 
@@ -71,8 +75,8 @@ impl Volumes {
         let within = requests::within(within_ms);
         let end = Instant::now() + within;
         Ok(Job {
-            turn: Arc::new(self.turns.turn(id, within).await?),
-            bench: self.bench.clone(),
+            guard: Arc::new(self.locks.lock(id, within).await?),
+            pool: self.pool.clone(),
             end,
         })
     }
@@ -80,7 +84,7 @@ impl Volumes {
     /// Returns the driver of that name; its absence will pass, says upstream. `before` is what upstream's message
     /// begins with.
     async fn driver(&self, name: &str, job: &Job, before: &str) -> Result<Arc<Driver>, Status> {
-        let within = job.left().min(DRIVER_WITHIN);
+        let within = job.left().min(DRIVER_TIMEOUT);
         self.registry.driver(name, within).await.ok_or_else(|| {
             Status::not_found(format!(
                 "{before}driver name {name} not found in the list of registered CSI drivers"
@@ -100,13 +104,13 @@ impl Job {
         what: &str,
         work: impl FnOnce() -> Result<T, Status> + Send + 'static,
     ) -> Result<T, Status> {
-        let turn = self.turn.clone();
+        let guard = self.guard.clone();
         let work = move || {
             let result = work();
-            drop(turn);
+            drop(guard);
             result
         };
-        self.bench.run(what, self.left(), work).await
+        self.pool.run(what, self.left(), work).await
     }
 }
 

@@ -16,7 +16,7 @@ use super::stage::{clean_up, mount_label, still_mounted};
 use super::{Job, Volumes, check_driver, check_kind, source};
 use crate::data::{DataError, Subject, VolumeData};
 use crate::driver::capability::{self, Files};
-use crate::driver::failure::Asked;
+use crate::driver::failure::{CallKind, DriverFailure};
 use crate::driver::{Ability, Driver};
 
 const SET_UP: &str = "kubernetes.io/csi: mounter.SetUpAt";
@@ -101,7 +101,7 @@ impl Volumes {
                 if failure.is_final() {
                     clean_up(job, publishing.target).await;
                 }
-                Err(failure.answer(Asked::Work, ""))
+                Err(failure.answer(CallKind::Work, ""))
             }
         }
     }
@@ -173,7 +173,7 @@ pub(super) async fn unpublish(
     });
     match unpublished.await {
         Ok(_) => Ok(()),
-        Err(failure) => Err(failure.answer(Asked::Work, before)),
+        Err(failure) => Err(failure.answer(CallKind::Work, before)),
     }
 }
 

@@ -11,7 +11,7 @@ use super::folder::{self, Cleaned};
 use super::{Job, Volumes, check_driver, check_kind, request, source};
 use crate::data::{DataError, Subject, VolumeData};
 use crate::driver::capability::{self, Files};
-use crate::driver::failure::Asked;
+use crate::driver::failure::{CallKind, DriverFailure};
 use crate::driver::{Ability, Driver};
 
 /// What is known of a volume that was staged.
@@ -78,7 +78,7 @@ impl Volumes {
                 if failure.is_final() {
                     clean_up(job, &staging).await;
                 }
-                Err(failure.answer(Asked::Work, ""))
+                Err(failure.answer(CallKind::Work, ""))
             }
         }
     }
@@ -165,7 +165,7 @@ pub(super) async fn unstage(
     });
     match unstaged.await {
         Ok(_) => Ok(()),
-        Err(failure) => Err(failure.answer(Asked::Work, before)),
+        Err(failure) => Err(failure.answer(CallKind::Work, before)),
     }
 }
 

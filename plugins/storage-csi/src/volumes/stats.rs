@@ -12,7 +12,7 @@ use tonic::Status;
 use super::{Job, Volumes, check_driver, check_kind};
 use crate::data::VolumeData;
 use crate::driver::Ability;
-use crate::driver::failure::Asked;
+use crate::driver::failure::{CallKind, DriverFailure};
 use crate::layout::{ESCAPED_PLUGIN, MOUNT};
 
 impl Volumes {
@@ -49,7 +49,7 @@ impl Volumes {
         });
         match answer.await {
             Ok(answer) => figures(answer, driver.can(Ability::VolumeCondition)),
-            Err(failure) => Err(failure.answer(Asked::Work, "")),
+            Err(failure) => Err(failure.answer(CallKind::Work, "")),
         }
     }
 

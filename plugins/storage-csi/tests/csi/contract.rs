@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use conformance::storage::{Names, Sample, Target, run};
 use proto::storage::volume::Source;
 use proto::storage::{AccessMode, Csi, Mode, MountRequest, Pod, Volume};
-use sdk::contract::storage::{Names, Sample, Target, run};
 
 use crate::double::{Double, Manner};
 use crate::rig::{DRIVER, rig};

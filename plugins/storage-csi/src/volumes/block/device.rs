@@ -6,8 +6,8 @@ use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::Path;
 use std::time::Duration;
 
+use blocking_pool::Cancel;
 use mounts::answer;
-use mounts::bench::Cancel;
 use mounts::mount::{self, Depth};
 use proto::storage::Access;
 use tonic::Status;
@@ -21,7 +21,7 @@ use crate::volumes::stage::still_mounted;
 
 /// Between tries to unmount what was held open until now.
 const PAUSE_FIRST: Duration = Duration::from_millis(5);
-const PAUSE_MOST: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Binds the device below the volume's own folder, links the pod to it and has it held open.
 pub(super) fn map(device: &Path, bound: &Path, link: &Path) -> Result<(), Status> {
@@ -97,8 +97,8 @@ fn unmount(bound: &Path, released: Released) -> Result<(), Status> {
     let mut pause = PAUSE_FIRST;
     loop {
         match mount::unmount(bound) {
-            Err(_) if released == Released::JustNow && pause < PAUSE_MOST => {
-                Cancel::here().rest(pause)?;
+            Err(_) if released == Released::JustNow && pause < PAUSE_MAX => {
+                Cancel::current().sleep(pause)?;
                 pause *= 2;
             }
             unmounted => return unmounted,

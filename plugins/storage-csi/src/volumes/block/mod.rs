@@ -16,7 +16,7 @@ use super::request::{self, Publish};
 use super::stage::{still_mounted, unstage};
 use super::{Job, Volumes, check_driver, check_kind, folder, source};
 use crate::data::{self, VolumeData};
-use crate::driver::failure::Asked;
+use crate::driver::failure::{CallKind, DriverFailure};
 use crate::driver::{Ability, Driver, capability};
 use crate::layout::Block;
 
@@ -55,7 +55,7 @@ impl Volumes {
                 {
                     tracing::warn!("{}", status.message());
                 }
-                Err(failure.answer(Asked::Work, ""))
+                Err(failure.answer(CallKind::Work, ""))
             }
         }
     }
@@ -178,7 +178,7 @@ async fn publish_device(job: &Job, driver: &Driver, publish: &Publish<'_>) -> Re
     });
     match published.await {
         Ok(_) => Ok(()),
-        Err(failure) => Err(failure.answer(Asked::Work, "")),
+        Err(failure) => Err(failure.answer(CallKind::Work, "")),
     }
 }
 

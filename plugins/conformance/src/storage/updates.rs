@@ -1,0 +1,294 @@
+//! Laws of volumes made of files: all of them appear at once, and change at once.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use futures_util::FutureExt;
+use proto::storage::volume::Source;
+use proto::storage::{File, FileSet, Mode};
+use tonic::Code;
+
+use super::super::{CheckResult, CheckStop, holds, refused, same};
+use super::case::{Asked, Case, Mounted, each, exists};
+use super::{CheckFn, Sample};
+
+pub(super) const LAWS: &[(&str, CheckFn)] = &[
+    (
+        "files have the content and the mode that was asked for",
+        |case| each(case, Mode::FileSystem, |case, it| exact(case, it).boxed()).boxed(),
+    ),
+    ("new content replaces the old one as a whole", |case| {
+        each(case, Mode::FileSystem, |case, it| {
+            replaced(case, it).boxed()
+        })
+        .boxed()
+    }),
+    ("same content again changes nothing", |case| {
+        each(case, Mode::FileSystem, |case, it| {
+            unchanged(case, it).boxed()
+        })
+        .boxed()
+    }),
+    (
+        "whoever reads meanwhile sees the old content or the new one",
+        |case| each(case, Mode::FileSystem, |case, it| atomic(case, it).boxed()).boxed(),
+    ),
+    (
+        "file whose path leads out is refused, and nothing is changed",
+        |case| {
+            each(case, Mode::FileSystem, |case, it| {
+                escaping(case, it).boxed()
+            })
+            .boxed()
+        },
+    ),
+];
+
+const SECRET: &str = "do-not-tell-this";
+
+fn file(path: &str, data: &[u8], mode: u32) -> File {
+    File {
+        path: path.to_owned(),
+        data: data.to_vec(),
+        mode,
+        owner: None,
+    }
+}
+
+/// A new volume of files, of the sample's medium.
+async fn ask(case: &mut Case, sample: &Sample, files: Vec<File>) -> Result<Asked, CheckStop> {
+    let mut asked = case.ask(sample).await?;
+    if !with_files(&mut asked, files) {
+        return Err(CheckStop::Skipped("no sample is made of files"));
+    }
+    Ok(asked)
+}
+
+fn with_files(asked: &mut Asked, files: Vec<File>) -> bool {
+    let source = asked
+        .request
+        .volume
+        .as_mut()
+        .map(|volume| &mut volume.source);
+    let Some(Some(Source::Files(set))) = source else {
+        return false;
+    };
+    let medium = set.medium;
+    *set = FileSet {
+        files,
+        medium,
+        ..FileSet::default()
+    };
+    true
+}
+
+async fn mounted(case: &mut Case, sample: &Sample, files: Vec<File>) -> Result<Mounted, CheckStop> {
+    let asked = ask(case, sample, files).await?;
+    let path = case.mount(&asked).await?.path.into();
+    Ok(Mounted {
+        asked,
+        path,
+        before: 0,
+    })
+}
+
+/// Mounts again with other files.
+async fn update(case: &mut Case, mounted: &mut Mounted, files: Vec<File>) -> CheckResult {
+    if !case.ability(&mounted.asked).await?.updates {
+        return Err(CheckStop::Skipped("no kind made of files can be updated"));
+    }
+    with_files(&mut mounted.asked, files);
+    case.mount(&mounted.asked).await?;
+    Ok(())
+}
+
+fn has(root: &Path, path: &str, expected: &[u8]) -> CheckResult {
+    let found = fs::read(root.join(path));
+    holds(found.as_ref().is_ok_and(|data| data == expected), || {
+        let found = found.map(|data| data.len());
+        format!(
+            "{path} has {found:?} bytes, expected other {} bytes",
+            expected.len()
+        )
+    })
+}
+
+async fn exact(case: &mut Case, sample: &Sample) -> CheckResult {
+    let binary: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+    let files = [
+        ("empty", &b""[..], 0o644),
+        ("binary", &binary, 0o400),
+        ("a/folder/deep", b"deep", 0o640),
+        ("a/beside", b"beside", 0o604),
+        (".hidden", b"one", 0o644),
+        ("name with spaces", b"spaces", 0o644),
+    ];
+    let wanted = files
+        .iter()
+        .map(|(path, data, mode)| file(path, data, *mode));
+    let mounted = mounted(case, sample, wanted.collect()).await?;
+    for (path, data, mode) in files {
+        has(&mounted.path, path, data)?;
+        let found = fs::metadata(mounted.path.join(path))?;
+        let seen = format!("{:o}", found.permissions().mode() & 0o777);
+        same(&format!("mode of {path}"), seen, format!("{mode:o}"))?;
+    }
+    Ok(())
+}
+
+async fn replaced(case: &mut Case, sample: &Sample) -> CheckResult {
+    let before = vec![
+        file("stays", b"1", 0o644),
+        file("goes", b"1", 0o644),
+        file("folder/goes", b"1", 0o644),
+    ];
+    let mut mounted = mounted(case, sample, before).await?;
+    let after = vec![
+        file("stays", b"two", 0o600),
+        file("comes", b"2", 0o644),
+        // What was a folder is a file now.
+        file("folder", b"2", 0o644),
+    ];
+    update(case, &mut mounted, after).await?;
+    for (path, data) in [("stays", &b"two"[..]), ("comes", b"2"), ("folder", b"2")] {
+        has(&mounted.path, path, data)?;
+    }
+    let old = mounted.path.join("goes");
+    holds(!exists(&old), || format!("{old:?} is still there"))?;
+    update(case, &mut mounted, vec![]).await?;
+    let left = fs::read_dir(&mounted.path)?.filter_map(Result::ok);
+    let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
+    let plain = left
+        .iter()
+        .filter(|name| !name.to_string_lossy().starts_with(".."));
+    same("number of files left", plain.count(), 0)
+}
+
+async fn unchanged(case: &mut Case, sample: &Sample) -> CheckResult {
+    let files = vec![file("one", b"1", 0o644), file("folder/two", b"2", 0o600)];
+    let mut mounted = mounted(case, sample, files.clone()).await?;
+    let look = |mounted: &Mounted| -> std::io::Result<_> {
+        let one = fs::metadata(mounted.path.join("one"))?;
+        let names = fs::read_dir(&mounted.path)?.filter_map(Result::ok);
+        let mut names: Vec<_> = names.map(|entry| entry.file_name()).collect();
+        names.sort();
+        Ok((one.modified()?, names))
+    };
+    let before = look(&mounted)?;
+    for _ in 0..3 {
+        update(case, &mut mounted, files.clone()).await?;
+        same("what is seen", look(&mounted)?, before.clone())?;
+    }
+    Ok(())
+}
+
+/// All files of one generation have the same bytes.
+fn generation(letter: u8) -> Vec<File> {
+    let data = vec![letter; 64 << 10];
+    let names = ["first", "folder/middle", "last"];
+    names.map(|name| file(name, &data, 0o644)).into()
+}
+
+async fn atomic(case: &mut Case, sample: &Sample) -> CheckResult {
+    let mut mounted = mounted(case, sample, generation(b'a')).await?;
+    let (over, rounds) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let reading = thread::spawn({
+        let (over, rounds, path) = (over.clone(), rounds.clone(), mounted.path.clone());
+        move || -> Result<(), String> {
+            while !over.load(Ordering::Relaxed) {
+                look(&path)?;
+                rounds.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        }
+    });
+    let mut outcome = Ok(());
+    for letter in (b'a'..=b'z').cycle().take(100) {
+        outcome = update(case, &mut mounted, generation(letter)).await;
+        if outcome.is_err() {
+            break;
+        }
+    }
+    over.store(true, Ordering::Relaxed);
+    let read = reading.join();
+    outcome?;
+    let read = read.unwrap_or_else(|_| Err("the reader panicked".to_owned()));
+    read.map_err(CheckStop::Broken)?;
+    let rounds = rounds.load(Ordering::Relaxed);
+    holds(rounds > 0, || "nothing was read meanwhile".to_owned())
+}
+
+/// One look of a reader: each file is whole; within one generation's folder all files are of it.
+fn look(volume: &Path) -> Result<(), String> {
+    let whole = |path: &Path| -> Result<u8, String> {
+        let data = fs::read(path).map_err(|error| format!("{path:?}: {error}"))?;
+        match data.first() {
+            Some(letter) if data.len() == 64 << 10 && data.iter().all(|byte| byte == letter) => {
+                Ok(*letter)
+            }
+            Some(_) | None => Err(format!("{path:?} is half-written: {} bytes", data.len())),
+        }
+    };
+    whole(&volume.join("first"))?;
+    whole(&volume.join("folder/middle"))?;
+    // Upstream's layout: one folder a generation, behind this link. It may be removed while it is read.
+    let Ok(folder) = fs::canonicalize(volume.join("..data")) else {
+        return Ok(());
+    };
+    let read = ["first", "folder/middle", "last"].map(|name| whole(&folder.join(name)));
+    match read {
+        [Ok(first), Ok(middle), Ok(last)] if first == middle && middle == last => Ok(()),
+        [Ok(_), Ok(_), Ok(_)] => Err(format!("{folder:?} has files of several generations")),
+        _ if !folder.exists() => Ok(()),
+        _ if fs::canonicalize(volume.join("..data")).ok().as_ref() != Some(&folder) => Ok(()),
+        [first, middle, last] => Err(format!("{first:?}, {middle:?}, {last:?}")),
+    }
+}
+
+async fn escaping(case: &mut Case, sample: &Sample) -> CheckResult {
+    let good = vec![file("good", b"old", 0o644)];
+    let mut mounted = mounted(case, sample, good).await?;
+    let updates = case.ability(&mounted.asked).await?.updates;
+    for path in [
+        "../outside",
+        "a/../../outside",
+        "a/../b",
+        "/etc/outside",
+        "..",
+        "..data",
+        "..data/x",
+        "",
+        "a\0b",
+    ] {
+        let files = vec![
+            file("good", b"new", 0o644),
+            file(path, SECRET.as_bytes(), 0o644),
+        ];
+        let what = format!("the file {path:?}");
+        let asked = match updates {
+            true => {
+                with_files(&mut mounted.asked, files);
+                mounted.asked.clone()
+            }
+            false => ask(case, sample, files).await?,
+        };
+        let answer = case.storage.mount(asked.request.clone()).await;
+        let status = refused(&what, answer)?;
+        same(&what, status.code(), Code::InvalidArgument)?;
+        holds(!status.message().contains(SECRET), || {
+            "the refusal tells the content".to_owned()
+        })?;
+        has(&mounted.path, "good", b"old")?;
+    }
+    let outside = mounted.path.parent().map(|folder| folder.join("outside"));
+    holds(!outside.is_some_and(|path| exists(&path)), || {
+        "a file was written beside the volume".to_owned()
+    })
+}

@@ -1,0 +1,70 @@
+//! What a kind of plugins adds to the watcher (upstream's pluginmanager/cache.PluginHandler, 1.36).
+
+use std::fmt::Debug;
+
+use proto::registration::PluginInfo;
+
+use crate::Event;
+
+/// A registered plugin, as its handler keeps it.
+pub trait Plugin: Clone + Debug + Send + Sync + 'static {
+    /// What decides between two sockets that give the same name.
+    type Version: Send + Sync;
+
+    /// Why the socket of this plugin is refused once another one with a higher version has taken its name.
+    const REPLACED: &'static str;
+
+    /// Returns the name that it registered.
+    fn name(&self) -> &str;
+
+    /// Returns the version that it registered.
+    fn version(&self) -> &Self::Version;
+
+    /// Tells whether another socket with `version` may take this plugin's name.
+    ///
+    /// # Errors
+    /// A sentence for the other socket: why it may not.
+    fn yield_to(&self, version: &Self::Version) -> Result<(), String>;
+}
+
+/// Validates and registers the plugins of one type.
+pub trait PluginHandler: Send + Sync + 'static {
+    /// What a registered plugin is to the handler.
+    type Plugin: Plugin;
+
+    /// The type that the handled plugins give in their PluginInfo, "CSIPlugin".
+    const TYPE: &'static str;
+
+    /// What the handled plugins are called in a log, in the plural.
+    const NOUN: &'static str;
+
+    /// Checks what a plugin says of itself (ValidatePlugin). `may_register` tells whether the plugin's socket may have
+    /// that name with that version.
+    ///
+    /// # Errors
+    /// A sentence for the plugin.
+    fn validate(
+        &self,
+        info: &PluginInfo,
+        may_register: impl FnOnce(&str, &Version<Self>) -> Result<(), String>,
+    ) -> Result<Version<Self>, String>;
+
+    /// Asks the plugin itself what the handler needs of it (RegisterPlugin).
+    ///
+    /// # Errors
+    /// A sentence for the plugin.
+    fn register(
+        &self,
+        info: &PluginInfo,
+        version: Version<Self>,
+    ) -> impl Future<Output = Result<Self::Plugin, String>> + Send;
+
+    /// Takes the names of all registered plugins, after every change and before its events.
+    fn names_changed(&self, names: &[&str]);
+
+    /// Logs an event, before subscribers get it.
+    fn log(&self, event: &Event<Self::Plugin>);
+}
+
+/// What a handler's plugins compare their versions by.
+pub type Version<H> = <<H as PluginHandler>::Plugin as Plugin>::Version;

@@ -1,0 +1,108 @@
+//! Where the calls are worked on: in guard for one volume, at the same time for different ones, each within its time.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use blocking_pool::BlockingPool;
+use blocking_pool::KeyedLock;
+use mounts::measure::Walks;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+use tonic::Status;
+
+use crate::block::Held;
+use crate::kind::Backing;
+use crate::nfs::Programs;
+use crate::propagation;
+use crate::settings::Propagation;
+
+/// The node's own disk does not hang, and more threads would only take more memory.
+const OWN_PLACES: usize = 16;
+/// Anything else may hang until its deadline: there is room for many that do, and they take none from the others.
+const FOREIGN_PLACES: usize = 240;
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Everything that calls share. Clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Executor {
+    pub(crate) root: Arc<Path>,
+    pub(crate) pool: BlockingPool,
+    pub(crate) walks: Walks,
+    pub(crate) held: Arc<Held>,
+    pub(crate) programs: Arc<Programs>,
+    locks: KeyedLock,
+    own: Arc<Semaphore>,
+    foreign: Arc<Semaphore>,
+}
+
+/// One piece of work.
+#[derive(Debug)]
+pub(crate) struct Task {
+    /// For a person: "mounting PATH".
+    pub(crate) what: String,
+    /// Nothing else about this is worked on meanwhile; nothing needs no guard.
+    pub(crate) subject: Option<String>,
+    pub(crate) backing: Backing,
+    pub(crate) within: Duration,
+}
+
+impl Executor {
+    pub(crate) fn new(health: sdk::Health, root: PathBuf) -> Self {
+        Self {
+            root: root.into(),
+            pool: BlockingPool::new(health, OWN_PLACES + FOREIGN_PLACES),
+            walks: Walks::new(),
+            held: Arc::default(),
+            programs: Arc::default(),
+            locks: KeyedLock::new(),
+            own: Arc::new(Semaphore::new(OWN_PLACES)),
+            foreign: Arc::new(Semaphore::new(FOREIGN_PLACES)),
+        }
+    }
+
+    /// Makes the root ready before the first call.
+    pub(crate) async fn prepare(&self, propagation: Propagation) -> Result<(), Status> {
+        if propagation == Propagation::AsItIs {
+            return Ok(());
+        }
+        let root = self.root.clone();
+        let what = format!("making {} shared", root.display());
+        let work = move || propagation::share(&root);
+        self.pool.run(&what, PREPARE_TIMEOUT, work).await
+    }
+
+    /// Does the work; the guard is kept for as long as it lasts, even beyond its deadline.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        task: Task,
+        work: impl FnOnce(&Self) -> Result<T, Status> + Send + 'static,
+    ) -> Result<T, Status> {
+        let end = Instant::now() + task.within;
+        let places = match task.backing {
+            Backing::Own => &self.own,
+            Backing::Foreign => &self.foreign,
+        };
+        let guard = match &task.subject {
+            Some(subject) => Some(self.locks.lock(subject, task.within).await?),
+            None => None,
+        };
+        let place = timeout_at(end, places.clone().acquire_owned()).await;
+        let place = place.map_err(|_| {
+            Status::deadline_exceeded(format!(
+                "{} was not begun in time: all threads are busy",
+                task.what
+            ))
+        })?;
+        let left = end.saturating_duration_since(Instant::now());
+        let executor = self.clone();
+        let done = self.pool.run(&task.what, left, move || {
+            let result = work(&executor);
+            drop(guard);
+            result
+        });
+        let result = done.await;
+        drop(place);
+        result
+    }
+}
