@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ResourceRequirements;
-use kernel::checkpoint::{Loaded, Schema, Store, Writer, Written};
+use kernel::checkpoint::{CheckpointFile, CheckpointWriter, LoadOutcome, Schema, WriteResult};
 use kernel::{Actor, Context, Exit, Reply, TimerId};
 use logic::backoff::BackoffTable;
 use logic::resize::AllocatedResources;
@@ -52,7 +52,7 @@ pub enum Msg {
     /// Begins a write of what has changed.
     Write,
     /// Takes note of a write's end.
-    Written(Written),
+    Written(WriteResult),
 }
 
 /// What is remembered of one pod.
@@ -114,7 +114,7 @@ pub struct Snapshot {
 /// The keeper of records.
 #[derive(Debug)]
 pub struct CheckpointManager {
-    writer: Writer,
+    writer: CheckpointWriter,
     allocation_files: AllocationFiles,
 
     records: BTreeMap<PodUid, PodRecord>,
@@ -128,9 +128,9 @@ impl Actor for CheckpointManager {
 
     async fn start(&mut self, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
         match self.writer.store().load() {
-            Ok(Loaded::Fresh) => {}
-            Ok(Loaded::Found(records)) => self.records = records,
-            Ok(Loaded::SetAside { moved_to, why }) => {
+            Ok(LoadOutcome::Fresh) => {}
+            Ok(LoadOutcome::Found(records)) => self.records = records,
+            Ok(LoadOutcome::SetAside { moved_to, why }) => {
                 let text = format!("{}: {why}", moved_to.display());
                 tracing::error!("pod records were damaged and are set aside as {text}");
                 self.set_aside.push(text);
@@ -177,7 +177,7 @@ impl CheckpointManager {
     /// The file is the agent's own, `root_dir` the folder that it shares with a kubelet.
     pub fn new(file: PathBuf, root_dir: &Path) -> Self {
         CheckpointManager {
-            writer: Writer::new(Store::new(file, SCHEMA), WRITE_INTERVAL),
+            writer: CheckpointWriter::new(CheckpointFile::new(file, SCHEMA), WRITE_INTERVAL),
             allocation_files: AllocationFiles::new(root_dir),
             records: BTreeMap::new(),
             timer: None,
@@ -278,7 +278,7 @@ impl CheckpointManager {
         }
     }
 
-    fn written(&mut self, written: Written, ctx: &mut Context<Msg>) {
+    fn written(&mut self, written: WriteResult, ctx: &mut Context<Msg>) {
         if let Err(error) = self.writer.finish(written) {
             tracing::error!("pod records could not be written: {error}");
         }

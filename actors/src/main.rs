@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 use actors::settings::AgentSettings;
 use actors::{logging, tree};
-use config::{Host, Outcome};
+use config::{HostFacts, Invocation};
 
 fn main() -> ExitCode {
     let arguments = std::env::args_os().skip(1);
-    match config::load(arguments, &Host::detect()) {
-        Ok(Outcome::Run(config)) => run(AgentSettings::new(config)),
-        Ok(Outcome::Print(text)) => {
+    match config::load(arguments, &HostFacts::detect()) {
+        Ok(Invocation::Run(config)) => run(AgentSettings::new(config)),
+        Ok(Invocation::Print(text)) => {
             // A reader that leaves early has read enough.
             drop(std::io::stdout().write_all(text.as_bytes()));
             ExitCode::SUCCESS

@@ -8,7 +8,6 @@ use std::time::Duration;
 use cluster::events::{self, Event};
 use cluster::objects::Shelf;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use kernel::plugin::Line;
 use kernel::{Intensity, Supervisor};
 use logic::credentials::docker::DockerConfigDirs;
 use logic::node::{LocalStorage, MachineFacts, NodeFacts, PodLimit};
@@ -16,6 +15,7 @@ use logic::node_policy::NodePolicy;
 use logic::objects::StaticObjects;
 use logic::types::PodUid;
 use logic::volumes::resolve::SeLinuxMountPolicy;
+use plugin_host::PluginClient;
 use runtime_fake::{Clock, Fake, FakeSettings};
 use tempfile::TempDir;
 use tokio::net::{UnixListener, UnixStream};
@@ -84,7 +84,7 @@ impl TestNode {
         cpus: u32,
         listeners: Listeners,
     ) -> TestNode {
-        let line = Line::fixed("runtime", serve(&fake, folder.path()));
+        let line = PluginClient::fixed("runtime", serve(&fake, folder.path()));
         let runtime = RuntimeClient::new(line, Duration::from_secs(120));
         let root = Supervisor::root(
             "oxlet",

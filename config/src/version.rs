@@ -7,19 +7,19 @@ use std::fmt::Write;
 pub const KUBERNETES: &str = "1.36.0";
 
 /// What comes of the `--version` flag.
-pub(crate) enum Answer {
+pub(crate) enum VersionRequest {
     Print(String),
     /// Run, and report this version.
     Report(String),
 }
 
-pub(crate) fn answer(asked: Option<&str>) -> Answer {
+pub(crate) fn answer(asked: Option<&str>) -> VersionRequest {
     let version = format!("v{KUBERNETES}+oxlet.{}", env!("CARGO_PKG_VERSION"));
     match asked {
-        None | Some("false") => Answer::Report(version),
-        Some("true") => Answer::Print(format!("Kubernetes {version}\n")),
-        Some("raw") => Answer::Print(raw(&version)),
-        Some(dynamic) => Answer::Report(dynamic.to_owned()),
+        None | Some("false") => VersionRequest::Report(version),
+        Some("true") => VersionRequest::Print(format!("Kubernetes {version}\n")),
+        Some("raw") => VersionRequest::Print(raw(&version)),
+        Some(dynamic) => VersionRequest::Report(dynamic.to_owned()),
     }
 }
 

@@ -9,30 +9,11 @@
 //! one from the factory, and the mailbox, which outlives the actor, hands the next message to it.
 //! So state is a cache, and `start` rebuilds it from what lives outside the actor.
 
-use std::error::Error;
-use std::fmt;
-
 use serde::Serialize;
 
 use crate::context::Context;
-
-/// A message: one enum an actor.
-///
-/// Every `Debug` enum that derives `strum::IntoStaticStr` is one.
-pub trait Message: fmt::Debug + Send + 'static {
-    /// Returns the variant's name, which is what a hung actor is reported with.
-    fn name(&self) -> &'static str;
-}
-
-impl<M> Message for M
-where
-    M: fmt::Debug + Send + 'static,
-    for<'a> &'a M: Into<&'static str>,
-{
-    fn name(&self) -> &'static str {
-        self.into()
-    }
-}
+use crate::exit::Exit;
+use crate::message::Message;
 
 /// State with one owner, which handles one message at a time.
 #[allow(
@@ -59,55 +40,4 @@ pub trait Actor: 'static {
 
     /// Returns the view of this moment.
     fn snapshot(&self) -> Self::Snapshot;
-}
-
-/// How an actor's life ended, and so what its supervisor does.
-#[derive(Debug)]
-pub enum Exit {
-    /// Its work is done: a permanent child is restarted, every other one removed.
-    Done,
-    /// It was asked to stop, or asked for it itself: never restarted.
-    Stopped,
-    /// It cannot go on: restarted, unless it is temporary.
-    Failed(Box<dyn Error + Send + Sync>),
-    /// It panicked: restarted, unless it is temporary. The message it panicked on is lost.
-    Panicked(String),
-    /// It did not answer its ping in time: restarted, unless it is temporary.
-    Hung {
-        /// The message it was stuck in.
-        message: &'static str,
-    },
-}
-
-impl<E: Error + Send + Sync + 'static> From<E> for Exit {
-    fn from(error: E) -> Exit {
-        Exit::Failed(Box::new(error))
-    }
-}
-
-impl fmt::Display for Exit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Exit::Done => write!(f, "done"),
-            Exit::Stopped => write!(f, "stopped"),
-            Exit::Failed(error) => write!(f, "failed: {}", Chain(error.as_ref())),
-            Exit::Panicked(text) => write!(f, "panicked: {text}"),
-            Exit::Hung { message } => write!(f, "hung in {message}"),
-        }
-    }
-}
-
-/// An error followed by its causes, since no error of ours prints its own.
-struct Chain<'a>(&'a (dyn Error + 'static));
-
-impl fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
-    }
 }

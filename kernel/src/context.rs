@@ -1,8 +1,7 @@
 //! What an actor is given while it runs: its address, time, timers and child tasks.
 //!
 //! Timers and tasks belong to one incarnation of the actor: what has not reported when it ends never
-//! will. This is also the only file that reads a clock: a test that pauses tokio's clock has thereby
-//! paused everything.
+//! will.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,32 +13,16 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::task::AbortHandle;
 
-use crate::actor::Message;
-use crate::mailbox::Addr;
-use crate::supervisor::life::{Life, caught};
-
-/// Returns this moment on the clock that durations are measured with.
-pub fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
-}
-
-/// Returns this moment on the calendar's clock, which may step.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the one place where the wall clock is read"
-)]
-pub fn wall() -> SystemTime {
-    #[cfg(feature = "testing")]
-    if let Some(simulated) = crate::testing::simulated_wall() {
-        return simulated;
-    }
-    SystemTime::now()
-}
+use crate::address::Addr;
+use crate::clock::{now, wall};
+use crate::message::Message;
+use crate::random;
+use crate::supervisor::cell::{ActorCell, caught};
 
 /// What an actor is given with every message.
 pub struct Context<M: Message> {
     addr: Addr<M>,
-    life: Rc<Life>,
+    cell: Rc<ActorCell>,
     tasks: Rc<Tasks>,
     next: u64,
 }
@@ -57,10 +40,10 @@ pub struct TimerId(u64);
 pub struct TaskId(u64);
 
 impl<M: Message> Context<M> {
-    pub(crate) fn new(addr: Addr<M>, life: Rc<Life>) -> Context<M> {
+    pub(crate) fn new(addr: Addr<M>, cell: Rc<ActorCell>) -> Context<M> {
         Context {
             addr,
-            life,
+            cell,
             tasks: Rc::default(),
             next: 0,
         }
@@ -79,6 +62,12 @@ impl<M: Message> Context<M> {
     /// Returns this moment on the calendar's clock, which may step.
     pub fn wall(&self) -> SystemTime {
         wall()
+    }
+
+    /// Returns a number from 0 up to, and not including, 1 of the thread's seeded generator, as
+    /// [`chance`](crate::chance) does.
+    pub fn chance(&self) -> f64 {
+        random::chance()
     }
 
     /// Sends `msg` to the actor itself after `delay`, unless it restarts before.
@@ -111,12 +100,12 @@ impl<M: Message> Context<M> {
     fn spawn(&mut self, work: impl Future<Output = ()> + 'static) -> u64 {
         let id = self.next;
         self.next += 1;
-        let (life, tasks) = (Rc::clone(&self.life), Rc::clone(&self.tasks));
+        let (cell, tasks) = (Rc::clone(&self.cell), Rc::clone(&self.tasks));
         let task = tokio::task::spawn_local(async move {
             let mut work = pin!(work);
-            let polled = poll_fn(|cx| caught(&life, || work.as_mut().poll(cx)));
+            let polled = poll_fn(|cx| caught(&cell, || work.as_mut().poll(cx)));
             if let Err(exit) = polled.await {
-                life.end(exit);
+                cell.end(exit);
             }
             tasks.0.borrow_mut().remove(&id);
         });

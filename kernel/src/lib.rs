@@ -1,40 +1,65 @@
-//! The microkernel: supervised actors, bounded mailboxes, checkpoints and the plugin host.
+//! The microkernel: supervised actors, bounded mailboxes, checkpoints, the clock and seeded randomness.
 //!
-//! It has never heard of a pod. The modules stand in the order in which a newcomer reads them.
+//! It knows no pod. The modules stand in the order in which a newcomer reads them.
 
-// What an actor is, how it is talked to, and what it is given while it runs.
+// What an actor is, what it can be told and how it ends, and what it is given while it runs.
 pub mod actor;
 
-pub mod mailbox;
+pub mod message;
+
+pub mod exit;
 
 pub mod context;
 
-// Who restarts it and when, and what can be seen of it.
+pub mod clock;
+
+pub mod random;
+
+// How actors talk to each other.
+pub mod address;
+
+pub mod mailbox;
+
+mod gauge;
+
+mod mail;
+
+// How children are supervised, when they are restarted, and what can be seen of them.
+pub mod spec;
+
 pub mod supervisor;
 
 pub mod restart;
 
+pub mod fault;
+
 pub mod observe;
 
-// How its state outlives the process.
+// How an actor's state outlives the process.
 pub mod checkpoint;
 
-// How processes beside it are kept alive and called.
-pub mod plugin;
-
-// What carries it all: the thread, who watches the thread, and actix.
+// What carries the actors: the thread, the watchdog of the thread, and actix.
 pub mod system;
 
 pub mod watchdog;
 
 mod shell;
 
-// How it is tested.
+// How actors are tested.
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use actor::{Actor, Exit, Message};
-pub use context::{Context, TaskId, TimerId, now, wall};
-pub use mailbox::{Addr, AskError, Full, MailboxView, Overloaded, Port, Recipient, Reply, mailbox};
-pub use observe::{Degraded, Node};
-pub use supervisor::{ChildSpec, Fault, Intensity, NoSuchChild, Restart, Strategy, Supervisor};
+pub use actor::Actor;
+pub use address::{Addr, AskError, Full, Overloaded, Recipient, Reply};
+pub use clock::{now, wall};
+pub use context::{Context, TaskId, TimerId};
+pub use exit::Exit;
+pub use fault::InjectedFault;
+pub use gauge::MailboxView;
+pub use mailbox::{Port, mailbox};
+pub use message::Message;
+pub use observe::{DegradedChild, TreeNode};
+pub use random::chance;
+pub use restart::Intensity;
+pub use spec::{ChildSpec, Restart, Strategy};
+pub use supervisor::{NoSuchChild, Supervisor};

@@ -5,19 +5,19 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::mailbox::MailboxView;
+use crate::gauge::MailboxView;
 
 /// One supervisor or actor, and everything beneath it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Node {
+pub struct TreeNode {
     /// Its name among its siblings.
     pub id: String,
     /// Its name in the whole tree, from the root, with slashes.
     pub path: String,
     /// Whether it supervises or acts.
-    pub kind: Kind,
+    pub kind: TreeNodeKind,
     /// Where in its life it stands.
-    pub state: State,
+    pub state: TreeNodeState,
     /// Restarts since it was spawned.
     pub restarts: u64,
     /// How full its mailbox is; empty for a supervisor.
@@ -31,12 +31,12 @@ pub struct Node {
     /// Its own view of itself; null when it did not answer in time.
     pub snapshot: Value,
     /// What it supervises, in the order of their spawning.
-    pub children: Vec<Node>,
+    pub children: Vec<TreeNode>,
 }
 
-impl Node {
+impl TreeNode {
     /// Returns the node with this path, here or beneath.
-    pub fn find(&self, path: &str) -> Option<&Node> {
+    pub fn find(&self, path: &str) -> Option<&TreeNode> {
         if self.path == path {
             return Some(self);
         }
@@ -46,7 +46,7 @@ impl Node {
 
 /// The two kinds of nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
+pub enum TreeNodeKind {
     /// It restarts its children.
     Supervisor,
     /// It handles messages.
@@ -55,7 +55,7 @@ pub enum Kind {
 
 /// Where in its life a node stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum State {
+pub enum TreeNodeState {
     /// Rebuilding its state.
     Starting,
     /// Handling messages.
@@ -70,7 +70,7 @@ pub enum State {
 
 /// A child of the root whose restarts are exhausted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Degraded {
+pub struct DegradedChild {
     /// The path of the child.
     pub id: String,
     /// When its budget ran out.

@@ -3,7 +3,25 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::supervisor::Intensity;
+use serde::{Deserialize, Serialize};
+
+/// How many restarts of one child are taken before its supervisor gives up on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Intensity {
+    /// So many restarts are taken ...
+    pub restarts: u32,
+    /// ... in any stretch of time as long as this.
+    pub within: Duration,
+}
+
+impl Intensity {
+    /// Never gives up: for children that must not take their group down, such as one pod's worker
+    /// among a thousand. Their restarts slow down to one every thirty seconds.
+    pub const UNLIMITED: Intensity = Intensity {
+        restarts: u32::MAX,
+        within: Duration::from_secs(60),
+    };
+}
 
 /// The pause before the second restart in a row; the first follows at once.
 pub const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -13,7 +31,7 @@ pub const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The failures of one child that still count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct History {
+pub struct RestartHistory {
     /// Within the window, oldest first.
     recent: VecDeque<Instant>,
     /// In a row, none of them after a run longer than the window.
@@ -22,14 +40,14 @@ pub struct History {
 
 /// What to do with a child that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
+pub enum RestartDecision {
     /// Start a successor after this pause.
     RestartAfter(Duration),
     /// The budget is used up: the supervisor itself fails.
     Escalate,
 }
 
-impl History {
+impl RestartHistory {
     /// Notes that a child which had run since `started` failed `now`.
     pub fn failed(&mut self, started: Instant, now: Instant, intensity: Intensity) {
         if now.saturating_duration_since(started) > intensity.within {
@@ -46,7 +64,7 @@ impl History {
 }
 
 /// Decides about a child whose last failure is in its history.
-pub fn decide(history: &History, now: Instant, intensity: Intensity) -> Decision {
+pub fn decide(history: &RestartHistory, now: Instant, intensity: Intensity) -> RestartDecision {
     let counted = history
         .recent
         .iter()
@@ -54,9 +72,9 @@ pub fn decide(history: &History, now: Instant, intensity: Intensity) -> Decision
         .count();
     match u32::try_from(counted) {
         Ok(counted) if counted <= intensity.restarts => {
-            Decision::RestartAfter(pause(history.streak))
+            RestartDecision::RestartAfter(pause(history.streak))
         }
-        Ok(_) | Err(_) => Decision::Escalate,
+        Ok(_) | Err(_) => RestartDecision::Escalate,
     }
 }
 
@@ -85,9 +103,9 @@ mod tests {
     }
 
     /// Fails after each of these runs, restarting at once, and returns the decisions.
-    fn decisions(runs: &[Duration], restarts: u32) -> Vec<Decision> {
-        let mut history = History::default();
-        let mut now = crate::context::now();
+    fn decisions(runs: &[Duration], restarts: u32) -> Vec<RestartDecision> {
+        let mut history = RestartHistory::default();
+        let mut now = crate::clock::now();
         let decided = runs.iter().map(|run| {
             let started = now;
             now += *run;
@@ -110,13 +128,13 @@ mod tests {
     #[test]
     fn the_failure_after_the_last_restart_allowed_escalates() {
         let decided = decisions(&[Duration::from_secs(1); 4], 3);
-        assert!(matches!(decided[2], Decision::RestartAfter(_)));
-        assert_eq!(decided[3], Decision::Escalate);
+        assert!(matches!(decided[2], RestartDecision::RestartAfter(_)));
+        assert_eq!(decided[3], RestartDecision::Escalate);
     }
 
     #[test]
     fn no_restart_allowed_escalates_at_once() {
-        assert_eq!(decisions(&[Duration::ZERO], 0), [Decision::Escalate]);
+        assert_eq!(decisions(&[Duration::ZERO], 0), [RestartDecision::Escalate]);
     }
 
     proptest! {
@@ -126,7 +144,7 @@ mod tests {
             restarts in 1_u32..5,
         ) {
             let runs: Vec<Duration> = runs.into_iter().map(Duration::from_millis).collect();
-            let at_once = Decision::RestartAfter(Duration::ZERO);
+            let at_once = RestartDecision::RestartAfter(Duration::ZERO);
             prop_assert!(decisions(&runs, restarts).iter().all(|decided| *decided == at_once));
         }
 
@@ -142,7 +160,7 @@ mod tests {
             }).collect();
             for (n, decided) in decisions(&runs, restarts).into_iter().enumerate() {
                 let recent = ends[..=n].iter().filter(|end| ends[n] - **end <= WINDOW).count();
-                prop_assert_eq!(decided == Decision::Escalate, recent > restarts as usize);
+                prop_assert_eq!(decided == RestartDecision::Escalate, recent > restarts as usize);
             }
         }
 
@@ -150,8 +168,8 @@ mod tests {
         fn a_history_keeps_no_more_than_its_window(
             runs in prop::collection::vec(0_u64..6_000, 1..200),
         ) {
-            let mut history = History::default();
-            let mut now = crate::context::now();
+            let mut history = RestartHistory::default();
+            let mut now = crate::clock::now();
             for run in runs {
                 let started = now;
                 now += Duration::from_millis(run);

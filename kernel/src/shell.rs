@@ -13,72 +13,52 @@ use std::task::{self, Poll, ready};
 
 use actix::{AsyncContext, WrapFuture};
 use serde_json::Value;
-use tokio::sync::oneshot;
 
-use crate::actor::{Actor, Exit, Message};
+use crate::actor::Actor;
+use crate::address::Addr;
 use crate::context::Context;
-use crate::mailbox::Addr;
-use crate::supervisor::Fault;
-use crate::supervisor::life::Life;
+use crate::exit::Exit;
+use crate::fault::InjectedFault;
+use crate::mail::{Control, Mail};
+use crate::message::Message;
+use crate::supervisor::cell::ActorCell;
 
 /// Messages handled before the others on this thread get their turn: actix itself never yields
 /// while a mailbox has mail, and a flooded actor would starve its neighbours and their timers.
 const BURST: u8 = 32;
 
-/// What travels through actix.
-pub(crate) enum Mail<M> {
-    User(M),
-    Control(Control),
-}
-
-/// The kernel's own mail, beside the credits.
-pub(crate) enum Control {
-    /// Proves that the mailbox moves.
-    Ping,
-    /// Answers with the actor's snapshot.
-    Snapshot(oneshot::Sender<Value>),
-    /// Lets the actor say goodbye and ends it.
-    Stop,
-    /// Breaks the actor, for fault injection.
-    Fault(Fault),
-}
-
-impl<M: Message> actix::Message for Mail<M> {
-    type Result = ();
-}
-
 /// One step of an incarnation, which owns it for as long as the step takes.
-type Step<M> = Pin<Box<dyn Future<Output = (Box<dyn Incarnation<M>>, Result<(), Exit>)>>>;
+type StepFuture<M> = Pin<Box<dyn Future<Output = (Box<dyn Incarnation<M>>, Result<(), Exit>)>>>;
 
 /// An actor and its context with the actor's type forgotten.
 trait Incarnation<M: Message> {
-    fn start(self: Box<Self>) -> Step<M>;
-    fn handle(self: Box<Self>, msg: M) -> Step<M>;
-    fn stop(self: Box<Self>) -> Step<M>;
+    fn start(self: Box<Self>) -> StepFuture<M>;
+    fn handle(self: Box<Self>, msg: M) -> StepFuture<M>;
+    fn stop(self: Box<Self>) -> StepFuture<M>;
     fn snapshot(&self) -> Value;
 }
 
-struct Body<A: Actor> {
+struct ActorInstance<A: Actor> {
     actor: A,
     ctx: Context<A::Msg>,
 }
 
-impl<A: Actor> Incarnation<A::Msg> for Body<A> {
-    fn start(mut self: Box<Self>) -> Step<A::Msg> {
+impl<A: Actor> Incarnation<A::Msg> for ActorInstance<A> {
+    fn start(mut self: Box<Self>) -> StepFuture<A::Msg> {
         Box::pin(async move {
             let result = self.actor.start(&mut self.ctx).await;
             (self as Box<dyn Incarnation<A::Msg>>, result)
         })
     }
 
-    fn handle(mut self: Box<Self>, msg: A::Msg) -> Step<A::Msg> {
+    fn handle(mut self: Box<Self>, msg: A::Msg) -> StepFuture<A::Msg> {
         Box::pin(async move {
             let result = self.actor.handle(msg, &mut self.ctx).await;
             (self as Box<dyn Incarnation<A::Msg>>, result)
         })
     }
 
-    fn stop(mut self: Box<Self>) -> Step<A::Msg> {
+    fn stop(mut self: Box<Self>) -> StepFuture<A::Msg> {
         Box::pin(async move {
             self.actor.stop(&mut self.ctx).await;
             (self as Box<dyn Incarnation<A::Msg>>, Err(Exit::Stopped))
@@ -95,7 +75,7 @@ impl<A: Actor> Incarnation<A::Msg> for Body<A> {
 pub(crate) struct Shell<M: Message> {
     make: Box<dyn FnMut(Context<M>) -> Box<dyn Incarnation<M>>>,
     addr: Addr<M>,
-    life: Rc<Life>,
+    cell: Rc<ActorCell>,
     incarnation: Option<Box<dyn Incarnation<M>>>,
     burst: u8,
 }
@@ -105,21 +85,21 @@ type ShellContext<M> = actix::Context<Shell<M>>;
 impl<M: Message> Shell<M> {
     pub(crate) fn new<A: Actor<Msg = M>>(
         addr: Addr<M>,
-        life: Rc<Life>,
+        cell: Rc<ActorCell>,
         mut make: impl FnMut() -> A + 'static,
     ) -> Shell<M> {
         Shell {
-            make: Box::new(move |ctx| Box::new(Body { actor: make(), ctx })),
+            make: Box::new(move |ctx| Box::new(ActorInstance { actor: make(), ctx })),
             addr,
-            life,
+            cell,
             incarnation: None,
             burst: 0,
         }
     }
 
     fn handle_user(&mut self, msg: M, ctx: &mut ShellContext<M>) {
-        self.life.gauge.taken();
-        if self.life.stopping() {
+        self.cell.gauge.taken();
+        if self.cell.stopping() {
             return;
         }
         self.burst += 1;
@@ -134,7 +114,7 @@ impl<M: Message> Shell<M> {
     }
 
     fn obey(&mut self, control: Control, ctx: &mut ShellContext<M>) {
-        self.life.moved();
+        self.cell.moved();
         match control {
             Control::Ping => {}
             Control::Snapshot(answer) => {
@@ -146,8 +126,8 @@ impl<M: Message> Shell<M> {
                 let step = self.take().stop();
                 self.begin("stop", step, ctx);
             }
-            Control::Fault(Fault::Panic) => panic!("injected fault"),
-            Control::Fault(Fault::Hang) => {
+            Control::Fault(InjectedFault::Panic) => panic!("injected fault"),
+            Control::Fault(InjectedFault::Hang) => {
                 let stuck = self.take();
                 let step = async move {
                     pending::<()>().await;
@@ -165,9 +145,9 @@ impl<M: Message> Shell<M> {
     }
 
     /// Stops reading the mailbox until the step is done.
-    fn begin(&mut self, name: &'static str, step: Step<M>, ctx: &mut ShellContext<M>) {
-        self.life.gauge.set_busy(Some(name));
-        ctx.wait(Busy(step));
+    fn begin(&mut self, name: &'static str, step: StepFuture<M>, ctx: &mut ShellContext<M>) {
+        self.cell.gauge.set_busy(Some(name));
+        ctx.wait(RunningStep(step));
     }
 }
 
@@ -176,8 +156,8 @@ impl<M: Message> actix::Actor for Shell<M> {
 
     fn started(&mut self, ctx: &mut ShellContext<M>) {
         // actix also starts an actor that it drops before its first poll.
-        if self.life.running() {
-            let own = Context::new(self.addr.clone(), Rc::clone(&self.life));
+        if self.cell.running() {
+            let own = Context::new(self.addr.clone(), Rc::clone(&self.cell));
             let step = (self.make)(own).start();
             self.begin("start", step, ctx);
         }
@@ -203,9 +183,9 @@ impl<M: Message> actix::Handler<Mail<M>> for Shell<M> {
 }
 
 /// A step under way.
-struct Busy<M: Message>(Step<M>);
+struct RunningStep<M: Message>(StepFuture<M>);
 
-impl<M: Message> actix::ActorFuture<Shell<M>> for Busy<M> {
+impl<M: Message> actix::ActorFuture<Shell<M>> for RunningStep<M> {
     type Output = ();
 
     fn poll(
@@ -215,17 +195,17 @@ impl<M: Message> actix::ActorFuture<Shell<M>> for Busy<M> {
         task: &mut task::Context<'_>,
     ) -> Poll<()> {
         let (incarnation, result) = ready!(self.0.as_mut().poll(task));
-        shell.life.gauge.set_busy(None);
-        shell.life.moved();
+        shell.cell.gauge.set_busy(None);
+        shell.cell.moved();
         match result {
             Ok(()) => {
-                shell.life.ready();
+                shell.cell.ready();
                 shell.incarnation = Some(incarnation);
                 Poll::Ready(())
             }
             Err(exit) => {
                 drop(incarnation);
-                shell.life.end(exit);
+                shell.cell.end(exit);
                 // The wait stays, so that no more mail is read; the next restart clears it.
                 Poll::Pending
             }

@@ -1,7 +1,7 @@
-//! For tests of actors: a neighbour that only listens, and a clock that waits for nobody.
+//! For tests of actors: a neighbour that only listens, and a clock that jumps ahead.
 
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, VecDeque};
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -14,16 +14,22 @@ use actix::dev::ContextFut;
 use futures_util::task::noop_waker_ref;
 use tokio::runtime::Builder;
 
-use crate::actor::Message;
-use crate::mailbox::{Addr, Gauge};
-use crate::shell::Mail;
+use crate::address::Addr;
+use crate::clock;
+use crate::gauge::Gauge;
+use crate::mail::Mail;
+use crate::message::Message;
+use crate::random;
 
 /// Where the wall clock of a paused test starts: 2026-01-01T00:00:00Z.
 pub const SIMULATED_START: Duration = Duration::from_secs(1_767_225_600);
 
-thread_local! {
-    static WALL: Cell<Option<(SystemTime, tokio::time::Instant)>> = const { Cell::new(None) };
-    static SPARED: RefCell<BTreeSet<u32>> = const { RefCell::new(BTreeSet::new()) };
+/// Where the generator of [`chance`](crate::chance) starts in a paused test.
+pub const SEED: u64 = 0;
+
+/// Begins this thread's sequence of [`chance`](crate::chance) anew, at `seed`.
+pub fn seed(seed: u64) {
+    random::seed(seed);
 }
 
 /// Makes an address whose messages the test reads itself. The mailbox is as bounded as a real
@@ -107,7 +113,8 @@ impl<M: Message> actix::Handler<Mail<M>> for Collector<M> {
 }
 
 /// Runs `test` as [`system::run`](crate::system::run) would, on a clock that jumps ahead whenever
-/// everybody waits: a day takes no time. The wall clock goes along, from [`SIMULATED_START`].
+/// every task waits: a day takes no time. The wall clock goes along, from [`SIMULATED_START`], and
+/// [`chance`](crate::chance) starts at [`SEED`].
 pub fn run_paused<F: Future>(test: impl FnOnce() -> F) -> F::Output {
     let system = actix::System::with_tokio_rt(|| {
         Builder::new_current_thread()
@@ -118,30 +125,15 @@ pub fn run_paused<F: Future>(test: impl FnOnce() -> F) -> F::Output {
     });
     system.block_on(async {
         let start = SystemTime::UNIX_EPOCH + SIMULATED_START;
-        WALL.set(Some((start, tokio::time::Instant::now())));
+        clock::simulate_wall(Some(start));
+        random::seed(SEED);
         let output = test().await;
-        WALL.set(None);
+        clock::simulate_wall(None);
         output
     })
 }
 
-/// Lets the clock run for this long, and everybody do what is due meanwhile.
+/// Lets the clock run for this long, and every task do what is due meanwhile.
 pub async fn pass(duration: Duration) {
     tokio::time::sleep(duration).await;
-}
-
-/// Returns the wall clock's time in a paused test.
-pub(crate) fn simulated_wall() -> Option<SystemTime> {
-    let (start, since) = WALL.get()?;
-    Some(start + since.elapsed())
-}
-
-/// Lets no signal of a plugin's host reach this process: together with SIGSTOP, which the test sends
-/// itself, it is as one that is stuck in the kernel. To the test it stays mortal.
-pub fn spare(pid: u32) {
-    SPARED.with_borrow_mut(|spared| spared.insert(pid));
-}
-
-pub(crate) fn is_spared(pid: u32) -> bool {
-    SPARED.with_borrow(|spared| spared.contains(&pid))
 }

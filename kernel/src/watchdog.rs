@@ -15,24 +15,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::mailbox::Gauge;
+use crate::gauge::Gauge;
 
 /// What is done about an actors' thread that stands still.
 pub struct Watchdog {
     /// The alarm is raised when the beat was away for this long.
     pub warn_after: Duration,
-    /// It is raised again, as [`Alarm::Lost`], when the beat was away for this long.
+    /// It is raised again, as [`WatchdogAlarm::Lost`], when the beat was away for this long.
     pub give_up_after: Duration,
     /// Called on the watchdog's thread.
-    pub alarm: Raise,
+    pub alarm: AlarmHandler,
 }
 
 /// Raises an alarm.
-pub type Raise = Box<dyn Fn(Alarm, &Stuck) + Send>;
+pub type AlarmHandler = Box<dyn Fn(WatchdogAlarm, &ThreadStall) + Send>;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Alarm {
+pub enum WatchdogAlarm {
     /// Someone should know.
     Late,
     /// Nobody expects the thread to come back.
@@ -41,7 +41,7 @@ pub enum Alarm {
 
 /// What holds the actors' thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stuck {
+pub struct ThreadStall {
     /// The path of the actor that was being polled, if one was.
     pub actor: Option<String>,
     /// The message it was handling, if it was not one of its child tasks.
@@ -63,7 +63,7 @@ impl Default for Watchdog {
                     lasting = ?stuck.lasting,
                     "the actors' thread is blocked"
                 );
-                if alarm == Alarm::Lost {
+                if alarm == WatchdogAlarm::Lost {
                     tracing::error!("the actors' thread does not come back: ending the process");
                     std::process::abort();
                 }
@@ -107,10 +107,10 @@ impl Thread {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stuck(&self, lasting: Duration) -> Stuck {
+    fn stuck(&self, lasting: Duration) -> ThreadStall {
         let seat = self.held_by.load(Ordering::Relaxed);
         let holder = self.seats().get(&seat).cloned();
-        Stuck {
+        ThreadStall {
             actor: holder.as_ref().map(|(path, _)| path.to_string()),
             message: holder.and_then(|(_, gauge)| gauge.busy()),
             lasting,
@@ -133,9 +133,9 @@ impl Seat {
     }
 
     /// Marks the actor as the one being polled, until the mark is dropped.
-    pub(crate) fn hold(&self) -> Held<'_> {
+    pub(crate) fn hold(&self) -> SeatGuard<'_> {
         let before = self.thread.held_by.swap(self.number, Ordering::Relaxed);
-        Held {
+        SeatGuard {
             thread: &self.thread,
             before,
         }
@@ -148,19 +148,19 @@ impl Drop for Seat {
     }
 }
 
-pub(crate) struct Held<'a> {
+pub(crate) struct SeatGuard<'a> {
     thread: &'a Thread,
     before: u64,
 }
 
-impl Drop for Held<'_> {
+impl Drop for SeatGuard<'_> {
     fn drop(&mut self) {
         self.thread.held_by.store(self.before, Ordering::Relaxed);
     }
 }
 
 /// The listening thread; it ends when this is dropped.
-pub(crate) struct Listener {
+pub(crate) struct WatchdogThread {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -171,13 +171,13 @@ impl Watchdog {
     }
 
     /// Starts to listen to the calling thread.
-    pub(crate) fn listen(self) -> io::Result<Listener> {
+    pub(crate) fn listen(self) -> io::Result<WatchdogThread> {
         let watched = Thread::current();
         let (stop, stopped) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("watchdog".to_owned())
             .spawn(move || self.watch(&watched, &stopped))?;
-        Ok(Listener {
+        Ok(WatchdogThread {
             stop: Some(stop),
             thread: Some(thread),
         })
@@ -196,8 +196,8 @@ impl Watchdog {
             let before = lasting;
             lasting += self.period();
             for (alarm, after) in [
-                (Alarm::Late, self.warn_after),
-                (Alarm::Lost, self.give_up_after),
+                (WatchdogAlarm::Late, self.warn_after),
+                (WatchdogAlarm::Lost, self.give_up_after),
             ] {
                 if before < after && lasting >= after {
                     (self.alarm)(alarm, &watched.stuck(lasting));
@@ -218,7 +218,7 @@ impl Watchdog {
     }
 }
 
-impl Drop for Listener {
+impl Drop for WatchdogThread {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {

@@ -26,7 +26,7 @@ pub mod listen;
 pub mod server;
 
 pub use https::{Certificate, Https, PolicyError};
-pub use node::{Node, Pods, Trouble};
+pub use node::{KubeletHost, Pods, Trouble};
 pub use policy::Policy;
 pub use read_only::ReadOnly;
 pub use reviews::{Access, Alone, ReviewError, Reviews, User, Verdict};

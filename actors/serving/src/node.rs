@@ -16,7 +16,7 @@ use crate::healthz::Checks;
     async_fn_in_trait,
     reason = "servers stay on their thread, so the futures need no Send"
 )]
-pub trait Node: Checks {
+pub trait KubeletHost: Checks {
     /// Returns the pods that the node is to run, mirrors not among them.
     async fn pods(&self) -> Result<Pods, Trouble>;
 

@@ -18,7 +18,7 @@ use kernel::{Actor, Context, Exit};
 use crate::http::{Answer, Answers, Limits, Traffic, serve};
 use crate::https::{Answering, Door, Open};
 use crate::listen;
-use crate::node::Node;
+use crate::node::KubeletHost;
 use crate::policy::Policy;
 use crate::server::{Deaf, Msg, Snapshot};
 
@@ -40,7 +40,7 @@ pub struct ReadOnly<N> {
 #[derive(Debug)]
 struct Server<N>(Open<N>);
 
-impl<N: Node> Answers for Server<N> {
+impl<N: KubeletHost> Answers for Server<N> {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         let counted = metrics::http::begin(
             request.method().as_str(),
@@ -57,7 +57,7 @@ impl<N: Node> Answers for Server<N> {
     }
 }
 
-impl<N: Node> Actor for ReadOnly<N> {
+impl<N: KubeletHost> Actor for ReadOnly<N> {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
@@ -87,7 +87,7 @@ impl<N: Node> Actor for ReadOnly<N> {
     }
 }
 
-impl<N: Node> ReadOnly<N> {
+impl<N: KubeletHost> ReadOnly<N> {
     /// Serves at an address of its own; of the policy only the paths count.
     pub fn new(address: SocketAddr, policy: &Policy, node: Rc<N>) -> Self {
         ReadOnly {

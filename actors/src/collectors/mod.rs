@@ -9,8 +9,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use kernel::Node;
-use kernel::observe::{Kind, State};
+use kernel::TreeNode;
+use kernel::observe::{TreeNodeKind, TreeNodeState};
 use metrics::exposition::{Exposition, Kind as Family};
 use serde_json::Value;
 
@@ -33,7 +33,7 @@ struct ActorTotals {
 }
 
 impl ActorTotals {
-    fn add(&mut self, node: &Node) {
+    fn add(&mut self, node: &TreeNode) {
         self.restarts += node.restarts;
         self.handled += node.handled;
         self.overloaded += node.mailbox.overloaded;
@@ -80,7 +80,7 @@ const ACTOR_METRICS: [ActorMetric; 5] = [
 ];
 
 /// Returns the tree in the text format 0.0.4.
-pub fn text(tree: &Node) -> String {
+pub fn text(tree: &TreeNode) -> String {
     let mut all = Vec::new();
     collect(tree, &mut all);
     let mut text = Exposition::default();
@@ -97,7 +97,7 @@ pub fn text(tree: &Node) -> String {
     text.into_text()
 }
 
-fn collect<'a>(node: &'a Node, all: &mut Vec<&'a Node>) {
+fn collect<'a>(node: &'a TreeNode, all: &mut Vec<&'a TreeNode>) {
     all.push(node);
     for child in &node.children {
         collect(child, all);
@@ -105,7 +105,7 @@ fn collect<'a>(node: &'a Node, all: &mut Vec<&'a Node>) {
 }
 
 /// An actor's path below the root; the workers' all the same.
-fn label(tree: &Node, node: &Node) -> String {
+fn label(tree: &TreeNode, node: &TreeNode) -> String {
     let root = format!("{}/", tree.path);
     let path = node.path.strip_prefix(&root).unwrap_or(&node.path);
     match path.rsplit_once('/') {
@@ -114,38 +114,38 @@ fn label(tree: &Node, node: &Node) -> String {
     }
 }
 
-fn sums(tree: &Node, all: &[&Node]) -> TotalsByLabel {
+fn sums(tree: &TreeNode, all: &[&TreeNode]) -> TotalsByLabel {
     let mut sums = TotalsByLabel::new();
-    for node in all.iter().filter(|node| node.kind == Kind::Actor) {
+    for node in all.iter().filter(|node| node.kind == TreeNodeKind::Actor) {
         sums.entry(label(tree, node)).or_default().add(node);
     }
     sums
 }
 
-fn states(all: &[&Node], text: &mut Exposition) {
+fn states(all: &[&TreeNode], text: &mut Exposition) {
     text.family(
         Family::Gauge,
         "oxlet_actors",
         "Actors by where in their life they stand.",
     );
     let states = [
-        (State::Starting, "starting"),
-        (State::Running, "running"),
-        (State::BackingOff, "backing-off"),
-        (State::Degraded, "degraded"),
-        (State::Stopped, "stopped"),
+        (TreeNodeState::Starting, "starting"),
+        (TreeNodeState::Running, "running"),
+        (TreeNodeState::BackingOff, "backing-off"),
+        (TreeNodeState::Degraded, "degraded"),
+        (TreeNodeState::Stopped, "stopped"),
     ];
     for (state, word) in states {
-        let of_state = |node: &&&Node| node.kind == Kind::Actor && node.state == state;
+        let of_state = |node: &&&TreeNode| node.kind == TreeNodeKind::Actor && node.state == state;
         let count = all.iter().filter(of_state).count();
         text.sample(&[("state", word)], count as f64);
     }
 }
 
 /// Who keeps a checkpoint shows its writes and their bytes.
-fn checkpoints(tree: &Node, all: &[&Node], text: &mut Exposition) {
-    let number = |node: &Node, name: &str| node.snapshot.get(name).and_then(Value::as_f64);
-    let both = |node: &&Node| Some((number(node, "writes")?, number(node, "bytes")?));
+fn checkpoints(tree: &TreeNode, all: &[&TreeNode], text: &mut Exposition) {
+    let number = |node: &TreeNode, name: &str| node.snapshot.get(name).and_then(Value::as_f64);
+    let both = |node: &&TreeNode| Some((number(node, "writes")?, number(node, "bytes")?));
     let keepers: Vec<_> = all
         .iter()
         .filter_map(|node| Some((label(tree, node), both(node)?)))
@@ -169,12 +169,12 @@ fn checkpoints(tree: &Node, all: &[&Node], text: &mut Exposition) {
 }
 
 /// What a plugin's host shows of it.
-fn plugins(all: &[&Node], text: &mut Exposition) {
+fn plugins(all: &[&TreeNode], text: &mut Exposition) {
     let hosts = all
         .iter()
-        .filter(|node| node.kind == Kind::Supervisor && node.id == PLUGINS)
+        .filter(|node| node.kind == TreeNodeKind::Supervisor && node.id == PLUGINS)
         .flat_map(|group| &group.children);
-    let hosts: Vec<&Node> = hosts.collect();
+    let hosts: Vec<&TreeNode> = hosts.collect();
     text.family(
         Family::Gauge,
         "oxlet_plugin_state",

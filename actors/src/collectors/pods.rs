@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use kernel::Node;
+use kernel::TreeNode;
 use logic::types::ContainerState;
 use metrics::pods::{self, STATIC};
 use metrics::resizes;
@@ -46,7 +46,7 @@ struct PodCounts {
 }
 
 /// Sets the gauges.
-pub fn count(tree: &Node) {
+pub fn count(tree: &TreeNode) {
     let counts = counted(tree);
     pods::RUNNING_PODS.set(counts.running_pods as f64);
     pods::EPHEMERAL_CONTAINERS.set(counts.ephemeral as f64);
@@ -84,14 +84,14 @@ pub fn count(tree: &Node) {
     }
 }
 
-fn workers(node: &Node) -> Vec<&Node> {
+fn workers(node: &TreeNode) -> Vec<&TreeNode> {
     match node.id == WORKERS {
         true => node.children.iter().collect(),
         false => node.children.iter().flat_map(workers).collect(),
     }
 }
 
-fn counted(tree: &Node) -> PodCounts {
+fn counted(tree: &TreeNode) -> PodCounts {
     let mut counts = PodCounts::default();
     for worker in workers(tree) {
         let shown = &worker.snapshot;
@@ -133,7 +133,7 @@ fn counted(tree: &Node) -> PodCounts {
 }
 
 /// How many pods the sources want run: the API's are not static.
-fn desired(tree: &Node, is_static: &str) -> f64 {
+fn desired(tree: &TreeNode, is_static: &str) -> f64 {
     let pod_manager = find(tree, "pod_manager");
     let sources = pod_manager.and_then(|node| node.snapshot.get("sources")?.as_object());
     let counted = sources.into_iter().flatten().filter(|(source, _)| {
@@ -143,7 +143,7 @@ fn desired(tree: &Node, is_static: &str) -> f64 {
     counted.filter_map(|(_, count)| count.as_f64()).sum()
 }
 
-fn find<'a>(node: &'a Node, id: &str) -> Option<&'a Node> {
+fn find<'a>(node: &'a TreeNode, id: &str) -> Option<&'a TreeNode> {
     match node.id == id {
         true => Some(node),
         false => node.children.iter().find_map(|child| find(child, id)),
@@ -151,7 +151,7 @@ fn find<'a>(node: &'a Node, id: &str) -> Option<&'a Node> {
 }
 
 /// What the first actor that shows such a number shows.
-fn find_number(node: &Node, name: &str) -> Option<f64> {
+fn find_number(node: &TreeNode, name: &str) -> Option<f64> {
     let own = node.snapshot.get(name).and_then(Value::as_f64);
     own.or_else(|| {
         node.children

@@ -1,18 +1,18 @@
 //! A tree as metrics.
 
 use kernel::testing::run_paused;
-use kernel::{MailboxView, Node};
+use kernel::{MailboxView, TreeNode};
 use serde_json::json;
 
 use super::*;
 use crate::testing::{TestNode, pod};
 
-fn node(path: &str, kind: Kind, snapshot: Value) -> Node {
-    Node {
+fn node(path: &str, kind: TreeNodeKind, snapshot: Value) -> TreeNode {
+    TreeNode {
         id: path.rsplit('/').next().unwrap().to_owned(),
         path: path.to_owned(),
         kind,
-        state: State::Running,
+        state: TreeNodeState::Running,
         restarts: 1,
         mailbox: MailboxView {
             len: 2,
@@ -27,18 +27,18 @@ fn node(path: &str, kind: Kind, snapshot: Value) -> Node {
     }
 }
 
-fn tree() -> Node {
-    let with = |mut above: Node, children: Vec<Node>| {
+fn tree() -> TreeNode {
+    let with = |mut above: TreeNode, children: Vec<TreeNode>| {
         above.children = children;
         above
     };
-    let supervisor = |path: &str| node(path, Kind::Supervisor, Value::Null);
+    let supervisor = |path: &str| node(path, TreeNodeKind::Supervisor, Value::Null);
     let runtime =
         json!({"state": "Ready", "restarts": 5, "abandoned": [{"generation": 1, "pid": 2}]});
     let worker = |uid: &str| {
         node(
             &format!("oxlet/pods/workers/{uid}"),
-            Kind::Actor,
+            TreeNodeKind::Actor,
             Value::Null,
         )
     };
@@ -47,11 +47,11 @@ fn tree() -> Node {
         vec![
             with(
                 supervisor("oxlet/plugins"),
-                vec![node("oxlet/plugins/runtime", Kind::Actor, runtime)],
+                vec![node("oxlet/plugins/runtime", TreeNodeKind::Actor, runtime)],
             ),
             node(
                 "oxlet/records",
-                Kind::Actor,
+                TreeNodeKind::Actor,
                 json!({"writes": 7, "bytes": 800}),
             ),
             with(

@@ -5,14 +5,14 @@ use std::path::Path;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kernel::plugin::Line;
 use kernel::testing::{pass, run_paused};
 use kernel::{ChildSpec, Intensity, Supervisor, mailbox};
 use logic::credentials::docker::DockerConfigDirs;
 use logic::images::{records, volumes};
 use logic::objects::StaticObjects;
 use logic::pod::PodView;
-use runtime_fake::{Clock, Fake, Rpc, FakeSettings};
+use plugin_host::PluginClient;
+use runtime_fake::{Clock, Fake, FakeSettings, Rpc};
 use tempfile::TempDir;
 
 use super::*;
@@ -87,7 +87,7 @@ impl TestOptions {
     }
 
     fn over(mut self, fake: Fake, folder: TempDir) -> Rig {
-        let line = Line::fixed("runtime", serve(&fake, folder.path()));
+        let line = PluginClient::fixed("runtime", serve(&fake, folder.path()));
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (events, port) = mailbox(events::MAILBOX);
         root.spawn(ChildSpec::permanent("events"), port, Events::default);
@@ -443,7 +443,7 @@ fn pulls_beyond_the_limit_wait_in_their_order_and_are_shown() {
     run_paused(|| async {
         let mut with = TestOptions::default();
         with.rules.parallel = Some(1);
-        with.settings.pull_time = runtime_fake::GoDuration(Duration::from_secs(10));
+        with.settings.pull_time = runtime_fake::DurationSetting(Duration::from_secs(10));
         let rig = with.start();
         let pods = ["default/a", "default/b", "default/c"]
             .map(|name| wants(name, &format!("localhost/{name}:1"), "Always", &[]));

@@ -8,9 +8,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use flate2::read::GzDecoder;
-use kernel::plugin::Line;
 use kernel::testing::{Inbox, inbox, pass, run_paused};
-use kernel::{ChildSpec, Fault, Intensity, Supervisor, mailbox, system};
+use kernel::{ChildSpec, InjectedFault, Intensity, Supervisor, mailbox, system};
+use plugin_host::PluginClient;
 use runtime_fake::{Clock, Fake, FakeSettings, Rpc};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -42,7 +42,10 @@ impl Rig {
         .unwrap();
         let channel = serve(&fake, folder.path());
         let id = running_container(channel.clone(), &folder.path().join("logs")).await;
-        let runtime = RuntimeClient::new(Line::fixed("runtime", channel), Duration::from_secs(5));
+        let runtime = RuntimeClient::new(
+            PluginClient::fixed("runtime", channel),
+            Duration::from_secs(5),
+        );
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (pod_manager, told) = inbox(16);
         let (logs, port) = mailbox(MAILBOX);
@@ -494,7 +497,7 @@ fn a_successor_has_the_workers_say_everything_again() {
         pass(Duration::from_secs(1)).await;
         assert_eq!(asked(&mut rig), 1);
         rig.watch();
-        rig.root.inject("test/logs", Fault::Panic).unwrap();
+        rig.root.inject("test/logs", InjectedFault::Panic).unwrap();
         pass(Duration::from_secs(1)).await;
         assert_eq!(asked(&mut rig), 1);
         rig.watch();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cluster::pods::Statics;
 use k8s_openapi::api::core::v1::PodStatus;
 use kernel::testing::{inbox, pass, run_paused};
-use kernel::{Fault, Recipient};
+use kernel::{InjectedFault, Recipient};
 use logic::types::PodUid;
 
 use crate::pod_manager;
@@ -64,7 +64,7 @@ fn a_directory_that_dies_finds_its_workers_again_and_ends_what_was_dropped_meanw
         let before = node.until("web", running).await;
         node.node
             .root
-            .inject("oxlet/pods/directory", Fault::Panic)
+            .inject("oxlet/pods/directory", InjectedFault::Panic)
             .unwrap();
         node.desire(&[]);
         node.desire(std::slice::from_ref(&web));

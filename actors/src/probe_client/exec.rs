@@ -61,7 +61,7 @@ fn failed(error: &RuntimeError, command: &[String], within: Duration) -> ProbeEx
             ..
         }
         | RuntimeError::Unanswered {
-            source: kernel::plugin::CallError::Deadline { .. },
+            source: plugin_host::CallError::Deadline { .. },
             ..
         } => ProbeExecError::Timeout(messages::timed_out(command, within)),
         RuntimeError::Refused { code, message, .. } => {

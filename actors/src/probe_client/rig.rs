@@ -1,8 +1,8 @@
 //! For tests: a runtime with one running container, and somebody to listen on loopback.
 
+use plugin_host::PluginClient;
 use std::time::Duration;
 
-use kernel::plugin::Line;
 use logic::types::ContainerId;
 use runtime_fake::{Clock, Fake, FakeSettings};
 use tempfile::TempDir;
@@ -28,7 +28,7 @@ impl Rig {
         let fake = Fake::open_at(path, FakeSettings::default(), Clock::start()).unwrap();
         let channel = serve(&fake, folder.path());
         let id = running_container(channel.clone(), &folder.path().join("logs")).await;
-        let line = Line::fixed("runtime", channel);
+        let line = PluginClient::fixed("runtime", channel);
         Rig {
             fake,
             runtime: RuntimeClient::new(line, Duration::from_secs(120)),

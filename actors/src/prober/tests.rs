@@ -1,9 +1,9 @@
 //! Laws of the prober: real sockets and a runtime-fake in the test's process, on a paused clock.
 
-use kernel::plugin::Line;
 use kernel::testing::{Inbox, inbox, pass, run_paused};
-use kernel::{ChildSpec, Fault, Intensity, Supervisor, mailbox};
+use kernel::{ChildSpec, InjectedFault, Intensity, Supervisor, mailbox};
 use logic::probes::initial_health;
+use plugin_host::PluginClient;
 
 use super::*;
 use crate::probe_client::rig::{self, TestListener};
@@ -30,7 +30,7 @@ impl Rig {
     /// With a pod of one container, `app`, which has these probes and has just started.
     async fn start(probes: &str) -> Rig {
         Rig::over(
-            RuntimeClient::new(Line::new("runtime"), SECOND),
+            RuntimeClient::new(PluginClient::new("runtime"), SECOND),
             "app-0",
             probes,
         )
@@ -292,7 +292,9 @@ fn a_successor_has_everything_told_again_and_leaves_readiness_as_it_was() {
             [pod_manager::Msg::Resync]
         ));
 
-        rig.root.inject("test/prober", Fault::Panic).unwrap();
+        rig.root
+            .inject("test/prober", InjectedFault::Panic)
+            .unwrap();
         rig.prober.tell(Msg::Due).unwrap();
         pass(SECOND).await;
         assert!(matches!(

@@ -166,7 +166,7 @@ impl RuntimeError {
     pub fn is_deadline(&self) -> bool {
         match self {
             RuntimeError::Unanswered { source, .. } => {
-                matches!(source, kernel::plugin::CallError::Deadline { .. })
+                matches!(source, plugin_host::CallError::Deadline { .. })
             }
             RuntimeError::Refused { code, .. } => *code == Code::DeadlineExceeded,
             RuntimeError::Interrupted { .. }

@@ -19,11 +19,11 @@ use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::plugin::{CallError, Line, MESSAGE_LIMIT};
 use logic::container::ContainerConfig;
 use logic::credentials::AuthConfig;
 use logic::sandbox::SandboxConfig;
 use logic::types::{ContainerId, ImageRef, SandboxId};
+use plugin_host::{CallError, MESSAGE_LIMIT, PluginClient};
 use proto::cri;
 use proto::cri::image_service_client::ImageServiceClient;
 use proto::cri::runtime_service_client::RuntimeServiceClient;
@@ -208,7 +208,7 @@ pub struct ImagePull<'a> {
 /// The runtime, as everybody asks it.
 #[derive(Debug, Clone)]
 pub struct RuntimeClient {
-    line: Line,
+    line: PluginClient,
     within: Duration,
     known: Arc<watch::Sender<RuntimeVersion>>,
     /// The runtime that was found not to measure sandboxes: it is not asked again.
@@ -225,7 +225,7 @@ fn images(channel: Channel) -> ImageServiceClient<Channel> {
 
 impl RuntimeClient {
     /// `within` is `runtimeRequestTimeout`.
-    pub fn new(line: Line, within: Duration) -> Self {
+    pub fn new(line: PluginClient, within: Duration) -> Self {
         let known = Arc::new(watch::Sender::new(RuntimeVersion::default()));
         RuntimeClient {
             line,

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use ::serving::healthz::Checks;
 use ::serving::node::{
-    About, Attach, Checkpoint, Detail, Exec, Metrics, Node, Pods, Run, Streams, Trouble,
+    About, Attach, Checkpoint, Detail, Exec, KubeletHost, Metrics, Pods, Run, Streams, Trouble,
 };
 use cluster::status;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
@@ -65,7 +65,7 @@ impl Checks for NodeApi {
     }
 }
 
-impl Node for NodeApi {
+impl KubeletHost for NodeApi {
     async fn pods(&self) -> Result<Pods, Trouble> {
         let pods = self
             .0

@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use ::cluster::objects::Shelf;
 use config::NodeConfig;
-use kernel::plugin::Declaration;
 use logic::backoff::BackoffPolicy;
 use logic::credentials::docker::DockerConfigDirs;
 use logic::images::rate::PullRateLimit;
@@ -25,6 +24,7 @@ use logic::node_policy::NodePolicy;
 use logic::quantity::Quantity;
 use logic::thresholds::{Signal, Threshold, ThresholdLimit};
 use logic::volumes::resolve::SeLinuxMountPolicy;
+use plugin_host::Declaration;
 
 pub use self::cluster::{ClientCertificate, ClusterSettings, ServingCertificate};
 use crate::pod_manager::PodSource;

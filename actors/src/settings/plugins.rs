@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use config::{NodeConfig, PluginKind, PluginStart};
 use kernel::Intensity;
-use kernel::plugin::{Declaration, Kind, Start};
+use plugin_host::{Declaration, LaunchMethod, ServiceKind};
 use serde_json::{Map, Value};
 
 use super::{RUNTIME, log_level};
@@ -19,7 +19,7 @@ pub(super) fn runtimes(config: &NodeConfig) -> BTreeMap<String, Declaration> {
     let runtimes = of(config, PluginKind::Runtime);
     runtimes
         .map(|plugin| {
-            let hosted = declaration(plugin, RUNTIME, Kind::Runtime, config);
+            let hosted = declaration(plugin, RUNTIME, ServiceKind::Runtime, config);
             (plugin.name.clone(), hosted)
         })
         .collect()
@@ -38,20 +38,20 @@ pub(super) fn storage(config: &NodeConfig) -> BTreeMap<String, Declaration> {
                 drain_within: Duration::from_secs(2),
                 term_within: Duration::from_millis(500),
                 abandon_within: Some(Duration::from_secs(1)),
-                ..declaration(plugin, name, Kind::Storage, config)
+                ..declaration(plugin, name, ServiceKind::Storage, config)
             };
             (name.clone(), hosted)
         })
         .collect()
 }
 
-fn of(config: &NodeConfig, kind: PluginKind) -> impl Iterator<Item = &config::Plugin> {
+fn of(config: &NodeConfig, kind: PluginKind) -> impl Iterator<Item = &config::PluginConfig> {
     let plugins = config.plugins.plugins.iter();
     plugins.filter(move |plugin| plugin.kind == kind)
 }
 
 /// A storage plugin's section of the plugin file, with what it does not say itself.
-fn told(plugin: &config::Plugin, config: &NodeConfig) -> Value {
+fn told(plugin: &config::PluginConfig, config: &NodeConfig) -> Value {
     let root = &config.flags.root_dir;
     let mut fields = Map::from_iter([("rootDir".to_owned(), root.as_str().into())]);
     if plugin.name == LOCAL {
@@ -70,17 +70,17 @@ fn told(plugin: &config::Plugin, config: &NodeConfig) -> Value {
 }
 
 fn declaration(
-    plugin: &config::Plugin,
+    plugin: &config::PluginConfig,
     name: &str,
-    kind: Kind,
+    kind: ServiceKind,
     config: &NodeConfig,
 ) -> Declaration {
     let start = match &plugin.start {
-        PluginStart::Managed { command, args } => Start::Managed {
+        PluginStart::Managed { command, args } => LaunchMethod::Managed {
             command: command.clone(),
             args: args.clone(),
         },
-        PluginStart::External { endpoint } => Start::External {
+        PluginStart::External { endpoint } => LaunchMethod::External {
             endpoint: endpoint.clone(),
         },
     };
@@ -102,20 +102,20 @@ mod tests {
     use std::ffi::OsString;
     use std::fs;
 
-    use config::{CgroupVersion, Host, Outcome};
+    use config::{CgroupVersion, HostFacts, Invocation};
     use serde_json::json;
 
     use super::*;
 
     fn load(line: &str) -> NodeConfig {
-        let host = Host {
+        let host = HostFacts {
             hostname: "node".to_owned(),
             cgroup: CgroupVersion::V2,
             program_folder: "/opt/oxlet".into(),
         };
         match config::load(line.split_whitespace().map(OsString::from), &host).unwrap() {
-            Outcome::Run(config) => *config,
-            Outcome::Print(text) => panic!("{text}"),
+            Invocation::Run(config) => *config,
+            Invocation::Print(text) => panic!("{text}"),
         }
     }
 
@@ -126,12 +126,12 @@ mod tests {
         let names: Vec<_> = storage.keys().map(String::as_str).collect();
         assert_eq!(names, ["storage-csi", "storage-local"]);
         for (name, declared) in &storage {
-            let start = Start::Managed {
+            let start = LaunchMethod::Managed {
                 command: Path::new("/opt/oxlet").join(name),
                 args: vec![],
             };
             let identity = (declared.name.as_str(), declared.kind, &declared.start);
-            assert_eq!(identity, (name.as_str(), Kind::Storage, &start));
+            assert_eq!(identity, (name.as_str(), ServiceKind::Storage, &start));
             assert_eq!(declared.abandon_within, Some(Duration::from_secs(1)));
             assert_eq!(declared.check(), Ok(()));
         }

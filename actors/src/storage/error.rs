@@ -1,6 +1,6 @@
 //! Why a storage plugin did not do as asked, and whether it may later.
 
-use kernel::plugin::CallError;
+use plugin_host::CallError;
 use thiserror::Error;
 use tonic::Code;
 

@@ -15,9 +15,9 @@ mod types;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kernel::plugin::{Line, MESSAGE_LIMIT};
 use logic::volume_stats::VolumeMetrics;
 use logic::volumes::{ReconstructedVolume, Volume, VolumeKind};
+use plugin_host::{MESSAGE_LIMIT, PluginClient};
 use proto::storage as wire;
 use proto::storage::storage_client::StorageClient;
 use tonic::transport::Channel;
@@ -72,8 +72,8 @@ impl StoragePlugin {
 /// The storage plugins, as the volume manager asks them.
 #[derive(Clone, Debug)]
 pub struct Storage {
-    local: Line,
-    csi: Line,
+    local: PluginClient,
+    csi: PluginClient,
 }
 
 fn client(channel: Channel) -> StorageClient<Channel> {
@@ -87,11 +87,11 @@ fn millis(within: Duration) -> u32 {
 }
 
 impl Storage {
-    pub fn new(local: Line, csi: Line) -> Self {
+    pub fn new(local: PluginClient, csi: PluginClient) -> Self {
         Self { local, csi }
     }
 
-    pub fn line(&self, plugin: StoragePlugin) -> &Line {
+    pub fn line(&self, plugin: StoragePlugin) -> &PluginClient {
         match plugin {
             StoragePlugin::Local => &self.local,
             StoragePlugin::Csi => &self.csi,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use kernel::plugin::Line;
+use plugin_host::PluginClient;
 use proto::storage as wire;
 use proto::storage::storage_server::{Storage as Contract, StorageServer};
 use tokio::net::{UnixListener, UnixStream};
@@ -81,7 +81,7 @@ impl FakeStorage {
     }
 
     pub(crate) fn storage(&self) -> Storage {
-        let line = |name: &str| Line::fixed(name, self.channel.clone());
+        let line = |name: &str| PluginClient::fixed(name, self.channel.clone());
         Storage::new(line("storage-local"), line("storage-csi"))
     }
 

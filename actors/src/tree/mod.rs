@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::plugin;
 use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox};
 use logic::types::PodUid;
+use plugin_host as plugin;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::cluster::ClusterWiring;

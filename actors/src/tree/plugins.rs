@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use kernel::plugin::{Declaration, Host, Line};
 use kernel::{ChildSpec, Strategy, Supervisor, mailbox};
+use plugin_host::{Declaration, PluginClient, PluginHost};
 
 use super::MANAGER_INTENSITY;
 use crate::serving::admin::Plugins;
@@ -12,9 +12,9 @@ use crate::storage::StoragePlugin;
 
 /// How the plugins are called; a line follows restart and swap.
 pub(super) struct PluginClients {
-    pub(super) runtime: Line,
-    pub(super) local: Line,
-    pub(super) csi: Line,
+    pub(super) runtime: PluginClient,
+    pub(super) local: PluginClient,
+    pub(super) csi: PluginClient,
 }
 
 /// One host a plugin.
@@ -23,12 +23,12 @@ pub(super) fn grow(root: &Supervisor, settings: &AgentSettings) -> (PluginClient
     let folder = settings.folder.join("plugins");
     let mut hosts = BTreeMap::new();
     let mut host = |name: &str, declaration: Declaration| {
-        let line = Line::new(name);
+        let line = PluginClient::new(name);
         // Its own tasks' news, and an operator's orders, one at a time.
         let (host, port) = mailbox(64);
         let (folder, hosted) = (folder.clone(), line.clone());
         group.spawn(ChildSpec::permanent(name), port, move || {
-            Host::new(declaration.clone(), folder.clone(), hosted.clone())
+            PluginHost::new(declaration.clone(), folder.clone(), hosted.clone())
         });
         hosts.insert(name.to_owned(), host);
         line

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kernel::Context;
-use kernel::plugin as host;
 use logic::pod::PodView;
 use logic::volumes::reconciler::{
     FailureEffect, MountPoint, OperationResult, UnstageOperation, VolumeOperation,
@@ -148,7 +147,7 @@ impl VolumeManager {
             text,
         );
         if let Some(host) = self.peers.hosts.get(plugin.name())
-            && let Err(full) = host.tell(host::Msg::Replace { generation })
+            && let Err(full) = host.tell(plugin_host::Msg::Replace { generation })
         {
             tracing::warn!(plugin = plugin.name(), "the worn process stays: {full}");
         }

@@ -31,7 +31,7 @@ use cluster::events::{Recorder, Type};
 use cluster::objects::Shelf;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kernel::{Actor, Addr, Context, Exit, Reply, TimerId, plugin as host};
+use kernel::{Actor, Addr, Context, Exit, Reply, TimerId};
 use logic::env_file::{EnvFilePath, EnvFiles};
 use logic::objects::StaticObjects;
 use logic::types::PodUid;
@@ -159,7 +159,7 @@ pub struct Policy {
 pub struct Peers {
     pub storage: Storage,
     /// The storage plugins' hosts, by the plugin's name.
-    pub hosts: BTreeMap<String, Addr<host::Msg>>,
+    pub hosts: BTreeMap<String, Addr<plugin_host::Msg>>,
     pub objects: Shelf,
     pub pod_manager: Addr<pod_manager::Msg>,
     pub recorder: Recorder,

@@ -81,7 +81,7 @@ pub enum CredentialProviderError {
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct RawFile {
+struct RawCredentialProviders {
     providers: Vec<RawProvider>,
 }
 
@@ -116,14 +116,14 @@ struct RawToken {
 
 /// What the two flags say.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Paths<'a> {
+pub(crate) struct CredentialProviderPaths<'a> {
     pub(crate) config: &'a str,
     pub(crate) bin_dir: &'a str,
 }
 
 /// Reads what the flags name; none if they name nothing.
 pub(crate) fn load(
-    paths: Paths<'_>,
+    paths: CredentialProviderPaths<'_>,
     gates: &FeatureGates,
 ) -> Result<Vec<CredentialProvider>, CredentialProviderError> {
     if paths.config.is_empty() && paths.bin_dir.is_empty() {
@@ -201,7 +201,7 @@ fn files_of(folder: &Path) -> Result<Vec<PathBuf>, CredentialProviderError> {
     }
 }
 
-fn parse(text: &str) -> Result<RawFile, DocumentError> {
+fn parse(text: &str) -> Result<RawCredentialProviders, DocumentError> {
     let mut fields = document::parse(text)?;
     let found = fields.get("apiVersion").cloned().unwrap_or(Value::Null);
     let version = API_VERSIONS
@@ -210,7 +210,7 @@ fn parse(text: &str) -> Result<RawFile, DocumentError> {
         .unwrap_or(V1);
     document::take_kind(&mut fields, version, KIND)?;
     document::strip_nulls(&mut fields);
-    let file: RawFile = document::decode(fields)?;
+    let file: RawCredentialProviders = document::decode(fields)?;
     let with_tokens = |provider: &RawProvider| provider.token_attributes.is_some();
     match file.providers.iter().position(with_tokens) {
         Some(index) if version != V1 => Err(DocumentError::Unknown {

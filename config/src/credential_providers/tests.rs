@@ -41,7 +41,7 @@ fn folder(files: &[(&str, &str)]) -> TempDir {
 fn load_from(folder: &TempDir) -> Result<Vec<CredentialProvider>, CredentialProviderError> {
     let at = |name: &str| folder.path().join(name).display().to_string();
     load(
-        Paths {
+        CredentialProviderPaths {
             config: &at("config"),
             bin_dir: &at("bin"),
         },
@@ -67,7 +67,7 @@ fn a_file_declares_providers_in_any_version() {
     for version in ["v1alpha1", "v1beta1", "v1"] {
         fs::write(&path, FILE.replace("io/v1", &format!("io/{version}"))).unwrap();
         let bin = folder.path().join("bin");
-        let paths = Paths {
+        let paths = CredentialProviderPaths {
             config: path.to_str().unwrap(),
             bin_dir: bin.to_str().unwrap(),
         };
@@ -197,11 +197,12 @@ fn what_is_wrong_ends_the_start_with_its_reason() {
 fn the_two_flags_need_each_other() {
     let folder = folder(&[("a.yaml", FILE), ("b.yaml", FILE)]);
     let at = |name: &str| folder.path().join(name).display().to_string();
-    let refused =
-        |config: &str, bin_dir: &str| told(&load(Paths { config, bin_dir }, &gates()).unwrap_err());
+    let refused = |config: &str, bin_dir: &str| {
+        told(&load(CredentialProviderPaths { config, bin_dir }, &gates()).unwrap_err())
+    };
     assert!(
         load(
-            Paths {
+            CredentialProviderPaths {
                 config: "",
                 bin_dir: ""
             },

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// Where a gate stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum Prerelease {
     Alpha,
     Beta,
     /// Generally available, or deprecated: `AllAlpha` and `AllBeta` leave it alone.
@@ -15,26 +15,26 @@ enum Stage {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Gate {
+struct FeatureSpec {
     on: bool,
-    stage: Stage,
+    stage: Prerelease,
     locked: bool,
 }
 
-fn gate(name: &str) -> Option<Gate> {
+fn gate(name: &str) -> Option<FeatureSpec> {
     let groups = [
-        (table::ALPHA, false, Stage::Alpha, false),
-        (table::BETA_ON, true, Stage::Beta, false),
-        (table::BETA_OFF, false, Stage::Beta, false),
-        (table::SETTLED_ON, true, Stage::Settled, false),
-        (table::SETTLED_OFF, false, Stage::Settled, false),
-        (table::LOCKED_ON, true, Stage::Settled, true),
-        (table::LOCKED_OFF, false, Stage::Settled, true),
+        (table::ALPHA, false, Prerelease::Alpha, false),
+        (table::BETA_ON, true, Prerelease::Beta, false),
+        (table::BETA_OFF, false, Prerelease::Beta, false),
+        (table::SETTLED_ON, true, Prerelease::Settled, false),
+        (table::SETTLED_OFF, false, Prerelease::Settled, false),
+        (table::LOCKED_ON, true, Prerelease::Settled, true),
+        (table::LOCKED_OFF, false, Prerelease::Settled, true),
     ];
     groups
         .into_iter()
         .find(|(names, ..)| names.contains(&name))
-        .map(|(_, on, stage, locked)| Gate { on, stage, locked })
+        .map(|(_, on, stage, locked)| FeatureSpec { on, stage, locked })
 }
 
 /// Why a set of gates is refused.
@@ -100,9 +100,9 @@ impl FeatureGates {
         }
         let Some(gate) = gate(name) else { return false };
         let all = match gate.stage {
-            Stage::Alpha => self.set.get("AllAlpha"),
-            Stage::Beta => self.set.get("AllBeta"),
-            Stage::Settled => None,
+            Prerelease::Alpha => self.set.get("AllAlpha"),
+            Prerelease::Beta => self.set.get("AllBeta"),
+            Prerelease::Settled => None,
         };
         *all.unwrap_or(&gate.on)
     }
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn gates_stand_where_1_36_has_them() {
-        use Stage::{Alpha, Beta, Settled};
+        use Prerelease::{Alpha, Beta, Settled};
         for (name, stage, on, locked) in [
             ("CRIListStreaming", Alpha, false, false),
             ("DRANodeAllocatableResources", Alpha, false, false),

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::kubelet_configuration::GoDuration;
 use crate::names;
-use table::{Flag, Sets, Status};
+use table::{Flag, FlagStatus, Sets};
 
 pub(crate) use usage::usage;
 
@@ -249,7 +249,7 @@ impl LowArgs {
 
     /// Returns what an operator should know about the flags that were typed.
     pub(crate) fn warnings(&self) -> Vec<String> {
-        let typed = |wanted: fn(Status) -> bool| {
+        let typed = |wanted: fn(FlagStatus) -> bool| {
             let names = table::all().filter(|flag| self.used.contains(flag.name));
             let names = names
                 .filter(|flag| wanted(flag.status))
@@ -260,8 +260,8 @@ impl LowArgs {
                 .collect::<Vec<_>>()
                 .join(", ")
         };
-        let deprecated = typed(|status| status == Status::Deprecated);
-        let removed = typed(|status| matches!(status, Status::Removed(_)));
+        let deprecated = typed(|status| status == FlagStatus::Deprecated);
+        let removed = typed(|status| matches!(status, FlagStatus::Removed(_)));
         let mut warnings = Vec::new();
         if !deprecated.is_empty() {
             warnings.push(format!(

@@ -107,7 +107,7 @@ fn every_flag_of_the_table_is_in_the_help_or_removed() {
         let shown = text.contains(&format!("--{} ", flag.name));
         assert_eq!(
             shown,
-            !matches!(flag.status, Status::Removed(_)),
+            !matches!(flag.status, FlagStatus::Removed(_)),
             "{}",
             flag.name
         );
@@ -143,22 +143,26 @@ fn own_flags_and_their_structure_agree() {
 }
 
 /// A value that each kind of flag accepts.
-fn sample(kind: value::Kind) -> &'static str {
-    use value::Kind;
+fn sample(kind: value::FlagType) -> &'static str {
+    use value::FlagType;
     match kind {
-        Kind::Bool => "true",
-        Kind::Int32 | Kind::Int64 | Kind::Uint32 | Kind::Amount | Kind::Ints => "7",
-        Kind::Duration => "7s",
-        Kind::Text | Kind::Texts => "word",
-        Kind::Ip => "10.0.0.1",
-        Kind::Pairs | Kind::Pair | Kind::Labels => "a=b",
-        Kind::Thresholds => "memory.available<1Gi",
-        Kind::Gates => "AllAlpha=false",
-        Kind::Headers => "a:b",
-        Kind::VModule => "a=1",
-        Kind::Taints => "a=b:NoSchedule",
-        Kind::ReservedMemory => "0:memory=1Gi",
-        Kind::Version => "raw",
+        FlagType::Bool => "true",
+        FlagType::Int32
+        | FlagType::Int64
+        | FlagType::Uint32
+        | FlagType::Amount
+        | FlagType::Ints => "7",
+        FlagType::Duration => "7s",
+        FlagType::Text | FlagType::Texts => "word",
+        FlagType::Ip => "10.0.0.1",
+        FlagType::Pairs | FlagType::Pair | FlagType::Labels => "a=b",
+        FlagType::Thresholds => "memory.available<1Gi",
+        FlagType::Gates => "AllAlpha=false",
+        FlagType::Headers => "a:b",
+        FlagType::VModule => "a=1",
+        FlagType::Taints => "a=b:NoSchedule",
+        FlagType::ReservedMemory => "0:memory=1Gi",
+        FlagType::Version => "raw",
     }
 }
 

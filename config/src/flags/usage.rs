@@ -2,15 +2,15 @@
 
 use std::fmt::Write;
 
-use super::table::{self, Flag, Status};
-use super::value::Kind;
+use super::table::{self, Flag, FlagStatus};
+use super::value::FlagType;
 
 /// Returns what `--help` prints: upstream's flags first, then ours.
 pub(crate) fn usage() -> String {
     let mut flags: Vec<&Flag> = table::all()
-        .filter(|flag| !matches!(flag.status, Status::Removed(_)))
+        .filter(|flag| !matches!(flag.status, FlagStatus::Removed(_)))
         .collect();
-    flags.sort_by_key(|flag| (flag.status == Status::Ours, flag.name));
+    flags.sort_by_key(|flag| (flag.status == FlagStatus::Ours, flag.name));
     let mut text = String::from(
         "Oxlet is a Kubernetes node agent: it takes the kubelet's flags and configuration and does\n\
          the kubelet's work. A flag beats a drop-in, a drop-in beats the file, the file beats defaults.\n\n\
@@ -27,31 +27,31 @@ fn line(text: &mut String, flag: &Flag) {
         .short
         .map_or_else(|| "    ".to_owned(), |short| format!("-{short}, "));
     let note = match flag.status {
-        Status::Deprecated => " (deprecated)",
-        Status::Ours => " (oxlet's own)",
-        Status::Stable | Status::Removed(_) => "",
+        FlagStatus::Deprecated => " (deprecated)",
+        FlagStatus::Ours => " (oxlet's own)",
+        FlagStatus::Stable | FlagStatus::Removed(_) => "",
     };
     let head = format!("--{} {}", flag.name, placeholder(flag.kind));
     writeln!(text, "  {short}{head:<52} {}{note}", flag.help)
         .expect("writing to a String cannot fail");
 }
 
-fn placeholder(kind: Kind) -> &'static str {
+fn placeholder(kind: FlagType) -> &'static str {
     match kind {
-        Kind::Bool | Kind::Version => "",
-        Kind::Int32 | Kind::Int64 | Kind::Uint32 => "number",
-        Kind::Duration => "duration",
-        Kind::Text => "text",
-        Kind::Ip => "ip",
-        Kind::Amount => "quantity",
-        Kind::Texts => "list",
-        Kind::Ints => "numbers",
-        Kind::Pairs | Kind::Pair | Kind::Labels => "key=value",
-        Kind::Thresholds => "signal<amount",
-        Kind::Gates => "gate=bool",
-        Kind::Headers => "name:value",
-        Kind::VModule => "pattern=level",
-        Kind::Taints => "key=value:effect",
-        Kind::ReservedMemory => "node:type=quantity",
+        FlagType::Bool | FlagType::Version => "",
+        FlagType::Int32 | FlagType::Int64 | FlagType::Uint32 => "number",
+        FlagType::Duration => "duration",
+        FlagType::Text => "text",
+        FlagType::Ip => "ip",
+        FlagType::Amount => "quantity",
+        FlagType::Texts => "list",
+        FlagType::Ints => "numbers",
+        FlagType::Pairs | FlagType::Pair | FlagType::Labels => "key=value",
+        FlagType::Thresholds => "signal<amount",
+        FlagType::Gates => "gate=bool",
+        FlagType::Headers => "name:value",
+        FlagType::VModule => "pattern=level",
+        FlagType::Taints => "key=value:effect",
+        FlagType::ReservedMemory => "node:type=quantity",
     }
 }

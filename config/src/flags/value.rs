@@ -10,7 +10,7 @@ use crate::names;
 
 /// How a flag's text is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FlagType {
     /// Needs no value: `--flag` is `--flag=true`.
     Bool,
     Int32,
@@ -46,45 +46,45 @@ pub(crate) enum Kind {
     Version,
 }
 
-impl Kind {
+impl FlagType {
     /// Returns what `--flag` alone means, for the kinds that may stand alone.
     pub(crate) fn alone(self) -> Option<&'static str> {
-        matches!(self, Kind::Bool | Kind::Version).then_some("true")
+        matches!(self, FlagType::Bool | FlagType::Version).then_some("true")
     }
 
     /// Reads one occurrence of a flag; `so_far` is what earlier ones gave. `None` leaves it unset.
     pub(crate) fn read(self, text: &str, so_far: Option<Value>) -> Result<Option<Value>, String> {
         let value = match self {
-            Kind::Bool => json!(boolean(text)?),
-            Kind::Int32 => json!(whole::<i32>(text)?),
-            Kind::Int64 => json!(whole::<i64>(text)?),
-            Kind::Uint32 => json!(whole::<u32>(text)?),
-            Kind::Duration => {
+            FlagType::Bool => json!(boolean(text)?),
+            FlagType::Int32 => json!(whole::<i32>(text)?),
+            FlagType::Int64 => json!(whole::<i64>(text)?),
+            FlagType::Uint32 => json!(whole::<u32>(text)?),
+            FlagType::Duration => {
                 json!(
                     text.parse::<GoDuration>()
                         .map_err(|error| error.to_string())?
                 )
             }
-            Kind::Text => json!(text),
-            Kind::Ip if text.is_empty() => return Ok(None),
-            Kind::Ip => json!(address(text)?),
-            Kind::Amount => json!(
+            FlagType::Text => json!(text),
+            FlagType::Ip if text.is_empty() => return Ok(None),
+            FlagType::Ip => json!(address(text)?),
+            FlagType::Amount => json!(
                 text.parse::<Quantity>()
                     .map_err(|error| error.to_string())?
             ),
-            Kind::Texts => append(so_far, csv(text)?.into_iter().map(Value::from)),
-            Kind::Ints => append(so_far, ints(text)?.into_iter().map(Value::from)),
-            Kind::Pairs => pairs(so_far, parts(text), '=')?,
-            Kind::Pair => pairs(so_far, std::iter::once(text), '=')?,
-            Kind::Thresholds => pairs(so_far, parts(text), '<')?,
-            Kind::Gates => gates(so_far, text)?,
-            Kind::Headers => headers(so_far, text)?,
-            Kind::Labels => labels(so_far, text),
-            Kind::VModule => vmodule(text)?,
-            Kind::Taints => taints(text)?,
-            Kind::ReservedMemory if text.is_empty() => return Ok(None),
-            Kind::ReservedMemory => reserved_memory(so_far, text)?,
-            Kind::Version => json!(version(text)?),
+            FlagType::Texts => append(so_far, csv(text)?.into_iter().map(Value::from)),
+            FlagType::Ints => append(so_far, ints(text)?.into_iter().map(Value::from)),
+            FlagType::Pairs => pairs(so_far, parts(text), '=')?,
+            FlagType::Pair => pairs(so_far, std::iter::once(text), '=')?,
+            FlagType::Thresholds => pairs(so_far, parts(text), '<')?,
+            FlagType::Gates => gates(so_far, text)?,
+            FlagType::Headers => headers(so_far, text)?,
+            FlagType::Labels => labels(so_far, text),
+            FlagType::VModule => vmodule(text)?,
+            FlagType::Taints => taints(text)?,
+            FlagType::ReservedMemory if text.is_empty() => return Ok(None),
+            FlagType::ReservedMemory => reserved_memory(so_far, text)?,
+            FlagType::Version => json!(version(text)?),
         };
         Ok(Some(value))
     }
@@ -353,63 +353,67 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn read(kind: Kind, text: &str) -> Result<Value, String> {
+    fn read(kind: FlagType, text: &str) -> Result<Value, String> {
         kind.read(text, None).map(Option::unwrap_or_default)
     }
 
     #[test]
     fn values_are_read_as_pflag_reads_them() {
         for (kind, text, value) in [
-            (Kind::Bool, "T", json!(true)),
-            (Kind::Int32, "-999", json!(-999)),
-            (Kind::Int32, "0x10", json!(16)),
-            (Kind::Int64, "010", json!(8)),
-            (Kind::Int64, "0", json!(0)),
-            (Kind::Duration, "90s", json!("1m30s")),
-            (Kind::Ip, "::", json!("::")),
-            (Kind::Ip, "", json!(null)),
-            (Kind::Amount, "512", json!("512")),
-            (Kind::Texts, "a,\"b,c\",d", json!(["a", "b,c", "d"])),
-            (Kind::Texts, "", json!([])),
-            (Kind::Ints, "29,23", json!([29, 23])),
+            (FlagType::Bool, "T", json!(true)),
+            (FlagType::Int32, "-999", json!(-999)),
+            (FlagType::Int32, "0x10", json!(16)),
+            (FlagType::Int64, "010", json!(8)),
+            (FlagType::Int64, "0", json!(0)),
+            (FlagType::Duration, "90s", json!("1m30s")),
+            (FlagType::Ip, "::", json!("::")),
+            (FlagType::Ip, "", json!(null)),
+            (FlagType::Amount, "512", json!("512")),
+            (FlagType::Texts, "a,\"b,c\",d", json!(["a", "b,c", "d"])),
+            (FlagType::Texts, "", json!([])),
+            (FlagType::Ints, "29,23", json!([29, 23])),
             (
-                Kind::Pairs,
+                FlagType::Pairs,
                 "cpu=200m, memory=1Gi",
                 json!({"cpu": "200m", "memory": "1Gi"}),
             ),
-            (Kind::Pair, "full=a,b", json!({"full": "a,b"})),
+            (FlagType::Pair, "full=a,b", json!({"full": "a,b"})),
             (
-                Kind::Thresholds,
+                FlagType::Thresholds,
                 "memory.available<1Gi",
                 json!({"memory.available": "1Gi"}),
             ),
-            (Kind::Gates, "A=true,B=0", json!({"A": true, "B": false})),
             (
-                Kind::Headers,
+                FlagType::Gates,
+                "A=true,B=0",
+                json!({"A": true, "B": false}),
+            ),
+            (
+                FlagType::Headers,
                 "a:1,b:2,a:3",
                 json!({"a": ["1", "3"], "b": ["2"]}),
             ),
-            (Kind::Labels, "a=b,c", json!({"a": "b", "c": ""})),
+            (FlagType::Labels, "a=b,c", json!({"a": "b", "c": ""})),
             (
-                Kind::VModule,
+                FlagType::VModule,
                 "pod*=4",
                 json!([{"filePattern": "pod*", "verbosity": 4}]),
             ),
             (
-                Kind::Taints,
+                FlagType::Taints,
                 "a=b:NoSchedule",
                 json!([{"key": "a", "value": "b", "effect": "NoSchedule"}]),
             ),
-            (Kind::Taints, "", json!([])),
+            (FlagType::Taints, "", json!([])),
             (
-                Kind::ReservedMemory,
+                FlagType::ReservedMemory,
                 "0:memory=1Gi,hugepages-1M=2Gi;1:memory=2Gi",
                 json!([
                     {"numaNode": 0, "limits": {"memory": "1Gi", "hugepages-1M": "2Gi"}},
                     {"numaNode": 1, "limits": {"memory": "2Gi"}}
                 ]),
             ),
-            (Kind::Version, "raw", json!("raw")),
+            (FlagType::Version, "raw", json!("raw")),
         ] {
             assert_eq!(read(kind, text), Ok(value), "{kind:?} {text:?}");
         }
@@ -418,31 +422,31 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused_with_what_was_expected() {
         for (kind, text) in [
-            (Kind::Bool, "yes"),
-            (Kind::Int32, "2147483648"),
-            (Kind::Int32, "1e3"),
-            (Kind::Int32, ""),
-            (Kind::Int32, "--1"),
-            (Kind::Uint32, "-1"),
-            (Kind::Duration, "10"),
-            (Kind::Ip, "localhost"),
-            (Kind::Amount, "lots"),
-            (Kind::Texts, "\"open"),
-            (Kind::Texts, "\"a\"b"),
-            (Kind::Ints, "29,x"),
-            (Kind::Pairs, "cpu"),
-            (Kind::Thresholds, "memory.available=1Gi"),
-            (Kind::Gates, "A"),
-            (Kind::Gates, "A=maybe"),
-            (Kind::Headers, "a"),
-            (Kind::VModule, "=4"),
-            (Kind::VModule, "a=-1"),
-            (Kind::Taints, "a:Sometimes"),
-            (Kind::Taints, "a"),
-            (Kind::Taints, "a=1:NoSchedule,a=2:NoSchedule"),
-            (Kind::ReservedMemory, "0:cpu=1"),
-            (Kind::ReservedMemory, "memory=1Gi"),
-            (Kind::Version, "latest"),
+            (FlagType::Bool, "yes"),
+            (FlagType::Int32, "2147483648"),
+            (FlagType::Int32, "1e3"),
+            (FlagType::Int32, ""),
+            (FlagType::Int32, "--1"),
+            (FlagType::Uint32, "-1"),
+            (FlagType::Duration, "10"),
+            (FlagType::Ip, "localhost"),
+            (FlagType::Amount, "lots"),
+            (FlagType::Texts, "\"open"),
+            (FlagType::Texts, "\"a\"b"),
+            (FlagType::Ints, "29,x"),
+            (FlagType::Pairs, "cpu"),
+            (FlagType::Thresholds, "memory.available=1Gi"),
+            (FlagType::Gates, "A"),
+            (FlagType::Gates, "A=maybe"),
+            (FlagType::Headers, "a"),
+            (FlagType::VModule, "=4"),
+            (FlagType::VModule, "a=-1"),
+            (FlagType::Taints, "a:Sometimes"),
+            (FlagType::Taints, "a"),
+            (FlagType::Taints, "a=1:NoSchedule,a=2:NoSchedule"),
+            (FlagType::ReservedMemory, "0:cpu=1"),
+            (FlagType::ReservedMemory, "memory=1Gi"),
+            (FlagType::Version, "latest"),
         ] {
             assert!(read(kind, text).is_err(), "{kind:?} {text:?}");
         }
@@ -450,14 +454,14 @@ mod tests {
 
     #[test]
     fn repeated_lists_and_maps_add_up() {
-        let first = Kind::Texts.read("a", None).unwrap();
+        let first = FlagType::Texts.read("a", None).unwrap();
         assert_eq!(
-            Kind::Texts.read("b", first).unwrap(),
+            FlagType::Texts.read("b", first).unwrap(),
             Some(json!(["a", "b"]))
         );
-        let first = Kind::Gates.read("A=true", None).unwrap();
+        let first = FlagType::Gates.read("A=true", None).unwrap();
         assert_eq!(
-            Kind::Gates.read("B=true", first).unwrap(),
+            FlagType::Gates.read("B=true", first).unwrap(),
             Some(json!({"A": true, "B": true}))
         );
     }
@@ -465,11 +469,11 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(text in ".{0,40}", near in "[a=:;,<\"0-9.-]{0,24}") {
-            const ALL: [Kind; 20] = [
-                Kind::Bool, Kind::Int32, Kind::Int64, Kind::Uint32, Kind::Duration, Kind::Text, Kind::Ip,
-                Kind::Amount, Kind::Texts, Kind::Ints, Kind::Pairs, Kind::Pair, Kind::Thresholds,
-                Kind::Gates, Kind::Headers, Kind::Labels, Kind::VModule, Kind::Taints,
-                Kind::ReservedMemory, Kind::Version,
+            const ALL: [FlagType; 20] = [
+                FlagType::Bool, FlagType::Int32, FlagType::Int64, FlagType::Uint32, FlagType::Duration, FlagType::Text, FlagType::Ip,
+                FlagType::Amount, FlagType::Texts, FlagType::Ints, FlagType::Pairs, FlagType::Pair, FlagType::Thresholds,
+                FlagType::Gates, FlagType::Headers, FlagType::Labels, FlagType::VModule, FlagType::Taints,
+                FlagType::ReservedMemory, FlagType::Version,
             ];
             for kind in ALL {
                 for text in [&text, &near] {

@@ -53,8 +53,8 @@ pub struct KubeletConfiguration {
     pub rotate_certificates: bool,
     #[serde(rename = "serverTLSBootstrap")]
     pub server_tls_bootstrap: bool,
-    pub authentication: Authentication,
-    pub authorization: Authorization,
+    pub authentication: KubeletAuthentication,
+    pub authorization: KubeletAuthorization,
     pub streaming_connection_idle_timeout: GoDuration,
     pub enable_debugging_handlers: bool,
     pub enable_contention_profiling: bool,
@@ -149,7 +149,7 @@ pub struct KubeletConfiguration {
     pub system_reserved_cgroup: String,
     pub kube_reserved_cgroup: String,
     pub enforce_node_allocatable: Vec<String>,
-    pub reserved_memory: Vec<MemoryReservation>,
+    pub reserved_memory: Vec<ReservedMemory>,
     pub memory_swap: MemorySwap,
     pub fail_swap_on: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -161,7 +161,7 @@ pub struct KubeletConfiguration {
     pub allowed_unsafe_sysctls: Vec<String>,
     pub seccomp_default: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub user_namespaces: Option<UserNamespaces>,
+    pub user_namespaces: Option<UserNamespacesConfiguration>,
     pub local_storage_capacity_isolation: bool,
 
     // Eviction.
@@ -207,9 +207,9 @@ pub(crate) fn specimen() -> serde_json::Value {
             ..Taint::default()
         }],
         single_process_oom_kill: Some(false),
-        reserved_memory: vec![MemoryReservation::default()],
+        reserved_memory: vec![ReservedMemory::default()],
         memory_throttling_factor: Some(0.0),
-        user_namespaces: Some(UserNamespaces {
+        user_namespaces: Some(UserNamespacesConfiguration {
             ids_per_pod: Some(0),
         }),
         eviction_hard: Some(BTreeMap::new()),

@@ -9,7 +9,7 @@ use super::quantity::Quantity;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Authentication {
+pub struct KubeletAuthentication {
     pub x509: X509Authentication,
     pub webhook: WebhookAuthentication,
     pub anonymous: AnonymousAuthentication,
@@ -38,7 +38,7 @@ pub struct AnonymousAuthentication {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Authorization {
+pub struct KubeletAuthorization {
     pub mode: String,
     pub webhook: WebhookAuthorization,
 }
@@ -67,7 +67,7 @@ pub struct MemorySwap {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct MemoryReservation {
+pub struct ReservedMemory {
     pub numa_node: i32,
     pub limits: BTreeMap<String, Quantity>,
 }
@@ -81,7 +81,7 @@ pub struct ShutdownGracePeriodByPodPriority {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct UserNamespaces {
+pub struct UserNamespacesConfiguration {
     #[serde(rename = "idsPerPod", skip_serializing_if = "Option::is_none")]
     pub ids_per_pod: Option<i64>,
 }

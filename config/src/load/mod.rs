@@ -7,14 +7,14 @@ use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use crate::credential_providers::{self, CredentialProvider, Paths};
+use crate::credential_providers::{self, CredentialProvider, CredentialProviderPaths};
 use crate::defaults;
 use crate::error::ConfigError;
 use crate::feature_gates::FeatureGates;
 use crate::flags::{self, FlagError, KubeletFlags, LowArgs};
-use crate::honoured::{self, Compared};
 use crate::kubelet_configuration::KubeletConfiguration;
 use crate::plugins::{self, PluginFile};
+use crate::unsupported_fields::{self, Compared};
 use crate::validation::{self, CgroupVersion};
 use crate::version;
 use layers::Layers;
@@ -23,20 +23,20 @@ pub use layers::parse_configuration;
 
 /// What the configuration must know of the machine that it runs on.
 #[derive(Clone, Debug)]
-pub struct Host {
+pub struct HostFacts {
     pub hostname: String,
     pub cgroup: CgroupVersion,
     /// The folder of the agent's own program, where its plugins are as well.
     pub program_folder: PathBuf,
 }
 
-impl Host {
+impl HostFacts {
     /// Looks at the machine. What cannot be found out is left empty, for `load` to refuse if needed.
-    pub fn detect() -> Host {
+    pub fn detect() -> HostFacts {
         let hostname = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let unified = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
         let program = std::env::current_exe().unwrap_or_default();
-        Host {
+        HostFacts {
             hostname: hostname.trim().to_owned(),
             cgroup: if unified {
                 CgroupVersion::V2
@@ -69,21 +69,24 @@ pub struct NodeConfig {
 
 /// What a command line asks for.
 #[derive(Clone, Debug)]
-pub enum Outcome {
+pub enum Invocation {
     Run(Box<NodeConfig>),
     /// An answer to print, after which the program ends well.
     Print(String),
 }
 
 /// Reads the arguments, the program's own name not among them, and every file that they name.
-pub fn load(args: impl IntoIterator<Item = OsString>, host: &Host) -> Result<Outcome, ConfigError> {
+pub fn load(
+    args: impl IntoIterator<Item = OsString>,
+    host: &HostFacts,
+) -> Result<Invocation, ConfigError> {
     let low = LowArgs::parse(args)?;
     if low.help {
-        return Ok(Outcome::Print(flags::usage()));
+        return Ok(Invocation::Print(flags::usage()));
     }
     let version = match version::answer(low.version.as_deref()) {
-        version::Answer::Print(text) => return Ok(Outcome::Print(text)),
-        version::Answer::Report(version) => version,
+        version::VersionRequest::Print(text) => return Ok(Invocation::Print(text)),
+        version::VersionRequest::Report(version) => version,
     };
     let flags = low.kubelet_flags()?;
     let mut warnings = low.warnings();
@@ -92,13 +95,13 @@ pub fn load(args: impl IntoIterator<Item = OsString>, host: &Host) -> Result<Out
     validation::validate(&kubelet, &gates, host.cgroup)?;
     let plugins = plugins_of(&kubelet, &flags, host, &mut warnings)?;
     let credential_providers = credential_providers::load(
-        Paths {
+        CredentialProviderPaths {
             config: &flags.image_credential_provider_config,
             bin_dir: &flags.image_credential_provider_bin_dir,
         },
         &gates,
     )?;
-    let mut unused = honoured::not_honoured(
+    let mut unused = unsupported_fields::not_honoured(
         Compared {
             set: &kubelet,
             default: &baseline,
@@ -128,13 +131,13 @@ pub fn load(args: impl IntoIterator<Item = OsString>, host: &Host) -> Result<Out
         version,
         warnings,
     };
-    Ok(Outcome::Run(Box::new(config)))
+    Ok(Invocation::Run(Box::new(config)))
 }
 
 fn plugins_of(
     kubelet: &KubeletConfiguration,
     flags: &KubeletFlags,
-    host: &Host,
+    host: &HostFacts,
     warnings: &mut Vec<String>,
 ) -> Result<PluginFile, ConfigError> {
     let endpoint = &kubelet.container_runtime_endpoint;
@@ -155,7 +158,7 @@ fn plugins_of(
     plugins::load(Path::new(&flags.plugins), &host.program_folder).map_err(failed(&flags.plugins))
 }
 
-fn node_name(flags: &KubeletFlags, host: &Host) -> Result<String, ConfigError> {
+fn node_name(flags: &KubeletFlags, host: &HostFacts) -> Result<String, ConfigError> {
     let name = match flags.hostname_override.trim() {
         "" => host.hostname.trim(),
         name => name,

@@ -14,11 +14,11 @@ const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConf
 /// A folder with files in it, and a command line about them.
 struct Rig {
     folder: TempDir,
-    host: Host,
+    host: HostFacts,
 }
 
 fn rig() -> Rig {
-    let host = Host {
+    let host = HostFacts {
         hostname: "Host-1\n".to_owned(),
         cgroup: CgroupVersion::V2,
         program_folder: "/opt/oxlet".into(),
@@ -52,14 +52,14 @@ impl Rig {
         path
     }
 
-    fn load(&self, line: &str) -> Result<Outcome, ConfigError> {
+    fn load(&self, line: &str) -> Result<Invocation, ConfigError> {
         load(line.split_whitespace().map(OsString::from), &self.host)
     }
 
     fn run(&self, line: &str) -> NodeConfig {
         match self.load(line) {
-            Ok(Outcome::Run(config)) => *config,
-            Ok(Outcome::Print(text)) => panic!("{line}: printed {text}"),
+            Ok(Invocation::Run(config)) => *config,
+            Ok(Invocation::Print(text)) => panic!("{line}: printed {text}"),
             Err(error) => panic!("{line}: {}", chain(&error)),
         }
     }
@@ -560,7 +560,7 @@ fn the_plugin_file_beats_the_endpoint() {
 fn help_and_version_are_answers() {
     let rig = rig();
     let printed = |line: &str| match rig.load(line) {
-        Ok(Outcome::Print(text)) => text,
+        Ok(Invocation::Print(text)) => text,
         other => panic!("{line}: {other:?}"),
     };
     assert!(printed("--help").contains("--kubeconfig"));
@@ -586,7 +586,7 @@ fn the_shipped_configuration_starts_without_a_warning() {
 
 #[test]
 fn the_host_can_be_looked_at() {
-    let host = Host::detect();
+    let host = HostFacts::detect();
     assert!(!host.hostname.is_empty() && host.program_folder.is_absolute());
 }
 

@@ -28,12 +28,12 @@ const RESTARTS_WITHIN: GoDuration = GoDuration::from_secs(60);
 pub struct PluginFile {
     /// The name of the active runtime.
     pub runtime: String,
-    pub plugins: Vec<Plugin>,
+    pub plugins: Vec<PluginConfig>,
 }
 
 /// One declared plugin.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plugin {
+pub struct PluginConfig {
     pub name: String,
     pub kind: PluginKind,
     pub start: PluginStart,
@@ -55,10 +55,10 @@ pub enum PluginKind {
     Storage,
 }
 
-impl Plugin {
+impl PluginConfig {
     /// Declares a plugin of which the file says no more.
-    fn new(name: impl Into<String>, kind: PluginKind, start: PluginStart) -> Plugin {
-        Plugin {
+    fn new(name: impl Into<String>, kind: PluginKind, start: PluginStart) -> PluginConfig {
+        PluginConfig {
             name: name.into(),
             kind,
             start,
@@ -102,7 +102,7 @@ impl PluginError {
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct RawFile {
+struct RawPluginFile {
     runtime: String,
     plugins: Vec<RawPlugin>,
 }
@@ -124,7 +124,7 @@ struct RawPlugin {
 
 /// Where commands of plugins are looked for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Folders<'a> {
+pub(crate) struct PluginFolders<'a> {
     /// For a command without a slash: beside the agent's own program.
     pub(crate) program: &'a Path,
     /// For a relative path: beside the plugin file.
@@ -137,18 +137,18 @@ pub(crate) fn load(path: &Path, program: &Path) -> Result<PluginFile, PluginErro
     let file = std::path::absolute(path).map_err(FileError::Io)?;
     parse(
         &text,
-        Folders {
+        PluginFolders {
             program,
             file: file.parent().unwrap_or(Path::new("/")),
         },
     )
 }
 
-pub(crate) fn parse(text: &str, folders: Folders<'_>) -> Result<PluginFile, PluginError> {
+pub(crate) fn parse(text: &str, folders: PluginFolders<'_>) -> Result<PluginFile, PluginError> {
     let mut fields = document::parse(text)?;
     document::take_kind(&mut fields, API_VERSION, KIND)?;
     document::strip_nulls(&mut fields);
-    let raw: RawFile = document::decode(fields)?;
+    let raw: RawPluginFile = document::decode(fields)?;
     let plugins = raw
         .plugins
         .into_iter()
@@ -171,7 +171,7 @@ pub(crate) fn parse(text: &str, folders: Folders<'_>) -> Result<PluginFile, Plug
     })
 }
 
-fn check_runtime(runtime: &str, plugins: &[Plugin]) -> Result<(), PluginError> {
+fn check_runtime(runtime: &str, plugins: &[PluginConfig]) -> Result<(), PluginError> {
     let runtimes = plugins
         .iter()
         .filter(|plugin| plugin.kind == PluginKind::Runtime)
@@ -185,7 +185,11 @@ fn check_runtime(runtime: &str, plugins: &[Plugin]) -> Result<(), PluginError> {
     Err(PluginError::field("runtime", why))
 }
 
-fn check(raw: RawPlugin, at: &str, folders: Folders<'_>) -> Result<Plugin, PluginError> {
+fn check(
+    raw: RawPlugin,
+    at: &str,
+    folders: PluginFolders<'_>,
+) -> Result<PluginConfig, PluginError> {
     let refuse = |field: &str, why: String| Err(PluginError::field(format!("{at}.{field}"), why));
     if !is_name(&raw.name) {
         let why = format!(
@@ -239,7 +243,7 @@ fn check(raw: RawPlugin, at: &str, folders: Folders<'_>) -> Result<Plugin, Plugi
             return refuse(field, format!("{time} must be greater than zero"));
         }
     }
-    Ok(Plugin {
+    Ok(PluginConfig {
         name: raw.name,
         kind,
         start,
@@ -257,7 +261,7 @@ fn is_name(name: &str) -> bool {
     (1..=40).contains(&name.len()) && name.bytes().all(sound) && !name.starts_with('-')
 }
 
-fn locate(command: &str, folders: Folders<'_>) -> PathBuf {
+fn locate(command: &str, folders: PluginFolders<'_>) -> PathBuf {
     if command.contains('/') {
         folders.file.join(command)
     } else {
@@ -301,9 +305,9 @@ pub fn from_endpoint(endpoint: &str, program: &Path) -> Result<PluginFile, Plugi
         None => (PluginStart::External { endpoint: path }, Value::Null),
     };
     let name = name.unwrap_or("cri").to_owned();
-    let plugin = Plugin {
+    let plugin = PluginConfig {
         configuration,
-        ..Plugin::new(name.clone(), PluginKind::Runtime, start)
+        ..PluginConfig::new(name.clone(), PluginKind::Runtime, start)
     };
     Ok(PluginFile {
         runtime: name,

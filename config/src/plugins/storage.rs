@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Plugin, PluginKind, PluginStart};
+use super::{PluginConfig, PluginKind, PluginStart};
 
 /// Each is named as its program.
 const NAMES: [&str; 2] = ["storage-local", "storage-csi"];
@@ -24,7 +24,7 @@ pub(super) fn check_name(kind: PluginKind, name: &str) -> Result<(), String> {
 }
 
 /// Adds those that were not declared, from the folder of the agent's own program.
-pub(super) fn with_defaults(mut plugins: Vec<Plugin>, program: &Path) -> Vec<Plugin> {
+pub(super) fn with_defaults(mut plugins: Vec<PluginConfig>, program: &Path) -> Vec<PluginConfig> {
     for name in NAMES {
         if plugins.iter().any(|plugin| plugin.name == name) {
             continue;
@@ -33,7 +33,7 @@ pub(super) fn with_defaults(mut plugins: Vec<Plugin>, program: &Path) -> Vec<Plu
             command: program.join(name),
             args: Vec::new(),
         };
-        plugins.push(Plugin::new(name, PluginKind::Storage, start));
+        plugins.push(PluginConfig::new(name, PluginKind::Storage, start));
     }
     plugins
 }

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 
 const HEAD: &str = "apiVersion: oxlet.dev/v1alpha1\nkind: PluginConfiguration\n";
 
-fn folders() -> Folders<'static> {
-    Folders {
+fn folders() -> PluginFolders<'static> {
+    PluginFolders {
         program: Path::new("/opt/oxlet"),
         file: Path::new("/etc/oxlet"),
     }

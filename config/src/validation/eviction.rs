@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Checks;
+use super::FieldErrors;
 use crate::kubelet_configuration::{GoDuration, KubeletConfiguration, Quantity};
 
 const SIGNALS: [&str; 9] = [
@@ -17,7 +17,7 @@ const SIGNALS: [&str; 9] = [
     "pid.available",
 ];
 
-pub(super) fn check(c: &KubeletConfiguration, checks: &mut Checks) {
+pub(super) fn check(c: &KubeletConfiguration, checks: &mut FieldErrors) {
     if let Some(hard) = &c.eviction_hard {
         thresholds("evictionHard", hard, checks);
     }
@@ -57,7 +57,7 @@ pub(super) fn check(c: &KubeletConfiguration, checks: &mut Checks) {
     }
 }
 
-fn thresholds(field: &'static str, map: &BTreeMap<String, String>, checks: &mut Checks) {
+fn thresholds(field: &'static str, map: &BTreeMap<String, String>, checks: &mut FieldErrors) {
     for (signal, amount) in signals(field, map, checks) {
         // Both switch a signal off.
         if amount == "0%" || amount == "100%" {
@@ -73,7 +73,7 @@ fn thresholds(field: &'static str, map: &BTreeMap<String, String>, checks: &mut 
 fn signals<'a>(
     field: &'static str,
     map: &'a BTreeMap<String, String>,
-    checks: &mut Checks,
+    checks: &mut FieldErrors,
 ) -> Vec<(&'a str, &'a str)> {
     let (known, unknown): (Vec<_>, Vec<_>) = map
         .iter()

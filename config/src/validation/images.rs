@@ -1,12 +1,12 @@
 //! The runtime's endpoints, image pulls, and who may use an image that is already here.
 
-use super::Checks;
+use super::FieldErrors;
 use crate::feature_gates::FeatureGates;
 use crate::kubelet_configuration::{GoDuration, KubeletConfiguration};
 
 const ALLOWLISTED: &str = "NeverVerifyAllowlistedImages";
 
-pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Checks) {
+pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut FieldErrors) {
     endpoint(
         "containerRuntimeEndpoint",
         &c.container_runtime_endpoint,
@@ -37,7 +37,7 @@ pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut
     verification(c, gates, checks);
 }
 
-fn endpoint(field: &'static str, endpoint: &str, checks: &mut Checks) {
+fn endpoint(field: &'static str, endpoint: &str, checks: &mut FieldErrors) {
     if endpoint.is_empty() {
         checks.refuse(field, "was not specified or empty");
     } else if !endpoint
@@ -52,7 +52,7 @@ fn endpoint(field: &'static str, endpoint: &str, checks: &mut Checks) {
     }
 }
 
-fn verification(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Checks) {
+fn verification(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut FieldErrors) {
     let (policy, list) = (
         &c.image_pull_credentials_verification_policy,
         &c.preloaded_images_verification_allowlist,

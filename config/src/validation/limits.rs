@@ -1,12 +1,12 @@
 //! Numbers within their ranges.
 
-use super::Checks;
+use super::FieldErrors;
 use crate::feature_gates::FeatureGates;
 use crate::kubelet_configuration::{GoDuration, KubeletConfiguration};
 
 const PORT: std::ops::RangeInclusive<i64> = 1..=65535;
 
-pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Checks) {
+pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut FieldErrors) {
     for (field, value) in [
         ("eventBurst", c.event_burst.into()),
         ("eventRecordQPS", c.event_record_qps.into()),
@@ -63,7 +63,7 @@ pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut
     container_logs(c, checks);
 }
 
-fn relations(c: &KubeletConfiguration, checks: &mut Checks) {
+fn relations(c: &KubeletConfiguration, checks: &mut FieldErrors) {
     if c.image_gc_low_threshold_percent >= c.image_gc_high_threshold_percent {
         checks.refuse(
             "imageGCLowThresholdPercent",
@@ -98,7 +98,7 @@ fn relations(c: &KubeletConfiguration, checks: &mut Checks) {
     }
 }
 
-fn quota_period(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Checks) {
+fn quota_period(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut FieldErrors) {
     let (field, period) = ("cpuCFSQuotaPeriod", c.cpu_cfs_quota_period);
     let allowed = GoDuration::from_millis(1)..=GoDuration::from_secs(1);
     if !gates.enabled("CustomCPUCFSQuotaPeriod") {
@@ -116,7 +116,7 @@ fn quota_period(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Che
     }
 }
 
-fn container_logs(c: &KubeletConfiguration, checks: &mut Checks) {
+fn container_logs(c: &KubeletConfiguration, checks: &mut FieldErrors) {
     checks.require(
         c.container_log_max_workers >= 1,
         "containerLogMaxWorkers",

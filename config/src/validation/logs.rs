@@ -2,13 +2,13 @@
 
 use std::path::{Component, Path};
 
-use super::Checks;
+use super::FieldErrors;
 use crate::feature_gates::FeatureGates;
 use crate::kubelet_configuration::{GoDuration, KubeletConfiguration, Logging, Quantity, Tracing};
 
 const MAX_VERBOSITY: u32 = i32::MAX.unsigned_abs();
 
-pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Checks) {
+pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut FieldErrors) {
     logging(&c.logging, gates, checks);
     if let Some(tracing) = &c.tracing {
         check_tracing(tracing, checks);
@@ -19,7 +19,7 @@ pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut
     }
 }
 
-fn logging(logging: &Logging, gates: &FeatureGates, checks: &mut Checks) {
+fn logging(logging: &Logging, gates: &FeatureGates, checks: &mut FieldErrors) {
     checks.require(
         logging.flush_frequency > GoDuration::ZERO,
         "logging.flushFrequency",
@@ -73,7 +73,7 @@ fn logging(logging: &Logging, gates: &FeatureGates, checks: &mut Checks) {
     }
 }
 
-fn check_tracing(tracing: &Tracing, checks: &mut Checks) {
+fn check_tracing(tracing: &Tracing, checks: &mut FieldErrors) {
     if let Some(rate) = tracing.sampling_rate_per_million {
         checks.within("tracing.samplingRatePerMillion", rate.into(), 0..=1_000_000);
     }
@@ -91,7 +91,7 @@ fn check_tracing(tracing: &Tracing, checks: &mut Checks) {
     }
 }
 
-fn pod_logs_dir(dir: &str, checks: &mut Checks) {
+fn pod_logs_dir(dir: &str, checks: &mut FieldErrors) {
     let field = "podLogsDir";
     if dir.is_empty() {
         checks.refuse(field, "was not specified");

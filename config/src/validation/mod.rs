@@ -61,7 +61,7 @@ pub fn validate(
     gates: &FeatureGates,
     cgroup: CgroupVersion,
 ) -> Result<(), Violations> {
-    let mut checks = Checks::default();
+    let mut checks = FieldErrors::default();
     limits::check(configuration, gates, &mut checks);
     node::check(configuration, gates, cgroup, &mut checks);
     shutdown::check(configuration, gates, &mut checks);
@@ -79,9 +79,9 @@ pub fn validate(
 
 /// Collects violations.
 #[derive(Default)]
-struct Checks(Violations);
+struct FieldErrors(Violations);
 
-impl Checks {
+impl FieldErrors {
     fn refuse(&mut self, field: &'static str, why: impl Into<String>) {
         self.0.0.push(Violation {
             field,

@@ -1,6 +1,6 @@
 //! Words with a fixed vocabulary, taints, and what depends on the host's cgroups.
 
-use super::{CgroupVersion, Checks};
+use super::{CgroupVersion, FieldErrors};
 use crate::feature_gates::FeatureGates;
 use crate::kubelet_configuration::KubeletConfiguration;
 use crate::names;
@@ -12,7 +12,7 @@ pub(super) fn check(
     c: &KubeletConfiguration,
     gates: &FeatureGates,
     cgroup: CgroupVersion,
-    checks: &mut Checks,
+    checks: &mut FieldErrors,
 ) {
     for (field, value, allowed) in [
         (
@@ -64,7 +64,7 @@ pub(super) fn check(
     user_namespaces(c, gates, checks);
 }
 
-fn taints(c: &KubeletConfiguration, checks: &mut Checks) {
+fn taints(c: &KubeletConfiguration, checks: &mut FieldErrors) {
     let field = "registerWithTaints";
     for taint in &c.register_with_taints {
         for result in [
@@ -93,7 +93,7 @@ fn taints(c: &KubeletConfiguration, checks: &mut Checks) {
     }
 }
 
-fn cgroups(c: &KubeletConfiguration, cgroup: CgroupVersion, checks: &mut Checks) {
+fn cgroups(c: &KubeletConfiguration, cgroup: CgroupVersion, checks: &mut FieldErrors) {
     if cgroup == CgroupVersion::V1 {
         checks.require(
             !c.fail_cgroup_v1,
@@ -108,7 +108,7 @@ fn cgroups(c: &KubeletConfiguration, cgroup: CgroupVersion, checks: &mut Checks)
     }
 }
 
-fn memory(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Checks) {
+fn memory(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut FieldErrors) {
     let qos = gates.enabled("MemoryQoS");
     match c.memory_throttling_factor {
         None => checks.require(
@@ -149,7 +149,7 @@ fn memory(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Checks) {
     }
 }
 
-fn user_namespaces(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Checks) {
+fn user_namespaces(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut FieldErrors) {
     let field = "userNamespaces.idsPerPod";
     let Some(ids) = c
         .user_namespaces

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Checks;
+use super::FieldErrors;
 use crate::kubelet_configuration::{KubeletConfiguration, Quantity};
 use crate::names;
 
@@ -15,7 +15,7 @@ const ENFORCEMENTS: [&str; 6] = [
     "none",
 ];
 
-pub(super) fn check(c: &KubeletConfiguration, checks: &mut Checks) {
+pub(super) fn check(c: &KubeletConfiguration, checks: &mut FieldErrors) {
     enforcements(c, checks);
     cpus(c, checks);
     numa_memory(c, checks);
@@ -37,7 +37,7 @@ pub(super) fn check(c: &KubeletConfiguration, checks: &mut Checks) {
     }
 }
 
-fn enforcements(c: &KubeletConfiguration, checks: &mut Checks) {
+fn enforcements(c: &KubeletConfiguration, checks: &mut FieldErrors) {
     let field = "enforceNodeAllocatable";
     let all = &c.enforce_node_allocatable;
     let has = |word: &str| all.iter().any(|found| found == word);
@@ -88,7 +88,7 @@ fn enforcements(c: &KubeletConfiguration, checks: &mut Checks) {
     }
 }
 
-fn cpus(c: &KubeletConfiguration, checks: &mut Checks) {
+fn cpus(c: &KubeletConfiguration, checks: &mut FieldErrors) {
     let (field, cpus) = ("reservedSystemCPUs", &c.reserved_system_cpus);
     if cpus.is_empty() {
         return;
@@ -118,7 +118,7 @@ fn is_cpu_range(text: &str) -> bool {
     }
 }
 
-fn numa_memory(c: &KubeletConfiguration, checks: &mut Checks) {
+fn numa_memory(c: &KubeletConfiguration, checks: &mut FieldErrors) {
     let field = "reservedMemory";
     let mut seen = BTreeSet::new();
     for reservation in &c.reserved_memory {
@@ -145,7 +145,7 @@ fn numa_memory(c: &KubeletConfiguration, checks: &mut Checks) {
     }
 }
 
-fn amounts(field: &'static str, reserved: &BTreeMap<String, String>, checks: &mut Checks) {
+fn amounts(field: &'static str, reserved: &BTreeMap<String, String>, checks: &mut FieldErrors) {
     const RESOURCES: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
     for (resource, amount) in reserved {
         if !RESOURCES.contains(&resource.as_str()) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::Checks;
+use super::FieldErrors;
 use crate::feature_gates::FeatureGates;
 use crate::kubelet_configuration::KubeletConfiguration;
 
@@ -40,7 +40,7 @@ const CIPHER_SUITES: [&str; 27] = [
 /// Go's numbers of P-256, P-384, P-521, X25519 and the three that join them with ML-KEM.
 const CURVES: [i32; 7] = [23, 24, 25, 29, 4587, 4588, 4589];
 
-pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Checks) {
+pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut FieldErrors) {
     for (field, address) in [
         ("address", &c.address),
         ("healthzBindAddress", &c.healthz_bind_address),

@@ -1,10 +1,10 @@
 //! Graceful node shutdown, and the longest restart back-off: settings behind feature gates.
 
-use super::Checks;
+use super::FieldErrors;
 use crate::feature_gates::FeatureGates;
 use crate::kubelet_configuration::{GoDuration, KubeletConfiguration};
 
-pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Checks) {
+pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut FieldErrors) {
     let (total, critical) = (
         c.shutdown_grace_period,
         c.shutdown_grace_period_critical_pods,
@@ -48,7 +48,7 @@ pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut
     back_off(c, gates, checks);
 }
 
-fn back_off(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut Checks) {
+fn back_off(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut FieldErrors) {
     let field = "crashLoopBackOff.maxContainerRestartPeriod";
     let allowed = GoDuration::from_secs(1)..=GoDuration::from_secs(300);
     match c.crash_loop_back_off.max_container_restart_period {

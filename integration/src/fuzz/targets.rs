@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use actors::checkpoints::PodRecord;
 use anyhow::{Context, Result, ensure};
-use config::{CgroupVersion, Host};
+use config::{CgroupVersion, HostFacts};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kernel::checkpoint::{self, Schema, Store};
+use kernel::checkpoint::{self, CheckpointFile, Schema};
 use logic::backoff::{BackoffPolicy, BackoffTable};
 use logic::container::{ContainerInput, PreparedSubpaths, container_config};
 use logic::dns::ResolverConfig;
@@ -256,7 +256,7 @@ fn flags(_: &Path, input: &[u8]) {
 }
 
 fn run(arguments: Vec<OsString>) {
-    let host = Host {
+    let host = HostFacts {
         hostname: "node".to_owned(),
         cgroup: CgroupVersion::V2,
         program_folder: "/usr/bin".into(),
@@ -270,7 +270,7 @@ fn checkpoints(folder: &Path) -> Result<Corpus> {
     let mut corpus = Corpus::default();
     for pods in [0, 1, 20] {
         let path = folder.join(format!("{pods}.checkpoint"));
-        Store::new(path.clone(), RECORDS).save(&records(pods))?;
+        CheckpointFile::new(path.clone(), RECORDS).save(&records(pods))?;
         let file = fs::read(&path)?;
         let read: BTreeMap<PodUid, PodRecord> = checkpoint::parse(RECORDS, &file)?;
         ensure!(

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use conformance::runtime::{Events, Network, Target, run};
 use integration::containerd::Containerd;
 use integration::images::BUSYBOX_IMAGE;
 use runtime_adapter::Flavour;
-use conformance::runtime::{Events, Network, Target, run};
 use tonic::transport::Channel;
 
 fn target(rig: &Containerd, channel: Channel, events: Events) -> Target {

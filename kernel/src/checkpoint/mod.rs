@@ -1,12 +1,12 @@
 //! State that outlives the process: one file, one value, written whole or not at all.
 //!
-//! A [`Store`] writes a temporary file, syncs it, renames it over the old one and syncs the folder,
+//! A [`CheckpointFile`] writes a temporary file, syncs it, renames it over the old one and syncs the folder,
 //! so that a power cut leaves either the old value or the new. What has not changed is not written:
 //! flash wears out. A file that cannot be read for what it holds is set aside under another name,
-//! with a reason, and never taken for "nothing there". Blocking; a handler uses a [`Writer`].
+//! with a reason, and never taken for "nothing there". Blocking; a handler uses a [`CheckpointWriter`].
 
-mod draft;
 mod frame;
+mod pending_write;
 mod writer;
 
 use std::cell::Cell;
@@ -17,17 +17,17 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint::draft::{Draft, Fingerprint};
+use crate::checkpoint::pending_write::{Fingerprint, PendingWrite};
 
 pub use frame::{EncodeError, Flaw, LIMIT, Schema, decode, parse};
-pub use writer::{Writer, Writing, Written};
+pub use writer::{CheckpointWriter, WriteResult, WriteTask};
 
 /// Files of one name that are kept aside, the newest first.
 const KEPT_ASIDE: u32 = 3;
 
 /// One file of one kind.
 #[derive(Debug)]
-pub struct Store {
+pub struct CheckpointFile {
     path: PathBuf,
     schema: Schema,
     /// What the file is known to hold.
@@ -35,9 +35,9 @@ pub struct Store {
     stats: Stats,
 }
 
-/// What [`Store::load`] found.
+/// What [`CheckpointFile::load`] found.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Loaded<T> {
+pub enum LoadOutcome<T> {
     /// There is no file: the first start, or a new node.
     Fresh,
     /// The value that was saved last.
@@ -51,7 +51,7 @@ pub enum Loaded<T> {
     },
 }
 
-/// What [`Store::save`] did.
+/// What [`CheckpointFile::save`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Saved {
     /// The file holds the value now.
@@ -107,10 +107,10 @@ impl CheckpointError {
     }
 }
 
-impl Store {
+impl CheckpointFile {
     /// Names the file; nothing is read or written yet.
-    pub fn new(path: PathBuf, schema: Schema) -> Store {
-        Store {
+    pub fn new(path: PathBuf, schema: Schema) -> CheckpointFile {
+        CheckpointFile {
             path,
             schema,
             on_disk: Cell::new(None),
@@ -129,22 +129,22 @@ impl Store {
     }
 
     /// Reads the value. A file of an older schema version is set aside, as a damaged one is.
-    pub fn load<T: DeserializeOwned>(&self) -> Result<Loaded<T>, CheckpointError> {
+    pub fn load<T: DeserializeOwned>(&self) -> Result<LoadOutcome<T>, CheckpointError> {
         let wanted = self.schema.version;
         self.load_migrating(|found, _| Err(Flaw::Older { found, wanted }))
     }
 
-    /// As [`load`](Store::load), with a way to make the value of an older version's payload.
+    /// As [`load`](CheckpointFile::load), with a way to make the value of an older version's payload.
     pub fn load_migrating<T: DeserializeOwned>(
         &self,
         migrate: impl FnOnce(u16, &[u8]) -> Result<T, Flaw>,
-    ) -> Result<Loaded<T>, CheckpointError> {
+    ) -> Result<LoadOutcome<T>, CheckpointError> {
         self.remove_leftovers();
         let bytes = match self.read() {
             Ok(Some(bytes)) => bytes,
-            Ok(None) => return Ok(Loaded::Fresh),
-            Err(Unread::Flawed(why)) => return self.set_aside(why),
-            Err(Unread::Io(source)) => return Err(self.failed("read", source)),
+            Ok(None) => return Ok(LoadOutcome::Fresh),
+            Err(ReadFailure::Flawed(why)) => return self.set_aside(why),
+            Err(ReadFailure::Io(source)) => return Err(self.failed("read", source)),
         };
         let value = frame::open(self.schema, &bytes).and_then(|(version, payload)| {
             match version == self.schema.version {
@@ -155,7 +155,7 @@ impl Store {
         match value {
             Ok(value) => {
                 self.on_disk.set(Some(Fingerprint::of(&bytes)));
-                Ok(Loaded::Found(value))
+                Ok(LoadOutcome::Found(value))
             }
             Err(why) => self.set_aside(why),
         }
@@ -163,17 +163,20 @@ impl Store {
 
     /// Writes the value, unless the file holds it already.
     pub fn save<T: Serialize>(&mut self, value: &T) -> Result<Saved, CheckpointError> {
-        match self.draft(value)? {
+        match self.pending(value)? {
             None => Ok(Saved::Unchanged),
-            Some(draft) => {
-                let result = draft.write();
-                self.settle(&draft, result)
+            Some(pending) => {
+                let result = pending.write();
+                self.settle(&pending, result)
             }
         }
     }
 
     /// Encodes the value, or returns `None` when the file holds it already.
-    fn draft<T: Serialize>(&mut self, value: &T) -> Result<Option<Draft>, CheckpointError> {
+    fn pending<T: Serialize>(
+        &mut self,
+        value: &T,
+    ) -> Result<Option<PendingWrite>, CheckpointError> {
         let encoded = frame::encode(self.schema, value);
         let bytes = encoded.map_err(|source| {
             let path = self.path.clone();
@@ -183,35 +186,41 @@ impl Store {
             self.stats.skipped += 1;
             return Ok(None);
         }
-        Ok(Some(Draft::new(self.path.clone(), bytes)))
+        Ok(Some(PendingWrite::new(self.path.clone(), bytes)))
     }
 
-    /// Takes note of how writing a draft went.
-    fn settle(&mut self, draft: &Draft, result: io::Result<()>) -> Result<Saved, CheckpointError> {
+    /// Takes note of how a pending write went.
+    fn settle(
+        &mut self,
+        pending: &PendingWrite,
+        result: io::Result<()>,
+    ) -> Result<Saved, CheckpointError> {
         if let Err(source) = result {
             self.on_disk.set(None);
             return Err(self.failed("write", source));
         }
-        let bytes = draft.bytes().len() as u64;
-        self.on_disk.set(Some(Fingerprint::of(draft.bytes())));
+        let bytes = pending.bytes().len() as u64;
+        self.on_disk.set(Some(Fingerprint::of(pending.bytes())));
         self.stats.writes += 1;
         self.stats.bytes += bytes;
         Ok(Saved::Written { bytes })
     }
 
-    fn read(&self) -> Result<Option<Vec<u8>>, Unread> {
+    fn read(&self) -> Result<Option<Vec<u8>>, ReadFailure> {
         // A link or a FIFO in the file's place is not followed and not opened: it could be anything.
         let found = match fs::symlink_metadata(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             found => found?,
         };
         if !found.is_file() {
-            return Err(Unread::Flawed(Flaw::NoCheckpoint("it is no regular file")));
+            return Err(ReadFailure::Flawed(Flaw::NoCheckpoint(
+                "it is no regular file",
+            )));
         }
         let limit = (LIMIT + frame::HEADER) as u64;
         if found.len() > limit {
             let why = "it is larger than any checkpoint";
-            return Err(Unread::Flawed(Flaw::NoCheckpoint(why)));
+            return Err(ReadFailure::Flawed(Flaw::NoCheckpoint(why)));
         }
         let mut bytes = Vec::new();
         File::open(&self.path)?
@@ -220,7 +229,7 @@ impl Store {
         Ok(Some(bytes))
     }
 
-    fn set_aside<T>(&self, why: Flaw) -> Result<Loaded<T>, CheckpointError> {
+    fn set_aside<T>(&self, why: Flaw) -> Result<LoadOutcome<T>, CheckpointError> {
         let word = why.word();
         let aside = |n: u32| self.beside(&format!(".{word}-{n}"));
         for n in (1..KEPT_ASIDE).rev() {
@@ -238,7 +247,7 @@ impl Store {
             %why,
             "checkpoint is of no use and set aside"
         );
-        Ok(Loaded::SetAside {
+        Ok(LoadOutcome::SetAside {
             moved_to,
             why: why.to_string(),
         })
@@ -262,7 +271,7 @@ impl Store {
     }
 
     fn beside(&self, suffix: &str) -> PathBuf {
-        draft::beside(&self.path, suffix)
+        pending_write::beside(&self.path, suffix)
     }
 
     fn failed(&self, action: &'static str, source: io::Error) -> CheckpointError {
@@ -290,13 +299,13 @@ impl Flaw {
 }
 
 /// Why a file's bytes are not there.
-enum Unread {
+enum ReadFailure {
     Flawed(Flaw),
     Io(io::Error),
 }
 
-impl From<io::Error> for Unread {
-    fn from(error: io::Error) -> Unread {
-        Unread::Io(error)
+impl From<io::Error> for ReadFailure {
+    fn from(error: io::Error) -> ReadFailure {
+        ReadFailure::Io(error)
     }
 }

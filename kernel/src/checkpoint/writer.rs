@@ -1,22 +1,22 @@
 //! Checkpoints of a living actor: coalesced, and written beside it.
 //!
-//! The actor [`mark`](Writer::mark)s that something changed, asks [`due`](Writer::due) when to set
-//! its timer, and at the timer hands its state to [`begin`](Writer::begin). What that returns runs
+//! The actor [`mark`](CheckpointWriter::mark)s that something changed, asks [`due`](CheckpointWriter::due) when to set
+//! its timer, and at the timer hands its state to [`begin`](CheckpointWriter::begin). What that returns runs
 //! in [`Context::run`](crate::Context::run) and comes home as a message, for
-//! [`finish`](Writer::finish). At most one write is under way, and at most one begins an interval.
+//! [`finish`](CheckpointWriter::finish). At most one write is under way, and at most one begins an interval.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::checkpoint::draft::Draft;
-use crate::checkpoint::{CheckpointError, Saved, Stats, Store};
+use crate::checkpoint::pending_write::PendingWrite;
+use crate::checkpoint::{CheckpointError, CheckpointFile, Saved, Stats};
 
 /// Decides when a store is written, so that many changes make one write.
 #[derive(Debug)]
-pub struct Writer {
-    store: Store,
+pub struct CheckpointWriter {
+    store: CheckpointFile,
     interval: Duration,
     changed: bool,
     writing: bool,
@@ -26,19 +26,19 @@ pub struct Writer {
 /// A write that has not begun: run it beside the actor.
 #[derive(Debug)]
 #[must_use = "nothing is written until it runs"]
-pub struct Writing(Draft);
+pub struct WriteTask(PendingWrite);
 
 /// A write that has come to its end, well or not.
 #[derive(Debug)]
-pub struct Written {
-    draft: Draft,
+pub struct WriteResult {
+    pending: PendingWrite,
     result: io::Result<()>,
 }
 
-impl Writer {
+impl CheckpointWriter {
     /// Writes `store` at most once every `interval`.
-    pub fn new(store: Store, interval: Duration) -> Writer {
-        Writer {
+    pub fn new(store: CheckpointFile, interval: Duration) -> CheckpointWriter {
+        CheckpointWriter {
             store,
             interval,
             changed: false,
@@ -48,7 +48,7 @@ impl Writer {
     }
 
     /// Returns the store, to load from.
-    pub fn store(&self) -> &Store {
+    pub fn store(&self) -> &CheckpointFile {
         &self.store
     }
 
@@ -76,18 +76,18 @@ impl Writer {
         &mut self,
         now: Instant,
         value: &T,
-    ) -> Result<Option<Writing>, CheckpointError> {
+    ) -> Result<Option<WriteTask>, CheckpointError> {
         self.earliest = Some(now + self.interval);
         self.changed = false;
-        let draft = self.store.draft(value)?;
-        self.writing = draft.is_some();
-        Ok(draft.map(Writing))
+        let pending = self.store.pending(value)?;
+        self.writing = pending.is_some();
+        Ok(pending.map(WriteTask))
     }
 
     /// Takes note of a write's end. One that failed is due again after the interval.
-    pub fn finish(&mut self, written: Written) -> Result<Saved, CheckpointError> {
+    pub fn finish(&mut self, written: WriteResult) -> Result<Saved, CheckpointError> {
         self.writing = false;
-        let saved = self.store.settle(&written.draft, written.result);
+        let saved = self.store.settle(&written.pending, written.result);
         self.changed |= saved.is_err();
         saved
     }
@@ -99,17 +99,17 @@ impl Writer {
     }
 }
 
-impl Writing {
+impl WriteTask {
     /// Writes, in the pool for blocking work.
-    pub async fn run(self) -> Written {
-        let Writing(draft) = self;
+    pub async fn run(self) -> WriteResult {
+        let WriteTask(pending) = self;
         let written = tokio::task::spawn_blocking(move || {
-            let result = draft.write();
-            Written { draft, result }
+            let result = pending.write();
+            WriteResult { pending, result }
         });
         match written.await {
             Ok(written) => written,
-            // Writing has no panic of its own; one that comes all the same is the actor's.
+            // A write has no panic of its own; one that comes all the same is the actor's.
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
                 Err(_) => std::future::pending().await,

@@ -5,63 +5,52 @@
 //! hung. So an idle actor costs one ping every few seconds, and a busy one none at all.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::actor::Exit;
-use crate::context::now;
-use crate::shell::Control;
-use crate::supervisor::group::Group;
-use crate::supervisor::life::{Life, Ping};
-
-/// The longest pause between two looks.
-pub(super) const SLOWEST: Duration = Duration::from_secs(1);
-
-/// The shortest, whatever deadline an actor has.
-const FASTEST: Duration = Duration::from_millis(5);
-
-/// Returns how often an actor with this deadline must be looked at.
-pub(super) fn pace(answer_within: Duration) -> Duration {
-    (answer_within / 4).clamp(FASTEST, SLOWEST)
-}
+use crate::clock::now;
+use crate::exit::Exit;
+use crate::mail::Control;
+use crate::supervisor::cell::{ActorCell, Ping};
+use crate::supervisor::group::ChildGroup;
 
 /// Looks at every actor beneath `root` until the root is shut down.
-pub(super) async fn sweep(root: Rc<Group>) {
+pub(super) async fn sweep(root: Rc<ChildGroup>) {
     while !root.closed() {
         let (before, pace) = (now(), root.pace());
         tokio::time::sleep(pace).await;
         let now = now();
         // While the thread was blocked or the process suspended, nobody could answer.
         let stalled = now.saturating_duration_since(before + pace);
-        root.each_actor(&mut |life| {
-            life.forgive(stalled);
-            look(life, now);
+        root.each_actor(&mut |cell| {
+            cell.forgive(stalled);
+            look(cell, now);
         });
         root.recover(now);
     }
 }
 
-fn look(life: &Life, now: Instant) {
-    if !life.running() {
+fn look(cell: &ActorCell, now: Instant) {
+    if !cell.running() {
         return;
     }
-    let (last, pulse) = (life.ping.get(), life.pulse());
+    let (last, pulse) = (cell.ping.get(), cell.pulse());
     let still = now.saturating_duration_since(last.since);
     if pulse != last.pulse {
-        life.ping.set(Ping {
+        cell.ping.set(Ping {
             pulse,
             since: now,
             sent: false,
         });
-    } else if !last.sent && still >= life.answer_within / 4 {
-        life.control(Control::Ping);
-        life.ping.set(Ping {
+    } else if !last.sent && still >= cell.answer_within / 4 {
+        cell.control(Control::Ping);
+        cell.ping.set(Ping {
             pulse,
             since: now,
             sent: true,
         });
-    } else if last.sent && still >= life.answer_within {
-        let message = life.gauge.busy().unwrap_or("nothing");
-        tracing::error!(actor = %life.path, message, "actor hangs and is restarted");
-        life.end(Exit::Hung { message });
+    } else if last.sent && still >= cell.answer_within {
+        let message = cell.gauge.busy().unwrap_or("nothing");
+        tracing::error!(actor = %cell.path, message, "actor hangs and is restarted");
+        cell.end(Exit::Hung { message });
     }
 }

@@ -9,125 +9,21 @@
 //!
 //! The tree lives on the actors' thread and so does every handle on it.
 
+pub(crate) mod cell;
 mod group;
 mod hang;
-pub(crate) mod life;
+mod incarnations;
 
 use std::fmt;
 use std::rc::Rc;
-use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
 
 use crate::actor::Actor;
+use crate::fault::InjectedFault;
 use crate::mailbox::Port;
-use crate::observe::{Degraded, Node};
-use crate::supervisor::group::Group;
-
-/// When a child that ended is restarted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Restart {
-    /// Always.
-    Permanent,
-    /// When it ended other than by its own wish.
-    Transient,
-    /// Never.
-    Temporary,
-}
-
-/// Who is restarted with a child that failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Strategy {
-    /// Nobody.
-    OneForOne,
-    /// Everyone spawned after it.
-    RestForOne,
-    /// Everyone.
-    OneForAll,
-}
-
-/// How many restarts of one child are taken before its supervisor gives up on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Intensity {
-    /// So many restarts are taken ...
-    pub restarts: u32,
-    /// ... in any stretch of time as long as this.
-    pub within: Duration,
-}
-
-impl Intensity {
-    /// Never gives up: for children that must not take their group down, such as one pod's worker
-    /// among a thousand. Their restarts slow down to one every thirty seconds.
-    pub const UNLIMITED: Intensity = Intensity {
-        restarts: u32::MAX,
-        within: Duration::from_secs(60),
-    };
-}
-
-/// How one actor is supervised.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChildSpec {
-    /// Its name among its siblings.
-    pub id: String,
-    /// When it is restarted.
-    pub restart: Restart,
-    /// How long its [`stop`](Actor::stop) may take, the message before it included.
-    pub shutdown: Duration,
-    /// How long one message may take before the actor counts as hung.
-    pub answer_within: Duration,
-}
-
-impl ChildSpec {
-    /// A child that is always restarted.
-    pub fn permanent(id: impl Into<String>) -> ChildSpec {
-        ChildSpec {
-            id: id.into(),
-            restart: Restart::Permanent,
-            shutdown: Duration::from_secs(5),
-            answer_within: Duration::from_secs(30),
-        }
-    }
-
-    /// A child that may end by its own wish.
-    pub fn transient(id: impl Into<String>) -> ChildSpec {
-        let restart = Restart::Transient;
-        ChildSpec {
-            restart,
-            ..ChildSpec::permanent(id)
-        }
-    }
-
-    /// A child that is never restarted.
-    pub fn temporary(id: impl Into<String>) -> ChildSpec {
-        let restart = Restart::Temporary;
-        ChildSpec {
-            restart,
-            ..ChildSpec::permanent(id)
-        }
-    }
-
-    /// Sets how long its [`stop`](Actor::stop) may take.
-    pub fn shutdown(self, shutdown: Duration) -> ChildSpec {
-        ChildSpec { shutdown, ..self }
-    }
-
-    /// Sets how long one message may take.
-    pub fn answer_within(self, answer_within: Duration) -> ChildSpec {
-        ChildSpec {
-            answer_within,
-            ..self
-        }
-    }
-}
-
-/// A way to break an actor on purpose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Fault {
-    /// It panics at its next message.
-    Panic,
-    /// It never finishes its next message.
-    Hang,
-}
+use crate::observe::{DegradedChild, TreeNode};
+use crate::restart::Intensity;
+use crate::spec::{ChildSpec, Strategy};
+use crate::supervisor::group::ChildGroup;
 
 /// There is no actor at this path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -139,12 +35,12 @@ pub struct NoSuchChild {
 
 /// A handle on a group of children. Clones are handles on the same group.
 #[derive(Clone)]
-pub struct Supervisor(Rc<Group>);
+pub struct Supervisor(Rc<ChildGroup>);
 
 impl Supervisor {
     /// Makes the root of a tree, on the actors' thread (see [`system::run`](crate::system::run)).
     pub fn root(name: &str, intensity: Intensity) -> Supervisor {
-        let root = Group::root(name, intensity);
+        let root = ChildGroup::root(name, intensity);
         tokio::task::spawn_local(hang::sweep(Rc::clone(&root)));
         Supervisor(root)
     }
@@ -179,20 +75,20 @@ impl Supervisor {
 
     /// Looks at the whole tree. An actor that does not show itself within a second has a null
     /// snapshot, and `busy_with` says what keeps it.
-    pub async fn tree(&self) -> Node {
+    pub async fn tree(&self) -> TreeNode {
         self.0.tree().await
     }
 
     /// Returns the children whose restarts are exhausted. Only the root's ever are: further down they escalate.
-    pub fn degraded(&self) -> Vec<Degraded> {
+    pub fn degraded(&self) -> Vec<DegradedChild> {
         self.0.degraded()
     }
 
-    /// Breaks the actor at `path`, as [`Node::path`] spells it.
-    pub fn inject(&self, path: &str, fault: Fault) -> Result<(), NoSuchChild> {
+    /// Breaks the actor at `path`, as [`TreeNode::path`] spells it.
+    pub fn inject(&self, path: &str, fault: InjectedFault) -> Result<(), NoSuchChild> {
         match self.0.find(path) {
-            Some(life) => {
-                life.inject(fault);
+            Some(cell) => {
+                cell.inject(fault);
                 Ok(())
             }
             None => Err(NoSuchChild {

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use kernel::checkpoint::{
-    CheckpointError, Flaw, Loaded, Saved, Schema, Store, Writer, decode, parse,
+    CheckpointError, CheckpointFile, CheckpointWriter, Flaw, LoadOutcome, Saved, Schema, decode,
+    parse,
 };
 use kernel::testing::run_paused;
 use proptest::prelude::*;
@@ -49,11 +50,11 @@ impl Shelf {
         self.folder.path().join("pods")
     }
 
-    fn store(&self, schema: Schema) -> Store {
-        Store::new(self.path(), schema)
+    fn store(&self, schema: Schema) -> CheckpointFile {
+        CheckpointFile::new(self.path(), schema)
     }
 
-    fn load(&self) -> Loaded<Record> {
+    fn load(&self) -> LoadOutcome<Record> {
         self.store(SCHEMA).load().unwrap()
     }
 
@@ -74,12 +75,12 @@ impl Shelf {
 
     fn why(&self) -> String {
         match self.load() {
-            Loaded::SetAside { moved_to, why } => {
+            LoadOutcome::SetAside { moved_to, why } => {
                 assert!(moved_to.symlink_metadata().is_ok());
                 assert!(self.path().symlink_metadata().is_err());
                 why
             }
-            Loaded::Fresh | Loaded::Found(_) => panic!("it was taken for good"),
+            LoadOutcome::Fresh | LoadOutcome::Found(_) => panic!("it was taken for good"),
         }
     }
 }
@@ -87,7 +88,7 @@ impl Shelf {
 #[test]
 fn what_was_saved_is_loaded_by_the_next_process() {
     let shelf = Shelf::saved(SCHEMA);
-    assert_eq!(shelf.load(), Loaded::Found(record("a")));
+    assert_eq!(shelf.load(), LoadOutcome::Found(record("a")));
     assert_eq!(shelf.names(), ["pods"]);
     let mode = fs::metadata(shelf.path()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -96,9 +97,9 @@ fn what_was_saved_is_loaded_by_the_next_process() {
 #[test]
 fn a_missing_file_or_folder_is_a_fresh_start() {
     let shelf = Shelf::new();
-    assert_eq!(shelf.load(), Loaded::Fresh);
-    let mut deep = Store::new(shelf.folder.path().join("a/b/pods"), SCHEMA);
-    assert_eq!(deep.load::<Record>().unwrap(), Loaded::Fresh);
+    assert_eq!(shelf.load(), LoadOutcome::Fresh);
+    let mut deep = CheckpointFile::new(shelf.folder.path().join("a/b/pods"), SCHEMA);
+    assert_eq!(deep.load::<Record>().unwrap(), LoadOutcome::Fresh);
     assert!(matches!(deep.save(&record("a")), Ok(Saved::Written { .. })));
 }
 
@@ -106,7 +107,7 @@ fn a_missing_file_or_folder_is_a_fresh_start() {
 fn an_unchanged_value_is_not_written_again_not_even_by_the_next_process() {
     let shelf = Shelf::saved(SCHEMA);
     let mut store = shelf.store(SCHEMA);
-    assert_eq!(store.load().unwrap(), Loaded::Found(record("a")));
+    assert_eq!(store.load().unwrap(), LoadOutcome::Found(record("a")));
     assert_eq!(store.save(&record("a")).unwrap(), Saved::Unchanged);
     let Saved::Written { bytes } = store.save(&record("b")).unwrap() else {
         panic!("a change is written")
@@ -187,7 +188,7 @@ fn an_older_schema_is_migrated_or_set_aside() {
     });
     assert_eq!(
         migrated.unwrap(),
-        Loaded::Found(Record {
+        LoadOutcome::Found(Record {
             restarts: 4,
             ..record("a")
         })
@@ -249,7 +250,7 @@ fn three_damaged_files_are_kept_the_newest_first() {
 fn what_a_killed_writer_left_behind_is_removed_and_never_loaded() {
     let shelf = Shelf::saved(SCHEMA);
     fs::write(shelf.folder.path().join("pods.tmp-9"), "half").unwrap();
-    assert_eq!(shelf.load(), Loaded::Found(record("a")));
+    assert_eq!(shelf.load(), LoadOutcome::Found(record("a")));
     assert_eq!(shelf.names(), ["pods"]);
 }
 
@@ -264,7 +265,7 @@ fn leftovers_of_any_name_do_not_keep_a_value_from_being_saved() {
         .unwrap();
     }
     shelf.store(SCHEMA).save(&record("a")).unwrap();
-    assert_eq!(shelf.load(), Loaded::Found(record("a")));
+    assert_eq!(shelf.load(), LoadOutcome::Found(record("a")));
 }
 
 #[test]
@@ -277,14 +278,14 @@ fn a_value_too_large_is_refused_and_the_old_file_stays() {
     let error = shelf.store(SCHEMA).save(&huge).unwrap_err();
     assert!(!error.transient());
     assert!(matches!(error, CheckpointError::Encode { .. }));
-    assert_eq!(shelf.load(), Loaded::Found(record("a")));
+    assert_eq!(shelf.load(), LoadOutcome::Found(record("a")));
 }
 
 #[test]
 fn a_folder_that_cannot_be_written_is_an_error_that_names_the_file() {
     let shelf = Shelf::new();
     fs::write(shelf.folder.path().join("file"), "").unwrap();
-    let mut store = Store::new(shelf.folder.path().join("file/pods"), SCHEMA);
+    let mut store = CheckpointFile::new(shelf.folder.path().join("file/pods"), SCHEMA);
     let error = store.save(&record("a")).unwrap_err();
     assert!(error.transient());
     assert!(
@@ -298,7 +299,7 @@ fn many_changes_make_one_write_an_interval() {
     run_paused(|| async {
         let shelf = Shelf::new();
         let interval = Duration::from_secs(10);
-        let mut writer = Writer::new(shelf.store(SCHEMA), interval);
+        let mut writer = CheckpointWriter::new(shelf.store(SCHEMA), interval);
         let now = kernel::now();
         assert_eq!(writer.due(now), None);
         writer.mark();
@@ -321,7 +322,7 @@ fn many_changes_make_one_write_an_interval() {
         );
         assert_eq!(writer.due(now + interval), None);
         assert_eq!((writer.stats().writes, writer.stats().skipped), (1, 1));
-        assert_eq!(shelf.load(), Loaded::Found(record("a")));
+        assert_eq!(shelf.load(), LoadOutcome::Found(record("a")));
     });
 }
 
@@ -330,8 +331,8 @@ fn a_write_that_failed_is_due_again() {
     run_paused(|| async {
         let shelf = Shelf::new();
         fs::write(shelf.folder.path().join("file"), "").unwrap();
-        let store = Store::new(shelf.folder.path().join("file/pods"), SCHEMA);
-        let mut writer = Writer::new(store, Duration::from_secs(10));
+        let store = CheckpointFile::new(shelf.folder.path().join("file/pods"), SCHEMA);
+        let mut writer = CheckpointWriter::new(store, Duration::from_secs(10));
         writer.mark();
         let now = kernel::now();
         let writing = writer.begin(now, &record("a")).unwrap().unwrap();
@@ -344,14 +345,14 @@ fn a_write_that_failed_is_due_again() {
 fn a_write_left_behind_by_a_predecessor_never_replaces_a_newer_file() {
     run_paused(|| async {
         let shelf = Shelf::new();
-        let mut predecessor = Writer::new(shelf.store(SCHEMA), Duration::ZERO);
+        let mut predecessor = CheckpointWriter::new(shelf.store(SCHEMA), Duration::ZERO);
         let stale = predecessor
             .begin(kernel::now(), &record("stale"))
             .unwrap()
             .unwrap();
         shelf.store(SCHEMA).save(&record("newer")).unwrap();
         drop(stale.run().await);
-        assert_eq!(shelf.load(), Loaded::Found(record("newer")));
+        assert_eq!(shelf.load(), LoadOutcome::Found(record("newer")));
         assert_eq!(shelf.names(), ["pods"]);
     });
 }
@@ -362,7 +363,7 @@ proptest! {
         let shelf = Shelf::new();
         let record = Record { name, restarts, object };
         shelf.store(SCHEMA).save(&record).unwrap();
-        prop_assert_eq!(shelf.load(), Loaded::Found(record));
+        prop_assert_eq!(shelf.load(), LoadOutcome::Found(record));
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use kernel::actor::Actor;
 use kernel::testing::{pass, run_paused};
-use kernel::watchdog::{Alarm, Watchdog};
-use kernel::{ChildSpec, Context, Exit, Fault, Reply, Supervisor, mailbox};
+use kernel::watchdog::{Watchdog, WatchdogAlarm};
+use kernel::{ChildSpec, Context, Exit, InjectedFault, Reply, Supervisor, mailbox};
 
 use crate::probe::{Msg, Rig, SOON, Temper, count};
 
@@ -85,13 +85,13 @@ fn injected_faults_panic_and_hang_the_actor_they_name() {
     run_paused(|| async {
         let rig = Rig::new();
         let addr = impatient(&rig, Temper::Well);
-        rig.root.inject("root/a", Fault::Panic).unwrap();
+        rig.root.inject("root/a", InjectedFault::Panic).unwrap();
         assert_eq!(count(&addr).await, Ok(0));
         assert_eq!(rig.restarts("root/a").await, 1);
-        rig.root.inject("root/a", Fault::Hang).unwrap();
+        rig.root.inject("root/a", InjectedFault::Hang).unwrap();
         pass(PATIENCE * 2).await;
         assert_eq!(rig.restarts("root/a").await, 2);
-        let unknown = rig.root.inject("root/b", Fault::Hang).unwrap_err();
+        let unknown = rig.root.inject("root/b", InjectedFault::Hang).unwrap_err();
         assert_eq!(unknown.to_string(), "there is no actor root/b");
     });
 }
@@ -132,7 +132,7 @@ fn whoever_blocks_the_thread_is_named_and_its_neighbours_are_not_blamed() {
         give_up_after: Duration::from_millis(400),
         alarm: Box::new(move |alarm, stuck| {
             alarms.send((alarm, stuck.clone())).unwrap();
-            if alarm == Alarm::Lost && stuck.actor.is_some() {
+            if alarm == WatchdogAlarm::Lost && stuck.actor.is_some() {
                 let_go.send(()).unwrap();
             }
         }),
@@ -155,7 +155,7 @@ fn whoever_blocks_the_thread_is_named_and_its_neighbours_are_not_blamed() {
         assert_eq!(rig.lines(), ["neighbour starts"]);
     })
     .unwrap();
-    for expected in [Alarm::Late, Alarm::Lost] {
+    for expected in [WatchdogAlarm::Late, WatchdogAlarm::Lost] {
         let (alarm, stuck) = raised.try_recv().unwrap();
         assert_eq!(alarm, expected);
         assert_eq!(stuck.actor.as_deref(), Some("root/blocker"));

@@ -1,6 +1,6 @@
 //! What can be seen from outside.
 
-use kernel::observe::{Kind, Node, State};
+use kernel::observe::{TreeNode, TreeNodeKind, TreeNodeState};
 use kernel::testing::{SIMULATED_START, pass, run_paused};
 use kernel::{Intensity, Strategy};
 use std::time::{Duration, SystemTime};
@@ -25,11 +25,11 @@ fn the_tree_shows_every_node_with_its_mailbox_and_snapshot() {
             .map(|child| child.id.as_str())
             .collect();
         assert_eq!(ids, ["pods", "cluster"]);
-        assert_eq!(tree.children[0].kind, Kind::Supervisor);
+        assert_eq!(tree.children[0].kind, TreeNodeKind::Supervisor);
         let node = tree.find("root/pods/pod-1").unwrap();
         assert_eq!(
             (node.kind, node.state, node.handled),
-            (Kind::Actor, State::Running, 2)
+            (TreeNodeKind::Actor, TreeNodeState::Running, 2)
         );
         assert_eq!((node.mailbox.len, node.mailbox.capacity), (0, ROOM));
         assert_eq!(node.snapshot, serde_json::json!({ "notes": 1 }));
@@ -43,7 +43,7 @@ fn the_tree_travels_as_json() {
         rig.permanent("a");
         let tree = rig.root.tree().await;
         let text = serde_json::to_string(&tree).unwrap();
-        assert_eq!(serde_json::from_str::<Node>(&text).unwrap(), tree);
+        assert_eq!(serde_json::from_str::<TreeNode>(&text).unwrap(), tree);
     });
 }
 
@@ -62,7 +62,10 @@ fn an_actor_that_backs_off_shows_it_and_delays_nobodys_view() {
         let before = kernel::now();
         let tree = rig.root.tree().await;
         assert_eq!(kernel::now(), before);
-        assert_eq!(tree.find("root/a").unwrap().state, State::BackingOff);
+        assert_eq!(
+            tree.find("root/a").unwrap().state,
+            TreeNodeState::BackingOff
+        );
     });
 }
 

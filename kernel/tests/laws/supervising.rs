@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kernel::observe::State;
+use kernel::observe::TreeNodeState;
 use kernel::testing::{pass, run_paused};
 use kernel::{ChildSpec, Intensity, Strategy, Supervisor};
 
@@ -143,7 +143,10 @@ fn an_exhausted_manager_is_degraded_at_the_root_while_its_siblings_go_on() {
         assert_eq!(degraded.id, "root/manager");
         assert_eq!(degraded.why, "failed: the probe was told to");
         let tree = rig.root.tree().await;
-        assert_eq!(tree.find("root/manager").unwrap().state, State::Degraded);
+        assert_eq!(
+            tree.find("root/manager").unwrap().state,
+            TreeNodeState::Degraded
+        );
 
         rig.lines();
         pass(Duration::from_secs(300)).await;

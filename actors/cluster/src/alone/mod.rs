@@ -26,7 +26,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use kernel::checkpoint::{CheckpointError, Loaded, Schema, Store, Writer, Written};
+use kernel::checkpoint::{
+    CheckpointError, CheckpointFile, CheckpointWriter, LoadOutcome, Schema, WriteResult,
+};
 use kernel::{Actor, Context, Exit, TimerId};
 use logic::objects::StaticObjects;
 use logic::pod::PodView;
@@ -84,11 +86,13 @@ fn load_on(folder: &Path, machine_id: &Path) -> Remembered {
 }
 
 fn read(folder: &Path, machine_id: &Path) -> Result<Option<Content>, AloneError> {
-    let store = Store::new(folder.join(FILE), SCHEMA);
+    let store = CheckpointFile::new(folder.join(FILE), SCHEMA);
     let sealed: Sealed = match store.load()? {
-        Loaded::Fresh => return Ok(None),
-        Loaded::Found(sealed) => sealed,
-        Loaded::SetAside { moved_to, why } => return Err(AloneError::Damaged { moved_to, why }),
+        LoadOutcome::Fresh => return Ok(None),
+        LoadOutcome::Found(sealed) => sealed,
+        LoadOutcome::SetAside { moved_to, why } => {
+            return Err(AloneError::Damaged { moved_to, why });
+        }
     };
     let opened = || -> Result<Content, AloneError> {
         let packed = Seal::of(folder, machine_id)?.open(&sealed.sealed)?;
@@ -162,7 +166,7 @@ pub enum Msg {
     /// Writes what is sealed now, unless the file holds it.
     Prepared(Box<Prepared>),
     /// Takes note of a write's end.
-    Written(Written),
+    Written(WriteResult),
 }
 
 /// What came of packing and sealing.
@@ -189,7 +193,7 @@ pub struct Alone {
     machine_id: PathBuf,
     node_name: String,
     shelf: Shelf,
-    writer: Writer,
+    writer: CheckpointWriter,
 
     /// None before they were told: nothing is written then.
     pods: Option<Vec<Arc<Pod>>>,
@@ -211,7 +215,7 @@ impl Actor for Alone {
     type Snapshot = Snapshot;
 
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        if let Ok(Loaded::Found(sealed)) = self.writer.store().load::<Sealed>() {
+        if let Ok(LoadOutcome::Found(sealed)) = self.writer.store().load::<Sealed>() {
             self.mark = Some(sealed.mark);
         }
         self.await_objects(ctx);
@@ -257,14 +261,14 @@ impl Alone {
     }
 
     fn on(folder: &Path, machine_id: &Path, (node_name, shelf): (String, Shelf)) -> Alone {
-        let store = Store::new(folder.join(FILE), SCHEMA);
+        let store = CheckpointFile::new(folder.join(FILE), SCHEMA);
         Alone {
             folder: folder.to_owned(),
             machine_id: machine_id.to_owned(),
             node_name,
             objects: shelf.snapshot(),
             shelf,
-            writer: Writer::new(store, Duration::ZERO),
+            writer: CheckpointWriter::new(store, Duration::ZERO),
             pods: None,
             statuses: BTreeMap::new(),
             supplied: BTreeSet::new(),
@@ -395,7 +399,7 @@ impl Alone {
         }
     }
 
-    fn written(&mut self, written: Written, ctx: &mut Context<Msg>) {
+    fn written(&mut self, written: WriteResult, ctx: &mut Context<Msg>) {
         self.busy = false;
         self.mark = None;
         match self.writer.finish(written) {

@@ -268,8 +268,8 @@ fn no_changed_bit_goes_unnoticed() {
 fn whoever_forges_the_frame_is_found_out_by_the_seal() {
     run_paused(|| async {
         let rig = written().await;
-        let mut store = Store::new(rig.path(FILE), SCHEMA);
-        let Ok(Loaded::Found(mut sealed)) = store.load::<Sealed>() else {
+        let mut store = CheckpointFile::new(rig.path(FILE), SCHEMA);
+        let Ok(LoadOutcome::Found(mut sealed)) = store.load::<Sealed>() else {
             panic!("there is no checkpoint");
         };
         sealed.sealed[40] ^= 1;

@@ -20,7 +20,6 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -268,7 +267,7 @@ impl Rotation {
         let held = self.held.as_ref();
         match held.map(|pair| (pair, pair.subject.lacks(wanted))) {
             Some((pair, None)) if !pair.lifetime.is_over(now) => {
-                self.rotate_at = pair.lifetime.rotation(self.renewal, chance());
+                self.rotate_at = pair.lifetime.rotation(self.renewal, kernel::chance());
                 let wait = self.rotate_at.map(|at| until(now, at));
                 self.due = wait.map(|wait| ctx.after(wait, Msg::Due));
             }
@@ -383,10 +382,4 @@ fn timestamp(wall: SystemTime) -> Timestamp {
 
 fn until(now: Timestamp, at: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO)
-}
-
-/// Between nought and one: nodes that began together do not ask together.
-fn chance() -> f64 {
-    let bits = RandomState::new().hash_one(0) >> 40;
-    f64::from(u32::try_from(bits).unwrap_or(0)) / f64::from(1_u32 << 24)
 }

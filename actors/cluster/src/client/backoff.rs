@@ -1,6 +1,5 @@
 //! How long a watch waits before it asks again: client-go's reflector's back-off.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
 /// The first wait; it doubles.
@@ -26,16 +25,10 @@ impl Backoff {
         let base = self.next.filter(|_| !quiet).unwrap_or(FIRST);
         self.next = Some((base * 2).min(LONGEST));
         self.last = Some(now);
-        base + base.mul_f64(chance())
+        base + base.mul_f64(kernel::chance())
     }
 
     pub(super) fn reset(&mut self) {
         *self = Backoff::default();
     }
-}
-
-/// Anything from 0 to 1. The standard library seeds its hashers by chance, which is chance enough here.
-pub fn chance() -> f64 {
-    let drawn = RandomState::new().build_hasher().finish() >> 32;
-    f64::from(u32::try_from(drawn).unwrap_or(u32::MAX)) / f64::from(u32::MAX)
 }

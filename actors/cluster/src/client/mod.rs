@@ -30,7 +30,6 @@ use rustls::sign::CertifiedKey;
 use tokio::sync::watch as channel;
 
 pub use access::{Access, AccessError, Identity};
-pub use backoff::chance;
 pub use by_value::ByValue;
 pub use trouble::Trouble;
 pub use watching::{Event, Selection, watch};

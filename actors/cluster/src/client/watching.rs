@@ -14,7 +14,7 @@ use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
-use super::backoff::{Backoff, chance};
+use super::backoff::Backoff;
 use super::by_value::ByValue;
 use super::trouble::Trouble;
 
@@ -177,7 +177,7 @@ where
     }
 
     async fn open(&mut self, version: &str) -> Result<(), Trouble> {
-        let more = f64::from(LEAST) * chance();
+        let more = f64::from(LEAST) * kernel::chance();
         let lasts = Duration::from_secs(LEAST.into()) + Duration::from_secs_f64(more);
         let parameters = WatchParams {
             field_selector: self.selection.fields.clone(),

@@ -18,7 +18,7 @@ use logic::node_status::lease::{self as decide, LeaseHolder, NAMESPACE};
 use serde::Serialize;
 use tokio::sync::watch as channel;
 
-use super::{chance, requests, wall};
+use super::{requests, wall};
 use crate::client::{ByValue, Client, Lane, Trouble};
 
 /// Its own beats and answers: never more than one of each.
@@ -126,7 +126,7 @@ impl Heartbeat {
                 self.beats += 1;
                 self.failures = 0;
                 self.last_error = None;
-                ctx.after(self.holder.interval(chance()), Msg::Beat);
+                ctx.after(self.holder.interval(kernel::chance()), Msg::Beat);
             }
             Ok(Beaten::Ownerless) => {
                 let (mut object, most) = (self.object.clone(), self.holder.interval(0.0));

@@ -23,7 +23,6 @@ mod tests;
 mod told;
 
 use std::collections::BTreeSet;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +76,7 @@ pub enum Msg {
     /// Writes down what is reported to be in use.
     Keep,
     /// Takes note of the end of that.
-    Kept(kernel::checkpoint::Written),
+    Kept(kernel::checkpoint::WriteResult),
 }
 
 /// Asks whoever told facts to tell them again: the one who knew them has a successor.
@@ -402,7 +401,7 @@ impl Presence {
                     Work::Writing(cause) => cause,
                     Work::Idle => ReportCause::Change,
                 };
-                self.schedule.sent(cause, ctx.now(), chance());
+                self.schedule.sent(cause, ctx.now(), kernel::chance());
                 self.writes += 1;
                 self.attempts = 0;
                 self.last_error = None;
@@ -480,10 +479,4 @@ fn moment(ctx: &Context<Msg>) -> ClockReading {
 
 fn wall(time: std::time::SystemTime) -> Timestamp {
     Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH)
-}
-
-/// Anything from 0 to 1. The standard library seeds its hashers by chance, which is chance enough here.
-fn chance() -> f64 {
-    let drawn = RandomState::new().build_hasher().finish() >> 32;
-    f64::from(u32::try_from(drawn).unwrap_or(u32::MAX)) / f64::from(u32::MAX)
 }

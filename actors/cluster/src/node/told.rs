@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
-use kernel::checkpoint::{Loaded, Schema, Store, Writer, Written};
+use kernel::checkpoint::{CheckpointFile, CheckpointWriter, LoadOutcome, Schema, WriteResult};
 use kernel::{Context, Recipient};
 use logic::node_status::{NodeEvent, NodeUpdate};
 use logic::types::EventLevel;
@@ -25,7 +25,7 @@ const SCHEMA: Schema = Schema {
 /// The volumes that the API server knows to be in use; kept, so that an agent that starts without it mounts them.
 #[derive(Debug)]
 pub(super) struct Reported {
-    writer: Writer,
+    writer: CheckpointWriter,
     volumes: BTreeSet<VolumeId>,
     telling: Telling,
 }
@@ -41,9 +41,9 @@ enum Telling {
 
 impl Reported {
     pub(super) fn new(folder: &Path) -> Self {
-        let store = Store::new(folder.join("reported-volumes.checkpoint"), SCHEMA);
+        let store = CheckpointFile::new(folder.join("reported-volumes.checkpoint"), SCHEMA);
         Reported {
-            writer: Writer::new(store, WRITE_EVERY),
+            writer: CheckpointWriter::new(store, WRITE_EVERY),
             volumes: BTreeSet::new(),
             telling: Telling::Unknown,
         }
@@ -52,13 +52,13 @@ impl Reported {
     /// What an earlier life had reported is so still.
     pub(super) fn begin(&mut self, recipient: &Recipient<BTreeSet<VolumeId>>) {
         match self.writer.store().load::<BTreeSet<VolumeId>>() {
-            Ok(Loaded::Fresh) => {}
-            Ok(Loaded::Found(volumes)) => {
+            Ok(LoadOutcome::Fresh) => {}
+            Ok(LoadOutcome::Found(volumes)) => {
                 self.volumes = volumes;
                 self.telling = Telling::Owed;
                 self.tell_again(recipient);
             }
-            Ok(Loaded::SetAside { moved_to, why }) => {
+            Ok(LoadOutcome::SetAside { moved_to, why }) => {
                 let kept = moved_to.display();
                 tracing::warn!("which volumes were reported in use is lost, kept as {kept}: {why}");
             }
@@ -110,7 +110,7 @@ impl Presence {
         }
     }
 
-    pub(super) fn kept(&mut self, written: Written, ctx: &mut Context<Msg>) {
+    pub(super) fn kept(&mut self, written: WriteResult, ctx: &mut Context<Msg>) {
         if let Err(error) = self.reported.writer.finish(written) {
             tracing::warn!("what is reported in use is not kept: {error}");
         }

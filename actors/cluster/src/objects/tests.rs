@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::time::SystemTime;
 
 use kernel::testing::{pass, run_paused};
-use kernel::{ChildSpec, Fault, Intensity, Supervisor, mailbox, system};
+use kernel::{ChildSpec, InjectedFault, Intensity, Supervisor, mailbox, system};
 use logic::objects::{MAX_FILE_BYTES, Objects};
 use tempfile::TempDir;
 
@@ -278,7 +278,9 @@ fn a_keeper_that_restarts_takes_nothing_away_because_a_file_is_bad() {
         rig.put("b.yaml", &map("two", "a"));
         rig.until(is("two", "a")).await;
         rig.put("a.yaml", "{");
-        rig.root.inject("test/objects", Fault::Panic).unwrap();
+        rig.root
+            .inject("test/objects", InjectedFault::Panic)
+            .unwrap();
         rig.put("c.yaml", &map("three", "a"));
         rig.until(is("three", "a")).await;
         assert_eq!(value(&rig.shelf, "one").as_deref(), Some("a"));

@@ -24,7 +24,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serving::{Access, ReviewError, User, Verdict};
 
-use crate::client::{Client, Lane, Trouble, chance};
+use crate::client::{Client, Lane, Trouble};
 
 /// Asked so often at most.
 const STEPS: u32 = 5;
@@ -70,7 +70,7 @@ impl Reviews {
                     return Err(failed(&trouble));
                 }
                 step += 1;
-                tokio::time::sleep(pause.mul_f64(1.0 + JITTER * chance())).await;
+                tokio::time::sleep(pause.mul_f64(1.0 + JITTER * kernel::chance())).await;
                 pause = pause.mul_f64(FACTOR);
             }
         };

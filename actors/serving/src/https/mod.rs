@@ -36,7 +36,7 @@ use crate::authn::{Authentication, Authorities, AuthoritiesError, Tokens};
 use crate::authz::{Authorization, Barred};
 use crate::http::{Answer, Traffic, accept, text};
 use crate::listen;
-use crate::node::Node;
+use crate::node::KubeletHost;
 use crate::policy::{self, Policy};
 use crate::reviews::Reviews;
 use crate::server::{Deaf, Msg, Snapshot};
@@ -85,7 +85,7 @@ pub struct Https<N, R> {
     traffic: Rc<Traffic>,
 }
 
-impl<N: Node, R: Reviews> Https<N, R> {
+impl<N: KubeletHost, R: Reviews> Https<N, R> {
     /// Serves with whatever certificate there is at the moment of a handshake.
     pub fn new(policy: Policy, node: Rc<N>, reviews: Rc<R>, certificate: Certificate) -> Self {
         Https {
@@ -125,7 +125,7 @@ impl<N: Node, R: Reviews> Https<N, R> {
     }
 }
 
-impl<N: Node, R: Reviews> Actor for Https<N, R> {
+impl<N: KubeletHost, R: Reviews> Actor for Https<N, R> {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
@@ -171,7 +171,7 @@ struct Server<N, R> {
     open: Open<N>,
 }
 
-impl<N: Node, R: Reviews> AnswersPeer for Server<N, R> {
+impl<N: KubeletHost, R: Reviews> AnswersPeer for Server<N, R> {
     async fn answer(&self, peer: &Peer, request: Request<Incoming>) -> Answer {
         let counted = metrics::http::begin(
             request.method().as_str(),
@@ -191,7 +191,7 @@ impl<N: Node, R: Reviews> AnswersPeer for Server<N, R> {
     }
 }
 
-impl<N: Node, R: Reviews> Server<N, R> {
+impl<N: KubeletHost, R: Reviews> Server<N, R> {
     /// Passes who is known and permitted; everybody else has an answer already.
     async fn known(&self, peer: &Peer, request: &Request<Incoming>) -> Result<(), Answer> {
         let headers = request.headers();

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::Sender;
 
 use super::Written;
 use super::file::{self, Leads, LogFile};
-use crate::node::{Node, Trouble};
+use crate::node::{KubeletHost, Trouble};
 
 /// What is written in bursts is read in bursts.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -71,7 +71,12 @@ impl From<ReadError> for Stop {
 }
 
 /// Sends a log to its end, or for as long as somebody reads it.
-pub(crate) async fn send<N: Node>(log: Log, node: Rc<N>, written: Written, to: Sender<Bytes>) {
+pub(crate) async fn send<N: KubeletHost>(
+    log: Log,
+    node: Rc<N>,
+    written: Written,
+    to: Sender<Bytes>,
+) {
     let mut reading = match Reading::begin(log).await {
         Ok(reading) => reading,
         Err(error) => return say(&error, &to).await,
@@ -157,7 +162,7 @@ impl Reading {
         }
     }
 
-    async fn follow<N: Node>(
+    async fn follow<N: KubeletHost>(
         &mut self,
         node: &N,
         written: &Written,
@@ -233,7 +238,7 @@ impl Reading {
     }
 
     /// A container that the runtime has forgotten does not run.
-    async fn is_running<N: Node>(&self, node: &N) -> Result<bool, ReadError> {
+    async fn is_running<N: KubeletHost>(&self, node: &N) -> Result<bool, ReadError> {
         match node.is_running(&self.container).await {
             Ok(is_running) => Ok(is_running),
             Err(Trouble::NotFound(_)) => Ok(false),

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
-use kernel::plugin::{Declaration, HostError, Msg};
-use kernel::{Addr, AskError, Fault};
+use kernel::{Addr, AskError, InjectedFault};
 use logic::pod::PodView;
+use plugin_host::{Declaration, HostError, Msg};
 use serde_json::json;
 
 use super::route::{AdminError, CheckpointRequest};
@@ -94,7 +94,11 @@ fn matches_name(pod: &Pod, wanted: &str) -> bool {
         || names.any(|name| name == wanted || format!("{}/{name}", pod.namespace()) == wanted)
 }
 
-pub(super) fn fault(peers: &AdminPeers, path: &str, fault: Fault) -> Result<Answer, AdminError> {
+pub(super) fn fault(
+    peers: &AdminPeers,
+    path: &str,
+    fault: InjectedFault,
+) -> Result<Answer, AdminError> {
     if peers.faults == FaultInjection::Forbidden {
         return Err(AdminError::NoFaults {
             variable: FaultInjection::VARIABLE,

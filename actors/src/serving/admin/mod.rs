@@ -24,8 +24,8 @@ use std::sync::Arc;
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Request, StatusCode};
-use kernel::plugin::{self, Declaration};
 use kernel::{Actor, Addr, Context, Exit, Supervisor};
+use plugin_host::{self as plugin, Declaration};
 
 pub use self::checkpoint::{Archives, ContainerCheckpointError, ContainerCheckpoints};
 use self::route::{AdminError, AdminRoute};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
-use kernel::plugin::HostError;
-use kernel::{AskError, Fault, NoSuchChild};
+use kernel::{AskError, InjectedFault, NoSuchChild};
+use plugin_host::HostError;
 
 use super::checkpoint::ContainerCheckpointError;
 use ::serving::http::{decoded, query};
@@ -38,7 +38,7 @@ pub(super) enum AdminRoute {
     /// `POST /checkpoint/POD/CONTAINER?timeout=SECONDS`, with the pod as above
     Checkpoint(CheckpointRequest),
     /// `POST /faults?path=PATH&fault=panic|hang`
-    Fault { path: String, fault: Fault },
+    Fault { path: String, fault: InjectedFault },
 }
 
 /// A container, and how long its checkpoint may take at least.
@@ -239,12 +239,12 @@ fn checkpoint_request(
     })
 }
 
-fn fault(request: &Request<Incoming>) -> Result<Fault, AdminError> {
+fn fault(request: &Request<Incoming>) -> Result<InjectedFault, AdminError> {
     const EXPECTED: &str = "panic or hang";
     let found = needed(request, "fault", EXPECTED)?;
     match found.as_str() {
-        "panic" => Ok(Fault::Panic),
-        "hang" => Ok(Fault::Hang),
+        "panic" => Ok(InjectedFault::Panic),
+        "hang" => Ok(InjectedFault::Hang),
         _ => Err(AdminError::Parameter {
             name: "fault",
             found,

@@ -5,9 +5,9 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kernel::plugin::{Kind, Start};
 use kernel::testing::{Inbox, inbox};
 use kernel::{ChildSpec, Intensity, Strategy, mailbox, system};
+use plugin_host::{LaunchMethod, ServiceKind};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -36,8 +36,8 @@ impl Rig {
         let declared = |path: &str| {
             Declaration::new(
                 "runtime",
-                Kind::Runtime,
-                Start::External {
+                ServiceKind::Runtime,
+                LaunchMethod::External {
                     endpoint: path.into(),
                 },
             )
@@ -53,7 +53,7 @@ impl Rig {
         };
         let statuses = statuses_of(&root, "a", &pod_manager).await;
         let recorder = Recorder::new(events.clone());
-        let line = kernel::plugin::Line::new("runtime");
+        let line = plugin_host::PluginClient::new("runtime");
         let runtime = crate::runtime::RuntimeClient::new(line, Duration::from_millis(50));
         let checkpoints = ContainerCheckpoints::new(runtime, folder.path());
         let peers = AdminPeers {
@@ -143,7 +143,7 @@ fn every_question_has_an_answer() {
             (200, &env!("CARGO_PKG_VERSION").into())
         );
         let (_, tree) = rig.ask("GET /tree").await;
-        let tree: kernel::Node = serde_json::from_value(tree).unwrap();
+        let tree: kernel::TreeNode = serde_json::from_value(tree).unwrap();
         assert!(tree.find("test/admin").is_some() && tree.find("test/plugins").is_some());
         assert_eq!(rig.ask("GET /plugins").await, (200, json!([])));
         let (_, pods) = rig.ask("GET /pods").await;
@@ -256,7 +256,7 @@ fn restart_and_swap_are_handed_to_the_host() {
                 Some(plugin::Msg::Swap { declaration, reply }) => {
                     assert_eq!(
                         declaration.start,
-                        Start::External {
+                        LaunchMethod::External {
                             endpoint: "/f".into()
                         }
                     );

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 
 use kernel::testing::{self, Inbox, inbox};
-use kernel::{ChildSpec, Fault, Intensity, Supervisor, mailbox, system};
+use kernel::{ChildSpec, InjectedFault, Intensity, Supervisor, mailbox, system};
 use logic::pod::PodView;
 use tempfile::TempDir;
 
@@ -534,7 +534,7 @@ fn source_that_broke_tells_its_set_again() {
         |folder| put(folder, "a.yaml", &manifest("a")),
         async |mut rig| {
             assert_eq!(rig.names().await, ["a-node"]);
-            rig.root.inject("test/file", Fault::Panic).unwrap();
+            rig.root.inject("test/file", InjectedFault::Panic).unwrap();
             rig.put("b.yaml", &manifest("b"));
             rig.until(&["a-node", "b-node"]).await;
         },

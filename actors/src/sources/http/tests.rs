@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use kernel::testing::{Inbox, inbox};
-use kernel::{ChildSpec, Fault, Intensity, Supervisor, mailbox, system};
+use kernel::{ChildSpec, InjectedFault, Intensity, Supervisor, mailbox, system};
 use logic::manifest::MAX_MANIFEST_BYTES;
 use logic::pod::PodView;
 use rustls::pki_types::pem::PemObject;
@@ -422,7 +422,7 @@ fn https_server_without_a_root_is_refused() {
 fn source_that_broke_fetches_again() {
     serving(&pod("a"), async |_server, mut rig| {
         rig.pods().await;
-        rig.root.inject("test/http", Fault::Panic).unwrap();
+        rig.root.inject("test/http", InjectedFault::Panic).unwrap();
         for _ in 0..3 {
             assert_eq!(names(&rig.pods().await), ["a-node"]);
         }

@@ -204,7 +204,7 @@ fn a_stuck_volume_has_its_plugin_replaced_and_others_go_on() {
         rig.mounted(&pod_with("b", &[EMPTY_DIR])).await;
         let told = rig.texts();
         assert!(told.contains(&format!("edge VolumeStuck: mount of {id} did not end within 1s; plugin storage-local is replaced")), "{told:?}");
-        let host::Msg::Replace { generation } = rig.host.next(SECOND).await.unwrap() else {
+        let plugin_host::Msg::Replace { generation } = rig.host.next(SECOND).await.unwrap() else {
             panic!("the plugin is to be replaced");
         };
         assert_eq!(generation, 0);

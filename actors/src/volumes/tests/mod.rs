@@ -8,7 +8,7 @@ mod subpaths;
 use cluster::events;
 use cluster::objects::{Shelf, Supply};
 use kernel::testing::{Inbox, inbox, pass, run_paused};
-use kernel::{AskError, ChildSpec, Fault as ActorFault, Intensity, Supervisor, mailbox};
+use kernel::{AskError, ChildSpec, InjectedFault as ActorFault, Intensity, Supervisor, mailbox};
 use logic::node_policy::NodePolicy;
 use tempfile::TempDir;
 use tonic::Status;
@@ -30,7 +30,7 @@ struct Rig {
     supply: Supply,
     events: Inbox<events::Msg>,
     pod_manager: Inbox<pod_manager::Msg>,
-    host: Inbox<host::Msg>,
+    host: Inbox<plugin_host::Msg>,
     folder: TempDir,
 }
 

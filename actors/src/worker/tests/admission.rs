@@ -88,7 +88,10 @@ fn a_failed_pod_stays_failed_when_its_worker_dies() {
         node.desire(&[pod(&wanting("zoo", "5", ""))]);
         node.until("zoo", phase("StartFailure")).await;
         let path = "oxlet/pods/workers/zoo";
-        node.node.root.inject(path, kernel::Fault::Panic).unwrap();
+        node.node
+            .root
+            .inject(path, kernel::InjectedFault::Panic)
+            .unwrap();
         kernel::testing::pass(std::time::Duration::from_secs(5)).await;
         let failed = |status: &PodStatus| status.reason.as_deref() == Some("OutOfcpu");
         node.until("zoo", failed).await;

@@ -137,7 +137,7 @@ async fn happen(node: TestNode, life: &std::sync::Arc<Pod>, event: &Event) -> Te
             drop(
                 node.node
                     .root
-                    .inject("oxlet/pods/workers/life", kernel::Fault::Panic),
+                    .inject("oxlet/pods/workers/life", kernel::InjectedFault::Panic),
             );
         }
         Event::AgentKilled => {

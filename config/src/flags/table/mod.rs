@@ -3,16 +3,16 @@
 mod configuration;
 mod own;
 
-use super::value::Kind;
+use super::value::FlagType;
 
 /// One flag.
 #[derive(Debug)]
 pub(crate) struct Flag {
     pub(crate) name: &'static str,
     pub(crate) short: Option<char>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: FlagType,
     pub(crate) sets: Sets,
-    pub(crate) status: Status,
+    pub(crate) status: FlagStatus,
     pub(crate) help: &'static str,
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum Sets {
 
 /// Whether a flag has a future.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Status {
+pub(crate) enum FlagStatus {
     Stable,
     /// Upstream wants it in the configuration file, or gone.
     Deprecated,
@@ -43,9 +43,9 @@ pub(crate) enum Status {
 
 const fn flag(
     name: &'static str,
-    kind: Kind,
+    kind: FlagType,
     sets: Sets,
-    status: Status,
+    status: FlagStatus,
     help: &'static str,
 ) -> Flag {
     Flag {
@@ -58,19 +58,24 @@ const fn flag(
     }
 }
 
-const fn config(name: &'static str, kind: Kind, path: &'static str, help: &'static str) -> Flag {
+const fn config(
+    name: &'static str,
+    kind: FlagType,
+    path: &'static str,
+    help: &'static str,
+) -> Flag {
     flag(
         name,
         kind,
         Sets::Configuration(path),
-        Status::Deprecated,
+        FlagStatus::Deprecated,
         help,
     )
 }
 
 impl Flag {
     const fn stable(mut self) -> Flag {
-        self.status = Status::Stable;
+        self.status = FlagStatus::Stable;
         self
     }
 

@@ -8,10 +8,12 @@ use std::time::Duration;
 use integration::agent::program;
 use integration::hostage::Hostage;
 use integration::wait_until;
-use kernel::plugin::{CallError, Declaration, Host, Kind, Line, Msg, Start, State};
 use kernel::{Addr, ChildSpec, Intensity, Supervisor, mailbox};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use plugin_host::{
+    CallError, Declaration, LaunchMethod, Msg, PluginClient, PluginHost, PluginState, ServiceKind,
+};
 use proto::storage::storage_client::StorageClient;
 use proto::storage::volume::Source;
 use proto::storage::{EmptyDir, HostPath, MountRequest, Pod, Volume};
@@ -27,7 +29,7 @@ const UID: &str = "11111111-1111-1111-1111-111111111111";
 
 /// A plugin with its host, as an agent has it.
 struct Rig {
-    line: Line,
+    line: PluginClient,
     host: Addr<Msg>,
     supervisor: Supervisor,
     root: PathBuf,
@@ -46,8 +48,8 @@ impl Rig {
         let command = program("storage-local").unwrap();
         let mut declaration = Declaration::new(
             "storage-local",
-            Kind::Storage,
-            Start::Managed {
+            ServiceKind::Storage,
+            LaunchMethod::Managed {
                 command,
                 args: vec![],
             },
@@ -62,11 +64,11 @@ impl Rig {
             within: LONG,
         };
         let supervisor = Supervisor::root("root", intensity);
-        let line = Line::new("storage-local");
+        let line = PluginClient::new("storage-local");
         let (host, port) = mailbox(64);
         let make = {
             let (folder, line) = (dir.join("plugins"), line.clone());
-            move || Host::new(declaration.clone(), folder.clone(), line.clone())
+            move || PluginHost::new(declaration.clone(), folder.clone(), line.clone())
         };
         supervisor.spawn(ChildSpec::permanent("storage-local"), port, make);
         let rig = Self {
@@ -81,8 +83,8 @@ impl Rig {
 
     async fn serves(&self, generation: u64) {
         let mut views = self.line.states();
-        let seen =
-            views.wait_for(|view| view.state == State::Ready && view.generation == generation);
+        let seen = views
+            .wait_for(|view| view.state == PluginState::Ready && view.generation == generation);
         let seen = timeout(LONG, seen).await.map(drop);
         assert!(seen.is_ok(), "it is {:?}", self.line.state());
     }

@@ -6,17 +6,17 @@ use std::time::{Instant, SystemTime};
 
 use tokio::task::AbortHandle;
 
-use crate::observe::State;
-use crate::restart::History;
-use crate::supervisor::Restart;
-use crate::supervisor::group::{Group, Later};
-use crate::supervisor::life::Life;
+use crate::observe::TreeNodeState;
+use crate::restart::RestartHistory;
+use crate::spec::Restart;
+use crate::supervisor::cell::ActorCell;
+use crate::supervisor::group::{ChildGroup, TreeFuture};
 
 pub(super) struct Child {
     pub(super) id: String,
     pub(super) restart: Restart,
     pub(super) unit: Unit,
-    pub(super) history: History,
+    pub(super) history: RestartHistory,
     pub(super) restarts: u64,
     pub(super) last_exit: Option<String>,
     pub(super) degraded: Option<(SystemTime, String)>,
@@ -27,8 +27,8 @@ pub(super) struct Child {
 /// What is restarted as one.
 #[derive(Clone)]
 pub(super) enum Unit {
-    Actor(Rc<Life>),
-    Group(Rc<Group>),
+    Actor(Rc<ActorCell>),
+    Group(Rc<ChildGroup>),
 }
 
 impl Child {
@@ -37,7 +37,7 @@ impl Child {
             id,
             restart,
             unit,
-            history: History::default(),
+            history: RestartHistory::default(),
             restarts: 0,
             last_exit: None,
             degraded: None,
@@ -55,21 +55,21 @@ impl Child {
 impl Unit {
     pub(super) fn path(&self) -> Arc<str> {
         match self {
-            Unit::Actor(life) => Arc::clone(&life.path),
+            Unit::Actor(cell) => Arc::clone(&cell.path),
             Unit::Group(group) => Arc::clone(&group.path),
         }
     }
 
     pub(super) fn started(&self) -> Instant {
         match self {
-            Unit::Actor(life) => life.started(),
+            Unit::Actor(cell) => cell.started(),
             Unit::Group(group) => group.started.get(),
         }
     }
 
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> TreeNodeState {
         match self {
-            Unit::Actor(life) => life.state(),
+            Unit::Actor(cell) => cell.state(),
             Unit::Group(group) => group.state(),
         }
     }
@@ -77,7 +77,7 @@ impl Unit {
     /// Lets it live from `at` on.
     pub(super) fn go(&self, at: Instant) {
         match self {
-            Unit::Actor(life) => life.go(at),
+            Unit::Actor(cell) => cell.go(at),
             Unit::Group(group) => group.go(at),
         }
     }
@@ -85,14 +85,14 @@ impl Unit {
     /// Drops its present incarnation and lets no other begin.
     pub(super) fn halt(&self) {
         match self {
-            Unit::Actor(life) => life.halt(),
+            Unit::Actor(cell) => cell.halt(),
             Unit::Group(group) => group.halt(),
         }
     }
 
-    pub(super) fn halted(&self) -> Later<'_> {
+    pub(super) fn halted(&self) -> TreeFuture<'_> {
         match self {
-            Unit::Actor(life) => Box::pin(life.halted()),
+            Unit::Actor(cell) => Box::pin(cell.halted()),
             Unit::Group(group) => group.halted(),
         }
     }

@@ -1,8 +1,8 @@
 //! A supervisor's children: how they come and how they go.
 
 mod child;
-mod failing;
-mod looking;
+mod failure;
+mod inspection;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -14,19 +14,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::actor::Actor;
-use crate::context::now;
+use crate::clock::now;
 use crate::mailbox::Port;
+use crate::restart::Intensity;
 use crate::shell::Shell;
+use crate::spec::{ChildSpec, Restart, Strategy};
+use crate::supervisor::cell::{self, ActorCell};
 use crate::supervisor::group::child::{Child, Unit};
-use crate::supervisor::hang;
-use crate::supervisor::life::{Life, live};
-use crate::supervisor::{ChildSpec, Intensity, Restart, Strategy};
+use crate::supervisor::incarnations::live;
 
 /// A future of a tree, which is as deep as the tree.
-type Later<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+type TreeFuture<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// A supervisor.
-pub(crate) struct Group {
+pub(crate) struct ChildGroup {
     id: String,
     path: Arc<str>,
     strategy: Strategy,
@@ -45,19 +46,19 @@ pub(crate) struct Group {
 
 /// Whom a group fails to, and under which number.
 struct Parent {
-    group: Weak<Group>,
+    group: Weak<ChildGroup>,
     seq: u64,
 }
 
-impl Group {
-    pub(crate) fn root(name: &str, intensity: Intensity) -> Rc<Group> {
-        Rc::new(Group {
+impl ChildGroup {
+    pub(crate) fn root(name: &str, intensity: Intensity) -> Rc<ChildGroup> {
+        Rc::new(ChildGroup {
             id: name.to_owned(),
             path: name.into(),
             strategy: Strategy::OneForOne,
             intensity,
             parent: None,
-            pace: Rc::new(Cell::new(hang::SLOWEST)),
+            pace: Rc::new(Cell::new(cell::SLOWEST)),
             children: RefCell::default(),
             ids: RefCell::default(),
             next: Cell::new(0),
@@ -71,9 +72,9 @@ impl Group {
         id: &str,
         strategy: Strategy,
         intensity: Intensity,
-    ) -> Rc<Group> {
+    ) -> Rc<ChildGroup> {
         let seq = self.reserve();
-        let group = Rc::new(Group {
+        let group = Rc::new(ChildGroup {
             id: id.to_owned(),
             path: self.beneath(id),
             strategy,
@@ -112,15 +113,20 @@ impl Group {
         let postbox = addr.clone();
         let control = Box::new(move |control| postbox.control(control));
         let path = self.beneath(&spec.id);
-        let life = Rc::new(Life::new(&spec, path, Arc::clone(addr.gauge()), control));
-        let shell = Shell::new(addr, Rc::clone(&life), make);
+        let actor = Rc::new(ActorCell::new(
+            &spec,
+            path,
+            Arc::clone(addr.gauge()),
+            control,
+        ));
+        let shell = Shell::new(addr, Rc::clone(&actor), make);
         let engine = Box::new(context.into_future(shell));
         let seq = self.reserve();
-        let unit = Unit::Actor(Rc::clone(&life));
+        let unit = Unit::Actor(Rc::clone(&actor));
         self.insert(seq, Child::new(spec.id, spec.restart, unit));
-        let pace = hang::pace(spec.answer_within);
+        let pace = cell::pace(spec.answer_within);
         self.pace.set(self.pace().min(pace));
-        tokio::task::spawn_local(live(engine, life, open, Rc::clone(self), seq));
+        tokio::task::spawn_local(live(engine, actor, open, Rc::clone(self), seq));
     }
 
     fn reserve(&self) -> u64 {
@@ -147,7 +153,7 @@ impl Group {
             return;
         };
         match self.unit(seq) {
-            Some(Unit::Actor(life)) => life.stop(),
+            Some(Unit::Actor(cell)) => cell.stop(),
             Some(Unit::Group(group)) => {
                 let parent = Rc::clone(self);
                 tokio::task::spawn_local(async move {
@@ -172,15 +178,15 @@ impl Group {
     }
 
     /// Ends all children, the youngest first; none is accepted from now on.
-    pub(crate) fn shutdown(&self) -> Later<'_> {
+    pub(crate) fn shutdown(&self) -> TreeFuture<'_> {
         Box::pin(async move {
             self.closed.set(true);
             self.abort_regroups();
             while let Some((seq, unit)) = self.youngest() {
                 match unit {
-                    Unit::Actor(life) => {
-                        life.stop();
-                        life.stopped().await;
+                    Unit::Actor(cell) => {
+                        cell.stop();
+                        cell.stopped().await;
                     }
                     Unit::Group(group) => group.shutdown().await,
                 }
@@ -213,9 +219,9 @@ impl Group {
     }
 }
 
-impl fmt::Debug for Group {
+impl fmt::Debug for ChildGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Group")
+        f.debug_struct("ChildGroup")
             .field("path", &self.path)
             .finish_non_exhaustive()
     }

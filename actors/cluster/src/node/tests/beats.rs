@@ -107,7 +107,10 @@ fn a_deleted_lease_is_made_again_and_a_successor_goes_on() {
         pass(SECOND * 11).await;
         let before = beating.renewed();
         assert!(before.is_some());
-        beating.root.inject("test/lease", Fault::Panic).unwrap();
+        beating
+            .root
+            .inject("test/lease", InjectedFault::Panic)
+            .unwrap();
         pass(SECOND).await;
         assert_ne!(beating.renewed(), before);
     });

@@ -7,7 +7,7 @@ mod reports;
 mod world;
 
 use kernel::testing::{Inbox, inbox, pass, run_paused};
-use kernel::{Addr, ChildSpec, Fault, Intensity, Supervisor, mailbox};
+use kernel::{Addr, ChildSpec, InjectedFault, Intensity, Supervisor, mailbox};
 use logic::node_status::{Pressure, RuntimeCondition, RuntimeStatus};
 use logic::requests;
 use serde_json::json;

@@ -319,7 +319,7 @@ fn a_successor_asks_for_the_facts_and_goes_on() {
     run_paused(|| async {
         let mut rig = Rig::ready().await;
         rig.tellers.drain();
-        rig.root.inject("test/node", Fault::Panic).unwrap();
+        rig.root.inject("test/node", InjectedFault::Panic).unwrap();
         pass(SECOND).await;
         assert!(matches!(rig.tellers.drain()[..], [Heard::TellAgain]));
         rig.work();

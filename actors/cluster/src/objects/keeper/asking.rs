@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 
 use super::entry::Answer;
 use super::tokens::Newness;
-use super::{Keeper, Msg, chance, tokens};
+use super::{Keeper, Msg, tokens};
 use crate::client::{ByValue, Event, Selection, Trouble, watch};
 
 /// No request takes longer.
@@ -451,5 +451,5 @@ async fn next(wanted: ObjectRequest, generation: u64, mut rest: Following) -> Ms
 
 /// Anything from nought to a fifth of the wait: not all come at once.
 pub(super) fn spread(wait: Duration) -> Duration {
-    wait.mul_f64(chance() / 5.0)
+    wait.mul_f64(kernel::chance() / 5.0)
 }

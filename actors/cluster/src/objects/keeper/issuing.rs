@@ -18,7 +18,7 @@ use super::asking::{Following, Said, Way, fetched, spread};
 use super::entry::{Answer, Entry};
 use super::keys::{self, KeyError};
 use super::requests::{self, Order};
-use super::{Keeper, Msg, chance};
+use super::{Keeper, Msg};
 use crate::client::Trouble;
 use crate::events::{Object, Type};
 
@@ -330,5 +330,5 @@ fn now(ctx: &Context<Msg>) -> Timestamp {
 
 #[allow(clippy::cast_possible_truncation, reason = "at most five minutes")]
 fn jitter() -> SignedDuration {
-    SignedDuration::from_millis((chance() * JITTER) as i64)
+    SignedDuration::from_millis((kernel::chance() * JITTER) as i64)
 }

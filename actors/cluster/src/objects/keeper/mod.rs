@@ -24,7 +24,6 @@ mod requests;
 mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -451,12 +450,6 @@ fn is_over(pod: &Pod) -> bool {
         .as_ref()
         .and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
-}
-
-/// Anything from 0 to 1. The standard library seeds its hashers by chance, which is chance enough here.
-fn chance() -> f64 {
-    let drawn = RandomState::new().build_hasher().finish() >> 32;
-    f64::from(u32::try_from(drawn).unwrap_or(u32::MAX)) / f64::from(u32::MAX)
 }
 
 #[cfg(test)]

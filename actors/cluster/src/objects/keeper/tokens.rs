@@ -15,7 +15,7 @@ use logic::objects::{
     token_wait,
 };
 
-use super::{Msg, chance};
+use super::Msg;
 use crate::client::Trouble;
 
 /// Upstream's `maxJitter`, in milliseconds.
@@ -50,7 +50,7 @@ pub(super) fn wait(
     match newness {
         #[allow(clippy::cast_possible_truncation, reason = "at most ten thousand")]
         Newness::New => {
-            let jitter = SignedDuration::from_millis((chance() * JITTER) as i64);
+            let jitter = SignedDuration::from_millis((kernel::chance() * JITTER) as i64);
             new_token_wait(token, *asked, now, jitter)
         }
         Newness::Old => token_wait(token, *asked, now, SignedDuration::ZERO),

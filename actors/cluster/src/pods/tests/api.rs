@@ -256,7 +256,7 @@ fn a_successor_knows_static_pods_and_the_node_without_being_told() {
         scene.pods.tell(wanted(vec![fixed("one")])).unwrap();
         scene.run().await;
         let made = mirror(server, |_| true).await;
-        let panic = kernel::Fault::Panic;
+        let panic = kernel::InjectedFault::Panic;
         scene.supervisor.inject("test/pods", panic).unwrap();
         server.delete(&format!("{PODS}/web-worker-1")).unwrap();
         let again = mirror(server, |pod| {

@@ -223,7 +223,7 @@ fn a_successor_begins_anew_and_says_it_all_again() {
         assert_eq!(names(&scene.run().await), ["a"]);
         scene
             .supervisor
-            .inject("test/pods", kernel::Fault::Panic)
+            .inject("test/pods", kernel::InjectedFault::Panic)
             .unwrap();
         assert_eq!(names(&scene.run().await), ["a"]);
         let all = scene

@@ -292,7 +292,7 @@ impl Rig {
     /// The keeper dies, and a successor begins.
     pub(super) fn restart(&self) {
         self.root
-            .inject("test/status", kernel::Fault::Panic)
+            .inject("test/status", kernel::InjectedFault::Panic)
             .unwrap();
     }
 }

@@ -10,13 +10,13 @@ use hyper::{Method, Request, StatusCode};
 
 use super::Open;
 use crate::http::{Answer, text};
-use crate::node::Node;
+use crate::node::KubeletHost;
 
 /// A number.
 const LEVEL_BYTES: usize = 64;
 const LEVEL_WITHIN: Duration = Duration::from_secs(10);
 
-impl<N: Node> Open<N> {
+impl<N: KubeletHost> Open<N> {
     pub(super) async fn verbosity(&self, request: Request<Incoming>) -> Answer {
         if request.method() != Method::PUT {
             return text(StatusCode::NOT_ACCEPTABLE, "unsupported http method\n");

@@ -25,9 +25,9 @@ use super::{Open, html, moved};
 use crate::http::{Answer, not_found, text};
 use crate::https::conditions::{Part, is_known, part, told};
 use crate::https::query::Query;
-use crate::node::Node;
+use crate::node::KubeletHost;
 
-impl<N: Node> Open<N> {
+impl<N: KubeletHost> Open<N> {
     pub(super) async fn system_log(&self, path: &str, request: &Request<Incoming>) -> Answer {
         let (headers, query) = (request.headers(), request.uri().query());
         let asked = match self.paths.log_query {

@@ -26,7 +26,7 @@ use super::found::{What, found, pieces};
 use super::{Open, as_it_comes, no_stream};
 use crate::http::{Answer, text};
 use crate::https::query::Query;
-use crate::node::{Node, Trouble};
+use crate::node::{KubeletHost, Trouble};
 
 /// For one query, whatever it asks for.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -66,7 +66,7 @@ pub(super) fn asked(path: &str, query: &Query) -> Result<Asked, Box<Answer>> {
     }
 }
 
-impl<N: Node> Open<N> {
+impl<N: KubeletHost> Open<N> {
     /// Shows what these services wrote.
     pub(super) fn services(&self, query: LogQuery, headers: &HeaderMap) -> Answer {
         let Ok(turn) = self.queries.clone().try_acquire_owned() else {

@@ -16,14 +16,14 @@ use crate::http::{Answer, text};
 use crate::https::query::Query;
 use crate::https::route::Target;
 use crate::logs::{Log, send};
-use crate::node::{Node, Trouble};
+use crate::node::{KubeletHost, Trouble};
 
 /// Pieces under way to one reader.
 const PIECES: usize = 2;
 /// The longest that one log is followed, as upstream's server writes no longer.
 const FOLLOWED: Duration = Duration::from_secs(4 * 60 * 60);
 
-impl<N: Node> Open<N> {
+impl<N: KubeletHost> Open<N> {
     pub(super) async fn container_log(
         &self,
         target: Target,

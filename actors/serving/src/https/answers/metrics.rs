@@ -18,11 +18,11 @@ use hyper::{HeaderMap, Method, Request, StatusCode};
 use super::Open;
 use crate::http::{Answer, text, whole};
 use crate::https::accept::{clauses, header, likes_gzip};
-use crate::node::{Metrics, Node};
+use crate::node::{KubeletHost, Metrics};
 
 const STARTED: HeaderName = HeaderName::from_static("process-start-time-unix");
 
-impl<N: Node> Open<N> {
+impl<N: KubeletHost> Open<N> {
     pub(super) async fn metrics(
         &self,
         which: Metrics,

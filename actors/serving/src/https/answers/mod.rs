@@ -28,7 +28,7 @@ use super::route::{Door, Lost, Place, Target, find, straight};
 use crate::healthz;
 use crate::http::{Answer, kept, not_found, text, whole};
 use crate::logs::Written;
-use crate::node::{Checkpoint, Detail, Node, Run, Trouble};
+use crate::node::{Checkpoint, Detail, KubeletHost, Run, Trouble};
 use crate::policy::{Paths, Policy};
 
 /// Commands, terminals, forwarded ports at a time, and as many followed logs.
@@ -63,7 +63,7 @@ pub(crate) struct Open<N> {
     written: Written,
 }
 
-impl<N: Node> Open<N> {
+impl<N: KubeletHost> Open<N> {
     pub(crate) fn new(policy: &Policy, node: Rc<N>) -> Self {
         Open {
             node,

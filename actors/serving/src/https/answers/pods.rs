@@ -13,12 +13,12 @@ use serde::Serialize;
 use super::{Open, failed};
 use crate::http::{Answer, streamed, text};
 use crate::https::route::Target;
-use crate::node::{Node, Pods};
+use crate::node::{KubeletHost, Pods};
 
 /// A list is sent in pieces of about this size.
 const PIECE: usize = 32 * 1024;
 
-impl<N: Node> Open<N> {
+impl<N: KubeletHost> Open<N> {
     pub(super) async fn pods(&self) -> Result<Answer, Answer> {
         let pods = self.node.pods().await.map_err(failed)?;
         Ok(streamed(list(pods)))

@@ -13,7 +13,7 @@ use crate::https::query::Query;
 use crate::https::route::Target;
 use crate::https::streams::{self, Carried};
 use crate::https::websockets;
-use crate::node::{Attach, Exec, Node, Streams, Trouble};
+use crate::node::{Attach, Exec, KubeletHost, Streams, Trouble};
 
 /// Where the runtime serves what is asked for, and how it gets there.
 pub(super) struct Called {
@@ -30,7 +30,7 @@ enum Way {
     Tunnelled(Vec<String>),
 }
 
-impl<N: Node> Open<N> {
+impl<N: KubeletHost> Open<N> {
     pub(super) async fn exec_url(
         &self,
         target: &Target,

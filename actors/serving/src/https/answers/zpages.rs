@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::Open;
 use crate::http::{Answer, text, whole};
 use crate::https::accept::{Clause, clauses, header};
-use crate::node::{About, Node};
+use crate::node::{About, KubeletHost};
 use crate::policy::Paths;
 
 const CAUTION: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting \
@@ -39,7 +39,7 @@ enum Version {
     V1Beta1,
 }
 
-impl<N: Node> Open<N> {
+impl<N: KubeletHost> Open<N> {
     pub(super) fn statusz(&self, request: &Request<Incoming>) -> Answer {
         let about = self.node.about();
         let up = kernel::wall().duration_since(about.started);

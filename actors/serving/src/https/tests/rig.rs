@@ -30,7 +30,9 @@ use tokio_rustls::client::TlsStream;
 
 use crate::healthz::Checks;
 use crate::https::Https;
-use crate::node::{About, Attach, Checkpoint, Detail, Exec, Metrics, Node, Pods, Run, Trouble};
+use crate::node::{
+    About, Attach, Checkpoint, Detail, Exec, KubeletHost, Metrics, Pods, Run, Trouble,
+};
 use crate::policy::{Authentication, Authorization, Paths, Policy, Tls};
 use crate::reviews::{Access, ReviewError, Reviews, User, Verdict};
 
@@ -78,7 +80,7 @@ impl Checks for FakeNode {
     }
 }
 
-impl Node for FakeNode {
+impl KubeletHost for FakeNode {
     async fn pods(&self) -> Result<Pods, Trouble> {
         let status = PodStatus {
             container_statuses: Some(vec![ContainerStatus {

@@ -9,8 +9,8 @@ use actors::serving::admin::{AgentVersion, Archives, PodRow};
 use actors::worker::Explanation;
 use cluster::events::{Event, Object, Type};
 use jiff::Timestamp;
-use kernel::Node;
-use kernel::plugin::Snapshot;
+use kernel::TreeNode;
+use plugin_host::Snapshot;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -60,7 +60,7 @@ pub(crate) fn archives(answer: &[u8]) -> Result<String, AgentError> {
 }
 
 pub(crate) fn tree(answer: &[u8]) -> Result<String, AgentError> {
-    let root: Node = serde_json::from_slice(answer)?;
+    let root: TreeNode = serde_json::from_slice(answer)?;
     let mut table = TextTable::new(&[
         "NAME",
         "STATE",
@@ -76,7 +76,7 @@ pub(crate) fn tree(answer: &[u8]) -> Result<String, AgentError> {
 }
 
 /// One node, drawn behind `before` its name and `beneath` its children's.
-fn branch(node: &Node, before: &str, beneath: &str, table: &mut TextTable) {
+fn branch(node: &TreeNode, before: &str, beneath: &str, table: &mut TextTable) {
     let mailbox = match node.mailbox.capacity {
         0 => String::new(),
         capacity => format!("{}/{capacity}", node.mailbox.len),

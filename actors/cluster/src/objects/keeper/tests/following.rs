@@ -402,7 +402,9 @@ fn what_a_pod_that_has_ended_needed_stays_gone_when_the_keeper_falls() {
         rig.pods(&[&mapped("a", &["settings"])]).await;
         rig.keeper.tell(Msg::Ended { uid: uid("a") }).unwrap();
         rig.settle().await;
-        rig.root.inject("test/keeper", Fault::Panic).unwrap();
+        rig.root
+            .inject("test/keeper", InjectedFault::Panic)
+            .unwrap();
         rig.keeper
             .tell(Msg::Node {
                 ttl: None,

@@ -10,7 +10,7 @@ mod tokens;
 
 use kernel::Addr;
 use kernel::testing::{Inbox, inbox, pass, run_paused};
-use kernel::{ChildSpec, Fault, Intensity, Supervisor, mailbox};
+use kernel::{ChildSpec, InjectedFault, Intensity, Supervisor, mailbox};
 use logic::objects::Objects;
 use serde_json::{Value, json};
 

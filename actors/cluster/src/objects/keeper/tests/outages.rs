@@ -90,7 +90,9 @@ fn a_keeper_that_fell_keeps_what_it_had_and_goes_on() {
         rig.put_map("settings", "one");
         rig.pods(&[&mapped("a", &["settings"])]).await;
         rig.script.hold("configmaps");
-        rig.root.inject("test/keeper", Fault::Panic).unwrap();
+        rig.root
+            .inject("test/keeper", InjectedFault::Panic)
+            .unwrap();
         rig.keeper
             .tell(Msg::Node {
                 ttl: None,

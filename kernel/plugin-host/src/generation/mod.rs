@@ -1,0 +1,214 @@
+//! The life of one generation of a plugin, from its start to its proven end, told as it goes.
+
+mod external;
+mod handshake;
+pub(crate) mod update;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::plugin::DrainRequest;
+use proto::plugin::plugin_client::PluginClient as BaseClient;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tonic::transport::Channel;
+
+use crate::client::PluginClient;
+use crate::connection::direct;
+use crate::declaration::{Declaration, LaunchMethod};
+use crate::message::Msg;
+use crate::pid_file::{PidFile, is_stuck};
+use crate::process::{PluginProcess, SpawnSpec};
+use crate::socket::{PluginSocket, private_folder};
+use crate::termination::PREDECESSOR_GENERATION;
+use kernel::Addr;
+
+use self::update::{GenerationCommand, GenerationEvent, GenerationExit, GenerationUpdate};
+
+/// Beyond the deadline that a plugin was given for its drain.
+const DRAIN_SLACK: Duration = Duration::from_millis(500);
+
+/// The task of one generation, and everything that it needs.
+pub(super) struct GenerationTask {
+    pub(super) generation: u64,
+    pub(super) declaration: Arc<Declaration>,
+    pub(super) line: PluginClient,
+    pub(super) folder: Arc<Path>,
+    /// The socket to serve, for a process of ours; or why there is none.
+    pub(super) socket: Result<Option<Arc<PluginSocket>>, String>,
+    /// A process that an earlier incarnation of the host has started.
+    pub(super) inherited: Option<PluginProcess>,
+    pub(super) orders: watch::Receiver<GenerationCommand>,
+    pub(super) host: Addr<Msg>,
+}
+
+impl GenerationTask {
+    /// Lives, and brings the news of the end.
+    pub(super) async fn live(self) -> Msg {
+        let end = match (&self.declaration.start, self.socket.clone()) {
+            (LaunchMethod::External { endpoint }, _) => self.external(endpoint).await,
+            (LaunchMethod::Managed { command, .. }, Ok(Some(socket))) => {
+                self.managed(command, socket).await
+            }
+            (LaunchMethod::Managed { .. }, Ok(None)) => failed("it has no socket"),
+            (LaunchMethod::Managed { .. }, Err(why)) => failed(why),
+        };
+        Msg::Generation(GenerationUpdate {
+            generation: self.generation,
+            event: GenerationEvent::Ended(end),
+        })
+    }
+
+    async fn managed(&self, program: &Path, socket: Arc<PluginSocket>) -> GenerationExit {
+        let control = direct(&socket.path());
+        let process = match self.process(program, socket).await {
+            Ok(process) => process,
+            Err(why) => return failed(why),
+        };
+        self.tell(GenerationEvent::Started { pid: process.pid() })
+            .await;
+        // Each arm only waits; what the losing ones have heard is of no use any more.
+        let end = tokio::select! {
+            biased;
+            exit = process.dead() => {
+                GenerationExit::Failed { why: format!("plugin {} ended: {exit}", self.declaration.name), exit: Some(exit) }
+            }
+            () = self.ordered() => GenerationExit::Finished { exit: Some(self.finish(&process, &control).await) },
+            trouble = self.attend(&control) => {
+                tracing::warn!(plugin = self.declaration.name, pid = process.pid(), "{trouble}; ending it");
+                let exit = self.terminate(&process).await;
+                GenerationExit::Failed { why: trouble.to_string(), exit: Some(exit) }
+            }
+        };
+        self.line.forget(self.generation);
+        end
+    }
+
+    /// Returns the process of this generation: inherited, or started after its predecessor's end.
+    async fn process(
+        &self,
+        program: &Path,
+        socket: Arc<PluginSocket>,
+    ) -> Result<PluginProcess, String> {
+        if let Some(process) = &self.inherited {
+            return Ok(process.clone());
+        }
+        let name = &self.declaration.name;
+        let dir = self.folder.join(name);
+        let record = PidFile::new(self.folder.join(format!("{name}.pid")));
+        // While a swap runs, the process written down is the one that still serves.
+        if self.line.persistent().processes.is_empty() {
+            let ended = self.end_predecessors(&record).await;
+            ended
+                .map_err(|error| format!("cannot end the predecessor of plugin {name}: {error}"))?;
+        }
+        let birth = SpawnSpec {
+            declaration: self.declaration.clone(),
+            generation: self.generation,
+            socket,
+            dir,
+        };
+        let line = self.line.clone();
+        let spawning = self.line.spawning().await;
+        let spawned = tokio::task::spawn_blocking(move || {
+            private_folder(&birth.dir)?;
+            let process = PluginProcess::spawn(&birth)?;
+            record.write(process.pid());
+            // Here and not by the waiting task, which may be aborted: no process goes unnoticed.
+            line.persistent()
+                .processes
+                .insert(birth.generation, process.clone());
+            drop(spawning);
+            Ok::<_, std::io::Error>(process)
+        });
+        let process = spawned.await.map_err(std::io::Error::other).flatten();
+        process
+            .map_err(|error| format!("cannot start plugin {name}: {}: {error}", program.display()))
+    }
+
+    /// Ends the processes of earlier agents. Those of this agent that are abandoned were ended before.
+    async fn end_predecessors(&self, record: &PidFile) -> std::io::Result<()> {
+        let mut living = record.living()?;
+        let known = self.line.abandonments();
+        living.retain(|process| {
+            !known
+                .borrow()
+                .iter()
+                .any(|other| other.pid == process.pid())
+        });
+        let ends = living.iter().map(|process| {
+            tracing::warn!(
+                pid = process.pid(),
+                "ending the plugin process of an earlier agent"
+            );
+            let timeouts = self.declaration.termination_timeouts();
+            let timeouts = match is_stuck(process.pid()) {
+                true => timeouts.none(),
+                false => timeouts,
+            };
+            self.line
+                .terminate(PREDECESSOR_GENERATION, process, timeouts)
+        });
+        futures_util::future::join_all(ends).await;
+        Ok(())
+    }
+
+    /// Lets a process finish what it has begun, then ends it; returns how it ended.
+    async fn finish(&self, process: &PluginProcess, control: &Channel) -> String {
+        let declaration = &self.declaration;
+        let within = declaration.drain_within;
+        let deadline_ms = u32::try_from(within.as_millis()).unwrap_or(u32::MAX);
+        let mut client = BaseClient::new(control.clone());
+        let drain = timeout(
+            within + DRAIN_SLACK,
+            client.drain(DrainRequest { deadline_ms }),
+        );
+        tokio::select! {
+            exit = process.dead() => return exit,
+            drained = drain => match drained {
+                Ok(Ok(answer)) if answer.get_ref().abandoned == 0 => {}
+                Ok(Ok(answer)) => {
+                    let abandoned = answer.get_ref().abandoned;
+                    tracing::warn!(plugin = declaration.name, abandoned, "calls were still in flight at the deadline");
+                }
+                Ok(Err(status)) => tracing::warn!(plugin = declaration.name, %status, "cannot drain"),
+                Err(_) => tracing::warn!(plugin = declaration.name, "no answer to Drain"),
+            }
+        }
+        self.terminate(process).await
+    }
+
+    async fn terminate(&self, process: &PluginProcess) -> String {
+        let timeouts = self.declaration.termination_timeouts();
+        self.line
+            .terminate(self.generation, process, timeouts)
+            .await
+    }
+
+    async fn ordered(&self) {
+        let mut orders = self.orders.clone();
+        // A host that is gone gives no orders; this task ends with it.
+        if orders
+            .wait_for(|order| *order == GenerationCommand::Finish)
+            .await
+            .is_err()
+        {
+            std::future::pending().await
+        }
+    }
+
+    async fn tell(&self, event: GenerationEvent) {
+        let generation = self.generation;
+        self.host
+            .deliver(Msg::Generation(GenerationUpdate { generation, event }))
+            .await;
+    }
+}
+
+fn failed(why: impl Into<String>) -> GenerationExit {
+    GenerationExit::Failed {
+        why: why.into(),
+        exit: None,
+    }
+}

@@ -1,0 +1,180 @@
+//! A plugin's process: started with its socket and a clean environment, signalled without mistake,
+//! reaped whatever becomes of the actor that started it.
+
+use std::env;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{self, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use command_fds::{CommandFdExt, FdMapping};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::os::unix::process::CommandExt;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::declaration::{Declaration, LaunchMethod};
+use crate::log;
+use crate::socket::PluginSocket;
+
+/// Where a plugin finds its socket: systemd's first descriptor.
+const SOCKET_DESCRIPTOR: i32 = 3;
+/// For a thread that only waits.
+const SMALL_STACK: usize = 64 << 10;
+
+/// A process that was started, alive or not. Clones are the same process.
+///
+/// It is reaped by a task of its own, so it never stays a zombie. A signal goes by descriptor, so it
+/// never reaches a stranger that got the same number.
+#[derive(Clone, Debug)]
+pub(super) struct PluginProcess {
+    pid: u32,
+    pidfd: Arc<OwnedFd>,
+    exit: watch::Receiver<Option<String>>,
+}
+
+/// What a generation is started with.
+#[derive(Clone, Debug)]
+pub(super) struct SpawnSpec {
+    pub(super) declaration: Arc<Declaration>,
+    pub(super) generation: u64,
+    pub(super) socket: Arc<PluginSocket>,
+    /// The plugin's own folder.
+    pub(super) dir: PathBuf,
+}
+
+impl PluginProcess {
+    /// Starts a process. Called on a thread that may block, inside the runtime.
+    pub(super) fn spawn(birth: &SpawnSpec) -> io::Result<Self> {
+        let mut child = tokio::process::Command::from(command(birth)?).spawn()?;
+        let pid = child
+            .id()
+            .and_then(|pid| i32::try_from(pid).ok())
+            .and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::other("a process without an id"))?;
+        // Not reaped before this function returns, so the number is still its own.
+        let pidfd = Arc::new(pidfd_open(pid, PidfdFlags::empty())?);
+        if let Some(stderr) = child.stderr.take() {
+            tokio::spawn(log::carry(birth.declaration.name.clone(), stderr));
+        }
+        let (exited, exit) = watch::channel(None);
+        tokio::spawn(async move {
+            let words = match child.wait().await {
+                Ok(status) => status.to_string(),
+                Err(error) => error.to_string(),
+            };
+            exited.send_replace(Some(words));
+        });
+        Ok(Self {
+            pid: pid.as_raw_nonzero().get().unsigned_abs(),
+            pidfd,
+            exit,
+        })
+    }
+
+    /// Takes over a process that an earlier agent has started.
+    pub(super) fn adopt(pid: u32, pidfd: OwnedFd) -> io::Result<Self> {
+        let pidfd = Arc::new(pidfd);
+        let (exited, exit) = watch::channel(None);
+        let polled = Arc::clone(&pidfd);
+        // It is no child of ours, so only its descriptor tells. A thread that no runtime waits for:
+        // the process may be stuck, and the agent ends nevertheless.
+        thread::Builder::new()
+            .name("predecessor".to_owned())
+            .stack_size(SMALL_STACK)
+            .spawn(move || {
+                let mut end = [PollFd::new(&polled, PollFlags::IN)];
+                let words = loop {
+                    match poll(&mut end, None) {
+                        Ok(_) => break "unknown".to_owned(),
+                        Err(Errno::INTR) => {}
+                        Err(error) => break error.to_string(),
+                    }
+                };
+                exited.send_replace(Some(words));
+            })?;
+        Ok(Self { pid, pidfd, exit })
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(super) fn alive(&self) -> bool {
+        self.exit.borrow().is_none()
+    }
+
+    /// Resolves when the process is dead and reaped, with how it ended.
+    pub(super) async fn dead(&self) -> String {
+        let mut exit = self.exit.clone();
+        let ended = exit.wait_for(Option::is_some).await;
+        // The reaper ends before it has spoken only with the whole runtime.
+        ended
+            .ok()
+            .and_then(|exit| exit.clone())
+            .unwrap_or_else(|| "unknown".to_owned())
+    }
+
+    /// Asks the process to end; returns how it did, if it does within `grace`.
+    pub(super) async fn asked(&self, grace: Duration) -> Option<String> {
+        self.signal(Signal::TERM);
+        timeout(grace, self.dead()).await.ok()
+    }
+
+    /// Kills the process; returns how it ended, if it does within the time.
+    pub(super) async fn killed(&self, within: Duration) -> Option<String> {
+        self.signal(Signal::KILL);
+        timeout(within, self.dead()).await.ok()
+    }
+
+    fn signal(&self, signal: Signal) {
+        #[cfg(feature = "testing")]
+        if crate::testing::is_spared(self.pid) {
+            return;
+        }
+        match pidfd_send_signal(&*self.pidfd, signal) {
+            Ok(()) | Err(Errno::SRCH) => {}
+            Err(error) => tracing::error!(pid = self.pid, %error, "cannot signal a plugin"),
+        }
+    }
+}
+
+fn command(birth: &SpawnSpec) -> io::Result<process::Command> {
+    let LaunchMethod::Managed {
+        command: program,
+        args,
+    } = &birth.declaration.start
+    else {
+        return Err(io::Error::other("an external plugin has no command"));
+    };
+    let mut command = process::Command::new(program);
+    command
+        .args(args)
+        .current_dir(&birth.dir)
+        .env_clear()
+        .envs(env::var_os("PATH").map(|path| ("PATH", path)))
+        .env("LISTEN_FDS", "1")
+        .env("OXLET_PLUGIN_NAME", &birth.declaration.name)
+        .env("OXLET_PLUGIN_GENERATION", birth.generation.to_string())
+        .env("OXLET_PLUGIN_DIR", &birth.dir)
+        .env("OXLET_AGENT_PID", process::id().to_string())
+        .env("OXLET_LOG", &birth.declaration.log)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        // Out of the agent's group: what a terminal sends to the agent is the agent's to pass on.
+        .process_group(0);
+    let socket = FdMapping {
+        parent_fd: birth.socket.hand_over()?,
+        child_fd: SOCKET_DESCRIPTOR,
+    };
+    command
+        .fd_mappings(vec![socket])
+        .map_err(io::Error::other)?;
+    Ok(command)
+}

@@ -1,0 +1,73 @@
+//! The listening socket of a plugin: bound here, kept here, handed to each generation.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+use interprocess::local_socket::{GenericFilePath, Listener, ListenerOptions, ToFsName};
+
+/// A bound, listening socket. Connections to it wait in its backlog until a process accepts them.
+///
+/// There is no SO_PEERCRED check on our end, because there it is blind: the kernel takes a
+/// listener's credentials when `listen` is called, so a connecting client sees those of the agent
+/// itself, whoever accepts. What stands for it: the folder is ours alone (0700), the descriptor is
+/// handed to the process that we started and to no other, and `Info` says who answers.
+#[derive(Debug)]
+pub(super) struct PluginSocket {
+    listener: OwnedFd,
+    path: Mutex<PathBuf>,
+}
+
+impl PluginSocket {
+    /// Binds `path`, replacing what a dead agent left there.
+    pub(super) fn bind(path: &Path) -> io::Result<Self> {
+        let name = path.to_fs_name::<GenericFilePath>()?;
+        let options = ListenerOptions::new()
+            .name(name)
+            .reclaim_name(false)
+            .try_overwrite(true);
+        let Listener::UdSocket(listener) = options.create_sync()?;
+        Ok(Self {
+            listener: listener.into(),
+            path: Mutex::new(path.to_owned()),
+        })
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        self.path
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Takes over the name of another socket: who connects to it from now on reaches this one.
+    pub(super) fn rename(&self, to: &Path) -> io::Result<()> {
+        let mut path = self.path.lock().unwrap_or_else(PoisonError::into_inner);
+        fs::rename(&*path, to)?;
+        to.clone_into(&mut path);
+        Ok(())
+    }
+
+    /// Whether the name still leads somewhere: a cleaner of old files may have removed it.
+    pub(super) fn reachable(&self) -> bool {
+        self.path().exists()
+    }
+
+    /// Makes another descriptor of the same socket, for a plugin to inherit.
+    pub(super) fn hand_over(&self) -> io::Result<OwnedFd> {
+        self.listener.as_fd().try_clone_to_owned()
+    }
+}
+
+/// Makes a folder that nobody else may look into; one that exists is closed to others.
+pub(super) fn private_folder(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+}
