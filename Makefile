@@ -31,9 +31,8 @@ bench: ## speed and memory, as a table; beside a kubelet where KUBELET_BIN names
 	cargo build --release --package kernel --example bench
 	$${CARGO_TARGET_DIR:-target}/release/bench $(ARGS)
 
-fuzz: ## the fuzz targets for manifests, config and checkpoints, SECONDS each (default 20)
-	cargo build --workspace --bin fuzz
-	$${CARGO_TARGET_DIR:-target}/debug/fuzz $(or $(SECONDS),20)
+fuzz: ## the fuzz targets for manifests, config and checkpoints by libFuzzer, SECONDS each (default 20)
+	.ci/fuzz $(or $(SECONDS),20)
 
 deny: ## bans, licences and sources of every crate that we build on
 	command -v cargo-deny >/dev/null || cargo install --locked cargo-deny@0.20.2

@@ -23,9 +23,9 @@ mod suite {
     mod take_over;
     mod try_oxlet;
     mod volumes_csi;
-    mod volumes_hostage;
     mod volumes_kills;
     mod volumes_local;
+    mod volumes_stuck;
     mod world;
 }
 

@@ -2,6 +2,7 @@
 
 use http::{HeaderMap, Method, header};
 use hyper::body::Bytes;
+use percent_encoding::percent_decode_str;
 
 use crate::kinds::{self, Resource};
 
@@ -125,11 +126,9 @@ pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
     pub(crate) fn parse(text: &str) -> Query {
-        let pairs = text.split('&').filter(|pair| !pair.is_empty());
         Query(
-            pairs
-                .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-                .map(|(name, value)| (decode(name, true), decode(value, true)))
+            form_urlencoded::parse(text.as_bytes())
+                .into_owned()
                 .collect(),
         )
     }
@@ -160,27 +159,6 @@ impl Query {
     }
 }
 
-fn decode(text: &str, plus: bool) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        rest = after;
-        match (first, after) {
-            (b'+', _) if plus => bytes.push(b' '),
-            (b'%', [high, low, tail @ ..])
-                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
-            {
-                let digits = [*high, *low];
-                let digits = std::str::from_utf8(&digits).unwrap_or("3F");
-                bytes.push(u8::from_str_radix(digits, 16).unwrap_or(b'?'));
-                rest = tail;
-            }
-            (byte, _) => bytes.push(*byte),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 struct Target {
     resource: &'static Resource,
     namespace: Option<String>,
@@ -194,7 +172,9 @@ struct Target {
 impl Target {
     fn parse(path: &str) -> Option<Target> {
         let path = path.strip_prefix('/')?;
-        let mut parts = path.split('/').map(|part| decode(part, false));
+        let mut parts = path
+            .split('/')
+            .map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned());
         let group = match parts.next()?.as_str() {
             "api" => String::new(),
             "apis" => parts.next().filter(|group| !group.is_empty())?,

@@ -16,7 +16,6 @@
 mod answer;
 mod any_server;
 mod api_server;
-mod base64;
 mod call;
 mod clock;
 mod discovery;

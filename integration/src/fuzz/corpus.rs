@@ -21,6 +21,14 @@ pub(super) struct Corpus {
     pub(super) trees: Vec<Value>,
 }
 
+impl Corpus {
+    /// Returns every input as bytes.
+    pub(super) fn seeds(&self) -> impl Iterator<Item = Vec<u8>> {
+        let trees = self.trees.iter().map(|tree| tree.to_string().into_bytes());
+        self.texts.iter().cloned().chain(trees)
+    }
+}
+
 /// Scalars and fragments that parsers, quantities, durations and names are known to stumble over.
 pub(super) const WORDS: &[&str] = &[
     "null",

@@ -44,19 +44,21 @@ impl Random {
     }
 }
 
-/// Makes the next input.
-pub(super) fn input(random: &mut Random, corpus: &Corpus) -> Vec<u8> {
-    let from_tree = !corpus.trees.is_empty() && random.one_in(2);
-    let mut bytes = if from_tree {
-        let mut tree = random.pick(&corpus.trees).cloned().unwrap_or_default();
-        for _ in 0..=random.below(4) {
-            break_tree(random, &mut tree);
+/// Changes an input: one that is a tree mostly without losing its shape.
+pub(super) fn mutated(random: &mut Random, input: &[u8], corpus: &Corpus) -> Vec<u8> {
+    let tree = serde_json::from_slice(input).ok();
+    let tree = tree.filter(|tree: &Value| tree.is_object() || tree.is_array());
+    let is_tree = tree.is_some();
+    let mut bytes = match tree {
+        Some(mut tree) => {
+            for _ in 0..=random.below(4) {
+                break_tree(random, &mut tree);
+            }
+            tree.to_string().into_bytes()
         }
-        tree.to_string().into_bytes()
-    } else {
-        random.pick(&corpus.texts).cloned().unwrap_or_default()
+        None => input.to_vec(),
     };
-    if !from_tree || random.one_in(4) {
+    if !is_tree || random.one_in(4) {
         for _ in 0..=random.below(6) {
             break_text(random, &mut bytes, corpus);
         }
@@ -201,6 +203,14 @@ fn break_lines(random: &mut Random, bytes: &mut Vec<u8>) {
         _ => drop(lines[at].splice(0..0, b"  ".repeat(random.below(4)))),
     }
     *bytes = lines.join(&b'\n');
+}
+
+/// Makes an input from one of the corpus.
+#[cfg(test)]
+pub(super) fn input(random: &mut Random, corpus: &Corpus) -> Vec<u8> {
+    let seeds: Vec<_> = corpus.seeds().collect();
+    let seed = random.pick(&seeds).cloned().unwrap_or_default();
+    mutated(random, &seed, corpus)
 }
 
 #[cfg(test)]

@@ -12,7 +12,11 @@ use jiff::Timestamp;
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertificateSigningRequestParams,
     DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    SerialNumber, SigningKey as _, date_time_ymd,
+    SerialNumber, date_time_ymd,
+};
+use ring::{
+    rand::SystemRandom,
+    signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair},
 };
 use rustls::pki_types::CertificateDer;
 
@@ -155,9 +159,14 @@ impl Authority {
             .pem())
     }
 
-    /// Signs bytes with the authority's key: ECDSA with P-256 and SHA-256, as ASN.1.
+    /// Signs bytes with the authority's key: ECDSA with P-256 and SHA-256, as the two numbers that JWTs have.
     pub(crate) fn signature(&self, bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
-        self.issuer.key().sign(bytes).context("cannot sign")
+        let (key, random) = (self.issuer.key().serialized_der(), SystemRandom::new());
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key, &random)
+            .map_err(|why| anyhow::anyhow!("the authority's key is not of P-256: {why}"))?;
+        let signature = key.sign(&random, bytes);
+        let signature = signature.map_err(|_| anyhow::anyhow!("cannot sign"))?;
+        Ok(signature.as_ref().to_vec())
     }
 }
 

@@ -1,10 +1,11 @@
 //! What a test gives to clients, and how it changes who may do what.
 
 use anyhow::Context as _;
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use serde_json::{Value, json};
 
 use super::{Credentials, Question, rights::MASTERS};
-use crate::{Server, base64, call::User, certificates::Signing, options::Security};
+use crate::{Server, call::User, certificates::Signing, options::Security};
 
 /// Whom a kubeconfig is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,8 +45,8 @@ impl Credentials {
     /// Returns them as the user of a kubeconfig.
     pub(crate) fn as_user(&self) -> Value {
         json!({
-            "client-certificate-data": base64::encode(self.certificate.as_bytes()),
-            "client-key-data": base64::encode(self.key.as_bytes()),
+            "client-certificate-data": BASE64.encode(self.certificate.as_bytes()),
+            "client-key-data": BASE64.encode(self.key.as_bytes()),
         })
     }
 }
@@ -58,7 +59,7 @@ pub(crate) fn write_kubeconfig(
 ) -> anyhow::Result<String> {
     let mut cluster = json!({"server": url});
     if let Some(authority) = authority {
-        cluster["certificate-authority-data"] = json!(base64::encode(authority.as_bytes()));
+        cluster["certificate-authority-data"] = json!(BASE64.encode(authority.as_bytes()));
     }
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "double",

@@ -1,5 +1,6 @@
 //! Who gets in, and what he may, by tables.
 
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use http::{HeaderMap, Method, StatusCode};
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use serde_json::{Value, json};
@@ -368,7 +369,7 @@ fn of_a_pod(server: &Server, stub: &[u8], change: &[(&str, Value)]) -> Value {
         "serviceAccountName": "default",
         "serviceAccountUID": uid(server, "/api/v1/namespaces/default/serviceaccounts/default"),
         "nodeName": "a", "nodeUID": uid(server, "/api/v1/nodes/a"),
-        "stubPKCS10Request": crate::base64::encode(stub),
+        "stubPKCS10Request": BASE64.encode(stub),
     });
     for (field, value) in change {
         spec[field] = value.clone();

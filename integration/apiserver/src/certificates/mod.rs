@@ -5,12 +5,13 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use rcgen::CertificateSigningRequestParams;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub(crate) use self::rules::Signer;
-use crate::{Failure, Server, auth::Authority, base64, clock, state::State};
+use crate::{Failure, Server, auth::Authority, clock, state::State};
 
 /// A certificate is asked for at least this long, as upstream has it.
 const SHORTEST: i64 = 600;
@@ -86,7 +87,7 @@ pub(crate) fn is_over(request: &Value) -> bool {
 pub(crate) fn sign(authority: &Authority, signer: Signer, request: &mut Value, most: i64) {
     match signed(authority, signer, request, most) {
         Ok(certificate) => {
-            request["status"]["certificate"] = json!(base64::encode(certificate.as_bytes()))
+            request["status"]["certificate"] = json!(BASE64.encode(certificate.as_bytes()))
         }
         Err(why) => condition(request, "Failed", "SignerValidationFailure", &why),
     }
@@ -100,7 +101,7 @@ fn signed(
 ) -> Result<String, String> {
     let pem = request["spec"]["request"]
         .as_str()
-        .and_then(base64::decode)
+        .and_then(|text| BASE64.decode(text).ok())
         .and_then(|pem| String::from_utf8(pem).ok());
     let pem = pem.ok_or("unable to parse csr: no PEM block")?;
     let params = CertificateSigningRequestParams::from_pem(&pem).map_err(|why| {

@@ -1,5 +1,6 @@
 //! Requests by tables, and what is signed as others read it.
 
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::{Value, json};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -31,7 +32,7 @@ fn request(name: &str, signer: &str, pem: &str) -> Value {
         "client auth"
     };
     json!({"metadata": {"name": name}, "spec": {
-        "request": base64::encode(pem.as_bytes()), "signerName": format!("kubernetes.io/{signer}"),
+        "request": BASE64.encode(pem.as_bytes()), "signerName": format!("kubernetes.io/{signer}"),
         "usages": ["digital signature", usage],
     }})
 }
@@ -44,7 +45,9 @@ fn server() -> Server {
 }
 
 fn signed(request: &Value) -> Vec<u8> {
-    let pem = base64::decode(request["status"]["certificate"].as_str().unwrap()).unwrap();
+    let pem = BASE64
+        .decode(request["status"]["certificate"].as_str().unwrap())
+        .unwrap();
     x509_parser::pem::parse_x509_pem(&pem).unwrap().1.contents
 }
 

@@ -1,5 +1,6 @@
 //! Where a call is carried to: a kubelet's address, and its path for what the API calls otherwise.
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use crate::{
@@ -226,17 +227,15 @@ fn container<'a>(call: &'a Call, pod: &'a Value) -> Result<&'a str, Failure> {
     }
 }
 
+/// What a URL has unescaped by RFC 3986.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
+
 fn encoded(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-    text.bytes()
-        .map(|byte| {
-            if plain(byte) {
-                char::from(byte).to_string()
-            } else {
-                format!("%{byte:02X}")
-            }
-        })
-        .collect()
+    utf8_percent_encode(text, UNRESERVED).to_string()
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The three ways to patch, and apply, which is treated as a strategic merge.
 
 mod json;
-mod merge;
 mod order;
 mod strategic;
 #[cfg(test)]
@@ -42,7 +41,7 @@ pub(crate) fn apply(kind: Kind, object: &Value, body: &[u8]) -> Result<Value, Fa
     let mut object = object.clone();
     match kind {
         Kind::Strategic | Kind::Apply => strategic::apply(&mut object, &patch)?,
-        Kind::Merge => merge::apply(&mut object, &patch),
+        Kind::Merge => json_patch::merge(&mut object, &patch),
         Kind::Json => json::apply(&mut object, &patch)?,
     }
     if object.is_object() {

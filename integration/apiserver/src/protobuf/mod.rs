@@ -4,9 +4,10 @@
 mod messages;
 mod wire;
 
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use serde_json::{Map, Value, json};
 
-use crate::{answer::Failure, base64, clock};
+use crate::{answer::Failure, clock};
 use messages::{Field, Form};
 use wire::{Item, items};
 
@@ -21,8 +22,8 @@ pub(crate) fn object(body: &[u8]) -> Option<Result<Value, Failure>> {
 fn unpacked(envelope: &[u8]) -> Option<Value> {
     let unknown = message(messages::UNKNOWN, envelope)?;
     let kind = unknown["typeMeta"]["kind"].as_str()?;
-    let raw = base64::decode(unknown["raw"].as_str().unwrap_or_default())?;
-    let mut object = message(messages::of(kind)?, &raw)?;
+    let raw = BASE64.decode(unknown["raw"].as_str().unwrap_or_default());
+    let mut object = message(messages::of(kind)?, &raw.ok()?)?;
     object["kind"] = json!(kind);
     object["apiVersion"] = unknown["typeMeta"]["apiVersion"].clone();
     Some(object)
@@ -59,7 +60,7 @@ fn message(fields: &[Field], bytes: &[u8]) -> Option<Value> {
 fn value_of(form: &Form, item: &Item<'_>) -> Option<Value> {
     Some(match (form, item) {
         (Form::Text, Item::Bytes(bytes)) => json!(std::str::from_utf8(bytes).ok()?),
-        (Form::Blob, Item::Bytes(bytes)) => json!(base64::encode(bytes)),
+        (Form::Blob, Item::Bytes(bytes)) => json!(BASE64.encode(bytes)),
         (Form::Truth, Item::Number(number)) => json!(*number != 0),
         (Form::Number, Item::Number(number)) => json!(number.cast_signed()),
         (Form::Message(fields), Item::Bytes(bytes)) => message(fields, bytes)?,
@@ -84,7 +85,7 @@ fn entry_of(form: &Form, entry: &[u8]) -> Option<(String, Value)> {
         match item? {
             (1, Item::Bytes(bytes)) => key = std::str::from_utf8(bytes).ok()?.to_string(),
             (2, Item::Bytes(bytes)) if matches!(form, Form::Blobs) => {
-                value = json!(base64::encode(bytes))
+                value = json!(BASE64.encode(bytes))
             }
             (2, Item::Bytes(bytes)) => value = json!(std::str::from_utf8(bytes).ok()?),
             _ => return None,

@@ -1,8 +1,9 @@
 //! Tokens of pods, and what reviews say of them.
 
+use base64::prelude::{BASE64_URL_SAFE_NO_PAD as BASE64, Engine as _};
 use serde_json::{Value, json};
 
-use crate::{Options, Server, base64};
+use crate::{Options, Server};
 
 const ACCOUNT: &str = "/api/v1/namespaces/default/serviceaccounts/default/token";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
@@ -37,7 +38,9 @@ fn a_token_says_whose_it_is_and_ends_with_its_pod() {
     let (server, pod) = server();
     let answer = server.post(ACCOUNT, &ask(&pod)).unwrap();
     let token = &answer["status"]["token"];
-    let payload = base64::decode(token.as_str().unwrap().split('.').nth(1).unwrap()).unwrap();
+    let payload = BASE64
+        .decode(token.as_str().unwrap().split('.').nth(1).unwrap())
+        .unwrap();
     let payload: Value = serde_json::from_slice(&payload).unwrap();
     assert_eq!(payload["sub"], "system:serviceaccount:default:default");
     assert_eq!(

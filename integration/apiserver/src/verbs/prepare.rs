@@ -1,8 +1,9 @@
 //! What the server makes of a new object before it keeps it, by kind.
 
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use serde_json::{Value, json};
 
-use crate::{base64, call::Call, certificates, kinds::Resource, pods, state::State};
+use crate::{call::Call, certificates, kinds::Resource, pods, state::State};
 
 pub(super) fn for_create(state: &State, call: &Call, object: &mut Value) {
     reset_status(call.resource, object);
@@ -75,7 +76,7 @@ pub(super) fn text_into_data(object: &mut Value) {
         return;
     };
     for (key, text) in texts {
-        object["data"][key] = json!(base64::encode(text.as_str().unwrap_or_default().as_bytes()));
+        object["data"][key] = json!(BASE64.encode(text.as_str().unwrap_or_default().as_bytes()));
     }
 }
 

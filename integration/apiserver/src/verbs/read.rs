@@ -1,10 +1,11 @@
 //! get and list.
 
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::{answer::Failure, base64, call::Call, selectors::Selection, state::State};
+use crate::{answer::Failure, call::Call, selectors::Selection, state::State};
 
 pub(super) fn get(state: &State, call: &Call) -> Result<Value, Failure> {
     let found = state
@@ -79,7 +80,7 @@ struct Page {
 
 impl Page {
     fn text(&self) -> String {
-        base64::encode(
+        BASE64.encode(
             json!([self.version, self.last.0, self.last.1])
                 .to_string()
                 .as_bytes(),
@@ -87,7 +88,9 @@ impl Page {
     }
 
     fn parse(token: &str, since: u64) -> Result<Page, Failure> {
-        let known = base64::decode(token)
+        let known = BASE64
+            .decode(token)
+            .ok()
             .and_then(|bytes| serde_json::from_slice::<(u64, String, String)>(&bytes).ok());
         let Some((version, namespace, name)) = known else {
             return Err(Failure::bad_request(

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -13,7 +14,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{Signing, has};
 use crate::{
-    Server, base64, clock,
+    Server, clock,
     kinds::{self, Resource},
     state::State,
 };
@@ -134,7 +135,9 @@ fn sign(state: &State, request: &mut Value, life: Option<Life>) -> anyhow::Resul
 }
 
 fn parsed(spec: &Value) -> Result<CertificateSigningRequestParams, String> {
-    let der = spec["stubPKCS10Request"].as_str().and_then(base64::decode);
+    let der = spec["stubPKCS10Request"]
+        .as_str()
+        .and_then(|text| BASE64.decode(text).ok());
     let der = der.filter(|der| !der.is_empty()).ok_or("Required value")?;
     CertificateSigningRequestParams::from_der(&CertificateSigningRequestDer::from(der))
         .map_err(|why| format!("Invalid value: must be a valid PKCS#10 CSR: {why}"))

@@ -1,5 +1,6 @@
 //! The signer by tables, and what a node may ask of it.
 
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 
 use super::*;
@@ -21,7 +22,7 @@ fn request(name: &str, change: impl FnOnce(&mut Value)) -> Value {
     let mut request = json!({"metadata": {"name": name}, "spec": {
         "signerName": "example.com/a", "podName": "p", "podUID": "u", "serviceAccountName": "default",
         "serviceAccountUID": "s", "nodeName": "n", "nodeUID": "nu",
-        "stubPKCS10Request": base64::encode(der.der()),
+        "stubPKCS10Request": BASE64.encode(der.der()),
     }});
     change(&mut request["spec"]);
     request

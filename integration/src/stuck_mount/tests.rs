@@ -15,9 +15,9 @@ const LONG: Duration = Duration::from_secs(20);
 /// Longer than SIGKILL takes for anything that it can end.
 const A_WHILE: Duration = Duration::from_millis(500);
 
-fn mounted() -> (Hostage, TempDir) {
+fn mounted() -> (StuckMount, TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    (Hostage::mount(folder.path()).unwrap(), folder)
+    (StuckMount::mount(folder.path()).unwrap(), folder)
 }
 
 fn stat(path: &Path) -> Child {
@@ -44,24 +44,24 @@ fn state(child: &Child) -> (char, bool) {
 
 #[test]
 fn it_is_a_file_system_like_any_other_while_it_holds_nobody() {
-    let (hostage, _folder) = mounted();
-    let names: Vec<_> = fs::read_dir(hostage.path())
+    let (mount, _folder) = mounted();
+    let names: Vec<_> = fs::read_dir(mount.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
         .collect();
     assert_eq!(names, ["data"]);
-    assert!(fs::metadata(hostage.folder()).unwrap().is_dir());
-    assert_eq!(fs::read_dir(hostage.folder()).unwrap().count(), 0);
-    let error = fs::metadata(hostage.path().join("nothing")).unwrap_err();
+    assert!(fs::metadata(mount.folder()).unwrap().is_dir());
+    assert_eq!(fs::read_dir(mount.folder()).unwrap().count(), 0);
+    let error = fs::metadata(mount.path().join("nothing")).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
 }
 
 #[tokio::test]
 async fn who_looks_at_a_held_path_is_not_ended_by_sigkill_until_it_is_released() {
-    let (hostage, _folder) = mounted();
-    hostage.hold();
-    let mut child = stat(&hostage.folder());
-    wait_until(LONG, "the request is held", async || hostage.held() > 0)
+    let (mount, _folder) = mounted();
+    mount.block();
+    let mut child = stat(&mount.folder());
+    wait_until(LONG, "the request is held", async || mount.blocked() > 0)
         .await
         .unwrap();
     child.start_kill().unwrap();
@@ -74,21 +74,21 @@ async fn who_looks_at_a_held_path_is_not_ended_by_sigkill_until_it_is_released()
     );
     assert_eq!(state(&child), ('D', true));
 
-    hostage.release();
+    mount.unblock();
     let exit = timeout(LONG, child.wait()).await.unwrap().unwrap();
     assert_eq!(exit.to_string(), "signal: 9 (SIGKILL)");
-    assert!(fs::metadata(hostage.folder()).unwrap().is_dir());
+    assert!(fs::metadata(mount.folder()).unwrap().is_dir());
 }
 
 #[tokio::test]
 async fn who_was_held_and_is_released_goes_on_as_if_nothing_had_been() {
-    let (hostage, _folder) = mounted();
-    hostage.hold();
-    let mut child = stat(&hostage.folder());
-    wait_until(LONG, "the request is held", async || hostage.held() > 0)
+    let (mount, _folder) = mounted();
+    mount.block();
+    let mut child = stat(&mount.folder());
+    wait_until(LONG, "the request is held", async || mount.blocked() > 0)
         .await
         .unwrap();
-    hostage.release();
+    mount.unblock();
     assert!(
         timeout(LONG, child.wait())
             .await
@@ -96,18 +96,18 @@ async fn who_was_held_and_is_released_goes_on_as_if_nothing_had_been() {
             .unwrap()
             .success()
     );
-    assert_eq!(hostage.held(), 0);
+    assert_eq!(mount.blocked(), 0);
 }
 
 #[tokio::test]
 async fn dropped_it_frees_whoever_it_holds_and_is_gone() {
-    let (hostage, folder) = mounted();
-    hostage.hold();
-    let mut child = stat(&hostage.folder());
-    wait_until(LONG, "the request is held", async || hostage.held() > 0)
+    let (mount, folder) = mounted();
+    mount.block();
+    let mut child = stat(&mount.folder());
+    wait_until(LONG, "the request is held", async || mount.blocked() > 0)
         .await
         .unwrap();
-    drop(hostage);
+    drop(mount);
     let exit = timeout(LONG, child.wait()).await.unwrap().unwrap();
     assert_eq!(exit.code(), Some(1), "stat was told of an error");
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::path::Path;
 use std::time::Duration;
 
-use integration::hostage::Hostage;
+use integration::stuck_mount::StuckMount;
 use integration::wait_until;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -129,10 +129,10 @@ async fn volume_on_a_held_mount_delays_its_own_pod_alone() {
         usual = usual.max(life(&world, &format!("before-{turn}")).await);
     }
     let dir = TempDir::new().unwrap();
-    let hostage = Hostage::mount(dir.path()).unwrap();
-    hostage.hold();
+    let mount = StuckMount::mount(dir.path()).unwrap();
+    mount.block();
     let pid = plugin(&world).await["pid"].clone();
-    let manifest = with_folder("stuck", &hostage.folder());
+    let manifest = with_folder("stuck", &mount.folder());
     world.node.drop_manifest("stuck.yaml", &manifest).unwrap();
 
     let done = Cell::new(false);
@@ -144,7 +144,7 @@ async fn volume_on_a_held_mount_delays_its_own_pod_alone() {
         waits
     };
     let watch = async {
-        until_shown(&world, &hostage.folder(), &pid).await;
+        until_shown(&world, &mount.folder(), &pid).await;
         done.set(true);
     };
     let (waits, ()) = tokio::join!(others, watch);
@@ -163,7 +163,7 @@ async fn volume_on_a_held_mount_delays_its_own_pod_alone() {
     assert!(restarted + first <= Duration::from_secs(15));
     assert!(!is_ready(&world.node.pod("stuck").await.unwrap().unwrap()));
 
-    hostage.release();
+    mount.unblock();
     world.until_running("stuck").await;
     wait_until(LONG, "no process is given up any more", async || {
         plugin(&world).await["abandoned"]

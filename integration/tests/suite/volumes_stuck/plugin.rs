@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use integration::agent::program;
-use integration::hostage::Hostage;
+use integration::stuck_mount::StuckMount;
 use integration::wait_until;
 use kernel::{Addr, ChildSpec, Intensity, Supervisor, mailbox};
 use nix::sys::signal::{Signal, kill};
@@ -126,8 +126,8 @@ impl Rig {
         assert!(Path::new(&path).is_dir());
     }
 
-    async fn mount_folder_of(&self, hostage: &Hostage) -> Result<String, CallError> {
-        let path = hostage.folder().display().to_string();
+    async fn mount_folder_of(&self, mount: &StuckMount) -> Result<String, CallError> {
+        let path = mount.folder().display().to_string();
         self.mount(Volume {
             id: format!("kubernetes.io/host-path/{path}"),
             kind: "host-path".to_owned(),
@@ -141,9 +141,9 @@ impl Rig {
     }
 
     /// Has a thread of the plugin stuck, and says what that looked like to the caller.
-    async fn get_stuck(&self, hostage: &Hostage) {
-        hostage.hold();
-        let error = self.mount_folder_of(hostage).await.unwrap_err();
+    async fn get_stuck(&self, mount: &StuckMount) {
+        mount.block();
+        let error = self.mount_folder_of(mount).await.unwrap_err();
         let CallError::Refused(status) = &error else {
             panic!("{error:?}")
         };
@@ -152,7 +152,7 @@ impl Rig {
             status.metadata().contains_key("oxlet-abandoned"),
             "{status:?}"
         );
-        let path = hostage.folder().display().to_string();
+        let path = mount.folder().display().to_string();
         assert!(status.message().contains(&path), "{status}");
     }
 
@@ -178,10 +178,10 @@ impl Rig {
     }
 }
 
-fn hostage(dir: &Path) -> Hostage {
-    let path = dir.join("hostage");
+fn stuck_mount(dir: &Path) -> StuckMount {
+    let path = dir.join("mount");
     fs::create_dir_all(&path).unwrap();
-    Hostage::mount(&path).unwrap()
+    StuckMount::mount(&path).unwrap()
 }
 
 /// The states of a process's threads; the first is the process's own.
@@ -204,10 +204,10 @@ fn threads(pid: u32) -> String {
 fn stuck_process_is_replaced_and_given_up_until_the_mount_answers() {
     kernel::system::run(async {
         let dir = TempDir::new().unwrap();
-        let hostage = hostage(dir.path());
+        let mount = stuck_mount(dir.path());
         let rig = Rig::start(dir.path()).await;
         let pid = rig.pid().await;
-        rig.get_stuck(&hostage).await;
+        rig.get_stuck(&mount).await;
         rig.mount_own("beside").await;
 
         rig.host.tell(Msg::Replace { generation: 1 }).unwrap();
@@ -225,12 +225,12 @@ fn stuck_process_is_replaced_and_given_up_until_the_mount_answers() {
         rig.mount_own("in-another-life").await;
         assert_eq!(rig.abandoned(&[0]).await, [pid]);
 
-        hostage.release();
+        mount.unblock();
         timeout(LONG, rig.line.ended(0)).await.unwrap();
         let is_gone = async || threads(pid).is_empty();
         wait_until(LONG, "it is gone", is_gone).await.unwrap();
-        let path = rig.mount_folder_of(&hostage).await.unwrap();
-        assert_eq!(Path::new(&path), hostage.folder());
+        let path = rig.mount_folder_of(&mount).await.unwrap();
+        assert_eq!(Path::new(&path), mount.folder());
         rig.end().await;
     })
     .unwrap();
@@ -240,10 +240,10 @@ fn stuck_process_is_replaced_and_given_up_until_the_mount_answers() {
 fn crash_with_a_stuck_thread_is_survived_on_the_same_socket() {
     kernel::system::run(async {
         let dir = TempDir::new().unwrap();
-        let hostage = hostage(dir.path());
+        let mount = stuck_mount(dir.path());
         let rig = Rig::start(dir.path()).await;
         let pid = rig.pid().await;
-        rig.get_stuck(&hostage).await;
+        rig.get_stuck(&mount).await;
         kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).unwrap();
         wait_until(LONG, "only the stuck thread is left", async || {
             threads(pid) == "ZD"
@@ -253,9 +253,9 @@ fn crash_with_a_stuck_thread_is_survived_on_the_same_socket() {
         rig.serves(2).await;
         rig.mount_own("with-the-successor").await;
         assert_eq!(rig.abandoned(&[1]).await, [pid]);
-        hostage.release();
+        mount.unblock();
         timeout(LONG, rig.line.ended(1)).await.unwrap();
-        rig.mount_folder_of(&hostage).await.unwrap();
+        rig.mount_folder_of(&mount).await.unwrap();
         rig.end().await;
     })
     .unwrap();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use integration::agent::Node;
 use integration::cluster::Cluster;
-use integration::hostage::Hostage;
+use integration::stuck_mount::StuckMount;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -25,9 +25,9 @@ async fn a_volume_that_hangs_is_a_condition_of_the_node_until_it_hangs_no_more()
     let node = cluster.until_ready(LONG).await.unwrap();
     assert_eq!(stuck(&node), Value::Null, "there is none before");
     let dir = TempDir::new().unwrap();
-    let hostage = Hostage::mount(dir.path()).unwrap();
-    hostage.hold();
-    let path = hostage.folder().display().to_string();
+    let mount = StuckMount::mount(dir.path()).unwrap();
+    mount.block();
+    let path = mount.folder().display().to_string();
     let pod = json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -56,7 +56,7 @@ async fn a_volume_that_hangs_is_a_condition_of_the_node_until_it_hangs_no_more()
     );
     let ready = integration::cluster::condition(&node, "Ready");
     assert_eq!(ready, Some("True"), "it hinders nobody else");
-    hostage.release();
+    mount.unblock();
     let well = |node: &Value| stuck(node)["status"] == "False";
     cluster.until(NODE, LONG, well).await.unwrap();
     let running = |pod: &Value| pod["status"]["phase"] == "Running";
