@@ -16,10 +16,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use kernel::checkpoint::{CheckpointFile, CheckpointWriter, LoadOutcome, Schema, WriteResult};
 use kernel::{Actor, Context, Exit, Reply, TimerId};
-use logic::backoff::BackoffTable;
-use logic::resize::AllocatedResources;
-use logic::take_over::ResourcesByPod;
-use logic::types::{ContainerHealth, ContainerId, PodUid};
+use logic_api::backoff::BackoffTable;
+use logic_api::types::{ContainerHealth, ContainerId, PodUid};
+use logic_pods::resize::AllocatedResources;
+use logic_pods::take_over::ResourcesByPod;
 use serde::{Deserialize, Serialize};
 
 use crate::take_over::{self, AllocationFiles};

@@ -7,15 +7,16 @@
 //!   shown that the first was not enough.
 //!
 //! Upstream: pkg/kubelet/eviction/eviction_manager.go (1.36); the period is its `monitoringInterval`.
-//! Acts on `memory.available`; the other signals come with resource management. Decisions: `logic::eviction`.
+//! Acts on `memory.available`; the other signals come with resource management. Decisions: `logic_resources::eviction`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kernel::{Actor, Addr, Context, Exit, Recipient};
-use logic::eviction::{self as decide, EvictionPolicy, PodUsage};
-use logic::thresholds::{Observations, Signal, ThresholdState};
+use logic_resources::eviction as decide;
+use logic_resources::eviction::{EvictionPolicy, PodUsage};
+use logic_resources::thresholds::{Observations, Signal, ThresholdState};
 use serde::Serialize;
 
 use crate::pod_manager;
@@ -263,7 +264,7 @@ fn count(signal: Signal, sampled_at: Option<Timestamp>, now: Timestamp) {
 mod tests {
     use kernel::testing::{pass, run_paused};
     use kernel::{ChildSpec, mailbox};
-    use logic::thresholds::{self, Threshold, ThresholdLimit};
+    use logic_resources::thresholds::{self, Threshold, ThresholdLimit};
 
     use super::*;
     use crate::testing::{TestNode, pod};

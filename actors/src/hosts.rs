@@ -1,6 +1,6 @@
 //! The node's and the pods' files of names: the managed hosts file of a pod, and the node's resolver.
 //!
-//! The contents are decided in `logic::hosts` and `logic::dns`; here they are read and written, in the
+//! The contents are decided in `logic_pods::hosts` and `logic_pods::dns`; here they are read and written, in the
 //! blocking pool. Upstream: pkg/kubelet/kubelet_pods.go (`ensureHostsFile`), network/dns (1.36).
 
 use std::fs::{self, File, OpenOptions};
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use cluster::events::{Object, Recorder, Type};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use logic::dns::{MAX_RESOLVER_FILE_BYTES, ResolverConfig, ResolverError, complaint};
-use logic::hosts::{self, HostNameError};
-use logic::node_policy::NodePolicy;
-use logic::pod::PodView;
+use logic_api::pod::PodView;
+use logic_pods::dns::{MAX_RESOLVER_FILE_BYTES, ResolverConfig, ResolverError, complaint};
+use logic_pods::hosts::{self, HostNameError};
+use logic_resources::node_policy::NodePolicy;
 use thiserror::Error;
 
 /// Bytes of the node's hosts file; a longer one is refused.

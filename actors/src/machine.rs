@@ -9,8 +9,8 @@ use std::fs;
 use std::path::Path;
 use std::thread::available_parallelism;
 
-use logic::node::{MachineFacts, Support};
-use logic::sysctls::KernelVersion;
+use logic_api::sysctls::KernelVersion;
+use logic_resources::node::{MachineFacts, Support};
 
 /// Reads the machine; `root_dir` is the agent's root folder, whose file system pods write to.
 pub fn read(root_dir: &Path) -> MachineFacts {

@@ -3,7 +3,7 @@
 //! - **Owns** what it told last.
 //! - **Hears** that it is time to look, and what was found; and which addresses the node's pods get.
 //! - **Tells** the keeper of the node's object, fact by fact; and the runtime those addresses.
-//! - **Never** judges: which condition comes of a fact is decided there (`logic::node_status`).
+//! - **Never** judges: which condition comes of a fact is decided there (`logic_node::node_status`).
 //!
 //! Upstream: pkg/kubelet/kubelet.go (updateRuntimeUp), kubelet_node_status.go (the setters' sources), kubelet_network.go
 //! (updatePodCIDR), 1.36.
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use cluster::node;
 use kernel::{Actor, Addr, Context, Exit, Supervisor};
-use logic::node_status::{NodeFact, NodeImage, RuntimeStatus};
+use logic_node::node_status::{NodeFact, NodeImage, RuntimeStatus};
 use serde::Serialize;
 
 use crate::runtime::{RuntimeClient, RuntimeError};
@@ -189,8 +189,8 @@ impl NodeHealthMonitor {
         self.runtime_answers = found.runtime.is_some();
         self.unhealthy = found.unhealthy;
         let is_up = |told: &RuntimeStatus| {
-            let up = |condition: &Option<logic::node_status::RuntimeCondition>| {
-                let yes = logic::node::Support::Yes;
+            let up = |condition: &Option<logic_node::node_status::RuntimeCondition>| {
+                let yes = logic_resources::node::Support::Yes;
                 condition.as_ref().is_some_and(|one| one.state == yes)
             };
             up(&told.ready) && up(&told.network)

@@ -9,12 +9,12 @@ use cluster::events::{self, Event};
 use cluster::objects::Shelf;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::{Intensity, Supervisor};
-use logic::credentials::docker::DockerConfigDirs;
-use logic::node::{LocalStorage, MachineFacts, NodeFacts, PodLimit};
-use logic::node_policy::NodePolicy;
-use logic::objects::StaticObjects;
-use logic::types::PodUid;
-use logic::volumes::resolve::SeLinuxMountPolicy;
+use logic_api::objects::StaticObjects;
+use logic_api::types::PodUid;
+use logic_pods::credentials::docker::DockerConfigDirs;
+use logic_resources::node::{LocalStorage, MachineFacts, NodeFacts, PodLimit};
+use logic_resources::node_policy::NodePolicy;
+use logic_volumes::resolve::SeLinuxMountPolicy;
 use plugin_host::PluginClient;
 use runtime_fake::{Clock, Fake, FakeSettings};
 use tempfile::TempDir;
@@ -94,7 +94,7 @@ impl TestNode {
             },
         );
         let rules = Arc::new(PodWorkerConfig {
-            policy: logic::pod_actions::PodActionPolicy::default(),
+            policy: logic_pods::pod_actions::PodActionPolicy::default(),
             facts: Arc::new(facts(cpus)),
             node: NodePolicy {
                 node_name: "node".to_owned(),
@@ -113,7 +113,7 @@ impl TestNode {
                 ids_per_pod: 65_536,
                 max_pods: 1100,
             },
-            logs: logic::logs::LogRotationPolicy::default(),
+            logs: logic_pods::logs::LogRotationPolicy::default(),
             sources: [PodSource::File].into(),
             objects: Shelf::fixed(StaticObjects::default()),
             volumes: volumes::Policy {
@@ -240,7 +240,7 @@ fn facts(cpus: u32) -> NodeFacts {
         max: 1100,
         per_core: 0,
     };
-    let capacity = logic::node::capacity(&machine, limit, LocalStorage::Counted);
+    let capacity = logic_resources::node::capacity(&machine, limit, LocalStorage::Counted);
     NodeFacts {
         name: "node".to_owned(),
         allocatable: capacity.clone(),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use hyper::Method;
-use logic::authz_attributes::{subresources, verb};
+use logic_api::authz_attributes::{subresources, verb};
 
 use crate::policy;
 use crate::remembered::Remembered;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use logic::pod::PodView;
-use logic::types::{ContainerId, PodUid};
+use logic_api::pod::PodView;
+use logic_api::types::{ContainerId, PodUid};
 
 use crate::healthz::Checks;
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use kernel::TreeNode;
-use logic::types::ContainerState;
+use logic_api::types::ContainerState;
 use metrics::pods::{self, STATIC};
 use metrics::resizes;
 use serde_json::Value;

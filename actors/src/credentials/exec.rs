@@ -8,7 +8,9 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use config::CredentialProvider;
-use logic::credentials::provider::{ProviderResponse, ProviderResponseError, request, response};
+use logic_pods::credentials::provider::{
+    ProviderResponse, ProviderResponseError, request, response,
+};
 use metrics::images as counted;
 use rustix::process::{Pid, Signal, kill_process_group};
 use thiserror::Error;

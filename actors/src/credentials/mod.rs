@@ -5,7 +5,7 @@
 //! - **Tells** nobody; it answers, in the order in which credentials are tried.
 //! - **Never** lets one provider hold up another, nor runs one twice at once for the same image.
 //!
-//! Upstream: pkg/credentialprovider (provider.go, plugin/plugin.go, 1.36). Decisions: `logic::credentials`.
+//! Upstream: pkg/credentialprovider (provider.go, plugin/plugin.go, 1.36). Decisions: `logic_pods::credentials`.
 
 mod exec;
 #[cfg(test)]
@@ -23,10 +23,10 @@ use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Shared, join_all};
 use jiff::Timestamp;
 use kernel::{Actor, Context, Exit, Reply};
-use logic::credentials::docker::{self, DockerConfig, DockerConfigDirs, DockerConfigFormat};
-use logic::credentials::keyring::Keyring;
-use logic::credentials::provider::{ProviderCache, ProviderResponse, is_for};
-use logic::credentials::{Credential, CredentialSource};
+use logic_pods::credentials::docker::{self, DockerConfig, DockerConfigDirs, DockerConfigFormat};
+use logic_pods::credentials::keyring::Keyring;
+use logic_pods::credentials::provider::{ProviderCache, ProviderResponse, is_for};
+use logic_pods::credentials::{Credential, CredentialSource};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 

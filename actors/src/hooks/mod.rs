@@ -4,7 +4,7 @@
 //! words. The event about a failure says nothing but that: what a hook answers may be secret.
 //!
 //! Upstream: pkg/kubelet/lifecycle/handlers.go, and pkg/kubelet/kuberuntime/kuberuntime_container.go
-//! (startContainer, executePreStopHook), 1.36. Decisions: `logic::hooks`, `logic::probes::target`.
+//! (startContainer, executePreStopHook), 1.36. Decisions: `logic_pods::hooks`, `logic_pods::probes::target`.
 
 #[cfg(test)]
 mod tests;
@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler, Pod};
-use logic::hooks::{self as decide, HookAction};
-use logic::pod::PodView;
-use logic::probes::messages;
-use logic::probes::target::{HttpTarget, RequestPurpose};
-use logic::types::ContainerId;
+use logic_api::pod::PodView;
+use logic_api::types::ContainerId;
+use logic_pods::hooks as decide;
+use logic_pods::hooks::HookAction;
+use logic_pods::probes::messages;
+use logic_pods::probes::target::{HttpTarget, RequestPurpose};
 use tokio::time::timeout;
 
 use crate::probe_client::http::HttpResponse;

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Lifecycle;
 use kernel::testing::{Inbox, inbox, run_paused};
-use logic::types::PodUid;
+use logic_api::types::PodUid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::spawn_local;

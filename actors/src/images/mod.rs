@@ -8,7 +8,7 @@
 //! - **Never** pulls more at once than the limit, nor an image inside its back-off, nor hands an image
 //!   to a pod that has not shown that it may use it.
 //!
-//! Upstream: pkg/kubelet/images/{image_manager,puller}.go and pullmanager (1.36). Decisions: `logic::images`.
+//! Upstream: pkg/kubelet/images/{image_manager,puller}.go and pullmanager (1.36). Decisions: `logic_pods::images`.
 
 mod pull_records;
 mod puller;
@@ -25,14 +25,15 @@ use std::time::{Duration, Instant};
 use cluster::events::{Recorder, Type};
 use jiff::{SignedDuration, Timestamp};
 use kernel::{Actor, Addr, Context, Exit, Reply};
-use logic::backoff::{BackoffPolicy, BackoffTable};
-use logic::credentials::Credential;
-use logic::credentials::secrets::{MISSING, PullSecrets};
-use logic::images::rate::{PullRateLimit, TokenBucket};
-use logic::images::{self as decide, PullPolicy, messages, verification};
-use logic::objects::Objects;
-use logic::pod_start::PullInterval;
-use logic::types::WaitingReason;
+use logic_api::backoff::{BackoffPolicy, BackoffTable};
+use logic_api::objects::Objects;
+use logic_api::types::WaitingReason;
+use logic_pods::credentials::Credential;
+use logic_pods::credentials::secrets::{MISSING, PullSecrets};
+use logic_pods::images as decide;
+use logic_pods::images::rate::{PullRateLimit, TokenBucket};
+use logic_pods::images::{PullPolicy, messages, verification};
+use logic_pods::pod_start::PullInterval;
 use metrics::images as counted;
 
 use self::pull_records::PullRecords;
@@ -216,7 +217,7 @@ impl ImageManager {
         reply: Reply<Result<PresentImage, ImageUnavailable>>,
         ctx: &mut Context<Msg>,
     ) {
-        let image = match logic::image_reference::with_default_tag(&wanted.image) {
+        let image = match logic_api::image_reference::with_default_tag(&wanted.image) {
             Ok(image) => image,
             Err(error) => {
                 let message = messages::invalid(&wanted.image, &error.to_string());

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
-use logic::image_reference::repository;
-use logic::images::records::{
+use logic_api::image_reference::repository;
+use logic_pods::images::records::{
     self, PullCredentials, PullRecordError, PulledRecord, RecordFormat, file_name, is_file_name,
 };
-use logic::images::verification::PullRecordState;
+use logic_pods::images::verification::PullRecordState;
 use metrics::images;
 
 /// The records. Its work is done in the blocking pool, one thing at a time; the lock is the image

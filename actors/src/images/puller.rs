@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use kernel::Addr;
-use logic::credentials::Credential;
-use logic::image_reference::repository;
-use logic::images::records::PullCredentials;
-use logic::images::verification::{
+use logic_api::image_reference::repository;
+use logic_pods::credentials::Credential;
+use logic_pods::images::records::PullCredentials;
+use logic_pods::images::verification::{
     self, CredentialMatch, CredentialVerificationPolicy, ImageAccess, PullRecordState,
 };
-use logic::images::{PullPolicy, messages};
+use logic_pods::images::{PullPolicy, messages};
 use metrics::images::{Check, checked};
 
 use super::pull_records::PullRecords;

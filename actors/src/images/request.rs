@@ -7,15 +7,16 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kernel::Reply;
-use logic::credentials::Credential;
-use logic::credentials::secrets::PullSecrets;
-use logic::images::volumes::ImageVolume;
-use logic::images::{self as decide, PullPolicy};
-use logic::pod::PodView;
-use logic::pod_start::PullInterval;
-use logic::sandbox::SandboxConfig;
-use logic::security::ImageUser;
-use logic::types::WaitingReason;
+use logic_api::pod::PodView;
+use logic_api::types::WaitingReason;
+use logic_pods::credentials::Credential;
+use logic_pods::credentials::secrets::PullSecrets;
+use logic_pods::images as decide;
+use logic_pods::images::PullPolicy;
+use logic_pods::images::volumes::ImageVolume;
+use logic_pods::pod_start::PullInterval;
+use logic_pods::sandbox::SandboxConfig;
+use logic_pods::security::ImageUser;
 
 use crate::runtime::RuntimeImage;
 

@@ -1,7 +1,7 @@
 //! What is shown of pulls: each under way, waiting or backing off, for whom, since when.
 
 use jiff::Timestamp;
-use logic::pod::PodView;
+use logic_api::pod::PodView;
 use serde::{Deserialize, Serialize};
 
 use super::request::ImageRequest;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
-use logic::logs::{self, LogFiles, LogRotationPolicy};
+use logic_pods::logs::{self, LogFiles, LogRotationPolicy};
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 

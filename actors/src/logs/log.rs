@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use inotify::WatchDescriptor;
 use jiff::Timestamp;
 use kernel::Context;
-use logic::logs::{LogRotationPolicy, LogSize};
-use logic::types::ContainerId;
+use logic_api::types::ContainerId;
+use logic_pods::logs::{LogRotationPolicy, LogSize};
 use thiserror::Error;
 
 use super::watch::LogFileState;

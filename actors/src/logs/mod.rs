@@ -7,7 +7,7 @@
 //! - **Never** touches the log of a container that does not run, and never waits for a compression to rotate.
 //!
 //! The bound: while the runtime reopens a log before its writer fills half the limit, and the writer is no faster
-//! than 128 MiB/s, a log never exceeds twice `containerLogMaxSize` (`logic::logs::Policy::rest`). A container's logs
+//! than 128 MiB/s, a log never exceeds twice `containerLogMaxSize` (`logic_pods::logs::Policy::rest`). A container's logs
 //! then take at most `containerLogMaxFiles` + 1 such files: the rotated one before an old one goes; and one more
 //! for each compression under way, whose result exists together with its source.
 //!
@@ -29,8 +29,8 @@ use std::time::Instant;
 
 use inotify::Watches;
 use kernel::{Actor, Addr, Context, Exit, TimerId};
-use logic::logs::LogRotationPolicy;
-use logic::types::{ContainerId, PodUid};
+use logic_api::types::{ContainerId, PodUid};
+use logic_pods::logs::LogRotationPolicy;
 use serde::Serialize;
 
 pub use self::log::RotateError;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::{FutureExt, StreamExt};
 use inotify::{EventOwned, Inotify, WatchDescriptor, WatchMask, Watches};
 use kernel::Addr;
-use logic::types::ContainerId;
+use logic_api::types::ContainerId;
 
 use super::Msg;
 

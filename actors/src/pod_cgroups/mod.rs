@@ -3,7 +3,7 @@
 //! - **Owns** nothing but the groups below its own `kubepods`; it never touches another.
 //! - Where the machine does not let it (no write access, a controller that is missing), it says so once, and
 //!   pods' groups are the runtime's matter. With systemd the runtime has the slices made.
-//! - All file work is in the blocking pool. The decisions stand in `logic::pod_cgroups`.
+//! - All file work is in the blocking pool. The decisions stand in `logic_resources::pod_cgroups`.
 //!
 //! Upstream: pkg/kubelet/cm/pod_container_manager_linux.go, cgroup_manager_linux.go (1.36).
 
@@ -15,9 +15,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use logic::node_policy::NodePolicy;
-use logic::pod::PodView;
-use logic::pod_cgroups::{
+use logic_api::pod::PodView;
+use logic_resources::node_policy::NodePolicy;
+use logic_resources::pod_cgroups::{
     CONTROLLERS, CgroupDriver, CgroupName, CgroupPolicy, CgroupWrite, Hierarchy, pod_cgroup,
     pod_limits, writes,
 };

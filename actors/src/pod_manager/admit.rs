@@ -1,14 +1,14 @@
 //! Who may run: pods are judged once, when they are to begin. Who waits is judged again when room is made.
 //!
 //! Upstream: pkg/kubelet/kubelet.go (HandlePodAdditions), pkg/kubelet/allocation, pkg/kubelet/preemption,
-//! 1.36. Decisions: `logic::admission`.
+//! 1.36. Decisions: `logic_pods::admission`.
 
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::Context;
-use logic::admission::{self, Admission, AdmissionDecision, PodPresence};
-use logic::types::{PodFailure, PodUid};
+use logic_api::types::{PodFailure, PodUid};
+use logic_pods::admission::{self, Admission, AdmissionDecision, PodPresence};
 use metrics::pods as pod_metrics;
 
 use super::goal::{PodGoal, full_name};

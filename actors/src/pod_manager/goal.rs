@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use logic::resize::ResizeRefusal;
-use logic::types::{PodFailure, PodUid, RuntimePod};
+use logic_api::types::{PodFailure, PodUid, RuntimePod};
+use logic_pods::resize::ResizeRefusal;
 use serde::Serialize;
 
 /// Where desired pods come from.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::Addr;
-use logic::terminal_on_arrival::{PodArrival, classify_arrival};
-use logic::types::PodUid;
+use logic_api::types::PodUid;
+use logic_pods::terminal_on_arrival::{PodArrival, classify_arrival};
 
 use super::PodManager;
 use super::goal::{full_name, uid_of};

@@ -24,12 +24,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kernel::{Actor, Addr, Context, Exit, Recipient, Reply, TimerId};
-use logic::admission::NodeShutdown;
-use logic::node::NodeFacts;
-use logic::pod::PodView;
-use logic::terminal_on_arrival::{PodArrival, classify_arrival};
-use logic::thresholds::Signal;
-use logic::types::{PodFailure, PodUid, RuntimePod};
+use logic_api::pod::PodView;
+use logic_api::types::{PodFailure, PodUid, RuntimePod};
+use logic_pods::admission::NodeShutdown;
+use logic_pods::terminal_on_arrival::{PodArrival, classify_arrival};
+use logic_resources::node::NodeFacts;
+use logic_resources::thresholds::Signal;
 use serde::Serialize;
 
 use self::admit::DeferredPod;
@@ -283,7 +283,7 @@ impl PodManager {
             .unwrap_or_default();
         self.node = Arc::new(facts);
         self.workers
-            .set_host_ips(logic::node_status::host_ips(node));
+            .set_host_ips(logic_node::node_status::host_ips(node));
     }
 
     /// The pod should run: now, or when the one that holds its name or UID has ended. Before the first

@@ -1,7 +1,7 @@
 //! Who gets what it wants now: changes of running pods' CPU and memory, answered in their order.
 //!
 //! Upstream: pkg/kubelet/allocation/allocation_manager.go (retryPendingResizes), 1.36. Decisions:
-//! `logic::resize`.
+//! `logic_pods::resize`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Addr, Context};
-use logic::resize::{
+use logic_api::types::PodUid;
+use logic_pods::resize::{
     self, AllocatedResources, Allocation, PendingResize, Requested, ResizeInput, ResizeRefusal,
 };
-use logic::terminal_on_arrival;
-use logic::types::PodUid;
+use logic_pods::terminal_on_arrival;
 use metrics::resizes;
 
 use super::goal::PodGoal;

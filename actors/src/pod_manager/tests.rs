@@ -7,7 +7,7 @@ use cluster::pods::Statics;
 use k8s_openapi::api::core::v1::PodStatus;
 use kernel::testing::{inbox, pass, run_paused};
 use kernel::{InjectedFault, Recipient};
-use logic::types::PodUid;
+use logic_api::types::PodUid;
 
 use crate::pod_manager;
 use crate::testing::{TestNode, pod};

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Addr, ChildSpec, Supervisor};
-use logic::admission::total_requests;
-use logic::pod::PodView;
-use logic::requests::{self, ResourceAmounts};
-use logic::types::PodUid;
+use logic_api::pod::PodView;
+use logic_api::requests::{self, ResourceAmounts};
+use logic_api::types::PodUid;
+use logic_pods::admission::total_requests;
 use tokio::sync::watch;
 
 use cluster::status;

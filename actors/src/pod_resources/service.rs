@@ -6,8 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kernel::Addr;
-use logic::images::rate::{PullRateLimit, TokenBucket};
-use logic::pod::PodView;
+use logic_api::pod::PodView;
+use logic_pods::images::rate::{PullRateLimit, TokenBucket};
 use metrics::pod_resources as counted;
 use proto::pod_resources as wire;
 use proto::pod_resources::pod_resources_lister_server::{

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use logic::probes::messages;
-use logic::types::ContainerId;
+use logic_api::types::ContainerId;
+use logic_pods::probes::messages;
 use tonic::Code;
 
 use super::MAX_BODY;

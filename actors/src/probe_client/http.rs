@@ -11,8 +11,8 @@ use hyper::client::conn::http1;
 use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use logic::probes::redirect::{self, RedirectDecision};
-use logic::probes::target::HttpTarget;
+use logic_pods::probes::redirect::{self, RedirectDecision};
+use logic_pods::probes::target::HttpTarget;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 

@@ -3,7 +3,7 @@
 use plugin_host::PluginClient;
 use std::time::Duration;
 
-use logic::types::ContainerId;
+use logic_api::types::ContainerId;
 use runtime_fake::{Clock, Fake, FakeSettings};
 use tempfile::TempDir;
 use tokio::net::TcpListener;

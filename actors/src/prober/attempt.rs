@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{self as core, Container, Pod};
-use logic::pod::PodView;
-use logic::probes::ProbeKind;
-use logic::probes::result::{self, MAX_ATTEMPTS, ProbeOutcome};
-use logic::probes::schedule::ProbeTiming;
-use logic::probes::target::{self, HttpTarget, RequestPurpose};
-use logic::types::ContainerId;
+use logic_api::pod::PodView;
+use logic_api::types::ContainerId;
+use logic_pods::probes::ProbeKind;
+use logic_pods::probes::result::{self, MAX_ATTEMPTS, ProbeOutcome};
+use logic_pods::probes::schedule::ProbeTiming;
+use logic_pods::probes::target::{self, HttpTarget, RequestPurpose};
 
 use super::Peers;
 use crate::probe_client::exec::{self, ProbeExecError};

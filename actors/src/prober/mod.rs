@@ -10,7 +10,7 @@
 //! A probe is a few hundred bytes; connections and buffers exist only while an attempt runs. A successor of
 //! this actor begins with nothing: it has the workers tell it everything again.
 //!
-//! Upstream: pkg/kubelet/prober/{prober_manager,worker,prober}.go (1.36). Decisions: `logic::probes`.
+//! Upstream: pkg/kubelet/prober/{prober_manager,worker,prober}.go (1.36). Decisions: `logic_pods::probes`.
 
 mod attempt;
 mod exec_limit;
@@ -26,9 +26,10 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Addr, Context, Exit};
-pub use logic::probes::result::ProbeOutcome;
-use logic::probes::{self as decide, ProbeKind, ProbeStage};
-pub use logic::types::{ContainerHealth, ContainerId, PodUid, ProbeResult};
+pub use logic_api::types::{ContainerHealth, ContainerId, PodUid, ProbeResult};
+use logic_pods::probes as decide;
+pub use logic_pods::probes::result::ProbeOutcome;
+use logic_pods::probes::{ProbeKind, ProbeStage};
 use serde::Serialize;
 
 use self::exec_limit::ExecLimit;

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use kernel::{TaskId, TimerId};
-use logic::probes::ProbeKind;
-use logic::probes::result::ResultRun;
-use logic::types::{ContainerId, PodUid};
+use logic_api::types::{ContainerId, PodUid};
+use logic_pods::probes::ProbeKind;
+use logic_pods::probes::result::ResultRun;
 
 /// Names a probe; never given twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kernel::Context;
-use logic::pod::PodView;
-use logic::probes::messages;
-use logic::probes::result::{self, ProbeGate, ProbeOutcome};
-use logic::probes::schedule::{self as times, FirstProbe, ProbeTiming};
-use logic::types::{ContainerHealth, ProbeResult};
+use logic_api::pod::PodView;
+use logic_api::types::{ContainerHealth, ProbeResult};
+use logic_pods::probes::messages;
+use logic_pods::probes::result::{self, ProbeGate, ProbeOutcome};
+use logic_pods::probes::schedule as times;
+use logic_pods::probes::schedule::{FirstProbe, ProbeTiming};
 use metrics::prober::Finding;
 
 use super::attempt::Attempt;
@@ -312,7 +313,8 @@ impl Prober {
         let siblings = self.pods.get(&pod).map(|watched| watched.probes.clone());
         let readiness = siblings.into_iter().flatten().find(|id| {
             self.probes.get(id).is_some_and(|probe| {
-                probe.container == container && probe.kind == logic::probes::ProbeKind::Readiness
+                probe.container == container
+                    && probe.kind == logic_pods::probes::ProbeKind::Readiness
             })
         });
         let Some((id, at)) = readiness.and_then(|id| Some((id, self.probes.get(&id)?.at?))) else {

@@ -2,7 +2,7 @@
 
 use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{ChildSpec, InjectedFault, Intensity, Supervisor, mailbox};
-use logic::probes::initial_health;
+use logic_pods::probes::initial_health;
 use plugin_host::PluginClient;
 
 use super::*;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use futures_util::future::try_join_all;
-use logic::labels;
-use logic::types::{ContainerId, PodUid, RuntimePod, SandboxId};
+use logic_api::labels;
+use logic_api::types::{ContainerId, PodUid, RuntimePod, SandboxId};
 use proto::cri;
 use tonic::Streaming;
 

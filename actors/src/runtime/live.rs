@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use logic::objects::Objects;
-use logic::resources::LinuxResources;
-use logic::runtime_class::HandlerFeatures;
-use logic::types::ContainerId;
+use logic_api::objects::Objects;
+use logic_api::types::ContainerId;
+use logic_pods::runtime_class::HandlerFeatures;
+use logic_resources::resources::LinuxResources;
 use proto::cri;
 use tonic::Code;
 
@@ -130,7 +130,7 @@ impl RuntimeClient {
 
     /// What the pod's handler can do, as far as the runtime says: nothing where it cannot be asked.
     pub async fn features(&self, pod: &Pod, objects: &dyn Objects) -> HandlerFeatures {
-        let Ok(handler) = logic::runtime_class::handler(pod, objects) else {
+        let Ok(handler) = logic_pods::runtime_class::handler(pod, objects) else {
             return HandlerFeatures::default();
         };
         match self.handlers().await {

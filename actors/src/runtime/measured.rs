@@ -1,6 +1,6 @@
 //! What the runtime measures: its sandboxes and containers, and its file systems.
 
-use logic::summary::pods::{RuntimeMeasurements, WritableLayer};
+use logic_resources::summary::pods::{RuntimeMeasurements, WritableLayer};
 use proto::cri;
 
 use super::{RuntimeClient, RuntimeError, convert, images, runtime};

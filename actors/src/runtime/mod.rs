@@ -1,4 +1,4 @@
-//! The typed client of the runtime plugin: CRI behind, `logic::types` in front.
+//! The typed client of the runtime plugin: CRI behind, `logic_api::types` in front.
 //!
 //! The only module (with [`convert`] and [`fetch`]) that sees CRI's types. Every call has a deadline.
 //! Calls that only read or that may be repeated are retried unseen while a plugin restarts; calls that
@@ -19,10 +19,10 @@ use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use logic::container::ContainerConfig;
-use logic::credentials::AuthConfig;
-use logic::sandbox::SandboxConfig;
-use logic::types::{ContainerId, ImageRef, SandboxId};
+use logic_api::types::{ContainerId, ImageRef, SandboxId};
+use logic_pods::container::ContainerConfig;
+use logic_pods::credentials::AuthConfig;
+use logic_pods::sandbox::SandboxConfig;
 use plugin_host::{CallError, MESSAGE_LIMIT, PluginClient};
 use proto::cri;
 use proto::cri::image_service_client::ImageServiceClient;

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use logic::node::Support;
-use logic::node_status::{RuntimeCondition, RuntimeHandler, RuntimeStatus};
-use logic::types::{ContainerId, SandboxId};
+use logic_api::types::{ContainerId, SandboxId};
+use logic_node::node_status::{RuntimeCondition, RuntimeHandler, RuntimeStatus};
+use logic_resources::node::Support;
 use proto::cri;
 
 use super::{RuntimeClient, RuntimeError, malformed, runtime};

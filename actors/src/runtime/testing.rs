@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use logic::types::ContainerId;
+use logic_api::types::ContainerId;
 use proto::cri;
 use proto::cri::runtime_service_client::RuntimeServiceClient;
 use tonic::transport::Channel;

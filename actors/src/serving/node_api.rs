@@ -14,9 +14,9 @@ use cluster::status;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kernel::{Addr, AskError};
-use logic::pod::PodView;
-use logic::summary::SummaryScope;
-use logic::types::{ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod};
+use logic_api::pod::PodView;
+use logic_api::types::{ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod};
+use logic_resources::summary::SummaryScope;
 
 use super::admin::ContainerCheckpoints;
 use super::healthz::NodeHealth;

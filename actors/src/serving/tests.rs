@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
 use kernel::testing::inbox;
 use kernel::{Actor, Addr, ChildSpec, Intensity, Supervisor, mailbox, system};
-use logic::types::PodUid;
+use logic_api::types::PodUid;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

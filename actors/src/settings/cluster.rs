@@ -9,14 +9,14 @@ use cluster::client::{Access, Identity};
 use cluster::node;
 use cluster::objects::keeper;
 use config::NodeConfig;
-use logic::certificates::RotationPolicy;
-use logic::node::Support;
-use logic::node_status::lease::LeaseHolder;
-use logic::node_status::{
+use logic_api::objects::{ChangeDetection, IssuancePolicy};
+use logic_api::types::PodUid;
+use logic_node::certificates::RotationPolicy;
+use logic_node::node_status::lease::LeaseHolder;
+use logic_node::node_status::{
     self, AttachDetachMode, CloudProvider, ExtendedResourcePolicy, NodeResources, Scheduling,
 };
-use logic::objects::{ChangeDetection, IssuancePolicy};
-use logic::types::PodUid;
+use logic_resources::node::Support;
 
 use super::AgentSettings;
 

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 
 use config::NodeConfig;
-use logic::node::MachineFacts;
-use logic::resources::{
+use logic_resources::node::MachineFacts;
+use logic_resources::resources::{
     MemoryQos, MemoryReservationPolicy, NodeCgroupVersion, OomKill, ResourceEnforcement,
     SwapBehaviour, SwapPolicy, huge_page_name,
 };

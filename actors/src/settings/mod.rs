@@ -14,16 +14,16 @@ use std::time::Duration;
 
 use ::cluster::objects::Shelf;
 use config::NodeConfig;
-use logic::backoff::BackoffPolicy;
-use logic::credentials::docker::DockerConfigDirs;
-use logic::images::rate::PullRateLimit;
-use logic::images::verification;
-use logic::manifest::{ApiReferences, StaticPodContext};
-use logic::node::NodeFacts;
-use logic::node_policy::NodePolicy;
-use logic::quantity::Quantity;
-use logic::thresholds::{Signal, Threshold, ThresholdLimit};
-use logic::volumes::resolve::SeLinuxMountPolicy;
+use logic_api::backoff::BackoffPolicy;
+use logic_api::manifest::{ApiReferences, StaticPodContext};
+use logic_api::quantity::Quantity;
+use logic_pods::credentials::docker::DockerConfigDirs;
+use logic_pods::images::rate::PullRateLimit;
+use logic_pods::images::verification;
+use logic_resources::node::NodeFacts;
+use logic_resources::node_policy::NodePolicy;
+use logic_resources::thresholds::{Signal, Threshold, ThresholdLimit};
+use logic_volumes::resolve::SeLinuxMountPolicy;
 use plugin_host::Declaration;
 
 pub use self::cluster::{ClientCertificate, ClusterSettings, ServingCertificate};
@@ -40,7 +40,7 @@ pub const RUNTIME: &str = "runtime";
 pub struct AgentSettings {
     pub node: NodePolicy,
     pub facts: Arc<NodeFacts>,
-    pub policy: logic::pod_actions::PodActionPolicy,
+    pub policy: logic_pods::pod_actions::PodActionPolicy,
     /// The declared runtimes by name, each as it is hosted: under the name of its kind.
     pub runtimes: BTreeMap<String, Declaration>,
     /// Which of them is active at start.
@@ -50,7 +50,7 @@ pub struct AgentSettings {
     pub storage: BTreeMap<String, Declaration>,
     pub pulls: PullSettings,
     pub sources: BTreeSet<PodSource>,
-    pub eviction: logic::eviction::EvictionPolicy,
+    pub eviction: logic_resources::eviction::EvictionPolicy,
     /// The agent's own folder: checkpoints and plugins.
     pub folder: PathBuf,
     pub healthz: Option<SocketAddr>,
@@ -97,7 +97,7 @@ impl AgentSettings {
         AgentSettings {
             node: node::policy(&config, &machine, &facts),
             facts: Arc::new(facts),
-            policy: logic::pod_actions::PodActionPolicy {
+            policy: logic_pods::pod_actions::PodActionPolicy {
                 backoff: backoff(max),
             },
             runtimes: plugins::runtimes(&config),
@@ -163,7 +163,7 @@ impl AgentSettings {
                 ids_per_pod: ids_per_pod(kubelet),
                 max_pods: u32::try_from(kubelet.max_pods).unwrap_or(0),
             },
-            logs: logic::logs::LogRotationPolicy::new(
+            logs: logic_pods::logs::LogRotationPolicy::new(
                 &kubelet.container_log_max_size,
                 kubelet.container_log_max_files,
                 kubelet.container_log_max_workers,
@@ -262,7 +262,7 @@ fn backoff(max: Option<Duration>) -> BackoffPolicy {
 }
 
 /// The thresholds that this version acts on; the file's validation has read the quantities before.
-fn eviction(kubelet: &config::KubeletConfiguration) -> logic::eviction::EvictionPolicy {
+fn eviction(kubelet: &config::KubeletConfiguration) -> logic_resources::eviction::EvictionPolicy {
     const SIGNAL: &str = "memory.available";
     let reclaim = kubelet
         .eviction_minimum_reclaim
@@ -290,8 +290,8 @@ fn eviction(kubelet: &config::KubeletConfiguration) -> logic::eviction::Eviction
             .ok()?;
         threshold(text, grace.into())
     });
-    logic::eviction::EvictionPolicy {
-        pressure: logic::thresholds::ThresholdPolicy {
+    logic_resources::eviction::EvictionPolicy {
+        pressure: logic_resources::thresholds::ThresholdPolicy {
             thresholds: hard.chain(soft).collect(),
             transition: kubelet.eviction_pressure_transition_period.into(),
         },
@@ -305,12 +305,15 @@ fn eviction(kubelet: &config::KubeletConfiguration) -> logic::eviction::Eviction
 fn shutdown(config: &NodeConfig) -> crate::shutdown::Policy {
     let kubelet = &config.kubelet;
     let by_priority = &kubelet.shutdown_grace_period_by_pod_priority;
-    let group = |entry: &config::ShutdownGracePeriodByPodPriority| logic::shutdown::ShutdownGroup {
-        priority: entry.priority,
-        grace: Duration::from_secs(u64::try_from(entry.shutdown_grace_period_seconds).unwrap_or(0)),
-    };
+    let group =
+        |entry: &config::ShutdownGracePeriodByPodPriority| logic_node::shutdown::ShutdownGroup {
+            priority: entry.priority,
+            grace: Duration::from_secs(
+                u64::try_from(entry.shutdown_grace_period_seconds).unwrap_or(0),
+            ),
+        };
     crate::shutdown::Policy {
-        order: logic::shutdown::ShutdownPolicy::new(
+        order: logic_node::shutdown::ShutdownPolicy::new(
             by_priority.iter().map(group).collect(),
             kubelet.shutdown_grace_period.into(),
             kubelet.shutdown_grace_period_critical_pods.into(),

@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use config::{KubeletConfiguration, NodeConfig};
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use logic::linux::Seccomp;
-use logic::node::{
+use logic_api::linux::Seccomp;
+use logic_api::requests::{self, ResourceAmounts};
+use logic_api::sysctls::{self, SysctlAllowlist};
+use logic_node::node_status;
+use logic_resources::node::{
     self, ExclusiveAllocation, LocalStorage, MachineFacts, NodeFacts, NodeSwap, PodLevelResize,
     PodLimit, Reservations, Support,
 };
-use logic::node_policy::NodePolicy;
-use logic::node_status;
-use logic::pod_cgroups::{CgroupDriver, CgroupPolicy};
-use logic::requests::{self, ResourceAmounts};
-use logic::sysctls::{self, SysctlAllowlist};
+use logic_resources::node_policy::NodePolicy;
+use logic_resources::pod_cgroups::{CgroupDriver, CgroupPolicy};
 
 /// What decisions about pods need to know of the node.
 pub(super) fn facts(config: &NodeConfig, machine: &MachineFacts) -> NodeFacts {
@@ -135,7 +135,7 @@ pub(super) fn policy(config: &NodeConfig, machine: &MachineFacts, facts: &NodeFa
         resolver_config: PathBuf::from(&kubelet.resolver_config),
         root_dir: PathBuf::from(&config.flags.root_dir),
         pod_logs_dir: PathBuf::from(&kubelet.pod_logs_dir),
-        container_logs_dir: PathBuf::from(logic::labels::CONTAINER_LOGS_DIR),
+        container_logs_dir: PathBuf::from(logic_api::labels::CONTAINER_LOGS_DIR),
         cgroups: kubelet.cgroups_per_qos.then(|| CgroupPolicy {
             driver: match kubelet.cgroup_driver.as_str() {
                 "systemd" => CgroupDriver::Systemd,

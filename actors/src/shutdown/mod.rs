@@ -6,7 +6,7 @@
 //! - **Never** keeps the machine longer than the configuration says; never gives the lock back before the last step is
 //!   over and what became of the pods has been told.
 //!
-//! Upstream: pkg/kubelet/nodeshutdown/nodeshutdown_manager_linux.go (1.36). Decisions: `logic::shutdown`.
+//! Upstream: pkg/kubelet/nodeshutdown/nodeshutdown_manager_linux.go (1.36). Decisions: `logic_node::shutdown`.
 
 mod logind;
 pub mod record;
@@ -23,8 +23,8 @@ use cluster::events::{Object, Recorder, Type};
 use futures_util::StreamExt;
 use jiff::Timestamp;
 use kernel::{Actor, Addr, Context, Exit, Recipient, TaskId};
-use logic::admission::NodeShutdown;
-use logic::shutdown::ShutdownStep;
+use logic_node::shutdown::ShutdownStep;
+use logic_pods::admission::NodeShutdown;
 use serde::Serialize;
 
 pub use self::logind::LogindError;
@@ -46,7 +46,7 @@ const RECONNECT_MAX_PERIOD: Duration = Duration::from_secs(60);
 /// The section of the configuration.
 #[derive(Debug, Clone)]
 pub struct Policy {
-    pub order: logic::shutdown::ShutdownPolicy,
+    pub order: logic_node::shutdown::ShutdownPolicy,
     pub node_name: String,
     /// logind's own folder for files that override_max_delay its settings.
     pub logind_folder: PathBuf,

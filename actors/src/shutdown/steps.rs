@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::Context;
-use logic::pod::PodView;
-use logic::shutdown::failure;
-use logic::types::PodUid;
+use logic_api::pod::PodView;
+use logic_api::types::PodUid;
+use logic_node::shutdown::failure;
 
 use super::{Msg, ShutdownManager};
 use crate::{pod_manager, volumes};

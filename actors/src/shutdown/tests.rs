@@ -33,7 +33,7 @@ impl Rig {
         let (to_node, node) = inbox(64);
         let (to_events, recorded) = inbox(64);
         let policy = Policy {
-            order: logic::shutdown::ShutdownPolicy::new(
+            order: logic_node::shutdown::ShutdownPolicy::new(
                 vec![],
                 Duration::from_secs(30),
                 Duration::ZERO,

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use cluster::folder::Unread;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use logic::manifest::{
+use logic_api::manifest::{
     ManifestError, ManifestSource, ParsedManifest, StaticPodContext, UnknownFields, parse,
     static_pod,
 };
-use logic::pod::PodView;
+use logic_api::pod::PodView;
 
 /// The annotation that differs each time the same manifest is read.
 const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use logic::pod::PodView;
+use logic_api::pod::PodView;
 
 use super::manifest::SourceError;
 

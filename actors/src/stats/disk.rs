@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use jiff::Timestamp;
-use logic::labels::pod_log_directory;
-use logic::summary::FsStats;
-use logic::summary::pods::{DiskUsage, PodDiskUsage};
-use logic::types::PodUid;
+use logic_api::labels::pod_log_directory;
+use logic_api::types::PodUid;
+use logic_resources::summary::FsStats;
+use logic_resources::summary::pods::{DiskUsage, PodDiskUsage};
 
 /// Bytes of a block as `stat` counts them.
 const BLOCK_SIZE: u64 = 512;

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
-use logic::pod_cgroups::Hierarchy;
-use logic::summary::MemoryStats;
+use logic_resources::pod_cgroups::Hierarchy;
+use logic_resources::summary::MemoryStats;
 
 /// The names of what is shown beside the pods; the empty one is the node itself.
 pub(super) const NAMES: [&str; 5] = ["", KUBELET, RUNTIME, MISC, PODS];

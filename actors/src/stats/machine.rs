@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use jiff::Timestamp;
-use logic::pod_cgroups::{CgroupName, CgroupPolicy, Hierarchy};
-use logic::summary::{
+use logic_resources::pod_cgroups::{CgroupName, CgroupPolicy, Hierarchy};
+use logic_resources::summary::{
     ContainerStats, CpuStats, InterfaceStats, MemoryStats, NetworkStats, ProcessLimit,
     SummaryScope, SwapStats,
 };

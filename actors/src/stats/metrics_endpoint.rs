@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
-use logic::pod::PodView;
-use logic::summary::plugin_name;
-use logic::types::PodUid;
+use logic_api::pod::PodView;
+use logic_api::types::PodUid;
+use logic_resources::summary::plugin_name;
 use metrics::exposition::Exposition;
 use metrics::logs::{self, Logs};
 use metrics::volumes::{write_stats, write_totals};
@@ -136,7 +136,7 @@ mod tests {
             state: state.to_owned(),
             why: String::new(),
             path: String::new(),
-            figures: logic::volume_stats::VolumeMetrics::default(),
+            figures: logic_api::volume_stats::VolumeMetrics::default(),
         };
         let rows = [
             row("empty-dir", "kubernetes.io/empty-dir/u1-a", "Mounted"),

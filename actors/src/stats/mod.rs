@@ -4,7 +4,7 @@
 //! actor: a question is answered where it is asked, beside whoever serves it.
 //!
 //! Upstream: pkg/kubelet/stats, pkg/kubelet/server/stats (1.36), without cAdvisor: the runtime measures pods, the
-//! kernel's files the node. Decisions: `logic::summary`.
+//! kernel's files the node. Decisions: `logic_resources::summary`.
 
 mod bounded_io;
 mod disk;
@@ -24,12 +24,12 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Addr, AskError, Supervisor};
-use logic::pod::PodView;
-use logic::summary::pods::{self, RuntimeMeasurements, SummaryInput, WritableLayer};
-use logic::summary::rates::CpuRates;
-use logic::summary::{FsStats, NodeStats, RuntimeStats, StatsSummary, SummaryScope};
-use logic::types::{PodUid, RuntimePod};
-use logic::volume_stats::VolumeMetrics;
+use logic_api::pod::PodView;
+use logic_api::types::{PodUid, RuntimePod};
+use logic_api::volume_stats::VolumeMetrics;
+use logic_resources::summary::pods::{self, RuntimeMeasurements, SummaryInput, WritableLayer};
+use logic_resources::summary::rates::CpuRates;
+use logic_resources::summary::{FsStats, NodeStats, RuntimeStats, StatsSummary, SummaryScope};
 use thiserror::Error;
 use tokio::sync::Mutex;
 
@@ -386,8 +386,8 @@ fn claimed(
         inodes_free: known(figures.inodes_free),
         inodes_used: known(figures.inodes_used),
         abnormal: figures.abnormal.as_ref().map(|told| match told.state {
-            logic::volume_stats::VolumeHealthState::Normal => Health::Normal,
-            logic::volume_stats::VolumeHealthState::Abnormal => Health::Abnormal,
+            logic_api::volume_stats::VolumeHealthState::Normal => Health::Normal,
+            logic_api::volume_stats::VolumeHealthState::Abnormal => Health::Abnormal,
         }),
     }
 }

@@ -4,7 +4,9 @@
 use std::time::SystemTime;
 
 use jiff::Timestamp;
-use logic::summary::{ContainerStats, CpuStats, MemoryStats, PodStats, StatsSummary, SwapStats};
+use logic_resources::summary::{
+    ContainerStats, CpuStats, MemoryStats, PodStats, StatsSummary, SwapStats,
+};
 use metrics::exposition::{Exposition, Kind};
 
 /// A family: its kind, name and help.
@@ -185,7 +187,7 @@ fn containers(
 
 #[cfg(test)]
 mod tests {
-    use logic::summary::{NodeStats, PodReference};
+    use logic_resources::summary::{NodeStats, PodReference};
 
     use super::*;
 

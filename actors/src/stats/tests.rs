@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use kernel::testing::{pass, run_paused};
-use logic::summary::SummaryScope;
+use logic_resources::summary::SummaryScope;
 
 use super::bounded_io::IO_TIMEOUT;
 use super::*;

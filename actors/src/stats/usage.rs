@@ -8,11 +8,13 @@ use std::{fs, io};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Addr, AskError};
-use logic::eviction::{ContainerUsage, EvictionClass, MeasuredUsage, PodUsage};
-use logic::pod::PodView;
-use logic::resources::memory_requests;
-use logic::thresholds::{Observation, Observations, Reclaim, Signal, Threshold, thresholds_met};
-use logic::types::PodUid;
+use logic_api::pod::PodView;
+use logic_api::types::PodUid;
+use logic_resources::eviction::{ContainerUsage, EvictionClass, MeasuredUsage, PodUsage};
+use logic_resources::resources::memory_requests;
+use logic_resources::thresholds::{
+    Observation, Observations, Reclaim, Signal, Threshold, thresholds_met,
+};
 use thiserror::Error;
 
 use crate::eviction::UsageSample;

@@ -1,10 +1,10 @@
-//! One function each direction between `logic::volumes` and the contract. Never fails for what the agent made.
+//! One function each direction between `logic_volumes` and the contract. Never fails for what the agent made.
 
 use std::path::Path;
 
 use jiff::Timestamp;
-use logic::volume_stats::{VolumeHealthReport, VolumeHealthState, VolumeMetrics};
-use logic::volumes::{
+use logic_api::volume_stats::{VolumeHealthReport, VolumeHealthState, VolumeMetrics};
+use logic_volumes::{
     AccessMode, CsiToken, CsiVolume, EmptyDir, FileSet, FsGroupChangePolicy, Medium, Ownership,
     ReconstructedState, ReconstructedVolume, RegisteredDriver, Relabel, Secrets, Volume,
     VolumeAccess, VolumeId, VolumeMode, VolumeSource,
@@ -84,7 +84,7 @@ fn medium(medium: Medium) -> wire::Medium {
 }
 
 fn files(set: &FileSet) -> wire::FileSet {
-    let file = |(path, file): (&String, &logic::volumes::FileProjection)| wire::File {
+    let file = |(path, file): (&String, &logic_volumes::FileProjection)| wire::File {
         path: path.clone(),
         data: file.data.clone(),
         mode: file.mode,

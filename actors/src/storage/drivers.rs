@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use logic::volumes::RegisteredDriver;
+use logic_volumes::RegisteredDriver;
 use proto::storage as wire;
 use tonic::Streaming;
 

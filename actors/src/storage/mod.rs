@@ -1,4 +1,4 @@
-//! The typed client of the storage plugins: `oxlet.storage.v1` behind, `logic::volumes` in front.
+//! The typed client of the storage plugins: `oxlet.storage.v1` behind, `logic_volumes` in front.
 //!
 //! The only module that sees the contract's types; [`convert`] has one function each direction. Every call has a
 //! deadline, which the plugin is told, and may be repeated: one that a crash of the plugin interrupts is made again
@@ -15,8 +15,8 @@ mod types;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use logic::volume_stats::VolumeMetrics;
-use logic::volumes::{ReconstructedVolume, Volume, VolumeKind};
+use logic_api::volume_stats::VolumeMetrics;
+use logic_volumes::{ReconstructedVolume, Volume, VolumeKind};
 use plugin_host::{MESSAGE_LIMIT, PluginClient};
 use proto::storage as wire;
 use proto::storage::storage_client::StorageClient;

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use logic::types::PodUid;
-use logic::volumes::{Subpath, VolumeId};
+use logic_api::types::PodUid;
+use logic_volumes::{Subpath, VolumeId};
 use proto::storage as wire;
 
 use super::{Storage, StorageError, StoragePlugin, convert, millis};

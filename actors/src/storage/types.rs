@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use logic::types::PodUid;
-use logic::volumes::{Relabel, Volume, VolumeId, VolumeMode};
+use logic_api::types::PodUid;
+use logic_volumes::{Relabel, Volume, VolumeId, VolumeMode};
 
 use super::StoragePlugin;
 

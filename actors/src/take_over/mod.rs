@@ -5,7 +5,7 @@
 //! a kubelet was here since, or this agent died between the two writes. One that cannot be written is removed, since an
 //! old one would be taken for true. A damaged one, which a kubelet would not start with, is set aside and told.
 //!
-//! Upstream: pkg/kubelet/allocation/state/state_checkpoint.go (1.36). Decisions: `logic::take_over`.
+//! Upstream: pkg/kubelet/allocation/state/state_checkpoint.go (1.36). Decisions: `logic_pods::take_over`.
 
 #[cfg(test)]
 mod tests;
@@ -18,10 +18,10 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use logic::take_over::{
+use logic_api::types::PodUid;
+use logic_pods::take_over::{
     ACTUATED, ALLOCATED, ResourcesByPod, decode_resources, encode_resources, resident,
 };
-use logic::types::PodUid;
 
 /// More pods than a node ever has.
 const MAX_PODS: usize = 20_000;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kernel::testing::run_paused;
 use kernel::{Addr, ChildSpec, Intensity, Strategy, Supervisor, mailbox};
-use logic::resize::AllocatedResources;
+use logic_pods::resize::AllocatedResources;
 use serde_json::json;
 use tempfile::TempDir;
 

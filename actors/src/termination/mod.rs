@@ -2,7 +2,7 @@
 //!
 //! A container chooses what lies at its message file's place as far as it may write there: whatever is no
 //! regular file is not read, nothing is waited for, and no more is read than counts. Decisions:
-//! `logic::termination`.
+//! `logic_pods::termination`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -10,11 +10,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Pod;
-use logic::labels;
-use logic::node_policy::NodePolicy;
-use logic::pod::PodView;
-use logic::termination::{self, LogTail, MAX_MESSAGE_BYTES};
-use logic::types::RuntimeContainer;
+use logic_api::labels;
+use logic_api::pod::PodView;
+use logic_api::types::RuntimeContainer;
+use logic_pods::termination::{self, LogTail, MAX_MESSAGE_BYTES};
+use logic_resources::node_policy::NodePolicy;
 use rustix::fs::OFlags;
 
 /// Room for eighty lines of usual length, and for one of sixteen times the length that runtimes cut lines at.

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
-use logic::types::{ContainerState, RuntimePod};
+use logic_api::types::{ContainerState, RuntimePod};
 use tempfile::TempDir;
 
 use super::*;

@@ -6,7 +6,7 @@ use cluster::certificates::{self, Identity, Purpose, Rotation};
 use cluster::client::Client;
 use k8s_openapi::api::core::v1;
 use kernel::{Addr, ChildSpec, Supervisor, mailbox};
-use logic::certificates::CertificateSubject;
+use logic_node::certificates::CertificateSubject;
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
@@ -41,7 +41,11 @@ pub(super) fn identities(node: &v1::Node) -> Option<CertificateSubject> {
     let addresses = addresses
         .iter()
         .map(|address| (address.type_.as_str(), address.address.as_str()));
-    logic::certificates::serving(name, addresses, logic::certificates::DnsOnlyPolicy::Allowed)
+    logic_node::certificates::serving(
+        name,
+        addresses,
+        logic_node::certificates::DnsOnlyPolicy::Allowed,
+    )
 }
 
 /// Where the HTTPS API's certificate comes from, and who is told by which addresses the node is reached.

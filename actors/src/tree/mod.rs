@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox};
-use logic::types::PodUid;
+use logic_api::types::PodUid;
 use plugin_host as plugin;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -177,7 +177,7 @@ pub struct Sections {
     pub folder: PathBuf,
     pub pulls: PullSettings,
     pub users: user_namespaces::Policy,
-    pub logs: logic::logs::LogRotationPolicy,
+    pub logs: logic_pods::logs::LogRotationPolicy,
     pub sources: BTreeSet<PodSource>,
     pub objects: Shelf,
     pub volumes: volumes::Policy,
@@ -425,7 +425,7 @@ struct PodServicePorts {
 fn grow_pod_services(
     pods: &Supervisor,
     ports: PodServicePorts,
-    (pulls, policy): (PullSettings, logic::logs::LogRotationPolicy),
+    (pulls, policy): (PullSettings, logic_pods::logs::LogRotationPolicy),
     (credentials, peers): (Addr<credentials::Msg>, &Peers),
 ) {
     let section = pulls.credentials;

@@ -5,9 +5,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use logic::linux::IdRange;
-use logic::types::PodUid;
-use logic::user_namespaces::{FILE, decode_record, encode_record};
+use logic_api::linux::IdRange;
+use logic_api::types::PodUid;
+use logic_pods::user_namespaces::{FILE, decode_record, encode_record};
 
 /// More pods than a node ever has.
 const MAX_PODS: usize = 20_000;

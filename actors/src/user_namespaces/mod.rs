@@ -17,9 +17,9 @@ use std::io;
 use std::path::PathBuf;
 
 use kernel::{Actor, Context, Exit, Reply};
-use logic::linux::IdRange;
-use logic::types::PodUid;
-use logic::user_namespaces::{IdPool, PoolError};
+use logic_api::linux::IdRange;
+use logic_api::types::PodUid;
+use logic_pods::user_namespaces::{IdPool, PoolError};
 pub use pool_ids::IdsError;
 use serde::Serialize;
 use thiserror::Error;

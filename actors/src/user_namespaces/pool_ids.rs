@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::time::Duration;
 
-use logic::linux::IdRange;
-use logic::user_namespaces::{SubIdsError, sub_ids};
+use logic_api::linux::IdRange;
+use logic_pods::user_namespaces::{SubIdsError, sub_ids};
 use thiserror::Error;
 use tokio::process::Command;
 use tokio::time::timeout;

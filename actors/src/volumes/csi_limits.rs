@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kernel::{Context, TimerId};
-use logic::volumes::csi_node::update_period;
+use logic_volumes::csi_node::update_period;
 
 use super::executor::StuckProcess;
 use super::{Msg, VolumeManager};

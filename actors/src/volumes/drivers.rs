@@ -5,10 +5,10 @@ use std::fs;
 use std::time::Duration;
 
 use kernel::Context;
-use logic::types::PodUid;
-use logic::volumes::csi_node::{AdmittedDrivers, admit};
-use logic::volumes::reconciler::{KindCapabilities, StateOfWorld};
-use logic::volumes::{RegisteredDriver, VolumeKind};
+use logic_api::types::PodUid;
+use logic_volumes::csi_node::{AdmittedDrivers, admit};
+use logic_volumes::reconciler::{KindCapabilities, StateOfWorld};
+use logic_volumes::{RegisteredDriver, VolumeKind};
 
 use super::executor::StuckProcess;
 use super::{Msg, PluginListing, VolumeManager, metrics};

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kernel::Context;
-use logic::pod::PodView;
-use logic::volumes::reconciler::{
+use logic_api::pod::PodView;
+use logic_volumes::reconciler::{
     FailureEffect, MountPoint, OperationResult, UnstageOperation, VolumeOperation,
 };
-use logic::volumes::resolve::event_reasons;
-use logic::volumes::{Relabel, VolumeId, VolumeKind, VolumeMode, paths};
+use logic_volumes::resolve::event_reasons;
+use logic_volumes::{Relabel, VolumeId, VolumeKind, VolumeMode, paths};
 
 use super::{Msg, VolumeManager, metrics};
 use crate::storage::{

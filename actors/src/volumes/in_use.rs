@@ -10,12 +10,12 @@ use cluster::node::claims::{self, Growth};
 use cluster::node::{self, csi_node};
 use k8s_openapi::api::core::v1::{Node, Pod, Volume};
 use kernel::{Addr, Context};
-use logic::node_status::registration::CONTROLLER_ATTACHES;
-use logic::node_status::{self, NodeFact, VolumesInUse};
-use logic::pod::PodView;
-use logic::volumes::VolumeId;
-use logic::volumes::reconciler::{FailureEffect, OperationResult, VolumeOperation};
-use logic::volumes::resolve::expansion::{
+use logic_api::pod::PodView;
+use logic_node::node_status::registration::CONTROLLER_ATTACHES;
+use logic_node::node_status::{self, NodeFact, VolumesInUse};
+use logic_volumes::VolumeId;
+use logic_volumes::reconciler::{FailureEffect, OperationResult, VolumeOperation};
+use logic_volumes::resolve::expansion::{
     self, ClaimStatusUpdate, NodeResize, ResizeOutcome, claim_of,
 };
 use tokio::sync::watch;

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use cluster::events::Type;
 use kernel::Context;
-use logic::types::PodUid;
-use logic::volume_stats::{VolumeHealthState, VolumeMetrics};
-use logic::volumes::reconciler::{MeasurableVolume, MountPoint};
-use logic::volumes::{VolumeId, VolumeKind, VolumeSource};
+use logic_api::types::PodUid;
+use logic_api::volume_stats::{VolumeHealthState, VolumeMetrics};
+use logic_volumes::reconciler::{MeasurableVolume, MountPoint};
+use logic_volumes::{VolumeId, VolumeKind, VolumeSource};
 
 use super::executor::{StuckProcess, StuckVolumes};
 use super::{Msg, VolumeManager, metrics, timestamp};

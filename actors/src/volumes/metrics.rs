@@ -7,9 +7,9 @@ use ::metrics::volumes::{
     MEASURING, ORPHANS_CLEANED, ORPHANS_CLEANED_ERRORS, RECONSTRUCTED, RECONSTRUCTED_ERRORS,
     operated,
 };
-use logic::summary::plugin_name;
-use logic::volumes::reconciler::{OperationResult, VolumeOperation};
-use logic::volumes::{ReconstructedState, ReconstructedVolume, Volume, VolumeMode, VolumeSource};
+use logic_resources::summary::plugin_name;
+use logic_volumes::reconciler::{OperationResult, VolumeOperation};
+use logic_volumes::{ReconstructedState, ReconstructedVolume, Volume, VolumeMode, VolumeSource};
 
 /// Counts an operation that has ended. Upstream's `volume_mount` stages and mounts: here each counts for itself.
 pub(super) fn count(task: &VolumeOperation, ending: &OperationResult, began: Instant) {

@@ -7,7 +7,7 @@
 //! - **Never** works on one volume twice at once, unmounts what a pod may still use, or touches a volume's path: only
 //!   storage plugins do.
 //!
-//! Upstream: pkg/kubelet/volumemanager and pkg/volume/util/operationexecutor (1.36). Decisions: `logic::volumes`.
+//! Upstream: pkg/kubelet/volumemanager and pkg/volume/util/operationexecutor (1.36). Decisions: `logic_volumes`.
 
 mod csi_limits;
 mod drivers;
@@ -32,13 +32,13 @@ use cluster::objects::Shelf;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Addr, Context, Exit, Reply, TimerId};
-use logic::env_file::{EnvFilePath, EnvFiles};
-use logic::objects::StaticObjects;
-use logic::types::PodUid;
-use logic::volume_stats::VolumeMetrics;
-use logic::volumes::reconciler::{ResolveTrigger, StateOfWorld};
-use logic::volumes::resolve::SeLinuxMountPolicy;
-use logic::volumes::{MountedVolumes, ReconstructedVolume, Subpath, VolumeId};
+use logic_api::env_file::{EnvFilePath, EnvFiles};
+use logic_api::objects::StaticObjects;
+use logic_api::types::PodUid;
+use logic_api::volume_stats::VolumeMetrics;
+use logic_volumes::reconciler::{ResolveTrigger, StateOfWorld};
+use logic_volumes::resolve::SeLinuxMountPolicy;
+use logic_volumes::{MountedVolumes, ReconstructedVolume, Subpath, VolumeId};
 use serde::{Deserialize, Serialize};
 
 use self::csi_limits::LimitRefreshes;

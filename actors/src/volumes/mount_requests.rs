@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Context, Reply, TimerId};
-use logic::pod::PodView;
-use logic::types::PodUid;
-use logic::volumes::MountedVolumes;
-use logic::volumes::reconciler::ResolveTrigger;
-use logic::volumes::resolve::event_reasons;
+use logic_api::pod::PodView;
+use logic_api::types::PodUid;
+use logic_volumes::MountedVolumes;
+use logic_volumes::reconciler::ResolveTrigger;
+use logic_volumes::resolve::event_reasons;
 
 use super::resolving::ResolveState;
 use super::{Msg, NotMounted, NotReleased, VolumeManager, metrics};

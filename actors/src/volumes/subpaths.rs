@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use kernel::{Context, Reply};
-use logic::env_file::{self, EnvFile, EnvFilePath, EnvFiles};
-use logic::types::PodUid;
-use logic::volumes::reconciler::MeasurableVolume;
-use logic::volumes::{Subpath, paths};
+use logic_api::env_file::{self, EnvFile, EnvFilePath, EnvFiles};
+use logic_api::types::PodUid;
+use logic_volumes::reconciler::MeasurableVolume;
+use logic_volumes::{Subpath, paths};
 
 use super::executor::StuckProcess;
 use super::{Msg, Retry, SubpathBindError, VolumeManager};

@@ -1,8 +1,8 @@
 //! What an operator sees of volumes.
 
-use logic::pod::PodView;
-use logic::volumes::csi_node;
-use logic::volumes::reconciler;
+use logic_api::pod::PodView;
+use logic_volumes::csi_node;
+use logic_volumes::reconciler;
 
 use super::{VolumeManager, VolumeView, VolumesView};
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use kernel::Addr;
-use logic::resize::AllocatedResources;
-use logic::take_over;
-use logic::types::{ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod};
+use logic_api::types::{ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod};
+use logic_pods::resize::AllocatedResources;
+use logic_pods::take_over;
 
 use crate::checkpoints::{self, PodRecord};
 

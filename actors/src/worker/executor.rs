@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
-use logic::pod::PodView;
-use logic::pod_actions::{PodAction, PodPlan, RemovedLog};
-use logic::sandbox::SandboxConfig;
-use logic::types::{ContainerId, PodUid, RuntimePod, SandboxId, WaitingReason};
-use logic::volumes::MountedVolumes;
+use logic_api::pod::PodView;
+use logic_api::types::{ContainerId, PodUid, RuntimePod, SandboxId, WaitingReason};
+use logic_pods::pod_actions::{PodAction, PodPlan, RemovedLog};
+use logic_pods::sandbox::SandboxConfig;
+use logic_volumes::MountedVolumes;
 use tokio::sync::watch;
 
 use super::kill::{KillOutcome, KillsInProgress};

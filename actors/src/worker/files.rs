@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use logic::container::{ContainerConfig, MountOrigin};
-use logic::labels;
-use logic::node_policy::NodePolicy;
-use logic::pod::PodView;
-use logic::types::{ContainerId, ContainerInstance};
+use logic_api::labels;
+use logic_api::pod::PodView;
+use logic_api::types::{ContainerId, ContainerInstance};
+use logic_pods::container::{ContainerConfig, MountOrigin};
+use logic_resources::node_policy::NodePolicy;
 
 /// A log folder that lists more names than this belongs to nobody of ours.
 const MAX_LOG_NAMES: usize = 10_000;

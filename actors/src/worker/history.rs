@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use logic::pod::PodView;
-use logic::types::{EventLevel, HistoryEvent};
+use logic_api::pod::PodView;
+use logic_api::types::{EventLevel, HistoryEvent};
 use serde::{Deserialize, Serialize};
 
 use cluster::events::{Event, Object, Recorder, Type};
@@ -221,11 +221,15 @@ pub(super) fn event(
 /// The pod, or one of its containers, as events name it.
 pub(crate) fn object(pod: &Pod, container: Option<&str>) -> Object {
     let list = container.map(|name| match pod.container(name) {
-        Some((logic::types::ContainerKind::Init, _)) => format!("spec.initContainers{{{name}}}"),
-        Some((logic::types::ContainerKind::Ephemeral, _)) => {
+        Some((logic_api::types::ContainerKind::Init, _)) => {
+            format!("spec.initContainers{{{name}}}")
+        }
+        Some((logic_api::types::ContainerKind::Ephemeral, _)) => {
             format!("spec.ephemeralContainers{{{name}}}")
         }
-        Some((logic::types::ContainerKind::App, _)) | None => format!("spec.containers{{{name}}}"),
+        Some((logic_api::types::ContainerKind::App, _)) | None => {
+            format!("spec.containers{{{name}}}")
+        }
     });
     Object {
         kind: "Pod".to_owned(),

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, join_all, select};
 use k8s_openapi::api::core::v1::Pod;
-use logic::pod::PodView;
-use logic::pod_actions::PodAction;
-use logic::pod_actions::kill::{KillReason, MINIMUM_GRACE, PreStopHooks, kill_grace};
-use logic::types::ContainerId;
+use logic_api::pod::PodView;
+use logic_api::types::ContainerId;
+use logic_pods::pod_actions::PodAction;
+use logic_pods::pod_actions::kill::{KillReason, MINIMUM_GRACE, PreStopHooks, kill_grace};
 use tokio::sync::watch;
 
 use super::executor::PlanExecutor;

@@ -9,11 +9,11 @@ use std::time::Instant;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::Context;
-use logic::pod::PodView;
-use logic::pod_start::{NetworkNamespace, PodStartup, PullInterval};
-use logic::probes::ProbeKind;
-use logic::resize::ResizeRefusal;
-use logic::types::{ContainerId, ContainerKind, ContainerState, RuntimePod};
+use logic_api::pod::PodView;
+use logic_api::types::{ContainerId, ContainerKind, ContainerState, RuntimePod};
+use logic_pods::pod_start::{NetworkNamespace, PodStartup, PullInterval};
+use logic_pods::probes::ProbeKind;
+use logic_pods::resize::ResizeRefusal;
 use metrics::{pod_starts, pods};
 
 use super::{Msg, PodWorker, PodWorkerState, timestamp};
@@ -236,7 +236,7 @@ impl PodWorker {
         let runtime = self
             .runtime_state
             .as_ref()
-            .map(logic::runtime_state::PodRuntimeState::pod);
+            .map(logic_pods::runtime_state::PodRuntimeState::pod);
         let mut states = BTreeMap::new();
         for container in runtime.into_iter().flat_map(|pod| &pod.containers) {
             *states.entry(container.state.as_str()).or_default() += 1;

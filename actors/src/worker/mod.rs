@@ -11,7 +11,7 @@
 //! desire wins, because it lies in a watch and not in the mailbox.
 //!
 //! Upstream: pkg/kubelet/pod_workers.go and kubelet.go (SyncPod, SyncTerminatingPod, SyncTerminatedPod),
-//! pkg/kubelet/kuberuntime/kuberuntime_manager.go, 1.36. Decisions: `logic::worker`, `logic::status`.
+//! pkg/kubelet/kuberuntime/kuberuntime_manager.go, 1.36. Decisions: `logic::worker`, `logic_pods::status`.
 
 mod checkpoint;
 mod executor;
@@ -43,13 +43,13 @@ use cluster::status as status_manager;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::{Actor, Addr, AskError, Context, Exit, Recipient, Reply, TimerId};
-use logic::objects::Objects;
-use logic::resize::ResizeState;
-use logic::runtime_class::HandlerFeatures;
-use logic::runtime_state::PodRuntimeState;
-use logic::types::{
+use logic_api::objects::Objects;
+use logic_api::types::{
     ContainerId, EventLevel, HistoryEvent, PodFailure, PodUid, RuntimePod, WaitingReason,
 };
+use logic_pods::resize::ResizeState;
+use logic_pods::runtime_class::HandlerFeatures;
+use logic_pods::runtime_state::PodRuntimeState;
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -129,10 +129,10 @@ pub struct Peers {
 /// The worker's section of the configuration.
 #[derive(Debug, Clone)]
 pub struct PodWorkerConfig {
-    pub policy: logic::pod_actions::PodActionPolicy,
-    pub node: logic::node_policy::NodePolicy,
+    pub policy: logic_pods::pod_actions::PodActionPolicy,
+    pub node: logic_resources::node_policy::NodePolicy,
     /// What the node is and has.
-    pub facts: Arc<logic::node::NodeFacts>,
+    pub facts: Arc<logic_resources::node::NodeFacts>,
 }
 
 /// A first or renewed look at everything that exists of the pod.
@@ -344,7 +344,7 @@ impl PodWorker {
             object: None,
             weight: EventLevel::Warning,
             reason: failure.reason.clone(),
-            message: logic::admission::event_message(failure).to_owned(),
+            message: logic_pods::admission::event_message(failure).to_owned(),
         };
         let pod = desired.allocated.clone();
         self.history

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kernel::Context;
-use logic::pod::PodView;
-use logic::probes::{self, initial_health};
-use logic::runtime_state::PodRuntimeState;
-use logic::types::{ContainerId, ContainerState, RuntimeContainer};
+use logic_api::pod::PodView;
+use logic_api::types::{ContainerId, ContainerState, RuntimeContainer};
+use logic_pods::probes::{self, initial_health};
+use logic_pods::runtime_state::PodRuntimeState;
 
 use super::{Msg, PodWorker, PodWorkerState, RETRY_PERIOD, timestamp};
 use crate::logs::{self, RunningLog};

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
 use k8s_openapi::api::core::v1::Pod;
-use logic::gc::Garbage;
-use logic::pod::PodView;
-use logic::types::{ContainerInstance, RuntimeContainer, RuntimePod, SandboxId};
+use logic_api::pod::PodView;
+use logic_api::types::{ContainerInstance, RuntimeContainer, RuntimePod, SandboxId};
+use logic_resources::gc::Garbage;
 
 use super::executor::{SyncProblem, SyncResult};
 use super::kill::KillsInProgress;

@@ -6,8 +6,8 @@
 
 use std::time::{Duration, Instant};
 
-use logic::gc::Garbage;
-use logic::pod_actions::PodAction;
+use logic_pods::pod_actions::PodAction;
+use logic_resources::gc::Garbage;
 
 use super::RETRY_PERIOD;
 

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::Context;
-use logic::pod::PodView;
-use logic::resize::{self, ResizeEvent, ResizeState};
-use logic::resources::linux_resources;
-use logic::runtime_state::PodRuntimeState;
-use logic::types::{ContainerId, HistoryEvent, WaitingReason};
+use logic_api::pod::PodView;
+use logic_api::types::{ContainerId, HistoryEvent, WaitingReason};
+use logic_pods::resize::{self, ResizeEvent, ResizeState};
+use logic_pods::runtime_state::PodRuntimeState;
+use logic_resources::resources::linux_resources;
 
 use super::executor::{PlanExecutor, SyncProblem};
 use super::{Msg, PodWorker, PodWorkerState, RETRY_BACKOFF, timestamp};

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use cluster::events::Object;
 use k8s_openapi::api::core::v1::Pod;
-use logic::linux::UserNamespace;
-use logic::sandbox::{
+use logic_api::linux::UserNamespace;
+use logic_api::types::{
+    EventLevel, HistoryEvent, RuntimeSandbox, SandboxId, SandboxState, WaitingReason,
+};
+use logic_pods::sandbox::{
     SandboxConfig, SandboxConfigError, SandboxInput, SandboxRequest, creation_failed,
     sandbox_config,
 };
-use logic::types::{
-    EventLevel, HistoryEvent, RuntimeSandbox, SandboxId, SandboxState, WaitingReason,
-};
-use logic::user_namespaces;
-use logic::user_namespaces::UserNamespaceUnsupported;
+use logic_pods::user_namespaces;
+use logic_pods::user_namespaces::UserNamespaceUnsupported;
 use metrics::pod_starts;
 use thiserror::Error;
 
@@ -199,7 +199,7 @@ impl PlanExecutor {
         if !user_namespaces::requests_user_namespace(&self.pod) {
             return Ok(UserNamespace::Node);
         }
-        let handler = logic::runtime_class::handler(&self.pod, &*self.peers.objects);
+        let handler = logic_pods::runtime_class::handler(&self.pod, &*self.peers.objects);
         let handler = handler.map_err(SandboxConfigError::from)?;
         let handlers = self.peers.runtime.handlers().await?;
         user_namespaces::check_support(&handler, &handlers)?;
@@ -233,7 +233,7 @@ impl PlanExecutor {
 
 /// Gives back what a pod that is gone had of the node beside its folders.
 pub(super) async fn release(peers: &super::Peers, pod: &Pod) {
-    let uid = logic::pod::PodView::uid(pod);
+    let uid = logic_api::pod::PodView::uid(pod);
     if let Err(error) = peers.cgroups.remove(pod, &peers.rules.node).await {
         tracing::warn!(pod = %uid, "the pod's cgroup stays: {error}");
     }

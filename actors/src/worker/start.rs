@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use k8s_openapi::api::core::v1::Container;
-use logic::container::{
+use logic_api::pod::PodView;
+use logic_api::types::{ContainerId, ContainerKind, ContainerState, SandboxId, WaitingReason};
+use logic_pods::container::{
     ContainerConfig, ContainerConfigError, ContainerInput, PreparedSubpaths, container_config,
     subpaths,
 };
-use logic::images::volumes;
-use logic::pod::PodView;
-use logic::runtime_class::HandlerFeatures;
-use logic::types::{ContainerId, ContainerKind, ContainerState, SandboxId, WaitingReason};
+use logic_pods::images::volumes;
+use logic_pods::runtime_class::HandlerFeatures;
 use metrics::{pod_starts, volumes as counted_volumes};
 
 use super::executor::{PlanExecutor, PodContext, SyncProblem};

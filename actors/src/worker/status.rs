@@ -7,12 +7,12 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kernel::Context;
-use logic::runtime_state::PodRuntimeState;
-use logic::status::{self, StatusInput, StatusStage as WorkerCounts};
-use logic::take_over;
-use logic::types::{
+use logic_api::types::{
     ContainerId, ContainerState, EventLevel, HistoryEvent, RuntimePod, WaitingReason,
 };
+use logic_pods::runtime_state::PodRuntimeState;
+use logic_pods::status::{self, StatusInput, StatusStage as WorkerCounts};
+use logic_pods::take_over;
 
 use super::sync::EXECUTING_PLAN;
 use super::{Msg, PodWorker, PodWorkerState, history, timestamp};
@@ -45,7 +45,7 @@ impl PodWorker {
             ..PodStatus::default()
         }));
         self.metrics.register(&given, is_new);
-        let fields = logic::unsupported_fields::unsupported_fields(&given);
+        let fields = logic_api::unsupported_fields::unsupported_fields(&given);
         if !fields.is_empty() && is_new {
             let message = format!("this version does not act on: {}", fields.join(", "));
             let why = HistoryEvent {

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Context, Exit};
-use logic::pod::PodView;
-use logic::pod_actions::{
+use logic_api::pod::PodView;
+use logic_api::types::{ContainerId, PodFailure};
+use logic_pods::pod_actions::{
     ActionGate, BackoffUpdate, PodAction, PodObservation, PodPlan, compute_pod_actions, kill,
 };
-use logic::runtime_class::HandlerFeatures;
-use logic::types::{ContainerId, PodFailure};
+use logic_pods::runtime_class::HandlerFeatures;
 
 use super::executor::PlanExecutor;
 use super::repeat_guard::RuntimeWork;
@@ -196,7 +196,7 @@ impl PodWorker {
         let Some(seen) = &self.runtime_state else {
             return;
         };
-        let garbage = logic::gc::garbage(seen.pod());
+        let garbage = logic_resources::gc::garbage(seen.pod());
         if garbage.is_empty() {
             self.repeat_guard.forget();
             return;
@@ -349,6 +349,6 @@ fn has_post_start(pod: &Pod, name: &str) -> bool {
 pub(super) fn addresses(pod: &Pod, found: &[String], host_ips: &[String]) -> Vec<String> {
     match pod.host_network() {
         true => host_ips.to_vec(),
-        false => logic::status::pod_addresses(found, host_ips),
+        false => logic_pods::status::pod_addresses(found, host_ips),
     }
 }

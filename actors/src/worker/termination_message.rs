@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
 use kernel::Context;
-use logic::runtime_state::PodRuntimeState;
-use logic::types::{ContainerState, EventLevel, HistoryEvent, ProbeResult, RuntimeContainer};
+use logic_api::types::{ContainerState, EventLevel, HistoryEvent, ProbeResult, RuntimeContainer};
+use logic_pods::runtime_state::PodRuntimeState;
 
 use super::{Msg, PodWorker};
 use crate::prober::ProbeUpdate;

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kernel::{AskError, Context};
-use logic::admission;
-use logic::container::{PreparedSubpaths, has_subpaths};
-use logic::env_file::{self, EnvFiles};
-use logic::pod::PodView;
-use logic::types::{EventLevel, HistoryEvent};
-use logic::volumes::{self, MountedVolumes, Subpath};
+use logic_api::env_file::{self, EnvFiles};
+use logic_api::pod::PodView;
+use logic_api::types::{EventLevel, HistoryEvent};
+use logic_pods::admission;
+use logic_pods::container::{PreparedSubpaths, has_subpaths};
+use logic_volumes as volumes;
+use logic_volumes::{MountedVolumes, Subpath};
 
 use super::executor::PlanExecutor;
 use super::{Msg, PodWorker, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD, timestamp};

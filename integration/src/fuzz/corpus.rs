@@ -4,7 +4,7 @@ use serde_json::Value;
 
 pub(super) const MANIFESTS: [&str; 2] = [
     // The one by which the decisions' own tests know every field.
-    include_str!("../../../actors/logic/src/manifest/testdata/rich.yaml"),
+    include_str!("../../../actors/logic/api/src/manifest/testdata/rich.yaml"),
     include_str!("corpus/manifest-list.yaml"),
 ];
 pub(super) const CONFIG: &str = include_str!("corpus/config.yaml");

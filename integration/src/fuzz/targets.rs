@@ -13,23 +13,23 @@ use config::{CgroupVersion, HostFacts};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::checkpoint::{self, CheckpointFile, Schema};
-use logic::backoff::{BackoffPolicy, BackoffTable};
-use logic::container::{ContainerInput, PreparedSubpaths, container_config};
-use logic::dns::ResolverConfig;
-use logic::env_file::EnvFiles;
-use logic::linux::UserNamespace;
-use logic::manifest::{ManifestSource, UnknownFields, parse, static_pod};
-use logic::node_policy::NodePolicy;
-use logic::objects::StaticObjects;
-use logic::pod::PodView;
-use logic::pod_actions::{PodActionPolicy, PodObservation, compute_pod_actions};
-use logic::resize::ResizeState;
-use logic::runtime_class::HandlerFeatures;
-use logic::sandbox::{SandboxInput, namespaces, sandbox_config};
-use logic::security::ImageUser;
-use logic::status::{StatusInput, StatusStage, pod_status};
-use logic::types::{ContainerId, PodUid, RuntimePod};
-use logic::volumes::MountedVolumes;
+use logic_api::backoff::{BackoffPolicy, BackoffTable};
+use logic_api::env_file::EnvFiles;
+use logic_api::linux::UserNamespace;
+use logic_api::manifest::{ManifestSource, UnknownFields, parse, static_pod};
+use logic_api::objects::StaticObjects;
+use logic_api::pod::PodView;
+use logic_api::types::{ContainerId, PodUid, RuntimePod};
+use logic_pods::container::{ContainerInput, PreparedSubpaths, container_config};
+use logic_pods::dns::ResolverConfig;
+use logic_pods::pod_actions::{PodActionPolicy, PodObservation, compute_pod_actions};
+use logic_pods::resize::ResizeState;
+use logic_pods::runtime_class::HandlerFeatures;
+use logic_pods::sandbox::{SandboxInput, namespaces, sandbox_config};
+use logic_pods::security::ImageUser;
+use logic_pods::status::{StatusInput, StatusStage, pod_status};
+use logic_resources::node_policy::NodePolicy;
+use logic_volumes::MountedVolumes;
 use serde_json::Value;
 
 use super::corpus::{CONFIG, Corpus, DROP_IN, FLAGS, MANIFESTS, PLUGINS};
@@ -178,7 +178,7 @@ fn lived(pod: &Pod) {
             namespaces: &namespaces(pod),
             target: None,
         });
-        let _hash = logic::hash::container_hash(container);
+        let _hash = logic_api::hash::container_hash(container);
     }
     let status = pod_status(&StatusInput {
         now: Timestamp::UNIX_EPOCH,

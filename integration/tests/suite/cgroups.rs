@@ -9,8 +9,8 @@ use integration::containerd::Containerd;
 use integration::pods;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use logic::node_policy::NodePolicy;
-use logic::pod_cgroups::{CgroupDriver, CgroupPolicy, Hierarchy};
+use logic_resources::node_policy::NodePolicy;
+use logic_resources::pod_cgroups::{CgroupDriver, CgroupPolicy, Hierarchy};
 use proto::cri;
 
 const UID: &str = "0a1b2c3d-0000-1111-2222-333344445555";

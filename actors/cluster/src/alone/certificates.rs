@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use logic::objects::{
+use logic_api::objects::{
     CertificateCredentials, Issuance, PendingCertificateRequest, PodCertificateSpec, StaticObjects,
 };
 use serde::{Deserialize, Serialize};

@@ -16,13 +16,13 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kernel::checkpoint::LIMIT;
-use logic::needed::needed;
-use logic::objects::{
+use logic_api::objects::{
     ApiObject, BoundPod, ObjectRequest, ServiceAccountToken, StaticObjects, StaticToken, slim,
 };
-use logic::pod::PodView;
-use logic::references::references;
-use logic::types::PodUid;
+use logic_api::pod::PodView;
+use logic_api::types::PodUid;
+use logic_pods::needed::needed;
+use logic_pods::references::references;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::certificates::Certificate;

@@ -30,9 +30,9 @@ use kernel::checkpoint::{
     CheckpointError, CheckpointFile, CheckpointWriter, LoadOutcome, Schema, WriteResult,
 };
 use kernel::{Actor, Context, Exit, TimerId};
-use logic::objects::StaticObjects;
-use logic::pod::PodView;
-use logic::types::PodUid;
+use logic_api::objects::StaticObjects;
+use logic_api::pod::PodView;
+use logic_api::types::PodUid;
 use serde::{Deserialize, Serialize};
 
 use self::content::{Content, Stock};

@@ -4,11 +4,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use kernel::testing::{pass, run_paused};
 use kernel::{Addr, ChildSpec, Intensity, Supervisor, mailbox};
-use logic::objects::{
+use logic_api::objects::{
     BoundPod, CertificateCredentials, Issuance, IssuanceRefusal, Objects,
     PendingCertificateRequest, PodCertificate, ServiceAccountToken, StaticToken,
 };
-use logic::references::references;
+use logic_pods::references::references;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -57,7 +57,7 @@ fn objects() -> StaticObjects {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "apps"}}),
     ];
     let text: Vec<String> = all.iter().map(Value::to_string).collect();
-    let mut objects = logic::objects::parse(text.join("\n---\n").as_bytes()).objects;
+    let mut objects = logic_api::objects::parse(text.join("\n---\n").as_bytes()).objects;
     put_token(&mut objects, SECRETS[1]);
     put_certificate(&mut objects, 3600, SECRETS[3]);
     objects

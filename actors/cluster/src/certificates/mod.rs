@@ -26,7 +26,7 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use kernel::{Actor, Context, Exit, TaskId, TimerId};
-use logic::certificates::{CertificateSubject, RotationPolicy, pause};
+use logic_node::certificates::{CertificateSubject, RotationPolicy, pause};
 use rustls::sign::CertifiedKey;
 use serde::Serialize;
 use tokio::sync::watch;

@@ -12,7 +12,7 @@ use k8s_openapi::api::certificates::v1::{
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::watch_object;
-use logic::certificates::CertificateSubject;
+use logic_node::certificates::CertificateSubject;
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256, SanType,
 };

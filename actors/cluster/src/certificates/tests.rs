@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use kernel::testing::run_paused;
 use kernel::{Addr, ChildSpec, Intensity, Supervisor, mailbox};
 use kube::client::Body;
-use logic::certificates::CertificateSubject;
+use logic_node::certificates::CertificateSubject;
 use rcgen::{CertificateParams, CertificateSigningRequestParams, Issuer, KeyPair};
 use serde_json::{Value, json};
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kernel::{Actor, Addr, Context, Exit, Reply};
-use logic::events::{CorrelateResult, Correlator, PostedEvents};
+use logic_api::events::{CorrelateResult, Correlator, PostedEvents};
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kernel::Context;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use logic::events::EventSeries;
+use logic_api::events::EventSeries;
 use serde_json::json;
 
 use super::{Event, Msg};

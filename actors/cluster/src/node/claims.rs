@@ -6,7 +6,7 @@
 //! - **Never** has two requests about one claim under way, nor more than one at all: growing is rare.
 //!
 //! Upstream: `MarkNodeExpansionInProgress` and its siblings of pkg/volume/util/resize_util.go (1.36).
-//! Decisions: `logic::volumes::resolve::expansion`.
+//! Decisions: `logic_volumes::resolve::expansion`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kernel::{Actor, Context, Exit};
 use kube::Api;
-use logic::volumes::resolve::expansion::{self, NodeResize, ResizeOutcome};
+use logic_volumes::resolve::expansion::{self, NodeResize, ResizeOutcome};
 use serde::Serialize;
 
 use super::{requests, wall};

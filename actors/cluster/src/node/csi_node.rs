@@ -6,7 +6,7 @@
 //! - **Never** drops a driver that it has not heard of: after a restart it may come back.
 //!
 //! Upstream: pkg/volume/csi/nodeinfomanager, `initializeCSINode` of csi_plugin.go (1.36).
-//! Decisions: `logic::volumes::csi_node`.
+//! Decisions: `logic_volumes::csi_node`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::CSINode;
 use kernel::{Actor, Addr, Context, Exit, Recipient};
 use kube::Api;
-use logic::node_status::NodeFact;
-use logic::volumes::RegisteredDriver;
-use logic::volumes::csi_node;
+use logic_node::node_status::NodeFact;
+use logic_volumes::RegisteredDriver;
+use logic_volumes::csi_node;
 use serde::Serialize;
 use tokio::sync::watch as channel;
 

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use logic::node_status::{NodeAddresses, NodeStatusPolicy, hostname_is_address, validate};
+use logic_node::node_status::{NodeAddresses, NodeStatusPolicy, hostname_is_address, validate};
 
 /// The name's own entry in the hosts file answers at once; nobody waits for a name server that is away.
 const LOOKUP_WITHIN: Duration = Duration::from_millis(500);

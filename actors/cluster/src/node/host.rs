@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use logic::node_status::{HostFacts, os_image};
+use logic_node::node_status::{HostFacts, os_image};
 
 /// What is read as the machine's UUID: the first that there is.
 const SYSTEM_UUID: [&str; 4] = [

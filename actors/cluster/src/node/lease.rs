@@ -5,7 +5,7 @@
 //! - **Tells** nobody.
 //! - **Never** waits for the node's other requests: it has a lane of its own.
 //!
-//! Upstream: component-helpers apimachinery/lease/controller.go (1.36). Decisions: `logic::node_status::lease`.
+//! Upstream: component-helpers apimachinery/lease/controller.go (1.36). Decisions: `logic_node::node_status::lease`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kernel::{Actor, Context, Exit};
 use kube::Api;
-use logic::node_status::lease::{self as decide, LeaseHolder, NAMESPACE};
+use logic_node::node_status::lease as decide;
+use logic_node::node_status::lease::{LeaseHolder, NAMESPACE};
 use serde::Serialize;
 use tokio::sync::watch as channel;
 

@@ -8,7 +8,7 @@
 //!   again that somebody deleted: upstream does so at its next start alone.
 //!
 //! [`lease`] is the sign of life, [`csi_node`] the object of the drivers, [`claims`] what becomes of claims that grow.
-//! Upstream: pkg/kubelet/kubelet_node_status.go (1.36). Decisions: `logic::node_status`.
+//! Upstream: pkg/kubelet/kubelet_node_status.go (1.36). Decisions: `logic_node::node_status`.
 
 pub mod claims;
 pub mod csi_node;
@@ -31,11 +31,11 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kernel::{Actor, Context, Exit, Recipient, TimerId};
 use kube::Api;
-use logic::node_status::{
+use logic_node::node_status::{
     self, ClockReading, HostFacts, NodeAddresses, NodeFact, NodeResources, NodeStatusFacts,
     ReportCause, ReportSchedule, ReportUrgency,
 };
-use logic::volumes::VolumeId;
+use logic_volumes::VolumeId;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::watch as channel;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use kernel::Context;
-use logic::node_status::registration;
+use logic_node::node_status::registration;
 
 use super::{Msg, Presence, moment, requests};
 use crate::client::{Event, Selection, Trouble, watch};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use logic::node_status::{self, NodeStatusPolicy, registration};
+use logic_node::node_status::{self, NodeStatusPolicy, registration};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

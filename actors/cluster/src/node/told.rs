@@ -8,9 +8,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use kernel::checkpoint::{CheckpointFile, CheckpointWriter, LoadOutcome, Schema, WriteResult};
 use kernel::{Context, Recipient};
-use logic::node_status::{NodeEvent, NodeUpdate};
-use logic::types::EventLevel;
-use logic::volumes::VolumeId;
+use logic_api::types::EventLevel;
+use logic_node::node_status::{NodeEvent, NodeUpdate};
+use logic_volumes::VolumeId;
 
 use super::{Msg, Presence, wall};
 use crate::events::{Object, Type};

@@ -1,6 +1,6 @@
 //! What is remembered of one file between two readings.
 
-use logic::objects::StaticObjects;
+use logic_api::objects::StaticObjects;
 
 use super::reading::Look;
 use crate::folder::Stamp;

@@ -8,7 +8,7 @@
 //!   it, or is gone.
 //!
 //! The folder's `*.yaml`, `*.yml` and `*.json` are read in the order of their names; of two objects of the same name
-//! the first one stays. What is immutable stays as it is until it is taken away (`logic::objects`).
+//! the first one stays. What is immutable stays as it is until it is taken away (`logic_api::objects`).
 
 mod held;
 pub mod keeper;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kernel::{Actor, Context, Exit};
-use logic::objects::StaticObjects;
+use logic_api::objects::StaticObjects;
 use serde::Serialize;
 
 use self::held::{Held, sentence};

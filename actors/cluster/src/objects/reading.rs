@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use logic::objects::{MAX_FILE_BYTES, ObjectError, StaticObjects, parse};
+use logic_api::objects::{MAX_FILE_BYTES, ObjectError, StaticObjects, parse};
 
 use crate::folder::{self, Place, Stamp, Unread};
 

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use kernel::testing::{pass, run_paused};
 use kernel::{ChildSpec, InjectedFault, Intensity, Supervisor, mailbox, system};
-use logic::objects::{MAX_FILE_BYTES, Objects};
+use logic_api::objects::{MAX_FILE_BYTES, Objects};
 use tempfile::TempDir;
 
 use super::reading::{Look, MOST_FILES, Refused};
@@ -364,7 +364,7 @@ fn a_shelf_that_nobody_changes_lets_those_who_wait_wait() {
     run_paused(|| async {
         let mut objects = StaticObjects::default();
         let text = map("one", "a");
-        drop(objects.merge(logic::objects::parse(text.as_bytes()).objects));
+        drop(objects.merge(logic_api::objects::parse(text.as_bytes()).objects));
         let shelf = Shelf::fixed(objects);
         assert_eq!(value(&shelf, "one").as_deref(), Some("a"));
         let mut changes = shelf.changes();

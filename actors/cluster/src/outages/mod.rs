@@ -8,10 +8,10 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{Addr, ChildSpec, Intensity, Recipient, Supervisor, mailbox};
-use logic::node_status::lease::LeaseHolder;
-use logic::node_status::{self, HostFacts, NodeFact, NodeResources};
-use logic::objects::{ChangeDetection, IssuancePolicy, Objects, StaticObjects};
-use logic::pod::PodView;
+use logic_api::objects::{ChangeDetection, IssuancePolicy, Objects, StaticObjects};
+use logic_api::pod::PodView;
+use logic_node::node_status::lease::LeaseHolder;
+use logic_node::node_status::{self, HostFacts, NodeFact, NodeResources};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 

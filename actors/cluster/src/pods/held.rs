@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use logic::api_pods::{noted, noted_as, refused, same_desired_state};
-use logic::mirrors::full_name;
-use logic::pod::PodView;
-use logic::types::PodUid;
+use logic_api::pod::PodView;
+use logic_api::types::PodUid;
+use logic_pods::api_pods::{noted, noted_as, refused, same_desired_state};
+use logic_pods::mirrors::full_name;
 
 use super::HELD;
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
-use logic::mirrors::{MirrorAction, mirror, plan};
-use logic::pod::PodView;
+use logic_api::pod::PodView;
+use logic_pods::mirrors::{MirrorAction, mirror, plan};
 
 use crate::client::{ByValue, Trouble};
 

@@ -30,7 +30,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Context, Exit, Full, Recipient, Reply};
 use kube::Api;
-use logic::types::PodUid;
+use logic_api::types::PodUid;
 use serde::Serialize;
 
 use crate::client::{Client, Event, Lane, Selection, Trouble, watch};

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use logic::pod::PodView;
-use logic::status::finish::closed;
-use logic::status_patch::{self, PatchUrgency};
-use logic::types::PodUid;
+use logic_api::pod::PodView;
+use logic_api::types::PodUid;
+use logic_pods::status::finish::closed;
+use logic_pods::status_patch::{self, PatchUrgency};
 
 use super::errand::Errand;
 use super::shown::is_newer;

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use logic::pod::PodView;
-use logic::status_patch::{self, Containers};
-use logic::types::PodUid;
+use logic_api::pod::PodView;
+use logic_api::types::PodUid;
+use logic_pods::status_patch::{self, Containers};
 use serde_json::Value;
 
 use super::entry::Life;

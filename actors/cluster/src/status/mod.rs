@@ -3,11 +3,11 @@
 //! - **Owns** the newest `PodStatus` of each pod; it is what `/pods` serves. And how much of it the API has.
 //! - **Hears** `Changed` and `Forget` from the pod workers, `Pods` from whoever watches them.
 //! - **Tells** the API server, by patches, what is new; and that a pod may go of which nothing is left here.
-//! - **Never** makes up the status of a pod that is worked on (the worker computes it, `logic::status`), writes
+//! - **Never** makes up the status of a pod that is worked on (the worker computes it, `logic_pods::status`), writes
 //!   what the API shows already, or has two requests for one pod under way.
 //!
 //! A node without an API server keeps its statuses here all the same. What must be said, and in which order:
-//! `logic::status_patch`.
+//! `logic_pods::status_patch`.
 //!
 //! Upstream: pkg/kubelet/status/status_manager.go (1.36).
 
@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::{Actor, Context, Exit, Recipient, Reply};
-use logic::types::PodUid;
+use logic_api::types::PodUid;
 use serde::Serialize;
 
 use entry::{Entry, Life};

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use kernel::{Context, Recipient, TimerId};
-use logic::status_patch::PatchUrgency;
-use logic::types::PodUid;
+use logic_api::types::PodUid;
+use logic_pods::status_patch::PatchUrgency;
 
 use super::errand::{Done, Errand, Report};
 use super::{Msg, Republish};

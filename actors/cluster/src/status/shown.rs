@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use logic::pod::{CONFIG_MIRROR, PodView};
-use logic::types::PodUid;
+use logic_api::pod::{CONFIG_MIRROR, PodView};
+use logic_api::types::PodUid;
 
 /// All of this node.
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use hyper::body::Bytes;
-use logic::container_logs::{ContainerLogOptions, LogFormatter, ReadProgress};
-use logic::types::ContainerId;
+use logic_api::types::ContainerId;
+use logic_pods::container_logs::{ContainerLogOptions, LogFormatter, ReadProgress};
 use tokio::sync::mpsc::Sender;
 
 use super::Written;

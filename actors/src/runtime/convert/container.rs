@@ -1,13 +1,13 @@
 //! What a container is asked for.
 
-use logic::app_armor::AppArmor;
-use logic::container::{
+use logic_api::linux::UserNamespace;
+use logic_pods::app_armor::AppArmor;
+use logic_pods::container::{
     ContainerConfig, ContainerMount, Device, MountAccess, MountOrigin, MountPropagation,
 };
-use logic::linux::UserNamespace;
-use logic::resources::LinuxResources;
-use logic::security::Security;
-use logic::volumes::Relabel;
+use logic_pods::security::Security;
+use logic_resources::resources::LinuxResources;
+use logic_volumes::Relabel;
 use proto::cri;
 
 use super::{groups_policy, image_spec, mappings, namespaces, number, se_linux, seccomp, words};
@@ -184,8 +184,8 @@ fn app_armor(profile: &AppArmor) -> cri::SecurityProfile {
 mod tests {
     use std::collections::BTreeMap;
 
-    use logic::linux::{IdRange, NamespaceMode, Namespaces, Seccomp};
-    use logic::security::GroupsPolicy;
+    use logic_api::linux::{IdRange, NamespaceMode, Namespaces, Seccomp};
+    use logic_pods::security::GroupsPolicy;
 
     use super::*;
 

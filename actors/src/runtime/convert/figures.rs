@@ -1,9 +1,9 @@
 //! What a runtime measured, in the words of `/stats/summary`.
 
-use logic::summary::pods::{
+use logic_resources::summary::pods::{
     RuntimeContainerStats, RuntimeMeasurements, RuntimeSandboxStats, WritableLayer,
 };
-use logic::summary::{
+use logic_resources::summary::{
     CpuStats, FsStats, InterfaceStats, IoStats, MemoryStats, NetworkStats, PsiData, PsiStats,
     SwapStats,
 };

@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, HashMap};
 
 pub(super) use container::{container_config, resources};
 pub(super) use figures::{containers, layer, sandboxes};
-use logic::credentials::AuthConfig;
-use logic::linux::{
+use logic_api::linux::{
     NamespaceMode, Namespaces, PortMapping, PortProtocol, SeLinuxContext, Seccomp, UserNamespace,
 };
-use logic::sandbox::SandboxConfig;
-use logic::security::GroupsPolicy;
+use logic_pods::credentials::AuthConfig;
+use logic_pods::sandbox::SandboxConfig;
+use logic_pods::security::GroupsPolicy;
 use proto::cri;
 pub(super) use seen::{
     add_listed_container, add_listed_sandbox, event, image, ips, listed_image, memory_use, pod,

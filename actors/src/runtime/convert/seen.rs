@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
-use logic::labels;
-use logic::types::{
+use logic_api::labels;
+use logic_api::types::{
     ContainerState, ContainerUser, EnforcedResources, PodUid, RuntimeContainer, RuntimePod,
     RuntimeSandbox, SandboxId, SandboxState,
 };

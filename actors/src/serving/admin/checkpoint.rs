@@ -12,8 +12,8 @@ use std::time::Duration;
 use hyper::StatusCode;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use logic::pod::PodView;
-use logic::types::{ContainerId, RuntimeContainer};
+use logic_api::pod::PodView;
+use logic_api::types::{ContainerId, RuntimeContainer};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hyper::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Addr, AskError, InjectedFault};
-use logic::pod::PodView;
+use logic_api::pod::PodView;
 use plugin_host::{Declaration, HostError, Msg};
 use serde_json::json;
 

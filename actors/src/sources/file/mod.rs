@@ -24,7 +24,7 @@ use cluster::events::Recorder;
 use cluster::folder::{Pace, SETTLED_AFTER, Sight, Turns, Watch};
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Addr, Context, Exit};
-use logic::manifest::StaticPodContext;
+use logic_api::manifest::StaticPodContext;
 use serde::Serialize;
 
 use self::manifest_state::ManifestState;

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use cluster::folder::{self, Place, Stamp, Unread};
 use jiff::Timestamp;
-use logic::manifest::{MAX_MANIFEST_BYTES, ManifestError, ManifestSource, StaticPodContext};
+use logic_api::manifest::{MAX_MANIFEST_BYTES, ManifestError, ManifestSource, StaticPodContext};
 
 use crate::sources::manifest::{Manifest, SourceError};
 

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 
 use kernel::testing::{self, Inbox, inbox};
 use kernel::{ChildSpec, InjectedFault, Intensity, Supervisor, mailbox, system};
-use logic::pod::PodView;
+use logic_api::pod::PodView;
 use tempfile::TempDir;
 
 use super::*;

@@ -16,7 +16,7 @@ use hyper::header::{
 };
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use logic::manifest::MAX_MANIFEST_BYTES;
+use logic_api::manifest::MAX_MANIFEST_BYTES;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};

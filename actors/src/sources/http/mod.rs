@@ -22,8 +22,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Addr, Context, Exit};
-use logic::manifest;
-use logic::manifest::StaticPodContext;
+use logic_api::manifest;
+use logic_api::manifest::StaticPodContext;
 use serde::Serialize;
 
 pub use self::fetch::FetchError;

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use kernel::testing::{Inbox, inbox};
 use kernel::{ChildSpec, InjectedFault, Intensity, Supervisor, mailbox, system};
-use logic::manifest::MAX_MANIFEST_BYTES;
-use logic::pod::PodView;
+use logic_api::manifest::MAX_MANIFEST_BYTES;
+use logic_api::pod::PodView;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{RootCertStore, ServerConfig};

@@ -3,10 +3,10 @@
 use cluster::node::claims::{self, Growth};
 use cluster::node::{self, csi_node};
 use k8s_openapi::api::core::v1::{AttachedVolume, Node};
-use logic::node_status::registration::CONTROLLER_ATTACHES;
-use logic::node_status::{NodeFact, VolumesInUse};
-use logic::volumes::resolve::attachment_name;
-use logic::volumes::resolve::expansion::ResizeOutcome;
+use logic_node::node_status::registration::CONTROLLER_ATTACHES;
+use logic_node::node_status::{NodeFact, VolumesInUse};
+use logic_volumes::resolve::attachment_name;
+use logic_volumes::resolve::expansion::ResizeOutcome;
 use tokio::sync::watch;
 
 use super::*;

@@ -9,7 +9,7 @@ use cluster::events;
 use cluster::objects::{Shelf, Supply};
 use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{AskError, ChildSpec, InjectedFault as ActorFault, Intensity, Supervisor, mailbox};
-use logic::node_policy::NodePolicy;
+use logic_resources::node_policy::NodePolicy;
 use tempfile::TempDir;
 use tonic::Status;
 
@@ -63,7 +63,7 @@ impl Rig {
         let (pod_manager, asked) = inbox(16);
         let (hosted, host) = inbox(16);
         let rules = PodWorkerConfig {
-            policy: logic::pod_actions::PodActionPolicy::default(),
+            policy: logic_pods::pod_actions::PodActionPolicy::default(),
             facts: Arc::default(),
             node: NodePolicy {
                 node_name: "edge".to_owned(),
@@ -189,7 +189,7 @@ impl Rig {
 type MountReply = Result<Result<MountedVolumes, NotMounted>, AskError>;
 
 fn parsed(text: &str) -> StaticObjects {
-    let parsed = logic::objects::parse(text.as_bytes());
+    let parsed = logic_api::objects::parse(text.as_bytes());
     assert!(parsed.problems.is_empty(), "{:?}", parsed.problems);
     parsed.objects
 }

@@ -9,7 +9,7 @@ fn subpath(volume: &str) -> Subpath {
         volume: volume.to_owned(),
         index: 2,
         path: "dir".to_owned(),
-        access: logic::volumes::VolumeAccess::ReadWrite,
+        access: logic_volumes::VolumeAccess::ReadWrite,
     }
 }
 

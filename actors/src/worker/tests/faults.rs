@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use kernel::testing::run_paused;
-use logic::types::{ContainerState, RuntimePod};
+use logic_api::types::{ContainerState, RuntimePod};
 
 use super::phase;
 use crate::testing::{TestNode, pod};

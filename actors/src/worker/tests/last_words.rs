@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use kernel::testing::run_paused;
-use logic::types::{PodFailure, PodUid};
+use logic_api::types::{PodFailure, PodUid};
 
 use super::{container, phase};
 use crate::pod_manager::Msg;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use kernel::testing::{pass, run_paused};
-use logic::types::{ContainerState, PodUid};
+use logic_api::types::{ContainerState, PodUid};
 
 use crate::testing::{TestNode, pod};
 

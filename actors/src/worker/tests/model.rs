@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kernel::testing::{pass, run_paused};
-use logic::types::{ContainerState, RuntimeContainer, RuntimePod};
+use logic_api::types::{ContainerState, RuntimeContainer, RuntimePod};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -191,7 +191,7 @@ async fn live(before: Vec<Event>, after: Vec<Event>) {
     }
 }
 
-async fn instances(node: &TestNode) -> Vec<logic::types::ContainerId> {
+async fn instances(node: &TestNode) -> Vec<logic_api::types::ContainerId> {
     let now = node.runtime.pod(&UID.into()).await.unwrap();
     now.containers
         .into_iter()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kernel::testing::{pass, run_paused};
-use logic::types::PodUid;
+use logic_api::types::PodUid;
 use runtime_fake::Rpc;
 
 use super::{container, phase};

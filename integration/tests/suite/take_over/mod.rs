@@ -11,7 +11,7 @@ use apiserver::Options;
 use integration::agent::{Cri, NODE_NAME, Node};
 use integration::cluster::{Cluster, condition};
 use integration::containerd::Containerd;
-use logic::manifest::{KubeletRelease, ManifestSource, UnknownFields, parse, static_pod_uid};
+use logic_api::manifest::{KubeletRelease, ManifestSource, UnknownFields, parse, static_pod_uid};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -1,6 +1,6 @@
 //! The lease.
 
-use logic::node_status::lease::LeaseHolder;
+use logic_node::node_status::lease::LeaseHolder;
 
 use super::*;
 use crate::node::lease::{self, Heartbeat};

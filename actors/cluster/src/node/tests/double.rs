@@ -2,7 +2,7 @@
 
 use apiserver::{Options, Server};
 use kernel::testing::inbox;
-use logic::node_status::lease::LeaseHolder;
+use logic_node::node_status::lease::LeaseHolder;
 use serde_json::Value;
 
 use super::*;
@@ -107,7 +107,7 @@ fn the_node_its_lease_and_its_csi_node_come_and_the_node_is_ready_soon() {
     play(
         |_| {},
         async |stage| {
-            stage.tell(runtime(logic::node::Support::Yes));
+            stage.tell(runtime(logic_resources::node::Support::Yes));
             let began = kernel::now();
             let node = stage
                 .until(NODE, |node| state(node, "Ready") == "True")
@@ -131,7 +131,7 @@ fn conditions_merge_by_type_addresses_are_replaced_and_what_others_wrote_stays()
     play(
         |_| {},
         async |stage| {
-            stage.tell(runtime(logic::node::Support::Yes));
+            stage.tell(runtime(logic_resources::node::Support::Yes));
             stage
                 .until(NODE, |node| state(node, "Ready") == "True")
                 .await;
@@ -163,7 +163,7 @@ fn after_the_server_comes_back_the_node_is_seen_and_told_again() {
     play(
         |policy| policy.look_every = Duration::from_secs(1),
         async |stage| {
-            stage.tell(runtime(logic::node::Support::Yes));
+            stage.tell(runtime(logic_resources::node::Support::Yes));
             stage
                 .until(NODE, |node| state(node, "Ready") == "True")
                 .await;

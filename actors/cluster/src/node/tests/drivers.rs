@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use logic::volumes::RegisteredDriver;
-use logic::volumes::resolve::expansion::{ClaimStatusUpdate, NodeResize, ResizeOutcome};
+use logic_volumes::RegisteredDriver;
+use logic_volumes::resolve::expansion::{ClaimStatusUpdate, NodeResize, ResizeOutcome};
 
 use super::*;
 use crate::node::claims::{self, Claims, Growth};

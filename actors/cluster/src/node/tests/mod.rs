@@ -8,8 +8,8 @@ mod world;
 
 use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{Addr, ChildSpec, InjectedFault, Intensity, Supervisor, mailbox};
-use logic::node_status::{Pressure, RuntimeCondition, RuntimeStatus};
-use logic::requests;
+use logic_api::requests;
+use logic_node::node_status::{Pressure, RuntimeCondition, RuntimeStatus};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -61,7 +61,7 @@ fn policy(folder: &TempDir) -> Policy {
             hostname: "192.0.2.10".into(),
             port: 10250,
             version: "v1.36.0".into(),
-            labels: logic::node::labels("edge", "x86_64", &Default::default()),
+            labels: logic_resources::node::labels("edge", "x86_64", &Default::default()),
             ..node_status::NodeStatusPolicy::default()
         },
         registering: Registering::Itself,
@@ -80,7 +80,7 @@ fn policy(folder: &TempDir) -> Policy {
     }
 }
 
-fn runtime(ready: logic::node::Support) -> NodeFact {
+fn runtime(ready: logic_resources::node::Support) -> NodeFact {
     let condition = |name: &str| {
         Some(RuntimeCondition {
             name: name.into(),
@@ -147,7 +147,7 @@ impl Rig {
     }
 
     fn work(&self) {
-        self.tell(runtime(logic::node::Support::Yes));
+        self.tell(runtime(logic_resources::node::Support::Yes));
         self.tell(NodeFact::Storage(None));
     }
 
@@ -159,7 +159,7 @@ impl Rig {
     async fn live(&self, seconds: u64) {
         for _ in 0..seconds / 5 {
             pass(SECOND * 5).await;
-            self.tell(runtime(logic::node::Support::Yes));
+            self.tell(runtime(logic_resources::node::Support::Yes));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Registration, and the status that is kept true.
 
-use logic::node::Support;
-use logic::node_status::VolumesInUse;
+use logic_node::node_status::VolumesInUse;
+use logic_resources::node::Support;
 
 use super::*;
 

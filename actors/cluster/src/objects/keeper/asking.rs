@@ -11,7 +11,7 @@ use k8s_openapi::api::certificates::v1beta1::PodCertificateRequest;
 use k8s_openapi::api::core::v1::Service;
 use kernel::Context;
 use kube::{Api, Resource};
-use logic::objects::{
+use logic_api::objects::{
     ApiObject, ChangeDetection, FetchOutcome, ObjectRequest, StaticToken, slim, slim_service,
 };
 use serde::de::DeserializeOwned;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kernel::{Context, TaskId, TimerId};
-use logic::objects::{
+use logic_api::objects::{
     ApiObject, BoundPod, FetchOutcome, ObjectRequest, Objects, StaticObjects, StaticToken, outcome,
 };
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::certificates::v1beta1::PodCertificateRequest;
 use kernel::Context;
-use logic::objects::{
+use logic_api::objects::{
     CertificateAge, CertificateEvent, FetchOutcome, Issuance, IssuanceStep, IssuanceVerdict,
     ObjectRequest, PodCertificateSpec,
 };

@@ -3,7 +3,7 @@
 //! Upstream: `generateKeyAndProof` of pkg/kubelet/podcertificate (1.36), where a stub of a PKCS#10 request took the place
 //! of public key and proof of possession.
 
-use logic::objects::PendingCertificateRequest;
+use logic_api::objects::PendingCertificateRequest;
 use rcgen::{
     CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384,
     PKCS_ED25519,

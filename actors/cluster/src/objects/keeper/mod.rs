@@ -10,7 +10,7 @@
 //!
 //! ConfigMaps and Secrets go by `configMapAndSecretChangeDetectionStrategy`; services are followed by namespace, claims,
 //! volumes and attachments are asked for by name, because a node may not list them. Which of them a pod needs says
-//! `logic::needed::needed`.
+//! `logic_pods::needed::needed`.
 //!
 //! Upstream: pkg/kubelet/{secret,configmap,token,runtimeclass,podcertificate}, pkg/kubelet/util/manager (1.36). Unlike there, a watched
 //! object stays watched while a pod refers to it, used or not, so that no container starts with an old one.
@@ -30,13 +30,13 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Context, Exit, Recipient};
-use logic::needed::needed;
-use logic::objects::{
+use logic_api::objects::{
     ChangeDetection, IssuancePolicy, ObjectRequest, RefetchSchedule, StaticObjects,
 };
-use logic::pod::PodView;
-use logic::references::{PodReferences, references};
-use logic::types::PodUid;
+use logic_api::pod::PodView;
+use logic_api::types::PodUid;
+use logic_pods::needed::needed;
+use logic_pods::references::{PodReferences, references};
 use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kernel::Context;
-use logic::objects::{
+use logic_api::objects::{
     GATE_IS_OFF, IssuancePolicy, ObjectRequest, PodCertificateSpec, StaticObjects,
 };
-use logic::types::PodUid;
+use logic_api::types::PodUid;
 
 use super::entry::{Answer, Entry};
 use super::{Keeper, Msg, TELL_AGAIN};

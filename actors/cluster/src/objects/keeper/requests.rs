@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
-use logic::objects::{PendingCertificateRequest, PodCertificateSpec};
+use logic_api::objects::{PendingCertificateRequest, PodCertificateSpec};
 
 use super::asking::{Following, Said};
 use crate::client::{ByValue, Event, Selection, Trouble, watch};

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kernel::Context;
 use kube::Api;
 use kube::api::PostParams;
-use logic::objects::{
+use logic_api::objects::{
     BoundPod, ObjectRequest, ServiceAccountToken, StaticToken, TokenSpec, new_token_wait,
     token_wait,
 };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use logic::pod::PodView;
+use logic_api::pod::PodView;
 use serde_json::{Value, json};
 
 use super::super::HELD;

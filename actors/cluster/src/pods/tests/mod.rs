@@ -81,7 +81,7 @@ fn begin(client: Client, remembered: &[Arc<Pod>]) -> Scene {
 impl Scene {
     /// Lets every pod that is known begin.
     fn supply(&self, pods: &[Arc<Pod>]) {
-        use logic::pod::PodView;
+        use logic_api::pod::PodView;
         let uids = pods.iter().map(|pod| pod.uid()).collect();
         self.pods.tell(Msg::Supplied { uids }).unwrap();
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use apiserver::{Options, Server};
 use k8s_openapi::api::core::v1::{HostIP, Pod, PodIP, PodStatus};
 use kernel::Addr;
-use logic::status_patch::equal;
+use logic_pods::status_patch::equal;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 

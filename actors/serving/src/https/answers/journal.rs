@@ -16,7 +16,7 @@ use futures_util::StreamExt;
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, StatusCode};
-use logic::log_query::{self, JournalOptions, LogQuery, LogQueryErrors};
+use logic_node::log_query::{self, JournalOptions, LogQuery, LogQueryErrors};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 use tokio::process::{Child, Command};

@@ -7,7 +7,9 @@ use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use jiff::Timestamp;
-use logic::container_logs::{ContainerLogOptions, LogOptionsError, LogQueryFields, find_instance};
+use logic_pods::container_logs::{
+    ContainerLogOptions, LogOptionsError, LogQueryFields, find_instance,
+};
 use tokio::sync::mpsc;
 
 use super::pods::has_container;

@@ -7,7 +7,7 @@ use hyper::StatusCode;
 use hyper::body::Bytes;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use logic::pod::PodView;
+use logic_api::pod::PodView;
 use serde::Serialize;
 
 use super::{Open, failed};

@@ -4,7 +4,7 @@ use hyper::body::Incoming;
 use hyper::header::CONNECTION;
 use hyper::{HeaderMap, Request, StatusCode};
 use k8s_openapi::api::core::v1::Pod;
-use logic::pod::PodView;
+use logic_api::pod::PodView;
 
 use super::{Answering, Open, no_stream};
 use crate::authn::is_websocket;

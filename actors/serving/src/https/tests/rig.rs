@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{
     PodSpec, PodStatus,
 };
 use kernel::{ChildSpec, Intensity, Supervisor, mailbox, system};
-use logic::types::{ContainerId, PodUid};
+use logic_api::types::{ContainerId, PodUid};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair,

@@ -1,7 +1,7 @@
 //! Pods' certificates: asked for, awaited, renewed with a new key, refused for good, and found again after a restart.
 
 use jiff::{SignedDuration, Timestamp};
-use logic::objects::{
+use logic_api::objects::{
     GATE_IS_OFF, Issuance, PendingCertificateRequest, PodCertificate, PodCertificateSpec,
 };
 

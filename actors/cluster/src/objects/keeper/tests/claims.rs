@@ -1,6 +1,6 @@
 //! Claims, their volumes and attachments.
 
-use logic::volumes::resolve::attachment_name;
+use logic_volumes::resolve::attachment_name;
 
 use super::*;
 

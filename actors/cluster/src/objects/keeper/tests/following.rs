@@ -310,7 +310,7 @@ fn objects_of_the_folder_fill_what_the_api_has_not() {
             let text = format!(
                 "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}, namespace: apps}}, data: {{k: folder}}}}"
             );
-            logic::objects::parse(text.as_bytes()).objects
+            logic_api::objects::parse(text.as_bytes()).objects
         };
         let mut all = manifest("both");
         drop(all.merge(manifest("only")));

@@ -11,7 +11,7 @@ mod tokens;
 use kernel::Addr;
 use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{ChildSpec, InjectedFault, Intensity, Supervisor, mailbox};
-use logic::objects::Objects;
+use logic_api::objects::Objects;
 use serde_json::{Value, json};
 
 use self::script::Script;

@@ -4,7 +4,7 @@ use super::*;
 
 fn remembered() -> StaticObjects {
     let text = "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, namespace: apps}, data: {k: kept}}";
-    logic::objects::parse(text.as_bytes()).objects
+    logic_api::objects::parse(text.as_bytes()).objects
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Tokens: asked for, renewed, kept while nobody answers, gone with the pod.
 
-use logic::objects::TokenSpec;
+use logic_api::objects::TokenSpec;
 
 use super::*;
 

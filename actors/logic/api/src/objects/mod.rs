@@ -1,0 +1,72 @@
+//! Objects of the API that pods refer to, as far as they are at hand.
+//!
+//! A decision asks [`Objects`], whoever fills it: a folder of manifests, the API server, or both ([`StaticObjects`]).
+//! What a pod refers to says `logic_pods::references`, and what it needs in the end `logic_pods::needed`.
+
+mod change;
+mod credentials;
+mod issuance;
+mod object;
+mod parse;
+pub mod pem;
+mod refetch;
+mod static_objects;
+mod wanted;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use change::ObjectsChange;
+pub use credentials::{
+    CertificateCredentials, PodCertificate, PodCertificateSpec, ServiceAccountToken, TokenSpec,
+};
+pub use issuance::{
+    CertificateAge, CertificateEvent, GATE_IS_OFF, Issuance, IssuancePolicy, IssuanceRefusal,
+    IssuanceStep, IssuanceVerdict, PendingCertificateRequest,
+};
+use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret, Service,
+};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass, VolumeAttachment};
+pub use object::{ApiObject, slim, slim_service};
+pub use parse::{MAX_FILE_BYTES, MAX_OBJECT_BYTES, ObjectError, ParsedObjects, parse};
+pub use refetch::{
+    ChangeDetection, FetchOutcome, RefetchSchedule, new_token_wait, outcome, token_wait,
+};
+pub use static_objects::{BoundPod, StaticObjects, StaticToken};
+pub use wanted::ObjectRequest;
+
+/// What can be looked up. None means: there is no such object.
+pub trait Objects: fmt::Debug + Send + Sync {
+    fn config_map(&self, namespace: &str, name: &str) -> Option<Arc<ConfigMap>>;
+    fn secret(&self, namespace: &str, name: &str) -> Option<Arc<Secret>>;
+    fn runtime_class(&self, name: &str) -> Option<Arc<RuntimeClass>>;
+    /// Every service of every namespace, in the order of namespace and name.
+    fn services(&self) -> Vec<Arc<Service>>;
+
+    fn claim(&self, namespace: &str, name: &str) -> Option<Arc<PersistentVolumeClaim>>;
+    fn persistent_volume(&self, name: &str) -> Option<Arc<PersistentVolume>>;
+    fn storage_class(&self, name: &str) -> Option<Arc<StorageClass>>;
+    fn csi_driver(&self, name: &str) -> Option<Arc<CSIDriver>>;
+    /// By the attachment's own name, which upstream derives from volume, driver and node.
+    fn volume_attachment(&self, name: &str) -> Option<Arc<VolumeAttachment>>;
+    /// Every bundle, in the order of their names.
+    fn trust_bundles(&self) -> Vec<Arc<ClusterTrustBundle>>;
+    /// The token of a pod's service account that lasts longest, if there is one at all. Whoever fills this sees to it
+    /// that one comes in time, and tells of a change then; who asks sees whether it has expired.
+    fn token(&self, wanted: &TokenSpec) -> Option<ServiceAccountToken>;
+
+    /// A pod's own certificate, in the same way.
+    fn pod_certificate(&self, wanted: &PodCertificateSpec) -> PodCertificate {
+        PodCertificate::missing(wanted)
+    }
+
+    /// Why what should be this object is not taken as one, for whoever waits for it. The namespace is empty for what
+    /// has none.
+    fn refused(&self, kind: &str, namespace: &str, name: &str) -> Option<String> {
+        let _ = (kind, namespace, name);
+        None
+    }
+}

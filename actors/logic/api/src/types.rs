@@ -1,0 +1,356 @@
+//! The vocabulary of the node: what a runtime says about a pod, in plain types.
+//!
+//! Nothing here decides anything. Runtime timestamps are kept to be shown; they are never compared
+//! with the local clock, because the runtime may live on another one.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// A newtype over `String` for each kind of id, so that one kind is never taken for another.
+macro_rules! id_type {
+    ($(#[doc = $doc:literal] $name:ident),+ $(,)?) => {$(
+        #[doc = $doc]
+        #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(String);
+
+        impl $name {
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            pub fn is_empty(&self) -> bool {
+                self.0.is_empty()
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                Self(text.to_owned())
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(text: String) -> Self {
+                Self(text)
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                out.write_str(&self.0)
+            }
+        }
+    )+};
+}
+
+id_type! {
+    #[doc = "A pod's `metadata.uid`; a static pod's is derived from its manifest."]
+    PodUid,
+    #[doc = "The runtime's id of one container instance."]
+    ContainerId,
+    #[doc = "The runtime's id of one pod sandbox."]
+    SandboxId,
+    #[doc = "What a runtime resolved an image name to."]
+    ImageRef,
+}
+
+/// A container instance's state, as CRI names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum ContainerState {
+    Created,
+    Running,
+    Exited,
+    Unknown,
+}
+
+impl ContainerState {
+    /// The word that upstream's messages use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Running => "running",
+            Self::Exited => "exited",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// What the runtime says about one container instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuntimeContainer {
+    pub id: ContainerId,
+    pub sandbox: SandboxId,
+    pub name: String,
+    /// CRI's `metadata.attempt`.
+    pub attempt: u32,
+    pub state: ContainerState,
+    pub created_at: Option<Timestamp>,
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
+    pub exit_code: i32,
+    pub reason: String,
+    pub message: String,
+    pub image: String,
+    /// As the API's `imageID` shows it.
+    pub image_id: String,
+    /// From the annotation; absent on a container that nobody of the kubelet's kind made.
+    pub hash: Option<u64>,
+    /// From the annotation.
+    pub restart_count: u32,
+    /// Seconds, from the annotation: the grace of a pod whose spec is gone.
+    pub termination_grace: Option<u64>,
+    pub log_path: String,
+    /// What the runtime enforces now, where it says so.
+    pub enforced: Option<EnforcedResources>,
+    /// Whom the first process runs as, where the runtime says so.
+    pub user: Option<ContainerUser>,
+    /// The effective stop signal (`SIGTERM`), where the runtime says so.
+    pub stop_signal: Option<String>,
+}
+
+/// CPU and memory of a container as its runtime reports them; nought where there is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnforcedResources {
+    pub cpu_shares: i64,
+    /// Microseconds.
+    pub cpu_quota: i64,
+    /// Microseconds.
+    pub cpu_period: i64,
+    /// Bytes.
+    pub memory_limit: i64,
+}
+
+/// The identity of a container's first process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerUser {
+    pub uid: i64,
+    pub gid: i64,
+    pub supplemental_groups: Vec<i64>,
+}
+
+/// What one probe last said of a container instance, as its thresholds have it.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub enum ProbeResult {
+    #[default]
+    Unknown,
+    Success,
+    Failure,
+}
+
+/// What the probes of one container instance last said; a probe that the container does not have has
+/// succeeded (`logic_pods::probes::initial_health`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerHealth {
+    pub startup: ProbeResult,
+    pub liveness: ProbeResult,
+    pub readiness: ProbeResult,
+}
+
+/// Which container instance is meant, and where its log is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ContainerInstance {
+    pub id: ContainerId,
+    pub name: String,
+    pub attempt: u32,
+}
+
+impl RuntimeContainer {
+    pub fn instance(&self) -> ContainerInstance {
+        ContainerInstance {
+            id: self.id.clone(),
+            name: self.name.clone(),
+            attempt: self.attempt,
+        }
+    }
+
+    /// Whether it may have a process: a container of unknown state is taken as alive until killed.
+    pub fn may_run(&self) -> bool {
+        matches!(
+            self.state,
+            ContainerState::Running | ContainerState::Unknown
+        )
+    }
+
+    /// Whether it ended badly; unknown counts as bad, since nobody saw it succeed.
+    pub fn failed(&self) -> bool {
+        match self.state {
+            ContainerState::Exited => self.exit_code != 0,
+            ContainerState::Unknown => true,
+            ContainerState::Created | ContainerState::Running => false,
+        }
+    }
+
+    pub fn succeeded(&self) -> bool {
+        self.state == ContainerState::Exited && self.exit_code == 0
+    }
+}
+
+/// A sandbox's state, as CRI names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum SandboxState {
+    Ready,
+    NotReady,
+}
+
+/// What the runtime says about one pod sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuntimeSandbox {
+    pub id: SandboxId,
+    pub attempt: u32,
+    pub state: SandboxState,
+    pub created_at: Option<Timestamp>,
+    pub ips: Vec<String>,
+    pub host_network: bool,
+    pub runtime_handler: String,
+}
+
+/// All that exists of one pod in the runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuntimePod {
+    pub uid: PodUid,
+    pub name: String,
+    pub namespace: String,
+    /// Newest (highest attempt) first.
+    pub sandboxes: Vec<RuntimeSandbox>,
+    /// Sorted by name, newest attempt first within a name.
+    pub containers: Vec<RuntimeContainer>,
+}
+
+impl RuntimePod {
+    /// Puts sandboxes and containers into the order that their fields promise.
+    ///
+    /// The order is total, so whatever order a runtime lists things in, decisions come out the same.
+    pub fn sort(&mut self) {
+        self.sandboxes.sort_by(|a, b| b.age_key().cmp(&a.age_key()));
+        self.containers.sort_by(|a, b| {
+            a.name
+                .cmp(&b.name)
+                .then_with(|| b.age_key().cmp(&a.age_key()))
+        });
+    }
+
+    /// The newest instance of a container.
+    pub fn newest(&self, name: &str) -> Option<&RuntimeContainer> {
+        self.instances(name).max_by_key(|c| c.age_key())
+    }
+
+    /// Every instance of a container, in the order of the list.
+    pub fn instances(&self, name: &str) -> impl Iterator<Item = &RuntimeContainer> {
+        self.containers.iter().filter(move |c| c.name == name)
+    }
+
+    /// The sandbox of the highest attempt.
+    pub fn newest_sandbox(&self) -> Option<&RuntimeSandbox> {
+        self.sandboxes.iter().max_by_key(|s| s.age_key())
+    }
+
+    /// The pod's addresses: those of its newest sandbox while that is ready.
+    pub fn ips(&self) -> &[String] {
+        match self.newest_sandbox() {
+            Some(sandbox) if sandbox.is_ready() => &sandbox.ips,
+            _ => &[],
+        }
+    }
+
+    /// Whether nothing of the pod may still run: what the end of a termination waits for.
+    pub fn is_stopped(&self) -> bool {
+        !self.containers.iter().any(RuntimeContainer::may_run)
+            && !self.sandboxes.iter().any(RuntimeSandbox::is_ready)
+    }
+}
+
+/// Orders instances by age without trusting any clock but the runtime's own.
+type AgeKey<'a> = (u32, Option<Timestamp>, &'a str);
+
+impl RuntimeContainer {
+    fn age_key(&self) -> AgeKey<'_> {
+        (self.attempt, self.created_at, self.id.as_str())
+    }
+}
+
+impl RuntimeSandbox {
+    pub fn is_ready(&self) -> bool {
+        self.state == SandboxState::Ready
+    }
+
+    fn age_key(&self) -> AgeKey<'_> {
+        (self.attempt, self.created_at, self.id.as_str())
+    }
+}
+
+/// Which list of the pod spec a container stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum ContainerKind {
+    /// Sidecars (restartable init containers) among them.
+    Init,
+    App,
+    Ephemeral,
+}
+
+/// A pod's or container's `restartPolicy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum RestartPolicy {
+    Always,
+    OnFailure,
+    Never,
+}
+
+impl RestartPolicy {
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "Always" => Some(Self::Always),
+            "OnFailure" => Some(Self::OnFailure),
+            "Never" => Some(Self::Never),
+            _ => None,
+        }
+    }
+
+    pub fn restarts(self, exit_code: i32) -> bool {
+        match self {
+            Self::Always => true,
+            Self::OnFailure => exit_code != 0,
+            Self::Never => false,
+        }
+    }
+}
+
+/// Why a container waits: becomes `state.waiting` of its status.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct WaitingReason {
+    pub reason: String,
+    pub message: String,
+}
+
+/// Why the whole pod is failed by decree: rejected, past its deadline, evicted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodFailure {
+    pub reason: String,
+    pub message: String,
+    /// What the condition `DisruptionTarget` says, where the node itself ends the pod: evicts it, preempts
+    /// it, or goes down.
+    pub disruption: Option<String>,
+}
+
+/// Whether a reason is an event for the user, and of which type, or only an explanation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum EventLevel {
+    /// Log line and `oxctl why` only.
+    Note,
+    /// An event of type Normal.
+    Normal,
+    /// An event of type Warning.
+    Warning,
+}
+
+/// One reason behind a plan: an event, a log line, and the answer of `oxctl why`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct HistoryEvent {
+    /// The container it is about; none for the pod.
+    pub object: Option<String>,
+    pub weight: EventLevel,
+    pub reason: String,
+    pub message: String,
+}

@@ -1,0 +1,303 @@
+//! Whether a pod may run on this node: a plain answer with upstream's reason, never a guess.
+//!
+//! [`admit`] asks in upstream's order: pressure, kernel settings, system, room and place (`fit`,
+//! `affinity`, `ports`, `taints`), AppArmor, gates, declared features, shutdown. A critical pod without room
+//! pre-empts others (`preemption`). A pod that already runs is adopted: what was admitted once is not judged again.
+//! Mirrors upstream's pkg/kubelet/lifecycle/predicate.go, the admit handlers of kubelet.go,
+//! pkg/kubelet/preemption and the eviction and shutdown managers' `Admit` at v1.36.
+
+mod affinity;
+mod features;
+mod fit;
+mod ports;
+mod preemption;
+mod taints;
+
+use std::collections::BTreeSet;
+
+pub use fit::Insufficient;
+use k8s_openapi::api::core::v1::Pod;
+pub use preemption::{is_preemptable, preempted};
+
+use logic_api::pod::PodView;
+use logic_api::requests::{self, OverheadPolicy, RequestBasis, ResourceAmounts};
+use logic_api::sysctls::SysctlForbidden;
+use logic_api::types::{PodFailure, PodUid};
+use logic_resources::node::{NodeFacts, Support};
+use logic_resources::thresholds::Signal;
+use logic_volumes::resolve::event_reasons::ATTACH_LIMIT;
+
+/// What the answer to a pod is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Admission<'a> {
+    pub pod: &'a Pod,
+    /// The other active pods with what they are allocated; the pod itself among them is passed over.
+    pub others: &'a [&'a Pod],
+    /// What the other pods ask for together ([`total_requests`]), where the caller has counted; none counts them here.
+    pub used: Option<&'a ResourceAmounts>,
+    pub node: &'a NodeFacts,
+    /// What the node runs short of.
+    pub pressures: &'a BTreeSet<Signal>,
+    pub shutting_down: NodeShutdown,
+    pub standing: PodPresence,
+}
+
+/// Whether the node goes down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NodeShutdown {
+    Yes,
+    #[default]
+    No,
+}
+
+/// What the node knows of the pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PodPresence {
+    #[default]
+    New,
+    /// Something of it already runs here, or has: it is adopted.
+    Running,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdmissionDecision {
+    Admit,
+    /// The pod fails for good; [`event_message`] is the event's text.
+    Reject(PodFailure),
+    /// Ask again when something has changed.
+    Defer {
+        why: String,
+    },
+    /// May run when these are gone; each of them fails with `failure`.
+    Preempt {
+        victims: Vec<PodUid>,
+        failure: PodFailure,
+    },
+}
+
+/// What a rejected pod's status message begins with.
+const REJECTED: &str = "Pod was rejected: ";
+
+/// The reasons that rejections are counted by (upstream's `admissionRejectionReasons`).
+const COUNTED: [&str; 21] = [
+    "AppArmor",
+    "PodOSSelectorNodeLabelDoesNotMatch",
+    "PodOSNotSupported",
+    "InvalidNodeInfo",
+    "InitContainerRestartPolicyForbidden",
+    "SupplementalGroupsPolicyNotSupported",
+    "UnexpectedAdmissionError",
+    "UnknownReason",
+    "UnexpectedPredicateFailureType",
+    "OutOfcpu",
+    "OutOfmemory",
+    "OutOfephemeral-storage",
+    "OutOfpods",
+    "PodLevelResourcesNotSupported",
+    "PodFeatureUnsupported",
+    "node(s) had taints that the pod didn't tolerate",
+    "Evicted",
+    "SysctlForbidden",
+    "TopologyAffinityError",
+    "NodeShutdown",
+    "VolumeAttachmentLimitExceeded",
+];
+
+/// A reason of a bounded set: what pods ask for must not make new labels.
+pub fn counted_reason(reason: &str) -> &'static str {
+    let known = COUNTED.iter().find(|known| **known == reason);
+    match known {
+        Some(known) => known,
+        None if reason.starts_with("OutOf") => "OutOfExtendedResources",
+        None => "Other",
+    }
+}
+
+/// What becomes of a pod whose volumes find no room on the node.
+pub fn no_room_for_volumes(message: &str) -> PodFailure {
+    PodFailure {
+        reason: ATTACH_LIMIT.to_owned(),
+        message: format!("{REJECTED}{message}"),
+        disruption: None,
+    }
+}
+
+/// The text of the event of a rejection, whose reason is the failure's: the message without its beginning.
+pub fn event_message(failure: &PodFailure) -> &str {
+    let message = failure.message.as_str();
+    message.strip_prefix(REJECTED).unwrap_or(message)
+}
+
+/// Decides whether the pod may run.
+pub fn admit(input: &Admission<'_>) -> AdmissionDecision {
+    if input.standing == PodPresence::Running {
+        return AdmissionDecision::Admit;
+    }
+    match (evaluate(input), awaited(input)) {
+        (Ok(_), Some(why)) => AdmissionDecision::Defer { why },
+        (Ok(victims), None) if victims.is_empty() => AdmissionDecision::Admit,
+        (Ok(victims), None) => AdmissionDecision::Preempt {
+            victims,
+            failure: preempted(),
+        },
+        (Err(refusal), _) => {
+            let message = format!("{REJECTED}{}", refusal.message);
+            AdmissionDecision::Reject(PodFailure { message, ..refusal })
+        }
+    }
+}
+
+/// The pods that have to go first, or why the pod may not run. Nobody is pre-empted for a pod that would be
+/// refused all the same, so what upstream asks after pre-emption is asked before it is carried out.
+pub(crate) fn evaluate(input: &Admission<'_>) -> Result<Vec<PodUid>, PodFailure> {
+    without_pressure(input)?;
+    let allowed = input.node.sysctls.admits(input.pod);
+    allowed.map_err(|error| refuse(SysctlForbidden::REASON, error.to_string()))?;
+    of_this_system(input)?;
+    let victims = place(input)?;
+    features::app_armor(input.pod, input.node)?;
+    features::gates(input.pod, input.node)?;
+    features::declared(input.pod, input.node)?;
+    match input.shutting_down {
+        NodeShutdown::No => Ok(victims),
+        NodeShutdown::Yes => Err(refuse(
+            "NodeShutdown",
+            "Pod was rejected as the node is shutting down.",
+        )),
+    }
+}
+
+fn refuse(reason: &str, message: impl Into<String>) -> PodFailure {
+    PodFailure {
+        reason: reason.to_owned(),
+        message: message.into(),
+        disruption: None,
+    }
+}
+
+/// What the pod has to wait for: devices that were here before a restart are not missing while their
+/// plugin comes back.
+fn awaited(input: &Admission<'_>) -> Option<String> {
+    let asked = requests::pod_requests(input.pod, RequestBasis::Spec, OverheadPolicy::Left);
+    let name = asked
+        .keys()
+        .find(|name| input.node.awaited.contains(*name))?;
+    Some(format!("the devices of {name} have not come back yet"))
+}
+
+/// A node under pressure takes critical pods, and under memory pressure alone those that ask for memory
+/// or tolerate it.
+fn without_pressure(input: &Admission<'_>) -> Result<(), PodFailure> {
+    if input.pressures.is_empty() || input.pod.is_critical() {
+        return Ok(());
+    }
+    let conditions: BTreeSet<_> = input.pressures.iter().map(|s| condition(*s)).collect();
+    if conditions == BTreeSet::from([MEMORY_PRESSURE])
+        && taints::tolerates_memory_pressure(input.pod)
+    {
+        return Ok(());
+    }
+    let list = conditions.into_iter().collect::<Vec<_>>().join(" ");
+    let message = format!("The node had condition: [{list}]. ");
+    Err(refuse(logic_resources::eviction::REASON, message))
+}
+
+const MEMORY_PRESSURE: &str = "MemoryPressure";
+
+fn condition(signal: Signal) -> &'static str {
+    match signal {
+        Signal::MemoryAvailable => MEMORY_PRESSURE,
+        Signal::PidAvailable => "PIDPressure",
+    }
+}
+
+/// What room on the node would not help.
+fn of_this_system(input: &Admission<'_>) -> Result<(), PodFailure> {
+    let Admission { pod, node, .. } = *input;
+    if pod
+        .labels()
+        .get(logic_resources::node::OS)
+        .is_some_and(|os| *os != node.os)
+    {
+        return Err(refuse(
+            "PodOSSelectorNodeLabelDoesNotMatch",
+            "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
+        ));
+    }
+    let os = pod.spec().and_then(|spec| spec.os.as_ref());
+    if os.is_some_and(|os| os.name != node.os) {
+        return Err(refuse(
+            "PodOSNotSupported",
+            "Failed to admit pod as the OS field doesn't match node OS",
+        ));
+    }
+    let policy = pod
+        .security()
+        .and_then(|s| s.supplemental_groups_policy.as_deref());
+    if policy == Some("Strict") && node.supplemental_groups_policy == Support::No {
+        return Err(refuse(
+            "SupplementalGroupsPolicyNotSupported",
+            "SupplementalGroupsPolicy=Strict is not supported in this node",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether there is room and the node is the right one. The first thing that is missing is the reason; a
+/// critical pod that misses nothing but room takes it from others.
+fn place(input: &Admission<'_>) -> Result<Vec<PodUid>, PodFailure> {
+    let others = beside(input.pod, input.others);
+    let mut missing = fit::insufficient(input, &others);
+    missing.retain(|missing| !input.node.awaited.contains(&missing.resource));
+    let elsewhere = misplaced(input.pod, &others, input.node);
+    if missing.is_empty() && elsewhere.is_none() {
+        return Ok(Vec::new());
+    }
+    let first = missing.first().map(Insufficient::failure);
+    match elsewhere {
+        None if input.pod.is_critical() => preemption::make_room(input.pod, &others, &missing),
+        Some(failure) if input.pod.is_critical() => Err(failure),
+        elsewhere => Err(first.or(elsewhere).expect("one of them is there")),
+    }
+}
+
+/// What a pod that holds resources is counted with.
+pub fn total_requests(pod: &Pod) -> ResourceAmounts {
+    requests::pod_requests(pod, RequestBasis::Status, OverheadPolicy::Counted)
+}
+
+/// The pods beside this one, in an order that does not depend on how they were listed.
+fn beside<'a>(pod: &Pod, others: &[&'a Pod]) -> Vec<&'a Pod> {
+    let uid = |pod: &'a Pod| pod.metadata.uid.as_deref();
+    let own = pod.metadata.uid.as_deref();
+    let mut beside: Vec<_> = others.iter().copied().filter(|p| uid(p) != own).collect();
+    beside.sort_by(|a, b| uid(a).cmp(&uid(b)));
+    beside
+}
+
+/// Why the pod would not belong here even on an empty node.
+fn misplaced(pod: &Pod, others: &[&Pod], node: &NodeFacts) -> Option<PodFailure> {
+    let predicate = |name: &str, why: &str| refuse(name, format!("Predicate {name} failed: {why}"));
+    if !affinity::matches(pod, &node.name, &node.labels) {
+        let why = "node(s) didn't match Pod's node affinity/selector";
+        return Some(predicate("NodeAffinity", why));
+    }
+    let wanted = pod.spec().and_then(|spec| spec.node_name.as_deref());
+    if wanted.is_some_and(|name| !name.is_empty() && name != node.name) {
+        let why = "node(s) didn't match the requested node name";
+        return Some(predicate("NodeName", why));
+    }
+    if ports::conflict(pod, others) {
+        let why = "node(s) didn't have free ports for the requested pod ports";
+        return Some(predicate("NodePorts", why));
+    }
+    if !pod.is_static() && taints::is_evicted_by_taints(pod, &node.taints) {
+        let why = "node(s) had taints that the pod didn't tolerate";
+        return Some(predicate("TaintToleration", why));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

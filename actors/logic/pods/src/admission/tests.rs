@@ -1,0 +1,542 @@
+//! Who may run, by upstream's cases.
+
+use k8s_openapi::api::core::v1::{
+    AppArmorProfile, ContainerPort, ContainerRestartRule, PodOS, PodSecurityContext,
+    ResourceRequirements, SecurityContext, Sysctl, Taint, Toleration,
+};
+use proptest::prelude::*;
+
+use super::*;
+use logic_api::pod::{CONFIG_SOURCE, SYSTEM_CRITICAL_PRIORITY};
+use logic_api::requests::{ResourceAmounts, read};
+use logic_api::sysctls::{SysctlAllowlist, safe_allowlist};
+use logic_api::testing::*;
+
+fn list(pairs: &[(&str, &str)]) -> ResourceAmounts {
+    read(Some(&quantities(pairs)))
+}
+
+fn node() -> NodeFacts {
+    NodeFacts {
+        name: "machine1".into(),
+        allocatable: list(&[
+            ("cpu", "10m"),
+            ("memory", "20"),
+            ("pods", "32"),
+            ("ephemeral-storage", "0"),
+            ("hugepages-2Mi", "0"),
+        ]),
+        labels: words(&[("kubernetes.io/os", "linux")]),
+        os: "linux".into(),
+        sysctls: SysctlAllowlist::new(safe_allowlist(None)).unwrap(),
+        pod_level_resources: Support::Yes,
+        ..NodeFacts::default()
+    }
+}
+
+fn asking(name: &str, pairs: &[(&str, &str)]) -> Pod {
+    pod(name).app_with("c", |c| {
+        c.resources = Some(ResourceRequirements {
+            requests: Some(quantities(pairs)),
+            ..ResourceRequirements::default()
+        });
+    })
+}
+
+fn input<'a>(pod: &'a Pod, others: &'a [&'a Pod], node: &'a NodeFacts) -> Admission<'a> {
+    static NO_PRESSURE: BTreeSet<Signal> = BTreeSet::new();
+    Admission {
+        pod,
+        others,
+        used: None,
+        node,
+        pressures: &NO_PRESSURE,
+        shutting_down: NodeShutdown::No,
+        standing: PodPresence::New,
+    }
+}
+
+/// The reason and the event's text of a rejection.
+fn refused(verdict: &AdmissionDecision) -> (&str, &str) {
+    match verdict {
+        AdmissionDecision::Reject(failure) => {
+            assert!(failure.message.starts_with("Pod was rejected: "));
+            (&failure.reason, event_message(failure))
+        }
+        AdmissionDecision::Admit
+        | AdmissionDecision::Defer { .. }
+        | AdmissionDecision::Preempt { .. } => {
+            panic!("not rejected: {verdict:?}")
+        }
+    }
+}
+
+fn with_port(name: &str, port: i32) -> Pod {
+    pod(name).app_with("c", |c| {
+        c.ports = Some(vec![ContainerPort {
+            host_port: Some(port),
+            ..ContainerPort::default()
+        }]);
+    })
+}
+
+fn make_static(mut pod: Pod) -> Pod {
+    pod.metadata.annotations = Some(words(&[(CONFIG_SOURCE, "file")]));
+    pod
+}
+
+/// Upstream's TestGeneralPredicates.
+#[test]
+fn a_pod_is_refused_with_the_first_thing_that_is_missing() {
+    let beside = asking("o", &[("cpu", "5m"), ("memory", "19")]);
+    let node = node();
+    assert_eq!(
+        admit(&input(&pod("p"), &[&beside], &node)),
+        AdmissionDecision::Admit
+    );
+
+    let large = asking("p", &[("cpu", "8m"), ("memory", "10")]);
+    let others = [&beside];
+    let verdict = admit(&input(&large, &others, &node));
+    let message = "Node didn't have enough resource: cpu, requested: 8, used: 5, capacity: 10";
+    assert_eq!(refused(&verdict), ("OutOfcpu", message));
+
+    let memory = asking("p", &[("cpu", "1m"), ("memory", "10")]);
+    let verdict = admit(&input(&memory, &others, &node));
+    let message = "Node didn't have enough resource: memory, requested: 10, used: 19, capacity: 20";
+    assert_eq!(refused(&verdict), ("OutOfmemory", message));
+
+    let elsewhere = pod("p").spec_with(|spec| spec.node_name = Some("machine2".into()));
+    let verdict = admit(&input(&elsewhere, &[], &node));
+    let message = "Predicate NodeName failed: node(s) didn't match the requested node name";
+    assert_eq!(refused(&verdict), ("NodeName", message));
+
+    let (port, taken) = (with_port("p", 123), with_port("o", 123));
+    let verdict = admit(&input(&port, std::slice::from_ref(&&taken), &node));
+    let message =
+        "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
+    assert_eq!(refused(&verdict), ("NodePorts", message));
+
+    let choosy = pod("p").spec_with(|spec| spec.node_selector = Some(words(&[("foo", "bar")])));
+    let verdict = admit(&input(&choosy, &[], &node));
+    let message =
+        "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
+    assert_eq!(refused(&verdict), ("NodeAffinity", message));
+}
+
+/// Upstream's TestGeneralPredicates, the cases of taints.
+#[test]
+fn a_taint_that_evicts_keeps_all_but_static_and_tolerant_pods_out() {
+    let taint = Taint {
+        key: "bar".into(),
+        effect: "NoExecute".into(),
+        ..Taint::default()
+    };
+    let node = NodeFacts {
+        taints: vec![taint],
+        ..node()
+    };
+    let plain = pod("p");
+    let verdict = admit(&input(&plain, &[], &node));
+    let message =
+        "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
+    assert_eq!(refused(&verdict), ("TaintToleration", message));
+    assert_eq!(
+        admit(&input(&make_static(plain.clone()), &[], &node)),
+        AdmissionDecision::Admit
+    );
+    let tolerant = plain.spec_with(|spec| {
+        spec.tolerations = Some(vec![Toleration {
+            key: Some("bar".into()),
+            ..Toleration::default()
+        }]);
+    });
+    assert_eq!(
+        admit(&input(&tolerant, &[], &node)),
+        AdmissionDecision::Admit
+    );
+}
+
+/// Upstream's TestRemoveMissingExtendedResources and TestFitsRequest.
+#[test]
+fn extended_resources_count_where_the_node_has_them() {
+    let mut node = node();
+    node.allocatable.extend(list(&[("example.com/here", "2")]));
+    let wants = |name: &str, amount: &str| asking("p", &[(name, amount)]);
+    let beside = wants("example.com/here", "1");
+    let mut beside = beside;
+    beside.metadata.uid = Some("other".into());
+    let cases = [
+        (wants("example.com/here", "1"), None),
+        (
+            wants("example.com/here", "2"),
+            Some("OutOfexample.com/here"),
+        ),
+        (wants("example.com/elsewhere", "9"), None),
+        (wants("hugepages-2Mi", "2Mi"), Some("OutOfhugepages-2Mi")),
+        (wants("hugepages-1Gi", "1Gi"), Some("OutOfhugepages-1Gi")),
+        (
+            wants("ephemeral-storage", "1"),
+            Some("OutOfephemeral-storage"),
+        ),
+        (wants("storage", "1"), None),
+    ];
+    for (pod, expected) in cases {
+        let others = [&beside];
+        let verdict = admit(&input(&pod, &others, &node));
+        match expected {
+            None => assert_eq!(verdict, AdmissionDecision::Admit, "{pod:?}"),
+            Some(reason) => assert_eq!(refused(&verdict).0, reason),
+        }
+    }
+}
+
+#[test]
+fn one_pod_too_many_is_out_of_pods_and_the_pod_itself_does_not_count() {
+    let mut node = node();
+    node.allocatable.extend(list(&[("pods", "1")]));
+    let (first, second) = (pod("a"), pod("b"));
+    let others = [&first];
+    let verdict = admit(&input(&second, &others, &node));
+    let message = "Node didn't have enough resource: pods, requested: 1, used: 1, capacity: 1";
+    assert_eq!(refused(&verdict), ("OutOfpods", message));
+    assert_eq!(
+        admit(&input(&first, &others, &node)),
+        AdmissionDecision::Admit
+    );
+}
+
+/// Upstream's TestRejectPodAdmissionBasedOnOSSelector, TestRejectPodAdmissionBasedOnOSField and
+/// TestPodAdmissionBasedOnSupplementalGroupsPolicy.
+#[test]
+fn a_pod_for_another_system_is_refused_before_room_is_looked_for() {
+    let node = node();
+    let mut labelled = pod("p");
+    labelled.metadata.labels = Some(words(&[("kubernetes.io/os", "windows")]));
+    let verdict = admit(&input(&labelled, &[], &node));
+    let message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
+    assert_eq!(
+        refused(&verdict),
+        ("PodOSSelectorNodeLabelDoesNotMatch", message)
+    );
+
+    let os = |name: &str| pod("p").spec_with(|spec| spec.os = Some(PodOS { name: name.into() }));
+    assert_eq!(
+        admit(&input(&os("linux"), &[], &node)),
+        AdmissionDecision::Admit
+    );
+    let verdict = admit(&input(&os("windows"), &[], &node));
+    let message = "Failed to admit pod as the OS field doesn't match node OS";
+    assert_eq!(refused(&verdict), ("PodOSNotSupported", message));
+
+    let groups = |policy: &str| secure(|s| s.supplemental_groups_policy = Some(policy.into()));
+    assert_eq!(
+        admit(&input(&groups("Merge"), &[], &node)),
+        AdmissionDecision::Admit
+    );
+    let verdict = admit(&input(&groups("Strict"), &[], &node));
+    let message = "SupplementalGroupsPolicy=Strict is not supported in this node";
+    assert_eq!(
+        refused(&verdict),
+        ("SupplementalGroupsPolicyNotSupported", message)
+    );
+    let able = NodeFacts {
+        supplemental_groups_policy: Support::Yes,
+        ..node
+    };
+    assert_eq!(
+        admit(&input(&groups("Strict"), &[], &able)),
+        AdmissionDecision::Admit
+    );
+}
+
+fn secure(change: impl FnOnce(&mut PodSecurityContext)) -> Pod {
+    pod("p").spec_with(|spec| change(spec.security_context.get_or_insert_default()))
+}
+
+/// Upstream's TestAllowlist (`Admit`).
+#[test]
+fn a_setting_of_the_kernel_that_is_not_allowed_is_forbidden() {
+    let pod = secure(|s| {
+        s.sysctls = Some(vec![Sysctl {
+            name: "kernel.sem".into(),
+            value: "1".into(),
+        }]);
+    });
+    let node = node();
+    let verdict = admit(&input(&pod, &[], &node));
+    let message = "forbidden sysctl: \"kernel.sem\" not allowlisted";
+    assert_eq!(refused(&verdict), ("SysctlForbidden", message));
+}
+
+/// Upstream's TestAdmitUnderNodeConditions and TestMemoryPressure (`Admit`).
+#[test]
+fn under_pressure_only_the_important_come() {
+    let node = node();
+    let memory = BTreeSet::from([Signal::MemoryAvailable]);
+    let both = BTreeSet::from([Signal::MemoryAvailable, Signal::PidAvailable]);
+    let best_effort = pod("p").app("c");
+    let burstable = asking("p", &[("memory", "1")]);
+    let tolerant = pod("p").app("c").spec_with(|spec| {
+        spec.tolerations = Some(vec![Toleration {
+            key: Some("node.kubernetes.io/memory-pressure".into()),
+            operator: Some("Exists".into()),
+            effect: Some("NoSchedule".into()),
+            ..Toleration::default()
+        }]);
+    });
+    let critical = make_static(best_effort.clone());
+    let ask = |pod: &Pod, pressures: &BTreeSet<Signal>| {
+        admit(&Admission {
+            pressures,
+            ..input(pod, &[], &node)
+        })
+    };
+    for pod in [&burstable, &tolerant, &critical] {
+        assert_eq!(ask(pod, &memory), AdmissionDecision::Admit);
+    }
+    assert_eq!(ask(&critical, &both), AdmissionDecision::Admit);
+    let verdict = ask(&best_effort, &memory);
+    assert_eq!(
+        refused(&verdict),
+        ("Evicted", "The node had condition: [MemoryPressure]. ")
+    );
+    let verdict = ask(&burstable, &both);
+    let message = "The node had condition: [MemoryPressure PIDPressure]. ";
+    assert_eq!(refused(&verdict), ("Evicted", message));
+}
+
+/// Upstream's TestValidateValidHost and TestPodFeaturesAdmitHandler.
+#[test]
+fn what_the_node_cannot_do_is_refused() {
+    let node = node();
+    let profile = |kind: &str, name: Option<&str>| AppArmorProfile {
+        type_: kind.into(),
+        localhost_profile: name.map(str::to_owned),
+    };
+    let of_pod = |kind, name| secure(|s| s.app_armor_profile = Some(profile(kind, name)));
+    let of_container = pod("p").app_with("c", |c| {
+        c.security_context = Some(SecurityContext {
+            app_armor_profile: Some(profile("RuntimeDefault", None)),
+            ..SecurityContext::default()
+        });
+    });
+    let mut annotated = pod("p");
+    let key = "container.apparmor.security.beta.kubernetes.io/c";
+    annotated.metadata.annotations = Some(words(&[(key, "runtime/default")]));
+    let message = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
+    for pod in [&of_pod("RuntimeDefault", None), &of_container, &annotated] {
+        let verdict = admit(&input(pod, &[], &node));
+        assert_eq!(refused(&verdict), ("AppArmor", message));
+    }
+    assert_eq!(
+        admit(&input(&of_pod("Unconfined", None), &[], &node)),
+        AdmissionDecision::Admit
+    );
+    let able = NodeFacts {
+        app_armor: Support::Yes,
+        pod_level_resources: Support::No,
+        ..node
+    };
+    assert_eq!(
+        admit(&input(&of_container, &[], &able)),
+        AdmissionDecision::Admit
+    );
+    let verdict = admit(&input(&of_pod("Localhost", Some(" ")), &[], &able));
+    assert_eq!(refused(&verdict).0, "AppArmor");
+
+    let pod_level = pod("p").spec_with(|spec| {
+        spec.resources = Some(ResourceRequirements {
+            limits: Some(quantities(&[("cpu", "1m")])),
+            ..ResourceRequirements::default()
+        });
+    });
+    let verdict = admit(&input(&pod_level, &[], &able));
+    let message = "PodLevelResources feature gate is disabled";
+    assert_eq!(
+        refused(&verdict),
+        ("PodLevelResourcesNotSupported", message)
+    );
+}
+
+/// Upstream's TestDeclaredFeaturesAdmitHandler and the `InferForScheduling` of its features.
+#[test]
+fn what_a_pod_needs_the_node_must_have_declared() {
+    const RESTARTS_ALL: &str = "RestartAllContainersOnContainerExits";
+    const USERS: &str = "UserNamespacesHostNetworkSupport";
+    let ruled = |action: &str| ContainerRestartRule {
+        action: action.to_owned(),
+        ..ContainerRestartRule::default()
+    };
+    let restarting = |action: &'static str| {
+        pod("p").app_with("c", |c| c.restart_policy_rules = Some(vec![ruled(action)]))
+    };
+    let with_users = |host_network: bool| {
+        restarting("RestartAllContainers").spec_with(|spec| {
+            (spec.host_network, spec.host_users) = (Some(host_network), Some(false));
+        })
+    };
+    let [none, one]: [&[&str]; 2] = [&[], &[RESTARTS_ALL]];
+    let rows = [
+        (pod("p"), Some(none), ""),
+        (restarting("Restart"), Some(none), ""),
+        (restarting("RestartAllContainers"), None, ""),
+        (restarting("RestartAllContainers"), Some(one), ""),
+        (restarting("RestartAllContainers"), Some(none), RESTARTS_ALL),
+        (with_users(false), Some(one), ""),
+        (with_users(true), Some(one), USERS),
+        (
+            with_users(true),
+            Some(none),
+            "RestartAllContainersOnContainerExits, UserNamespacesHostNetworkSupport",
+        ),
+    ];
+    for (pod, declared, missing) in rows {
+        let all = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let node = NodeFacts {
+            declared_features: declared.map(all),
+            ..node()
+        };
+        let verdict = admit(&input(&pod, &[], &node));
+        let message = format!("Pod requires node features that are not available: {missing}");
+        match missing.is_empty() {
+            true => assert_eq!(verdict, AdmissionDecision::Admit, "{declared:?}"),
+            false => assert_eq!(
+                refused(&verdict),
+                ("PodFeatureUnsupported", message.as_str())
+            ),
+        }
+    }
+}
+
+/// Upstream's TestManager of pkg/kubelet/nodeshutdown (`Admit`).
+#[test]
+fn a_node_that_goes_down_takes_nobody_and_keeps_who_is_there() {
+    let (pod, node) = (pod("p"), node());
+    let going = Admission {
+        shutting_down: NodeShutdown::Yes,
+        ..input(&pod, &[], &node)
+    };
+    let verdict = admit(&going);
+    let message = "Pod was rejected as the node is shutting down.";
+    assert_eq!(refused(&verdict), ("NodeShutdown", message));
+    let there = Admission {
+        standing: PodPresence::Running,
+        ..going
+    };
+    assert_eq!(admit(&there), AdmissionDecision::Admit);
+}
+
+/// Upstream's TestHandleAdmissionFailure.
+#[test]
+fn a_critical_pod_takes_room_from_others_and_from_nobody_in_vain() {
+    let node = node();
+    let beside = asking("o", &[("cpu", "8m")]);
+    let others = [&beside];
+    let critical = asking("p", &[("cpu", "5m")])
+        .spec_with(|spec| spec.priority = Some(SYSTEM_CRITICAL_PRIORITY));
+    let AdmissionDecision::Preempt { victims, failure } = admit(&input(&critical, &others, &node))
+    else {
+        panic!("nobody is pre-empted");
+    };
+    assert_eq!(victims, [beside.uid()]);
+    assert_eq!(failure.reason, "Preempting");
+    assert_eq!(failure.message, "Preempted in order to admit critical pod");
+    assert!(failure.disruption.is_some());
+
+    let plain = asking("p", &[("cpu", "5m")]);
+    assert_eq!(
+        refused(&admit(&input(&plain, &others, &node))).0,
+        "OutOfcpu"
+    );
+    let elsewhere = critical
+        .clone()
+        .spec_with(|spec| spec.node_name = Some("x".into()));
+    assert_eq!(
+        refused(&admit(&input(&elsewhere, &others, &node))).0,
+        "NodeName"
+    );
+    let going = Admission {
+        shutting_down: NodeShutdown::Yes,
+        ..input(&critical, &others, &node)
+    };
+    assert_eq!(refused(&admit(&going)).0, "NodeShutdown");
+    let huge = asking("p", &[("cpu", "1")])
+        .spec_with(|spec| spec.priority = Some(SYSTEM_CRITICAL_PRIORITY));
+    assert_eq!(
+        refused(&admit(&input(&huge, &others, &node))).0,
+        "UnexpectedAdmissionError"
+    );
+}
+
+#[test]
+fn a_pod_waits_for_devices_that_were_here_before() {
+    let mut node = node();
+    node.awaited.insert("example.com/gpu".into());
+    node.allocatable.extend(list(&[("example.com/gpu", "0")]));
+    let pod = asking("p", &[("example.com/gpu", "1")]);
+    let why = "the devices of example.com/gpu have not come back yet".to_owned();
+    assert_eq!(
+        admit(&input(&pod, &[], &node)),
+        AdmissionDecision::Defer { why }
+    );
+    let critical = pod
+        .clone()
+        .spec_with(|spec| spec.priority = Some(SYSTEM_CRITICAL_PRIORITY));
+    let verdict = admit(&input(&critical, &[&asking("o", &[])], &node));
+    assert!(
+        matches!(verdict, AdmissionDecision::Defer { .. }),
+        "{verdict:?}"
+    );
+    let elsewhere = pod
+        .clone()
+        .spec_with(|spec| spec.node_name = Some("x".into()));
+    assert_eq!(
+        refused(&admit(&input(&elsewhere, &[], &node))).0,
+        "NodeName"
+    );
+    node.awaited.clear();
+    assert_eq!(
+        refused(&admit(&input(&pod, &[], &node))).0,
+        "OutOfexample.com/gpu"
+    );
+}
+
+proptest! {
+    #[test]
+    fn whoever_is_admitted_fits_beside_the_others_however_they_are_listed(
+        sizes in proptest::collection::vec((0_i64..6, 0_i64..8), 0..8),
+        turn in 0_usize..8,
+        critical in any::<bool>(),
+    ) {
+        let node = node();
+        let mut there: Vec<Pod> = Vec::new();
+        for (index, (cpu, memory)) in sizes.iter().enumerate() {
+            let amounts = [("cpu", format!("{cpu}m")), ("memory", memory.to_string())];
+            let amounts = [(amounts[0].0, amounts[0].1.as_str()), (amounts[1].0, amounts[1].1.as_str())];
+            let last = critical && index + 1 == sizes.len();
+            let pod = asking(&format!("p{index}"), &amounts)
+                .spec_with(|spec| spec.priority = last.then_some(SYSTEM_CRITICAL_PRIORITY));
+            let mut others: Vec<&Pod> = there.iter().collect();
+            let verdict = admit(&input(&pod, &others, &node));
+            if !others.is_empty() {
+                let middle = turn % others.len();
+                others.rotate_left(middle);
+            }
+            prop_assert_eq!(&admit(&input(&pod, &others, &node)), &verdict);
+            match verdict {
+                AdmissionDecision::Admit => there.push(pod),
+                AdmissionDecision::Preempt { victims, .. } => {
+                    prop_assert!(there.iter().all(|p| !victims.contains(&p.uid()) || !p.is_critical()));
+                    there.retain(|p| !victims.contains(&p.uid()));
+                    there.push(pod);
+                }
+                AdmissionDecision::Reject(_) | AdmissionDecision::Defer { .. } => {}
+            }
+            for (name, most) in [("cpu", 10), ("memory", 20)] {
+                let sum: i64 = there.iter().map(|pod| requests::request(pod, name)).sum();
+                prop_assert!(sum <= most);
+            }
+        }
+    }
+}

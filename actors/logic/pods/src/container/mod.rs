@@ -1,0 +1,242 @@
+//! What to ask a runtime for when a container is made, in plain types.
+//!
+//! Mirrors upstream's `generateContainerConfig` (kuberuntime_container.go at v1.36).
+
+mod mounts;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{self as core, Pod};
+pub use mounts::{
+    ContainerMount, Device, MountAccess, MountError, MountOrigin, MountPropagation,
+    PreparedSubpaths, has_subpaths, recursive_read_only,
+};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::environment::{self, EnvironmentError, EnvironmentInput};
+use crate::runtime_class::HandlerFeatures;
+use crate::security::{
+    ImageUser, Security, SecurityError, SecurityInput, container_security, verify_non_root,
+};
+use logic_api::env_file::EnvFiles;
+use logic_api::labels;
+use logic_api::linux::Namespaces;
+use logic_api::objects::Objects;
+use logic_api::pod::PodView;
+use logic_api::types::{ContainerId, ContainerKind};
+use logic_resources::node_policy::NodePolicy;
+use logic_resources::resources::{LinuxResources, linux_resources};
+use logic_volumes as volumes;
+use logic_volumes::{MountedVolumes, Subpath};
+
+/// CRI's `ContainerConfig`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerConfig {
+    pub name: String,
+    pub attempt: u32,
+    /// What the runtime resolved the image to.
+    pub image: String,
+    /// What the pod's definition calls it.
+    pub image_user_spec: String,
+    pub command: Vec<String>,
+    pub args: Vec<String>,
+    pub working_dir: String,
+    pub envs: Vec<(String, String)>,
+    pub mounts: Vec<ContainerMount>,
+    pub devices: Vec<Device>,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    /// Within the sandbox's log folder.
+    pub log_path: PathBuf,
+    pub stdin: bool,
+    pub stdin_once: bool,
+    pub tty: bool,
+    pub resources: LinuxResources,
+    pub security: Security,
+    /// As the definition says (`SIGUSR1`); none leaves it to the image.
+    pub stop_signal: Option<String>,
+}
+
+/// Why a container cannot be asked for: its waiting reason is `CreateContainerConfigError`.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ContainerConfigError {
+    #[error("container {container}: environment cannot be made")]
+    Environment {
+        container: String,
+        source: EnvironmentError,
+    },
+    #[error("container {container}: security context cannot be honoured")]
+    Security {
+        container: String,
+        source: SecurityError,
+    },
+    #[error("container {container}: mounts cannot be made")]
+    Mounts {
+        container: String,
+        source: MountError,
+    },
+}
+
+impl ContainerConfigError {
+    pub const REASON: &str = "CreateContainerConfigError";
+
+    /// The text for the status: the cause, as upstream shows it.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Environment { source, .. } => source.to_string(),
+            Self::Security { source, .. } => source.to_string(),
+            Self::Mounts { source, .. } => source.to_string(),
+        }
+    }
+
+    /// Whether the next sync may find what is missing; for the rest only a new definition helps.
+    pub fn transient(&self) -> bool {
+        match self {
+            Self::Environment { source, .. } => source.transient(),
+            Self::Security { .. } | Self::Mounts { .. } => false,
+        }
+    }
+}
+
+/// Everything that a container's configuration is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct ContainerInput<'a> {
+    pub pod: &'a Pod,
+    pub container: &'a core::Container,
+    pub kind: ContainerKind,
+    pub restart_count: u32,
+    /// What the runtime resolved the image to.
+    pub image: &'a str,
+    pub image_user: &'a ImageUser,
+    pub pod_ips: &'a [String],
+    pub node: &'a NodePolicy,
+    pub objects: &'a dyn Objects,
+    /// The files that the container's variables come from.
+    pub env_files: &'a EnvFiles,
+    /// What the runtime resolved the images of the pod's volumes to, by volume.
+    pub image_volumes: &'a BTreeMap<String, String>,
+    /// The pod's volumes as they are mounted.
+    pub volumes: &'a MountedVolumes,
+    /// The paths within volumes that [`subpaths`] asked for.
+    pub subpaths: &'a PreparedSubpaths,
+    /// What the runtime's handler for the pod can do.
+    pub features: HandlerFeatures,
+    /// The pod's managed hosts file, if it has one.
+    pub hosts_file: Option<&'a Path>,
+    /// Those of the pod's sandbox.
+    pub namespaces: &'a Namespaces,
+    /// The instance whose process namespace an ephemeral container joins.
+    pub target: Option<&'a ContainerId>,
+}
+
+/// Makes the configuration in upstream's order, so that the first thing wrong is the one that is told.
+pub fn container_config(
+    input: &ContainerInput<'_>,
+) -> Result<ContainerConfig, ContainerConfigError> {
+    let ContainerInput {
+        pod,
+        container,
+        restart_count,
+        node,
+        ..
+    } = *input;
+    let name = || container.name.clone();
+    let envs = variables(input)?;
+    let unmountable = |source| ContainerConfigError::Mounts {
+        container: name(),
+        source,
+    };
+    // Devices first, as upstream: what is wrong with them is told first.
+    let devices = mounts::devices(input).map_err(unmountable)?;
+    let mounts = mounts::mounts(input, &envs).map_err(unmountable)?;
+    let security = security(input).map_err(|source| ContainerConfigError::Security {
+        container: name(),
+        source,
+    })?;
+    let expand = |words: &Option<Vec<String>>| -> Vec<String> {
+        let words = words.iter().flatten();
+        words.map(|word| environment::expand(word, &envs)).collect()
+    };
+    Ok(ContainerConfig {
+        name: name(),
+        attempt: restart_count,
+        image: input.image.to_owned(),
+        image_user_spec: container.image.clone().unwrap_or_default(),
+        command: expand(&container.command),
+        args: expand(&container.args),
+        working_dir: container.working_dir.clone().unwrap_or_default(),
+        mounts,
+        devices,
+        labels: labels::container_labels(pod, container),
+        annotations: labels::container_annotations(pod, container, restart_count),
+        log_path: labels::container_log_path(&container.name, restart_count),
+        stdin: container.stdin == Some(true),
+        stdin_once: container.stdin_once == Some(true),
+        tty: container.tty == Some(true),
+        resources: linux_resources(pod, container, node),
+        security,
+        stop_signal: container
+            .lifecycle
+            .as_ref()
+            .and_then(|l| l.stop_signal.clone()),
+        envs,
+    })
+}
+
+/// The paths within the pod's volumes that must be prepared before the configuration can be made.
+pub fn subpaths(input: &ContainerInput<'_>) -> Result<Vec<Subpath>, ContainerConfigError> {
+    let envs = variables(input)?;
+    mounts::subpaths(input, &envs).map_err(|source| ContainerConfigError::Mounts {
+        container: input.container.name.clone(),
+        source,
+    })
+}
+
+fn variables(input: &ContainerInput<'_>) -> Result<environment::Variables, ContainerConfigError> {
+    let envs = environment::variables(&EnvironmentInput {
+        pod: input.pod,
+        container: input.container,
+        pod_ips: input.pod_ips,
+        node: input.node,
+        objects: input.objects,
+        env_files: input.env_files,
+    });
+    envs.map_err(|source| ContainerConfigError::Environment {
+        container: input.container.name.clone(),
+        source,
+    })
+}
+
+fn security(input: &ContainerInput<'_>) -> Result<Security, SecurityError> {
+    let ContainerInput {
+        pod,
+        container,
+        node,
+        image_user,
+        namespaces,
+        target,
+        ..
+    } = *input;
+    verify_non_root(pod, container, image_user)?;
+    let mut security = container_security(&SecurityInput {
+        pod,
+        container,
+        node,
+        image_user,
+        namespaces,
+        target,
+    })?;
+    let groups = volumes::groups::groups(pod, input.objects);
+    security.supplemental_groups.extend(groups);
+    Ok(security)
+}
+
+/// `ROOT/pods/UID/containers/NAME`.
+pub fn pod_container_directory(node: &NodePolicy, pod: &Pod, container: &str) -> PathBuf {
+    let pods = node.root_dir.join("pods").join(pod.uid().as_str());
+    pods.join("containers").join(container)
+}

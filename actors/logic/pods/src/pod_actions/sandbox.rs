@@ -1,0 +1,50 @@
+//! Whether a pod's sandbox can stay (upstream's `PodSandboxChanged`).
+
+use k8s_openapi::api::core::v1::Pod;
+
+use logic_api::pod::PodView;
+use logic_api::types::{RuntimePod, RuntimeSandbox};
+
+/// The answer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum SandboxDecision<'a> {
+    Keep(&'a RuntimeSandbox),
+    Replace(SandboxReplacement<'a>),
+}
+
+/// Why a new sandbox is needed, and its attempt number.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SandboxReplacement<'a> {
+    pub attempt: u32,
+    /// The sandbox to be replaced; none where the pod never had one.
+    pub old: Option<&'a RuntimeSandbox>,
+    pub reason: &'static str,
+}
+
+pub fn sandbox_decision<'a>(pod: &Pod, runtime: &'a RuntimePod) -> SandboxDecision<'a> {
+    let Some(newest) = runtime.newest_sandbox() else {
+        return SandboxDecision::Replace(SandboxReplacement {
+            attempt: 0,
+            old: None,
+            reason: "no pod sandbox exists",
+        });
+    };
+    let ready = runtime.sandboxes.iter().filter(|s| s.is_ready()).count();
+    let no_address = newest.ips.iter().all(String::is_empty);
+    let reason = if ready > 1 {
+        "multiple pod sandboxes are ready"
+    } else if !newest.is_ready() {
+        "pod sandbox is not ready"
+    } else if newest.host_network != pod.host_network() {
+        "pod sandbox has a different network namespace mode"
+    } else if !pod.host_network() && no_address {
+        "pod sandbox has no IP address"
+    } else {
+        return SandboxDecision::Keep(newest);
+    };
+    SandboxDecision::Replace(SandboxReplacement {
+        attempt: newest.attempt.saturating_add(1),
+        old: Some(newest),
+        reason,
+    })
+}

@@ -1,0 +1,118 @@
+//! In-place resize: what became of a change of a running pod's CPU and memory.
+//!
+//! A pod has what it *wants* (its definition), what it is *allocated* (what the node promised it, and
+//! counts) and what is *actuated* (what the runtime was last told). [`allocate`] answers a wish, [`apply`]
+//! is the pod as it is allocated, [`order`] says whose wish comes first, [`container_change`] what a running
+//! container needs, and [`ResizeEvent`] tells the user.
+//! Mirrors upstream's pkg/kubelet/allocation and the resize parts of kuberuntime_manager.go at v1.36.
+
+mod allocation;
+mod change;
+mod event;
+mod order;
+mod progress;
+mod requested;
+
+pub use allocation::{AllocatedResources, Allocation, ResizeInput, allocate, apply, pod_differs};
+pub use change::{
+    ResizeAction, ResizeDirection, ResizeDirections, container_change, directions, effective,
+};
+pub use event::ResizeEvent;
+use k8s_openapi::api::core::v1::PodStatus;
+pub use order::{PendingResize, order};
+pub use progress::{in_progress, memory_refusal};
+pub use requested::{Requested, infeasible_detail, requested};
+use serde::{Deserialize, Serialize};
+
+use logic_api::conditions::{RESIZE_IN_PROGRESS, RESIZE_PENDING};
+
+/// Why a wanted change is not allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ResizeRefusal {
+    /// It fits the node, but not beside the pods that are there now.
+    Deferred,
+    /// It can never fit this node.
+    Infeasible,
+}
+
+impl ResizeRefusal {
+    /// The reason of the condition `PodResizePending`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Deferred => "Deferred",
+            Self::Infeasible => "Infeasible",
+        }
+    }
+}
+
+/// Where a resize stands; the default is: there is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResizeState {
+    /// The change that is wanted and not allocated: reason and message.
+    pub pending: Option<(ResizeRefusal, String)>,
+    /// An allocated change is being carried out.
+    pub in_progress: bool,
+    /// Why the last attempt at it failed.
+    pub error: Option<String>,
+    /// The pod's generation that is being carried out.
+    pub generation: Option<i64>,
+}
+
+impl ResizeState {
+    /// Where it stood when the status was made: a worker that starts anew goes on from there.
+    ///
+    /// Upstream: `BackfillPodResizeConditions` of status_manager.go (1.36).
+    pub fn told(status: Option<&PodStatus>) -> Self {
+        let conditions = status
+            .into_iter()
+            .flat_map(|s| s.conditions.iter().flatten());
+        let mut state = Self::default();
+        for condition in conditions.filter(|condition| condition.status == "True") {
+            let message = || condition.message.clone().unwrap_or_default();
+            match (condition.type_.as_str(), condition.reason.as_deref()) {
+                (RESIZE_PENDING, Some("Infeasible")) => {
+                    state.pending = Some((ResizeRefusal::Infeasible, message()));
+                }
+                (RESIZE_PENDING, _) => state.pending = Some((ResizeRefusal::Deferred, message())),
+                (RESIZE_IN_PROGRESS, reason) => {
+                    state.in_progress = true;
+                    state.error = (reason == Some("Error")).then(message);
+                    state.generation = condition.observed_generation;
+                }
+                _ => {}
+            }
+        }
+        state
+    }
+
+    /// Which generation is carried out, where the pod is at `newest`: an older one while the newest waits.
+    pub fn carried_out(&self, waits: bool, newest: Option<i64>) -> Option<i64> {
+        let older = self.generation.filter(|_| self.in_progress && waits);
+        older.or(newest)
+    }
+
+    /// Where it stands after an answer to the pod of this generation. A new allocation forgets what went
+    /// wrong with the one before.
+    #[must_use]
+    pub fn answered(&self, answer: &Allocation, generation: Option<i64>) -> Self {
+        match answer {
+            Allocation::Unchanged => Self {
+                pending: None,
+                ..self.clone()
+            },
+            Allocation::Refused(refusal, why) => Self {
+                pending: Some((*refusal, why.clone())),
+                ..self.clone()
+            },
+            Allocation::Allocated(_) | Allocation::Preempt { .. } => Self {
+                pending: None,
+                in_progress: true,
+                error: None,
+                generation,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

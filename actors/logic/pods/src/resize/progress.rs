@@ -1,0 +1,79 @@
+//! How far an allocated change is carried out, and when it must wait.
+//!
+//! Mirrors upstream's `isPodResizeInProgress` and `validateMemoryResizeAction` (kuberuntime_manager.go at
+//! v1.36).
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
+
+use super::allocation::resizable;
+use super::change::{ResizeAction, container_change};
+use logic_api::quantity::bytes;
+use logic_api::requests::MEMORY;
+use logic_api::types::{ContainerState, RuntimePod};
+
+/// Whether a running container still has other resources than it is allocated. One that does not run gets
+/// the right ones when it starts.
+pub fn in_progress(
+    pod: &Pod,
+    actuated: &BTreeMap<String, ResourceRequirements>,
+    runtime: &RuntimePod,
+) -> bool {
+    let none = ResourceRequirements::default();
+    resizable(pod).any(|container| {
+        let newest = runtime.newest(&container.name);
+        let runs = newest.is_some_and(|c| c.state == ContainerState::Running);
+        let allocated = container.resources.as_ref().unwrap_or(&none);
+        let actual = actuated.get(&container.name).unwrap_or(&none);
+        runs && container_change(allocated, actual, &[]) != ResizeAction::None
+    })
+}
+
+/// Why memory limits cannot go down now: a limit below what is in use would kill the container. `used` is
+/// the memory in use by container; one that is missing from it is not known.
+pub fn memory_refusal(
+    pod: &Pod,
+    actuated: &BTreeMap<String, ResourceRequirements>,
+    used: &BTreeMap<String, u64>,
+) -> Option<String> {
+    let none = ResourceRequirements::default();
+    let error = |container: &Container| {
+        let name = &container.name;
+        let limit = tightened(container, actuated.get(name).unwrap_or(&none))?;
+        below(name, limit, used.get(name).copied())
+    };
+    let errors: Vec<String> = resizable(pod).filter_map(error).collect();
+    let all = match errors.as_slice() {
+        [] => return None,
+        [one] => one.clone(),
+        several => format!("[{}]", several.join(", ")),
+    };
+    Some(format!("cannot decrease memory limits: {all}"))
+}
+
+/// The container's new memory limit where it is narrower than the one in force, and no restart brings it.
+fn tightened(container: &Container, actual: &ResourceRequirements) -> Option<i64> {
+    let none = ResourceRequirements::default();
+    let allocated = container.resources.as_ref().unwrap_or(&none);
+    let policy = container.resize_policy.as_deref().unwrap_or_default();
+    let limit = |r: &ResourceRequirements| {
+        let limits = r.limits.as_ref();
+        bytes(limits.and_then(|list| list.get(MEMORY))).unwrap_or(0)
+    };
+    let (to, from) = (limit(allocated), limit(actual));
+    let in_place = container_change(allocated, actual, policy) == ResizeAction::InPlace;
+    (in_place && to != 0 && (from == 0 || to < from)).then_some(to)
+}
+
+fn below(name: &str, limit: i64, used: Option<u64>) -> Option<String> {
+    let Some(used) = used else {
+        return Some(format!("missing container {name:?} memory usage"));
+    };
+    let limit = u64::try_from(limit).unwrap_or(0);
+    (used >= limit).then(|| {
+        format!(
+            "attempting to set container {name:?} memory limit ({limit}) below current usage ({used})"
+        )
+    })
+}

@@ -1,0 +1,528 @@
+//! Wishes, promises and what is carried out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{Container, ContainerResizePolicy, Pod, ResourceRequirements};
+use proptest::prelude::*;
+
+use super::*;
+use crate::admission::NodeShutdown;
+use logic_api::pod::{CONFIG_SOURCE, PodView, SYSTEM_CRITICAL_PRIORITY};
+use logic_api::requests;
+use logic_api::testing::*;
+use logic_api::types::{ContainerState, EventLevel};
+use logic_resources::node::{ExclusiveAllocation, NodeFacts, NodeSwap, PodLevelResize, Support};
+
+type AmountPairs<'a> = &'a [(&'a str, &'a str)];
+
+fn resources(requests: AmountPairs<'_>, limits: AmountPairs<'_>) -> ResourceRequirements {
+    let list = |pairs: AmountPairs<'_>| (!pairs.is_empty()).then(|| quantities(pairs));
+    ResourceRequirements {
+        requests: list(requests),
+        limits: list(limits),
+        claims: None,
+    }
+}
+
+fn asking(name: &str, requests: AmountPairs<'_>) -> Pod {
+    pod(name).app_with("c1", |c| c.resources = Some(resources(requests, &[])))
+}
+
+fn node() -> NodeFacts {
+    let amounts = requests::read(Some(&quantities(&[
+        ("cpu", "4"),
+        ("memory", "4Gi"),
+        ("pods", "40"),
+    ])));
+    NodeFacts {
+        name: "n".into(),
+        allocatable: amounts.clone(),
+        allocatable_at_most: amounts,
+        os: "linux".into(),
+        pod_level_resources: Support::Yes,
+        ..NodeFacts::default()
+    }
+}
+
+/// What becomes of a pod that had `old` and wants `new`, beside `others`.
+fn asked(old: &Pod, new: &Pod, others: &[&Pod], node: &NodeFacts) -> Allocation {
+    allocate(&ResizeInput {
+        wanted: new,
+        allocated: &AllocatedResources::of(old),
+        others,
+        node,
+        pressures: &BTreeSet::new(),
+        shutting_down: NodeShutdown::No,
+    })
+}
+
+fn refused(answer: &Allocation) -> (ResizeRefusal, &str) {
+    match answer {
+        Allocation::Refused(refusal, why) => (*refusal, why),
+        Allocation::Unchanged | Allocation::Allocated(_) | Allocation::Preempt { .. } => {
+            panic!("not refused: {answer:?}")
+        }
+    }
+}
+
+const HAS: AmountPairs<'_> = &[("cpu", "1"), ("memory", "1Gi")];
+
+/// Upstream's TestRetryPendingResizes.
+#[test]
+fn a_wish_is_allocated_deferred_or_can_never_be_met() {
+    let node = node();
+    let old = asking("p", HAS);
+    let beside = asking("o", &[("cpu", "1"), ("memory", "1Gi")]);
+    let others = [&beside];
+    let ask = |new: AmountPairs<'_>| asked(&old, &asking("p", new), &others, &node);
+
+    assert_eq!(
+        ask(&[("cpu", "1000m"), ("memory", "1024Mi")]),
+        Allocation::Unchanged
+    );
+    let down: AmountPairs<'_> = &[("cpu", "500m"), ("memory", "500Mi")];
+    assert_eq!(
+        ask(down),
+        Allocation::Allocated(AllocatedResources::of(&asking("p", down)))
+    );
+    let up: AmountPairs<'_> = &[("cpu", "1500m"), ("memory", "1500Mi")];
+    assert_eq!(
+        ask(up),
+        Allocation::Allocated(AllocatedResources::of(&asking("p", up)))
+    );
+
+    let answer = ask(&[("cpu", "3500m"), ("memory", "500Mi")]);
+    let why = "Node didn't have enough resource: cpu, requested: 3500, used: 1000, capacity: 4000";
+    assert_eq!(refused(&answer), (ResizeRefusal::Deferred, why));
+    let answer = ask(&[("cpu", "500m"), ("memory", "4500Mi")]);
+    let why =
+        "Node didn't have enough capacity: memory, requested: 4718592000, capacity: 4294967296";
+    assert_eq!(refused(&answer), (ResizeRefusal::Infeasible, why));
+    let answer = ask(&[("cpu", "5"), ("memory", "500Mi")]);
+    let why = "Node didn't have enough capacity: cpu, requested: 5000, capacity: 4000";
+    assert_eq!(refused(&answer), (ResizeRefusal::Infeasible, why));
+
+    let mut manifest = asking("p", down);
+    manifest.metadata.annotations = Some(words(&[(CONFIG_SOURCE, "file")]));
+    let answer = asked(&old, &manifest, &others, &node);
+    let why = "In-place resize of static-pods is not supported";
+    assert_eq!(refused(&answer), (ResizeRefusal::Infeasible, why));
+}
+
+/// Upstream's TestRetryPendingResizesGuanteedQOSPods.
+#[test]
+fn what_is_kept_apart_for_guaranteed_pods_stays_as_it_is() {
+    let both = |pairs: AmountPairs<'_>| {
+        pod("p").app_with("c1", |c| c.resources = Some(resources(pairs, pairs)))
+    };
+    let mut node = NodeFacts {
+        cpu_manager: ExclusiveAllocation::Static,
+        memory_manager: ExclusiveAllocation::Static,
+        ..node()
+    };
+    let cpu = both(&[("cpu", "2"), ("memory", "1Gi")]);
+    let memory = both(&[("cpu", "1"), ("memory", "2Gi")]);
+    let why = |resource: &str, policy: &str| {
+        format!(
+            "Resize is infeasible for Guaranteed Pods alongside {resource} Manager policy \"{policy}\""
+        )
+    };
+    let answer = asked(&both(HAS), &cpu, &[], &node);
+    assert_eq!(
+        refused(&answer),
+        (ResizeRefusal::Infeasible, why("CPU", "static").as_str())
+    );
+    let answer = asked(&both(HAS), &memory, &[], &node);
+    assert_eq!(
+        refused(&answer),
+        (ResizeRefusal::Infeasible, why("Memory", "Static").as_str())
+    );
+    let burstable = asked(&asking("p", HAS), &asking("p", &[("cpu", "2")]), &[], &node);
+    assert!(matches!(burstable, Allocation::Allocated(_)));
+    node.cpu_manager = ExclusiveAllocation::None;
+    assert!(matches!(
+        asked(&both(HAS), &cpu, &[], &node),
+        Allocation::Allocated(_)
+    ));
+}
+
+/// Upstream's TestRetryPendingResizesWithSwap.
+#[test]
+fn a_share_of_swap_changes_only_with_the_container() {
+    let with = |pairs: AmountPairs<'_>, policy: &str| {
+        asking("p", pairs).spec_with(|spec| {
+            spec.containers[0].resize_policy = Some(vec![ContainerResizePolicy {
+                resource_name: "memory".into(),
+                restart_policy: policy.into(),
+            }]);
+        })
+    };
+    let swapping = NodeFacts {
+        swap: NodeSwap::Limited,
+        ..node()
+    };
+    let less: AmountPairs<'_> = &[("cpu", "500m"), ("memory", "500Mi")];
+    let ask = |pairs, policy, node: &NodeFacts| {
+        asked(&with(HAS, policy), &with(pairs, policy), &[], node)
+    };
+    let answer = ask(less, "NotRequired", &swapping);
+    let why = "In-place resize of containers with swap is not supported.";
+    assert_eq!(refused(&answer), (ResizeRefusal::Infeasible, why));
+    let cpu_alone: AmountPairs<'_> = &[("cpu", "500m"), ("memory", "1Gi")];
+    for answer in [
+        ask(less, "RestartContainer", &swapping),
+        ask(less, "NotRequired", &node()),
+        ask(cpu_alone, "NotRequired", &swapping),
+    ] {
+        assert!(matches!(answer, Allocation::Allocated(_)), "{answer:?}");
+    }
+}
+
+#[test]
+fn pod_level_amounts_move_only_where_the_gate_is_open() {
+    let with = |cpu: &str| {
+        let own = resources(&[("cpu", cpu)], &[]);
+        asking("p", &[]).spec_with(|spec| spec.resources = Some(own))
+    };
+    let mut node = node();
+    let answer = asked(&with("1"), &with("2"), &[], &node);
+    assert_eq!(refused(&answer).0, ResizeRefusal::Infeasible);
+    node.pod_level_resize = PodLevelResize::Resizable;
+    let answer = asked(&with("1"), &with("2"), &[], &node);
+    assert_eq!(
+        answer,
+        Allocation::Allocated(AllocatedResources::of(&with("2")))
+    );
+}
+
+#[test]
+fn a_critical_pod_grows_at_the_price_of_others() {
+    let critical = |pairs: AmountPairs<'_>| {
+        asking("p", pairs).spec_with(|spec| spec.priority = Some(SYSTEM_CRITICAL_PRIORITY))
+    };
+    let beside = asking("o", &[("cpu", "3")]);
+    let others = [&beside];
+    let (old, new) = (critical(&[("cpu", "1")]), critical(&[("cpu", "2")]));
+    let answer = asked(&old, &new, &others, &node());
+    let Allocation::Preempt {
+        allocated, victims, ..
+    } = answer
+    else {
+        panic!("not allocated: {answer:?}");
+    };
+    assert_eq!(
+        (allocated, victims),
+        (AllocatedResources::of(&new), vec![beside.uid()])
+    );
+}
+
+/// Upstream's TestUpdatePodFromAllocation.
+#[test]
+fn the_pod_as_it_is_allocated_has_promised_resources_and_all_else_as_wanted() {
+    let sidecar = |pod: Pod, amount: &str| {
+        pod.spec_with(|spec| {
+            let container = |name: &str, policy: Option<&str>| Container {
+                resources: Some(resources(&[("cpu", amount)], &[])),
+                restart_policy: policy.map(str::to_owned),
+                ..spec_container(name)
+            };
+            let list = vec![container("side", Some("Always")), container("init", None)];
+            spec.init_containers = Some(list);
+        })
+    };
+    let old = sidecar(asking("p", &[("cpu", "1")]), "1");
+    let mut new = sidecar(asking("p", &[("cpu", "2")]), "2");
+    let allocated = AllocatedResources::of(&old);
+    assert!(!pod_differs(&old, &allocated));
+    assert!(pod_differs(&new, &allocated));
+    new.metadata.labels = Some(words(&[("new", "yes")]));
+    let applied = apply(&new, &allocated);
+    assert_eq!(applied.metadata, new.metadata);
+    assert_eq!(applied.app_containers(), old.app_containers());
+    let cpu = |c: &Container| {
+        requests::read(c.resources.as_ref()?.requests.as_ref())["cpu"]
+            .value()
+            .into()
+    };
+    let init: Vec<Option<i64>> = applied.init_containers().iter().map(cpu).collect();
+    assert_eq!(
+        init,
+        [Some(1), Some(2)],
+        "an init container cannot be resized"
+    );
+    assert!(!pod_differs(&applied, &allocated));
+}
+
+/// Upstream's TestSortPendingResizes.
+#[test]
+fn shrinking_pods_come_first_then_priority_class_and_patience() {
+    let old = asking("p", HAS);
+    let allocated = AllocatedResources::of(&old);
+    let more: AmountPairs<'_> = &[("cpu", "1500m"), ("memory", "1500Mi")];
+    let guaranteed = |name: &str| {
+        let list = resources(more, more);
+        pod(name).app_with("c1", |c| c.resources = Some(list))
+    };
+    let ranked =
+        |name: &str, priority| asking(name, more).spec_with(|spec| spec.priority = Some(priority));
+    let pods = [
+        (asking("patient", more), Some(at(-50))),
+        (asking("new", more), None),
+        (asking("impatient", more), Some(at(-10))),
+        (guaranteed("guaranteed"), Some(at(0))),
+        (ranked("low", 10), Some(at(0))),
+        (ranked("high", 100), None),
+        (
+            asking("less", &[("cpu", "500m"), ("memory", "500Mi")]),
+            None,
+        ),
+    ];
+    let list: Vec<PendingResize<'_>> = pods
+        .iter()
+        .map(|(pod, since)| PendingResize {
+            pod,
+            allocated: &allocated,
+            since: *since,
+        })
+        .collect();
+    let expected = [
+        "less",
+        "high",
+        "low",
+        "guaranteed",
+        "patient",
+        "impatient",
+        "new",
+    ]
+    .map(|n| format!("{n}-uid"));
+    let names = |list: &[PendingResize<'_>]| -> Vec<String> {
+        order(list).iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(names(&list), expected);
+    let turned: Vec<_> = list.iter().rev().copied().collect();
+    assert_eq!(names(&turned), expected);
+}
+
+/// Upstream's TestIsPodResizeInProgress.
+#[test]
+fn a_resize_is_under_way_while_a_running_container_has_other_resources() {
+    let pod = pod("p")
+        .app_with("a", |c| c.resources = Some(resources(HAS, &[])))
+        .app_with("b", |c| c.resources = Some(resources(HAS, &[])))
+        .init("i");
+    let actuated = |a: AmountPairs<'_>, b: AmountPairs<'_>| {
+        BTreeMap::from([
+            ("a".to_owned(), resources(a, &[])),
+            ("b".to_owned(), resources(b, &[])),
+        ])
+    };
+    let running = runtime(&pod).running(&pod, "a").running(&pod, "b");
+    let half = runtime(&pod).running(&pod, "a").exited(&pod, "b", 0);
+    let other: AmountPairs<'_> = &[("cpu", "1")];
+    assert!(!in_progress(&pod, &actuated(HAS, HAS), &running));
+    assert!(in_progress(&pod, &actuated(HAS, other), &running));
+    assert!(!in_progress(&pod, &actuated(HAS, other), &half));
+    assert!(in_progress(&pod, &BTreeMap::new(), &half));
+    let created = runtime(&pod).with(instance(&pod, "a", ContainerState::Created));
+    assert!(!in_progress(&pod, &BTreeMap::new(), &created));
+}
+
+/// Upstream's TestValidateMemoryResizeAction.
+#[test]
+fn a_memory_limit_does_not_go_below_what_is_in_use() {
+    let limited = |limit: &str| match limit {
+        "" => resources(&[], &[]),
+        limit => resources(&[], &[("memory", limit)]),
+    };
+    let ask = |from: &str, to: &str, used: Option<u64>, policy: &str| {
+        let pod = pod("p").app_with("c1", |c| {
+            c.resources = Some(limited(to));
+            c.resize_policy = Some(vec![ContainerResizePolicy {
+                resource_name: "memory".into(),
+                restart_policy: policy.into(),
+            }]);
+        });
+        let actuated = BTreeMap::from([("c1".to_owned(), limited(from))]);
+        let used = used
+            .map(|used| ("c1".to_owned(), used))
+            .into_iter()
+            .collect();
+        memory_refusal(&pod, &actuated, &used)
+    };
+    const STAY: &str = "NotRequired";
+    let below = "cannot decrease memory limits: attempting to set container \"c1\" memory limit (100) \
+                 below current usage (150)";
+    assert_eq!(ask("200", "100", Some(150), STAY).as_deref(), Some(below));
+    assert_eq!(ask("", "100", Some(150), STAY).as_deref(), Some(below));
+    let unknown = "cannot decrease memory limits: missing container \"c1\" memory usage";
+    assert_eq!(ask("200", "100", None, STAY).as_deref(), Some(unknown));
+    for (from, to, used, policy) in [
+        ("200", "100", 99, STAY),
+        ("100", "200", 500, STAY),
+        ("100", "100", 500, STAY),
+        ("100", "", 500, STAY),
+        ("200", "100", 150, "RestartContainer"),
+    ] {
+        assert_eq!(ask(from, to, Some(used), policy), None, "{from} {to}");
+    }
+}
+
+/// Upstream's TestPodResizeCompletedMsg, TestPodResizeStartedMsg, TestPodResizeErrorMsg and
+/// TestPodResizePendingMsg.
+#[test]
+fn events_name_the_resources_of_every_container() {
+    let all: AmountPairs<'_> = &[("cpu", "0.1"), ("memory", "100")];
+    let simple = pod("p").app_with("c0", |c| c.resources = Some(resources(all, all)));
+    let part = r#"{"containers":[{"name":"c0","resources":{"limits":{"cpu":"100m","memory":"100"},"requests":{"cpu":"100m","memory":"100"}}}],"generation":1"#;
+    let told = ResizeEvent::Completed.event(&simple, 1);
+    assert_eq!(told.message, format!("Pod resize completed: {part}}}"));
+    assert_eq!(
+        (told.reason.as_str(), told.weight),
+        ("ResizeCompleted", EventLevel::Normal)
+    );
+    let told = ResizeEvent::Started.event(&simple, 1);
+    assert_eq!(told.message, format!("Pod resize started: {part}}}"));
+    let told = ResizeEvent::Failed("some error occurred".into()).event(&simple, 1);
+    let error = r#","error":"some error occurred"}"#;
+    assert_eq!(told.message, format!("Pod resize error: {part}{error}"));
+    assert_eq!(
+        (told.reason.as_str(), told.weight),
+        ("ResizeError", EventLevel::Warning)
+    );
+    let why = "Node didn't have enough resource: memory".to_owned();
+    let told = ResizeEvent::Waits(ResizeRefusal::Deferred, why).event(&simple, 1);
+    let error = r#","error":"Node didn't have enough resource: memory"}"#;
+    assert_eq!(told.message, format!("Pod resize Deferred: {part}{error}"));
+    assert_eq!(told.reason, "ResizeDeferred");
+
+    let several = pod("p").init("c0").app_with("c1", |c| {
+        c.resources = Some(resources(&[("memory", "100")], &[("memory", "200")]))
+    });
+    let told = ResizeEvent::Waits(ResizeRefusal::Infeasible, String::new()).event(&several, 2);
+    let expected = r#"Pod resize Infeasible: {"initContainers":[{"name":"c0","resources":{}}],"containers":[{"name":"c1","resources":{"limits":{"memory":"200"},"requests":{"memory":"100"}}}],"generation":2}"#;
+    assert_eq!(told.message, expected);
+    assert_eq!(told.reason, "ResizeInfeasible");
+}
+
+#[test]
+fn an_answer_moves_the_state_and_a_new_allocation_forgets_old_errors() {
+    let failed = ResizeState {
+        in_progress: true,
+        error: Some("no".into()),
+        generation: Some(2),
+        pending: None,
+    };
+    let waits = failed.answered(
+        &Allocation::Refused(ResizeRefusal::Deferred, "later".into()),
+        Some(3),
+    );
+    assert_eq!(
+        waits.pending,
+        Some((ResizeRefusal::Deferred, "later".to_owned()))
+    );
+    assert_eq!((waits.in_progress, waits.generation), (true, Some(2)));
+    let back = waits.answered(&Allocation::Unchanged, Some(4));
+    assert_eq!(back, failed);
+    let begun = waits.answered(
+        &Allocation::Allocated(AllocatedResources::default()),
+        Some(4),
+    );
+    let expected = ResizeState {
+        in_progress: true,
+        generation: Some(4),
+        ..ResizeState::default()
+    };
+    assert_eq!(begun, expected);
+}
+
+/// Upstream's TestBackfillPodResizeConditions.
+#[test]
+fn a_new_worker_goes_on_with_the_resize_that_was_told() {
+    use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
+    let is = |kind: &str, reason: &str, message: &str| PodCondition {
+        type_: kind.into(),
+        status: "True".into(),
+        reason: Some(reason.into()),
+        message: Some(message.into()),
+        observed_generation: Some(1),
+        ..PodCondition::default()
+    };
+    let under_way = || ResizeState {
+        in_progress: true,
+        generation: Some(1),
+        ..ResizeState::default()
+    };
+    let waits = |refusal| Some((refusal, "error-message".to_owned()));
+    let rows = [
+        (vec![is("PodResizeInProgress", "", "")], under_way()),
+        (
+            vec![is("PodResizeInProgress", "Error", "error-message")],
+            ResizeState {
+                error: Some("error-message".into()),
+                ..under_way()
+            },
+        ),
+        (
+            vec![
+                is("PodResizeInProgress", "", ""),
+                is("PodResizePending", "Deferred", "error-message"),
+            ],
+            ResizeState {
+                pending: waits(ResizeRefusal::Deferred),
+                ..under_way()
+            },
+        ),
+        (
+            vec![is("PodResizePending", "Infeasible", "error-message")],
+            ResizeState {
+                pending: waits(ResizeRefusal::Infeasible),
+                ..ResizeState::default()
+            },
+        ),
+        (vec![is("PodScheduled", "", "")], ResizeState::default()),
+    ];
+    for (conditions, expected) in rows {
+        let status = PodStatus {
+            conditions: Some(conditions),
+            ..PodStatus::default()
+        };
+        assert_eq!(ResizeState::told(Some(&status)), expected);
+    }
+}
+
+/// Upstream's TestPodResizeConditions: what is carried out keeps its generation while a newer wish waits.
+#[test]
+fn what_is_carried_out_keeps_its_generation_while_a_newer_wish_waits() {
+    let under_way = ResizeState {
+        in_progress: true,
+        generation: Some(2),
+        ..ResizeState::default()
+    };
+    assert_eq!(under_way.carried_out(true, Some(3)), Some(2));
+    assert_eq!(under_way.carried_out(false, Some(3)), Some(3));
+    assert_eq!(ResizeState::default().carried_out(true, Some(3)), Some(3));
+}
+
+proptest! {
+    #[test]
+    fn what_is_allocated_fits_and_is_what_was_wanted(
+        had in 0_i64..4000, wants in 0_i64..6000, beside in 0_i64..4000,
+    ) {
+        let text = |amount: i64| format!("{amount}m");
+        let (old, new) = (asking("p", &[("cpu", &text(had))]), asking("p", &[("cpu", &text(wants))]));
+        let other = asking("o", &[("cpu", &text(beside))]);
+        match asked(&old, &new, &[&other], &node()) {
+            Allocation::Unchanged => prop_assert_eq!(had, wants),
+            Allocation::Allocated(allocated) => {
+                prop_assert!(wants == 0 || wants + beside <= 4000);
+                prop_assert!(!pod_differs(&new, &allocated));
+                prop_assert_eq!(apply(&old, &allocated), new);
+            }
+            Allocation::Refused(ResizeRefusal::Infeasible, _) => prop_assert!(wants > 4000),
+            Allocation::Refused(ResizeRefusal::Deferred, _) => {
+                prop_assert!(wants <= 4000 && wants + beside > 4000);
+            }
+            Allocation::Preempt { .. } => prop_assert!(false, "a plain pod pre-empts nobody"),
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Decisions about the resources of the node: QoS classes, what a runtime and a cgroup enforce, when the node runs short
+//! and which pod goes, what is collected as garbage, and how usage is summed up (upstream's pkg/kubelet/cm, eviction, stats).
+
+pub mod eviction;
+pub mod gc;
+pub mod node;
+pub mod node_policy;
+pub mod pod_cgroups;
+pub mod qos;
+pub mod resources;
+pub mod summary;
+pub mod thresholds;

@@ -1,0 +1,65 @@
+//! The node's own facts and settings that the decisions about every pod are made with.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde::{Deserialize, Serialize};
+
+use crate::pod_cgroups::CgroupPolicy;
+use crate::resources::ResourceEnforcement;
+use logic_api::labels;
+use logic_api::linux::Seccomp;
+
+/// The node's own facts that go into every pod; `config` and the node's discovery fill it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodePolicy {
+    pub node_name: String,
+    /// The node's addresses, primary first.
+    pub host_ips: Vec<String>,
+    pub cluster_dns: Vec<String>,
+    pub cluster_domain: String,
+    /// The node's own resolver file; empty for none.
+    pub resolver_config: PathBuf,
+    pub root_dir: PathBuf,
+    pub pod_logs_dir: PathBuf,
+    /// Where the links to containers' logs lie.
+    pub container_logs_dir: PathBuf,
+    /// How pods' cgroups are made; none leaves the parent to the runtime.
+    pub cgroups: Option<CgroupPolicy>,
+    /// Bytes of memory of the node, for the out-of-memory score.
+    pub memory_capacity: u64,
+    /// The CPU quota's period; none where limits are not enforced by quota.
+    pub cpu_quota_period: Option<Duration>,
+    /// The seccomp profile of a container that names none.
+    pub seccomp_default: Seccomp,
+    /// What pods may ask for of each resource.
+    pub allocatable: BTreeMap<String, Quantity>,
+    /// What the kernel can enforce, and what the configuration makes of it.
+    pub enforcement: ResourceEnforcement,
+    /// What no container sees of this machine, beside what no container sees anywhere.
+    pub masked_paths: Vec<String>,
+}
+
+impl Default for NodePolicy {
+    fn default() -> Self {
+        Self {
+            node_name: String::new(),
+            host_ips: Vec::new(),
+            cluster_dns: Vec::new(),
+            cluster_domain: String::new(),
+            resolver_config: PathBuf::new(),
+            root_dir: PathBuf::from("/var/lib/kubelet"),
+            pod_logs_dir: PathBuf::from(labels::POD_LOGS_DIR),
+            container_logs_dir: PathBuf::from(labels::CONTAINER_LOGS_DIR),
+            cgroups: None,
+            memory_capacity: 0,
+            cpu_quota_period: Some(Duration::from_millis(100)),
+            seccomp_default: Seccomp::Unconfined,
+            allocatable: BTreeMap::new(),
+            enforcement: ResourceEnforcement::default(),
+            masked_paths: Vec::new(),
+        }
+    }
+}

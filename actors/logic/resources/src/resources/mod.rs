@@ -1,0 +1,241 @@
+//! CPU and memory of containers: from quantities to what a runtime enforces.
+//!
+//! Mirrors upstream's kuberuntime_container_linux.go and cm/helpers_linux.go at v1.36.
+
+mod field;
+mod huge_pages;
+mod memory;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub use field::{ResourceFieldError, field};
+pub use huge_pages::huge_page_name;
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+pub use memory::{
+    MemoryQos, MemoryReservationPolicy, OomKill, SwapBehaviour, SwapPolicy,
+    effective_swap_behaviour,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::node_policy::NodePolicy;
+use crate::qos::oom_score_adj;
+use logic_api::pod::PodView;
+use logic_api::quantity::{bytes, is_zero, milli};
+use logic_api::requests::{CPU, MEMORY};
+
+/// CRI's `LinuxContainerResources`, as far as it is set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinuxResources {
+    pub cpu_shares: i64,
+    /// Microseconds; nought where there is no limit.
+    pub cpu_quota: i64,
+    pub cpu_period: i64,
+    /// Bytes; nought where there is no limit.
+    pub memory_limit: i64,
+    /// Bytes of memory and swap together, on cgroup v1 only; nought leaves it to the runtime.
+    pub memory_swap_limit: i64,
+    pub oom_score_adj: i64,
+    /// Bytes by page size (`2MB`), for every size that the node has.
+    pub huge_pages: BTreeMap<String, u64>,
+    /// Files of cgroup v2, such as `memory.high`.
+    pub unified: BTreeMap<String, String>,
+}
+
+/// Which cgroups the node has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NodeCgroupVersion {
+    #[default]
+    V1,
+    V2,
+}
+
+/// What the node's kernel can enforce, and what the configuration makes of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceEnforcement {
+    pub cgroups: NodeCgroupVersion,
+    /// As cgroups name them: `2MB`, `1GB`.
+    pub huge_page_sizes: Vec<String>,
+    /// None where the kernel does not limit swap by cgroup.
+    pub swap: Option<SwapPolicy>,
+    pub oom: OomKill,
+    /// None where the feature gate `MemoryQoS` is off.
+    pub memory_qos: Option<MemoryQos>,
+}
+
+/// What a container of the pod may use; the pod's definition holds the allocated resources.
+pub fn linux_resources(pod: &Pod, container: &Container, node: &NodePolicy) -> LinuxResources {
+    let cpu_limit = milli(limit(pod, container, CPU)).unwrap_or(0);
+    let cpu_request = requests(container).and_then(|list| list.get(CPU));
+    let shares_of = match cpu_request {
+        Some(request) => milli(Some(request)).unwrap_or(0),
+        None => cpu_limit,
+    };
+    let period = node.cpu_quota_period.map(micros);
+    let enforcement = &node.enforcement;
+    let mut made = LinuxResources {
+        cpu_shares: cpu_shares(shares_of),
+        cpu_quota: period.map_or(0, |period| cpu_quota(cpu_limit, period)),
+        cpu_period: period.unwrap_or(0),
+        memory_limit: bytes(limit(pod, container, MEMORY)).unwrap_or(0),
+        memory_swap_limit: 0,
+        oom_score_adj: oom_score_adj(pod, container, node.memory_capacity),
+        huge_pages: huge_pages::limits(pod, container, &enforcement.huge_page_sizes),
+        unified: BTreeMap::new(),
+    };
+    memory::enforce(&mut made, pod, container, node);
+    made
+}
+
+/// The kernel's relative weight: 1024 a core, within what the kernel takes.
+pub fn cpu_shares(milli: i64) -> i64 {
+    const LEAST: i64 = 2;
+    const MOST: i64 = 262_144;
+    (milli.saturating_mul(1024) / 1000).clamp(LEAST, MOST)
+}
+
+/// Microseconds of CPU a period; nought means no limit, and a limit is at least one millisecond.
+pub fn cpu_quota(milli: i64, period: i64) -> i64 {
+    const LEAST: i64 = 1000;
+    match milli {
+        0 => 0,
+        _ => (milli.saturating_mul(period) / 1000).max(LEAST),
+    }
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// The container's own limit, or else the pod's.
+fn limit<'a>(pod: &'a Pod, container: &'a Container, name: &str) -> Option<&'a Quantity> {
+    let find = |resources: Option<&'a ResourceRequirements>| resources?.limits.as_ref()?.get(name);
+    let own = find(container.resources.as_ref());
+    own.filter(|quantity| !is_zero(quantity))
+        .or_else(|| find(pod.spec()?.resources.as_ref()))
+}
+
+/// Bytes of memory that each app container asks for; nought where it asks for none.
+pub fn memory_requests(pod: &Pod) -> BTreeMap<String, u64> {
+    let asked = |container: &Container| {
+        let asked = bytes(requests(container).and_then(|list| list.get(MEMORY)));
+        let bytes = u64::try_from(asked.unwrap_or(0)).unwrap_or(0);
+        (container.name.clone(), bytes)
+    };
+    pod.app_containers().iter().map(asked).collect()
+}
+
+fn requests(container: &Container) -> Option<&BTreeMap<String, Quantity>> {
+    container.resources.as_ref()?.requests.as_ref()
+}
+
+fn limits(container: &Container) -> Option<&BTreeMap<String, Quantity>> {
+    container.resources.as_ref()?.limits.as_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use logic_api::testing::*;
+
+    type LinuxResourceList = &'static [(&'static str, &'static str)];
+
+    /// Upstream's TestCalculateLinuxResources, TestGenerateLinuxContainerConfigResources,
+    /// TestMilliCPUToShares and TestMilliCPUToQuota.
+    #[test]
+    fn requests_and_limits_become_what_the_kernel_takes() {
+        let cases: [(LinuxResourceList, LinuxResourceList, i64, i64, i64); 15] = [
+            (&[], &[], 2, 0, 0),
+            (
+                &[("cpu", "1")],
+                &[("cpu", "2"), ("memory", "128Mi")],
+                1024,
+                200_000,
+                134_217_728,
+            ),
+            (
+                &[("cpu", "2")],
+                &[("cpu", "8"), ("memory", "0")],
+                2048,
+                800_000,
+                0,
+            ),
+            (
+                &[("memory", "128Mi"), ("cpu", "1")],
+                &[("memory", "256Mi"), ("cpu", "3")],
+                1024,
+                300_000,
+                268_435_456,
+            ),
+            (&[("memory", "128Mi"), ("cpu", "2")], &[], 2048, 0, 0),
+            (&[], &[("cpu", "2")], 2048, 200_000, 0),
+            (&[("cpu", "0")], &[("cpu", "2")], 2, 200_000, 0),
+            (&[("cpu", "1m")], &[("cpu", "5m")], 2, 1000, 0),
+            (&[("cpu", "10m")], &[("cpu", "10m")], 10, 1000, 0),
+            (&[("cpu", "100m")], &[("cpu", "100m")], 102, 10_000, 0),
+            (&[("cpu", "500m")], &[("cpu", "1500m")], 512, 150_000, 0),
+            (&[("cpu", "256")], &[("cpu", "30")], 262_144, 3_000_000, 0),
+            (&[("cpu", "1000")], &[], 262_144, 0, 0),
+            (&[("cpu", "not a number")], &[("memory", "")], 2, 0, 0),
+            (
+                &[("cpu", "1.5")],
+                &[("memory", "1G")],
+                1536,
+                0,
+                1_000_000_000,
+            ),
+        ];
+        let node = NodePolicy {
+            memory_capacity: 4 << 30,
+            ..NodePolicy::default()
+        };
+        for (requests, limits, shares, quota, memory) in cases {
+            let pod = pod("p").app_with("c", |c| {
+                let (requests, limits) = (Some(quantities(requests)), Some(quantities(limits)));
+                c.resources = Some(ResourceRequirements {
+                    requests,
+                    limits,
+                    claims: None,
+                });
+            });
+            let made = linux_resources(&pod, &pod.app_containers()[0], &node);
+            let found = (made.cpu_shares, made.cpu_quota, made.memory_limit);
+            assert_eq!(found, (shares, quota, memory), "{requests:?} {limits:?}");
+            assert_eq!(made.cpu_period, 100_000);
+        }
+    }
+
+    /// Upstream's TestGenerateLinuxContainerResourcesWithPodLevelResources.
+    #[test]
+    fn pod_limits_stand_in_and_no_period_means_no_quota() {
+        let limits = |amount, memory| {
+            Some(ResourceRequirements {
+                limits: Some(quantities(&[("cpu", amount), ("memory", memory)])),
+                ..ResourceRequirements::default()
+            })
+        };
+        let pod = pod("p")
+            .spec_with(|spec| spec.resources = limits("4", "1Gi"))
+            .app("shared")
+            .app_with("zero", |c| c.resources = limits("0", "0"))
+            .app_with("own", |c| c.resources = limits("1", "64Mi"));
+        let node = NodePolicy::default();
+        let made: Vec<_> = pod
+            .app_containers()
+            .iter()
+            .map(|c| linux_resources(&pod, c, &node))
+            .map(|made| (made.cpu_quota, made.memory_limit))
+            .collect();
+        assert_eq!(
+            made,
+            [(400_000, 1 << 30), (400_000, 1 << 30), (100_000, 64 << 20)]
+        );
+        let free = NodePolicy {
+            cpu_quota_period: None,
+            ..node
+        };
+        let made = linux_resources(&pod, &pod.app_containers()[0], &free);
+        assert_eq!((made.cpu_quota, made.cpu_period), (0, 0));
+    }
+}

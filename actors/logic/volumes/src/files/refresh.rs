@@ -1,0 +1,29 @@
+//! When something that grows old is looked at again.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::FilesBuilder;
+use logic_api::hash::fnv32a;
+use logic_api::pod::PodView;
+
+/// What should have come and did not is asked for again so soon.
+const RETRY_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
+
+/// When to look again at what is to be renewed then: what is overdue is looked at soon, and when it ends.
+pub(crate) fn look_at(now: Timestamp, renew_at: Timestamp, expires: Timestamp) -> Timestamp {
+    if renew_at > now {
+        return renew_at;
+    }
+    now.checked_add(RETRY_INTERVAL)
+        .unwrap_or(expires)
+        .min(expires)
+}
+
+impl FilesBuilder<'_> {
+    /// Less than `most`, and for this file of this pod always the same: not all pods come at once.
+    pub(super) fn jitter(&self, path: &str, most: SignedDuration) -> SignedDuration {
+        let place = format!("{}/{}/{path}", self.pod.uid(), self.volume.name);
+        let most = i64::try_from(most.as_millis()).unwrap_or(i64::MAX).max(1);
+        SignedDuration::from_millis(i64::from(fnv32a(place.as_bytes())) % most)
+    }
+}

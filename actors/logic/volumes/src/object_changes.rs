@@ -1,0 +1,155 @@
+//! Which volumes a change of objects may change.
+
+use std::sync::Arc;
+
+use super::Dependency;
+use logic_api::objects::{Issuance, StaticObjects};
+
+/// Whether an object that a volume was made from is another one now. What did not change is the very same object.
+pub fn is_changed(uses: &Dependency, before: &StaticObjects, now: &StaticObjects) -> bool {
+    let name = uses.name.as_str();
+    let key = (uses.namespace.clone(), uses.name.clone());
+    let refusal = (
+        uses.kind.to_owned(),
+        uses.namespace.clone(),
+        uses.name.clone(),
+    );
+    if before.refused.get(&refusal) != now.refused.get(&refusal) {
+        return true;
+    }
+    match uses.kind {
+        "ConfigMap" => differs(before.config_maps.get(&key), now.config_maps.get(&key)),
+        "Secret" => differs(before.secrets.get(&key), now.secrets.get(&key)),
+        "PersistentVolumeClaim" => differs(before.claims.get(&key), now.claims.get(&key)),
+        "PersistentVolume" => {
+            let (before, now) = (&before.persistent_volumes, &now.persistent_volumes);
+            differs(before.get(name), now.get(name))
+        }
+        "CSIDriver" => differs(before.csi_drivers.get(name), now.csi_drivers.get(name)),
+        "VolumeAttachment" => {
+            let (before, now) = (&before.volume_attachments, &now.volume_attachments);
+            differs(before.get(name), now.get(name))
+        }
+        "TokenRequest" => before.tokens.get(&key) != now.tokens.get(&key),
+        "PodCertificateRequest" if !has_manifests(before) && !has_manifests(now) => {
+            certificates(uses, before) != certificates(uses, now)
+        }
+        // Found by their labels or signers: any of them may be one.
+        _ => true,
+    }
+}
+
+fn has_manifests(objects: &StaticObjects) -> bool {
+    !objects.pod_certificates.is_empty()
+}
+
+/// How far it is with the certificates of a pod.
+fn certificates<'a>(uses: &Dependency, objects: &'a StaticObjects) -> Vec<&'a Arc<Issuance>> {
+    let own = objects
+        .issuances
+        .iter()
+        .filter(|(wanted, _)| wanted.namespace == uses.namespace && wanted.pod_name == uses.name);
+    own.map(|(_, issuance)| issuance).collect()
+}
+
+fn differs<T>(before: Option<&Arc<T>>, now: Option<&Arc<T>>) -> bool {
+    match (before, now) {
+        (Some(before), Some(now)) => !Arc::ptr_eq(before, now),
+        (None, None) => false,
+        (Some(_), None) | (None, Some(_)) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use logic_api::objects::{PendingCertificateRequest, PodCertificateSpec, parse};
+
+    fn objects(text: &str) -> StaticObjects {
+        parse(text.as_bytes()).objects
+    }
+
+    fn uses(kind: &'static str, namespace: &str, name: &str) -> Dependency {
+        Dependency {
+            kind,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_certificate_of_another_pod_does_not_count() {
+        let of = |pod: &str, name: &str| {
+            let wanted = PodCertificateSpec {
+                namespace: "default".into(),
+                pod_name: pod.into(),
+                pod_uid: "u".into(),
+                service_account: "s".into(),
+                signer_name: "a.io/b".into(),
+                key_type: "ED25519".into(),
+                max_expiration_seconds: None,
+                user_annotations: Vec::new(),
+                volume: "v".into(),
+                source: 0,
+            };
+            let asked = PendingCertificateRequest {
+                name: name.into(),
+                key_pem: Vec::new(),
+                request: Vec::new(),
+            };
+            let issuance = Issuance {
+                asked: Some(asked),
+                ..Issuance::default()
+            };
+            let mut objects = StaticObjects::default();
+            objects.issuances.insert(wanted, Arc::new(issuance));
+            objects
+        };
+        let own = uses("PodCertificateRequest", "default", "a");
+        assert!(is_changed(&own, &of("a", "one"), &of("a", "two")));
+        assert!(is_changed(&own, &of("b", "one"), &of("a", "one")));
+        assert!(!is_changed(&own, &of("a", "one"), &of("a", "one")));
+        assert!(!is_changed(&own, &of("b", "one"), &of("b", "two")));
+        let manifest = "{apiVersion: certificates.k8s.io/v1beta1, kind: PodCertificateRequest, metadata: {name: r}, \
+                        spec: {signerName: a.io/b, podName: b}}";
+        assert!(is_changed(&own, &objects(""), &objects(manifest)));
+    }
+
+    #[test]
+    fn only_what_is_used_counts() {
+        let object = |kind: &str, name: &str, value: &str| {
+            format!(
+                "{{apiVersion: v1, kind: {kind}, metadata: {{name: {name}}}, data: {{k: {value}}}}}\n---\n"
+            )
+        };
+        let before = objects(&(object("ConfigMap", "a", "b25l") + &object("Secret", "a", "b25l")));
+        let mut now = objects(&(object("ConfigMap", "a", "dHdv") + &object("Secret", "a", "b25l")));
+        assert!(now.succeed(&before).differs);
+        let cases = [
+            (uses("ConfigMap", "default", "a"), true),
+            (uses("ConfigMap", "default", "b"), false),
+            (uses("ConfigMap", "other", "a"), false),
+            (uses("Secret", "default", "a"), false),
+            (uses("PersistentVolumeClaim", "default", "a"), false),
+            (uses("PersistentVolume", "", "a"), false),
+            (uses("CSIDriver", "", "a"), false),
+            (uses("VolumeAttachment", "", "a"), false),
+            (uses("TokenRequest", "default", "a"), false),
+            (uses("ClusterTrustBundle", "", "a"), true),
+        ];
+        for (uses, expected) in cases {
+            assert_eq!(is_changed(&uses, &before, &now), expected, "{uses:?}");
+        }
+        let gone = objects("");
+        assert!(is_changed(&uses("Secret", "default", "a"), &before, &gone));
+        assert!(is_changed(&uses("Secret", "default", "a"), &gone, &before));
+        let mut refusing = before.clone();
+        let refusal = ("Secret".to_owned(), "default".to_owned(), "b".to_owned());
+        refusing.refused.insert(refusal, "why".to_owned());
+        assert!(is_changed(
+            &uses("Secret", "default", "b"),
+            &before,
+            &refusing
+        ));
+    }
+}

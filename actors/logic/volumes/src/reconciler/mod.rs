@@ -1,0 +1,218 @@
+//! What is mounted, what should be, and what is done next.
+//!
+//! [`StateOfWorld`] hears wishes, releases and what was found on the node; [`StateOfWorld::plan`] says what is to be begun now, and
+//! [`StateOfWorld::ended`] takes in how it ended. Nothing else moves it.
+//!
+//! **Invariants.** Of one volume at most one operation is under way. A volume is staged before it is mounted and
+//! unstaged after its last unmount. It is mounted only when it is resolved and, if a controller attaches it, reported
+//! in use, which it is from the wish on. It is unmounted only when its pod wants it no more, and nobody works within it. Whatever was found after a
+//! restart is uncertain: who wants it has it mounted again, which changes nothing if it was whole; it goes only when
+//! it is certain that nobody will want it.
+//!
+//! Upstream: pkg/kubelet/volumemanager/{reconciler,cache}, pkg/volume/util/{operationexecutor,nestedpendingoperations},
+//! pkg/util/goroutinemap/exponentialbackoff (1.36).
+
+mod actual_state;
+mod backoff;
+mod concurrency;
+mod content;
+mod decide;
+mod desired_state;
+mod events;
+mod operation;
+mod queue;
+mod reconstruct;
+mod results;
+mod staging;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+pub use self::desired_state::{DesiredVolume, ResolveTrigger};
+pub use self::operation::{
+    FailureEffect, KindCapabilities, MountPoint, OperationResult, PodVolumeEvent, UnstageOperation,
+    VolumeOperation,
+};
+pub use self::view::{MeasurableVolume, VolumeRow};
+
+use self::actual_state::{PendingOperation, PodVolumes, SharedVolume};
+use self::backoff::OperationBackoffs;
+use self::concurrency::{FreeSlots, RunningOperations, SlotRequest};
+use self::operation::OperationTarget;
+use self::queue::OperationQueue;
+use super::{VolumeId, VolumeKind};
+use logic_api::types::PodUid;
+
+/// The desired and the actual, and what is under way between them.
+#[derive(Debug, Default)]
+pub struct StateOfWorld {
+    /// As events name it.
+    node_name: String,
+    /// By kind, what its plugin said; of others nothing is known yet.
+    abilities: BTreeMap<VolumeKind, KindCapabilities>,
+    /// The kinds of which it is known what was mounted before.
+    listed: BTreeSet<VolumeKind>,
+    /// The pods that there are, as far as that was told.
+    known: Option<BTreeSet<PodUid>>,
+    /// Pods whose folders lie on the node, until it is known which pods there are.
+    folders: BTreeSet<PodUid>,
+    /// What the node's status says to be in use.
+    reported: BTreeSet<VolumeId>,
+
+    pods: BTreeMap<PodUid, PodVolumes>,
+    /// By pod, what it wants and a controller is to attach before it can be resolved.
+    awaited: BTreeMap<PodUid, BTreeSet<VolumeId>>,
+    shared: BTreeMap<VolumeId, SharedVolume>,
+    /// What was found staged, and nobody asked for yet.
+    found: BTreeSet<VolumeId>,
+
+    queue: OperationQueue,
+    lanes: RunningOperations,
+    backoffs: OperationBackoffs,
+    news: Vec<PodVolumeEvent>,
+    touched: BTreeSet<PodUid>,
+    freed: BTreeSet<PodUid>,
+}
+
+/// What is to be begun, and when to ask again though nothing has happened.
+#[derive(Debug, Default)]
+pub struct ReconcilePlan {
+    pub tasks: Vec<VolumeOperation>,
+    pub wake: Option<Instant>,
+}
+
+/// What becomes of a subject now.
+#[derive(Debug)]
+enum ReconcileDecision {
+    /// Nothing, until something happens.
+    Rest,
+    Wait(Instant),
+    Do(Box<VolumeOperation>, SlotRequest),
+}
+
+impl StateOfWorld {
+    pub fn new(node_name: &str) -> Self {
+        StateOfWorld {
+            node_name: node_name.to_owned(),
+            ..StateOfWorld::default()
+        }
+    }
+
+    /// What is to be begun now. Everything in it counts as under way until its end is told.
+    pub fn plan(&mut self, now: Instant) -> ReconcilePlan {
+        let mut plan = ReconcilePlan::default();
+        let mut places = self.lanes.places(now);
+        let mut at = 0;
+        while let Some((place, subject)) = self.queue.after(at) {
+            at = place;
+            match self.decide(&subject, now) {
+                ReconcileDecision::Rest => self.queue.remove(place),
+                ReconcileDecision::Wait(until) => earlier(&mut plan.wake, until),
+                ReconcileDecision::Do(task, claim) => {
+                    if self.lanes.begin(&subject, &claim, &mut places, now) {
+                        self.queue.remove(place);
+                        self.begin(&task);
+                        plan.tasks.push(*task);
+                    }
+                }
+            }
+        }
+        self.wake_when_free(&mut plan, places);
+        plan
+    }
+
+    fn wake_when_free(&self, plan: &mut ReconcilePlan, places: FreeSlots) {
+        if let Some(next) = places.next.filter(|_| places.is_full()) {
+            earlier(&mut plan.wake, next);
+        }
+    }
+
+    /// What a person should hear, since it was last asked.
+    pub fn take_events(&mut self) -> Vec<PodVolumeEvent> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// The pods whose volumes may all be there now, or all gone, since it was last asked.
+    pub fn take_touched_pods(&mut self) -> BTreeSet<PodUid> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// The pods that wait for a volume which another pod left, since it was last asked: they are to be resolved again.
+    pub fn take_unblocked_pods(&mut self) -> BTreeSet<PodUid> {
+        std::mem::take(&mut self.freed)
+    }
+
+    /// Looks at everything again at the next plan. Nothing should come of it.
+    pub fn requeue_all(&mut self) {
+        let places = self.pods.values().flat_map(|pod| pod.mounts.keys());
+        let places: Vec<MountPoint> = places.cloned().collect();
+        places
+            .into_iter()
+            .for_each(|place| self.queue.push(OperationTarget::Mount(place)));
+        let ids: Vec<VolumeId> = self.shared.keys().cloned().collect();
+        ids.into_iter()
+            .for_each(|id| self.queue.push(OperationTarget::Volume(id)));
+        let uids: Vec<PodUid> = self.pods.keys().cloned().collect();
+        uids.into_iter()
+            .for_each(|uid| self.queue.push(OperationTarget::Pod(uid)));
+    }
+
+    /// Looks at a volume, and all that have to do with it, again.
+    fn requeue_volume(&mut self, id: &VolumeId) {
+        self.queue.push(OperationTarget::Volume(id.clone()));
+        let users = self.shared.get(id).map(|shared| shared.users.clone());
+        for place in users.into_iter().flatten() {
+            self.queue.push(OperationTarget::Mount(place));
+        }
+    }
+
+    fn begin(&mut self, task: &VolumeOperation) {
+        if let Some(shared) = task.volume().and_then(|id| self.shared.get_mut(id)) {
+            debug_assert_eq!(shared.busy, PendingOperation::No, "one operation a volume");
+            shared.busy = PendingOperation::Yes;
+        }
+        match task {
+            VolumeOperation::Mount { place, .. } => {
+                if let Some(mount) = self.mount_mut(place) {
+                    mount.doing = mount.want.as_ref().map(|want| want.content.clone());
+                }
+            }
+            VolumeOperation::Unmount { place, .. } => {
+                if let Some(mount) = self.mount_mut(place) {
+                    mount.actual = actual_state::MountState::Uncertain;
+                }
+            }
+            VolumeOperation::Remove { uid } => {
+                if let Some(pod) = self.pods.get_mut(uid) {
+                    pod.removal = actual_state::PodRemoval::UnderWay;
+                }
+            }
+            VolumeOperation::Stage { .. }
+            | VolumeOperation::Unstage(_)
+            | VolumeOperation::Expand { .. } => {}
+        }
+    }
+
+    fn mount(&self, place: &MountPoint) -> Option<&actual_state::PodMount> {
+        self.pods
+            .get(&place.uid)?
+            .mounts
+            .get(place)
+            .map(Box::as_ref)
+    }
+
+    fn mount_mut(&mut self, place: &MountPoint) -> Option<&mut actual_state::PodMount> {
+        self.pods
+            .get_mut(&place.uid)?
+            .mounts
+            .get_mut(place)
+            .map(Box::as_mut)
+    }
+}
+
+fn earlier(wake: &mut Option<Instant>, other: Instant) {
+    *wake = Some(wake.map_or(other, |wake| wake.min(other)));
+}

@@ -1,0 +1,221 @@
+//! What the reconciler asks to be done, and what it is told of the end.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{Relabel, Volume, VolumeAccess, VolumeId, VolumeKind, VolumeMode};
+use logic_api::types::{EventLevel, PodUid};
+
+/// Where a pod has a volume, or is to have it: upstream's folder of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MountPoint {
+    pub uid: PodUid,
+    pub kind: VolumeKind,
+    pub mode: VolumeMode,
+    /// The name of the volume's folder.
+    pub folder: String,
+}
+
+/// What a plugin says of a kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KindCapabilities {
+    /// It is staged before it is mounted.
+    pub staged: bool,
+    /// It may be mounted again with new content.
+    pub updates: bool,
+    pub expand: bool,
+}
+
+/// Something to be done. There is at most one at a time for one volume.
+#[derive(Clone, Debug)]
+pub enum VolumeOperation {
+    Stage {
+        volume: Arc<Volume>,
+    },
+    Unstage(Box<UnstageOperation>),
+    /// Mounts the volume, or maps it if it is a raw one.
+    Mount {
+        place: MountPoint,
+        volume: Arc<Volume>,
+    },
+    /// Takes away what is bound from within the volume, then the volume.
+    Unmount {
+        place: MountPoint,
+        id: VolumeId,
+    },
+    Expand {
+        place: MountPoint,
+        volume: Arc<Volume>,
+        path: PathBuf,
+        /// Bytes.
+        size: u64,
+    },
+    /// Removes what is left of a pod.
+    Remove {
+        uid: PodUid,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnstageOperation {
+    pub id: VolumeId,
+    pub kind: VolumeKind,
+    pub mode: VolumeMode,
+    /// Where it was found; empty for what was staged by this agent.
+    pub path: PathBuf,
+    /// As it was staged; none for what was found.
+    pub volume: Option<Arc<Volume>>,
+}
+
+/// How a task ended.
+#[derive(Clone, Debug)]
+pub enum OperationResult {
+    Done,
+    /// Of `PodMount`.
+    Mounted {
+        path: PathBuf,
+        relabel: Relabel,
+    },
+    Failed {
+        message: String,
+        trace: FailureEffect,
+    },
+    /// A thread of the plugin was given up over it.
+    Stuck {
+        /// The plugin's process that has it.
+        generation: u64,
+        message: String,
+    },
+}
+
+/// What a failure may have left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureEffect {
+    /// Nothing was begun.
+    Nothing,
+    /// Nothing was begun, and the same will be said as long as nobody changes anything.
+    Refusal,
+    /// It may be half done.
+    Something,
+}
+
+/// What a person should hear about a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodVolumeEvent {
+    pub uid: PodUid,
+    pub weight: EventLevel,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// What a task is about; no two of one are under way at once.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum OperationTarget {
+    Volume(VolumeId),
+    Mount(MountPoint),
+    Pod(PodUid),
+}
+
+/// What fails and succeeds by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum OperationKind {
+    Stage,
+    Unstage,
+    Mount,
+    Unmount,
+    Expand,
+    Remove,
+}
+
+impl OperationKind {
+    pub(super) const ALL: [OperationKind; 6] = [
+        OperationKind::Stage,
+        OperationKind::Unstage,
+        OperationKind::Mount,
+        OperationKind::Unmount,
+        OperationKind::Expand,
+        OperationKind::Remove,
+    ];
+}
+
+/// A driver's call has two minutes upstream; the plugin around it needs a moment too.
+const DRIVER_TIMEOUT: Duration = Duration::from_secs(125);
+/// Nothing but the node's own disk and kernel.
+const LOCAL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Every file of a large volume may have to change its group.
+const OWNERSHIP_TIMEOUT: Duration = Duration::from_secs(20 * 60);
+/// Every file of an emptyDir may have to be deleted.
+const DELETION_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+
+impl VolumeOperation {
+    /// After this time it is taken for stuck.
+    pub fn within(&self) -> Duration {
+        match self {
+            VolumeOperation::Stage { volume } | VolumeOperation::Mount { volume, .. } => {
+                for_volume(volume)
+            }
+            VolumeOperation::Unmount { place, .. } => match place.kind {
+                VolumeKind::EmptyDir => DELETION_TIMEOUT,
+                VolumeKind::Csi | VolumeKind::Nfs | VolumeKind::Local => DRIVER_TIMEOUT,
+                VolumeKind::HostPath
+                | VolumeKind::ConfigMap
+                | VolumeKind::Secret
+                | VolumeKind::Projected
+                | VolumeKind::DownwardApi
+                | VolumeKind::Image => LOCAL_TIMEOUT,
+            },
+            VolumeOperation::Unstage(_) | VolumeOperation::Expand { .. } => DRIVER_TIMEOUT,
+            VolumeOperation::Remove { .. } => DELETION_TIMEOUT,
+        }
+    }
+
+    pub(super) fn subject(&self) -> OperationTarget {
+        match self {
+            VolumeOperation::Stage { volume } => OperationTarget::Volume(volume.id.clone()),
+            VolumeOperation::Unstage(staged) => OperationTarget::Volume(staged.id.clone()),
+            VolumeOperation::Mount { place, .. }
+            | VolumeOperation::Unmount { place, .. }
+            | VolumeOperation::Expand { place, .. } => OperationTarget::Mount(place.clone()),
+            VolumeOperation::Remove { uid } => OperationTarget::Pod(uid.clone()),
+        }
+    }
+
+    pub(super) fn verb(&self) -> OperationKind {
+        match self {
+            VolumeOperation::Stage { .. } => OperationKind::Stage,
+            VolumeOperation::Unstage(_) => OperationKind::Unstage,
+            VolumeOperation::Mount { .. } => OperationKind::Mount,
+            VolumeOperation::Unmount { .. } => OperationKind::Unmount,
+            VolumeOperation::Expand { .. } => OperationKind::Expand,
+            VolumeOperation::Remove { .. } => OperationKind::Remove,
+        }
+    }
+
+    /// The volume that it is about.
+    pub fn volume(&self) -> Option<&VolumeId> {
+        match self {
+            VolumeOperation::Stage { volume }
+            | VolumeOperation::Mount { volume, .. }
+            | VolumeOperation::Expand { volume, .. } => Some(&volume.id),
+            VolumeOperation::Unstage(staged) => Some(&staged.id),
+            VolumeOperation::Unmount { id, .. } => Some(id),
+            VolumeOperation::Remove { .. } => None,
+        }
+    }
+}
+
+fn for_volume(volume: &Volume) -> Duration {
+    let files = match volume.kind {
+        VolumeKind::Csi | VolumeKind::Nfs | VolumeKind::Local => DRIVER_TIMEOUT,
+        VolumeKind::EmptyDir
+        | VolumeKind::HostPath
+        | VolumeKind::ConfigMap
+        | VolumeKind::Secret
+        | VolumeKind::Projected
+        | VolumeKind::DownwardApi
+        | VolumeKind::Image => return LOCAL_TIMEOUT,
+    };
+    let walked = volume.ownership.is_some() && volume.access == VolumeAccess::ReadWrite;
+    if walked { OWNERSHIP_TIMEOUT } else { files }
+}
