@@ -14,7 +14,6 @@ pub mod hosts;
 pub mod images;
 pub mod logging;
 pub mod logs;
-pub mod machine;
 pub mod node_health;
 pub mod pleg;
 pub mod pod_cgroups;

@@ -25,8 +25,6 @@ use thiserror::Error;
 
 /// Without these a pod's group limits nothing.
 const REQUIRED_CONTROLLERS: [&str; 2] = ["cpu", "memory"];
-const MOUNTINFO: &str = "/proc/self/mountinfo";
-const HUGE_PAGES_DIR: &str = "/sys/kernel/mm/hugepages";
 /// Groups in groups below a pod's: a container may make some of its own.
 const MAX_DEPTH: u32 = 16;
 /// The kernel takes a moment to let go of a group whose last process has ended.
@@ -93,15 +91,16 @@ struct PodCgroup {
 impl PodCgroups {
     /// Looks at the machine; without a policy nothing is ever made.
     pub fn new(policy: Option<CgroupPolicy>) -> Self {
-        let mounts = fs::read_to_string(MOUNTINFO).unwrap_or_default();
-        let hierarchy = Hierarchy::parse(&mounts);
+        let hierarchy = host::cgroups::hierarchy(Path::new("/proc"));
         let version = match &hierarchy {
             Some(Hierarchy::V2(_)) => 2.0,
             Some(Hierarchy::V1(_)) => 1.0,
             None => 0.0,
         };
         metrics::cgroups::VERSION.set(version);
-        Self::on(policy, hierarchy, page_sizes())
+        let sizes = host::huge_pages::read(Path::new("/sys")).into_keys();
+        let sizes = sizes.filter_map(|size| i64::try_from(size).ok()).collect();
+        Self::on(policy, hierarchy, sizes)
     }
 
     fn on(
@@ -380,19 +379,6 @@ fn is_busy(error: &io::Error) -> bool {
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> PodCgroupError + use<> {
     let path = path.to_owned();
     move |source| PodCgroupError::File { path, source }
-}
-
-/// The sizes of huge page that the machine has: its folders are named `hugepages-2048kB`.
-fn page_sizes() -> Vec<i64> {
-    let entries = fs::read_dir(HUGE_PAGES_DIR).into_iter().flatten().flatten();
-    let size = |entry: fs::DirEntry| {
-        let name = entry.file_name().into_string().ok()?;
-        let kibibytes = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
-        kibibytes.parse::<i64>().ok()?.checked_mul(1024)
-    };
-    let mut sizes: Vec<i64> = entries.filter_map(size).collect();
-    sizes.sort_unstable();
-    sizes
 }
 
 #[cfg(test)]

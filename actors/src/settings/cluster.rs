@@ -92,7 +92,7 @@ impl AgentSettings {
             },
             look_every: kubelet.node_status_update_frequency.into(),
             report_every: kubelet.node_status_report_frequency.into(),
-            host: node::host::read(Path::new("/"), self.swap),
+            host: host::identity::read(Path::new("/"), self.swap),
             resources: NodeResources {
                 capacity: self.facts.capacity.clone(),
                 allocatable: self.facts.allocatable.clone(),

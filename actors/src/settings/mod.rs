@@ -92,7 +92,7 @@ impl AgentSettings {
             .crash_loop_back_off
             .max_container_restart_period
             .map(Duration::from);
-        let machine = crate::machine::read(Path::new(&config.flags.root_dir));
+        let machine = host::machine::read(Path::new(&config.flags.root_dir));
         let facts = node::facts(&config, &machine);
         AgentSettings {
             node: node::policy(&config, &machine, &facts),
@@ -143,8 +143,8 @@ impl AgentSettings {
     }
 
     /// The groups of processes that a summary shows beside the pods.
-    pub fn system_groups(&self) -> crate::stats::SystemGroups {
-        crate::stats::SystemGroups {
+    pub fn system_groups(&self) -> host::stats::SystemGroups {
+        host::stats::SystemGroups {
             kubelet: self.config.kubelet.kubelet_cgroups.clone(),
             runtime: self.config.flags.runtime_cgroups.clone(),
             system: self.config.kubelet.system_cgroups.clone(),

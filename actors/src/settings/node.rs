@@ -158,7 +158,7 @@ pub(super) fn policy(config: &NodeConfig, machine: &MachineFacts, facts: &NodeFa
             .map(|(name, amount)| (name.clone(), Quantity(amount.to_string())))
             .collect(),
         enforcement: super::enforcement::enforcement(config, machine),
-        masked_paths: super::enforcement::masked_paths(),
+        masked_paths: host::cpus::thermal_files(Path::new("/")),
     }
 }
 

@@ -8,8 +8,6 @@
 
 mod bounded_io;
 mod disk;
-mod groups;
-mod machine;
 mod metrics_endpoint;
 mod resource;
 #[cfg(test)]
@@ -35,10 +33,10 @@ use tokio::sync::Mutex;
 
 use self::bounded_io::{BoundedIo, BoundedIoError};
 use self::disk::{DiskScan, DiskStats};
-use self::machine::{MachineStats, NodeFigures};
 use crate::runtime::{FileSystems, RuntimeClient, RuntimeError};
 use crate::worker::PodWorkerConfig;
 use crate::{pod_manager, volumes};
+use host::stats::{MachineStats, NodeFigures, SystemGroups};
 
 /// Actors answer from memory.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -64,17 +62,6 @@ impl SummaryError {
             SummaryError::Machine(error) => error.transient(),
         }
     }
-}
-
-/// The groups of processes that are shown beside the pods; empty names are found out, or not shown.
-#[derive(Debug, Clone, Default)]
-pub struct SystemGroups {
-    /// `kubeletCgroups`; else the group that this process is in.
-    pub kubelet: String,
-    /// `--runtime-cgroups`
-    pub runtime: String,
-    /// `systemCgroups`
-    pub system: String,
 }
 
 /// Whom a summary comes from.
@@ -368,7 +355,7 @@ fn forget_gone(rates: &mut CpuRates, listed: &BTreeMap<PodUid, RuntimePod>) {
             containers.chain(pod.sandboxes.iter().map(|s| s.id.as_str()))
         })
         .collect();
-    rates.keep(|whose| groups::NAMES.contains(&whose) || ids.contains(whose));
+    rates.keep(|whose| host::cgroup_stats::NAMES.contains(&whose) || ids.contains(whose));
 }
 
 fn claimed(

@@ -1,10 +1,11 @@
 //! What the node and its pods take: sampled for eviction, the pods only when somebody has to know.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fs, io};
 
+use host::meminfo::{MemInfo, MemInfoError};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Addr, AskError};
@@ -22,15 +23,12 @@ use crate::pod_manager;
 use crate::runtime::{RuntimeClient, RuntimeError};
 
 const POD_MANAGER_TIMEOUT: Duration = Duration::from_secs(5);
-const MEMINFO: &str = "/proc/meminfo";
 
 /// Why there is no sample.
 #[derive(Debug, Error)]
 pub enum SampleError {
-    #[error("cannot read {MEMINFO}")]
-    Read(#[source] io::Error),
-    #[error("{MEMINFO}: expected a line {line} with kilobytes")]
-    Line { line: &'static str },
+    #[error(transparent)]
+    Memory(#[from] MemInfoError),
     #[error("the pods are not known")]
     Pods(#[source] AskError),
     #[error("the pods' usage is not known")]
@@ -91,20 +89,10 @@ impl UsageSampler {
 
 /// Reads what the kernel says of its memory: from a file of the kernel's own, so it does not wait.
 fn observe() -> Result<Observations, SampleError> {
-    let text = fs::read_to_string(MEMINFO).map_err(SampleError::Read)?;
-    let bytes = |name: &'static str| {
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        let kilobytes =
-            line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-        kilobytes
-            .map(|kilobytes| kilobytes * 1024)
-            .ok_or(SampleError::Line { line: name })
-    };
+    let memory = MemInfo::read(Path::new("/proc"))?;
     let memory = Observation {
-        capacity: bytes("MemTotal")?,
-        available: bytes("MemAvailable")?,
+        capacity: memory.bytes("MemTotal")?,
+        available: memory.bytes("MemAvailable")?,
         sampled_at: Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH),
     };
     Ok([(Signal::MemoryAvailable, memory)].into())

@@ -14,7 +14,6 @@ pub mod claims;
 pub mod csi_node;
 mod finding;
 pub mod herald;
-pub mod host;
 pub mod lease;
 mod registering;
 mod requests;
@@ -92,7 +91,7 @@ pub struct Policy {
     pub look_every: Duration,
     /// Between two reports though nothing changed (`nodeStatusReportFrequency`).
     pub report_every: Duration,
-    /// What the machine calls itself: [`host::read`].
+    /// What the machine calls itself: [`host::identity::read`].
     pub host: HostFacts,
     /// What there is at the start.
     pub resources: NodeResources,

@@ -11,43 +11,54 @@ use logic_resources::summary::{
     SummaryScope, SwapStats,
 };
 
-use super::SystemGroups;
-use super::groups::{self, CgroupStats};
+use crate::cgroup_stats::{self as groups, CgroupStats};
+use crate::cgroups;
+use crate::meminfo::MemInfo;
+use crate::units;
 
 /// The interface that counts as the node's own, as cAdvisor has it.
 const DEFAULT_INTERFACE: &str = "eth0";
 /// Interfaces of pods, and the one that leads nowhere.
 const IGNORED_INTERFACES: [&str; 4] = ["lo", "veth", "docker", "nerdctl"];
 
+/// The groups of processes that are shown beside the pods; empty names are found out, or not shown.
+#[derive(Debug, Clone, Default)]
+pub struct SystemGroups {
+    /// `kubeletCgroups`; else the group that this process is in.
+    pub kubelet: String,
+    /// `--runtime-cgroups`
+    pub runtime: String,
+    /// `systemCgroups`
+    pub system: String,
+}
+
 /// Where the machine shows itself.
 #[derive(Debug)]
-pub(super) struct MachineStats {
-    pub(super) proc: PathBuf,
-    pub(super) hierarchy: Option<Hierarchy>,
+pub struct MachineStats {
+    pub proc: PathBuf,
+    pub hierarchy: Option<Hierarchy>,
     /// What is shown beside the pods, by its name there and its cgroup's.
-    pub(super) shown: Vec<(&'static str, String)>,
+    pub shown: Vec<(&'static str, String)>,
 }
 
 /// What the node takes.
 #[derive(Debug, Default)]
-pub(super) struct NodeFigures {
-    pub(super) started: Option<Timestamp>,
-    pub(super) cpu: Option<CpuStats>,
-    pub(super) memory: Option<MemoryStats>,
-    pub(super) swap: Option<SwapStats>,
-    pub(super) network: Option<NetworkStats>,
-    pub(super) rlimit: Option<ProcessLimit>,
-    pub(super) system: Vec<ContainerStats>,
+pub struct NodeFigures {
+    pub started: Option<Timestamp>,
+    pub cpu: Option<CpuStats>,
+    pub memory: Option<MemoryStats>,
+    pub swap: Option<SwapStats>,
+    pub network: Option<NetworkStats>,
+    pub rlimit: Option<ProcessLimit>,
+    pub system: Vec<ContainerStats>,
 }
 
 impl MachineStats {
     /// This machine; read once, at the start.
-    pub(super) fn here(groups: &SystemGroups, policy: Option<&CgroupPolicy>) -> MachineStats {
+    pub fn here(groups: &SystemGroups, policy: Option<&CgroupPolicy>) -> MachineStats {
         let proc = PathBuf::from("/proc");
-        let mounts = fs::read_to_string(proc.join("self/mountinfo")).unwrap_or_default();
-        let own = fs::read_to_string(proc.join("self/cgroup")).unwrap_or_default();
         let kubelet = match groups.kubelet.is_empty() {
-            true => own_group(&own),
+            true => cgroups::own_group(&proc),
             false => groups.kubelet.clone(),
         };
         let pods = policy.map(|policy| {
@@ -62,16 +73,16 @@ impl MachineStats {
         ];
         let named = |(_, name): &(&str, String)| !name.trim_matches('/').is_empty();
         MachineStats {
+            hierarchy: cgroups::hierarchy(&proc),
             proc,
-            hierarchy: Hierarchy::parse(&mounts),
             shown: shown.into_iter().filter(named).collect(),
         }
     }
 
     /// What the node and its groups take now.
-    pub(super) fn read(&self, scope: SummaryScope, at: SystemTime) -> NodeFigures {
+    pub fn read(&self, scope: SummaryScope, at: SystemTime) -> NodeFigures {
         let at = Timestamp::try_from(at).ok();
-        let meminfo = self.text("meminfo");
+        let meminfo = MemInfo::read(&self.proc).unwrap_or_default();
         let root = self.group("");
         let stat = self.text("stat");
         let mut figures = NodeFigures {
@@ -104,15 +115,15 @@ impl MachineStats {
     fn memory(
         &self,
         root: Option<MemoryStats>,
-        meminfo: &str,
+        meminfo: &MemInfo,
         at: Option<Timestamp>,
     ) -> Option<MemoryStats> {
-        let (total, free) = (bytes(meminfo, "MemTotal")?, bytes(meminfo, "MemFree")?);
+        let (total, free) = (meminfo.get("MemTotal")?, meminfo.get("MemFree")?);
         let mut memory = root.unwrap_or_default();
         if memory.usage_bytes.is_none() {
             let usage = total.saturating_sub(free);
             let inactive = self.hierarchy.as_ref().and_then(groups::inactive_files);
-            let inactive = inactive.or_else(|| bytes(meminfo, "Inactive(file)"));
+            let inactive = inactive.or_else(|| meminfo.get("Inactive(file)"));
             memory.usage_bytes = Some(usage);
             memory.working_set_bytes = Some(usage.saturating_sub(inactive.unwrap_or(0)));
         }
@@ -157,21 +168,6 @@ impl MachineStats {
     }
 }
 
-/// The group of memory that this process is in, from `/proc/self/cgroup`.
-fn own_group(text: &str) -> String {
-    let group = |wanted: &str| {
-        text.lines().find_map(|line| {
-            let mut parts = line.splitn(3, ':').skip(1);
-            let (controllers, path) = (parts.next()?, parts.next()?);
-            let found = controllers
-                .split(',')
-                .any(|controller| controller == wanted);
-            found.then(|| path.to_owned())
-        })
-    };
-    group("memory").or_else(|| group("")).unwrap_or_default()
-}
-
 fn cpu(nanoseconds: Option<u64>, at: Option<Timestamp>) -> Option<CpuStats> {
     nanoseconds.map(|nanoseconds| CpuStats {
         time: at,
@@ -186,7 +182,7 @@ fn started(stat: &str) -> Option<Timestamp> {
     Timestamp::from_second(line.trim().parse().ok()?).ok()
 }
 
-/// All that the processors did but wait, in nanoseconds: a tick is a hundredth of a second.
+/// All that the processors did but wait, in nanoseconds.
 fn busy(stat: &str) -> Option<u64> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks = line.split_whitespace().map(|word| word.parse::<u64>().ok());
@@ -197,19 +193,11 @@ fn busy(stat: &str) -> Option<u64> {
         .filter(|(index, _)| !waits(index))
         .map(|(_, n)| n)
         .sum();
-    busy.checked_mul(10_000_000)
+    busy.checked_mul(1_000_000_000 / units::clock_ticks())
 }
 
-fn bytes(meminfo: &str, name: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    let number: u64 = line.split_whitespace().next()?.parse().ok()?;
-    number.checked_mul(1024)
-}
-
-fn swap(meminfo: &str, at: Option<Timestamp>) -> Option<SwapStats> {
-    let (total, free) = (bytes(meminfo, "SwapTotal")?, bytes(meminfo, "SwapFree")?);
+fn swap(meminfo: &MemInfo, at: Option<Timestamp>) -> Option<SwapStats> {
+    let (total, free) = (meminfo.get("SwapTotal")?, meminfo.get("SwapFree")?);
     Some(SwapStats {
         time: at,
         swap_available_bytes: Some(free),
@@ -392,8 +380,5 @@ mod tests {
         assert!(figures.cpu.is_none() && figures.memory.is_none() && figures.system.is_empty());
         // Without groups the processors' own books count: all but idling and waiting.
         assert_eq!(busy("cpu  1 2 3 40 50 6 7 8 9 10\n"), Some(270_000_000));
-        assert_eq!(own_group("5:cpu,memory:/a\n0::/b\n"), "/a");
-        assert_eq!(own_group("0::/b\n"), "/b");
-        assert_eq!(own_group("nonsense"), "");
     }
 }

@@ -8,27 +8,27 @@ use logic_resources::pod_cgroups::Hierarchy;
 use logic_resources::summary::MemoryStats;
 
 /// The names of what is shown beside the pods; the empty one is the node itself.
-pub(super) const NAMES: [&str; 5] = ["", KUBELET, RUNTIME, MISC, PODS];
-pub(super) const KUBELET: &str = "kubelet";
-pub(super) const RUNTIME: &str = "runtime";
-pub(super) const MISC: &str = "misc";
-pub(super) const PODS: &str = "pods";
+pub const NAMES: [&str; 5] = ["", KUBELET, RUNTIME, MISC, PODS];
+pub const KUBELET: &str = "kubelet";
+pub const RUNTIME: &str = "runtime";
+pub const MISC: &str = "misc";
+pub const PODS: &str = "pods";
 
 /// A limit that is larger is none.
 const UNLIMITED: u64 = 1 << 62;
 
 /// What a group has used and uses.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct CgroupStats {
-    pub(super) cpu_nanoseconds: Option<u64>,
+pub struct CgroupStats {
+    pub cpu_nanoseconds: Option<u64>,
     /// Without a time.
-    pub(super) memory: Option<MemoryStats>,
-    pub(super) made: Option<SystemTime>,
+    pub memory: Option<MemoryStats>,
+    pub made: Option<SystemTime>,
 }
 
 impl CgroupStats {
     /// Reads a group by its name below the tops; the empty name is the root.
-    pub(super) fn read(hierarchy: &Hierarchy, name: &str) -> CgroupStats {
+    pub fn read(hierarchy: &Hierarchy, name: &str) -> CgroupStats {
         let below = |controller: &str| {
             let top = hierarchy.top(controller)?;
             Some(top.join(name.trim_start_matches('/')))
@@ -96,7 +96,7 @@ fn memory_of(hierarchy: &Hierarchy, group: &Path) -> Option<MemoryStats> {
 }
 
 /// The bytes of files that nobody has used of late: what a root of version 2 tells of itself.
-pub(super) fn inactive_files(hierarchy: &Hierarchy) -> Option<u64> {
+pub fn inactive_files(hierarchy: &Hierarchy) -> Option<u64> {
     let stat = hierarchy.top("memory")?.join("memory.stat");
     field(&fs::read_to_string(stat).ok()?, "inactive_file")
 }

@@ -4,13 +4,15 @@
 //! absent, and the log says so: an agent that cannot count its memory still runs pods that ask for none.
 //! Upstream: cAdvisor's machine.go, util/sysinfo and pkg/kubelet/stats/pidlimit, 1.36.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::thread::available_parallelism;
 
 use logic_api::sysctls::KernelVersion;
 use logic_resources::node::{MachineFacts, Support};
+
+use crate::huge_pages;
+use crate::meminfo::MemInfo;
 
 /// Reads the machine; `root_dir` is the agent's root folder, whose file system pods write to.
 pub fn read(root_dir: &Path) -> MachineFacts {
@@ -34,7 +36,7 @@ impl MachineFiles<'_> {
             cpus: self.cpus(),
             memory: self.memory(),
             swap: self.swap(),
-            huge_pages: self.huge_pages(),
+            huge_pages: huge_pages::read(self.sys),
             ephemeral_storage: file_system(root_dir),
             pids: self.pids(),
             kernel: KernelVersion::parse(&text(&self.proc.join("sys/kernel/osrelease"))),
@@ -52,10 +54,12 @@ impl MachineFiles<'_> {
     }
 
     fn memory(&self) -> u64 {
-        let text = text(&self.proc.join("meminfo"));
-        let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-        let words = total.and_then(|total| total.split_whitespace().next());
-        kibibytes(words)
+        let memory = MemInfo::read(self.proc);
+        let total = memory.and_then(|memory| memory.bytes("MemTotal"));
+        total.unwrap_or_else(|error| {
+            tracing::debug!("the machine's memory is not known: {error}");
+            0
+        })
     }
 
     fn swap(&self) -> u64 {
@@ -64,20 +68,6 @@ impl MachineFiles<'_> {
         sizes
             .map(|line| kibibytes(line.split_whitespace().nth(2)))
             .sum()
-    }
-
-    /// By size in bytes.
-    fn huge_pages(&self) -> BTreeMap<u64, u64> {
-        let folders = fs::read_dir(self.sys.join("kernel/mm/hugepages"));
-        let folders = folders.into_iter().flatten().flatten();
-        let pages = |folder: fs::DirEntry| {
-            let name = folder.file_name();
-            let size = name.to_str()?.strip_prefix("hugepages-")?;
-            let size: u64 = size.strip_suffix("kB")?.parse().ok()?;
-            let count = text(&folder.path().join("nr_hugepages"));
-            Some((size.checked_mul(1024)?, count.trim().parse().ok()?))
-        };
-        folders.filter_map(pages).collect()
     }
 
     /// The smaller of the two limits of the whole machine.
@@ -137,6 +127,8 @@ fn file_system(folder: &Path) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn write(root: &Path, files: &[(&str, &str)]) {

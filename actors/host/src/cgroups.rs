@@ -1,0 +1,106 @@
+//! Which cgroups the machine has, and where they are mounted.
+
+use std::fs;
+use std::path::Path;
+
+use logic_resources::pod_cgroups::Hierarchy;
+use logic_resources::resources::NodeCgroupVersion;
+
+/// The trees of cgroups by `self/mountinfo` below `proc`, which is `/proc`; none where none are mounted.
+pub fn hierarchy(proc: &Path) -> Option<Hierarchy> {
+    let mounts = fs::read_to_string(proc.join("self/mountinfo")).unwrap_or_default();
+    Hierarchy::parse(&mounts)
+}
+
+/// The version that containers' limits are set by; a machine with trees of both kinds counts as version 1, as the
+/// kubelet has it (runc's `IsCgroup2UnifiedMode`). `root` is `/`.
+pub fn version(root: &Path) -> NodeCgroupVersion {
+    match root.join("sys/fs/cgroup/cgroup.controllers").exists() {
+        true => NodeCgroupVersion::V2,
+        false => NodeCgroupVersion::V1,
+    }
+}
+
+/// Whether swap is limited by cgroup. The root of cgroup v2 has no such file, the agent's own cgroup has.
+pub fn limits_swap(root: &Path, cgroups: NodeCgroupVersion) -> bool {
+    let mount = root.join("sys/fs/cgroup");
+    match cgroups {
+        NodeCgroupVersion::V1 => mount.join("memory/memory.memsw.limit_in_bytes").exists(),
+        NodeCgroupVersion::V2 => {
+            let own = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+            let own = own.lines().find_map(|line| line.strip_prefix("0::/"));
+            own.is_some_and(|own| mount.join(own).join("memory.swap.max").exists())
+        }
+    }
+}
+
+/// The cgroup of memory that this process is in, from `self/cgroup` below `proc`; empty where it is in none.
+pub fn own_group(proc: &Path) -> String {
+    memory_group(&fs::read_to_string(proc.join("self/cgroup")).unwrap_or_default())
+}
+
+fn memory_group(text: &str) -> String {
+    let group = |wanted: &str| {
+        text.lines().find_map(|line| {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let (controllers, path) = (parts.next()?, parts.next()?);
+            let found = controllers
+                .split(',')
+                .any(|controller| controller == wanted);
+            found.then(|| path.to_owned())
+        })
+    };
+    group("memory").or_else(|| group("")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, file: &str, text: &str) {
+        let path = root.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn swap_is_limited_where_the_kernel_has_the_file_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        assert!(!limits_swap(root, NodeCgroupVersion::V1));
+        assert!(!limits_swap(root, NodeCgroupVersion::V2));
+        write(
+            root,
+            "sys/fs/cgroup/memory/memory.memsw.limit_in_bytes",
+            "0",
+        );
+        assert!(limits_swap(root, NodeCgroupVersion::V1));
+        write(root, "proc/self/cgroup", "0::/system.slice/oxlet.service\n");
+        assert!(!limits_swap(root, NodeCgroupVersion::V2));
+        write(
+            root,
+            "sys/fs/cgroup/system.slice/oxlet.service/memory.swap.max",
+            "max",
+        );
+        assert!(limits_swap(root, NodeCgroupVersion::V2));
+    }
+
+    #[test]
+    fn the_version_is_told_by_the_file_of_controllers() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(version(folder.path()), NodeCgroupVersion::V1);
+        write(
+            folder.path(),
+            "sys/fs/cgroup/cgroup.controllers",
+            "cpu memory",
+        );
+        assert_eq!(version(folder.path()), NodeCgroupVersion::V2);
+    }
+
+    #[test]
+    fn the_group_of_memory_is_the_processs_own() {
+        assert_eq!(memory_group("5:cpu,memory:/a\n0::/b\n"), "/a");
+        assert_eq!(memory_group("0::/b\n"), "/b");
+        assert_eq!(memory_group("nonsense"), "");
+    }
+}
