@@ -75,7 +75,8 @@ impl RuntimeClient {
         let began = kernel::now();
         let answer = client.get_container_events(cri::GetEventsRequest {}).await;
         operations::count("GetContainerEvents", began, &answer);
-        let stream = answer.map_err(|status| refused("GetContainerEvents", &status))?;
+        let stream =
+            answer.map_err(|status| RuntimeError::refused("GetContainerEvents", &status))?;
         Ok(RuntimeEvents {
             stream: stream.into_inner(),
         })
@@ -191,7 +192,7 @@ impl RuntimeEvents {
     pub async fn next(&mut self) -> Result<Option<PodObservation>, RuntimeError> {
         loop {
             let event = self.stream.message().await;
-            match event.map_err(|status| refused("GetContainerEvents", &status))? {
+            match event.map_err(|status| RuntimeError::refused("GetContainerEvents", &status))? {
                 None => return Ok(None),
                 Some(event) => {
                     operations::count_event(event.created_at);
@@ -202,13 +203,5 @@ impl RuntimeEvents {
                 }
             }
         }
-    }
-}
-
-fn refused(call: &'static str, status: &tonic::Status) -> RuntimeError {
-    RuntimeError::Refused {
-        call,
-        code: status.code(),
-        message: status.message().to_owned(),
     }
 }

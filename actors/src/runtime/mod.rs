@@ -49,6 +49,7 @@ pub enum RuntimeError {
         call: &'static str,
         code: Code,
         message: String,
+        reason: RefusalReason,
     },
     /// It may or may not have been done: look before asking again.
     #[error("{call} was interrupted, its outcome is unknown")]
@@ -75,11 +76,7 @@ pub enum RuntimeError {
 impl RuntimeError {
     fn new(call: &'static str, error: CallError) -> Self {
         match error {
-            CallError::Refused(status) => RuntimeError::Refused {
-                call,
-                code: status.code(),
-                message: status.message().to_owned(),
-            },
+            CallError::Refused(status) => RuntimeError::refused(call, &status),
             CallError::Interrupted { .. } => RuntimeError::Interrupted { call },
             error @ (CallError::Deadline { .. } | CallError::Unavailable { .. }) => {
                 RuntimeError::Unanswered {
@@ -87,6 +84,15 @@ impl RuntimeError {
                     source: error,
                 }
             }
+        }
+    }
+
+    fn refused(call: &'static str, status: &tonic::Status) -> Self {
+        RuntimeError::Refused {
+            call,
+            code: status.code(),
+            message: status.message().to_owned(),
+            reason: RefusalReason::of(status),
         }
     }
 
@@ -152,6 +158,21 @@ impl RuntimeError {
         self.code() == Some(Code::Unimplemented)
     }
 
+    /// Whether the runtime only has to clear up what an interrupted call left, and then does what it refuses now.
+    pub fn is_clearing_up(&self) -> bool {
+        match self {
+            RuntimeError::Refused { reason, .. } => match reason {
+                RefusalReason::NameReserved | RefusalReason::ContainerStarting => true,
+                RefusalReason::Other => false,
+            },
+            RuntimeError::Interrupted { .. }
+            | RuntimeError::Unanswered { .. }
+            | RuntimeError::Malformed { .. }
+            | RuntimeError::EventsEnded
+            | RuntimeError::EventsLost => false,
+        }
+    }
+
     /// Whether the same call may succeed soon, without anybody changing anything.
     pub fn transient(&self) -> bool {
         match self {
@@ -166,6 +187,31 @@ impl RuntimeError {
             | RuntimeError::EventsEnded
             | RuntimeError::EventsLost => true,
             RuntimeError::Malformed { .. } => false,
+        }
+    }
+}
+
+/// Why the runtime refuses, where CRI has no code for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusalReason {
+    /// The sandbox's or container's name belongs to another one, or to a creation that has not been cleared up.
+    NameReserved,
+    /// The container is being started by another call.
+    ContainerStarting,
+    Other,
+}
+
+impl RefusalReason {
+    /// containerd tells these by its text alone (registrar.go, container_remove.go); nothing but this
+    /// client reads it.
+    fn of(status: &tonic::Status) -> Self {
+        let text = status.message();
+        if text.contains("is reserved for") {
+            Self::NameReserved
+        } else if text.contains("in starting state") {
+            Self::ContainerStarting
+        } else {
+            Self::Other
         }
     }
 }
@@ -499,5 +545,29 @@ fn done<T>(answer: Result<T, RuntimeError>) -> Result<(), RuntimeError> {
     match answer {
         Err(error) if !error.is_not_found() => Err(error),
         Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_while_an_interrupted_call_is_cleared_up_is_known_by_its_type() {
+        let name = r#"failed to reserve sandbox name "a": name "a" is reserved for "b""#;
+        let starting = r#"container "a" is in starting state, can't be removed"#;
+        for (message, reason, clearing_up) in [
+            (name, RefusalReason::NameReserved, true),
+            (starting, RefusalReason::ContainerStarting, true),
+            ("no", RefusalReason::Other, false),
+        ] {
+            let error = RuntimeError::refused("Call", &tonic::Status::unknown(message));
+            let RuntimeError::Refused { reason: found, .. } = &error else {
+                panic!("{error}");
+            };
+            assert_eq!(*found, reason);
+            assert_eq!(error.is_clearing_up(), clearing_up);
+            assert!(!error.transient());
+        }
     }
 }

@@ -20,11 +20,10 @@ use tokio::sync::watch;
 
 use super::kill::{KillOutcome, KillsInProgress};
 use super::metrics::PullTimings;
+use super::retries::RetryKey;
 use super::sandbox::SandboxError;
 use super::start::{ContainerStart, StartResult};
-use super::{
-    Peers, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD, SANDBOX_KEY, TEARDOWN_KEY, remove,
-};
+use super::{Peers, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD, remove};
 use crate::checkpoints::ContainerResources;
 use crate::hosts;
 use crate::pod_manager::PodGoal;
@@ -33,8 +32,8 @@ use crate::runtime::RuntimeError;
 /// What came of a plan.
 #[derive(Debug)]
 pub struct SyncResult {
-    /// What failed, by container name, [`SANDBOX_KEY`] or [`TEARDOWN_KEY`].
-    pub(super) problems: Vec<(String, SyncProblem)>,
+    /// What failed.
+    pub(super) problems: Vec<(RetryKey, SyncProblem)>,
     /// Containers that run now, with the resources that they were started with or resized to.
     pub(super) started: Vec<(String, ResourceRequirements)>,
     /// Endings that were begun; those that are over are forgotten when the container is seen ended.
@@ -60,9 +59,7 @@ impl SyncProblem {
     }
 
     pub(super) fn of(error: &RuntimeError) -> Self {
-        // A name is still reserved, or a container still starting, while the runtime clears up an interrupted call.
-        let clearing_up = matches!(error, RuntimeError::Refused { message, .. } if message.contains("is reserved for") || message.contains("in starting state"));
-        let soon = error.transient() || clearing_up;
+        let soon = error.transient() || error.is_clearing_up();
         SyncProblem {
             waiting: None,
             retry_after: if soon { RETRY_PERIOD } else { RETRY_BACKOFF },
@@ -90,7 +87,7 @@ pub(super) struct PlanExecutor {
     pub(super) sandbox: Option<SandboxId>,
     /// What the sandbox was asked for with, if this plan made it.
     pub(super) made: Option<Arc<SandboxConfig>>,
-    pub(super) problems: Vec<(String, SyncProblem)>,
+    pub(super) problems: Vec<(RetryKey, SyncProblem)>,
     pub(super) started: Vec<(String, ResourceRequirements)>,
     /// Told as they end, not at the end of the plan.
     pub(super) pulls: PullTimings,
@@ -152,7 +149,7 @@ impl PlanExecutor {
         };
         tracing::warn!(pod = %self.uid, "{}", error.describe());
         self.problems
-            .push((TEARDOWN_KEY.to_owned(), SyncProblem::soon()));
+            .push((RetryKey::Teardown, SyncProblem::soon()));
         StepOutcome::Last
     }
 
@@ -170,15 +167,13 @@ impl PlanExecutor {
                 self.sandbox = Some(id);
                 if self.ips.is_empty() && !self.pod.host_network() {
                     // It has to go again, and not as fast as the runtime makes such sandboxes.
-                    self.problems
-                        .push((SANDBOX_KEY.to_owned(), SyncProblem::soon()));
+                    self.problems.push((RetryKey::Sandbox, SyncProblem::soon()));
                 }
                 StepOutcome::Done
             }
             Err(error) => {
                 tracing::warn!(pod = %self.uid, "{}", error.describe());
-                self.problems
-                    .push((SANDBOX_KEY.to_owned(), error.problem()));
+                self.problems.push((RetryKey::Sandbox, error.problem()));
                 StepOutcome::Last
             }
         }
@@ -212,8 +207,7 @@ impl PlanExecutor {
             Ok(context) => context,
             Err(error) => {
                 tracing::warn!(pod = %self.uid, "{}", error.describe());
-                self.problems
-                    .push((SANDBOX_KEY.to_owned(), error.problem()));
+                self.problems.push((RetryKey::Sandbox, error.problem()));
                 return StepOutcome::Last;
             }
         };
@@ -246,7 +240,7 @@ impl PlanExecutor {
                     self.started
                         .extend(resources.map(|resources| (name, resources)));
                 }
-                Err(problem) => self.problems.push((name, problem)),
+                Err(problem) => self.problems.push((RetryKey::Container(name), problem)),
             }
         }
         match failed.is_empty() {

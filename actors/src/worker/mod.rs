@@ -13,6 +13,7 @@
 //! Upstream: pkg/kubelet/pod_workers.go and kubelet.go (SyncPod, SyncTerminatingPod, SyncTerminatedPod),
 //! pkg/kubelet/kuberuntime/kuberuntime_manager.go, 1.36. Decisions: `logic::worker`, `logic_pods::status`.
 
+mod activity;
 mod checkpoint;
 mod executor;
 mod files;
@@ -23,6 +24,7 @@ mod notify;
 mod remove;
 mod repeat_guard;
 mod resize;
+mod retries;
 mod sandbox;
 mod start;
 mod status;
@@ -53,6 +55,7 @@ use logic_pods::runtime_state::PodRuntimeState;
 use serde::Serialize;
 use tokio::sync::watch;
 
+pub use self::activity::Activity;
 use self::checkpoint::PodCheckpoint;
 use self::executor::SyncResult;
 use self::history::PodHistory;
@@ -63,7 +66,7 @@ use self::metrics::WorkerMetrics;
 pub(crate) use self::metrics::probe as probe_metrics;
 use self::notify::LastNotified;
 use self::repeat_guard::RepeatGuard;
-use self::resize::resize_key;
+use self::retries::RetryKey;
 use crate::pod_cgroups::PodCgroups;
 use crate::pod_manager::{Lifecycle, PodGoal};
 use crate::runtime::{RuntimeClient, RuntimeError};
@@ -159,7 +162,7 @@ pub enum PodWorkerState {
 pub struct Snapshot {
     pub pod: String,
     pub stage: PodWorkerState,
-    pub working: Option<&'static str>,
+    pub working: Option<Activity>,
     pub phase: Option<String>,
     pub sandboxes: usize,
     pub containers: usize,
@@ -187,7 +190,7 @@ pub struct PodWorker {
 
     stage: PodWorkerState,
     /// What is under way; one thing at a time.
-    working: Option<&'static str>,
+    activity: Option<Activity>,
     repeat_guard: RepeatGuard,
     /// The picture is missing or doubted: look before acting.
     stale: bool,
@@ -197,9 +200,9 @@ pub struct PodWorker {
     /// Why containers stay down by the last plan; the status shows it.
     waiting: BTreeMap<String, WaitingReason>,
     /// Why a container could not be started, until it is.
-    problems: BTreeMap<String, WaitingReason>,
-    /// What is not tried again before its time: a container's name, or [`SANDBOX_KEY`].
-    held: BTreeMap<String, Instant>,
+    problems: BTreeMap<RetryKey, WaitingReason>,
+    /// What is not tried again before its time.
+    held: BTreeMap<RetryKey, Instant>,
     failure: Option<PodFailure>,
     /// The grace of a pod that is failed by decree.
     grace: Option<Duration>,
@@ -221,11 +224,6 @@ pub struct PodWorker {
     retry: Option<TimerId>,
     metrics: WorkerMetrics,
 }
-
-/// The key of the sandbox among the held.
-const SANDBOX_KEY: &str = "";
-/// The key of kills, stops and removals among the held.
-const TEARDOWN_KEY: &str = "\u{0}ending";
 
 impl Actor for PodWorker {
     type Msg = Msg;
@@ -267,11 +265,11 @@ impl Actor for PodWorker {
         Snapshot {
             pod: self.pod_name(),
             stage: self.stage,
-            working: self.working,
+            working: self.activity,
             phase: self.status.as_ref().and_then(|status| status.phase.clone()),
             sandboxes: runtime.map_or(0, |pod| pod.sandboxes.len()),
             containers: runtime.map_or(0, |pod| pod.containers.len()),
-            held: self.held.keys().cloned().collect(),
+            held: self.held.keys().map(RetryKey::to_string).collect(),
             counts: self.worker_counts(),
         }
     }
@@ -284,7 +282,7 @@ impl PodWorker {
             updates: wish,
             peers,
             stage: PodWorkerState::Syncing,
-            working: None,
+            activity: None,
             repeat_guard: RepeatGuard::default(),
             stale: true,
             runtime_state: None,
@@ -357,7 +355,7 @@ impl PodWorker {
         answer: Result<FetchedPod, RuntimeError>,
         ctx: &mut Context<Msg>,
     ) -> Result<(), Exit> {
-        self.working = None;
+        self.activity = None;
         match answer {
             Ok(fetched) => {
                 self.log_counts = fetched.log_counts;
@@ -375,18 +373,18 @@ impl PodWorker {
     }
 
     fn plan_executed(&mut self, report: SyncResult, ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        self.working = None;
+        self.activity = None;
         let now = ctx.now();
         self.metrics.end(now);
-        for (name, problem) in report.problems {
-            self.held.insert(name.clone(), now + problem.retry_after);
+        for (key, problem) in report.problems {
+            self.held.insert(key.clone(), now + problem.retry_after);
             if let Some(waiting) = problem.waiting {
-                self.problems.insert(name, waiting);
+                self.problems.insert(key, waiting);
             }
         }
         for (name, resources) in report.started {
-            self.problems.remove(&name);
-            self.problems.remove(&resize_key(&name));
+            self.problems.remove(&RetryKey::Container(name.clone()));
+            self.problems.remove(&RetryKey::Resize(name.clone()));
             self.checkpoint.actuate(name, resources);
         }
         self.endings = report.endings;
@@ -438,7 +436,7 @@ impl PodWorker {
         result: Result<(), RuntimeError>,
         ctx: &mut Context<Msg>,
     ) -> Result<(), Exit> {
-        self.working = None;
+        self.activity = None;
         if let Err(error) = result {
             tracing::warn!(pod = %self.pod_name(), "cannot remove what is left of the pod: {}", error.describe());
             self.stale = true;

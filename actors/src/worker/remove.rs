@@ -10,11 +10,10 @@ use logic_resources::gc::Garbage;
 
 use super::executor::{SyncProblem, SyncResult};
 use super::kill::KillsInProgress;
+use super::retries::RetryKey;
 use super::{Peers, files, sandbox};
 use crate::runtime::RuntimeError;
 
-/// The key of garbage among the held.
-pub(super) const GARBAGE_KEY: &str = "\u{0}garbage";
 /// Garbage that could not be removed can wait.
 const GARBAGE_RETRY_PERIOD: Duration = Duration::from_secs(60);
 
@@ -51,7 +50,7 @@ pub(super) async fn garbage(
             waiting: None,
             retry_after: GARBAGE_RETRY_PERIOD,
         };
-        problems.push((GARBAGE_KEY.to_owned(), problem));
+        problems.push((RetryKey::Garbage, problem));
     }
     SyncResult {
         problems,

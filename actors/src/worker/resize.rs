@@ -12,6 +12,7 @@ use logic_pods::runtime_state::PodRuntimeState;
 use logic_resources::resources::linux_resources;
 
 use super::executor::{PlanExecutor, SyncProblem};
+use super::retries::RetryKey;
 use super::{Msg, PodWorker, PodWorkerState, RETRY_BACKOFF, timestamp};
 
 impl PodWorker {
@@ -31,7 +32,7 @@ impl PodWorker {
             in_progress: syncing
                 && resize::in_progress(pod, &self.checkpoint.record.actuated, seen),
             error: names
-                .find_map(|name| self.problems.get(&resize_key(name)))
+                .find_map(|name| self.problems.get(&RetryKey::Resize(name.clone())))
                 .map(|problem| problem.message.clone()),
             generation: before.carried_out(pending.is_some(), pod.metadata.generation),
             pending,
@@ -79,11 +80,6 @@ fn count(began: Instant, success: bool) {
     duration.observe(took.as_secs_f64() * 1000.0);
 }
 
-/// The key of a container's resize among the held.
-pub(super) fn resize_key(name: &str) -> String {
-    format!("\u{0}resize {name}")
-}
-
 impl PlanExecutor {
     /// Has the runtime and the pod's cgroup enforce what is allocated to a container now.
     pub(super) async fn resize(&mut self, id: &ContainerId, name: String) {
@@ -105,7 +101,7 @@ impl PlanExecutor {
                     }),
                     retry_after: RETRY_BACKOFF,
                 };
-                self.problems.push((resize_key(&name), problem));
+                self.problems.push((RetryKey::Resize(name), problem));
             }
         }
     }

@@ -91,7 +91,7 @@ impl ContainerStart<'_> {
                     kill = failed.kill;
                     self.event(
                         Type::Warning,
-                        "StartFailure",
+                        "Failed",
                         format!("Error: {}", failed.message),
                     );
                     SyncProblem {
@@ -168,7 +168,7 @@ impl ContainerStart<'_> {
             }
             Either::Left((Ok(Err(missing)), _)) => {
                 let reason = format!("Error: {}", missing.waiting.reason);
-                self.event(Type::Warning, "StartFailure", reason);
+                self.event(Type::Warning, "Failed", reason);
                 Err(SyncProblem {
                     waiting: Some(missing.waiting),
                     retry_after: missing.retry_after,
@@ -210,7 +210,7 @@ impl ContainerStart<'_> {
         self.run(&id)
             .await
             .map_err(|error| failed("RunContainerError", &error))?;
-        self.event(Type::Normal, "StartResult", "Container started".to_owned());
+        self.event(Type::Normal, "Started", "Container started".to_owned());
         files::link_legacy_log(pod, &config, &id, node).await;
         self.post_start(container, &id).await
     }

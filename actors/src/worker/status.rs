@@ -14,8 +14,7 @@ use logic_pods::runtime_state::PodRuntimeState;
 use logic_pods::status::{self, StatusInput, StatusStage as WorkerCounts};
 use logic_pods::take_over;
 
-use super::sync::EXECUTING_PLAN;
-use super::{Msg, PodWorker, PodWorkerState, history, timestamp};
+use super::{Activity, Msg, PodWorker, PodWorkerState, history, timestamp};
 use cluster::status as status_manager;
 
 impl PodWorker {
@@ -124,7 +123,7 @@ impl PodWorker {
     /// Shows what was seen while a plan is carried out: a container that runs shows at once, not when the
     /// last one's image has been pulled.
     pub(super) fn publish_while_executing(&mut self, ctx: &Context<Msg>) {
-        if self.working == Some(EXECUTING_PLAN) {
+        if self.activity == Some(Activity::ExecutingPlan) {
             let (pod, waiting) = (
                 self.updates.goal.borrow().allocated.clone(),
                 self.waiting.clone(),

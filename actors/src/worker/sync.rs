@@ -16,20 +16,15 @@ use logic_pods::runtime_class::HandlerFeatures;
 
 use super::executor::PlanExecutor;
 use super::repeat_guard::RuntimeWork;
-use super::resize::resize_key;
+use super::retries::RetryKey;
 use super::volumes::asks_for_recursive_read_only;
-use super::{
-    FetchedPod, Msg, PodWorker, PodWorkerState, SANDBOX_KEY, TEARDOWN_KEY, files, remove, timestamp,
-};
-
-/// What is under way while a plan is carried out.
-pub(super) const EXECUTING_PLAN: &str = "carrying out a plan";
+use super::{Activity, FetchedPod, Msg, PodWorker, PodWorkerState, files, remove, timestamp};
 
 impl PodWorker {
     /// Does the next thing, if nothing is under way.
     pub(super) fn reconcile(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.peers.rules.clone_from(&self.updates.rules.borrow());
-        if self.working.is_some() {
+        if self.activity.is_some() {
             self.publish_while_executing(ctx);
             self.notify_peers(ctx);
             return Ok(());
@@ -57,7 +52,7 @@ impl PodWorker {
         }
         self.release_volumes(ctx);
         let is_over = self.stage == PodWorkerState::Terminated && self.volumes.is_released();
-        if is_over && desired.is_end() && self.working.is_none() {
+        if is_over && desired.is_end() && self.activity.is_none() {
             self.remove(&desired.allocated, ctx);
         }
         self.notify_peers(ctx);
@@ -94,7 +89,7 @@ impl PodWorker {
             .status
             .as_ref()
             .and_then(|status| status.phase.as_deref());
-        if matches!(phase, Some("Succeeded" | "StartFailure")) {
+        if matches!(phase, Some("Succeeded" | "Failed")) {
             self.stage = PodWorkerState::Terminating;
             self.terminate(pod, ctx);
         } else if plan.actions.is_empty() {
@@ -124,7 +119,7 @@ impl PodWorker {
         self.history
             .tell(pod, &plan.why, timestamp(ctx), &self.peers.recorder);
         self.publish(pod, &BTreeMap::new(), ctx);
-        if self.held.contains_key(TEARDOWN_KEY) {
+        if self.held.contains_key(&RetryKey::Teardown) {
             self.retry_when_due(&plan, pod, ctx);
         } else {
             self.execute(plan, pod, ctx);
@@ -135,7 +130,7 @@ impl PodWorker {
         if !self.may_begin(RuntimeWork::Plan(plan.actions.clone()), ctx) {
             return;
         }
-        self.working = Some(EXECUTING_PLAN);
+        self.activity = Some(Activity::ExecutingPlan);
         self.metrics.begin(self.stage, pod, ctx);
         for step in plan.actions.iter().filter_map(backoff_step) {
             let policy = &self.peers.rules.policy.backoff;
@@ -201,11 +196,11 @@ impl PodWorker {
             self.repeat_guard.forget();
             return;
         }
-        let is_held = self.held.contains_key(remove::GARBAGE_KEY);
+        let is_held = self.held.contains_key(&RetryKey::Garbage);
         if is_held || !self.may_begin(RuntimeWork::Garbage(garbage.clone()), ctx) {
             return;
         }
-        self.working = Some("removing dead instances");
+        self.activity = Some(Activity::CollectingGarbage);
         let (peers, pod, endings) = (self.peers.clone(), pod.clone(), self.endings.clone());
         ctx.run(async move {
             let report = remove::garbage(&peers, &pod, garbage, endings).await;
@@ -216,7 +211,7 @@ impl PodWorker {
     fn fetch(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
         // What is doubted from now on needs another look: this one may be older.
         self.stale = false;
-        self.working = Some("looking at what exists");
+        self.activity = Some(Activity::Fetching);
         let (runtime, uid, pod) = (self.peers.runtime.clone(), self.uid.clone(), pod.clone());
         let logs = self.peers.rules.node.pod_logs_dir.clone();
         let objects = self.peers.objects.clone();
@@ -239,7 +234,7 @@ impl PodWorker {
         let Some(seen) = &self.runtime_state else {
             return;
         };
-        self.working = Some("removing what is left");
+        self.activity = Some(Activity::RemovingPod);
         self.metrics.begin(self.stage, pod, ctx);
         let (peers, pod, runtime) = (self.peers.clone(), pod.clone(), seen.pod().clone());
         ctx.run(async move { Msg::Removed(remove::everything(&peers, &pod, &runtime).await) });
@@ -253,19 +248,17 @@ impl PodWorker {
         };
         let (held, mounted) = (&self.held, self.volumes.mounted().is_some());
         let mut plan = plan.due(seen.pod(), |wait| match wait {
-            ActionGate::End => held.contains_key(TEARDOWN_KEY),
-            ActionGate::Sandbox => held.contains_key(SANDBOX_KEY) || !mounted,
-            ActionGate::Start(name) => held.contains_key(name),
-            ActionGate::Resize(name) => held.contains_key(&resize_key(name)),
+            ActionGate::End => held.contains_key(&RetryKey::Teardown),
+            ActionGate::Sandbox => held.contains_key(&RetryKey::Sandbox) || !mounted,
+            ActionGate::Start(name) => held.contains_key(&RetryKey::Container(name.to_owned())),
+            ActionGate::Resize(name) => held.contains_key(&RetryKey::Resize(name.to_owned())),
         });
-        let of_containers = self
-            .problems
-            .iter()
-            .filter(|(name, _)| !name.starts_with('\u{0}'));
-        for (name, waiting) in of_containers {
-            plan.waiting
-                .entry(name.clone())
-                .or_insert_with(|| waiting.clone());
+        for (key, waiting) in &self.problems {
+            if let RetryKey::Container(name) = key {
+                plan.waiting
+                    .entry(name.clone())
+                    .or_insert_with(|| waiting.clone());
+            }
         }
         plan
     }

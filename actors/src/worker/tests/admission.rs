@@ -31,7 +31,7 @@ fn a_pod_without_room_fails_and_says_what_was_missing() {
             pod(&wanting("zoo", "3500m", "")),
         ]);
         node.until("small", phase("Running")).await;
-        let status = node.until("zoo", phase("StartFailure")).await;
+        let status = node.until("zoo", phase("Failed")).await;
         assert_eq!(status.reason.as_deref(), Some("OutOfcpu"));
         assert_eq!(
             status.message.as_deref(),
@@ -58,7 +58,7 @@ fn a_critical_pod_takes_the_room_of_another_and_begins_when_that_has_ended() {
         node.until("web", phase("Running")).await;
         let critical = pod(&wanting("critical", "3", "priority: 2000000000"));
         node.desire(&[web, critical]);
-        let victim = node.until("web", phase("StartFailure")).await;
+        let victim = node.until("web", phase("Failed")).await;
         assert_eq!(victim.reason.as_deref(), Some("Preempting"));
         node.until("critical", phase("Running")).await;
     });
@@ -86,7 +86,7 @@ fn a_failed_pod_stays_failed_when_its_worker_dies() {
     run_paused(|| async {
         let node = TestNode::start().await;
         node.desire(&[pod(&wanting("zoo", "5", ""))]);
-        node.until("zoo", phase("StartFailure")).await;
+        node.until("zoo", phase("Failed")).await;
         let path = "oxlet/pods/workers/zoo";
         node.node
             .root

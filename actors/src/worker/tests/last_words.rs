@@ -60,6 +60,6 @@ spec:
             state.is_some_and(|state| state.terminated.is_some())
         };
         let last = node.until("web", ended).await;
-        assert_eq!(last.phase.as_deref(), Some("StartFailure"));
+        assert_eq!(last.phase.as_deref(), Some("Failed"));
     });
 }

@@ -219,7 +219,7 @@ spec:
   containers: [{name: app, image: localhost/busybox, command: [sleep, infinity]}]
 ")]);
         node.until("late", phase("Running")).await;
-        let status = node.until("late", phase("StartFailure")).await;
+        let status = node.until("late", phase("Failed")).await;
         assert_eq!(status.reason.as_deref(), Some("DeadlineExceeded"));
     });
 }

@@ -63,7 +63,7 @@ fn a_sidecar_is_waited_for_when_it_starts_and_ends_after_the_app() {
             state.is_some_and(|state| state.terminated.is_some())
         };
         let down = node.until("mesh", over).await;
-        assert!(phase("StartFailure")(&down));
+        assert!(phase("Failed")(&down));
         let ends = ["app", "second", "first"].map(|name| ended_at(&down, name));
         assert!(ends.is_sorted(), "{ends:?}");
         assert!(ends[1].duration_since(ends[0]).as_secs() <= 2);
