@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use apiserver::{ApiServer, Identity, Options, Programs, Real, Security, Server};
+use apiserver::{AccessControl, ApiServer, ClientIdentity, Options, Real, Server, ServerPrograms};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
@@ -19,7 +19,7 @@ const KUBECTLS: &str = "OXLET_KUBECTLS";
 /// The administrator's kubeconfig.
 const ADMIN: &str = "admin.kubeconfig";
 /// A kubectl that takes longer hangs.
-const KUBECTL_WITHIN: Duration = Duration::from_secs(60);
+const KUBECTL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The server, its node, and the ways to both.
 #[derive(Debug)]
@@ -31,24 +31,24 @@ pub struct Cluster {
 
 /// Which server a cluster has.
 #[derive(Debug, Clone)]
-pub enum Which {
+pub enum ServerKind {
     /// The double.
     Double,
     /// A real one, from these programs.
-    Real(Programs),
+    Real(ServerPrograms),
 }
 
-impl Which {
+impl ServerKind {
     /// Returns each that this machine has: the double, and a real one where the PATH leads to it.
-    pub fn here() -> Vec<Which> {
-        let real = Programs::find().map(Which::Real);
-        std::iter::once(Which::Double).chain(real).collect()
+    pub fn available() -> Vec<ServerKind> {
+        let real = ServerPrograms::find().map(ServerKind::Real);
+        std::iter::once(ServerKind::Double).chain(real).collect()
     }
 }
 
 /// What a kubectl said.
 #[derive(Debug, Clone)]
-pub struct Said {
+pub struct KubectlOutput {
     pub ok: bool,
     pub out: String,
     pub err: String,
@@ -69,7 +69,7 @@ impl Cluster {
     /// The same with a server of other habits; the agent is not started yet.
     pub async fn prepare(builder: Builder, options: Options) -> Result<Cluster> {
         let server = Server::start(Options {
-            security: Security::Guarded,
+            security: AccessControl::Guarded,
             scheduler: true,
             kubelets_at: Some("127.0.0.1".to_owned()),
             ..options
@@ -78,10 +78,10 @@ impl Cluster {
     }
 
     /// The same with this server.
-    pub async fn prepare_on(which: Which, builder: Builder) -> Result<Cluster> {
+    pub async fn prepare_on(which: ServerKind, builder: Builder) -> Result<Cluster> {
         match which {
-            Which::Double => Cluster::prepare(builder, Options::default()).await,
-            Which::Real(programs) => {
+            ServerKind::Double => Cluster::prepare(builder, Options::default()).await,
+            ServerKind::Real(programs) => {
                 let real = Real::start(programs, NODE_NAME)?;
                 Cluster::of(ApiServer::Real(real), builder)
             }
@@ -96,9 +96,9 @@ impl Cluster {
             "authentication": { "x509": { "clientCAFile": ca } },
             "syncFrequency": "1m",
         });
-        let kubeconfig = server.kubeconfig(&Identity::node(NODE_NAME))?;
+        let kubeconfig = server.kubeconfig(&ClientIdentity::node(NODE_NAME))?;
         let node = builder.with_api(kubeconfig).defaults(&config).prepare()?;
-        let admin = server.kubeconfig(&Identity::admin())?;
+        let admin = server.kubeconfig(&ClientIdentity::admin())?;
         fs::write(folder.path().join(ADMIN), admin)?;
         Ok(Cluster {
             server,
@@ -172,12 +172,12 @@ impl Cluster {
     }
 
     /// Runs kubectl to its end.
-    pub async fn kubectl(&self, arguments: &[&str]) -> Result<Said> {
+    pub async fn kubectl(&self, arguments: &[&str]) -> Result<KubectlOutput> {
         self.kubectl_of(&kubectls()?[0], arguments).await
     }
 
     /// Runs this kubectl to its end.
-    pub async fn kubectl_of(&self, program: &Path, arguments: &[&str]) -> Result<Said> {
+    pub async fn kubectl_of(&self, program: &Path, arguments: &[&str]) -> Result<KubectlOutput> {
         self.kubectl_in(&[], program, arguments).await
     }
 
@@ -187,13 +187,13 @@ impl Cluster {
         environment: &[(&str, &str)],
         program: &Path,
         arguments: &[&str],
-    ) -> Result<Said> {
+    ) -> Result<KubectlOutput> {
         let mut command = self.command(program, arguments);
         command.envs(environment.iter().copied());
         let output = command.output();
-        let output = tokio::time::timeout(KUBECTL_WITHIN, output).await;
+        let output = tokio::time::timeout(KUBECTL_TIMEOUT, output).await;
         let output = output.with_context(|| format!("kubectl {arguments:?} hangs"))??;
-        Ok(Said {
+        Ok(KubectlOutput {
             ok: output.status.success(),
             out: String::from_utf8_lossy(&output.stdout).into_owned(),
             err: String::from_utf8_lossy(&output.stderr).into_owned(),

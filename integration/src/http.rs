@@ -13,18 +13,18 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
 /// Longer than the agent itself waits for whom it asks.
-const WITHIN: Duration = Duration::from_secs(65);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(65);
 
 /// An answer, whole.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HttpAnswer {
     /// The status code.
     pub status: u16,
     /// The body.
     pub body: Bytes,
 }
 
-impl Answer {
+impl HttpAnswer {
     /// Returns the body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
@@ -32,7 +32,7 @@ impl Answer {
 }
 
 /// Asks a server on 127.0.0.1.
-pub async fn get(port: u16, path: &str) -> Result<Answer> {
+pub async fn get(port: u16, path: &str) -> Result<HttpAnswer> {
     let stream = TcpStream::connect(("127.0.0.1", port))
         .await
         .with_context(|| format!("nobody listens on port {port}"))?;
@@ -40,14 +40,14 @@ pub async fn get(port: u16, path: &str) -> Result<Answer> {
 }
 
 /// Asks a server on a Unix socket.
-pub async fn ask_socket(socket: &Path, method: Method, path: &str) -> Result<Answer> {
+pub async fn ask_socket(socket: &Path, method: Method, path: &str) -> Result<HttpAnswer> {
     let stream = UnixStream::connect(socket)
         .await
         .with_context(|| format!("nobody listens at {}", socket.display()))?;
     ask(stream, method, path).await
 }
 
-async fn ask<S>(stream: S, method: Method, path: &str) -> Result<Answer>
+async fn ask<S>(stream: S, method: Method, path: &str) -> Result<HttpAnswer>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -64,10 +64,10 @@ where
         let status = answer.status().as_u16();
         let body = answer.into_body().collect().await?.to_bytes();
         connection.abort();
-        anyhow::Ok(Answer { status, body })
+        anyhow::Ok(HttpAnswer { status, body })
     };
-    tokio::time::timeout(WITHIN, asked)
+    tokio::time::timeout(RESPONSE_TIMEOUT, asked)
         .await
-        .with_context(|| format!("no answer to {path} within {WITHIN:?}"))?
+        .with_context(|| format!("no answer to {path} within {RESPONSE_TIMEOUT:?}"))?
         .with_context(|| format!("no answer to {path}"))
 }

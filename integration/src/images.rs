@@ -66,7 +66,7 @@ impl Image {
     }
 
     /// Builds layer, config and manifest.
-    pub fn build(&self) -> Result<Built> {
+    pub fn build(&self) -> Result<BuiltImage> {
         let layer = Blob::new(
             self.layer()
                 .with_context(|| format!("cannot build the layer of {}", self.name))?,
@@ -89,7 +89,7 @@ impl Image {
             "config": descriptor("application/vnd.oci.image.config.v1+json", &config),
             "layers": [descriptor("application/vnd.oci.image.layer.v1.tar", &layer)],
         }))?);
-        Ok(Built {
+        Ok(BuiltImage {
             name: self.name.clone(),
             manifest,
             config,
@@ -98,7 +98,7 @@ impl Image {
     }
 
     fn layer(&self) -> Result<Vec<u8>> {
-        let mut tar = Tree::new();
+        let mut tar = LayerBuilder::new();
         for folder in ["bin", "etc", "root", "dev", "proc", "sys"] {
             tar.folder(folder, 0o755)?;
         }
@@ -130,7 +130,7 @@ pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 /// An image's three blobs.
 #[derive(Debug)]
-pub struct Built {
+pub struct BuiltImage {
     /// Repository and tag.
     pub name: String,
     /// The OCI manifest.
@@ -141,10 +141,10 @@ pub struct Built {
     pub layer: Blob,
 }
 
-impl Built {
+impl BuiltImage {
     /// Writes the image as a docker archive, which `ctr images import` and CRI-O's tools read.
     pub fn save(&self, path: &Path) -> Result<()> {
-        let mut tar = Tree::new();
+        let mut tar = LayerBuilder::new();
         let index =
             json!([{ "Config": "config.json", "RepoTags": [self.name], "Layers": ["layer.tar"] }]);
         tar.file("manifest.json", 0o644, &serde_json::to_vec(&index)?)?;
@@ -190,9 +190,9 @@ fn architecture() -> &'static str {
 }
 
 /// A tar in the making: everything root's, at the epoch, so that equal images have equal digests.
-struct Tree(tar::Builder<Vec<u8>>);
+struct LayerBuilder(tar::Builder<Vec<u8>>);
 
-impl Tree {
+impl LayerBuilder {
     fn new() -> Self {
         Self(tar::Builder::new(Vec::new()))
     }

@@ -13,22 +13,22 @@ const PATH: &str = "/org/freedesktop/login1";
 
 /// A bus with a logind.
 #[derive(Debug)]
-pub struct Logind {
+pub struct LogindDouble {
     daemon: Child,
     address: String,
     connection: Connection,
-    locks: Locks,
+    locks: InhibitorLocks,
 }
 
 /// The reading ends of the locks that were given out: one is released when its other end is closed.
-type Locks = Arc<Mutex<Vec<pipe::Receiver>>>;
+type InhibitorLocks = Arc<Mutex<Vec<pipe::Receiver>>>;
 
-struct Manager {
-    locks: Locks,
+struct LoginManager {
+    locks: InhibitorLocks,
 }
 
 #[zbus::interface(name = "org.freedesktop.login1.Manager")]
-impl Manager {
+impl LoginManager {
     fn inhibit(
         &self,
         what: &str,
@@ -57,9 +57,9 @@ impl Manager {
     async fn prepare_for_shutdown(emitter: &SignalEmitter<'_>, start: bool) -> zbus::Result<()>;
 }
 
-impl Logind {
+impl LogindDouble {
     /// Starts a bus, and a logind on it.
-    pub async fn start() -> Result<Logind> {
+    pub async fn start() -> Result<LogindDouble> {
         let mut daemon = Command::new("dbus-daemon")
             .args(["--session", "--nofork", "--nopidfile", "--print-address=1"])
             .stdout(Stdio::piped())
@@ -69,8 +69,8 @@ impl Logind {
         let mut address = String::new();
         BufReader::new(said).read_line(&mut address)?;
         let address = address.trim().to_owned();
-        let locks = Locks::default();
-        let manager = Manager {
+        let locks = InhibitorLocks::default();
+        let manager = LoginManager {
             locks: locks.clone(),
         };
         let connection = Builder::address(address.as_str())
@@ -78,7 +78,7 @@ impl Logind {
             .serve_at(PATH, manager)
             .build()
             .await?;
-        Ok(Logind {
+        Ok(LogindDouble {
             daemon,
             address,
             connection,
@@ -103,11 +103,11 @@ impl Logind {
     /// Tells that the machine goes down, or that it does not after all.
     pub async fn prepare_for_shutdown(&self, start: bool) -> Result<()> {
         let emitter = SignalEmitter::new(&self.connection, PATH)?;
-        Ok(Manager::prepare_for_shutdown(&emitter, start).await?)
+        Ok(LoginManager::prepare_for_shutdown(&emitter, start).await?)
     }
 }
 
-impl Drop for Logind {
+impl Drop for LogindDouble {
     fn drop(&mut self) {
         drop(self.daemon.kill());
         drop(self.daemon.wait());

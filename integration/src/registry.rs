@@ -28,7 +28,7 @@ const LAYER: &str = "application/octet-stream";
 
 /// How the registry treats the requests that follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Fault {
+pub enum RegistryFault {
     /// Serves them.
     #[default]
     None,
@@ -40,57 +40,59 @@ pub enum Fault {
 
 /// A registry in this process; it ends when it is dropped.
 #[derive(Debug)]
-pub struct Registry {
+pub struct ImageRegistry {
     address: SocketAddr,
-    shelf: Arc<Mutex<Shelf>>,
+    content_store: Arc<Mutex<RegistryContent>>,
     server: JoinHandle<()>,
 }
 
 #[derive(Debug, Default)]
-struct Shelf {
+struct RegistryContent {
     /// By `repository:tag` and `repository@digest`.
     manifests: BTreeMap<String, (String, Bytes)>,
     blobs: BTreeMap<String, Bytes>,
     requests: Vec<String>,
     in_flight: usize,
     most_in_flight: usize,
-    fault: Fault,
+    fault: RegistryFault,
     /// What a request must bear in its header `Authorization`.
     authorization: Option<String>,
 }
 
-impl Registry {
+impl ImageRegistry {
     /// Starts a registry without images on a free port of 127.0.0.1.
     pub async fn start() -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")
             .await
             .context("no port for the registry")?;
         let address = listener.local_addr()?;
-        let shelf = Arc::new(Mutex::new(Shelf::default()));
-        let server = tokio::spawn(serve(listener, Arc::clone(&shelf)));
+        let content_store = Arc::new(Mutex::new(RegistryContent::default()));
+        let server = tokio::spawn(serve(listener, Arc::clone(&content_store)));
         Ok(Self {
             address,
-            shelf,
+            content_store,
             server,
         })
     }
 
-    /// Puts `image` on the shelf as `repository:tag` and returns the name to pull it by.
+    /// Puts `image` on the content_store as `repository:tag` and returns the name to pull it by.
     pub fn push(&self, repository: &str, tag: &str, image: &Image) -> Result<String> {
         let built = image.build()?;
-        let mut shelf = locked(&self.shelf);
+        let mut content_store = locked(&self.content_store);
         let manifest = (
             built.manifest.digest.clone(),
             Bytes::from(built.manifest.content),
         );
-        shelf
+        content_store
             .manifests
             .insert(format!("{repository}@{}", manifest.0), manifest.clone());
-        shelf
+        content_store
             .manifests
             .insert(format!("{repository}:{tag}"), manifest);
         for blob in [built.config, built.layer] {
-            shelf.blobs.insert(blob.digest, Bytes::from(blob.content));
+            content_store
+                .blobs
+                .insert(blob.digest, Bytes::from(blob.content));
         }
         Ok(format!("{}/{repository}:{tag}", self.address))
     }
@@ -101,8 +103,8 @@ impl Registry {
     }
 
     /// Sets how the following requests are treated.
-    pub fn set_fault(&self, fault: Fault) {
-        locked(&self.shelf).fault = fault;
+    pub fn set_fault(&self, fault: RegistryFault) {
+        locked(&self.content_store).fault = fault;
     }
 
     /// From now on serves only those who show this name and password.
@@ -110,7 +112,7 @@ impl Registry {
         let words = ByteString(format!("{user}:{password}").into_bytes());
         let words = serde_json::to_value(words)?;
         let words = words.as_str().context("base64 is text")?;
-        locked(&self.shelf).authorization = Some(format!("Basic {words}"));
+        locked(&self.content_store).authorization = Some(format!("Basic {words}"));
         Ok(())
     }
 
@@ -121,29 +123,29 @@ impl Registry {
 
     /// Returns the requests so far as `METHOD path`, oldest first.
     pub fn requests(&self) -> Vec<String> {
-        locked(&self.shelf).requests.clone()
+        locked(&self.content_store).requests.clone()
     }
 
     /// Returns how many requests were in progress at once at most.
     pub fn most_in_flight(&self) -> usize {
-        locked(&self.shelf).most_in_flight
+        locked(&self.content_store).most_in_flight
     }
 }
 
-impl Drop for Registry {
+impl Drop for ImageRegistry {
     fn drop(&mut self) {
         self.server.abort();
     }
 }
 
-async fn serve(listener: TcpListener, shelf: Arc<Mutex<Shelf>>) {
+async fn serve(listener: TcpListener, content_store: Arc<Mutex<RegistryContent>>) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 let Ok((stream, _)) = accepted else { continue };
-                let shelf = Arc::clone(&shelf);
-                let service = service_fn(move |request| answer(Arc::clone(&shelf), request));
+                let content_store = Arc::clone(&content_store);
+                let service = service_fn(move |request| answer(Arc::clone(&content_store), request));
                 connections.spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
             }
             // A client that goes away mid-answer is its own business.
@@ -153,34 +155,37 @@ async fn serve(listener: TcpListener, shelf: Arc<Mutex<Shelf>>) {
 }
 
 async fn answer(
-    shelf: Arc<Mutex<Shelf>>,
+    content_store: Arc<Mutex<RegistryContent>>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let shown = request.headers().get(AUTHORIZATION).cloned();
     let (fault, open) = {
-        let mut shelf = locked(&shelf);
-        shelf.requests.push(format!("{method} {path}"));
-        shelf.in_flight += 1;
-        shelf.most_in_flight = shelf.most_in_flight.max(shelf.in_flight);
-        (shelf.fault, shelf.is_open_to(shown.as_ref()))
+        let mut content_store = locked(&content_store);
+        content_store.requests.push(format!("{method} {path}"));
+        content_store.in_flight += 1;
+        content_store.most_in_flight = content_store.most_in_flight.max(content_store.in_flight);
+        (
+            content_store.fault,
+            content_store.is_open_to(shown.as_ref()),
+        )
     };
     let response = match fault {
-        Fault::None | Fault::Delay(_) if !open => challenge(),
-        Fault::Status(code) => {
+        RegistryFault::None | RegistryFault::Delay(_) if !open => challenge(),
+        RegistryFault::Status(code) => {
             plain(StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
         }
-        Fault::Delay(delay) => {
+        RegistryFault::Delay(delay) => {
             tokio::time::sleep(delay).await;
-            locked(&shelf).find(&method, &path)
+            locked(&content_store).find(&method, &path)
         }
-        Fault::None => locked(&shelf).find(&method, &path),
+        RegistryFault::None => locked(&content_store).find(&method, &path),
     };
-    locked(&shelf).in_flight -= 1;
+    locked(&content_store).in_flight -= 1;
     Ok(response)
 }
 
-impl Shelf {
+impl RegistryContent {
     fn is_open_to(&self, shown: Option<&HeaderValue>) -> bool {
         let shown = shown.and_then(|shown| shown.to_str().ok());
         self.authorization
@@ -250,6 +255,6 @@ fn plain(status: StatusCode) -> Response<Full<Bytes>> {
     response
 }
 
-fn locked(shelf: &Mutex<Shelf>) -> std::sync::MutexGuard<'_, Shelf> {
-    shelf.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(content_store: &Mutex<RegistryContent>) -> std::sync::MutexGuard<'_, RegistryContent> {
+    content_store.lock().unwrap_or_else(PoisonError::into_inner)
 }

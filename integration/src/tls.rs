@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use apiserver::{AnyServer, Credentials};
+use apiserver::{CertificateWithKey, NoServerVerification};
 use rustls::ClientConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -17,11 +17,11 @@ use tokio_rustls::TlsConnector;
 pub type Stream = tokio_rustls::client::TlsStream<TcpStream>;
 
 /// Longer than the agent asks an API server that does not answer.
-const WITHIN: Duration = Duration::from_secs(40);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// What a server said until it closed the connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct RawResponse {
     /// 0 where there was no answer.
     pub status: u16,
     /// The status line and the headers, in small letters.
@@ -30,7 +30,7 @@ pub struct Told {
     pub body: String,
 }
 
-impl Told {
+impl RawResponse {
     /// Returns the value of a header, in small letters; empty where there is none.
     pub fn header(&self, name: &str) -> &str {
         let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
@@ -41,16 +41,16 @@ impl Told {
 }
 
 /// Connects to a port of 127.0.0.1, with a client certificate or without one.
-pub async fn connect(port: u16, credentials: Option<&Credentials>) -> Result<Stream> {
+pub async fn connect(port: u16, credentials: Option<&CertificateWithKey>) -> Result<Stream> {
     let provider = Arc::new(ring::default_provider());
-    let any = Arc::new(AnyServer::new(Arc::clone(&provider)));
+    let any = Arc::new(NoServerVerification::new(Arc::clone(&provider)));
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .dangerous()
         .with_custom_certificate_verifier(any);
     let config = match credentials {
         None => builder.with_no_client_auth(),
-        Some(Credentials { certificate, key }) => {
+        Some(CertificateWithKey { certificate, key }) => {
             let chain = CertificateDer::pem_slice_iter(certificate.as_bytes());
             let chain = chain.collect::<Result<Vec<_>, _>>()?;
             builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes())?)?
@@ -60,28 +60,32 @@ pub async fn connect(port: u16, credentials: Option<&Credentials>) -> Result<Str
     stream.set_nodelay(true)?;
     let name = ServerName::try_from("localhost")?;
     let connecting = TlsConnector::from(Arc::new(config)).connect(name, stream);
-    let connected = tokio::time::timeout(WITHIN, connecting).await;
+    let connected = tokio::time::timeout(RESPONSE_TIMEOUT, connecting).await;
     Ok(connected.context("no end of the TLS handshake")??)
 }
 
 /// Sends these bytes on a connection of their own; returns what is said until its end.
-pub async fn say(port: u16, credentials: Option<&Credentials>, bytes: &[u8]) -> Result<Told> {
+pub async fn send(
+    port: u16,
+    credentials: Option<&CertificateWithKey>,
+    bytes: &[u8],
+) -> Result<RawResponse> {
     let mut stream = connect(port, credentials).await?;
     // The answer may come, and the connection end, before everything is sent.
     drop(stream.write_all(bytes).await);
-    told(&mut stream).await
+    read_response(&mut stream).await
 }
 
 /// Returns what is said until the connection ends, however it ends.
-pub async fn told(stream: &mut (impl AsyncRead + Unpin)) -> Result<Told> {
+pub async fn read_response(stream: &mut (impl AsyncRead + Unpin)) -> Result<RawResponse> {
     let mut bytes = Vec::new();
-    let reading = tokio::time::timeout(WITHIN, stream.read_to_end(&mut bytes)).await;
+    let reading = tokio::time::timeout(RESPONSE_TIMEOUT, stream.read_to_end(&mut bytes)).await;
     // A connection that was cut has said what it said.
     drop(reading.context("the connection does not end")?);
     let text = String::from_utf8_lossy(&bytes);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
-    Ok(Told {
+    Ok(RawResponse {
         status: status.unwrap_or_default(),
         head: head.to_lowercase(),
         body: body.to_owned(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-const STEP: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Waits until `holds` answers true; `what` says in words what did not come about in time.
 pub async fn wait_until(
@@ -17,7 +17,7 @@ pub async fn wait_until(
         if tokio::time::Instant::now() >= deadline {
             bail!("not within {within:?}: {what}");
         }
-        tokio::time::sleep(STEP).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ mod suite {
     mod full;
     mod images_real;
     mod metrics;
+    mod node_rig;
     mod pods;
     mod runtime_contract;
     mod runtime_events;
@@ -26,7 +27,6 @@ mod suite {
     mod volumes_kills;
     mod volumes_local;
     mod volumes_stuck;
-    mod world;
 }
 
 /// A module file that is not listed above would silently test nothing.

@@ -12,7 +12,7 @@ pub(crate) type Response = HttpResponse<Body>;
 
 /// Why a call is refused; becomes a `Status`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Failure {
+pub struct StatusError {
     /// The HTTP status.
     pub code: u16,
     /// The word for programs, as `NotFound`.
@@ -22,17 +22,17 @@ pub struct Failure {
     pub(crate) details: Option<Value>,
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for StatusError {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{} {}: {}", self.code, self.reason, self.message)
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for StatusError {}
 
-impl Failure {
-    pub(crate) fn new(code: u16, reason: &str, message: impl Into<String>) -> Failure {
-        Failure {
+impl StatusError {
+    pub(crate) fn new(code: u16, reason: &str, message: impl Into<String>) -> StatusError {
+        StatusError {
             code,
             reason: reason.to_string(),
             message: message.into(),
@@ -40,33 +40,39 @@ impl Failure {
         }
     }
 
-    fn about(code: u16, reason: &str, resource: &Resource, name: &str, message: String) -> Failure {
+    fn about(
+        code: u16,
+        reason: &str,
+        resource: &Resource,
+        name: &str,
+        message: String,
+    ) -> StatusError {
         let details = json!({"name": name, "group": resource.group, "kind": resource.plural});
-        Failure {
+        StatusError {
             details: Some(details),
-            ..Failure::new(code, reason, message)
+            ..StatusError::new(code, reason, message)
         }
     }
 
-    pub(crate) fn bad_request(message: impl Into<String>) -> Failure {
-        Failure::new(400, "BadRequest", message)
+    pub(crate) fn bad_request(message: impl Into<String>) -> StatusError {
+        StatusError::new(400, "BadRequest", message)
     }
 
-    pub(crate) fn unauthorized() -> Failure {
-        Failure::new(401, "Unauthorized", "Unauthorized")
+    pub(crate) fn unauthorized() -> StatusError {
+        StatusError::new(401, "Unauthorized", "Unauthorized")
     }
 
-    pub(crate) fn forbidden(resource: &Resource, name: &str, why: &str) -> Failure {
+    pub(crate) fn forbidden(resource: &Resource, name: &str, why: &str) -> StatusError {
         let message = format!(
             "{}{} is forbidden: {why}",
             resource.qualified(),
             quoted(name)
         );
-        Failure::about(403, "Forbidden", resource, name, message)
+        StatusError::about(403, "Forbidden", resource, name, message)
     }
 
-    pub(crate) fn not_found(resource: &Resource, name: &str) -> Failure {
-        Failure::about(
+    pub(crate) fn not_found(resource: &Resource, name: &str) -> StatusError {
+        StatusError::about(
             404,
             "NotFound",
             resource,
@@ -75,24 +81,24 @@ impl Failure {
         )
     }
 
-    pub(crate) fn no_such_path() -> Failure {
-        Failure::new(
+    pub(crate) fn no_such_path() -> StatusError {
+        StatusError::new(
             404,
             "NotFound",
             "the server could not find the requested resource",
         )
     }
 
-    pub(crate) fn not_allowed() -> Failure {
-        Failure::new(
+    pub(crate) fn not_allowed() -> StatusError {
+        StatusError::new(
             405,
             "MethodNotAllowed",
             "the server does not allow this method on the requested resource",
         )
     }
 
-    pub(crate) fn already_exists(resource: &Resource, name: &str) -> Failure {
-        Failure::about(
+    pub(crate) fn already_exists(resource: &Resource, name: &str) -> StatusError {
+        StatusError::about(
             409,
             "AlreadyExists",
             resource,
@@ -101,33 +107,33 @@ impl Failure {
         )
     }
 
-    pub(crate) fn conflict(resource: &Resource, name: &str, why: &str) -> Failure {
+    pub(crate) fn conflict(resource: &Resource, name: &str, why: &str) -> StatusError {
         let message = format!(
             "Operation cannot be fulfilled on {} \"{name}\": {why}",
             resource.qualified()
         );
-        Failure::about(409, "Conflict", resource, name, message)
+        StatusError::about(409, "Conflict", resource, name, message)
     }
 
-    pub(crate) fn expired(message: impl Into<String>) -> Failure {
-        Failure::new(410, "Expired", message)
+    pub(crate) fn expired(message: impl Into<String>) -> StatusError {
+        StatusError::new(410, "Expired", message)
     }
 
-    pub(crate) fn unsupported_media(message: impl Into<String>) -> Failure {
-        Failure::new(415, "UnsupportedMediaType", message)
+    pub(crate) fn unsupported_media(message: impl Into<String>) -> StatusError {
+        StatusError::new(415, "UnsupportedMediaType", message)
     }
 
     /// Returns the refusal of an object: `field` is the path of what is wrong with it.
-    pub(crate) fn invalid(resource: &Resource, name: &str, field: &str, why: &str) -> Failure {
+    pub(crate) fn invalid(resource: &Resource, name: &str, field: &str, why: &str) -> StatusError {
         let message = format!(
             "{} \"{name}\" is invalid: {field}: {why}",
             kind_and_group(resource)
         );
         let details = json!({"name": name, "group": resource.group, "kind": resource.kind,
             "causes": [{"reason": "FieldValueInvalid", "message": why, "field": field}]});
-        Failure {
+        StatusError {
             details: Some(details),
-            ..Failure::new(422, "Invalid", message)
+            ..StatusError::new(422, "Invalid", message)
         }
     }
 

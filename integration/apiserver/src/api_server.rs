@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::{Credentials, Failure, Identity, Real, Server};
+use crate::{CertificateWithKey, ClientIdentity, Real, Server, StatusError};
 
 /// A double, or a real server.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl ApiServer {
         name: &str,
         group: &str,
         seconds: i64,
-    ) -> anyhow::Result<Credentials> {
+    ) -> anyhow::Result<CertificateWithKey> {
         match self {
             ApiServer::Double(server) => server.client_certificate(name, group, seconds),
             ApiServer::Real(real) => real.client_certificate(name, group, seconds),
@@ -57,7 +57,7 @@ impl ApiServer {
     }
 
     /// Returns a kubeconfig that has all it needs in itself.
-    pub fn kubeconfig(&self, identity: &Identity) -> anyhow::Result<String> {
+    pub fn kubeconfig(&self, identity: &ClientIdentity) -> anyhow::Result<String> {
         match self {
             ApiServer::Double(server) => server.kubeconfig(identity),
             ApiServer::Real(real) => real.kubeconfig(identity),
@@ -89,49 +89,49 @@ impl ApiServer {
     }
 
     /// Returns an object, or a list, by its path: `/api/v1/namespaces/default/pods/x`.
-    pub fn get(&self, path: &str) -> Result<Value, Failure> {
+    pub fn get(&self, path: &str) -> Result<Value, StatusError> {
         match self {
             ApiServer::Double(server) => server.get(path),
-            ApiServer::Real(real) => real.door.get(path),
+            ApiServer::Real(real) => real.client.get(path),
         }
     }
 
     /// Returns the items of a list by its path and query.
-    pub fn list(&self, path: &str) -> Result<Vec<Value>, Failure> {
+    pub fn list(&self, path: &str) -> Result<Vec<Value>, StatusError> {
         let mut list = self.get(path)?;
         let items = list["items"].as_array_mut().map(std::mem::take);
         Ok(items.unwrap_or_default())
     }
 
     /// Creates an object in the collection of a path.
-    pub fn post(&self, path: &str, object: &Value) -> Result<Value, Failure> {
+    pub fn post(&self, path: &str, object: &Value) -> Result<Value, StatusError> {
         match self {
             ApiServer::Double(server) => server.post(path, object),
-            ApiServer::Real(real) => real.door.post(path, object),
+            ApiServer::Real(real) => real.client.post(path, object),
         }
     }
 
     /// Replaces an object, or makes it if it is not there.
-    pub fn put(&self, path: &str, object: &Value) -> Result<Value, Failure> {
+    pub fn put(&self, path: &str, object: &Value) -> Result<Value, StatusError> {
         match self {
             ApiServer::Double(server) => server.put(path, object),
-            ApiServer::Real(real) => real.door.put(path, object),
+            ApiServer::Real(real) => real.client.put(path, object),
         }
     }
 
     /// Patches an object by JSON merge.
-    pub fn patch(&self, path: &str, patch: &Value) -> Result<Value, Failure> {
+    pub fn patch(&self, path: &str, patch: &Value) -> Result<Value, StatusError> {
         match self {
             ApiServer::Double(server) => server.patch(path, patch),
-            ApiServer::Real(real) => real.door.patch(path, patch),
+            ApiServer::Real(real) => real.client.patch(path, patch),
         }
     }
 
     /// Deletes an object as a user does; for a pod with its grace, unless the query says `gracePeriodSeconds`.
-    pub fn delete(&self, path: &str) -> Result<Value, Failure> {
+    pub fn delete(&self, path: &str) -> Result<Value, StatusError> {
         match self {
             ApiServer::Double(server) => server.delete(path),
-            ApiServer::Real(real) => real.door.delete(path),
+            ApiServer::Real(real) => real.client.delete(path),
         }
     }
 
@@ -145,7 +145,7 @@ impl ApiServer {
     ) -> Option<Option<Value>> {
         match self {
             ApiServer::Double(server) => server.wait(path, within, wanted).await,
-            ApiServer::Real(real) => real.door.wait(path, within, wanted).await,
+            ApiServer::Real(real) => real.client.wait(path, within, wanted).await,
         }
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     answer::{Response, json_response},
-    kinds::{self, Nature, Resource},
+    kinds::{self, Handling, Resource},
 };
 
 /// Returns the answer to a path of discovery; none if it is not one.
@@ -93,8 +93,8 @@ fn resources(group: &str, version: &str) -> Value {
 }
 
 fn one(resource: &Resource) -> Value {
-    let verbs: &[&str] = match resource.nature {
-        Nature::Kept => &[
+    let verbs: &[&str] = match resource.handling {
+        Handling::Kept => &[
             "create",
             "delete",
             "deletecollection",
@@ -104,8 +104,8 @@ fn one(resource: &Resource) -> Value {
             "update",
             "watch",
         ],
-        Nature::Answered => &["create"],
-        Nature::Measured => &["get", "list"],
+        Handling::Answered => &["create"],
+        Handling::Measured => &["get", "list"],
     };
     let mut document = json!({"name": resource.plural, "singularName": resource.kind.to_lowercase(), "namespaced": resource.namespaced, "kind": resource.kind, "verbs": verbs});
     if !resource.short.is_empty() {
@@ -120,7 +120,7 @@ fn one(resource: &Resource) -> Value {
             | "replicasets"
             | "statefulsets"
             | "jobs"
-    ) && resource.nature == Nature::Kept
+    ) && resource.handling == Handling::Kept
     {
         document["categories"] = json!(["all"]);
     }

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 /// What goes wrong with which requests.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Fault {
+pub struct ApiFault {
     /// The method; none is all.
     #[serde(default)]
     pub method: Option<String>,
@@ -76,29 +76,29 @@ pub enum Effect {
 
 /// What all watches are told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Orders {
+pub(crate) struct WatchControls {
     /// Rises when all that are open shall end.
     pub(crate) closings: u64,
     pub(crate) muted: bool,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Faults {
-    waiting: Vec<Fault>,
-    orders: watch::Sender<Orders>,
+pub(crate) struct FaultQueue {
+    waiting: Vec<ApiFault>,
+    controls: watch::Sender<WatchControls>,
 }
 
-impl Faults {
-    pub(crate) fn add(&mut self, fault: Fault) {
+impl FaultQueue {
+    pub(crate) fn add(&mut self, fault: ApiFault) {
         self.waiting.push(fault);
     }
 
     pub(crate) fn clear(&mut self) {
         self.waiting.clear();
-        self.orders.send_modify(|orders| orders.muted = false);
+        self.controls.send_modify(|controls| controls.muted = false);
     }
 
-    pub(crate) fn waiting(&self) -> &[Fault] {
+    pub(crate) fn waiting(&self) -> &[ApiFault] {
         &self.waiting
     }
 
@@ -117,23 +117,23 @@ impl Faults {
         Some(effect)
     }
 
-    pub(crate) fn orders(&self) -> watch::Receiver<Orders> {
-        self.orders.subscribe()
+    pub(crate) fn controls(&self) -> watch::Receiver<WatchControls> {
+        self.controls.subscribe()
     }
 
     pub(crate) fn close_watches(&self) {
-        self.orders.send_modify(|orders| orders.closings += 1);
+        self.controls.send_modify(|controls| controls.closings += 1);
     }
 
     pub(crate) fn mute_watches(&self, muted: bool) {
-        self.orders.send_modify(|orders| orders.muted = muted);
+        self.controls.send_modify(|controls| controls.muted = muted);
     }
 }
 
-impl Fault {
+impl ApiFault {
     /// Returns a fault that hits once.
-    pub fn once(method: &str, path: &str, effect: Effect) -> Fault {
-        Fault {
+    pub fn once(method: &str, path: &str, effect: Effect) -> ApiFault {
+        ApiFault {
             method: Some(method.to_string()),
             path: path.to_string(),
             contains: None,
@@ -144,8 +144,8 @@ impl Fault {
     }
 
     /// Returns a fault that hits so often, any method.
-    pub fn times(times: u32, path: &str, effect: Effect) -> Fault {
-        Fault {
+    pub fn times(times: u32, path: &str, effect: Effect) -> ApiFault {
+        ApiFault {
             method: None,
             path: path.to_string(),
             contains: None,
@@ -156,8 +156,8 @@ impl Fault {
     }
 
     /// Returns a fault that hits the next watch under a path.
-    pub fn watch(path: &str, effect: Effect) -> Fault {
-        Fault {
+    pub fn watch(path: &str, effect: Effect) -> ApiFault {
+        ApiFault {
             method: None,
             path: path.to_string(),
             contains: None,

@@ -10,14 +10,14 @@ pub(crate) struct Resource {
     pub(crate) namespaced: bool,
     pub(crate) short: &'static [&'static str],
     pub(crate) subresources: &'static [&'static str],
-    /// The shelf of the store: resources of several groups may be views of one.
-    pub(crate) shelf: &'static str,
-    pub(crate) nature: Nature,
+    /// The storage_key of the store: resources of several groups may be views of one.
+    pub(crate) storage_key: &'static str,
+    pub(crate) handling: Handling,
 }
 
 /// What becomes of what is posted to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Nature {
+pub(crate) enum Handling {
     /// Kept in the store.
     Kept,
     /// Answered and forgotten: reviews.
@@ -51,7 +51,7 @@ impl Resource {
     /// Whether its objects have a generation: those with a spec that somebody carries out.
     pub(crate) fn has_generation(&self) -> bool {
         matches!(
-            self.shelf,
+            self.storage_key,
             "pods" | "daemonsets" | "deployments" | "replicasets" | "statefulsets" | "jobs"
         )
     }
@@ -68,7 +68,7 @@ pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static 
     })
 }
 
-/// Returns the resource of a shelf that is well known to the double itself.
+/// Returns the resource of a storage_key that is well known to the double itself.
 pub(crate) fn core(plural: &str) -> &'static Resource {
     find("", "v1", plural).expect("the core resources stand in the table")
 }
@@ -87,8 +87,8 @@ const fn kept(
         namespaced: false,
         short: &[],
         subresources: &[],
-        shelf: plural,
-        nature: Nature::Kept,
+        storage_key: plural,
+        handling: Handling::Kept,
     }
 }
 
@@ -112,15 +112,15 @@ const fn short(resource: Resource, short: &'static [&'static str]) -> Resource {
 
 const fn asked(group: &'static str, plural: &'static str, kind: &'static str) -> Resource {
     Resource {
-        nature: Nature::Answered,
+        handling: Handling::Answered,
         ..kept(group, "v1", plural, kind)
     }
 }
 
 const fn measured(plural: &'static str, kind: &'static str) -> Resource {
     Resource {
-        nature: Nature::Measured,
-        shelf: "",
+        handling: Handling::Measured,
+        storage_key: "",
         ..kept("metrics.k8s.io", "v1beta1", plural, kind)
     }
 }

@@ -1,35 +1,35 @@
 //! A double of the Kubernetes API server, for tests: objects are JSON in memory, behaviour on the wire is upstream's.
 //!
 //! The way of a request: `server` accepts the connection (TLS as `auth` has it, if asked for) and hears an HTTP request ->
-//! `faults` may spoil it -> `call::Call` is what it asks: verb, resource, namespace, name, subresource, query, user, body ->
+//! `faults` may spoil it -> `request_info::RequestInfo` is what it asks: verb, resource, namespace, name, subresource, query, user, body ->
 //! `auth` says who asks and whether he may -> `server::routes` hands it to `verbs` (objects), `watch`, `tables`, `discovery`, or
 //! to what is beside the store: `nodes` (logs, exec, attach, port-forward, proxy and metrics: carried to the kubelets),
 //! `certificates` (signing), `tokens` (TokenRequest, TokenReview, SubjectAccessReview).
 //!
 //! Shared by all: `state::State`, an `Arc` with the store, options, faults and the journal, each behind its own lock; no lock is held
-//! across an await. Answers are `answer::Response`, refusals are `answer::Failure`, which becomes a `Status` on the wire.
+//! across an await. Answers are `answer::Response`, refusals are `answer::StatusError`, which becomes a `Status` on the wire.
 //!
 //! Beside it, `real` starts a real server with its etcd where the PATH has them, and `api_server` is whichever of both.
 //!
 //! A server lives on a thread of its own, so that the tests' runtime may have a paused clock, or be killed.
 
 mod answer;
-mod any_server;
 mod api_server;
-mod call;
 mod clock;
 mod discovery;
+mod empty_fields;
 mod events;
 mod faults;
-mod journal;
 mod kinds;
-mod nothing;
+mod no_verification;
 mod openapi;
 mod options;
 mod patches;
 mod pods;
 mod protobuf;
 mod real;
+mod request_info;
+mod request_log;
 mod selectors;
 mod server;
 mod state;
@@ -43,13 +43,13 @@ mod certificates;
 mod nodes;
 mod tokens;
 
-pub use answer::Failure;
-pub use any_server::AnyServer;
+pub use answer::StatusError;
 pub use api_server::ApiServer;
-pub use auth::{Credentials, Question, identity::Identity};
-pub use certificates::Signing;
-pub use faults::{Effect, Fault};
-pub use journal::Heard;
-pub use options::{Options, Security};
-pub use real::{Programs, Real};
+pub use auth::{AccessAttributes, CertificateWithKey, identity::ClientIdentity};
+pub use certificates::SigningPolicy;
+pub use faults::{ApiFault, Effect};
+pub use no_verification::NoServerVerification;
+pub use options::{AccessControl, Options};
+pub use real::{Real, ServerPrograms};
+pub use request_log::RecordedRequest;
 pub use server::Server;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     answer::{Response, json_response, typed},
-    kinds::{self, Nature, Resource},
+    kinds::{self, Handling, Resource},
 };
 
 /// `swagger: "2.0"` and nothing else, in protobuf: the only form that kubectl takes of version 2.
@@ -60,7 +60,7 @@ fn third(group_version: &str) -> Option<Value> {
     let mut paths = serde_json::Map::new();
     for resource in kinds::ALL
         .iter()
-        .filter(|resource| root(resource) == group_version && resource.nature == Nature::Kept)
+        .filter(|resource| root(resource) == group_version && resource.handling == Handling::Kept)
     {
         let space = if resource.namespaced {
             "namespaces/{namespace}/"

@@ -11,7 +11,7 @@ pub struct Options {
     /// The port on 127.0.0.1; 0 is any.
     pub port: u16,
     /// Plain HTTP, or HTTPS with clients known by certificates and tokens.
-    pub security: Security,
+    pub security: AccessControl,
     /// How many events a watch can go back.
     pub history: usize,
     /// Seconds between bookmarks on watches that want them.
@@ -34,7 +34,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             port: 0,
-            security: Security::Plain,
+            security: AccessControl::Plain,
             history: 4096,
             bookmark_seconds: 60.0,
             scheduler: false,
@@ -50,7 +50,7 @@ impl Default for Options {
 /// Whom a server lets in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Security {
+pub enum AccessControl {
     /// Plain HTTP; everybody may do everything.
     #[default]
     Plain,

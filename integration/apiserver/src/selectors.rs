@@ -2,17 +2,17 @@
 
 use serde_json::Value;
 
-use crate::{answer::Failure, call::Query};
+use crate::{answer::StatusError, request_info::QueryParameters};
 
 /// Which objects a list, a watch or a deletion of many is about.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Selection {
-    labels: Vec<Label>,
-    fields: Vec<Field>,
+pub(crate) struct ObjectSelector {
+    labels: Vec<LabelRequirement>,
+    fields: Vec<FieldRequirement>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Label {
+enum LabelRequirement {
     In(String, Vec<String>),
     NotIn(String, Vec<String>),
     Has(String),
@@ -20,14 +20,14 @@ enum Label {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Field {
+struct FieldRequirement {
     path: String,
     value: String,
     equal: bool,
 }
 
-impl Selection {
-    pub(crate) fn parse(query: &Query) -> Result<Selection, Failure> {
+impl ObjectSelector {
+    pub(crate) fn parse(query: &QueryParameters) -> Result<ObjectSelector, StatusError> {
         let labels = query
             .get("labelSelector")
             .map(labels)
@@ -38,12 +38,12 @@ impl Selection {
             .map(fields)
             .transpose()?
             .unwrap_or_default();
-        Ok(Selection { labels, fields })
+        Ok(ObjectSelector { labels, fields })
     }
 
     /// Narrows it to one object: what a watch of one name is.
-    pub(crate) fn named(mut self, name: &str) -> Selection {
-        self.fields.push(Field {
+    pub(crate) fn named(mut self, name: &str) -> ObjectSelector {
+        self.fields.push(FieldRequirement {
             path: "metadata.name".to_string(),
             value: name.to_string(),
             equal: true,
@@ -58,7 +58,7 @@ impl Selection {
     }
 }
 
-impl Label {
+impl LabelRequirement {
     fn takes(&self, set: &Value) -> bool {
         let one_of = |key: &str, values: &[String]| {
             set[key]
@@ -66,15 +66,15 @@ impl Label {
                 .is_some_and(|value| values.iter().any(|known| known == value))
         };
         match self {
-            Label::In(key, values) => one_of(key, values),
-            Label::NotIn(key, values) => !one_of(key, values),
-            Label::Has(key) => set.get(key).is_some(),
-            Label::Lacks(key) => set.get(key).is_none(),
+            LabelRequirement::In(key, values) => one_of(key, values),
+            LabelRequirement::NotIn(key, values) => !one_of(key, values),
+            LabelRequirement::Has(key) => set.get(key).is_some(),
+            LabelRequirement::Lacks(key) => set.get(key).is_none(),
         }
     }
 }
 
-impl Field {
+impl FieldRequirement {
     fn takes(&self, object: &Value) -> bool {
         // Events call the same thing by two names.
         let path = match self.path.split_once('.') {
@@ -103,7 +103,7 @@ fn default_of(path: &str) -> String {
     }
 }
 
-fn fields(text: &str) -> Result<Vec<Field>, Failure> {
+fn fields(text: &str) -> Result<Vec<FieldRequirement>, StatusError> {
     let terms = text
         .split(',')
         .map(str::trim)
@@ -111,52 +111,52 @@ fn fields(text: &str) -> Result<Vec<Field>, Failure> {
     terms.map(field).collect()
 }
 
-fn field(term: &str) -> Result<Field, Failure> {
+fn field(term: &str) -> Result<FieldRequirement, StatusError> {
     let (path, value, equal) = if let Some((path, value)) = term.split_once("!=") {
         (path, value, false)
     } else if let Some((path, value)) = term.split_once("==").or_else(|| term.split_once('=')) {
         (path, value, true)
     } else {
-        return Err(Failure::bad_request(format!(
+        return Err(StatusError::bad_request(format!(
             "invalid field selector: \"{term}\"; can't understand '{term}'"
         )));
     };
-    Ok(Field {
+    Ok(FieldRequirement {
         path: path.trim().to_string(),
         value: value.trim().to_string(),
         equal,
     })
 }
 
-fn labels(text: &str) -> Result<Vec<Label>, Failure> {
-    let refused = || Failure::bad_request(format!("unable to parse requirement: {text}"));
+fn labels(text: &str) -> Result<Vec<LabelRequirement>, StatusError> {
+    let refused = || StatusError::bad_request(format!("unable to parse requirement: {text}"));
     split_outside_brackets(text)
         .into_iter()
         .map(|term| label(term.trim()).ok_or_else(refused))
         .collect()
 }
 
-fn label(term: &str) -> Option<Label> {
+fn label(term: &str) -> Option<LabelRequirement> {
     let own = |text: &str| text.trim().to_string();
     if let Some((head, values)) = term.strip_suffix(')').and_then(|term| term.split_once('(')) {
         let values = values.split(',').map(own).collect();
         let (key, operator) = head.trim().rsplit_once(char::is_whitespace)?;
         return match operator {
-            "in" => Some(Label::In(own(key), values)),
-            "notin" => Some(Label::NotIn(own(key), values)),
+            "in" => Some(LabelRequirement::In(own(key), values)),
+            "notin" => Some(LabelRequirement::NotIn(own(key), values)),
             _ => None,
         };
     }
     if let Some((key, value)) = term.split_once("!=") {
-        return Some(Label::NotIn(own(key), vec![own(value)]));
+        return Some(LabelRequirement::NotIn(own(key), vec![own(value)]));
     }
     if let Some((key, value)) = term.split_once("==").or_else(|| term.split_once('=')) {
-        return Some(Label::In(own(key), vec![own(value)]));
+        return Some(LabelRequirement::In(own(key), vec![own(value)]));
     }
     match term.strip_prefix('!') {
-        Some(key) => Some(Label::Lacks(own(key))),
+        Some(key) => Some(LabelRequirement::Lacks(own(key))),
         None if term.is_empty() || term.contains(char::is_whitespace) => None,
-        None => Some(Label::Has(own(term))),
+        None => Some(LabelRequirement::Has(own(term))),
     }
 }
 
@@ -179,8 +179,8 @@ fn split_outside_brackets(text: &str) -> Vec<&str> {
 mod tests {
     use serde_json::json;
 
-    use super::Selection;
-    use crate::call::Query;
+    use super::ObjectSelector;
+    use crate::request_info::QueryParameters;
 
     #[test]
     fn labels_select_as_their_operators_say() {
@@ -197,17 +197,17 @@ mod tests {
             ("gone", false),
         ];
         for (text, takes) in table {
-            let query = Query::parse(&format!(
+            let query = QueryParameters::parse(&format!(
                 "labelSelector={}",
                 text.replace('=', "%3D").replace(' ', "+")
             ));
             assert_eq!(
-                Selection::parse(&query).unwrap().takes(&object),
+                ObjectSelector::parse(&query).unwrap().takes(&object),
                 takes,
                 "{text}"
             );
         }
-        assert!(Selection::parse(&Query::parse("labelSelector=a%20b")).is_err());
+        assert!(ObjectSelector::parse(&QueryParameters::parse("labelSelector=a%20b")).is_err());
     }
 
     #[test]
@@ -225,13 +225,14 @@ mod tests {
             ("spec.hostNetwork=false", true),
         ];
         for (text, takes) in table {
-            let query = Query::parse(&format!("fieldSelector={}", text.replace('=', "%3D")));
+            let query =
+                QueryParameters::parse(&format!("fieldSelector={}", text.replace('=', "%3D")));
             assert_eq!(
-                Selection::parse(&query).unwrap().takes(&object),
+                ObjectSelector::parse(&query).unwrap().takes(&object),
                 takes,
                 "{text}"
             );
         }
-        assert!(Selection::parse(&Query::parse("fieldSelector=nonsense")).is_err());
+        assert!(ObjectSelector::parse(&QueryParameters::parse("fieldSelector=nonsense")).is_err());
     }
 }

@@ -2,40 +2,45 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{auth::Auth, faults::Faults, journal::Journal, options::Options, store::Store};
+use crate::{
+    auth::AuthState, faults::FaultQueue, options::Options, request_log::RequestLog,
+    store::VersionedStore,
+};
 
 /// One server's world. It outlives an outage: only the thread that serves it ends.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) options: Options,
-    store: Mutex<Store>,
-    faults: Mutex<Faults>,
-    journal: Mutex<Journal>,
-    pub(crate) auth: Auth,
+    store: Mutex<VersionedStore>,
+    faults: Mutex<FaultQueue>,
+    request_log: Mutex<RequestLog>,
+    pub(crate) auth: AuthState,
 }
 
 impl State {
     pub(crate) fn new(options: Options) -> anyhow::Result<Arc<State>> {
-        let auth = Auth::new(&options)?;
-        let store = Store::new(options.history);
+        let auth = AuthState::new(&options)?;
+        let store = VersionedStore::new(options.history);
         Ok(Arc::new(State {
             options,
             store: Mutex::new(store),
             faults: Mutex::default(),
-            journal: Mutex::default(),
+            request_log: Mutex::default(),
             auth,
         }))
     }
 
-    pub(crate) fn store(&self) -> MutexGuard<'_, Store> {
+    pub(crate) fn store(&self) -> MutexGuard<'_, VersionedStore> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn faults(&self) -> MutexGuard<'_, Faults> {
+    pub(crate) fn faults(&self) -> MutexGuard<'_, FaultQueue> {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn journal(&self) -> MutexGuard<'_, Journal> {
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn request_log(&self) -> MutexGuard<'_, RequestLog> {
+        self.request_log
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::{NODE_NAME, Node, Ports, program};
-use crate::containerd::{Containerd, Group};
+use super::{NODE_NAME, Node, NodePorts, program};
+use crate::containerd::{CgroupPlacement, Containerd};
 use crate::images;
 
 /// Which runtime the node has.
@@ -44,7 +44,7 @@ pub struct Builder {
     manifests: Vec<(String, String)>,
     /// None: the agent is not given a folder of objects.
     objects: Option<Vec<(String, String)>>,
-    group: Group,
+    group: CgroupPlacement,
     /// The way to an API server; none: the node is alone by design.
     kubeconfig: Option<String>,
 }
@@ -66,7 +66,7 @@ impl Default for Builder {
             environment: Vec::new(),
             manifests: Vec::new(),
             objects: None,
-            group: Group::default(),
+            group: CgroupPlacement::default(),
             kubeconfig: None,
         }
     }
@@ -171,7 +171,7 @@ impl Builder {
 
     /// Keeps the agent out of reach of what a terminal sends, or not.
     #[must_use]
-    pub fn group(mut self, group: Group) -> Self {
+    pub fn group(mut self, group: CgroupPlacement) -> Self {
         self.group = group;
         self
     }
@@ -196,7 +196,7 @@ impl Builder {
             fs::create_dir_all(dir.join(folder))?;
         }
         let dir = dir.canonicalize()?;
-        let ports = Ports {
+        let ports = NodePorts {
             healthz: free_port()?,
             read_only: free_port()?,
             https: free_port()?,
@@ -303,7 +303,7 @@ impl Builder {
     }
 }
 
-fn configuration(dir: &Path, ports: Ports) -> Value {
+fn configuration(dir: &Path, ports: NodePorts) -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",

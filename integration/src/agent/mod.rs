@@ -26,14 +26,14 @@ use tokio::time::Instant;
 
 pub use self::builder::{Builder, Runtime};
 pub use self::runtime::Cri;
-use crate::containerd::Group;
+use crate::containerd::CgroupPlacement;
 use crate::{http, wait_until};
 
 /// The node's name, which upstream appends to the names of static pods.
 pub const NODE_NAME: &str = "node";
 /// A debug build on a busy machine.
-const START_WITHIN: Duration = Duration::from_secs(30);
-const END_WITHIN: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 /// How much of the log a failed test shows.
 const SHOWN_LINES: usize = 250;
 
@@ -44,14 +44,14 @@ pub struct Node {
     temporary: Option<TempDir>,
     command: Vec<String>,
     environment: Vec<(String, String)>,
-    ports: Ports,
-    group: Group,
+    ports: NodePorts,
+    group: CgroupPlacement,
     agent: Option<Child>,
 }
 
 /// Where a node answers, on 127.0.0.1.
 #[derive(Debug, Clone, Copy)]
-struct Ports {
+struct NodePorts {
     healthz: u16,
     read_only: u16,
     https: u16,
@@ -158,7 +158,7 @@ impl Node {
         let (program, arguments) = self.command.split_first().context("no command")?;
         let began = Instant::now();
         let mut command = Command::new(program);
-        if self.group == Group::Own {
+        if self.group == CgroupPlacement::Own {
             command.process_group(0);
         }
         let agent = command
@@ -170,7 +170,7 @@ impl Node {
             .spawn()
             .with_context(|| format!("cannot start {program}"))?;
         self.agent = Some(agent);
-        let healthy = wait_until(START_WITHIN, "the agent is healthy", async || {
+        let healthy = wait_until(START_TIMEOUT, "the agent is healthy", async || {
             self.has_ended() || self.is_healthy().await
         });
         healthy.await?;
@@ -230,7 +230,7 @@ impl Node {
         let agent = self.agent.as_ref().context("the agent does not run")?;
         kill(Pid::from_raw(i32::try_from(agent.id())?), Signal::SIGTERM)?;
         let mut status = None;
-        wait_until(END_WITHIN, "the agent ends", async || {
+        wait_until(STOP_TIMEOUT, "the agent ends", async || {
             status = self.ended().ok().flatten();
             status.is_some()
         })

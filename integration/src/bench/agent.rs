@@ -7,38 +7,38 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use tokio::time::Instant;
 
-use super::kubelet::Kubelet;
+use super::kubelet::KubeletProcess;
 use super::process;
-use super::report::Column;
-use super::watch::Watch;
+use super::report::AgentColumn;
+use super::watch::EventWatch;
 use crate::agent::{Cri, Node};
 use crate::http;
 
-const START_WITHIN: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Between two looks at /healthz of an agent that starts: what a start may seem longer than it was.
-const STEP: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A node agent in a folder of its own.
 #[derive(Debug)]
-pub(super) enum Agent {
+pub(super) enum MeasuredAgent {
     Oxlet(Box<Node>),
-    Kubelet(Kubelet),
+    KubeletProcess(KubeletProcess),
 }
 
-impl Agent {
+impl MeasuredAgent {
     /// Which column its figures stand in.
-    pub(super) fn column(&self) -> Column {
+    pub(super) fn column(&self) -> AgentColumn {
         match self {
-            Agent::Oxlet(_) => Column::Oxlet,
-            Agent::Kubelet(_) => Column::Kubelet,
+            MeasuredAgent::Oxlet(_) => AgentColumn::Oxlet,
+            MeasuredAgent::KubeletProcess(_) => AgentColumn::KubeletProcess,
         }
     }
 
     /// Starts it and waits until it is healthy; returns how long that took.
     pub(super) async fn begin(&mut self) -> Result<Duration> {
         match self {
-            Agent::Oxlet(node) => node.begin().await,
-            Agent::Kubelet(kubelet) => {
+            MeasuredAgent::Oxlet(node) => node.begin().await,
+            MeasuredAgent::KubeletProcess(kubelet) => {
                 let began = Instant::now();
                 kubelet.spawn()?;
                 healthy(kubelet.healthz_port()).await?;
@@ -50,29 +50,29 @@ impl Agent {
     /// Ends it in its own way; pods go on.
     pub(super) async fn end(&mut self) -> Result<()> {
         match self {
-            Agent::Oxlet(node) => node.terminate().await.map(drop),
-            Agent::Kubelet(kubelet) => kubelet.terminate().await,
+            MeasuredAgent::Oxlet(node) => node.terminate().await.map(drop),
+            MeasuredAgent::KubeletProcess(kubelet) => kubelet.terminate().await,
         }
     }
 
     /// Connects to its runtime.
     pub(super) async fn cri(&self) -> Result<Cri> {
         match self {
-            Agent::Oxlet(node) => node.cri().await,
-            Agent::Kubelet(kubelet) => Ok(kubelet.cri()),
+            MeasuredAgent::Oxlet(node) => node.cri().await,
+            MeasuredAgent::KubeletProcess(kubelet) => Ok(kubelet.cri()),
         }
     }
 
     /// Follows what happens in its runtime.
-    pub(super) async fn watch(&self) -> Result<Watch> {
-        Watch::start(&self.cri().await?).await
+    pub(super) async fn watch(&self) -> Result<EventWatch> {
+        EventWatch::start(&self.cri().await?).await
     }
 
     /// Puts a manifest into its folder; returns the wall's time in nanoseconds just before.
     pub(super) fn drop_manifest(&self, name: &str, text: &str) -> Result<i64> {
         let (dir, manifests) = match self {
-            Agent::Oxlet(node) => (node.dir(), node.manifests()),
-            Agent::Kubelet(kubelet) => (kubelet.dir(), kubelet.manifests()),
+            MeasuredAgent::Oxlet(node) => (node.dir(), node.manifests()),
+            MeasuredAgent::KubeletProcess(kubelet) => (kubelet.dir(), kubelet.manifests()),
         };
         let draft = dir.join("draft.yaml");
         fs::write(&draft, text)?;
@@ -84,8 +84,8 @@ impl Agent {
     /// Removes a manifest from its folder.
     pub(super) fn remove_manifest(&self, name: &str) -> Result<()> {
         let folder = match self {
-            Agent::Oxlet(node) => node.manifests(),
-            Agent::Kubelet(kubelet) => kubelet.manifests(),
+            MeasuredAgent::Oxlet(node) => node.manifests(),
+            MeasuredAgent::KubeletProcess(kubelet) => kubelet.manifests(),
         };
         Ok(fs::remove_file(folder.join(format!("{name}.yaml")))?)
     }
@@ -100,8 +100,10 @@ impl Agent {
     /// Puts many manifests into its folder at once; returns the wall's time just before the first.
     pub(super) fn drop_manifests(&self, manifests: &[(String, String)]) -> Result<i64> {
         let (drafts, folder) = match self {
-            Agent::Oxlet(node) => (node.dir().join("drafts"), node.manifests()),
-            Agent::Kubelet(kubelet) => (kubelet.dir().join("drafts"), kubelet.manifests()),
+            MeasuredAgent::Oxlet(node) => (node.dir().join("drafts"), node.manifests()),
+            MeasuredAgent::KubeletProcess(kubelet) => {
+                (kubelet.dir().join("drafts"), kubelet.manifests())
+            }
         };
         fs::create_dir_all(&drafts)?;
         let file = |folder: &PathBuf, name: &str| folder.join(format!("{name}.yaml"));
@@ -118,29 +120,29 @@ impl Agent {
     /// The agent's process, and ours with its plugins.
     pub(super) fn processes(&self) -> Result<Vec<u32>> {
         match self {
-            Agent::Oxlet(node) => processes(node),
-            Agent::Kubelet(_) => Ok(vec![self.pid()?]),
+            MeasuredAgent::Oxlet(node) => processes(node),
+            MeasuredAgent::KubeletProcess(_) => Ok(vec![self.pid()?]),
         }
     }
 
     /// The process that stands where the runtime stands.
     pub(super) fn fake(&self) -> Result<Vec<u32>> {
         match self {
-            Agent::Oxlet(_) => {
+            MeasuredAgent::Oxlet(_) => {
                 let children = process::children(self.pid()?)?.into_iter();
                 Ok(children
                     .filter(|(_, name)| name == "runtime-fake")
                     .map(|(pid, _)| pid)
                     .collect())
             }
-            Agent::Kubelet(kubelet) => Ok(kubelet.fake_pid().into_iter().collect()),
+            MeasuredAgent::KubeletProcess(kubelet) => Ok(kubelet.fake_pid().into_iter().collect()),
         }
     }
 
     fn pid(&self) -> Result<u32> {
         let pid = match self {
-            Agent::Oxlet(node) => node.pid(),
-            Agent::Kubelet(kubelet) => kubelet.pid(),
+            MeasuredAgent::Oxlet(node) => node.pid(),
+            MeasuredAgent::KubeletProcess(kubelet) => kubelet.pid(),
         };
         pid.context("the agent does not run")
     }
@@ -163,10 +165,10 @@ pub(super) async fn healthy(port: u16) -> Result<()> {
             .await
             .is_ok_and(|answer| answer.status == 200)
         {
-            tokio::time::sleep(STEP).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(START_WITHIN, asked)
+    tokio::time::timeout(START_TIMEOUT, asked)
         .await
         .context("the agent is not healthy in time")
 }

@@ -8,20 +8,20 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::agent::{Agent, wall};
+use super::agent::{MeasuredAgent, wall};
 use super::samples::Samples;
-use super::{Column, Plan, Report, memory, oxlet, pods};
+use super::{AgentColumn, BenchPlan, BenchReport, memory, oxlet, pods};
 use crate::agent::Node;
 use crate::wait_until;
 
-const WITHIN: Duration = Duration::from_secs(180);
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(180);
 
-pub(super) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
+pub(super) async fn measure(plan: &BenchPlan, report: &mut BenchReport) -> Result<()> {
     all_at_once(plan, report).await?;
     agent_killed(plan, report).await
 }
 
-async fn all_at_once(plan: &Plan, report: &mut Report) -> Result<()> {
+async fn all_at_once(plan: &BenchPlan, report: &mut BenchReport) -> Result<()> {
     let agent = oxlet().await?;
     let mut watch = agent.watch().await?;
     let name = |nth| format!("burst-{nth}");
@@ -29,11 +29,11 @@ async fn all_at_once(plan: &Plan, report: &mut Report) -> Result<()> {
         .map(|nth| (name(nth), pods::manifest(&name(nth), 1)))
         .collect();
     let before = agent.drop_manifests(&manifests)?;
-    let last = watch.started(plan.most, WITHIN).await?;
-    let Agent::Oxlet(node) = agent else {
+    let last = watch.started(plan.most, CONVERGENCE_TIMEOUT).await?;
+    let MeasuredAgent::Oxlet(node) = agent else {
         return Ok(());
     };
-    let waited = wait_until(WITHIN, "all pods are Running", async || {
+    let waited = wait_until(CONVERGENCE_TIMEOUT, "all pods are Running", async || {
         running(&node)
             .await
             .is_ok_and(|running| running == plan.most)
@@ -43,27 +43,27 @@ async fn all_at_once(plan: &Plan, report: &mut Report) -> Result<()> {
     let mut took = [Samples::default(), Samples::default()];
     took[0].add_nanos(last.at - before);
     took[1].add_nanos(after - before);
-    report.put(Column::Oxlet, "burst-started", took[0].most());
+    report.put(AgentColumn::Oxlet, "burst-started", took[0].most());
     if waited.is_ok() {
-        report.put(Column::Oxlet, "burst-running", took[1].most());
+        report.put(AgentColumn::Oxlet, "burst-running", took[1].most());
     }
     let missing = plan.most.saturating_sub(running(&node).await?);
-    report.count(Column::Oxlet, "burst-missing", missing);
+    report.count(AgentColumn::Oxlet, "burst-missing", missing);
     report.count(
-        Column::Oxlet,
+        AgentColumn::Oxlet,
         "burst-refused",
         refused(&node.admin("/tree").await?),
     );
     Ok(())
 }
 
-async fn agent_killed(plan: &Plan, report: &mut Report) -> Result<()> {
+async fn agent_killed(plan: &BenchPlan, report: &mut BenchReport) -> Result<()> {
     let agent = oxlet().await?;
     memory::fill(&agent, "adopted", plan.many).await?;
-    let Agent::Oxlet(mut node) = agent else {
+    let MeasuredAgent::Oxlet(mut node) = agent else {
         return Ok(());
     };
-    wait_until(WITHIN, "all pods are Running", async || {
+    wait_until(CONVERGENCE_TIMEOUT, "all pods are Running", async || {
         running(&node)
             .await
             .is_ok_and(|running| running == plan.many)
@@ -76,7 +76,7 @@ async fn agent_killed(plan: &Plan, report: &mut Report) -> Result<()> {
     let before = Instant::now();
     node.kill9()?;
     node.begin().await?;
-    wait_until(WITHIN, "all pods are adopted", async || {
+    wait_until(CONVERGENCE_TIMEOUT, "all pods are adopted", async || {
         running(&node)
             .await
             .is_ok_and(|running| running == plan.many)
@@ -84,14 +84,14 @@ async fn agent_killed(plan: &Plan, report: &mut Report) -> Result<()> {
     .await?;
     let mut took = Samples::default();
     took.add(before.elapsed());
-    report.put(Column::Oxlet, "adopt", took.most());
+    report.put(AgentColumn::Oxlet, "adopt", took.most());
     tokio::time::sleep(plan.settle).await;
     let now = self::ids(&node).await?;
     let restarted = ids
         .iter()
         .filter(|(name, id)| now.get(*name) != Some(id))
         .count();
-    report.count(Column::Oxlet, "adopt-restarts", restarted);
+    report.count(AgentColumn::Oxlet, "adopt-restarts", restarted);
     Ok(())
 }
 

@@ -20,43 +20,43 @@ use super::agent::{processes, wall};
 use super::containerd::straight;
 use super::pods::SCRIPT;
 use super::samples::Samples;
-use super::watch::Watch;
-use super::{Column, Plan, Report, memory, process};
+use super::watch::EventWatch;
+use super::{AgentColumn, BenchPlan, BenchReport, memory, process};
 use crate::agent::Node;
 use crate::cluster::{Cluster, condition};
 use crate::containerd::{Containerd, missing};
 use crate::images::BUSYBOX_IMAGE;
 
-const WITHIN: Duration = Duration::from_secs(60);
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Between two things that happen to the node one by one: 50 requests a second are all that `kubeAPIQPS` allows it.
-const PACE: Duration = Duration::from_millis(100);
+const REQUEST_INTERVAL: Duration = Duration::from_millis(100);
 const FOLLOWERS: usize = 10;
 /// Between two looks at the agent's memory.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const LOG_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Lines of a log that are written at once.
 const LINES_AT_ONCE: usize = 100;
 
 /// Measures our agent on runtime-fake.
-pub(super) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
+pub(super) async fn measure(plan: &BenchPlan, report: &mut BenchReport) -> Result<()> {
     ready(plan, report).await?;
     let cluster = started(Node::builder()).await?;
     let agent = processes(&cluster.node)?;
     let (pss, _) = memory::at_rest(plan, &agent).await?;
-    report.put(Column::Oxlet, "api-pss-none", pss);
+    report.put(AgentColumn::Oxlet, "api-pss-none", pss);
     let took = one_by_one(&cluster, plan.drops).await?;
-    report.put(Column::Oxlet, "api-start-median", took.median());
-    report.put(Column::Oxlet, "api-start-p99", took.p99());
+    report.put(AgentColumn::Oxlet, "api-start-median", took.median());
+    report.put(AgentColumn::Oxlet, "api-start-p99", took.p99());
     let left = plan.many.saturating_sub(plan.drops);
     at_once(&cluster, "more", left).await?;
     rest(plan, &cluster, report).await?;
     exits(plan, &cluster, report).await?;
     let took = at_once(&cluster, "crowd", plan.api_crowd).await?;
-    report.put(Column::Oxlet, "api-crowd", took);
+    report.put(AgentColumn::Oxlet, "api-crowd", took);
     logs(plan, &cluster, report).await
 }
 
 /// Measures it on a real containerd, and containerd alone.
-pub(super) async fn real(plan: &Plan, report: &mut Report) -> Result<()> {
+pub(super) async fn real(plan: &BenchPlan, report: &mut BenchReport) -> Result<()> {
     if let Some(why) = missing() {
         report.note(&format!(
             "a cluster's node not measured on containerd: {why}"
@@ -72,10 +72,10 @@ pub(super) async fn real(plan: &Plan, report: &mut Report) -> Result<()> {
         straight(&rig, nth, &mut direct).await?;
         made.add(start(&cluster, &format!("one-{nth}")).await?);
     }
-    report.put(Column::Oxlet, "api-real-direct", direct.median());
-    report.put(Column::Oxlet, "api-real-start", made.median());
+    report.put(AgentColumn::Oxlet, "api-real-direct", direct.median());
+    report.put(AgentColumn::Oxlet, "api-real-start", made.median());
     report.put(
-        Column::Oxlet,
+        AgentColumn::Oxlet,
         "api-real-own",
         made.median() - direct.median(),
     );
@@ -88,38 +88,38 @@ pub(super) async fn real(plan: &Plan, report: &mut Report) -> Result<()> {
     });
     futures_util::future::try_join_all(alone).await?;
     ignored.add(began.elapsed());
-    report.put(Column::Oxlet, "api-real-crowd-direct", ignored.most());
+    report.put(AgentColumn::Oxlet, "api-real-crowd-direct", ignored.most());
     let took = at_once(&cluster, "crowd", plan.api_crowd).await?;
-    report.put(Column::Oxlet, "api-real-crowd", took);
+    report.put(AgentColumn::Oxlet, "api-real-crowd", took);
     Ok(())
 }
 
 async fn started(builder: crate::agent::Builder) -> Result<Cluster> {
     let cluster = Cluster::start(builder).await?;
-    cluster.until_ready(WITHIN).await?;
+    cluster.until_ready(CONVERGENCE_TIMEOUT).await?;
     Ok(cluster)
 }
 
 /// From the process's start to the condition in the API, each time of a node that nobody knows yet.
-async fn ready(plan: &Plan, report: &mut Report) -> Result<()> {
+async fn ready(plan: &BenchPlan, report: &mut BenchReport) -> Result<()> {
     let mut cluster = Cluster::prepare(Node::builder(), Options::default()).await?;
     let mut took = Samples::default();
     for _ in 0..plan.starts {
         let before = Instant::now();
         cluster.node.begin().await?;
-        cluster.until_ready(WITHIN).await?;
+        cluster.until_ready(CONVERGENCE_TIMEOUT).await?;
         took.add(before.elapsed());
         cluster.node.terminate().await?;
         let node = cluster.server.delete("/api/v1/nodes/node");
         node.map_err(|failure| anyhow::anyhow!("{failure:?}"))?;
     }
-    report.put(Column::Oxlet, "api-ready-median", took.median());
-    report.put(Column::Oxlet, "api-ready-most", took.most());
+    report.put(AgentColumn::Oxlet, "api-ready-median", took.median());
+    report.put(AgentColumn::Oxlet, "api-ready-most", took.most());
     Ok(())
 }
 
 /// The node with its pods, left alone.
-async fn rest(plan: &Plan, cluster: &Cluster, report: &mut Report) -> Result<()> {
+async fn rest(plan: &BenchPlan, cluster: &Cluster, report: &mut BenchReport) -> Result<()> {
     let agent = processes(&cluster.node)?;
     // Hundreds of events are told at their own rate.
     let mut heard = usize::MAX;
@@ -132,20 +132,24 @@ async fn rest(plan: &Plan, cluster: &Cluster, report: &mut Report) -> Result<()>
     let (pss, processor) = memory::at_rest(plan, &agent).await?;
     let asked = u32::try_from(cluster.double().requests().len())?;
     let rate = f64::from(asked) / before.elapsed().as_secs_f64();
-    report.put(Column::Oxlet, "api-pss-many", pss);
-    report.put(Column::Oxlet, "api-cpu-many", processor);
-    report.put(Column::Oxlet, "api-requests", rate);
+    report.put(AgentColumn::Oxlet, "api-pss-many", pss);
+    report.put(AgentColumn::Oxlet, "api-cpu-many", processor);
+    report.put(AgentColumn::Oxlet, "api-requests", rate);
     let children = process::children(agent[0])?.into_iter();
     let storage = children.filter(|(_, name)| name.starts_with("storage-"));
     let storage: Vec<_> = storage.map(|(pid, _)| pid).collect();
-    report.put(Column::Oxlet, "api-pss-plugins", process::memory(&storage)?);
+    report.put(
+        AgentColumn::Oxlet,
+        "api-pss-plugins",
+        process::memory(&storage)?,
+    );
     Ok(())
 }
 
 async fn one_by_one(cluster: &Cluster, pods: usize) -> Result<Samples> {
     let mut took = Samples::default();
     for nth in 0..pods {
-        tokio::time::sleep(PACE).await;
+        tokio::time::sleep(REQUEST_INTERVAL).await;
         took.add(start(cluster, &format!("one-{nth}")).await?);
     }
     Ok(took)
@@ -155,7 +159,9 @@ async fn one_by_one(cluster: &Cluster, pods: usize) -> Result<Samples> {
 async fn start(cluster: &Cluster, name: &str) -> Result<Duration> {
     let before = Instant::now();
     cluster.apply(&pod(name))?;
-    cluster.until_pod(name, WITHIN, is_running).await?;
+    cluster
+        .until_pod(name, CONVERGENCE_TIMEOUT, is_running)
+        .await?;
     Ok(before.elapsed())
 }
 
@@ -168,19 +174,21 @@ async fn at_once(cluster: &Cluster, prefix: &str, pods: usize) -> Result<f64> {
         cluster.apply(&pod(&name(nth)))?;
     }
     for nth in 0..pods {
-        cluster.until_pod(&name(nth), WITHIN, is_running).await?;
+        cluster
+            .until_pod(&name(nth), CONVERGENCE_TIMEOUT, is_running)
+            .await?;
     }
     took.add(before.elapsed());
     Ok(took.most())
 }
 
 /// From a container's end by the runtime's clock to its pod's status; each is killed once, as its restart is then immediate.
-async fn exits(plan: &Plan, cluster: &Cluster, report: &mut Report) -> Result<()> {
+async fn exits(plan: &BenchPlan, cluster: &Cluster, report: &mut BenchReport) -> Result<()> {
     let cri = cluster.node.cri().await?;
-    let mut watch = Watch::start(&cri).await?;
+    let mut watch = EventWatch::start(&cri).await?;
     let mut took = Samples::default();
     for ((pod, _), container_id) in cri.running().await?.into_iter().take(plan.many) {
-        tokio::time::sleep(PACE).await;
+        tokio::time::sleep(REQUEST_INTERVAL).await;
         let mut runtime = cri.runtime();
         let question = ExecSyncRequest {
             container_id,
@@ -189,23 +197,27 @@ async fn exits(plan: &Plan, cluster: &Cluster, report: &mut Report) -> Result<()
         };
         // The answer may be swallowed by the end that it asks for.
         tokio::spawn(async move { drop(runtime.exec_sync(question).await) });
-        let told = cluster.until_pod(&pod, WITHIN, has_ended).await;
+        let told = cluster
+            .until_pod(&pod, CONVERGENCE_TIMEOUT, has_ended)
+            .await;
         let told = told.and_then(|_| wall())?;
         let what = format!("{pod} ends");
-        let ended = watch.until(WITHIN, &what, |happened| {
+        let ended = watch.until(CONVERGENCE_TIMEOUT, &what, |happened| {
             happened.pod == pod && happened.kind == ContainerEventType::ContainerStoppedEvent
         });
         took.add_nanos(told - ended.await?.at);
     }
-    report.put(Column::Oxlet, "api-exit-median", took.median());
-    report.put(Column::Oxlet, "api-exit-p99", took.p99());
+    report.put(AgentColumn::Oxlet, "api-exit-median", took.median());
+    report.put(AgentColumn::Oxlet, "api-exit-p99", took.p99());
     Ok(())
 }
 
 /// How much the agent grows while ten kubectl follow a log that grows fast.
-async fn logs(plan: &Plan, cluster: &Cluster, report: &mut Report) -> Result<()> {
+async fn logs(plan: &BenchPlan, cluster: &Cluster, report: &mut BenchReport) -> Result<()> {
     let made = cluster.apply(&pod("talker"))?;
-    cluster.until_pod("talker", WITHIN, is_running).await?;
+    cluster
+        .until_pod("talker", CONVERGENCE_TIMEOUT, is_running)
+        .await?;
     let uid = made["metadata"]["uid"]
         .as_str()
         .context("a pod without UID")?;
@@ -231,19 +243,19 @@ async fn logs(plan: &Plan, cluster: &Cluster, report: &mut Report) -> Result<()>
         tokio::task::yield_now().await;
         most = most.max(process::memory(&agent)?);
     }
-    let deadline = Instant::now() + WITHIN;
+    let deadline = Instant::now() + CONVERGENCE_TIMEOUT;
     while !followers.is_empty() {
         anyhow::ensure!(
             Instant::now() < deadline,
             "a follower has not read all lines"
         );
-        match tokio::time::timeout(LOOK_EVERY, followers.join_next()).await {
+        match tokio::time::timeout(LOG_POLL_INTERVAL, followers.join_next()).await {
             Ok(Some(read)) => read??,
             Ok(None) => break,
             Err(_) => most = most.max(process::memory(&agent)?),
         }
     }
-    report.put(Column::Oxlet, "api-logs", most - before);
+    report.put(AgentColumn::Oxlet, "api-logs", most - before);
     Ok(())
 }
 
@@ -251,7 +263,7 @@ async fn first_line(child: &mut Child) -> Result<()> {
     let stdout = child.stdout.take().context("no output")?;
     let mut reader = BufReader::with_capacity(1, stdout);
     let mut text = String::new();
-    tokio::time::timeout(WITHIN, reader.read_line(&mut text))
+    tokio::time::timeout(CONVERGENCE_TIMEOUT, reader.read_line(&mut text))
         .await
         .context("a follower sees nothing")??;
     child.stdout = Some(reader.into_inner());

@@ -16,15 +16,15 @@ use tokio::time::Instant;
 use super::agent::wall;
 use super::pods::{SCRIPT, manifest};
 use super::samples::Samples;
-use super::{Column, Plan, Report, process};
+use super::{AgentColumn, BenchPlan, BenchReport, process};
 use crate::agent::{Cri, Node};
 use crate::containerd::{Containerd, missing};
 use crate::pods;
 
-const WITHIN: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-pub(super) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
+pub(super) async fn measure(plan: &BenchPlan, report: &mut BenchReport) -> Result<()> {
     if let Some(why) = missing() {
         report.note(&format!("not measured on containerd: {why}"));
         return Ok(());
@@ -36,7 +36,11 @@ pub(super) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
         .config(&serde_json::json!({ "cgroupRoot": rig.cgroup() }))
         .start()
         .await?;
-    report.put(Column::Oxlet, "real-pss-none", at_rest(plan, &node).await?);
+    report.put(
+        AgentColumn::Oxlet,
+        "real-pss-none",
+        at_rest(plan, &node).await?,
+    );
     let cri = Cri::over(rig.channel());
     // Straight and by the agent in turns: what else the machine is busy with slows both.
     let (mut direct, mut dropped) = (Samples::default(), Samples::default());
@@ -46,7 +50,11 @@ pub(super) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
         sandboxes.push(straight(&rig, nth, &mut direct).await?);
         dropped.add_nanos(drop_one(&node, &cri, nth).await?);
     }
-    report.put(Column::Oxlet, "real-pss-some", at_rest(plan, &node).await?);
+    report.put(
+        AgentColumn::Oxlet,
+        "real-pss-some",
+        at_rest(plan, &node).await?,
+    );
     for (nth, (id, sandbox)) in sandboxes.iter().enumerate() {
         let before = Instant::now();
         pods::run_container(
@@ -60,17 +68,17 @@ pub(super) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
         restarted.add_nanos(kill_one(&cri, nth).await?);
     }
 
-    report.put(Column::Oxlet, "real-direct", direct.median());
-    report.put(Column::Oxlet, "real-again", again.median());
-    report.put(Column::Oxlet, "real-drop", dropped.median());
+    report.put(AgentColumn::Oxlet, "real-direct", direct.median());
+    report.put(AgentColumn::Oxlet, "real-again", again.median());
+    report.put(AgentColumn::Oxlet, "real-drop", dropped.median());
     report.put(
-        Column::Oxlet,
+        AgentColumn::Oxlet,
         "real-drop-own",
         dropped.median() - direct.median(),
     );
-    report.put(Column::Oxlet, "real-restart", restarted.median());
+    report.put(AgentColumn::Oxlet, "real-restart", restarted.median());
     report.put(
-        Column::Oxlet,
+        AgentColumn::Oxlet,
         "real-restart-own",
         restarted.median() - again.median(),
     );
@@ -173,11 +181,11 @@ async fn started(cri: &Cri, pod: &str, attempt: u32) -> Result<i64> {
         loop {
             match start_of(cri, pod, attempt).await {
                 Ok(at) if at > 0 => return at,
-                Ok(_) | Err(_) => tokio::time::sleep(LOOK_EVERY).await,
+                Ok(_) | Err(_) => tokio::time::sleep(POLL_INTERVAL).await,
             }
         }
     };
-    let started = tokio::time::timeout(WITHIN, asked).await;
+    let started = tokio::time::timeout(CONVERGENCE_TIMEOUT, asked).await;
     started.with_context(|| format!("the container of {pod} does not run"))
 }
 
@@ -193,7 +201,7 @@ async fn start_of(cri: &Cri, pod: &str, attempt: u32) -> Result<i64> {
     Ok(cri.status(&container.id).await?.started_at)
 }
 
-async fn at_rest(plan: &Plan, node: &Node) -> Result<f64> {
+async fn at_rest(plan: &BenchPlan, node: &Node) -> Result<f64> {
     tokio::time::sleep(plan.settle).await;
     let agent = node.pid().context("the agent does not run")?;
     let plugins = process::children(agent)?.into_iter().map(|(pid, _)| pid);

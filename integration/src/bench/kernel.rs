@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{Column, Report};
+use super::{AgentColumn, BenchReport};
 use crate::agent::program;
 
 /// Its names for what is measured, and ours.
@@ -15,7 +15,7 @@ const NAMES: [(&str, &str); 5] = [
     ("cpu_percent_1000_idle_actors", "actor-cpu"),
 ];
 
-pub(super) async fn measure(report: &mut Report) -> Result<()> {
+pub(super) async fn measure(report: &mut BenchReport) -> Result<()> {
     let Ok(bench) = program("examples/bench") else {
         report.note("the kernel's own bench is not built: cargo build --release --package kernel --example bench");
         return Ok(());
@@ -33,7 +33,7 @@ pub(super) async fn measure(report: &mut Report) -> Result<()> {
         let value = found[theirs]
             .as_f64()
             .with_context(|| format!("the kernel's bench does not tell {theirs}"))?;
-        report.put(Column::Oxlet, ours, value);
+        report.put(AgentColumn::Oxlet, ours, value);
     }
     Ok(())
 }

@@ -15,11 +15,11 @@ use tempfile::TempDir;
 use crate::agent::{Cri, NODE_NAME, program};
 use crate::{images, wait_until};
 
-const END_WITHIN: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A kubelet and its runtime-fake; both end when it is dropped.
 #[derive(Debug)]
-pub(super) struct Kubelet {
+pub(super) struct KubeletProcess {
     program: PathBuf,
     dir: TempDir,
     healthz_port: u16,
@@ -27,7 +27,7 @@ pub(super) struct Kubelet {
     kubelet: Option<Child>,
 }
 
-impl Kubelet {
+impl KubeletProcess {
     /// Writes its configuration and starts its runtime, but not yet the kubelet.
     pub(super) fn prepare(program: &Path) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("kubelet-").tempdir()?;
@@ -81,7 +81,7 @@ impl Kubelet {
             return Ok(());
         };
         kill(Pid::from_raw(i32::try_from(kubelet.id())?), Signal::SIGTERM)?;
-        let ended = wait_until(END_WITHIN, "the kubelet ends", async || {
+        let ended = wait_until(STOP_TIMEOUT, "the kubelet ends", async || {
             matches!(kubelet.try_wait(), Ok(Some(_)))
         });
         let ended = ended.await;
@@ -150,7 +150,7 @@ impl Kubelet {
     }
 }
 
-impl Drop for Kubelet {
+impl Drop for KubeletProcess {
     fn drop(&mut self) {
         for process in self
             .kubelet

@@ -7,12 +7,12 @@ use anyhow::{Context, Result};
 use proto::cri::{ContainerEventType, ExecSyncRequest, VersionRequest};
 use tokio::time::Instant;
 
-use super::agent::Agent;
+use super::agent::MeasuredAgent;
 use super::samples::Samples;
-use super::{Column, Plan, Report, memory, oxlet, pods};
+use super::{AgentColumn, BenchPlan, BenchReport, memory, oxlet, pods};
 use crate::agent::{Cri, Node};
 
-const WITHIN: Duration = Duration::from_secs(20);
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Containers a pod whose containers are killed.
 const CONTAINERS: usize = 2;
 /// How long the runtime takes to start each container of a pod, in milliseconds. The slowest comes neither first nor last.
@@ -20,10 +20,10 @@ const CROWD: [u32; 10] = [20, 180, 60, 140, 100, 200, 40, 160, 80, 120];
 /// Pods that are there while plugins are killed.
 const BYSTANDERS: usize = 10;
 /// Between two attempts of one call.
-const STEP: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Measures our agent.
-pub(super) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
+pub(super) async fn measure(plan: &BenchPlan, report: &mut BenchReport) -> Result<()> {
     let mut agent = oxlet().await?;
     agent.end().await?;
     starts(plan, &mut agent, report).await?;
@@ -34,7 +34,11 @@ pub(super) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
 }
 
 /// From the process's start to the first healthy answer; the agent does not run yet.
-pub(super) async fn starts(plan: &Plan, agent: &mut Agent, report: &mut Report) -> Result<()> {
+pub(super) async fn starts(
+    plan: &BenchPlan,
+    agent: &mut MeasuredAgent,
+    report: &mut BenchReport,
+) -> Result<()> {
     let mut took = Samples::default();
     for _ in 0..plan.starts {
         took.add(agent.begin().await?);
@@ -46,13 +50,17 @@ pub(super) async fn starts(plan: &Plan, agent: &mut Agent, report: &mut Report) 
 }
 
 /// From the manifest's rename to the container's start by the runtime's clock.
-pub(super) async fn drops(plan: &Plan, agent: &Agent, report: &mut Report) -> Result<()> {
+pub(super) async fn drops(
+    plan: &BenchPlan,
+    agent: &MeasuredAgent,
+    report: &mut BenchReport,
+) -> Result<()> {
     let mut watch = agent.watch().await?;
     let mut took = Samples::default();
     for nth in 0..plan.drops {
         let name = format!("drop-{nth}");
         let before = agent.drop_manifest(&name, &pods::manifest(&name, 1))?;
-        let started = watch.started(1, WITHIN).await?;
+        let started = watch.started(1, CONVERGENCE_TIMEOUT).await?;
         took.add_nanos(started.at - before);
     }
     report.put(agent.column(), "drop-median", took.median());
@@ -61,7 +69,11 @@ pub(super) async fn drops(plan: &Plan, agent: &Agent, report: &mut Report) -> Re
 }
 
 /// From the manifest's rename to the start of the last of many containers, each of which takes its own time.
-pub(super) async fn crowds(plan: &Plan, agent: &Agent, report: &mut Report) -> Result<()> {
+pub(super) async fn crowds(
+    plan: &BenchPlan,
+    agent: &MeasuredAgent,
+    report: &mut BenchReport,
+) -> Result<()> {
     let mut watch = agent.watch().await?;
     let mut took = Samples::default();
     for nth in 0..plan.crowds {
@@ -69,7 +81,7 @@ pub(super) async fn crowds(plan: &Plan, agent: &Agent, report: &mut Report) -> R
         let before = agent.drop_manifest(&name, &pods::slow(&name, &CROWD))?;
         let mut last = before;
         for _ in CROWD {
-            last = watch.started(1, WITHIN).await?.at.max(last);
+            last = watch.started(1, CONVERGENCE_TIMEOUT).await?.at.max(last);
         }
         took.add_nanos(last - before);
     }
@@ -80,7 +92,11 @@ pub(super) async fn crowds(plan: &Plan, agent: &Agent, report: &mut Report) -> R
 
 /// From a container's end to the creation of its successor, both by the runtime's clock. Each is killed once: the
 /// first restart is immediate, later ones wait for their back-off.
-pub(super) async fn container_kills(plan: &Plan, agent: &Agent, report: &mut Report) -> Result<()> {
+pub(super) async fn container_kills(
+    plan: &BenchPlan,
+    agent: &MeasuredAgent,
+    report: &mut BenchReport,
+) -> Result<()> {
     let mut watch = agent.watch().await?;
     let pods = plan.container_kills.div_ceil(CONTAINERS);
     let name = |nth| format!("kill-{nth}");
@@ -88,22 +104,24 @@ pub(super) async fn container_kills(plan: &Plan, agent: &Agent, report: &mut Rep
         .map(|nth| (name(nth), pods::manifest(&name(nth), CONTAINERS)))
         .collect();
     agent.drop_manifests(&manifests)?;
-    watch.started(pods * CONTAINERS, WITHIN * 3).await?;
+    watch
+        .started(pods * CONTAINERS, CONVERGENCE_TIMEOUT * 3)
+        .await?;
     tokio::time::sleep(plan.settle).await;
 
     let cri = agent.cri().await?;
     let mut took = Samples::default();
     for ((pod, container), id) in cri.running().await?.into_iter().take(plan.container_kills) {
         kill(&cri, id);
-        let is = |happened: &super::watch::Happened| {
+        let is = |happened: &super::watch::ObservedEvent| {
             happened.pod == pod && happened.container == container
         };
         let what = format!("container {container} of {pod} ends and comes back");
-        let ended = watch.until(WITHIN, &what, |happened| {
+        let ended = watch.until(CONVERGENCE_TIMEOUT, &what, |happened| {
             is(happened) && happened.kind == ContainerEventType::ContainerStoppedEvent
         });
         let ended = ended.await?;
-        let created = watch.until(WITHIN, &what, |happened| {
+        let created = watch.until(CONVERGENCE_TIMEOUT, &what, |happened| {
             is(happened)
                 && happened.kind == ContainerEventType::ContainerCreatedEvent
                 && happened.attempt > 0
@@ -128,10 +146,10 @@ fn kill(cri: &Cri, container_id: String) {
 
 /// From SIGKILL of the plugin's process to the answer of a call made right after, through the socket that the
 /// agent keeps. An orderly restart before each lets the plugin's restart history begin anew.
-async fn plugin_kills(plan: &Plan, report: &mut Report) -> Result<()> {
+async fn plugin_kills(plan: &BenchPlan, report: &mut BenchReport) -> Result<()> {
     let agent = oxlet().await?;
     memory::fill(&agent, "bystander", BYSTANDERS).await?;
-    let Agent::Oxlet(node) = agent else {
+    let MeasuredAgent::Oxlet(node) = agent else {
         return Ok(());
     };
     let mut took = Samples::default();
@@ -143,8 +161,8 @@ async fn plugin_kills(plan: &Plan, report: &mut Report) -> Result<()> {
         answered(&socket).await?;
         took.add(before.elapsed());
     }
-    report.put(Column::Oxlet, "plugin-median", took.median());
-    report.put(Column::Oxlet, "plugin-p99", took.p99());
+    report.put(AgentColumn::Oxlet, "plugin-median", took.median());
+    report.put(AgentColumn::Oxlet, "plugin-p99", took.p99());
     Ok(())
 }
 
@@ -169,10 +187,10 @@ async fn answered(socket: &std::path::Path) -> Result<()> {
             {
                 return;
             }
-            tokio::time::sleep(STEP).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(WITHIN, asked)
+    tokio::time::timeout(CONVERGENCE_TIMEOUT, asked)
         .await
         .context("the plugin does not answer again")
 }

@@ -5,13 +5,17 @@ use std::time::Duration;
 use anyhow::Result;
 use tokio::time::Instant;
 
-use super::agent::Agent;
-use super::{Plan, Report, oxlet, pods, process};
+use super::agent::MeasuredAgent;
+use super::{BenchPlan, BenchReport, oxlet, pods, process};
 
-const STARTED_WITHIN: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Measures an agent that runs, without pods and with many.
-pub(super) async fn measure(plan: &Plan, agent: &mut Agent, report: &mut Report) -> Result<()> {
+pub(super) async fn measure(
+    plan: &BenchPlan,
+    agent: &mut MeasuredAgent,
+    report: &mut BenchReport,
+) -> Result<()> {
     let column = agent.column();
     let (memory, processor) = at_rest(plan, &agent.processes()?).await?;
     report.put(column, "pss-none", memory);
@@ -25,7 +29,7 @@ pub(super) async fn measure(plan: &Plan, agent: &mut Agent, report: &mut Report)
 }
 
 /// Measures our agent with very many pods.
-pub(super) async fn large(plan: &Plan, report: &mut Report) -> Result<()> {
+pub(super) async fn large(plan: &BenchPlan, report: &mut BenchReport) -> Result<()> {
     let agent = oxlet().await?;
     fill(&agent, "idle", plan.most).await?;
     let (memory, processor) = at_rest(plan, &agent.processes()?).await?;
@@ -40,18 +44,18 @@ pub(super) async fn large(plan: &Plan, report: &mut Report) -> Result<()> {
 }
 
 /// Gives an agent so many pods of one container, and waits until all have started.
-pub(super) async fn fill(agent: &Agent, prefix: &str, count: usize) -> Result<()> {
+pub(super) async fn fill(agent: &MeasuredAgent, prefix: &str, count: usize) -> Result<()> {
     let mut watch = agent.watch().await?;
     let name = |nth| format!("{prefix}-{nth}");
     let manifests: Vec<_> = (0..count)
         .map(|nth| (name(nth), pods::manifest(&name(nth), 1)))
         .collect();
     agent.drop_manifests(&manifests)?;
-    watch.started(count, STARTED_WITHIN).await.map(drop)
+    watch.started(count, START_TIMEOUT).await.map(drop)
 }
 
 /// Leaves an agent's processes alone, then looks at them: MiB, and per cent of a core.
-pub(super) async fn at_rest(plan: &Plan, processes: &[u32]) -> Result<(f64, f64)> {
+pub(super) async fn at_rest(plan: &BenchPlan, processes: &[u32]) -> Result<(f64, f64)> {
     tokio::time::sleep(plan.settle).await;
     let (began, before) = (Instant::now(), process::processor_time(processes)?);
     tokio::time::sleep(plan.idle).await;

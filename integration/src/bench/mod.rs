@@ -1,6 +1,6 @@
 //! Speed and memory, as `make bench` prints them (docs/benchmarks.md).
 //!
-//! What is measured stands in [`figures`], how much of it in [`Plan`]. Each section starts nodes of its own from
+//! What is measured stands in [`figures`], how much of it in [`BenchPlan`]. Each section starts nodes of its own from
 //! the programs beside this one, so a release build measures what ships. Where a kubelet is named, the
 //! sections that can be asked of any node agent run on it too, in the same run, on a runtime-fake of its own.
 
@@ -27,14 +27,14 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use self::agent::Agent;
-use self::kubelet::Kubelet;
-pub use self::report::{Column, Format, Report};
+use self::agent::MeasuredAgent;
+use self::kubelet::KubeletProcess;
+pub use self::report::{AgentColumn, BenchReport, ReportFormat};
 use crate::agent::Node;
 
 /// How much is measured.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct BenchPlan {
     /// Whether the figures are worth a verdict: they are with the whole counts of a release build only.
     pub judged: bool,
     /// The usual node's pods.
@@ -67,7 +67,7 @@ pub struct Plan {
     pub kubelet: Option<PathBuf>,
 }
 
-impl Plan {
+impl BenchPlan {
     /// Returns the plan behind the figures in docs/benchmarks.md.
     pub fn whole() -> Self {
         Self {
@@ -134,8 +134,8 @@ impl Plan {
 }
 
 /// Measures everything that the plan names.
-pub async fn run(plan: &Plan) -> Result<Report> {
-    let mut report = Report::new(plan);
+pub async fn run(plan: &BenchPlan) -> Result<BenchReport> {
+    let mut report = BenchReport::new(plan);
     for section in figures::SECTIONS {
         if !plan.wants(section) {
             continue;
@@ -167,35 +167,41 @@ pub async fn run(plan: &Plan) -> Result<Report> {
     Ok(report)
 }
 
-async fn oxlet() -> Result<Agent> {
-    Ok(Agent::Oxlet(Box::new(Node::builder().start().await?)))
+async fn oxlet() -> Result<MeasuredAgent> {
+    Ok(MeasuredAgent::Oxlet(Box::new(
+        Node::builder().start().await?,
+    )))
 }
 
 /// What can be asked of any node agent.
-async fn beside(plan: &Plan, program: &std::path::Path, report: &mut Report) -> Result<()> {
-    let mut agent = Agent::Kubelet(Kubelet::prepare(program)?);
+async fn beside(
+    plan: &BenchPlan,
+    program: &std::path::Path,
+    report: &mut BenchReport,
+) -> Result<()> {
+    let mut agent = MeasuredAgent::KubeletProcess(KubeletProcess::prepare(program)?);
     if plan.wants(figures::LATENCY) {
         latency::starts(plan, &mut agent, report).await?;
         agent.begin().await?;
         latency::drops(plan, &agent, report).await?;
         latency::crowds(plan, &agent, report).await?;
         agent.end().await?;
-        agent = Agent::Kubelet(Kubelet::prepare(program)?);
+        agent = MeasuredAgent::KubeletProcess(KubeletProcess::prepare(program)?);
         agent.begin().await?;
         latency::container_kills(plan, &agent, report).await?;
         agent.end().await?;
     }
     if plan.wants(figures::MEMORY) {
-        let mut agent = Agent::Kubelet(Kubelet::prepare(program)?);
+        let mut agent = MeasuredAgent::KubeletProcess(KubeletProcess::prepare(program)?);
         agent.begin().await?;
         memory::measure(plan, &mut agent, report).await?;
     }
     if plan.wants(figures::PROBES) {
-        let mut plain = Agent::Kubelet(Kubelet::prepare(program)?);
+        let mut plain = MeasuredAgent::KubeletProcess(KubeletProcess::prepare(program)?);
         plain.begin().await?;
         let memory = probes::without(plan, &plain, report).await?;
         drop(plain);
-        let mut probed = Agent::Kubelet(Kubelet::prepare(program)?);
+        let mut probed = MeasuredAgent::KubeletProcess(KubeletProcess::prepare(program)?);
         probed.begin().await?;
         probes::with(plan, &probed, memory, report).await?;
     }

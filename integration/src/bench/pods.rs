@@ -1,6 +1,6 @@
 //! The pods that are measured with.
 
-use super::targets::Ports;
+use super::targets::ProbePorts;
 use crate::images::BUSYBOX_IMAGE;
 
 /// Containers of a pod with three probes: one container has but two that go on for ever.
@@ -23,8 +23,8 @@ pub(super) fn slow(name: &str, delays: &[u32]) -> String {
 }
 
 /// A manifest of one pod with three probes a second: a command, an HTTP request, a connection.
-pub(super) fn probed(name: &str, ports: Ports) -> String {
-    let Ports { http, tcp } = ports;
+pub(super) fn probed(name: &str, ports: ProbePorts) -> String {
+    let ProbePorts { http, tcp } = ports;
     let first = format!(
         "    livenessProbe: {{exec: {{command: ['true']}}, periodSeconds: 1}}\n    \
          readinessProbe: {{httpGet: {{host: 127.0.0.1, port: {http}}}, periodSeconds: 1}}\n"

@@ -1,27 +1,31 @@
 //! Probes, second after second: what they cost, and whether they come in time.
 //!
 //! Each pod has three, which go on for ever: a command, an HTTP request, a connection. The last two come to
-//! [`Targets`] of the bench itself.
+//! [`ProbeTargets`] of the bench itself.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::agent::Agent;
+use super::agent::MeasuredAgent;
 use super::samples::Samples;
-use super::targets::Targets;
-use super::{Plan, Report, memory, pods};
+use super::targets::ProbeTargets;
+use super::{BenchPlan, BenchReport, memory, pods};
 use crate::wait_until;
 
-const WITHIN: Duration = Duration::from_secs(120);
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Of every probe.
 const PERIOD: Duration = Duration::from_secs(1);
 /// Of every pod.
 const PROBES: usize = 3;
 
 /// Measures an agent whose pods have no probes; returns its memory in MiB.
-pub(super) async fn without(plan: &Plan, agent: &Agent, report: &mut Report) -> Result<f64> {
+pub(super) async fn without(
+    plan: &BenchPlan,
+    agent: &MeasuredAgent,
+    report: &mut BenchReport,
+) -> Result<f64> {
     let manifest = |name: &str, _| pods::manifest(name, pods::PROBED_CONTAINERS);
     fill(agent, plan.many, manifest).await?;
     let (memory, processor) = memory::at_rest(&long(plan), &agent.processes()?).await?;
@@ -31,16 +35,16 @@ pub(super) async fn without(plan: &Plan, agent: &Agent, report: &mut Report) -> 
 
 /// Measures an agent whose like pods have probes, beside the memory that they need without.
 pub(super) async fn with(
-    plan: &Plan,
-    agent: &Agent,
+    plan: &BenchPlan,
+    agent: &MeasuredAgent,
     plain: f64,
-    report: &mut Report,
+    report: &mut BenchReport,
 ) -> Result<()> {
     let column = agent.column();
-    let targets = Targets::listen(plan.many).await?;
+    let targets = ProbeTargets::listen(plan.many).await?;
     let manifest = |name: &str, nth: usize| pods::probed(name, targets.pods()[nth]);
     fill(agent, plan.many, manifest).await?;
-    let visited = wait_until(WITHIN, "every probe has come", async || {
+    let visited = wait_until(CONVERGENCE_TIMEOUT, "every probe has come", async || {
         targets.all_visited()
     });
     visited.await?;
@@ -54,7 +58,7 @@ pub(super) async fn with(
     let probes = u32::try_from(plan.many * PROBES)?;
     let each = (memory - plain) * 1024.0 / f64::from(probes);
     report.put(column, "probes-memory", each);
-    if let Agent::Oxlet(node) = agent {
+    if let MeasuredAgent::Oxlet(node) = agent {
         let tree = node.admin("/tree").await?;
         let prober = actor(&tree, "prober").context("the tree has no prober")?;
         let turn = prober["snapshot"]["latest_ms"].as_u64();
@@ -65,19 +69,25 @@ pub(super) async fn with(
 }
 
 /// Gives an agent so many pods, one after the other: memory that a burst has left would hide what probes need.
-async fn fill(agent: &Agent, count: usize, manifest: impl Fn(&str, usize) -> String) -> Result<()> {
+async fn fill(
+    agent: &MeasuredAgent,
+    count: usize,
+    manifest: impl Fn(&str, usize) -> String,
+) -> Result<()> {
     let mut watch = agent.watch().await?;
     for nth in 0..count {
         let name = format!("probed-{nth}");
         agent.drop_manifest(&name, &manifest(&name, nth))?;
-        watch.started(pods::PROBED_CONTAINERS, WITHIN).await?;
+        watch
+            .started(pods::PROBED_CONTAINERS, CONVERGENCE_TIMEOUT)
+            .await?;
     }
     Ok(())
 }
 
 /// The plan, with time enough for a few periods in it.
-fn long(plan: &Plan) -> Plan {
-    Plan {
+fn long(plan: &BenchPlan) -> BenchPlan {
+    BenchPlan {
         idle: plan.idle.max(PERIOD * 3),
         ..plan.clone()
     }

@@ -6,21 +6,21 @@ use std::io::Write as _;
 
 use serde_json::{Value, json};
 
-use super::Plan;
-use super::figures::{Aim, FIGURES, Figure};
+use super::BenchPlan;
+use super::figures::{BenchGoal, FIGURES, Figure};
 
 /// Whose figure it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Column {
+pub enum AgentColumn {
     /// Ours.
     Oxlet,
     /// The kubelet's, measured in the same run.
-    Kubelet,
+    KubeletProcess,
 }
 
 /// How a report is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum ReportFormat {
     /// For people.
     Table,
     /// For programs.
@@ -29,14 +29,14 @@ pub enum Format {
 
 /// What was measured so far.
 #[derive(Debug)]
-pub struct Report {
-    plan: Plan,
-    values: BTreeMap<(&'static str, Column), f64>,
+pub struct BenchReport {
+    plan: BenchPlan,
+    values: BTreeMap<(&'static str, AgentColumn), f64>,
     notes: Vec<String>,
 }
 
-impl Report {
-    pub(super) fn new(plan: &Plan) -> Self {
+impl BenchReport {
+    pub(super) fn new(plan: &BenchPlan) -> Self {
         Self {
             plan: plan.clone(),
             values: BTreeMap::new(),
@@ -50,11 +50,11 @@ impl Report {
         drop(writeln!(std::io::stderr(), "{what}"));
     }
 
-    pub(super) fn put(&mut self, column: Column, key: &'static str, value: f64) {
+    pub(super) fn put(&mut self, column: AgentColumn, key: &'static str, value: f64) {
         self.values.insert((key, column), value);
     }
 
-    pub(super) fn count(&mut self, column: Column, key: &'static str, count: usize) {
+    pub(super) fn count(&mut self, column: AgentColumn, key: &'static str, count: usize) {
         self.put(
             column,
             key,
@@ -68,22 +68,22 @@ impl Report {
     }
 
     /// Returns a figure, if it was measured.
-    pub fn value(&self, column: Column, key: &'static str) -> Option<f64> {
+    pub fn value(&self, column: AgentColumn, key: &'static str) -> Option<f64> {
         self.values.get(&(key, column)).copied()
     }
 
     /// Returns the keys that have no figure of ours.
     pub fn missing(&self) -> Vec<&'static str> {
         let keys = FIGURES.iter().map(|figure| figure.key);
-        keys.filter(|key| self.value(Column::Oxlet, key).is_none())
+        keys.filter(|key| self.value(AgentColumn::Oxlet, key).is_none())
             .collect()
     }
 
     /// Returns the whole report as text.
-    pub fn show(&self, format: Format) -> String {
+    pub fn show(&self, format: ReportFormat) -> String {
         match format {
-            Format::Table => self.table(),
-            Format::Json => format!("{:#}\n", self.json()),
+            ReportFormat::Table => self.table(),
+            ReportFormat::Json => format!("{:#}\n", self.json()),
         }
     }
 
@@ -104,11 +104,15 @@ impl Report {
                     .map_or("–".to_owned(), |value| amount(value, figure))
             };
             let kubelet = if beside {
-                format!(" {} |", shown(Column::Kubelet))
+                format!(" {} |", shown(AgentColumn::KubeletProcess))
             } else {
                 String::new()
             };
-            let (name, aim, ours) = (figure.name(&self.plan), aim(figure), shown(Column::Oxlet));
+            let (name, aim, ours) = (
+                figure.name(&self.plan),
+                aim(figure),
+                shown(AgentColumn::Oxlet),
+            );
             // Writing to a string cannot fail.
             let _done = writeln!(
                 text,
@@ -133,8 +137,8 @@ impl Report {
                     "figure": figure.name(&self.plan),
                     "unit": figure.unit,
                     "aim": aim(figure),
-                    "measured": self.value(Column::Oxlet, figure.key),
-                    "kubelet": self.value(Column::Kubelet, figure.key),
+                    "measured": self.value(AgentColumn::Oxlet, figure.key),
+                    "kubelet": self.value(AgentColumn::KubeletProcess, figure.key),
                     "verdict": self.verdict(figure),
                 })
             });
@@ -143,7 +147,7 @@ impl Report {
 
     fn verdict(&self, figure: &Figure) -> &'static str {
         let value = self
-            .value(Column::Oxlet, figure.key)
+            .value(AgentColumn::Oxlet, figure.key)
             .filter(|_| self.plan.judged);
         match value.and_then(|value| figure.aim.met(value)) {
             Some(true) => "met",
@@ -155,9 +159,9 @@ impl Report {
 
 fn aim(figure: &Figure) -> String {
     match figure.aim {
-        Aim::AtMost(most) => format!("at most {}", amount(most, figure)),
-        Aim::Under(bound) => format!("under {}", amount(bound, figure)),
-        Aim::None => String::new(),
+        BenchGoal::AtMost(most) => format!("at most {}", amount(most, figure)),
+        BenchGoal::Under(bound) => format!("under {}", amount(bound, figure)),
+        BenchGoal::None => String::new(),
     }
 }
 
@@ -179,27 +183,31 @@ mod tests {
     #[test]
     fn a_figure_is_judged_by_its_aim_when_the_plan_is_whole() {
         let figure = Figure {
-            aim: Aim::AtMost(15.0),
+            aim: BenchGoal::AtMost(15.0),
             ..FIGURES[0]
         };
-        let verdict = |plan: &Plan, value| {
-            let mut report = Report::new(plan);
-            report.put(Column::Oxlet, figure.key, value);
+        let verdict = |plan: &BenchPlan, value| {
+            let mut report = BenchReport::new(plan);
+            report.put(AgentColumn::Oxlet, figure.key, value);
             report.verdict(&figure)
         };
-        assert_eq!(verdict(&Plan::whole(), 15.0), "met");
-        assert_eq!(verdict(&Plan::whole(), 15.1), "MISSED");
-        assert_eq!(verdict(&Plan::quick(), 15.1), "");
+        assert_eq!(verdict(&BenchPlan::whole(), 15.0), "met");
+        assert_eq!(verdict(&BenchPlan::whole(), 15.1), "MISSED");
+        assert_eq!(verdict(&BenchPlan::quick(), 15.1), "");
     }
 
     #[test]
     fn the_kubelet_stands_beside_only_where_there_is_one() {
-        let mut plan = Plan::whole();
-        assert!(!Report::new(&plan).show(Format::Table).contains("kubelet"));
+        let mut plan = BenchPlan::whole();
+        assert!(
+            !BenchReport::new(&plan)
+                .show(ReportFormat::Table)
+                .contains("kubelet")
+        );
         plan.kubelet = Some("/bin/kubelet".into());
-        let mut report = Report::new(&plan);
-        report.put(Column::Kubelet, "start-median", 301.5);
-        let table = report.show(Format::Table);
+        let mut report = BenchReport::new(&plan);
+        report.put(AgentColumn::KubeletProcess, "start-median", 301.5);
+        let table = report.show(ReportFormat::Table);
         assert!(
             table.contains("| process start to healthz, median | under 50 ms | – | 302 ms |"),
             "{table}"

@@ -10,28 +10,28 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// Who connects and says nothing has gone long before.
-const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
 
 /// Where the probes of one pod go.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ports {
+pub(super) struct ProbePorts {
     pub(super) http: u16,
     pub(super) tcp: u16,
 }
 
 /// The ports of many pods; they are closed when this is dropped.
 #[derive(Debug)]
-pub(super) struct Targets {
-    pods: Vec<Ports>,
-    visits: Arc<Visits>,
+pub(super) struct ProbeTargets {
+    pods: Vec<ProbePorts>,
+    visits: Arc<ProbeHits>,
     _listeners: JoinSet<()>,
 }
 
-impl Targets {
+impl ProbeTargets {
     /// Listens for the probes of so many pods.
     pub(super) async fn listen(pods: usize) -> Result<Self> {
-        let visits = Arc::new(Visits::new(pods * 2));
+        let visits = Arc::new(ProbeHits::new(pods * 2));
         let mut listeners = JoinSet::new();
         let mut ports = Vec::new();
         for nth in 0..pods * 2 {
@@ -41,11 +41,11 @@ impl Targets {
             listeners.spawn(async move {
                 while let Ok((visitor, _)) = listener.accept().await {
                     visits.note(nth, Instant::now());
-                    tokio::spawn(tokio::time::timeout(ANSWER_WITHIN, answer(visitor)));
+                    tokio::spawn(tokio::time::timeout(RESPONSE_TIMEOUT, answer(visitor)));
                 }
             });
         }
-        let pair = |pair: &[u16]| Ports {
+        let pair = |pair: &[u16]| ProbePorts {
             http: pair[0],
             tcp: pair[1],
         };
@@ -56,7 +56,7 @@ impl Targets {
         })
     }
 
-    pub(super) fn pods(&self) -> &[Ports] {
+    pub(super) fn pods(&self) -> &[ProbePorts] {
         &self.pods
     }
 
@@ -84,17 +84,17 @@ impl Targets {
 
 /// When each port had its visits.
 #[derive(Debug)]
-struct Visits(Mutex<Vec<Visit>>);
+struct ProbeHits(Mutex<Vec<ProbeHit>>);
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Visit {
+struct ProbeHit {
     last: Option<Instant>,
     longest: Duration,
 }
 
-impl Visits {
+impl ProbeHits {
     fn new(ports: usize) -> Self {
-        Self(Mutex::new(vec![Visit::default(); ports]))
+        Self(Mutex::new(vec![ProbeHit::default(); ports]))
     }
 
     fn note(&self, port: usize, now: Instant) {
@@ -104,12 +104,12 @@ impl Visits {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Visit>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<ProbeHit>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Visit {
+impl ProbeHit {
     fn longest_until(&self, now: Instant) -> Duration {
         let open = self.last.map(|last| now.saturating_duration_since(last));
         self.longest.max(open.unwrap_or_default())
@@ -132,7 +132,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_longest_gap_is_told_even_if_it_has_not_ended() {
-        let targets = Targets::listen(1).await.unwrap();
+        let targets = ProbeTargets::listen(1).await.unwrap();
         let second = |n| Duration::from_secs(n);
         let note = |port| targets.visits.note(port, Instant::now());
         note(0);
@@ -156,8 +156,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_is_answered_and_noted_by_its_port_alone() {
-        let targets = Targets::listen(1).await.unwrap();
-        let Ports { http, tcp } = targets.pods()[0];
+        let targets = ProbeTargets::listen(1).await.unwrap();
+        let ProbePorts { http, tcp } = targets.pods()[0];
         assert_eq!(http::get(http, "/").await.unwrap().status, 200);
         assert!(!targets.all_visited());
         drop(TcpStream::connect(("127.0.0.1", tcp)).await.unwrap());

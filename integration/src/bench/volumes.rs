@@ -10,60 +10,60 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::agent::Agent;
+use super::agent::MeasuredAgent;
 use super::samples::Samples;
-use super::{Column, Plan, Report, memory, pods, process};
+use super::{AgentColumn, BenchPlan, BenchReport, memory, pods, process};
 use crate::agent::Node;
 use crate::wait_until;
 
-const WITHIN: Duration = Duration::from_secs(60);
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Between two looks at the pods' files: what a change may seem to take longer than it did.
-const STEP: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 const CONFIG_MAP: &str = "config.yaml";
 
 /// Measures our agent.
-pub(super) async fn measure(plan: &Plan, report: &mut Report) -> Result<()> {
+pub(super) async fn measure(plan: &BenchPlan, report: &mut BenchReport) -> Result<()> {
     let builder = Node::builder()
         .object(CONFIG_MAP, &config_map("first"))
         .object("secret.yaml", SECRET)
         .object("token.yaml", TOKEN);
-    let mut agent = Agent::Oxlet(Box::new(builder.start().await?));
+    let mut agent = MeasuredAgent::Oxlet(Box::new(builder.start().await?));
     starts(plan, &agent, report).await?;
     change(plan, &agent, report).await?;
     let (memory, processor) = memory::at_rest(plan, &agent.processes()?).await?;
-    report.put(Column::Oxlet, "volumes-pss", memory);
-    report.put(Column::Oxlet, "volumes-cpu", processor);
+    report.put(AgentColumn::Oxlet, "volumes-pss", memory);
+    report.put(AgentColumn::Oxlet, "volumes-cpu", processor);
     let plugins = process::memory(&agent.storage()?)?;
-    report.put(Column::Oxlet, "volumes-plugins", plugins);
+    report.put(AgentColumn::Oxlet, "volumes-plugins", plugins);
     reconstruction(plan, &mut agent, report).await
 }
 
 /// Pods with and without volumes in turn: what one has more than the usual one without is the volumes' share.
-async fn starts(plan: &Plan, agent: &Agent, report: &mut Report) -> Result<()> {
+async fn starts(plan: &BenchPlan, agent: &MeasuredAgent, report: &mut BenchReport) -> Result<()> {
     let mut watch = agent.watch().await?;
     let (mut plain, mut mounted) = (Samples::default(), Vec::new());
     for nth in 0..plan.many {
         let name = format!("plain-{nth}");
         let before = agent.drop_manifest(&name, &pods::manifest(&name, 1))?;
-        plain.add_nanos(watch.started(1, WITHIN).await?.at - before);
+        plain.add_nanos(watch.started(1, CONVERGENCE_TIMEOUT).await?.at - before);
         agent.remove_manifest(&name)?;
-        watch.ended(WITHIN, &name).await?;
+        watch.ended(CONVERGENCE_TIMEOUT, &name).await?;
 
         let name = name_of(nth);
         let before = agent.drop_manifest(&name, &pods::with_volumes(&name))?;
-        mounted.push(watch.started(1, WITHIN).await?.at - before);
+        mounted.push(watch.started(1, CONVERGENCE_TIMEOUT).await?.at - before);
     }
     let mut share = Samples::default();
     for took in mounted {
         share.add_nanos(took);
     }
     report.put(
-        Column::Oxlet,
+        AgentColumn::Oxlet,
         "volumes-share-median",
         share.median() - plain.median(),
     );
     report.put(
-        Column::Oxlet,
+        AgentColumn::Oxlet,
         "volumes-share-p99",
         share.p99() - plain.median(),
     );
@@ -71,8 +71,8 @@ async fn starts(plan: &Plan, agent: &Agent, report: &mut Report) -> Result<()> {
 }
 
 /// From the manifest's rename to the last pod's file with the new content.
-async fn change(plan: &Plan, agent: &Agent, report: &mut Report) -> Result<()> {
-    let Agent::Oxlet(node) = agent else {
+async fn change(plan: &BenchPlan, agent: &MeasuredAgent, report: &mut BenchReport) -> Result<()> {
+    let MeasuredAgent::Oxlet(node) = agent else {
         return Ok(());
     };
     let files = files(node, "config", "key")?;
@@ -84,7 +84,7 @@ async fn change(plan: &Plan, agent: &Agent, report: &mut Report) -> Result<()> {
         seen(&files, text).await?;
         took.add(before.elapsed());
     }
-    report.put(Column::Oxlet, "volumes-change", took.most());
+    report.put(AgentColumn::Oxlet, "volumes-change", took.most());
     Ok(())
 }
 
@@ -92,41 +92,49 @@ async fn seen(files: &[PathBuf], text: &str) -> Result<()> {
     let all = async {
         for file in files {
             while fs::read_to_string(file).ok().as_deref() != Some(text) {
-                tokio::time::sleep(STEP).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
     };
-    let all = tokio::time::timeout(WITHIN, all).await;
+    let all = tokio::time::timeout(CONVERGENCE_TIMEOUT, all).await;
     all.with_context(|| format!("not every pod has {text:?}"))
 }
 
 /// From the start of the agent's process to the moment at which it knows every volume again.
-async fn reconstruction(plan: &Plan, agent: &mut Agent, report: &mut Report) -> Result<()> {
+async fn reconstruction(
+    plan: &BenchPlan,
+    agent: &mut MeasuredAgent,
+    report: &mut BenchReport,
+) -> Result<()> {
     let files = match agent {
-        Agent::Oxlet(node) => files(node, "token", "token")?,
-        Agent::Kubelet(_) => return Ok(()),
+        MeasuredAgent::Oxlet(node) => files(node, "token", "token")?,
+        MeasuredAgent::KubeletProcess(_) => return Ok(()),
     };
     let before = versions(&files)?;
     agent.end().await?;
     let began = Instant::now();
     agent.begin().await?;
-    let Agent::Oxlet(node) = agent else {
+    let MeasuredAgent::Oxlet(node) = agent else {
         return Ok(());
     };
     let wanted = plan.many * 4;
-    wait_until(WITHIN, "every volume is known again", async || {
-        let view = node.admin("/volumes").await;
-        view.is_ok_and(|view| mounted(&view) == wanted)
-    })
+    wait_until(
+        CONVERGENCE_TIMEOUT,
+        "every volume is known again",
+        async || {
+            let view = node.admin("/volumes").await;
+            view.is_ok_and(|view| mounted(&view) == wanted)
+        },
+    )
     .await?;
     let mut took = Samples::default();
     took.add(began.elapsed());
-    report.put(Column::Oxlet, "volumes-reconstruct", took.most());
+    report.put(AgentColumn::Oxlet, "volumes-reconstruct", took.most());
     let rewritten = before.iter().zip(versions(&files)?);
     let rewritten = rewritten
         .filter(|(before, after)| **before != *after)
         .count();
-    report.count(Column::Oxlet, "volumes-rewritten", rewritten);
+    report.count(AgentColumn::Oxlet, "volumes-rewritten", rewritten);
     Ok(())
 }
 

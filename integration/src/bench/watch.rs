@@ -12,7 +12,7 @@ use crate::agent::Cri;
 
 /// One container's creation, start or end.
 #[derive(Clone, Debug)]
-pub(super) struct Happened {
+pub(super) struct ObservedEvent {
     pub(super) kind: ContainerEventType,
     /// By the runtime's clock, which is the wall's.
     pub(super) at: i64,
@@ -23,12 +23,12 @@ pub(super) struct Happened {
 
 /// Everything that happens from now on.
 #[derive(Debug)]
-pub(super) struct Watch {
-    events: mpsc::UnboundedReceiver<Result<Happened, Status>>,
+pub(super) struct EventWatch {
+    events: mpsc::UnboundedReceiver<Result<ObservedEvent, Status>>,
     reader: JoinHandle<()>,
 }
 
-impl Watch {
+impl EventWatch {
     pub(super) async fn start(cri: &Cri) -> Result<Self> {
         let stream = cri
             .runtime()
@@ -40,7 +40,7 @@ impl Watch {
         let reader = tokio::spawn(async move {
             loop {
                 let next = match stream.message().await {
-                    Ok(Some(event)) => happened(event).map(Ok),
+                    Ok(Some(event)) => observed(event).map(Ok),
                     Ok(None) => return,
                     Err(status) => Some(Err(status)),
                 };
@@ -57,8 +57,8 @@ impl Watch {
         &mut self,
         within: Duration,
         what: &str,
-        fits: impl Fn(&Happened) -> bool,
-    ) -> Result<Happened> {
+        fits: impl Fn(&ObservedEvent) -> bool,
+    ) -> Result<ObservedEvent> {
         let found = async {
             loop {
                 let happened = self
@@ -77,9 +77,13 @@ impl Watch {
     }
 
     /// Waits for the end of a pod's container.
-    pub(super) async fn ended(&mut self, within: Duration, manifest: &str) -> Result<Happened> {
+    pub(super) async fn ended(
+        &mut self,
+        within: Duration,
+        manifest: &str,
+    ) -> Result<ObservedEvent> {
         let what = format!("a container of {manifest} ends");
-        let is_end = |happened: &Happened| {
+        let is_end = |happened: &ObservedEvent| {
             let ended = ContainerEventType::ContainerStoppedEvent;
             happened.kind == ended && happened.pod.starts_with(&format!("{manifest}-"))
         };
@@ -87,35 +91,36 @@ impl Watch {
     }
 
     /// Waits for a container's first start in each of so many pods; returns the last one.
-    pub(super) async fn started(&mut self, pods: usize, within: Duration) -> Result<Happened> {
+    pub(super) async fn started(&mut self, pods: usize, within: Duration) -> Result<ObservedEvent> {
         let deadline = tokio::time::Instant::now() + within;
         let mut last = None;
         for nth in 0..pods {
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
             let what = format!("{pods} containers started, {nth} did");
-            let is_start =
-                |happened: &Happened| happened.kind == ContainerEventType::ContainerStartedEvent;
+            let is_start = |happened: &ObservedEvent| {
+                happened.kind == ContainerEventType::ContainerStartedEvent
+            };
             last = Some(self.until(left, &what, is_start).await?);
         }
         last.context("no pods to wait for")
     }
 }
 
-impl Drop for Watch {
+impl Drop for EventWatch {
     fn drop(&mut self) {
         self.reader.abort();
     }
 }
 
 /// Events of sandboxes are of no interest: they have no container status.
-fn happened(event: ContainerEventResponse) -> Option<Happened> {
+fn observed(event: ContainerEventResponse) -> Option<ObservedEvent> {
     let kind = event.container_event_type();
     let mut statuses = event.containers_statuses.into_iter();
     let container = statuses
         .find(|status| status.id == event.container_id)?
         .metadata?;
     let pod = event.pod_sandbox_status?.metadata?;
-    Some(Happened {
+    Some(ObservedEvent {
         kind,
         at: event.created_at,
         pod: pod.name,

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
-use integration::bench::{self, Format, Plan};
+use integration::bench::{self, BenchPlan, ReportFormat};
 
 /// Measures the agent's speed and memory, beside a kubelet where KUBELET_BIN names one.
 #[derive(Debug, Parser)]
-struct Arguments {
+struct BenchArguments {
     /// Measures less, in about a minute; its figures are not judged.
     #[arg(long)]
     quick: bool,
@@ -17,25 +17,25 @@ struct Arguments {
     #[arg(long)]
     section: Option<String>,
     /// How the figures are shown.
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    output: Output,
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
+    output: OutputFormat,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Output {
+enum OutputFormat {
     Table,
     Json,
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    let arguments = Arguments::parse();
+    let arguments = BenchArguments::parse();
     let whole = if arguments.quick {
-        Plan::quick()
+        BenchPlan::quick()
     } else {
-        Plan::whole()
+        BenchPlan::whole()
     };
-    let plan = Plan {
+    let plan = BenchPlan {
         // A debug build says nothing about what ships.
         judged: whole.judged && !cfg!(debug_assertions),
         section: arguments.section,
@@ -46,8 +46,8 @@ async fn main() -> Result<()> {
     };
     let report = bench::run(&plan).await?;
     let format = match arguments.output {
-        Output::Table => Format::Table,
-        Output::Json => Format::Json,
+        OutputFormat::Table => ReportFormat::Table,
+        OutputFormat::Json => ReportFormat::Json,
     };
     std::io::stdout().write_all(report.show(format).as_bytes())?;
     Ok(())

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use integration::csi_driver::{self, Options};
+use integration::csi_driver::{self, DriverOptions};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    match csi_driver::run(Options::parse()).await {
+    match csi_driver::run(DriverOptions::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("csi-driver: {error:#}");

@@ -4,31 +4,31 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use integration::try_node::{self, Until};
+use integration::try_node::{self, StopAfter};
 
 /// Runs the agent with the sample pod on the best runtime of this machine, and shows it.
 #[derive(Debug, Parser)]
-struct Arguments {
+struct TryArguments {
     /// Ends by itself at this point; otherwise Ctrl-C ends it.
     #[arg(long, value_enum)]
-    until: Option<Point>,
+    until: Option<StopPoint>,
     /// Where the node lives; target/try unless named. It is removed at the end.
     #[arg(long)]
     folder: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Point {
+enum StopPoint {
     /// When everything has been shown.
     Shown,
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = TryArguments::parse();
     let until = match arguments.until {
-        Some(Point::Shown) => Until::Shown,
-        None => Until::Interrupted,
+        Some(StopPoint::Shown) => StopAfter::Shown,
+        None => StopAfter::Interrupted,
     };
     match try_node::run(until, arguments.folder).await {
         Ok(()) => ExitCode::SUCCESS,

@@ -14,9 +14,9 @@ use proto::cri;
 use proto::cri::runtime_service_client::RuntimeServiceClient;
 use tonic::transport::Channel;
 
-const SANDBOXES_WITHIN: Duration = Duration::from_secs(15);
-const TERM_WITHIN: Duration = Duration::from_secs(5);
-const STEP: Duration = Duration::from_millis(10);
+const SANDBOX_REMOVAL_TIMEOUT: Duration = Duration::from_secs(15);
+const SIGTERM_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Where living rigs are noted, so that one whose test was killed is found by the next.
 const RIGS: &str = "/run/oxlet-rigs";
@@ -79,7 +79,7 @@ pub(super) fn remove_sandboxes(socket: &Path, running: bool) {
     }
     let socket = socket.to_owned();
     blocking(async move {
-        let removed = tokio::time::timeout(SANDBOXES_WITHIN, remove_all(&socket)).await;
+        let removed = tokio::time::timeout(SANDBOX_REMOVAL_TIMEOUT, remove_all(&socket)).await;
         if !matches!(removed, Ok(Ok(()))) {
             report(&format!(
                 "sandboxes of {} not removed by CRI: {removed:?}",
@@ -106,7 +106,7 @@ async fn remove_all(socket: &Path) -> Result<(), tonic::Status> {
         if removed.iter().all(Result::is_ok) {
             return Ok(());
         }
-        tokio::time::sleep(STEP).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -128,7 +128,7 @@ async fn remove(
 /// Ends containerd: TERM, and KILL if that is not enough.
 pub(super) fn end(process: &mut Child) {
     if kill(super::pid(process), Signal::SIGTERM).is_ok() {
-        let steps = TERM_WITHIN.as_millis() / STEP.as_millis();
+        let steps = SIGTERM_TIMEOUT.as_millis() / POLL_INTERVAL.as_millis();
         for _ in 0..steps {
             if !matches!(process.try_wait(), Ok(None)) {
                 return;
@@ -200,7 +200,7 @@ fn remove_shared_cgroup() {
 
 fn pause() {
     // Made inside the block: a timer belongs to the runtime that it is made on.
-    blocking(async { tokio::time::sleep(STEP).await });
+    blocking(async { tokio::time::sleep(POLL_INTERVAL).await });
 }
 
 /// Runs a future to its end on a thread with a runtime of its own.

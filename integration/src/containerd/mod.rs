@@ -25,8 +25,8 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use crate::images::{self, Image};
 use crate::wait_until;
 
-const START_WITHIN: Duration = Duration::from_secs(20);
-const STOP_WITHIN: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const NEEDED: [&str; 6] = [
     "/usr/bin/containerd",
     "/usr/bin/containerd-shim-runc-v2",
@@ -55,13 +55,13 @@ pub fn missing() -> Option<String> {
 pub struct Containerd {
     dir: PathBuf,
     name: String,
-    group: Group,
+    group: CgroupPlacement,
     process: Option<Child>,
 }
 
 /// Whether what a terminal sends to the rig's process group reaches containerd as well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Group {
+pub enum CgroupPlacement {
     /// It does: a test run that is interrupted leaves no containerd behind.
     #[default]
     Shared,
@@ -73,11 +73,11 @@ impl Containerd {
     /// Starts containerd with everything it owns inside `dir`, the standard images imported, and waits until
     /// its runtime and network are ready.
     pub async fn start(dir: &Path) -> Result<Self> {
-        Self::start_in(dir, Group::default()).await
+        Self::start_in(dir, CgroupPlacement::default()).await
     }
 
     /// The same, in this process group.
-    pub async fn start_in(dir: &Path, group: Group) -> Result<Self> {
+    pub async fn start_in(dir: &Path, group: CgroupPlacement) -> Result<Self> {
         if let Some(why) = missing() {
             bail!(why);
         }
@@ -111,7 +111,7 @@ impl Containerd {
             let mut rig = Self {
                 dir: dir.clone(),
                 name,
-                group: Group::default(),
+                group: CgroupPlacement::default(),
                 process: None,
             };
             // Only containerd itself knows every process of its pods.
@@ -199,7 +199,7 @@ impl Containerd {
         fs::remove_file(&archive)?;
         let client = self.images();
         wait_until(
-            STOP_WITHIN,
+            STOP_TIMEOUT,
             &format!("CRI lists {}", image.name),
             async || {
                 let asked = cri::ImageSpec {
@@ -229,7 +229,7 @@ impl Containerd {
             return Ok(());
         };
         kill(pid(&process), Signal::SIGTERM)?;
-        let ended = wait_until(STOP_WITHIN, "containerd ends", async || {
+        let ended = wait_until(STOP_TIMEOUT, "containerd ends", async || {
             matches!(process.try_wait(), Ok(Some(_)))
         })
         .await;
@@ -257,7 +257,7 @@ impl Containerd {
             .append(true)
             .open(self.dir.join("containerd.log"))?;
         let mut command = Command::new("containerd");
-        if self.group == Group::Own {
+        if self.group == CgroupPlacement::Own {
             command.process_group(0);
         }
         let process = command
@@ -274,7 +274,7 @@ impl Containerd {
             .context("cannot start containerd")?;
         self.process = Some(process);
         let client = self.runtime();
-        let ready = wait_until(START_WITHIN, "containerd is ready", async || {
+        let ready = wait_until(START_TIMEOUT, "containerd is ready", async || {
             ready(client.clone()).await
         });
         ready

@@ -14,7 +14,7 @@ const USED: &str = "faults.used.json";
 
 /// One fault, for the calls that it fits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Fault {
+pub struct DriverFault {
     /// Unique; given by [`order`].
     #[serde(default)]
     pub id: String,
@@ -26,13 +26,13 @@ pub struct Fault {
     pub after_calls: u32,
     /// How many calls it strikes; none is all.
     pub times: Option<u32>,
-    pub when: When,
-    pub act: Act,
+    pub when: FaultPoint,
+    pub act: FaultAction,
 }
 
 /// At which step of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum When {
+pub enum FaultPoint {
     /// Nothing was done yet.
     Before,
     /// What was asked is done, but not written down: crashes only.
@@ -43,7 +43,7 @@ pub enum When {
 
 /// What happens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Act {
+pub enum FaultAction {
     /// The process is gone.
     Crash,
     /// No answer, ever.
@@ -58,9 +58,9 @@ pub enum Act {
     Noise,
 }
 
-impl Fault {
+impl DriverFault {
     /// Strikes every call of this name.
-    pub fn at(call: &str, when: When, act: Act) -> Self {
+    pub fn at(call: &str, when: FaultPoint, act: FaultAction) -> Self {
         Self {
             id: String::new(),
             call: call.to_owned(),
@@ -99,21 +99,21 @@ impl Fault {
 }
 
 /// Orders these faults, and no others, from a driver that keeps itself in this folder.
-pub(super) fn order(dir: &Path, turn: u64, faults: &[Fault]) -> Result<()> {
+pub(super) fn order(dir: &Path, turn: u64, faults: &[DriverFault]) -> Result<()> {
     let numbered = faults.iter().cloned().enumerate().map(|(index, fault)| {
         let id = format!("{turn}-{index}");
-        Fault { id, ..fault }
+        DriverFault { id, ..fault }
     });
-    let numbered: Vec<Fault> = numbered.collect();
+    let numbered: Vec<DriverFault> = numbered.collect();
     replace(&dir.join(ORDERED), &serde_json::to_vec_pretty(&numbered)?)
 }
 
 /// Takes the fault that strikes this call, if one does.
-pub(super) fn take(dir: &Path, call: &str, volume: &str) -> Result<Option<Fault>> {
+pub(super) fn take(dir: &Path, call: &str, volume: &str) -> Result<Option<DriverFault>> {
     let Ok(text) = fs::read(dir.join(ORDERED)) else {
         return Ok(None);
     };
-    let ordered: Vec<Fault> = serde_json::from_slice(&text).context("faults.json")?;
+    let ordered: Vec<DriverFault> = serde_json::from_slice(&text).context("faults.json")?;
     let mut fitting = ordered.into_iter().filter(|fault| fault.fits(call, volume));
     let used = dir.join(USED);
     let mut counts: BTreeMap<String, u32> = match fs::read(&used) {
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn a_fault_strikes_as_often_as_ordered_whoever_counts() {
         let dir = tempfile::tempdir().unwrap();
-        let fault = Fault::at("NodeStageVolume", When::Before, Act::Crash);
+        let fault = DriverFault::at("NodeStageVolume", FaultPoint::Before, FaultAction::Crash);
         let fault = fault.of("a").after_calls(1).times(2);
         order(dir.path(), 7, &[fault]).unwrap();
         let struck = |volume| {

@@ -13,7 +13,7 @@ const COMPLAINTS: &str = "complaints.jsonl";
 
 /// One line about a call: that it came, or how it went.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Line {
+pub(super) struct JournalLine {
     /// Unique by the driver's process.
     pub(super) process: u32,
     pub(super) number: u64,
@@ -28,7 +28,7 @@ pub(super) struct Line {
 
 /// A call, as the driver saw it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Call {
+pub struct RecordedCall {
     /// Such as `NodeStageVolume`.
     pub name: String,
     /// Its fields by their names on the wire; what is empty is left out.
@@ -37,7 +37,7 @@ pub struct Call {
     pub answer: Option<String>,
 }
 
-impl Call {
+impl RecordedCall {
     /// Whether it went well.
     pub fn went_well(&self) -> bool {
         self.answer.as_deref() == Some("OK")
@@ -46,17 +46,17 @@ impl Call {
 
 /// Something that the caller did against the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Complaint {
+pub struct Violation {
     pub call: String,
     pub volume: String,
     pub text: String,
 }
 
-pub(super) fn write(dir: &Path, line: &Line) -> Result<()> {
+pub(super) fn write(dir: &Path, line: &JournalLine) -> Result<()> {
     append(&dir.join(CALLS), &serde_json::to_string(line)?)
 }
 
-pub(super) fn complain(dir: &Path, complaint: &Complaint) -> Result<()> {
+pub(super) fn complain(dir: &Path, complaint: &Violation) -> Result<()> {
     append(&dir.join(COMPLAINTS), &serde_json::to_string(complaint)?)
 }
 
@@ -68,15 +68,15 @@ fn append(path: &Path, line: &str) -> Result<()> {
 }
 
 /// Reads every call, in the order in which they came.
-pub(super) fn calls(dir: &Path) -> Result<Vec<Call>> {
-    let mut calls: Vec<((u32, u64), Call)> = Vec::new();
+pub(super) fn calls(dir: &Path) -> Result<Vec<RecordedCall>> {
+    let mut calls: Vec<((u32, u64), RecordedCall)> = Vec::new();
     for line in lines(&dir.join(CALLS)) {
-        let line: Line = serde_json::from_str(&line).with_context(|| line.clone())?;
+        let line: JournalLine = serde_json::from_str(&line).with_context(|| line.clone())?;
         let id = (line.process, line.number);
         match line.request {
             Some(request) => calls.push((
                 id,
-                Call {
+                RecordedCall {
                     name: line.call,
                     request,
                     answer: None,
@@ -92,7 +92,7 @@ pub(super) fn calls(dir: &Path) -> Result<Vec<Call>> {
 }
 
 /// Reads what the driver complains of.
-pub(super) fn complaints(dir: &Path) -> Result<Vec<Complaint>> {
+pub(super) fn complaints(dir: &Path) -> Result<Vec<Violation>> {
     let lines = lines(&dir.join(COMPLAINTS)).into_iter();
     let parsed = lines.map(|line| serde_json::from_str(&line).with_context(|| line.clone()));
     parsed.collect()

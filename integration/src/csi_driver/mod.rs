@@ -5,8 +5,8 @@
 
 mod faults;
 mod journal;
+pub mod mount_table;
 mod options;
-pub mod places;
 mod process;
 
 use std::fs::{self, File};
@@ -23,9 +23,9 @@ use serde_json::Value;
 use tokio::net::UnixStream;
 use tonic::transport::Channel;
 
-pub use self::faults::{Act, Fault, When};
-pub use self::journal::{Call, Complaint};
-pub use self::options::{Ability, Options, Registration};
+pub use self::faults::{DriverFault, FaultAction, FaultPoint};
+pub use self::journal::{RecordedCall, Violation};
+pub use self::options::{DriverCapability, DriverOptions, RegistrationMode};
 pub use self::process::run;
 use crate::agent::program;
 use crate::containerd::connect;
@@ -46,7 +46,7 @@ pub struct CsiDriver {
 }
 
 impl CsiDriver {
-    /// Starts a driver of this name, with a folder of its own, for the agent with this root folder; see [`Options`] for
+    /// Starts a driver of this name, with a folder of its own, for the agent with this root folder; see [`DriverOptions`] for
     /// the flags.
     pub async fn start(name: &str, dir: &Path, root: &Path, flags: &[&str]) -> Result<Self> {
         let mut driver = Self::prepare(name, dir, root, flags)?;
@@ -216,36 +216,36 @@ impl CsiDriver {
     }
 
     /// Orders these faults and no others.
-    pub fn set_faults(&self, faults: &[Fault]) -> Result<()> {
+    pub fn set_faults(&self, faults: &[DriverFault]) -> Result<()> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         faults::order(&self.dir, turn, faults)
     }
 
     /// Has the driver say this of a volume from now on; nothing is that all is well.
     pub fn set_abnormal(&self, handle: &str, message: Option<&str>) -> Result<()> {
-        let mut all = process::figures::read_health(&self.dir);
+        let mut all = process::usage::read_health(&self.dir);
         match message {
             None => all.remove(handle),
             Some(message) => {
-                let health = process::figures::Health {
+                let health = process::usage::Health {
                     abnormal: true,
                     message: message.to_owned(),
                 };
                 all.insert(handle.to_owned(), health)
             }
         };
-        let file = process::figures::health_file(&self.dir);
+        let file = process::usage::health_file(&self.dir);
         faults::replace(&file, &serde_json::to_vec(&all)?)
     }
 
     /// Has the driver bear so many volumes on its node from now on.
     pub fn set_max_volumes(&self, most: i64) -> Result<()> {
-        let file = self.dir.join(Options::MAX_VOLUMES);
+        let file = self.dir.join(DriverOptions::MAX_VOLUMES);
         faults::replace(&file, most.to_string().as_bytes())
     }
 
     /// Returns every call so far.
-    pub fn journal(&self) -> Result<Vec<Call>> {
+    pub fn journal(&self) -> Result<Vec<RecordedCall>> {
         journal::calls(&self.dir)
     }
 
@@ -257,7 +257,7 @@ impl CsiDriver {
     }
 
     /// Returns what the driver complains of.
-    pub fn complaints(&self) -> Result<Vec<Complaint>> {
+    pub fn complaints(&self) -> Result<Vec<Violation>> {
         journal::complaints(&self.dir)
     }
 
@@ -272,16 +272,16 @@ impl CsiDriver {
     }
 
     /// Returns the mounts of its volumes, wherever they are.
-    pub fn mounts(&self) -> Vec<places::Mount> {
-        let mut all = places::mounts();
+    pub fn mounts(&self) -> Vec<mount_table::MountEntry> {
+        let mut all = mount_table::mounts();
         let ours = self.recognise();
         all.retain(|mount| ours(mount));
         all
     }
 
     /// Mounts of its folders, and of its devices below the agent's root.
-    fn recognise(&self) -> impl Fn(&places::Mount) -> bool + use<> {
-        let within = places::within_its_file_system(&self.dir);
+    fn recognise(&self) -> impl Fn(&mount_table::MountEntry) -> bool + use<> {
+        let within = mount_table::within_its_file_system(&self.dir);
         let root = self.root.clone();
         let devices = self.devices();
         move |mount| {
@@ -300,14 +300,14 @@ impl CsiDriver {
     }
 
     fn devices(&self) -> Vec<PathBuf> {
-        places::loops_below(&self.dir.join("blocks"))
+        mount_table::loops_below(&self.dir.join("blocks"))
     }
 
     fn detach(&self) -> Result<()> {
-        let mut failed = places::unmount_all(self.recognise());
+        let mut failed = mount_table::unmount_all(self.recognise());
         // Devices that others made of the driver's own go first.
         for file in self.devices().into_iter().chain(self.block_files()) {
-            if let Err(error) = places::detach_loops(&file) {
+            if let Err(error) = mount_table::detach_loops(&file) {
                 failed.push(format!("{}: {error:#}", file.display()));
             }
         }

@@ -8,7 +8,7 @@ use clap::{Parser, ValueEnum};
 
 /// A small CSI driver whose volumes are folders, and whose faults are on demand.
 #[derive(Clone, Debug, Parser)]
-pub struct Options {
+pub struct DriverOptions {
     /// The name under which it registers.
     #[arg(long)]
     pub name: String,
@@ -28,7 +28,7 @@ pub struct Options {
         value_delimiter = ',',
         default_value = "stage,stats,expand,condition,multi-writer"
     )]
-    pub abilities: Vec<Ability>,
+    pub abilities: Vec<DriverCapability>,
     /// How many volumes it bears on this node; 0 says nothing.
     #[arg(long, default_value_t = 0)]
     pub max_volumes: i64,
@@ -48,8 +48,8 @@ pub struct Options {
     #[arg(long)]
     pub context_key: Vec<String>,
     /// How it introduces itself.
-    #[arg(long, value_enum, default_value_t = Registration::Normal)]
-    pub registration: Registration,
+    #[arg(long, value_enum, default_value_t = RegistrationMode::Normal)]
+    pub registration: RegistrationMode,
     /// The versions that it offers for registration.
     #[arg(long = "offer", default_value = "1.0.0")]
     pub offers: Vec<String>,
@@ -60,7 +60,7 @@ pub struct Options {
 
 /// What the node service can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Ability {
+pub enum DriverCapability {
     Stage,
     Stats,
     Expand,
@@ -73,7 +73,7 @@ pub enum Ability {
 
 /// How the driver introduces itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Registration {
+pub enum RegistrationMode {
     Normal,
     /// A second socket says the same.
     Twice,
@@ -96,9 +96,9 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-impl Options {
+impl DriverOptions {
     /// Whether the node service can do this.
-    pub fn can(&self, ability: Ability) -> bool {
+    pub fn can(&self, ability: DriverCapability) -> bool {
         self.abilities.contains(&ability)
     }
 

@@ -14,14 +14,14 @@ pub(super) const FLAGS: &str = include_str!("corpus/flags.txt");
 
 /// What a target's inputs are made from.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Corpus {
+pub(super) struct SeedCorpus {
     /// As they are written.
     pub(super) texts: Vec<Vec<u8>>,
     /// As trees, to be broken without losing their shape.
     pub(super) trees: Vec<Value>,
 }
 
-impl Corpus {
+impl SeedCorpus {
     /// Returns every input as bytes.
     pub(super) fn seeds(&self) -> impl Iterator<Item = Vec<u8>> {
         let trees = self.trees.iter().map(|tree| tree.to_string().into_bytes());

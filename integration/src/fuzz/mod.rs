@@ -15,15 +15,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use self::corpus::Corpus;
+use self::corpus::SeedCorpus;
 use self::mutate::Random;
-pub use self::targets::{Target, all};
+pub use self::targets::{FuzzTarget, all};
 
 /// One target in libFuzzer's process.
 #[derive(Debug)]
 pub struct FuzzSession {
-    target: Target,
-    corpus: Corpus,
+    target: FuzzTarget,
+    corpus: SeedCorpus,
     folder: PathBuf,
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Number, Value};
 
-use super::corpus::{Corpus, WORDS};
+use super::corpus::{SeedCorpus, WORDS};
 
 /// What one input may grow to: larger ones are a matter of limits, which have tests of their own.
 const LONGEST: usize = 64 << 10;
@@ -45,7 +45,7 @@ impl Random {
 }
 
 /// Changes an input: one that is a tree mostly without losing its shape.
-pub(super) fn mutated(random: &mut Random, input: &[u8], corpus: &Corpus) -> Vec<u8> {
+pub(super) fn mutated(random: &mut Random, input: &[u8], corpus: &SeedCorpus) -> Vec<u8> {
     let tree = serde_json::from_slice(input).ok();
     let tree = tree.filter(|tree: &Value| tree.is_object() || tree.is_array());
     let is_tree = tree.is_some();
@@ -130,7 +130,7 @@ fn scalar(random: &mut Random) -> Value {
     }
 }
 
-fn break_text(random: &mut Random, bytes: &mut Vec<u8>, corpus: &Corpus) {
+fn break_text(random: &mut Random, bytes: &mut Vec<u8>, corpus: &SeedCorpus) {
     let (start, end) = range(random, bytes.len());
     match random.below(11) {
         0 => flip(random, bytes),
@@ -207,7 +207,7 @@ fn break_lines(random: &mut Random, bytes: &mut Vec<u8>) {
 
 /// Makes an input from one of the corpus.
 #[cfg(test)]
-pub(super) fn input(random: &mut Random, corpus: &Corpus) -> Vec<u8> {
+pub(super) fn input(random: &mut Random, corpus: &SeedCorpus) -> Vec<u8> {
     let seeds: Vec<_> = corpus.seeds().collect();
     let seed = random.pick(&seeds).cloned().unwrap_or_default();
     mutated(random, &seed, corpus)
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn equal_seeds_make_equal_inputs() {
-        let corpus = Corpus {
+        let corpus = SeedCorpus {
             texts: vec![b"a: 1\nb: [2, 3]\n".to_vec()],
             trees: vec![serde_json::json!({"a": [1, {"b": null}]})],
         };
@@ -238,7 +238,7 @@ mod tests {
     fn nothing_can_be_broken_too() {
         let mut random = Random::new(1);
         for _ in 0..2_000 {
-            break_text(&mut random, &mut Vec::new(), &Corpus::default());
+            break_text(&mut random, &mut Vec::new(), &SeedCorpus::default());
             break_tree(&mut random, &mut Value::Null);
         }
     }

@@ -32,7 +32,7 @@ use logic_resources::node_policy::NodePolicy;
 use logic_volumes::MountedVolumes;
 use serde_json::Value;
 
-use super::corpus::{CONFIG, Corpus, DROP_IN, FLAGS, MANIFESTS, PLUGINS};
+use super::corpus::{CONFIG, DROP_IN, FLAGS, MANIFESTS, PLUGINS, SeedCorpus};
 
 const RECORDS: Schema = Schema {
     kind: 1,
@@ -41,15 +41,15 @@ const RECORDS: Schema = Schema {
 
 /// Something that reads bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Target {
+pub struct FuzzTarget {
     /// What it is called.
     pub name: &'static str,
-    corpus: fn(&Path) -> Result<Corpus>,
+    corpus: fn(&Path) -> Result<SeedCorpus>,
     read: fn(&Path, &[u8]),
 }
 
-impl Target {
-    pub(super) fn corpus(&self, folder: &Path) -> Result<Corpus> {
+impl FuzzTarget {
+    pub(super) fn corpus(&self, folder: &Path) -> Result<SeedCorpus> {
         (self.corpus)(folder)
     }
 
@@ -60,34 +60,34 @@ impl Target {
 }
 
 /// Returns every target.
-pub fn all() -> Vec<Target> {
+pub fn all() -> Vec<FuzzTarget> {
     vec![
-        Target {
+        FuzzTarget {
             name: "manifests",
             corpus: manifests,
             read: manifest,
         },
-        Target {
+        FuzzTarget {
             name: "config",
             corpus: configs,
             read: |folder, input| load(folder, "config.yaml", input),
         },
-        Target {
+        FuzzTarget {
             name: "drop-ins",
             corpus: |_| Ok(text(DROP_IN)),
             read: |folder, input| load(folder, "drop-ins/50.conf", input),
         },
-        Target {
+        FuzzTarget {
             name: "plugins",
             corpus: |_| Ok(text(PLUGINS)),
             read: |folder, input| load(folder, "plugins.yaml", input),
         },
-        Target {
+        FuzzTarget {
             name: "flags",
             corpus: |_| Ok(text(FLAGS)),
             read: flags,
         },
-        Target {
+        FuzzTarget {
             name: "checkpoints",
             corpus: checkpoints,
             read: checkpoint,
@@ -95,15 +95,15 @@ pub fn all() -> Vec<Target> {
     ]
 }
 
-fn text(text: &str) -> Corpus {
-    Corpus {
+fn text(text: &str) -> SeedCorpus {
+    SeedCorpus {
         texts: vec![text.as_bytes().to_vec()],
         trees: Vec::new(),
     }
 }
 
-fn manifests(_: &Path) -> Result<Corpus> {
-    let mut corpus = Corpus::default();
+fn manifests(_: &Path) -> Result<SeedCorpus> {
+    let mut corpus = SeedCorpus::default();
     for text in MANIFESTS {
         corpus.texts.push(text.as_bytes().to_vec());
         for pod in parse(text.as_bytes(), UnknownFields::Refuse)?.pods {
@@ -121,12 +121,12 @@ fn manifest(_: &Path, input: &[u8]) {
     let source = ManifestSource::File("/etc/kubernetes/manifests/fuzz.yaml".to_owned());
     for pod in parsed.pods.into_iter().flatten() {
         if let Ok(pod) = static_pod(pod.pod, &source, &"node".into(), Timestamp::UNIX_EPOCH) {
-            lived(&pod);
+            run_through(&pod);
         }
     }
 }
 
-fn lived(pod: &Pod) {
+fn run_through(pod: &Pod) {
     let (runtime, exits, backoffs) = (
         RuntimePod::default(),
         BTreeMap::new(),
@@ -198,13 +198,13 @@ fn lived(pod: &Pod) {
     let _shown = serde_json::to_vec(&status);
 }
 
-fn configs(folder: &Path) -> Result<Corpus> {
+fn configs(folder: &Path) -> Result<SeedCorpus> {
     let complete = config::parse_configuration(&folder.join("config.yaml"), CONFIG)?;
     let trees = vec![
         serde_json::to_value(complete)?,
         serde_json::to_value(with_kind())?,
     ];
-    Ok(Corpus {
+    Ok(SeedCorpus {
         trees,
         ..text(CONFIG)
     })
@@ -266,8 +266,8 @@ fn run(arguments: Vec<OsString>) {
     }
 }
 
-fn checkpoints(folder: &Path) -> Result<Corpus> {
-    let mut corpus = Corpus::default();
+fn checkpoints(folder: &Path) -> Result<SeedCorpus> {
+    let mut corpus = SeedCorpus::default();
     for pods in [0, 1, 20] {
         let path = folder.join(format!("{pods}.checkpoint"));
         CheckpointFile::new(path.clone(), RECORDS).save(&records(pods))?;

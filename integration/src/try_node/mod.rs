@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
 use crate::agent::{NODE_NAME, Node, Runtime, program};
-use crate::containerd::{self, Containerd, Group};
+use crate::containerd::{self, CgroupPlacement, Containerd};
 use crate::images::Image;
 
 /// What the sample pod runs.
@@ -20,11 +20,11 @@ const IMAGE: &str = "localhost/busybox:latest";
 const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/sample-pod.yaml");
 /// The sample pod's name in its manifest.
 const POD: &str = "hello";
-const RUNNING_WITHIN: Duration = Duration::from_secs(60);
+const RUNNING_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// When the node ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
+pub enum StopAfter {
     /// When everything has been shown.
     Shown,
     /// Never: Ctrl-C ends it.
@@ -33,7 +33,7 @@ pub enum Until {
 
 /// Starts a node in this folder (`target/try` where none is named), runs the sample pod, shows it, and takes
 /// everything away at the end.
-pub async fn run(until: Until, folder: Option<PathBuf>) -> Result<()> {
+pub async fn run(until: StopAfter, folder: Option<PathBuf>) -> Result<()> {
     // Heard from the first moment on: whatever is under way is taken away.
     let (mut interrupt, mut terminate) = (
         signal(SignalKind::interrupt())?,
@@ -63,7 +63,7 @@ pub async fn run(until: Until, folder: Option<PathBuf>) -> Result<()> {
     done
 }
 
-async fn shown(folder: &Path, until: Until) -> Result<()> {
+async fn shown(folder: &Path, until: StopAfter) -> Result<()> {
     // In this order: a containerd that finds pods makes the folders of their logs again.
     Node::end_stray(&folder.join("node"));
     Containerd::clear(&folder.join("containerd")).await?;
@@ -74,7 +74,7 @@ async fn shown(folder: &Path, until: Until) -> Result<()> {
     if let Some(rig) = &rig {
         builder = builder.config(&serde_json::json!({ "cgroupRoot": rig.cgroup() }));
     }
-    let mut node = builder.group(Group::Own).prepare()?;
+    let mut node = builder.group(CgroupPlacement::Own).prepare()?;
     let took = node.begin().await?;
     say(&format!(
         "The agent is healthy after {} ms.",
@@ -89,14 +89,14 @@ async fn shown(folder: &Path, until: Until) -> Result<()> {
         status.and_then(|status| status.phase.as_deref()) == Some("Running")
     };
     let pod = node
-        .until(POD, RUNNING_WITHIN, "is running", is_running)
+        .until(POD, RUNNING_TIMEOUT, "is running", is_running)
         .await?;
     let took = began.elapsed().as_millis();
     say(&format!(
         "config/sample-pod.yaml is dropped into its folder; {took} ms later the pod runs.\n"
     ))?;
     show::everything(&node, &pod, &format!("{POD}-{NODE_NAME}")).await?;
-    if until == Until::Interrupted {
+    if until == StopAfter::Interrupted {
         say("Ctrl-C ends the agent, its pods and its runtime, and leaves nothing behind.")?;
         std::future::pending::<()>().await;
     }
@@ -131,7 +131,7 @@ async fn runtime(dir: &Path) -> Result<Option<Containerd>> {
 }
 
 async fn with_images(dir: &Path) -> Result<Containerd> {
-    let rig = Containerd::start_in(dir, Group::Own).await?;
+    let rig = Containerd::start_in(dir, CgroupPlacement::Own).await?;
     rig.import(&Image::busybox(IMAGE)).await?;
     Ok(rig)
 }

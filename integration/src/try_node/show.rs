@@ -11,7 +11,7 @@ use super::{say, shortened};
 use crate::agent::{Node, program};
 use crate::wait_until;
 
-const LOG_WITHIN: Duration = Duration::from_secs(20);
+const LOG_TIMEOUT: Duration = Duration::from_secs(20);
 /// The container of the sample pod that speaks.
 const CONTAINER: &str = "greet";
 
@@ -26,7 +26,7 @@ pub(super) async fn everything(node: &Node, pod: &Pod, name: &str) -> Result<()>
     say(&format!("$ {oxctl} pods\n{pods}"))?;
     let log = log(node, pod)?;
     let mut text = String::new();
-    wait_until(LOG_WITHIN, "the pod has said something", async || {
+    wait_until(LOG_TIMEOUT, "the pod has said something", async || {
         text = fs::read_to_string(&log).unwrap_or_default();
         !text.is_empty()
     })

@@ -1,6 +1,6 @@
 //! The bench walks all of its paths with the least counts, so that it cannot rot. No figure is judged here.
 
-use integration::bench::{self, Format, Plan};
+use integration::bench::{self, BenchPlan, ReportFormat};
 
 /// Figures whose section needs what a test run may not have built.
 const MAY_BE_MISSING: [&str; 5] = ["tells", "ask-median", "ask-p99", "actor-bytes", "actor-cpu"];
@@ -17,9 +17,9 @@ async fn the_bench_measures_every_figure() {
         "cluster-containerd",
     ];
     for section in sections {
-        let plan = Plan {
+        let plan = BenchPlan {
             section: Some(section.to_owned()),
-            ..Plan::smoke()
+            ..BenchPlan::smoke()
         };
         let report = bench::run(&plan).await.unwrap();
         let missing = report
@@ -35,7 +35,7 @@ async fn the_bench_measures_every_figure() {
         assert!(
             of_section.is_empty(),
             "{of_section:?}\n{}",
-            report.show(Format::Table)
+            report.show(ReportFormat::Table)
         );
     }
 }

@@ -36,12 +36,12 @@ fn guaranteed(memory: &str) -> Pod {
 }
 
 /// The machine's trees, and the group's folder in each.
-struct Group {
+struct CgroupPlacement {
     hierarchy: Hierarchy,
     parent: String,
 }
 
-impl Group {
+impl CgroupPlacement {
     fn folder(&self, controller: &str) -> PathBuf {
         let top = self.hierarchy.top(controller).unwrap();
         top.join(self.parent.trim_start_matches('/'))
@@ -77,7 +77,7 @@ async fn a_pods_group_holds_its_containers_and_goes_with_the_last_of_them() {
     let parent = cgroups.create(&pod, &node).await.unwrap();
     assert_eq!(parent, format!("{}/kubepods/pod{UID}", rig.cgroup()));
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let group = Group {
+    let group = CgroupPlacement {
         hierarchy: Hierarchy::parse(&mounts).unwrap(),
         parent,
     };

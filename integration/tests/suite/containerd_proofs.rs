@@ -9,11 +9,11 @@ use integration::cluster::Cluster;
 use integration::wait_until;
 use serde_json::json;
 
-use super::world::*;
+use super::node_rig::*;
 
 const PODS: usize = 20;
 /// The agent, counted from the start of its process: a release build is held to one second in the benches.
-const ADOPTED_WITHIN: Duration = Duration::from_secs(3);
+const ADOPTION_TIMEOUT: Duration = Duration::from_secs(3);
 
 fn two(name: &str) -> String {
     let side = "  - {name: side, image: 'localhost/oxlet/busybox:1', command: [sleep, '1000']}\n";
@@ -21,20 +21,20 @@ fn two(name: &str) -> String {
     format!("{}{side}{init}", server(name))
 }
 
-async fn with_pods(world: &World) -> Vec<k8s_openapi::api::core::v1::Pod> {
+async fn with_pods(node_rig: &NodeRig) -> Vec<k8s_openapi::api::core::v1::Pod> {
     for number in 0..PODS {
         let name = format!("pod-{number:02}");
-        world
+        node_rig
             .node
             .drop_manifest(&format!("{name}.yaml"), &server(&name))
             .unwrap();
     }
-    until_all_ready(&world.node, PODS, WITHIN).await
+    until_all_ready(&node_rig.node, PODS, CONVERGENCE_TIMEOUT).await
 }
 
 #[tokio::test]
 async fn an_adapter_killed_in_the_middle_of_pod_starts_makes_nothing_twice() {
-    let Some(world) = On::Containerd
+    let Some(node_rig) = TestRuntime::Containerd
         .start_with(|builder| builder.with_patience())
         .await
     else {
@@ -45,25 +45,25 @@ async fn an_adapter_killed_in_the_middle_of_pod_starts_makes_nothing_twice() {
     let mut kills = 0;
     for round in 0..ROUNDS {
         let name = format!("pod-{round:02}");
-        world
+        node_rig
             .node
             .drop_manifest(&format!("{name}.yaml"), &two(&name))
             .unwrap();
         // A pod starts within half a second here: the kill meets its sandbox, a creation or a start.
         chaos.moment(Duration::from_millis(500)).await;
-        kills += usize::from(world.node.kill_plugin());
+        kills += usize::from(node_rig.node.kill_plugin());
         if round % 4 == 3 {
-            until_all_ready(&world.node, round + 1, WITHIN).await;
+            until_all_ready(&node_rig.node, round + 1, CONVERGENCE_TIMEOUT).await;
         }
     }
-    let pods = until_all_ready(&world.node, ROUNDS, WITHIN).await;
-    let plugin = world.node.plugin().await.unwrap();
+    let pods = until_all_ready(&node_rig.node, ROUNDS, CONVERGENCE_TIMEOUT).await;
+    let plugin = node_rig.node.plugin().await.unwrap();
     println!(
         "{kills} kills of the adapter, {} restarts",
         plugin["restarts"]
     );
     assert!(kills >= 20, "{kills}");
-    let cri = world.cri().await;
+    let cri = node_rig.cri().await;
     assert_nothing_twice(&cri).await;
     // containerd ends a container whose start is broken off: its next attempt follows, and is counted.
     let counts = identities(&pods);
@@ -80,92 +80,99 @@ async fn an_adapter_killed_in_the_middle_of_pod_starts_makes_nothing_twice() {
 
 #[tokio::test]
 async fn containerd_killed_and_restarted_under_pods_loses_nothing() {
-    let Some(mut world) = On::Containerd.start().await else {
+    let Some(mut node_rig) = TestRuntime::Containerd.start().await else {
         return;
     };
-    let before = with_pods(&world).await;
-    let running = world.cri().await.running().await.unwrap();
+    let before = with_pods(&node_rig).await;
+    let running = node_rig.cri().await.running().await.unwrap();
     assert_eq!(running.len(), PODS);
     for kill in [true, false] {
-        let relists = relists(&world).await;
-        let rig = world.containerd.as_mut().unwrap();
+        let relists = relists(&node_rig).await;
+        let rig = node_rig.containerd.as_mut().unwrap();
         match kill {
             true => rig.kill9().unwrap(),
             false => rig.stop().await.unwrap(),
         }
         rig.begin().await.unwrap();
-        world.node.until_plugin_ready(WITHIN).await.unwrap();
+        node_rig
+            .node
+            .until_plugin_ready(CONVERGENCE_TIMEOUT)
+            .await
+            .unwrap();
         wait_until(
-            WITHIN,
+            CONVERGENCE_TIMEOUT,
             "the agent has looked at containerd again",
-            async || self::relists(&world).await > relists,
+            async || self::relists(&node_rig).await > relists,
         )
         .await
         .unwrap();
-        assert_eq!(world.cri().await.running().await.unwrap(), running);
-        let after = until_all_ready(&world.node, PODS, WITHIN).await;
+        assert_eq!(node_rig.cri().await.running().await.unwrap(), running);
+        let after = until_all_ready(&node_rig.node, PODS, CONVERGENCE_TIMEOUT).await;
         assert_eq!(identities(&after), identities(&before));
     }
-    world
+    node_rig
         .node
         .drop_manifest("late.yaml", &server("late"))
         .unwrap();
-    world.until_running("late").await;
-    assert_nothing_twice(&world.cri().await).await;
-    assert_eq!(world.cri().await.running().await.unwrap().len(), PODS + 1);
+    node_rig.until_running("late").await;
+    assert_nothing_twice(&node_rig.cri().await).await;
+    assert_eq!(
+        node_rig.cri().await.running().await.unwrap().len(),
+        PODS + 1
+    );
 }
 
-async fn relists(world: &World) -> u64 {
-    let tree = world.node.admin("/tree").await.unwrap();
+async fn relists(node_rig: &NodeRig) -> u64 {
+    let tree = node_rig.node.admin("/tree").await.unwrap();
     let pleg = actor(&tree, "oxlet/pods/pleg").unwrap();
     pleg["snapshot"]["relists"].as_u64().unwrap_or_default()
 }
 
 #[tokio::test]
 async fn an_agent_killed_with_pods_restarts_no_container() {
-    let Some(mut world) = On::Containerd.start().await else {
+    let Some(mut node_rig) = TestRuntime::Containerd.start().await else {
         return;
     };
-    with_pods(&world).await;
-    let victim = world.node.pod("pod-07").await.unwrap().unwrap();
-    world
+    with_pods(&node_rig).await;
+    let victim = node_rig.node.pod("pod-07").await.unwrap().unwrap();
+    node_rig
         .kill_container(&id_of(container(&victim, "app").unwrap()))
         .await;
-    world
+    node_rig
         .until("pod-07", "runs its container again", |pod| {
             is_ready(pod) && container(pod, "app").is_some_and(|app| app.restart_count == 1)
         })
         .await;
-    let before = until_all_ready(&world.node, PODS, WITHIN).await;
-    let running = world.cri().await.running().await.unwrap();
+    let before = until_all_ready(&node_rig.node, PODS, CONVERGENCE_TIMEOUT).await;
+    let running = node_rig.cri().await.running().await.unwrap();
 
-    world.node.kill9().unwrap();
-    let (healthy, took) = adopted(&mut world.node, &before).await;
+    node_rig.node.kill9().unwrap();
+    let (healthy, took) = adopted(&mut node_rig.node, &before).await;
     println!(
         "agent killed with {PODS} pods on containerd: healthy after {healthy:?}, all adopted after {took:?}"
     );
-    assert!(took < ADOPTED_WITHIN, "{took:?}");
-    assert_eq!(world.cri().await.running().await.unwrap(), running);
+    assert!(took < ADOPTION_TIMEOUT, "{took:?}");
+    assert_eq!(node_rig.cri().await.running().await.unwrap(), running);
 
     // Told to end, it leaves the pods as well; what happens meanwhile is seen by its successor.
-    world.node.terminate().await.unwrap();
-    assert_eq!(world.cri().await.running().await.unwrap(), running);
-    world.node.remove_manifest("pod-03.yaml").unwrap();
+    node_rig.node.terminate().await.unwrap();
+    assert_eq!(node_rig.cri().await.running().await.unwrap(), running);
+    node_rig.node.remove_manifest("pod-03.yaml").unwrap();
     let gone = running[&("pod-05-node".to_owned(), "app".to_owned())].clone();
-    world.kill_container(&gone).await;
-    world.node.begin().await.unwrap();
-    world.until_gone("pod-03").await;
-    world
+    node_rig.kill_container(&gone).await;
+    node_rig.node.begin().await.unwrap();
+    node_rig.until_gone("pod-03").await;
+    node_rig
         .until("pod-05", "runs its container again", |pod| {
             is_ready(pod) && container(pod, "app").is_some_and(|app| app.restart_count == 1)
         })
         .await;
-    let after = until_all_ready(&world.node, PODS - 1, WITHIN).await;
+    let after = until_all_ready(&node_rig.node, PODS - 1, CONVERGENCE_TIMEOUT).await;
     let (before, after) = (identities(&before), identities(&after));
     for (name, identity) in after.iter().filter(|((pod, _), _)| pod != "pod-05-node") {
         assert_eq!(identity, &before[name], "{name:?}");
     }
-    assert_nothing_twice(&world.cri().await).await;
+    assert_nothing_twice(&node_rig.cri().await).await;
 }
 
 /// The unit that kubeadm installs, right after `kubeadm join` wrote its bootstrap file and the cluster's CA.
@@ -189,12 +196,12 @@ async fn the_agent_starts_as_kubeadms_unit_starts_the_kubelet() {
     cluster.node.add_flag(&flag);
     cluster.node.begin().await.unwrap();
     let node = &cluster.node;
-    node.until("web", WITHIN, "is ready", is_ready)
+    node.until("web", CONVERGENCE_TIMEOUT, "is ready", is_ready)
         .await
         .unwrap();
-    cluster.until_ready(WITHIN).await.unwrap();
+    cluster.until_ready(CONVERGENCE_TIMEOUT).await.unwrap();
     cluster
-        .until_pod("web-node", WITHIN, |mirror| {
+        .until_pod("web-node", CONVERGENCE_TIMEOUT, |mirror| {
             mirror["status"]["phase"] == "Running"
         })
         .await
@@ -221,7 +228,7 @@ async fn a_plain_cri_endpoint_runs_pods_without_events() {
         .await;
     let node = node.unwrap_or_else(|error| panic!("{error:#}"));
     let before = node
-        .until("web", WITHIN, "is ready", is_ready)
+        .until("web", CONVERGENCE_TIMEOUT, "is ready", is_ready)
         .await
         .unwrap();
     let pid = integration::pods::pid_of(&rig.runtime(), &id_of(containers(&before)[0]))
@@ -232,11 +239,11 @@ async fn a_plain_cri_endpoint_runs_pods_without_events() {
         nix::sys::signal::Signal::SIGKILL,
     )
     .unwrap();
-    node.until("web", WITHIN, "runs again", |pod| {
+    node.until("web", CONVERGENCE_TIMEOUT, "runs again", |pod| {
         is_ready(pod) && containers(pod)[0].restart_count == 1
     })
     .await
     .unwrap();
     node.remove_manifest("web.yaml").unwrap();
-    node.until_gone("web", WITHIN).await.unwrap();
+    node.until_gone("web", CONVERGENCE_TIMEOUT).await.unwrap();
 }

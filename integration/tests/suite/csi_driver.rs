@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use integration::csi_driver::{Act, CsiDriver, Fault, When, places};
+use integration::csi_driver::{CsiDriver, DriverFault, FaultAction, FaultPoint, mount_table};
 use integration::wait_until;
 use proto::csi;
 use proto::csi::node_client::NodeClient;
@@ -16,7 +16,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 /// Generous: the machine may be busy.
-const WITHIN: Duration = Duration::from_secs(30);
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A driver, and a caller that makes the folders as an agent does. Dropped in this order.
 struct Rig {
@@ -123,7 +123,7 @@ async fn a_volume_goes_to_its_target_and_back_and_keeps_its_data() {
             let request = rig.publish_request("v", &target);
             rig.publish(request).await.unwrap();
         }
-        assert_eq!(places::mounted_at(&target).len(), 1);
+        assert_eq!(mount_table::mounted_at(&target).len(), 1);
         let file = format!("file-{turn}");
         fs::write(target.join(&file), "kept").unwrap();
         assert_eq!(fs::read_to_string(data.join(&file)).unwrap(), "kept");
@@ -178,7 +178,10 @@ async fn a_block_volume_is_a_device_that_grows() {
     assert_eq!(size(&target), 2 << 20);
     rig.unpublish("b", &target).await.unwrap();
     rig.unstage("b").await.unwrap();
-    assert_eq!(places::loop_devices(&file).unwrap(), Vec::<PathBuf>::new());
+    assert_eq!(
+        mount_table::loop_devices(&file).unwrap(),
+        Vec::<PathBuf>::new()
+    );
     rig.assert_nothing_mounted();
 }
 
@@ -247,10 +250,14 @@ async fn a_caller_who_breaks_the_protocol_is_refused_and_complained_of() {
 async fn calls_beside_each_other_are_complained_of_and_calls_given_up_are_not() {
     let rig = Rig::start(&[]).await;
     rig.driver.create_volume("v").unwrap();
-    let slow = Fault::at("NodeStageVolume", When::Before, Act::Delay(2_000));
+    let slow = DriverFault::at(
+        "NodeStageVolume",
+        FaultPoint::Before,
+        FaultAction::Delay(2_000),
+    );
     rig.driver.set_faults(&[slow.times(1)]).unwrap();
     let (first, second) = tokio::join!(rig.stage("v"), async {
-        wait_until(WITHIN, "the first call has come", async || {
+        wait_until(CONVERGENCE_TIMEOUT, "the first call has come", async || {
             let calls = rig.driver.journal().unwrap();
             calls.iter().any(|call| call.name == "NodeStageVolume")
         })
@@ -262,7 +269,7 @@ async fn calls_beside_each_other_are_complained_of_and_calls_given_up_are_not() 
     assert_eq!(second.unwrap_err().code(), Code::Aborted);
     assert_eq!(rig.complaints().len(), 1);
 
-    let hang = Fault::at("NodeUnstageVolume", When::Before, Act::Hang);
+    let hang = DriverFault::at("NodeUnstageVolume", FaultPoint::Before, FaultAction::Hang);
     rig.driver.set_faults(&[hang.times(1)]).unwrap();
     let given_up = tokio::time::timeout(Duration::from_millis(200), rig.unstage("v"));
     assert!(given_up.await.is_err());
@@ -275,36 +282,40 @@ async fn calls_beside_each_other_are_complained_of_and_calls_given_up_are_not() 
 async fn faults_come_as_ordered_and_what_is_written_down_outlives_a_crash() {
     let mut rig = Rig::start(&[]).await;
     rig.driver.create_volume("v").unwrap();
-    for when in [When::Before, When::Between, When::After] {
-        let fault = Fault::at("NodeStageVolume", when, Act::Crash)
+    for when in [FaultPoint::Before, FaultPoint::Between, FaultPoint::After] {
+        let fault = DriverFault::at("NodeStageVolume", when, FaultAction::Crash)
             .of("v")
             .times(1);
         rig.driver.set_faults(&[fault]).unwrap();
         rig.stage("v").await.unwrap_err();
-        wait_until(WITHIN, "the crash is seen", async || {
+        wait_until(CONVERGENCE_TIMEOUT, "the crash is seen", async || {
             rig.driver.revive().unwrap()
         })
         .await
         .unwrap();
-        wait_until(WITHIN, "the driver serves again", async || {
+        wait_until(CONVERGENCE_TIMEOUT, "the driver serves again", async || {
             rig.stage("v").await.is_ok()
         })
         .await
         .unwrap();
-        assert_eq!(places::mounted_at(&rig.staging()).len(), 1);
+        assert_eq!(mount_table::mounted_at(&rig.staging()).len(), 1);
         rig.unstage("v").await.unwrap();
     }
     let code = Code::ResourceExhausted;
-    let refusal = Act::Error {
+    let refusal = FaultAction::Error {
         code: code.into(),
         message: "no room".to_owned(),
     };
-    for act in [refusal, Act::Garbage, Act::Noise] {
-        let fault = Fault::at("NodeStageVolume", When::After, act.clone());
+    for act in [refusal, FaultAction::Garbage, FaultAction::Noise] {
+        let fault = DriverFault::at("NodeStageVolume", FaultPoint::After, act.clone());
         rig.driver.set_faults(&[fault]).unwrap();
         let refused = rig.stage("v").await.unwrap_err();
         let as_ordered = refused.code() == code && refused.message() == "no room";
-        assert_eq!(as_ordered, matches!(act, Act::Error { .. }), "{refused:?}");
+        assert_eq!(
+            as_ordered,
+            matches!(act, FaultAction::Error { .. }),
+            "{refused:?}"
+        );
         rig.unstage("v").await.unwrap();
     }
     rig.assert_nothing_mounted();

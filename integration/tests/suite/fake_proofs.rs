@@ -9,15 +9,15 @@ use integration::wait_until;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::world::*;
+use super::node_rig::*;
 
 /// A debug build, on a machine that does other things as well.
 const LONG: Duration = Duration::from_secs(180);
 
-async fn drop_pods(world: &World, count: usize) {
+async fn drop_pods(node_rig: &NodeRig, count: usize) {
     for number in 0..count {
         let name = format!("pod-{number:04}");
-        world
+        node_rig
             .node
             .drop_manifest(&format!("{name}.yaml"), &server(&name))
             .unwrap();
@@ -28,10 +28,13 @@ async fn drop_pods(world: &World, count: usize) {
 async fn a_thousand_plugin_kills_under_load_lose_and_double_nothing() {
     const KILLS: usize = 1_000;
     const NAMES: u64 = 30;
-    let Some(world) = On::Fake.start_with(|builder| builder.with_patience()).await else {
+    let Some(node_rig) = TestRuntime::Fake
+        .start_with(|builder| builder.with_patience())
+        .await
+    else {
         return;
     };
-    let node = &world.node;
+    let node = &node_rig.node;
     let mut chaos = Chaos::new(1_000);
     let (mut desired, mut kills, mut changes) = (BTreeSet::new(), 0, 0);
     let began = Instant::now();
@@ -50,7 +53,7 @@ async fn a_thousand_plugin_kills_under_load_lose_and_double_nothing() {
         }
         // One that dies before it is ready is restarted after a pause: most are killed at their work.
         if chaos.below(10) != 0 {
-            node.until_plugin_ready(WITHIN).await.unwrap();
+            node.until_plugin_ready(CONVERGENCE_TIMEOUT).await.unwrap();
         }
         chaos.moment(Duration::from_millis(40)).await;
         kills += usize::from(node.kill_plugin());
@@ -73,12 +76,12 @@ async fn a_thousand_plugin_kills_under_load_lose_and_double_nothing() {
         let app = container(pod, "app").unwrap();
         assert_eq!(app.restart_count, 0, "its container never ended: {app:?}");
     }
-    let cri = world.cri().await;
+    let cri = node_rig.cri().await;
     assert_nothing_twice(&cri).await;
     let running = cri.running().await.unwrap();
     assert_eq!(running.len(), desired.len());
     wait_until(
-        WITHIN,
+        CONVERGENCE_TIMEOUT,
         "nothing is left of the pods that were removed",
         async || {
             cri.sandboxes().await.unwrap().len() == desired.len()
@@ -88,38 +91,41 @@ async fn a_thousand_plugin_kills_under_load_lose_and_double_nothing() {
     .await
     .unwrap();
     assert!(node.is_healthy().await);
-    assert_no_panic(&world);
+    assert_no_panic(&node_rig);
 }
 
 #[tokio::test]
 async fn every_manager_may_panic_and_hang_while_pods_go_on() {
     const PODS: usize = 10;
-    let Some(world) = On::Fake.start_with(|builder| builder.with_faults()).await else {
+    let Some(node_rig) = TestRuntime::Fake
+        .start_with(|builder| builder.with_faults())
+        .await
+    else {
         return;
     };
-    let node = &world.node;
-    drop_pods(&world, PODS).await;
-    let before = identities(&until_all_ready(node, PODS, WITHIN).await);
+    let node = &node_rig.node;
+    drop_pods(&node_rig, PODS).await;
+    let before = identities(&until_all_ready(node, PODS, CONVERGENCE_TIMEOUT).await);
     let managers = managers(&node.admin("/tree").await.unwrap());
     println!("{managers:?}");
     assert!(managers.len() >= 10, "{managers:?}");
 
     for (turn, path) in managers.iter().enumerate() {
-        let restarts = restarts(&world, path).await;
-        break_actor(&world, path, "panic").await;
-        until_restarted(&world, path, restarts).await;
-        goes_on(&world, &before, &format!("panic-{turn}")).await;
+        let restarts = restarts(&node_rig, path).await;
+        break_actor(&node_rig, path, "panic").await;
+        until_restarted(&node_rig, path, restarts).await;
+        goes_on(&node_rig, &before, &format!("panic-{turn}")).await;
     }
     println!("each has panicked");
 
     // A hang is found after half a minute. So the next one hangs while the one before is still stuck.
     let mut counted = Vec::new();
     for path in &managers {
-        counted.push((path, restarts(&world, path).await));
+        counted.push((path, restarts(&node_rig, path).await));
     }
     let hung = Instant::now();
     for path in &managers {
-        break_actor(&world, path, "hang").await;
+        break_actor(&node_rig, path, "hang").await;
     }
     let cri_before: BTreeSet<String> = before.values().map(|(id, _)| id.clone()).collect();
     let socket = node.root().join("oxlet/plugins/runtime.sock");
@@ -131,13 +137,13 @@ async fn every_manager_may_panic_and_hang_while_pods_go_on() {
         "containers run on under managers that hang"
     );
     for (path, restarts) in counted {
-        until_restarted(&world, path, restarts).await;
+        until_restarted(&node_rig, path, restarts).await;
     }
     println!(
         "each has hung, and all were back after {:?}",
         hung.elapsed()
     );
-    goes_on(&world, &before, "after-hangs").await;
+    goes_on(&node_rig, &before, "after-hangs").await;
     let log = node.log();
     for path in &managers {
         assert!(
@@ -149,56 +155,67 @@ async fn every_manager_may_panic_and_hang_while_pods_go_on() {
 
 /// Healthy, every container as it was, and a new pod can begin and end.
 async fn goes_on(
-    world: &World,
+    node_rig: &NodeRig,
     before: &std::collections::BTreeMap<(String, String), (String, i32)>,
     newcomer: &str,
 ) {
     let file = format!("{newcomer}.yaml");
-    world.node.drop_manifest(&file, &server(newcomer)).unwrap();
-    world.until_running(newcomer).await;
-    world.node.remove_manifest(&file).unwrap();
-    world.until_gone(newcomer).await;
-    let pods = until_all_ready(&world.node, before.len(), WITHIN).await;
+    node_rig
+        .node
+        .drop_manifest(&file, &server(newcomer))
+        .unwrap();
+    node_rig.until_running(newcomer).await;
+    node_rig.node.remove_manifest(&file).unwrap();
+    node_rig.until_gone(newcomer).await;
+    let pods = until_all_ready(&node_rig.node, before.len(), CONVERGENCE_TIMEOUT).await;
     assert_eq!(&identities(&pods), before, "{newcomer}");
-    wait_until(WITHIN, "the agent is healthy", async || {
-        world.node.is_healthy().await
+    wait_until(CONVERGENCE_TIMEOUT, "the agent is healthy", async || {
+        node_rig.node.is_healthy().await
     })
     .await
     .unwrap();
 }
 
 /// The admin server's own fault may end the connection before the answer.
-async fn break_actor(world: &World, path: &str, fault: &str) {
+async fn break_actor(node_rig: &NodeRig, path: &str, fault: &str) {
     let order = format!("/faults?path={path}&fault={fault}");
-    let answer = world.node.order(&order).await;
+    let answer = node_rig.node.order(&order).await;
     assert!(
         answer.is_ok() || path.ends_with("/admin"),
         "{path}: {answer:?}"
     );
 }
 
-async fn restarts(world: &World, path: &str) -> u64 {
+async fn restarts(node_rig: &NodeRig, path: &str) -> u64 {
     let mut restarts = None;
-    wait_until(WITHIN, &format!("{path} is shown"), async || {
-        if let Ok(tree) = world.node.admin("/tree").await {
-            restarts = actor(&tree, path).and_then(|actor| actor["restarts"].as_u64());
-        }
-        restarts.is_some()
-    })
+    wait_until(
+        CONVERGENCE_TIMEOUT,
+        &format!("{path} is shown"),
+        async || {
+            if let Ok(tree) = node_rig.node.admin("/tree").await {
+                restarts = actor(&tree, path).and_then(|actor| actor["restarts"].as_u64());
+            }
+            restarts.is_some()
+        },
+    )
     .await
     .unwrap();
     restarts.unwrap_or_default()
 }
 
-async fn until_restarted(world: &World, path: &str, before: u64) {
-    wait_until(WITHIN, &format!("{path} is restarted"), async || {
-        let Ok(tree) = world.node.admin("/tree").await else {
-            return false;
-        };
-        actor(&tree, path).is_some_and(|actor| {
-            actor["state"] == "Running" && actor["restarts"].as_u64() > Some(before)
-        })
-    })
+async fn until_restarted(node_rig: &NodeRig, path: &str, before: u64) {
+    wait_until(
+        CONVERGENCE_TIMEOUT,
+        &format!("{path} is restarted"),
+        async || {
+            let Ok(tree) = node_rig.node.admin("/tree").await else {
+                return false;
+            };
+            actor(&tree, path).is_some_and(|actor| {
+                actor["state"] == "Running" && actor["restarts"].as_u64() > Some(before)
+            })
+        },
+    )
     .await
     .unwrap();
 }
@@ -207,23 +224,26 @@ async fn until_restarted(world: &World, path: &str, before: u64) {
 async fn a_thousand_pods_at_once_all_run() {
     const PODS: usize = 1_000;
     let fields = json!({ "maxPods": 2_000 });
-    let Some(world) = On::Fake.start_with(|builder| builder.config(&fields)).await else {
+    let Some(node_rig) = TestRuntime::Fake
+        .start_with(|builder| builder.config(&fields))
+        .await
+    else {
         return;
     };
     let began = Instant::now();
-    drop_pods(&world, PODS).await;
+    drop_pods(&node_rig, PODS).await;
     let dropped = began.elapsed();
-    let before = until_all_ready(&world.node, PODS, LONG).await;
+    let before = until_all_ready(&node_rig.node, PODS, LONG).await;
     println!(
         "{PODS} manifests dropped in {dropped:?}, all pods ready after {:?}",
         began.elapsed()
     );
-    let tree = world.node.admin("/tree").await.unwrap();
+    let tree = node_rig.node.admin("/tree").await.unwrap();
     println!(
         "messages handed back for want of room: {}",
         overloads(&tree)
     );
-    let cri = world.cri().await;
+    let cri = node_rig.cri().await;
     assert_nothing_twice(&cri).await;
     assert_eq!(cri.running().await.unwrap().len(), PODS);
     assert!(
@@ -234,15 +254,15 @@ async fn a_thousand_pods_at_once_all_run() {
 
     let removing = Instant::now();
     for number in 0..PODS {
-        world
+        node_rig
             .node
             .remove_manifest(&format!("pod-{number:04}.yaml"))
             .unwrap();
     }
-    until_all_ready(&world.node, 0, LONG).await;
+    until_all_ready(&node_rig.node, 0, LONG).await;
     println!("all of them gone after {:?}", removing.elapsed());
     assert!(cri.containers().await.unwrap().is_empty());
-    assert_no_panic(&world);
+    assert_no_panic(&node_rig);
 }
 
 /// The messages that were handed back to their senders, in the whole tree.
@@ -255,29 +275,29 @@ fn overloads(tree: &Value) -> u64 {
 #[tokio::test]
 async fn an_agent_killed_with_110_pods_adopts_them_all() {
     const PODS: usize = 110;
-    let Some(mut world) = On::Fake.start().await else {
+    let Some(mut node_rig) = TestRuntime::Fake.start().await else {
         return;
     };
-    drop_pods(&world, PODS).await;
-    let before = until_all_ready(&world.node, PODS, WITHIN).await;
-    world.node.kill9().unwrap();
-    let (healthy, took) = adopted(&mut world.node, &before).await;
+    drop_pods(&node_rig, PODS).await;
+    let before = until_all_ready(&node_rig.node, PODS, CONVERGENCE_TIMEOUT).await;
+    node_rig.node.kill9().unwrap();
+    let (healthy, took) = adopted(&mut node_rig.node, &before).await;
     println!(
         "agent killed with {PODS} pods on fake: healthy after {healthy:?}, all adopted after {took:?}"
     );
     assert!(took < Duration::from_secs(3), "{took:?}");
-    assert_nothing_twice(&world.cri().await).await;
-    assert_no_panic(&world);
+    assert_nothing_twice(&node_rig.cri().await).await;
+    assert_no_panic(&node_rig);
 }
 
 #[tokio::test]
 async fn a_plugin_is_restarted_and_swapped_while_pods_run() {
-    let Some(world) = On::Fake.start().await else {
+    let Some(node_rig) = TestRuntime::Fake.start().await else {
         return;
     };
-    let node = &world.node;
-    drop_pods(&world, 10).await;
-    let before = identities(&until_all_ready(node, 10, WITHIN).await);
+    let node = &node_rig.node;
+    drop_pods(&node_rig, 10).await;
+    let before = identities(&until_all_ready(node, 10, CONVERGENCE_TIMEOUT).await);
     let orders: [&[&str]; 4] = [
         &["plugin", "restart", "runtime"],
         &["plugin", "swap", "runtime", "other"],
@@ -298,10 +318,10 @@ async fn a_plugin_is_restarted_and_swapped_while_pods_run() {
             "{said}"
         );
         assert_eq!(new["state"], "ready", "{said}");
-        world.until_running(&name).await;
+        node_rig.until_running(&name).await;
         node.remove_manifest(&format!("{name}.yaml")).unwrap();
-        world.until_gone(&name).await;
-        let after = until_all_ready(node, 10, WITHIN).await;
+        node_rig.until_gone(&name).await;
+        let after = until_all_ready(node, 10, CONVERGENCE_TIMEOUT).await;
         assert_eq!(identities(&after), before, "{order:?}");
     }
     let refused = node
@@ -317,29 +337,29 @@ async fn a_plugin_is_restarted_and_swapped_while_pods_run() {
         shown.contains("runtime") && shown.to_lowercase().contains("ready"),
         "{shown}"
     );
-    assert_nothing_twice(&world.cri().await).await;
+    assert_nothing_twice(&node_rig.cri().await).await;
 }
 
 #[tokio::test]
 async fn a_killed_agents_crash_loops_are_remembered() {
-    let Some(mut world) = On::Fake.start().await else {
+    let Some(mut node_rig) = TestRuntime::Fake.start().await else {
         return;
     };
-    world
+    node_rig
         .node
         .drop_manifest("crash.yaml", &one("crash", "Always", "exit 3"))
         .unwrap();
     let long =
         |pod: &k8s_openapi::api::core::v1::Pod| waiting(pod, "app").1.starts_with("back-off 20s");
-    let before = world.until("crash", "backs off for 20 s", long).await;
+    let before = node_rig.until("crash", "backs off for 20 s", long).await;
     // A later pod's record on disk shows that everything before it is there, too.
-    world
+    node_rig
         .node
         .drop_manifest("later.yaml", &server("later"))
         .unwrap();
-    let later = uid(&world.until_running("later").await);
-    let file = world.node.root().join("oxlet/pods.checkpoint");
-    wait_until(WITHIN, "the records are on disk", async || {
+    let later = uid(&node_rig.until_running("later").await);
+    let file = node_rig.node.root().join("oxlet/pods.checkpoint");
+    wait_until(CONVERGENCE_TIMEOUT, "the records are on disk", async || {
         let bytes = fs::read(&file).unwrap_or_default();
         bytes
             .windows(later.len())
@@ -347,9 +367,9 @@ async fn a_killed_agents_crash_loops_are_remembered() {
     })
     .await
     .unwrap();
-    world.node.kill9().unwrap();
-    world.node.begin().await.unwrap();
-    let after = world
+    node_rig.node.kill9().unwrap();
+    node_rig.node.begin().await.unwrap();
+    let after = node_rig
         .until("crash", "is taken up", |pod| {
             waiting(pod, "app").0 == "CrashLoopBackOff"
         })
@@ -363,8 +383,8 @@ async fn a_killed_agents_crash_loops_are_remembered() {
     );
 }
 
-fn assert_no_panic(world: &World) {
-    let log = world.node.log();
+fn assert_no_panic(node_rig: &NodeRig) {
+    let log = node_rig.node.log();
     let panics: Vec<&str> = log
         .lines()
         .filter(|line| line.contains("panicked"))

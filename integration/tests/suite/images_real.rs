@@ -5,18 +5,18 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use integration::images::Image;
-use integration::registry::Registry;
+use integration::registry::ImageRegistry;
 use serde_json::json;
 
-use super::world::*;
+use super::node_rig::*;
 
 macro_rules! on_each_runtime {
     ($($case:ident,)*) => {
         mod fake {
-            $(#[tokio::test] async fn $case() { super::$case(super::On::Fake).await; })*
+            $(#[tokio::test] async fn $case() { super::$case(super::TestRuntime::Fake).await; })*
         }
         mod containerd {
-            $(#[tokio::test] async fn $case() { super::$case(super::On::Containerd).await; })*
+            $(#[tokio::test] async fn $case() { super::$case(super::TestRuntime::Containerd).await; })*
         }
     };
 }
@@ -28,17 +28,17 @@ on_each_runtime! {
 }
 
 /// A registry that asks for a password, an image in it, and the place that its credentials are for.
-struct Closed {
-    on: On,
-    registry: Registry,
+struct ClosedRegistry {
+    on: TestRuntime,
+    registry: ImageRegistry,
     repository: &'static str,
 }
 
-impl Closed {
-    async fn start(on: On, repository: &'static str) -> Closed {
-        let registry = Registry::start().await.unwrap();
+impl ClosedRegistry {
+    async fn start(on: TestRuntime, repository: &'static str) -> ClosedRegistry {
+        let registry = ImageRegistry::start().await.unwrap();
         registry.require("user", "right").unwrap();
-        Closed {
+        ClosedRegistry {
             on,
             registry,
             repository,
@@ -47,8 +47,8 @@ impl Closed {
 
     fn place(&self) -> String {
         match self.on {
-            On::Fake => "example.com".to_owned(),
-            On::Containerd => self.registry.host(),
+            TestRuntime::Fake => "example.com".to_owned(),
+            TestRuntime::Containerd => self.registry.host(),
         }
     }
 
@@ -57,14 +57,14 @@ impl Closed {
     }
 
     /// Drops the manifest of a pod of the image, which is on the shelf from now on.
-    fn drop_pod(&self, world: &World, name: &str) {
-        if self.on == On::Containerd {
+    fn drop_pod(&self, node_rig: &NodeRig, name: &str) {
+        if self.on == TestRuntime::Containerd {
             let built = Image::busybox(self.repository);
             self.registry.push(self.repository, "1", &built).unwrap();
         }
         let manifest = server(name).replace("localhost/oxlet/busybox:1", &self.image());
         let file = format!("{name}.yaml");
-        world.node.drop_manifest(&file, &manifest).unwrap();
+        node_rig.node.drop_manifest(&file, &manifest).unwrap();
     }
 }
 
@@ -73,8 +73,8 @@ fn fake() -> serde_json::Value {
     json!({ "private": { "example.com/": "user:right" } })
 }
 
-async fn the_nodes_docker_file_opens_a_registry(on: On) {
-    let closed = Closed::start(on, "team/by-file").await;
+async fn the_nodes_docker_file_opens_a_registry(on: TestRuntime) {
+    let closed = ClosedRegistry::start(on, "team/by-file").await;
     let home = tempfile::tempdir().unwrap();
     let text = |password: &str| {
         let auth = json!({ "username": "user", "password": password });
@@ -83,16 +83,16 @@ async fn the_nodes_docker_file_opens_a_registry(on: On) {
     fs::create_dir(home.path().join(".docker")).unwrap();
     fs::write(home.path().join(".docker/config.json"), text("right")).unwrap();
     let place = home.path().display().to_string();
-    let world = on.start_with(|builder| builder.fake(&fake()).environment("HOME", &place));
-    let Some(world) = world.await else {
+    let node_rig = on.start_with(|builder| builder.fake(&fake()).environment("HOME", &place));
+    let Some(node_rig) = node_rig.await else {
         return;
     };
-    closed.drop_pod(&world, "file");
-    world.until_running("file").await;
-    world
+    closed.drop_pod(&node_rig, "file");
+    node_rig.until_running("file").await;
+    node_rig
         .until_event("Pulled", &["Successfully pulled image", &closed.image()])
         .await;
-    let records = world.node.root().join("image_manager/pulled");
+    let records = node_rig.node.root().join("image_manager/pulled");
     let record = fs::read_dir(&records).unwrap().next().unwrap().unwrap();
     let record: serde_json::Value =
         serde_json::from_slice(&fs::read(record.path()).unwrap()).unwrap();
@@ -101,7 +101,7 @@ async fn the_nodes_docker_file_opens_a_registry(on: On) {
         record["credentialMapping"][known]["nodePodsAccessible"],
         true
     );
-    if on == On::Containerd {
+    if on == TestRuntime::Containerd {
         assert!(!closed.registry.requests().is_empty());
     }
 }
@@ -126,8 +126,8 @@ fn provider(folder: &Path, place: &str, script: &str) -> [String; 2] {
     ]
 }
 
-async fn a_credential_provider_opens_a_registry(on: On) {
-    let closed = Closed::start(on, "team/by-provider").await;
+async fn a_credential_provider_opens_a_registry(on: TestRuntime) {
+    let closed = ClosedRegistry::start(on, "team/by-provider").await;
     let folder = tempfile::tempdir().unwrap();
     let script = format!(
         r#"cat > "$0.request"
@@ -136,45 +136,45 @@ printf '"auth":{{"{}":{{"username":"user","password":"%s"}}}}}}' "$PASSWORD""#,
         closed.place()
     );
     let [config, bin] = provider(folder.path(), &closed.place(), &script);
-    let world = on.start_with(|builder| builder.fake(&fake()).flag(config).flag(bin));
-    let Some(world) = world.await else {
+    let node_rig = on.start_with(|builder| builder.fake(&fake()).flag(config).flag(bin));
+    let Some(node_rig) = node_rig.await else {
         return;
     };
-    closed.drop_pod(&world, "cloud");
-    world.until_running("cloud").await;
+    closed.drop_pod(&node_rig, "cloud");
+    node_rig.until_running("cloud").await;
     let request = fs::read_to_string(folder.path().join("bin/cloud.request")).unwrap();
     let asked = format!("\"image\":\"{}/team/by-provider\"", closed.place());
     assert!(request.contains(&asked), "{request}");
 }
 
-async fn a_provider_that_fails_fails_its_own_images_only(on: On) {
-    let closed = Closed::start(on, "team/lost").await;
+async fn a_provider_that_fails_fails_its_own_images_only(on: TestRuntime) {
+    let closed = ClosedRegistry::start(on, "team/lost").await;
     let folder = tempfile::tempdir().unwrap();
     let script = "echo 'the cloud is away' >&2; exit 3";
     let [config, bin] = provider(folder.path(), &closed.place(), script);
-    let world = on.start_with(|builder| builder.fake(&fake()).flag(config).flag(bin));
-    let Some(world) = world.await else {
+    let node_rig = on.start_with(|builder| builder.fake(&fake()).flag(config).flag(bin));
+    let Some(node_rig) = node_rig.await else {
         return;
     };
-    closed.drop_pod(&world, "lost");
-    world
+    closed.drop_pod(&node_rig, "lost");
+    node_rig
         .node
         .drop_manifest("web.yaml", &server("web"))
         .unwrap();
-    world.until_running("web").await;
-    world
+    node_rig.until_running("web").await;
+    node_rig
         .until("lost", "backs off", |pod| {
             waiting(pod, "app").0 == "ImagePullBackOff"
         })
         .await;
-    world
+    node_rig
         .until_event("Failed", &["Failed to pull image", &closed.image()])
         .await;
-    let shown = world.node.oxctl(&["images"]).await.unwrap();
+    let shown = node_rig.node.oxctl(&["images"]).await.unwrap();
     assert!(
         shown.contains("backing off") && shown.contains(&closed.image()),
         "{shown}"
     );
-    let log = world.node.log();
+    let log = node_rig.node.log();
     assert!(log.contains("the cloud is away"), "{log}");
 }

@@ -8,11 +8,11 @@ use integration::cluster::{Cluster, condition};
 use serde_json::{Value, json};
 
 /// A debug build on a busy machine.
-const WITHIN: Duration = Duration::from_secs(60);
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
 const TOKEN: &str = "reads-metrics";
 
 /// What upstream says of a metric: where it shows, its name, type and labels.
-type Fact = (
+type MetricFact = (
     &'static str,
     &'static str,
     &'static str,
@@ -28,7 +28,7 @@ const CONTAINER: &[&str] = &["container", "namespace", "pod"];
 const POD: &[&str] = &["namespace", "pod"];
 
 /// Each stable one of the kubelet.
-const STABLE: &[Fact] = &[
+const STABLE: &[MetricFact] = &[
     (
         RESOURCE,
         "container_cpu_usage_seconds_total",
@@ -57,7 +57,7 @@ const STABLE: &[Fact] = &[
 ];
 
 /// Each beta one of the kubelet that shows without a controller of its own: `running_managed_controllers` has no sample.
-const BETA: &[Fact] = &[
+const BETA: &[MetricFact] = &[
     (OWN, "disabled_metrics_total", "counter", &[]),
     (OWN, "hidden_metrics_total", "counter", &[]),
     (
@@ -148,25 +148,25 @@ const WORK: &[f64] = &[
 ];
 
 /// A sample: its labels and its value.
-type Sample = (BTreeMap<String, String>, f64);
+type MetricSample = (BTreeMap<String, String>, f64);
 
 /// What a text says of one metric.
 #[derive(Debug, Default)]
-struct Family {
+struct MetricFamily {
     help: String,
     kind: String,
     /// By the sample's own name: a histogram has several.
-    samples: BTreeMap<String, Vec<Sample>>,
+    samples: BTreeMap<String, Vec<MetricSample>>,
 }
 
 /// A text of metrics, read.
 #[derive(Debug)]
-struct Page(BTreeMap<String, Family>);
+struct MetricsPage(BTreeMap<String, MetricFamily>);
 
-impl Page {
+impl MetricsPage {
     /// Reads the text format 0.0.4; what is not of it ends the test.
-    fn read(text: &str) -> Page {
-        let mut families: BTreeMap<String, Family> = BTreeMap::new();
+    fn read(text: &str) -> MetricsPage {
+        let mut families: BTreeMap<String, MetricFamily> = BTreeMap::new();
         let mut current = String::new();
         for line in text.lines() {
             if let Some(head) = line.strip_prefix("# HELP ") {
@@ -186,10 +186,10 @@ impl Page {
                 family.samples.entry(name).or_default().push(sample);
             }
         }
-        Page(families)
+        MetricsPage(families)
     }
 
-    fn samples(&self, name: &str) -> &[Sample] {
+    fn samples(&self, name: &str) -> &[MetricSample] {
         let mut all = self.0.values();
         let found = all.find_map(|family| family.samples.get(name));
         found.map_or(&[], Vec::as_slice)
@@ -197,7 +197,7 @@ impl Page {
 
     /// The sum of the samples that bear these labels.
     fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
-        let bears = |sample: &&Sample| {
+        let bears = |sample: &&MetricSample| {
             let has = |(key, value): &(&str, &str)| {
                 sample.0.get(*key).map(String::as_str) == Some(*value)
             };
@@ -216,7 +216,7 @@ impl Page {
 }
 
 /// `name{key="value",...} number [time]`
-fn sample(line: &str) -> (String, Sample) {
+fn sample(line: &str) -> (String, MetricSample) {
     let (name, rest) = line.split_at(line.find(['{', ' ']).unwrap());
     let (labels, rest) = match rest.strip_prefix('{') {
         Some(rest) => rest.rsplit_once('}').unwrap(),
@@ -232,7 +232,7 @@ fn sample(line: &str) -> (String, Sample) {
 }
 
 /// What the HTTPS API answers to somebody who may ask.
-async fn page(cluster: &Cluster, path: &str) -> Page {
+async fn page(cluster: &Cluster, path: &str) -> MetricsPage {
     let url = format!("https://127.0.0.1:{}{path}", cluster.node.https_port());
     let bearer = format!("Authorization: Bearer {TOKEN}");
     let output = tokio::process::Command::new("curl")
@@ -241,7 +241,7 @@ async fn page(cluster: &Cluster, path: &str) -> Page {
         .await
         .unwrap();
     assert!(output.status.success(), "{path}: {output:?}");
-    Page::read(&String::from_utf8(output.stdout).unwrap())
+    MetricsPage::read(&String::from_utf8(output.stdout).unwrap())
 }
 
 fn pod(name: &str, containers: Value) -> Value {
@@ -273,9 +273,9 @@ fn is_ready(pod: &Value) -> bool {
 /// A node on which pods have begun and ended, been probed, entered and deleted.
 async fn lived_in() -> Cluster {
     let cluster = Cluster::start(Node::builder()).await.unwrap();
-    cluster.until_ready(WITHIN).await.unwrap();
+    cluster.until_ready(CONVERGENCE_TIMEOUT).await.unwrap();
     cluster.double().token(TOKEN, "operator", &[]);
-    let asked = |question: &apiserver::Question| {
+    let asked = |question: &apiserver::AccessAttributes| {
         question.resource == "nodes" && question.user == "operator"
     };
     cluster
@@ -298,10 +298,16 @@ async fn lived_in() -> Cluster {
         .drop_manifest("fixed.json", &fixed.to_string())
         .unwrap();
     for name in ["web", "gone", "fixed-node"] {
-        cluster.until_pod(name, WITHIN, is_ready).await.unwrap();
+        cluster
+            .until_pod(name, CONVERGENCE_TIMEOUT, is_ready)
+            .await
+            .unwrap();
     }
     let over = |pod: &Value| pod["status"]["phase"] == "Succeeded";
-    cluster.until_pod("job", WITHIN, over).await.unwrap();
+    cluster
+        .until_pod("job", CONVERGENCE_TIMEOUT, over)
+        .await
+        .unwrap();
     cluster
         .kubectl_ok(&["exec", "web", "-c", "app", "--", "true"])
         .await
@@ -311,7 +317,7 @@ async fn lived_in() -> Cluster {
         .await
         .unwrap();
     cluster
-        .until_pod("gone", WITHIN, Value::is_null)
+        .until_pod("gone", CONVERGENCE_TIMEOUT, Value::is_null)
         .await
         .unwrap();
     cluster
@@ -370,10 +376,10 @@ async fn every_stable_and_beta_metric_shows_by_upstreams_name_type_labels_and_bu
 }
 
 /// A metric, the labels that count, and their sum.
-type Count = (&'static str, &'static [(&'static str, &'static str)], f64);
+type ExpectedCount = (&'static str, &'static [(&'static str, &'static str)], f64);
 
 /// What must be counted, no more and no less.
-const EXACT: &[Count] = &[
+const EXACT: &[ExpectedCount] = &[
     ("kubelet_running_pods", &[], 2.0),
     (
         "kubelet_running_containers",
@@ -468,7 +474,7 @@ const EXACT: &[Count] = &[
 ];
 
 /// What must be counted at least so often.
-const AT_LEAST: &[Count] = &[
+const AT_LEAST: &[ExpectedCount] = &[
     // A pod whose command is quick may be over before it shows as running.
     ("kubelet_pod_start_duration_seconds_count", &[], 3.0),
     ("kubelet_pod_start_sli_duration_seconds_count", &[], 2.0),
@@ -582,7 +588,7 @@ async fn what_is_counted_is_what_has_happened() {
         ("method", "GET"),
         ("server_type", "readwrite"),
     ];
-    let scrapes = |page: &Page| page.sum("kubelet_http_requests_total", &scrape);
+    let scrapes = |page: &MetricsPage| page.sum("kubelet_http_requests_total", &scrape);
     assert_eq!((scrapes(&first), scrapes(&own)), (1.0, 2.0));
     assert_eq!(
         own.sum("kubelet_http_inflight_requests", &scrape),

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use integration::registry::{Fault, Registry};
+use integration::registry::{ImageRegistry, RegistryFault};
 use integration::wait_until;
 use nix::sys::stat::Mode;
 use serde_json::json;
@@ -12,16 +12,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
-use super::world::*;
+use super::node_rig::*;
 
 /// Makes a test of every case for each runtime. `.ci/nextest.toml` knows them by these module names.
 macro_rules! on_each_runtime {
     ($($case:ident,)*) => {
         mod fake {
-            $(#[tokio::test] async fn $case() { super::$case(super::On::Fake).await; })*
+            $(#[tokio::test] async fn $case() { super::$case(super::TestRuntime::Fake).await; })*
         }
         mod containerd {
-            $(#[tokio::test] async fn $case() { super::$case(super::On::Containerd).await; })*
+            $(#[tokio::test] async fn $case() { super::$case(super::TestRuntime::Containerd).await; })*
         }
     };
 }
@@ -63,12 +63,15 @@ spec:
   - {name: side, image: 'localhost/oxlet/busybox:1', command: [sh, -c, \"trap 'exit 0' TERM; while true; do sleep 1; done\"]}
 ";
 
-async fn init_containers_run_in_order_before_the_app_containers(on: On) {
-    let Some(world) = on.start().await else {
+async fn init_containers_run_in_order_before_the_app_containers(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
-    world.node.drop_manifest("web.yaml", TWO_AND_TWO).unwrap();
-    let pod = world.until_running("web").await;
+    node_rig
+        .node
+        .drop_manifest("web.yaml", TWO_AND_TWO)
+        .unwrap();
+    let pod = node_rig.until_running("web").await;
     let times: Vec<_> = containers(&pod)
         .into_iter()
         .map(|container| {
@@ -115,16 +118,16 @@ async fn init_containers_run_in_order_before_the_app_containers(on: On) {
             .is_some_and(|ip| ip.starts_with("10.")),
         "{status:?}"
     );
-    let made = world.cri().await.containers_of("web").await.unwrap();
+    let made = node_rig.cri().await.containers_of("web").await.unwrap();
     assert_eq!(made.len(), 4, "nothing is made twice: {made:#?}");
 
-    let shown = world.node.oxctl(&["pods"]).await.unwrap();
+    let shown = node_rig.node.oxctl(&["pods"]).await.unwrap();
     let row = shown
         .lines()
         .find(|line| line.contains("web-node"))
         .unwrap();
     assert!(row.contains("2/2") && row.contains("Running"), "{shown}");
-    let why = world
+    let why = node_rig
         .node
         .oxctl(&["why", "default/web-node"])
         .await
@@ -132,15 +135,18 @@ async fn init_containers_run_in_order_before_the_app_containers(on: On) {
     assert!(why.contains("web-node"), "{why}");
 }
 
-async fn logs_are_where_upstream_writes_them(on: On) {
-    let Some(world) = on.start().await else {
+async fn logs_are_where_upstream_writes_them(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
-    world.node.drop_manifest("web.yaml", TWO_AND_TWO).unwrap();
-    let pod = world.until_running("web").await;
-    let folder = world.logs_of(&pod);
+    node_rig
+        .node
+        .drop_manifest("web.yaml", TWO_AND_TWO)
+        .unwrap();
+    let pod = node_rig.until_running("web").await;
+    let folder = node_rig.logs_of(&pod);
     let app = folder.join("app/0.log");
-    wait_until(WITHIN, "both lines are logged", async || {
+    wait_until(CONVERGENCE_TIMEOUT, "both lines are logged", async || {
         fs::read_to_string(&app).is_ok_and(|text| text.lines().count() == 2)
     })
     .await
@@ -166,14 +172,14 @@ async fn logs_are_where_upstream_writes_them(on: On) {
         let link = format!("/var/log/containers/web-node_default_{name}-{id}.log");
         // Made once the container runs, as upstream does: its status may be there first.
         let log = folder.join(name).join("0.log");
-        wait_until(WITHIN, "the log is linked", async || {
+        wait_until(CONVERGENCE_TIMEOUT, "the log is linked", async || {
             fs::read_link(&link).is_ok_and(|target| target == log)
         })
         .await
         .unwrap();
     }
-    world.node.remove_manifest("web.yaml").unwrap();
-    world.until_gone("web").await;
+    node_rig.node.remove_manifest("web.yaml").unwrap();
+    node_rig.until_gone("web").await;
     assert!(!folder.exists());
     for entry in fs::read_dir("/var/log/containers").unwrap() {
         let target = fs::read_link(entry.unwrap().path()).unwrap_or_default();
@@ -185,14 +191,17 @@ async fn logs_are_where_upstream_writes_them(on: On) {
     }
 }
 
-async fn labels_and_annotations_are_upstreams(on: On) {
-    let Some(world) = on.start().await else {
+async fn labels_and_annotations_are_upstreams(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
-    world.node.drop_manifest("web.yaml", TWO_AND_TWO).unwrap();
-    let pod = world.until_running("web").await;
+    node_rig
+        .node
+        .drop_manifest("web.yaml", TWO_AND_TWO)
+        .unwrap();
+    let pod = node_rig.until_running("web").await;
     let uid = uid(&pod);
-    let cri = world.cri().await;
+    let cri = node_rig.cri().await;
     let sandbox = cri.sandboxes().await.unwrap().pop().unwrap();
     let map = |pairs: &[(&str, &str)]| -> std::collections::HashMap<String, String> {
         pairs
@@ -259,16 +268,19 @@ async fn labels_and_annotations_are_upstreams(on: On) {
     }
 }
 
-async fn a_killed_container_comes_back_with_its_restart_count(on: On) {
-    let Some(world) = on.start().await else {
+async fn a_killed_container_comes_back_with_its_restart_count(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
-    world.node.drop_manifest("web.yaml", TWO_AND_TWO).unwrap();
-    let before = world.until_running("web").await;
+    node_rig
+        .node
+        .drop_manifest("web.yaml", TWO_AND_TWO)
+        .unwrap();
+    let before = node_rig.until_running("web").await;
     let app = id_of(container(&before, "app").unwrap());
     let side = id_of(container(&before, "side").unwrap());
-    world.kill_container(&app).await;
-    let after = world
+    node_rig.kill_container(&app).await;
+    let after = node_rig
         .until("web", "runs its container again", |pod| {
             let app = container(pod, "app");
             is_ready(pod) && app.is_some_and(|app| app.restart_count == 1 && is_running(app))
@@ -296,7 +308,7 @@ async fn a_killed_container_comes_back_with_its_restart_count(on: On) {
     assert_eq!(container(&after, "side").unwrap().restart_count, 0);
     assert_eq!(uid(&after), uid(&before));
 
-    let made = world.cri().await.containers_of("web").await.unwrap();
+    let made = node_rig.cri().await.containers_of("web").await.unwrap();
     let second = made
         .iter()
         .find(|container| container.id == id_of(status))
@@ -306,11 +318,11 @@ async fn a_killed_container_comes_back_with_its_restart_count(on: On) {
         "1"
     );
     assert_eq!(second.metadata.as_ref().unwrap().attempt, 1);
-    assert!(world.logs_of(&after).join("app/1.log").exists());
+    assert!(node_rig.logs_of(&after).join("app/1.log").exists());
 }
 
-async fn a_removed_manifest_ends_its_pod_within_its_grace(on: On) {
-    let Some(world) = on.start().await else {
+async fn a_removed_manifest_ends_its_pod_within_its_grace(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
     let stubborn = one(
@@ -320,33 +332,33 @@ async fn a_removed_manifest_ends_its_pod_within_its_grace(on: On) {
     );
     let stubborn = stubborn.replace("PeriodSeconds: 1", "PeriodSeconds: 3");
     let polite = one("polite", "Always", SERVE).replace("PeriodSeconds: 1", "PeriodSeconds: 50");
-    world
+    node_rig
         .node
         .drop_manifest("stubborn.yaml", &stubborn)
         .unwrap();
-    world.node.drop_manifest("polite.yaml", &polite).unwrap();
-    let pod = world.until_running("stubborn").await;
-    world.until_running("polite").await;
+    node_rig.node.drop_manifest("polite.yaml", &polite).unwrap();
+    let pod = node_rig.until_running("stubborn").await;
+    node_rig.until_running("polite").await;
 
     let removed = Instant::now();
-    world.node.remove_manifest("stubborn.yaml").unwrap();
-    world.node.remove_manifest("polite.yaml").unwrap();
-    world.until_gone("polite").await;
+    node_rig.node.remove_manifest("stubborn.yaml").unwrap();
+    node_rig.node.remove_manifest("polite.yaml").unwrap();
+    node_rig.until_gone("polite").await;
     let polite = removed.elapsed();
-    world.until_gone("stubborn").await;
+    node_rig.until_gone("stubborn").await;
     let stubborn = removed.elapsed();
     println!("{on:?}: gone after {polite:?} (obeys), {stubborn:?} (killed after 3 s)");
     assert!(polite.as_secs() < 30, "{polite:?}");
     assert!((3..30).contains(&stubborn.as_secs()), "{stubborn:?}");
-    let cri = world.cri().await;
+    let cri = node_rig.cri().await;
     assert!(cri.containers().await.unwrap().is_empty());
     assert!(cri.sandboxes().await.unwrap().is_empty());
-    assert!(!world.logs_of(&pod).exists());
-    assert!(!world.node.root().join("pods").join(uid(&pod)).exists());
+    assert!(!node_rig.logs_of(&pod).exists());
+    assert!(!node_rig.node.root().join("pods").join(uid(&pod)).exists());
 }
 
-async fn restart_policies_decide_what_becomes_of_a_container_that_ends(on: On) {
-    let Some(world) = on.start().await else {
+async fn restart_policies_decide_what_becomes_of_a_container_that_ends(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
     let rows = [
@@ -358,14 +370,14 @@ async fn restart_policies_decide_what_becomes_of_a_container_that_ends(on: On) {
     ];
     for (name, policy, script, ..) in rows {
         let file = format!("{name}.yaml");
-        world
+        node_rig
             .node
             .drop_manifest(&file, &one(name, policy, script))
             .unwrap();
     }
     for (name, _, script, wanted, restarts) in rows {
         let what = format!("is {wanted} after {restarts} restarts");
-        let pod = world
+        let pod = node_rig
             .until(name, &what, |pod| {
                 let app = container(pod, "app");
                 phase(pod) == wanted && app.is_some_and(|app| app.restart_count == restarts)
@@ -383,19 +395,24 @@ async fn restart_policies_decide_what_becomes_of_a_container_that_ends(on: On) {
         }
     }
     // What has ended stays ended: its sandbox stops, its container is not made again.
-    let made = world.cri().await.containers_of("never-bad").await.unwrap();
+    let made = node_rig
+        .cri()
+        .await
+        .containers_of("never-bad")
+        .await
+        .unwrap();
     assert_eq!(made.len(), 1);
 }
 
-async fn a_crash_loop_waits_with_reason_and_message(on: On) {
-    let Some(world) = on.start().await else {
+async fn a_crash_loop_waits_with_reason_and_message(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
-    world
+    node_rig
         .node
         .drop_manifest("crash.yaml", &one("crash", "Always", "exit 3"))
         .unwrap();
-    let pod = world
+    let pod = node_rig
         .until("crash", "backs off", |pod| {
             waiting(pod, "app").0 == "CrashLoopBackOff"
         })
@@ -407,25 +424,28 @@ async fn a_crash_loop_waits_with_reason_and_message(on: On) {
     assert_eq!(waiting(&pod, "app").1, expected);
     assert_eq!(container(&pod, "app").unwrap().restart_count, 1);
     assert_eq!(phase(&pod), "Running");
-    let pod = world
+    let pod = node_rig
         .until("crash", "backs off for longer", |pod| {
             waiting(pod, "app").1.starts_with("back-off 20s")
         })
         .await;
     assert_eq!(container(&pod, "app").unwrap().restart_count, 2);
-    let shown = world.node.oxctl(&["pods"]).await.unwrap();
+    let shown = node_rig.node.oxctl(&["pods"]).await.unwrap();
     assert!(shown.contains("CrashLoopBackOff"), "{shown}");
 }
 
-async fn an_image_that_may_not_be_pulled_is_named(on: On) {
-    let Some(world) = on.start().await else {
+async fn an_image_that_may_not_be_pulled_is_named(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
     let manifest = server("sparing")
         .replace("oxlet/busybox:1", "oxlet/elsewhere:1")
         .replace("    command", "    imagePullPolicy: Never\n    command");
-    world.node.drop_manifest("sparing.yaml", &manifest).unwrap();
-    let pod = world
+    node_rig
+        .node
+        .drop_manifest("sparing.yaml", &manifest)
+        .unwrap();
+    let pod = node_rig
         .until("sparing", "says why", |pod| {
             waiting(pod, "app").0 == "ErrImageNeverPull"
         })
@@ -437,27 +457,27 @@ async fn an_image_that_may_not_be_pulled_is_named(on: On) {
     assert_eq!(phase(&pod), "Pending");
 }
 
-async fn an_image_that_cannot_be_pulled_backs_off_and_is_pulled_when_it_can(on: On) {
-    let Some(world) = on.start().await else {
+async fn an_image_that_cannot_be_pulled_backs_off_and_is_pulled_when_it_can(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
-    let registry = Registry::start().await.unwrap();
+    let registry = ImageRegistry::start().await.unwrap();
     let remote = on.remote_image(&registry);
-    registry.set_fault(Fault::Status(503));
+    registry.set_fault(RegistryFault::Status(503));
     let absent = registry.name("team/absent", "1");
     let manifest =
         |name: &str, image: &str| server(name).replace("localhost/oxlet/busybox:1", image);
-    world
+    node_rig
         .node
         .drop_manifest("absent.yaml", &manifest("absent", &absent))
         .unwrap();
-    world
+    node_rig
         .until("absent", "says that the pull failed", |pod| {
             ["ErrImagePull", "RegistryUnavailable", "ImagePullBackOff"]
                 .contains(&waiting(pod, "app").0)
         })
         .await;
-    let pod = world
+    let pod = node_rig
         .until("absent", "backs off", |pod| {
             waiting(pod, "app").0 == "ImagePullBackOff"
         })
@@ -467,20 +487,20 @@ async fn an_image_that_cannot_be_pulled_backs_off_and_is_pulled_when_it_can(on: 
         message.starts_with(&format!("Back-off pulling image \"{absent}\"")),
         "{message}"
     );
-    world
+    node_rig
         .until_event("Failed", &["Failed to pull image", &absent])
         .await;
 
-    registry.set_fault(Fault::None);
-    world
+    registry.set_fault(RegistryFault::None);
+    node_rig
         .node
         .drop_manifest("remote.yaml", &manifest("remote", &remote))
         .unwrap();
-    world.until_running("remote").await;
-    world
+    node_rig.until_running("remote").await;
+    node_rig
         .until_event("Pulled", &["Successfully pulled image", &remote])
         .await;
-    if on == On::Containerd {
+    if on == TestRuntime::Containerd {
         let blobs = registry
             .requests()
             .iter()
@@ -495,36 +515,40 @@ async fn an_image_that_cannot_be_pulled_backs_off_and_is_pulled_when_it_can(on: 
     }
 }
 
-async fn a_manifest_that_changes_replaces_its_pod(on: On) {
-    let Some(world) = on.start().await else {
+async fn a_manifest_that_changes_replaces_its_pod(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
-    world
+    node_rig
         .node
         .drop_manifest("web.yaml", &server("web"))
         .unwrap();
-    let before = world.until_running("web").await;
+    let before = node_rig.until_running("web").await;
     let changed = server("web").replace("sleep 1;", "sleep 2;");
-    world.node.drop_manifest("web.yaml", &changed).unwrap();
+    node_rig.node.drop_manifest("web.yaml", &changed).unwrap();
     let old = uid(&before);
-    let after = world
+    let after = node_rig
         .until("web", "is another one", |pod| {
             uid(pod) != old && is_ready(pod)
         })
         .await;
     assert_eq!(container(&after, "app").unwrap().restart_count, 0);
-    let cri = world.cri().await;
-    wait_until(WITHIN, "nothing of the old pod is left", async || {
-        let made = cri.containers_of("web").await.unwrap();
-        made.len() == 1 && made[0].id == id_of(container(&after, "app").unwrap())
-    })
+    let cri = node_rig.cri().await;
+    wait_until(
+        CONVERGENCE_TIMEOUT,
+        "nothing of the old pod is left",
+        async || {
+            let made = cri.containers_of("web").await.unwrap();
+            made.len() == 1 && made[0].id == id_of(container(&after, "app").unwrap())
+        },
+    )
     .await
     .unwrap();
     assert_eq!(cri.sandboxes().await.unwrap().len(), 1);
 }
 
-async fn a_list_and_json_are_manifests_too(on: On) {
-    let Some(world) = on.start().await else {
+async fn a_list_and_json_are_manifests_too(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
     let indented = |name: &str| server(name).replace('\n', "\n  ");
@@ -542,26 +566,26 @@ async fn a_list_and_json_are_manifests_too(on: On) {
             "containers": [{ "name": "app", "image": "localhost/oxlet/busybox:1", "command": ["sleep", "1000"] }],
         },
     });
-    world.node.drop_manifest("list.yaml", &list).unwrap();
-    world
+    node_rig.node.drop_manifest("list.yaml", &list).unwrap();
+    node_rig
         .node
         .drop_manifest("three.json", &pod.to_string())
         .unwrap();
     for name in ["one", "two", "three"] {
-        world.until_running(name).await;
+        node_rig.until_running(name).await;
     }
-    let three = world.node.pod("three").await.unwrap().unwrap();
+    let three = node_rig.node.pod("three").await.unwrap().unwrap();
     assert_eq!(three.metadata.namespace.as_deref(), Some("other"));
     assert!(three.metadata.creation_timestamp.is_some() || three.status.is_some());
 
-    world
+    node_rig
         .node
         .drop_manifest("list.yaml", &server("two"))
         .unwrap();
-    world.until_gone("one").await;
+    node_rig.until_gone("one").await;
 }
 
-async fn pods_come_from_an_http_url(on: On) {
+async fn pods_come_from_an_http_url(on: TestRuntime) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/pods.yaml", listener.local_addr().unwrap());
     let body = std::sync::Arc::new(std::sync::Mutex::new(server("distant")));
@@ -580,42 +604,47 @@ async fn pods_come_from_an_http_url(on: On) {
         }
     });
     let fields = json!({ "staticPodURL": url.clone(), "httpCheckFrequency": "1s" });
-    let Some(world) = on.start_with(|builder| builder.config(&fields)).await else {
+    let Some(node_rig) = on.start_with(|builder| builder.config(&fields)).await else {
         return;
     };
-    world
+    node_rig
         .node
         .drop_manifest("near.yaml", &server("near"))
         .unwrap();
-    let pod = world.until_running("distant").await;
-    world.until_running("near").await;
+    let pod = node_rig.until_running("distant").await;
+    node_rig.until_running("near").await;
     assert_eq!(
         pod.metadata.annotations.as_ref().unwrap()["kubernetes.io/config.source"],
         "http"
     );
     *body.lock().unwrap() = server("other");
-    world.until_running("other").await;
-    world.until_gone("distant").await;
+    node_rig.until_running("other").await;
+    node_rig.until_gone("distant").await;
     // A source that talks nonsense, or not at all, ends nothing.
     *body.lock().unwrap() = "kind: [Pod".to_owned();
-    world.until_event("InvalidManifest", &[&url]).await;
+    node_rig.until_event("InvalidManifest", &[&url]).await;
     serving.abort();
-    wait_until(WITHIN, "its silence is noticed", async || {
-        world.node.log().contains(&format!("{url}: cannot connect"))
+    wait_until(CONVERGENCE_TIMEOUT, "its silence is noticed", async || {
+        node_rig
+            .node
+            .log()
+            .contains(&format!("{url}: cannot connect"))
     })
     .await
     .unwrap();
-    assert!(is_ready(&world.node.pod("other").await.unwrap().unwrap()));
-    assert!(is_ready(&world.node.pod("near").await.unwrap().unwrap()));
+    assert!(is_ready(
+        &node_rig.node.pod("other").await.unwrap().unwrap()
+    ));
+    assert!(is_ready(&node_rig.node.pod("near").await.unwrap().unwrap()));
 }
 
-async fn a_pod_in_the_hosts_network_has_the_hosts_address(on: On) {
-    let Some(world) = on.start().await else {
+async fn a_pod_in_the_hosts_network_has_the_hosts_address(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
     let manifest = server("near").replace("spec:\n", "spec:\n  hostNetwork: true\n");
-    world.node.drop_manifest("near.yaml", &manifest).unwrap();
-    let pod = world.until_running("near").await;
+    node_rig.node.drop_manifest("near.yaml", &manifest).unwrap();
+    let pod = node_rig.until_running("near").await;
     let status = pod.status.unwrap();
     assert!(status.host_ip.is_some());
     assert_eq!(status.pod_ip, status.host_ip);
@@ -658,34 +687,34 @@ fn bad_manifests(folder: &Path) -> Vec<(&'static str, Vec<&'static str>)> {
     ]
 }
 
-async fn bad_manifests_are_named_and_hide_nothing(on: On) {
-    let Some(world) = on.start().await else {
+async fn bad_manifests_are_named_and_hide_nothing(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
-    world
+    node_rig
         .node
         .drop_manifest("a-good.yaml", &server("good"))
         .unwrap();
-    let good = world.until_running("good").await;
-    let bad = bad_manifests(&world.node.manifests());
-    world
+    let good = node_rig.until_running("good").await;
+    let bad = bad_manifests(&node_rig.node.manifests());
+    node_rig
         .node
         .drop_manifest("z-late.yaml", &server("late"))
         .unwrap();
-    world.until_running("late").await;
-    world.until_running("twin").await;
+    node_rig.until_running("late").await;
+    node_rig.until_running("twin").await;
     for (file, mut words) in bad {
-        let path = world.node.manifests().join(file).display().to_string();
+        let path = node_rig.node.manifests().join(file).display().to_string();
         words.push(&path);
-        let message = world.until_event("InvalidManifest", &words).await;
+        let message = node_rig.until_event("InvalidManifest", &words).await;
         println!("{message}");
     }
     let mut names: Vec<String> = Vec::new();
-    for pod in world.node.pods().await.unwrap() {
+    for pod in node_rig.node.pods().await.unwrap() {
         names.push(pod.metadata.name.unwrap());
     }
     assert_eq!(names, ["good-node", "late-node", "twin-node"]);
-    let after = world.node.pod("good").await.unwrap().unwrap();
+    let after = node_rig.node.pod("good").await.unwrap().unwrap();
     assert_eq!(id_of(containers(&after)[0]), id_of(containers(&good)[0]));
-    assert!(!world.node.log().contains("panicked"));
+    assert!(!node_rig.node.log().contains("panicked"));
 }

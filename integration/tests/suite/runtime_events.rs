@@ -20,11 +20,11 @@ use tonic::{Code, Streaming};
 
 use super::runtime_contract::adapter;
 
-const WITHIN: Duration = Duration::from_secs(10);
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(10);
 
 async fn events(client: &RuntimeServiceClient<Channel>) -> Streaming<ContainerEventResponse> {
     let opening = timeout(
-        WITHIN,
+        CONVERGENCE_TIMEOUT,
         client
             .clone()
             .get_container_events(cri::GetEventsRequest {}),
@@ -37,7 +37,7 @@ async fn events(client: &RuntimeServiceClient<Channel>) -> Streaming<ContainerEv
 }
 
 async fn next(events: &mut Streaming<ContainerEventResponse>) -> ContainerEventResponse {
-    timeout(WITHIN, events.message())
+    timeout(CONVERGENCE_TIMEOUT, events.message())
         .await
         .expect("an event in time")
         .unwrap()
@@ -384,7 +384,7 @@ async fn shown(rig: &Containerd, id: &str) -> cri::ContainerStatus {
         verbose: false,
     };
     let mut found = None;
-    wait_until(WITHIN, "CRI shows the exit", async || {
+    wait_until(CONVERGENCE_TIMEOUT, "CRI shows the exit", async || {
         let answer = client.container_status(question.clone()).await;
         found = answer.unwrap().into_inner().status;
         let state = found.as_ref().map(cri::ContainerStatus::state);
@@ -424,7 +424,7 @@ async fn a_restarted_containerd_ends_the_stream_degrades_the_plugin_and_is_found
     let mut stream = events(&client).await;
 
     rig.stop().await.unwrap();
-    let lost = timeout(WITHIN, stream.message())
+    let lost = timeout(CONVERGENCE_TIMEOUT, stream.message())
         .await
         .unwrap()
         .unwrap_err();
@@ -442,7 +442,7 @@ async fn a_restarted_containerd_ends_the_stream_degrades_the_plugin_and_is_found
 
     rig.begin().await.unwrap();
     let found = Instant::now();
-    wait_until(WITHIN, "the plugin is healthy", async || {
+    wait_until(CONVERGENCE_TIMEOUT, "the plugin is healthy", async || {
         health.message().await.unwrap().unwrap().status() == Health::Healthy
     })
     .await

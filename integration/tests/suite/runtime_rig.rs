@@ -5,11 +5,11 @@ use std::path::Path;
 
 use integration::containerd::Containerd;
 use integration::images::Image;
-use integration::registry::{Fault, Registry};
+use integration::registry::{ImageRegistry, RegistryFault};
 use integration::{pods, wait_until};
 use proto::cri;
 
-const WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
+const CONVERGENCE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
 #[tokio::test]
 async fn pods_outlive_containerd_and_nothing_outlives_the_rig() {
@@ -42,7 +42,7 @@ async fn pods_outlive_containerd_and_nothing_outlives_the_rig() {
     let cgroup = Path::new("/sys/fs/cgroup/memory").join(rig.cgroup().trim_start_matches('/'));
     assert!(bridge.exists() && cgroup.exists());
     drop(rig);
-    wait_until(WITHIN, "the container is gone", async || {
+    wait_until(CONVERGENCE_TIMEOUT, "the container is gone", async || {
         process_started(pid) != started
     })
     .await
@@ -66,7 +66,7 @@ async fn an_image_is_pulled_from_the_registry_double() {
     let Some(rig) = Containerd::for_test(dir.path()).await else {
         return;
     };
-    let registry = Registry::start().await.unwrap();
+    let registry = ImageRegistry::start().await.unwrap();
     let name = registry
         .push("team/tool", "v1", &Image::busybox("team/tool:v1"))
         .unwrap();
@@ -79,9 +79,9 @@ async fn an_image_is_pulled_from_the_registry_double() {
         ..Default::default()
     };
 
-    registry.set_fault(Fault::Status(503));
+    registry.set_fault(RegistryFault::Status(503));
     rig.images().pull_image(question.clone()).await.unwrap_err();
-    registry.set_fault(Fault::None);
+    registry.set_fault(RegistryFault::None);
     rig.images().pull_image(question).await.unwrap();
     let status = cri::ImageStatusRequest {
         image: Some(spec),

@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::Command;
 
-const WITHIN: Duration = Duration::from_secs(90);
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(90);
 
 fn command(folder: &Path) -> Command {
     let mut command = Command::new(program("try-oxlet").unwrap());
@@ -43,7 +43,10 @@ fn assert_nothing_left(folder: &Path) {
 
 async fn shown(folder: &Path) -> String {
     let run = command(folder).args(["--until", "shown"]).output();
-    let output = tokio::time::timeout(WITHIN, run).await.unwrap().unwrap();
+    let output = tokio::time::timeout(CONVERGENCE_TIMEOUT, run)
+        .await
+        .unwrap()
+        .unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}\n{errors}");
@@ -59,7 +62,7 @@ async fn it_shows_the_sample_pod_and_leaves_nothing_even_after_one_that_was_kill
         .stdout(fs::File::create(&log).unwrap())
         .spawn();
     let mut first = first.unwrap();
-    wait_until(WITHIN, "everything is shown", async || {
+    wait_until(CONVERGENCE_TIMEOUT, "everything is shown", async || {
         fs::read_to_string(&log).is_ok_and(|text| text.contains("Ctrl-C"))
     })
     .await
@@ -97,14 +100,14 @@ async fn ctrl_c_takes_everything_away() {
         .stdout(fs::File::create(&log).unwrap())
         .spawn();
     let mut run = run.unwrap();
-    wait_until(WITHIN, "everything is shown", async || {
+    wait_until(CONVERGENCE_TIMEOUT, "everything is shown", async || {
         fs::read_to_string(&log).is_ok_and(|text| text.contains("Ctrl-C"))
     })
     .await
     .unwrap();
     let pid = Pid::from_raw(i32::try_from(run.id().unwrap()).unwrap());
     kill(pid, Signal::SIGINT).unwrap();
-    let status = tokio::time::timeout(WITHIN, run.wait())
+    let status = tokio::time::timeout(CONVERGENCE_TIMEOUT, run.wait())
         .await
         .unwrap()
         .unwrap();

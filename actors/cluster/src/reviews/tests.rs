@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use apiserver::{Effect, Fault, Options, Server};
+use apiserver::{ApiFault, Effect, Options, Server};
 use serving::{Access, ReviewError, Reviews as _, User, Verdict};
 
 use super::Reviews;
@@ -15,8 +15,8 @@ async fn double() -> (Server, Reviews) {
     (server, Reviews::new(&client))
 }
 
-fn fault(path: &str, times: u32, effect: Effect) -> Fault {
-    Fault {
+fn fault(path: &str, times: u32, effect: Effect) -> ApiFault {
+    ApiFault {
         method: Some("POST".to_owned()),
         path: path.to_owned(),
         contains: None,

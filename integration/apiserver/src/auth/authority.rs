@@ -20,7 +20,7 @@ use ring::{
 };
 use rustls::pki_types::CertificateDer;
 
-use crate::{call::User, clock};
+use crate::{clock, request_info::UserInfo};
 
 /// How far back a certificate begins, so that a clock which is a little late finds it good. One that is short begins at once.
 const BACKDATE: i64 = 300;
@@ -28,21 +28,21 @@ const SHORT: i64 = 3600;
 const TEN_YEARS: i64 = 10 * 365 * 24 * 3600;
 
 #[derive(Debug)]
-pub(crate) struct Authority {
+pub(crate) struct CertificateAuthority {
     issuer: Issuer<'static, KeyPair>,
     certificate: Certificate,
 }
 
 /// A certificate with its key, both as PEM.
 #[derive(Clone)]
-pub struct Credentials {
+pub struct CertificateWithKey {
     /// The certificate.
     pub certificate: String,
     /// Its private key, PKCS#8.
     pub key: String,
 }
 
-impl std::fmt::Debug for Credentials {
+impl std::fmt::Debug for CertificateWithKey {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("Credentials")
@@ -51,9 +51,9 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-impl Authority {
+impl CertificateAuthority {
     /// Makes an authority of this name.
-    pub(crate) fn new(name: &str) -> anyhow::Result<Authority> {
+    pub(crate) fn new(name: &str) -> anyhow::Result<CertificateAuthority> {
         let key = KeyPair::generate().context("cannot make a key")?;
         let mut params = params(subject(name, &[]), TEN_YEARS);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -65,7 +65,7 @@ impl Authority {
         let certificate = params
             .self_signed(&key)
             .context("cannot make an authority")?;
-        Ok(Authority {
+        Ok(CertificateAuthority {
             issuer: Issuer::new(params, key),
             certificate,
         })
@@ -98,7 +98,11 @@ impl Authority {
 
     /// Returns a client's certificate: its name is the user, its organizations are his groups. Good for so many seconds, less than
     /// none for one that has been good.
-    pub(crate) fn client(&self, user: &User, seconds: i64) -> anyhow::Result<Credentials> {
+    pub(crate) fn client(
+        &self,
+        user: &UserInfo,
+        seconds: i64,
+    ) -> anyhow::Result<CertificateWithKey> {
         let key = KeyPair::generate().context("cannot make a key")?;
         let mut params = params(subject(&user.name, &user.groups), seconds);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -106,7 +110,7 @@ impl Authority {
         let certificate = params
             .signed_by(&key, &self.issuer)
             .context("cannot sign a client's certificate")?;
-        Ok(Credentials {
+        Ok(CertificateWithKey {
             certificate: certificate.pem(),
             key: key.serialize_pem(),
         })
@@ -118,12 +122,12 @@ impl Authority {
         name: &str,
         group: &str,
         seconds: i64,
-    ) -> anyhow::Result<Credentials> {
+    ) -> anyhow::Result<CertificateWithKey> {
         let groups = Some(group).filter(|group| !group.is_empty());
-        let user = User {
+        let user = UserInfo {
             name: name.to_string(),
             groups: groups.map(str::to_string).into_iter().collect(),
-            ..User::default()
+            ..UserInfo::default()
         };
         self.client(&user, seconds)
     }

@@ -4,12 +4,12 @@ use anyhow::Context as _;
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use serde_json::{Value, json};
 
-use super::{Credentials, Question, rights::MASTERS};
-use crate::{Server, call::User, certificates::Signing, options::Security};
+use super::{AccessAttributes, CertificateWithKey, rights::MASTERS};
+use crate::{Server, certificates::SigningPolicy, options::AccessControl, request_info::UserInfo};
 
 /// Whom a kubeconfig is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Identity {
+pub enum ClientIdentity {
     /// Nobody in particular.
     Anonymous,
     /// Who has a client certificate with this name and group.
@@ -23,25 +23,25 @@ pub enum Identity {
     Token(String),
 }
 
-impl Identity {
+impl ClientIdentity {
     /// Returns who may do everything.
-    pub fn admin() -> Identity {
-        Identity::Certificate {
+    pub fn admin() -> ClientIdentity {
+        ClientIdentity::Certificate {
             name: "kubernetes-admin".to_string(),
             group: MASTERS.to_string(),
         }
     }
 
     /// Returns a node.
-    pub fn node(name: &str) -> Identity {
-        Identity::Certificate {
+    pub fn node(name: &str) -> ClientIdentity {
+        ClientIdentity::Certificate {
             name: format!("system:node:{name}"),
             group: "system:nodes".to_string(),
         }
     }
 }
 
-impl Credentials {
+impl CertificateWithKey {
     /// Returns them as the user of a kubeconfig.
     pub(crate) fn as_user(&self) -> Value {
         json!({
@@ -82,35 +82,37 @@ impl Server {
         name: &str,
         group: &str,
         seconds: i64,
-    ) -> anyhow::Result<Credentials> {
+    ) -> anyhow::Result<CertificateWithKey> {
         self.state.auth.authority.client_named(name, group, seconds)
     }
 
     /// Returns a kubeconfig that has all it needs in itself.
-    pub fn kubeconfig(&self, identity: &Identity) -> anyhow::Result<String> {
+    pub fn kubeconfig(&self, identity: &ClientIdentity) -> anyhow::Result<String> {
         let user = match identity {
-            Identity::Anonymous => json!({}),
-            Identity::Token(token) => json!({"token": token}),
-            Identity::Certificate { .. } if self.state.options.security == Security::Plain => {
+            ClientIdentity::Anonymous => json!({}),
+            ClientIdentity::Token(token) => json!({"token": token}),
+            ClientIdentity::Certificate { .. }
+                if self.state.options.security == AccessControl::Plain =>
+            {
                 json!({})
             }
-            Identity::Certificate { name, group } => {
+            ClientIdentity::Certificate { name, group } => {
                 let seconds = self.state.options.certificate_seconds;
                 self.client_certificate(name, group, seconds)?.as_user()
             }
         };
         let authority = self.authority();
-        let trusted = (self.state.options.security != Security::Plain).then_some(&*authority);
+        let trusted = (self.state.options.security != AccessControl::Plain).then_some(&*authority);
         write_kubeconfig(&self.url(), trusted, &user)
     }
 
     /// Lets a bearer token be this user's.
     pub fn token(&self, token: &str, name: &str, groups: &[&str]) {
         let groups = groups.iter().map(|group| (*group).to_string()).collect();
-        let user = User {
+        let user = UserInfo {
             name: name.to_string(),
             groups,
-            ..User::default()
+            ..UserInfo::default()
         };
         self.state
             .auth
@@ -131,7 +133,7 @@ impl Server {
                 "system:bootstrappers:kubeadm:default-node-token",
             ],
         );
-        self.kubeconfig(&Identity::Token(token))
+        self.kubeconfig(&ClientIdentity::Token(token))
     }
 
     /// Forgets a bearer token, also one that was issued.
@@ -161,17 +163,17 @@ impl Server {
     }
 
     /// Lets a test say first who may do what; where it says nothing, the usual rights do.
-    pub fn judge(&self, judge: impl Fn(&Question) -> Option<bool> + Send + 'static) {
+    pub fn judge(&self, judge: impl Fn(&AccessAttributes) -> Option<bool> + Send + 'static) {
         self.state.auth.settings().judge = Some(Box::new(judge));
     }
 
     /// Returns the access reviews that were asked, oldest first.
-    pub fn asked(&self) -> Vec<Question> {
+    pub fn asked(&self) -> Vec<AccessAttributes> {
         self.state.auth.settings().asked.clone()
     }
 
     /// Says what becomes of certificate requests from now on.
-    pub fn sign(&self, signing: Signing) {
+    pub fn sign(&self, signing: SigningPolicy) {
         self.state.auth.settings().signing = signing;
     }
 

@@ -21,16 +21,16 @@ use rustls::{
     pki_types::{CertificateDer, PrivatePkcs8KeyDer},
 };
 
-pub(crate) use authority::Authority;
-pub use authority::Credentials;
-pub use rights::Question;
+pub(crate) use authority::CertificateAuthority;
+pub use authority::CertificateWithKey;
+pub use rights::AccessAttributes;
 
-use self::verifier::Clients;
+use self::verifier::ClientVerifier;
 use crate::{
-    answer::Failure,
-    call::{Call, User},
-    certificates::{Signing, pods::Life},
-    options::{Options, Security},
+    answer::StatusError,
+    certificates::{SigningPolicy, pods::CertificateValidity},
+    options::{AccessControl, Options},
+    request_info::{RequestInfo, UserInfo},
     state::State,
     tokens,
 };
@@ -40,36 +40,36 @@ const UNAUTHENTICATED: &str = "system:unauthenticated";
 const AUTHENTICATED: &str = "system:authenticated";
 
 #[derive(Debug)]
-pub(crate) struct Auth {
-    security: Security,
-    pub(crate) authority: Authority,
-    clients: Arc<Clients>,
+pub(crate) struct AuthState {
+    security: AccessControl,
+    pub(crate) authority: CertificateAuthority,
+    clients: Arc<ClientVerifier>,
     tls: Option<Arc<ServerConfig>>,
-    settings: Mutex<Settings>,
-    pub(crate) issued: tokens::Issued,
+    settings: Mutex<AuthSettings>,
+    pub(crate) issued: tokens::IssuedTokens,
 }
 
 /// What a test may change while the server runs.
-pub(crate) struct Settings {
-    pub(crate) judge: Option<rights::Judge>,
+pub(crate) struct AuthSettings {
+    pub(crate) judge: Option<rights::AuthorizationHook>,
     /// Access reviews that were asked.
-    pub(crate) asked: Vec<Question>,
+    pub(crate) asked: Vec<AccessAttributes>,
     /// Bearer tokens, and whose they are.
-    pub(crate) tokens: BTreeMap<String, User>,
+    pub(crate) tokens: BTreeMap<String, UserInfo>,
     /// Users who are not let in any more, whatever they show.
     pub(crate) refused: BTreeSet<String>,
     pub(crate) anonymous: bool,
     pub(crate) guards_nodes: bool,
-    pub(crate) signing: Signing,
-    pub(crate) pod_signing: Signing,
+    pub(crate) signing: SigningPolicy,
+    pub(crate) pod_signing: SigningPolicy,
     /// None is as asked for.
-    pub(crate) pod_life: Option<Life>,
+    pub(crate) pod_validity: Option<CertificateValidity>,
     /// Seconds that certificates and tokens are good for at most.
     pub(crate) seconds: i64,
     pub(crate) carry_websockets: bool,
 }
 
-impl std::fmt::Debug for Settings {
+impl std::fmt::Debug for AuthSettings {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("Settings")
@@ -81,43 +81,45 @@ impl std::fmt::Debug for Settings {
 
 /// What is known of a connection's other end.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Peer {
+pub(crate) struct ConnectionPeer {
     pub(crate) certificates: Vec<CertificateDer<'static>>,
 }
 
-impl Auth {
-    pub(crate) fn new(options: &Options) -> anyhow::Result<Auth> {
-        let authority = Authority::new("kubernetes")?;
+impl AuthState {
+    pub(crate) fn new(options: &Options) -> anyhow::Result<AuthState> {
+        let authority = CertificateAuthority::new("kubernetes")?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let clients = Arc::new(Clients::new(&authority, &provider)?);
+        let clients = Arc::new(ClientVerifier::new(&authority, &provider)?);
         let tls = match options.security {
-            Security::Plain => None,
-            Security::Open | Security::Guarded => Some(tls(&authority, provider, clients.clone())?),
+            AccessControl::Plain => None,
+            AccessControl::Open | AccessControl::Guarded => {
+                Some(tls(&authority, provider, clients.clone())?)
+            }
         };
         let signing = if options.sign_certificates {
-            Signing::Approve
+            SigningPolicy::Approve
         } else {
-            Signing::Hold
+            SigningPolicy::Hold
         };
-        let settings = Settings {
+        let settings = AuthSettings {
             judge: None,
             asked: Vec::new(),
             tokens: BTreeMap::new(),
             refused: BTreeSet::new(),
             anonymous: true,
-            guards_nodes: options.security == Security::Guarded,
+            guards_nodes: options.security == AccessControl::Guarded,
             signing,
             pod_signing: signing,
-            pod_life: None,
+            pod_validity: None,
             seconds: options.certificate_seconds,
             carry_websockets: false,
         };
         let (security, settings, issued) = (
             options.security,
             Mutex::new(settings),
-            tokens::Issued::default(),
+            tokens::IssuedTokens::default(),
         );
-        Ok(Auth {
+        Ok(AuthState {
             security,
             authority,
             clients,
@@ -137,7 +139,7 @@ impl Auth {
         self.tls.clone()
     }
 
-    pub(crate) fn settings(&self) -> MutexGuard<'_, Settings> {
+    pub(crate) fn settings(&self) -> MutexGuard<'_, AuthSettings> {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -148,12 +150,12 @@ impl Auth {
 
     /// Whether everybody may do everything.
     pub(crate) fn is_open(&self) -> bool {
-        self.security != Security::Guarded
+        self.security != AccessControl::Guarded
     }
 
-    fn known(&self, mut user: User) -> Result<User, Failure> {
+    fn known(&self, mut user: UserInfo) -> Result<UserInfo, StatusError> {
         if self.settings().refused.contains(&user.name) {
-            return Err(Failure::unauthorized());
+            return Err(StatusError::unauthorized());
         }
         if !user.groups.iter().any(|group| group == AUTHENTICATED) {
             user.groups.push(AUTHENTICATED.to_string());
@@ -163,9 +165,9 @@ impl Auth {
 }
 
 fn tls(
-    authority: &Authority,
+    authority: &CertificateAuthority,
     provider: Arc<CryptoProvider>,
-    clients: Arc<Clients>,
+    clients: Arc<ClientVerifier>,
 ) -> anyhow::Result<Arc<ServerConfig>> {
     let (certificate, key) = authority.serving()?;
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
@@ -182,13 +184,17 @@ fn tls(
 }
 
 /// Says who asks: by his certificate, else by his token, else nobody in particular.
-pub(crate) fn user(state: &State, peer: &Peer, headers: &HeaderMap) -> Result<User, Failure> {
+pub(crate) fn user(
+    state: &State,
+    peer: &ConnectionPeer,
+    headers: &HeaderMap,
+) -> Result<UserInfo, StatusError> {
     let auth = &state.auth;
     if let Some((end, intermediates)) = peer.certificates.split_first() {
         let user = auth
             .clients
             .user(end, intermediates)
-            .ok_or_else(Failure::unauthorized)?;
+            .ok_or_else(StatusError::unauthorized)?;
         return auth.known(user);
     }
     let bearer = headers
@@ -200,22 +206,22 @@ pub(crate) fn user(state: &State, peer: &Peer, headers: &HeaderMap) -> Result<Us
     {
         return match tokens::owner(state, token.trim(), &[]) {
             Some(found) => auth.known(found.user),
-            None if auth.security == Security::Plain => Ok(User::default()),
-            None => Err(Failure::unauthorized()),
+            None if auth.security == AccessControl::Plain => Ok(UserInfo::default()),
+            None => Err(StatusError::unauthorized()),
         };
     }
     if !auth.settings().anonymous {
-        return Err(Failure::unauthorized());
+        return Err(StatusError::unauthorized());
     }
-    Ok(User {
+    Ok(UserInfo {
         name: ANONYMOUS.to_string(),
         groups: vec![UNAUTHENTICATED.to_string()],
-        ..User::default()
+        ..UserInfo::default()
     })
 }
 
 /// Says whether he may: everybody everything, but nodes are kept to their own affairs where that is wanted.
-pub(crate) fn permit(state: &State, call: &Call) -> Result<(), Failure> {
+pub(crate) fn permit(state: &State, call: &RequestInfo) -> Result<(), StatusError> {
     let node = rights::node_of(&call.user).is_some() && state.auth.guards_nodes();
     if state.auth.is_open() && !node {
         return Ok(());

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::node;
 use crate::{
-    answer::Failure,
-    call::{Call, User},
+    answer::StatusError,
+    request_info::{RequestInfo, UserInfo},
     state::State,
 };
 
@@ -16,7 +16,7 @@ const NODE_PREFIX: &str = "system:node:";
 
 /// What somebody wants to do: to a resource, or to a path that is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Question {
+pub struct AccessAttributes {
     /// The name of the user.
     pub user: String,
     /// His groups.
@@ -37,12 +37,12 @@ pub struct Question {
     pub path: String,
 }
 
-/// What a test says to a question; none leaves it to the usual rights.
-pub(crate) type Judge = Box<dyn Fn(&Question) -> Option<bool> + Send>;
+/// What a test says to a attributes; none leaves it to the usual rights.
+pub(crate) type AuthorizationHook = Box<dyn Fn(&AccessAttributes) -> Option<bool> + Send>;
 
-impl Question {
-    pub(super) fn of_call(call: &Call) -> Question {
-        Question {
+impl AccessAttributes {
+    pub(super) fn of_call(call: &RequestInfo) -> AccessAttributes {
+        AccessAttributes {
             user: call.user.name.clone(),
             groups: call.user.groups.clone(),
             verb: call.verb.word().to_string(),
@@ -56,7 +56,7 @@ impl Question {
     }
 
     /// Reads the spec of an access review.
-    pub(crate) fn of_review(spec: &Value) -> Question {
+    pub(crate) fn of_review(spec: &Value) -> AccessAttributes {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
         let attributes = &spec["resourceAttributes"];
         let paths = &spec["nonResourceAttributes"];
@@ -65,7 +65,7 @@ impl Question {
         } else {
             paths
         };
-        Question {
+        AccessAttributes {
             user: text(&spec["user"]),
             groups: words(&spec["groups"]),
             verb: text(&from["verb"]),
@@ -111,7 +111,7 @@ pub(crate) fn words(value: &Value) -> Vec<String> {
 }
 
 /// Returns the name of the node that a user is.
-pub(crate) fn node_of(user: &User) -> Option<&str> {
+pub(crate) fn node_of(user: &UserInfo) -> Option<&str> {
     let node = user
         .name
         .strip_prefix(NODE_PREFIX)
@@ -123,9 +123,9 @@ pub(crate) fn node_of(user: &User) -> Option<&str> {
 }
 
 /// Checks a call by somebody who is known.
-pub(super) fn check(state: &State, call: &Call) -> Result<(), Failure> {
-    let question = Question::of_call(call);
-    let why = match judge(state, &question) {
+pub(super) fn check(state: &State, call: &RequestInfo) -> Result<(), StatusError> {
+    let attributes = AccessAttributes::of_call(call);
+    let why = match judge(state, &attributes) {
         Some(true) => return Ok(()),
         Some(false) => String::new(),
         None => match node_of(&call.user) {
@@ -133,36 +133,36 @@ pub(super) fn check(state: &State, call: &Call) -> Result<(), Failure> {
                 Ok(()) => return Ok(()),
                 Err(why) => why,
             },
-            None if usual(&question) => return Ok(()),
+            None if usual(&attributes) => return Ok(()),
             None => String::new(),
         },
     };
     let why = if why.is_empty() {
-        question.refusal()
+        attributes.refusal()
     } else {
-        format!("{}: {why}", question.refusal())
+        format!("{}: {why}", attributes.refusal())
     };
-    Err(Failure::forbidden(call.resource, call.name(), &why))
+    Err(StatusError::forbidden(call.resource, call.name(), &why))
 }
 
-fn judge(state: &State, question: &Question) -> Option<bool> {
+fn judge(state: &State, attributes: &AccessAttributes) -> Option<bool> {
     let settings = state.auth.settings();
-    let judged = settings.judge.as_ref().and_then(|judge| judge(question));
-    judged.or_else(|| question.in_group(MASTERS).then_some(true))
+    let judged = settings.judge.as_ref().and_then(|judge| judge(attributes));
+    judged.or_else(|| attributes.in_group(MASTERS).then_some(true))
 }
 
 /// What everybody else may do: who wants to become a node asks for its certificate.
-fn usual(question: &Question) -> bool {
-    question.in_group(BOOTSTRAPPERS)
-        && question.resource == "certificatesigningrequests"
-        && ["create", "get", "list", "watch"].contains(&question.verb.as_str())
+fn usual(attributes: &AccessAttributes) -> bool {
+    attributes.in_group(BOOTSTRAPPERS)
+        && attributes.resource == "certificatesigningrequests"
+        && ["create", "get", "list", "watch"].contains(&attributes.verb.as_str())
 }
 
 /// Answers an access review, and writes it down.
 pub(crate) fn review(state: &State, spec: &Value, open: bool) -> Value {
-    let question = Question::of_review(spec);
-    let judged = judge(state, &question);
-    state.auth.settings().asked.push(question);
+    let attributes = AccessAttributes::of_review(spec);
+    let judged = judge(state, &attributes);
+    state.auth.settings().asked.push(attributes);
     match judged.unwrap_or(open) {
         true => json!({"allowed": true}),
         false => json!({"allowed": false}),

@@ -6,22 +6,22 @@ use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{Server, auth::identity::Identity, verbs};
+use crate::{Server, auth::identity::ClientIdentity, verbs};
 
 fn guarded() -> Server {
     let options = Options {
-        security: Security::Guarded,
+        security: AccessControl::Guarded,
         ..Options::default()
     };
     Server::start_now(options).unwrap()
 }
 
-fn peer(server: &Server, name: &str, group: &str, seconds: i64) -> Peer {
+fn peer(server: &Server, name: &str, group: &str, seconds: i64) -> ConnectionPeer {
     let pem = server
         .client_certificate(name, group, seconds)
         .unwrap()
         .certificate;
-    Peer {
+    ConnectionPeer {
         certificates: vec![CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()],
     }
 }
@@ -45,17 +45,18 @@ fn users_are_known_by_certificate_or_token() {
         (found.name.as_str(), found.groups.as_slice()),
         ("me", &["us".to_string(), AUTHENTICATED.to_string()][..])
     );
-    let nobody = user(state, &Peer::default(), &none).unwrap();
+    let nobody = user(state, &ConnectionPeer::default(), &none).unwrap();
     assert_eq!(nobody.name, ANONYMOUS);
     server.token("secret", "other", &[]);
     assert_eq!(
-        user(state, &Peer::default(), &bearer("secret"))
+        user(state, &ConnectionPeer::default(), &bearer("secret"))
             .unwrap()
             .name,
         "other"
     );
 
-    let code = |peer: &Peer, headers: &HeaderMap| user(state, peer, headers).unwrap_err().code;
+    let code =
+        |peer: &ConnectionPeer, headers: &HeaderMap| user(state, peer, headers).unwrap_err().code;
     assert_eq!(
         code(&peer(&server, "me", "us", -5), &none),
         StatusCode::UNAUTHORIZED
@@ -65,7 +66,7 @@ fn users_are_known_by_certificate_or_token() {
         StatusCode::UNAUTHORIZED
     );
     assert_eq!(
-        code(&Peer::default(), &bearer("wrong")),
+        code(&ConnectionPeer::default(), &bearer("wrong")),
         StatusCode::UNAUTHORIZED
     );
     server.refuse_user("me", true);
@@ -74,27 +75,30 @@ fn users_are_known_by_certificate_or_token() {
         StatusCode::UNAUTHORIZED
     );
     server.allow_anonymous(false);
-    assert_eq!(code(&Peer::default(), &none), StatusCode::UNAUTHORIZED);
+    assert_eq!(
+        code(&ConnectionPeer::default(), &none),
+        StatusCode::UNAUTHORIZED
+    );
 }
 
-fn call(user: &User, method: &Method, path: &str, body: &Value) -> Call {
+fn call(user: &UserInfo, method: &Method, path: &str, body: &Value) -> RequestInfo {
     let mut headers = HeaderMap::new();
     headers.insert(
         header::CONTENT_TYPE,
         "application/merge-patch+json".parse().unwrap(),
     );
-    let mut call = Call::parse(method, &path.parse().unwrap(), &headers).unwrap();
+    let mut call = RequestInfo::parse(method, &path.parse().unwrap(), &headers).unwrap();
     call.user = user.clone();
     call.body = serde_json::to_vec(body).unwrap().into();
     call
 }
 
 /// Returns why a call is refused; nothing if it is done.
-fn done(server: &Server, user: &User, method: Method, path: &str, body: &Value) -> String {
+fn done(server: &Server, user: &UserInfo, method: Method, path: &str, body: &Value) -> String {
     let call = call(user, &method, path, body);
     let permitted = permit(&server.state, &call);
     let done = permitted.and_then(|()| {
-        if call.verb == crate::call::Verb::Watch {
+        if call.verb == crate::request_info::RequestVerb::Watch {
             Ok(())
         } else {
             verbs::carry_out(&server.state, &call).map(drop)
@@ -105,11 +109,11 @@ fn done(server: &Server, user: &User, method: Method, path: &str, body: &Value) 
         .unwrap_or_default()
 }
 
-fn node(name: &str) -> User {
-    User {
+fn node(name: &str) -> UserInfo {
+    UserInfo {
         name: format!("system:node:{name}"),
         groups: vec!["system:nodes".to_string()],
-        ..User::default()
+        ..UserInfo::default()
     }
 }
 
@@ -202,7 +206,7 @@ fn a_node_keeps_to_its_own_affairs() {
 /// A call, and why it is refused; nothing where it is done.
 type Case = (Method, String, Value, &'static str);
 
-fn check(server: &Server, me: &User, cases: impl IntoIterator<Item = Case>) {
+fn check(server: &Server, me: &UserInfo, cases: impl IntoIterator<Item = Case>) {
     for (method, path, body, why) in cases {
         let said = done(server, me, method.clone(), &path, &body);
         let as_expected = said.contains(why) && said.is_empty() == why.is_empty();
@@ -310,18 +314,18 @@ fn a_node_writes_its_own_objects() {
 #[test]
 fn others_have_the_rights_that_they_are_given() {
     let server = furnished();
-    let someone = |group: &str| User {
+    let someone = |group: &str| UserInfo {
         name: "x".to_string(),
         groups: vec![group.to_string()],
-        ..User::default()
+        ..UserInfo::default()
     };
     let csr = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
-    let get = |user: &User, path: &str| done(&server, user, Method::GET, path, &Value::Null);
+    let get = |user: &UserInfo, path: &str| done(&server, user, Method::GET, path, &Value::Null);
     assert_eq!(get(&someone("system:masters"), "/api/v1/nodes"), "");
     assert_eq!(get(&someone("system:bootstrappers"), csr), "");
     assert!(get(&someone("system:bootstrappers"), "/api/v1/nodes").contains("cannot list"));
     assert!(get(&someone("us"), csr).contains("cannot list"));
-    let nobody = user(&server.state, &Peer::default(), &HeaderMap::new()).unwrap();
+    let nobody = user(&server.state, &ConnectionPeer::default(), &HeaderMap::new()).unwrap();
     assert!(get(&nobody, csr).contains("User \"system:anonymous\" cannot list resource"));
     server.judge(|question| (question.user == "x" && question.resource == "nodes").then_some(true));
     assert_eq!(get(&someone("us"), "/api/v1/nodes"), "");
@@ -347,12 +351,12 @@ fn others_have_the_rights_that_they_are_given() {
 fn kubeconfigs_have_all_they_need() {
     let server = guarded();
     let config: Value =
-        serde_json::from_str(&server.kubeconfig(&Identity::node("a")).unwrap()).unwrap();
+        serde_json::from_str(&server.kubeconfig(&ClientIdentity::node("a")).unwrap()).unwrap();
     assert_eq!(config["clusters"][0]["cluster"]["server"], server.url());
     assert!(config["users"][0]["user"]["client-key-data"].is_string());
     let bootstrap: Value = serde_json::from_str(&server.bootstrap_kubeconfig().unwrap()).unwrap();
     let token = bootstrap["users"][0]["user"]["token"].as_str().unwrap();
-    let found = user(&server.state, &Peer::default(), &bearer(token)).unwrap();
+    let found = user(&server.state, &ConnectionPeer::default(), &bearer(token)).unwrap();
     assert_eq!(found.name, "system:bootstrap:abcdef");
 }
 
@@ -381,7 +385,7 @@ fn of_a_pod(server: &Server, stub: &[u8], change: &[(&str, Value)]) -> Value {
 #[test]
 fn a_node_asks_for_certificates_of_its_own_pods_alone() {
     let server = furnished();
-    server.sign_for_pods(Signing::Hold);
+    server.sign_for_pods(SigningPolicy::Hold);
     let me = node("a");
     let path = "/apis/certificates.k8s.io/v1beta1/namespaces/default/podcertificaterequests";
     let key = rcgen::KeyPair::generate().unwrap();

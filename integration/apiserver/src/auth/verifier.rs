@@ -15,19 +15,19 @@ use rustls::{
 };
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::Authority;
-use crate::{call::User, clock};
+use super::CertificateAuthority;
+use crate::{clock, request_info::UserInfo};
 
 #[derive(Debug)]
-pub(super) struct Clients {
+pub(super) struct ClientVerifier {
     strict: Arc<dyn ClientCertVerifier>,
 }
 
-impl Clients {
+impl ClientVerifier {
     pub(super) fn new(
-        authority: &Authority,
+        authority: &CertificateAuthority,
         provider: &Arc<CryptoProvider>,
-    ) -> anyhow::Result<Clients> {
+    ) -> anyhow::Result<ClientVerifier> {
         let mut roots = RootCertStore::empty();
         roots
             .add(authority.der())
@@ -38,7 +38,7 @@ impl Clients {
             .allow_unauthenticated()
             .build()
             .context("cannot verify clients")?;
-        Ok(Clients { strict })
+        Ok(ClientVerifier { strict })
     }
 
     /// Returns whose certificate it is, if it is good now.
@@ -46,7 +46,7 @@ impl Clients {
         &self,
         end: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
-    ) -> Option<User> {
+    ) -> Option<UserInfo> {
         let now = u64::try_from(clock::now().as_second()).ok()?;
         let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now));
         self.strict
@@ -63,15 +63,15 @@ impl Clients {
             .and_then(text)
             .filter(|name| !name.is_empty())?;
         let groups = subject.iter_organization().filter_map(text).collect();
-        Some(User {
+        Some(UserInfo {
             name,
             groups,
-            ..User::default()
+            ..UserInfo::default()
         })
     }
 }
 
-impl ClientCertVerifier for Clients {
+impl ClientCertVerifier for ClientVerifier {
     fn offer_client_auth(&self) -> bool {
         true
     }

@@ -10,8 +10,8 @@ use rcgen::CertificateSigningRequestParams;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub(crate) use self::rules::Signer;
-use crate::{Failure, Server, auth::Authority, clock, state::State};
+pub(crate) use self::rules::KubeletSigner;
+use crate::{Server, StatusError, auth::CertificateAuthority, clock, state::State};
 
 /// A certificate is asked for at least this long, as upstream has it.
 const SHORTEST: i64 = 600;
@@ -19,7 +19,7 @@ const SHORTEST: i64 = 600;
 /// What becomes of certificate requests of kubelets, or of pods: of those nobody approves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Signing {
+pub enum SigningPolicy {
     /// They are approved and signed at once.
     #[default]
     Approve,
@@ -39,23 +39,23 @@ pub(crate) fn written(state: &State, request: &mut Value) {
         let settings = state.auth.settings();
         (settings.signing, settings.seconds)
     };
-    let Some(signer) = Signer::of(request) else {
+    let Some(signer) = KubeletSigner::of(request) else {
         return;
     };
     match signing {
-        Signing::Approve | Signing::Fail | Signing::Forget => approve(request),
-        Signing::Deny if !decided(request) => condition(
+        SigningPolicy::Approve | SigningPolicy::Fail | SigningPolicy::Forget => approve(request),
+        SigningPolicy::Deny if !decided(request) => condition(
             request,
             "Denied",
             "DeniedByTest",
             "nobody gets a certificate here",
         ),
-        Signing::Deny | Signing::Hold => {}
+        SigningPolicy::Deny | SigningPolicy::Hold => {}
     }
-    if !has(request, "Approved") || is_over(request) || signing == Signing::Forget {
+    if !has(request, "Approved") || is_over(request) || signing == SigningPolicy::Forget {
         return;
     }
-    if signing == Signing::Fail {
+    if signing == SigningPolicy::Fail {
         return condition(
             request,
             "Failed",
@@ -84,7 +84,12 @@ pub(crate) fn is_over(request: &Value) -> bool {
 }
 
 /// Signs a request, for so many seconds at most, or says in it why not.
-pub(crate) fn sign(authority: &Authority, signer: Signer, request: &mut Value, most: i64) {
+pub(crate) fn sign(
+    authority: &CertificateAuthority,
+    signer: KubeletSigner,
+    request: &mut Value,
+    most: i64,
+) {
     match signed(authority, signer, request, most) {
         Ok(certificate) => {
             request["status"]["certificate"] = json!(BASE64.encode(certificate.as_bytes()))
@@ -94,8 +99,8 @@ pub(crate) fn sign(authority: &Authority, signer: Signer, request: &mut Value, m
 }
 
 fn signed(
-    authority: &Authority,
-    signer: Signer,
+    authority: &CertificateAuthority,
+    signer: KubeletSigner,
     request: &Value,
     most: i64,
 ) -> Result<String, String> {
@@ -144,7 +149,7 @@ fn condition(request: &mut Value, kind: &str, reason: &str, message: &str) {
 
 impl Server {
     /// Approves a certificate request, as `kubectl certificate approve` does.
-    pub fn approve(&self, name: &str) -> Result<Value, Failure> {
+    pub fn approve(&self, name: &str) -> Result<Value, StatusError> {
         self.decide(
             name,
             "Approved",
@@ -154,7 +159,7 @@ impl Server {
     }
 
     /// Denies a certificate request, as `kubectl certificate deny` does.
-    pub fn deny(&self, name: &str) -> Result<Value, Failure> {
+    pub fn deny(&self, name: &str) -> Result<Value, StatusError> {
         self.decide(
             name,
             "Denied",
@@ -169,7 +174,7 @@ impl Server {
         kind: &str,
         reason: &str,
         message: &str,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, StatusError> {
         let path = format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}");
         let mut request = self.get(&path)?;
         condition(&mut request, kind, reason, message);

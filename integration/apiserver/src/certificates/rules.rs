@@ -8,17 +8,17 @@ const NODE_PREFIX: &str = "system:node:";
 
 /// The signers that the double is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Signer {
+pub(crate) enum KubeletSigner {
     Client,
     Serving,
 }
 
-impl Signer {
+impl KubeletSigner {
     /// Returns the signer that a request names; none where it is not the double.
-    pub(crate) fn of(request: &Value) -> Option<Signer> {
+    pub(crate) fn of(request: &Value) -> Option<KubeletSigner> {
         match request["spec"]["signerName"].as_str()? {
-            "kubernetes.io/kube-apiserver-client-kubelet" => Some(Signer::Client),
-            "kubernetes.io/kubelet-serving" => Some(Signer::Serving),
+            "kubernetes.io/kube-apiserver-client-kubelet" => Some(KubeletSigner::Client),
+            "kubernetes.io/kubelet-serving" => Some(KubeletSigner::Serving),
             _ => None,
         }
     }
@@ -39,8 +39,8 @@ impl Signer {
         }
         self.check_names(&wanted.subject_alt_names)?;
         let purpose = match self {
-            Signer::Client => "client auth",
-            Signer::Serving => "server auth",
+            KubeletSigner::Client => "client auth",
+            KubeletSigner::Serving => "server auth",
         };
         let known = ["digital signature", "key encipherment", purpose];
         let complete = ["digital signature", purpose]
@@ -62,13 +62,13 @@ impl Signer {
         }
         let placed = kinds(|name| matches!(name, SanType::DnsName(_) | SanType::IpAddress(_)));
         match self {
-            Signer::Client if placed => {
+            KubeletSigner::Client if placed => {
                 Err("DNS or IP subjectAltNames are not allowed".to_string())
             }
-            Signer::Serving if !placed => {
+            KubeletSigner::Serving if !placed => {
                 Err("at least one DNS or IP subjectAltName is required".to_string())
             }
-            Signer::Client | Signer::Serving => Ok(()),
+            KubeletSigner::Client | KubeletSigner::Serving => Ok(()),
         }
     }
 }

@@ -123,7 +123,7 @@ fn certificates_may_be_shorter_than_upstreams() {
 #[test]
 fn a_request_waits_until_somebody_has_decided() {
     let server = server();
-    server.sign(Signing::Hold);
+    server.sign(SigningPolicy::Hold);
     let asked = |name: &str| request(name, CLIENT, &pem("system:node:a", "system:nodes", &[]));
     let kept = server.post(PATH, &asked("a")).unwrap();
     assert!(kept["status"]["conditions"].is_null() && kept["status"]["certificate"].is_null());
@@ -136,7 +136,7 @@ fn a_request_waits_until_somebody_has_decided() {
     assert_eq!(denied["status"]["conditions"][0]["type"], "Denied");
     assert!(denied["status"]["certificate"].is_null());
 
-    server.sign(Signing::Fail);
+    server.sign(SigningPolicy::Fail);
     let failed = server.post(PATH, &asked("c")).unwrap();
     assert_eq!(failed["status"]["conditions"][1]["type"], "Failed");
 }

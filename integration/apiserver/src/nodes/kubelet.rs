@@ -13,26 +13,26 @@ use rustls::{
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::location::Location;
+use super::location::ProxyTarget;
 use crate::{
-    AnyServer,
-    answer::{Body, Failure},
-    auth::Credentials,
-    call::User,
+    NoServerVerification,
+    answer::{Body, StatusError},
+    auth::CertificateWithKey,
+    request_info::UserInfo,
     state::State,
 };
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const DAY: i64 = 24 * 3600;
 
 /// Sends a request on a connection of its own, and returns the answer's head; the connection lives as long as its body.
 pub(super) async fn ask(
     state: &State,
-    place: &Location,
+    place: &ProxyTarget,
     request: Request<Body>,
-) -> Result<Response<Incoming>, Failure> {
+) -> Result<Response<Incoming>, StatusError> {
     let failed = |why: String| {
-        Failure::new(
+        StatusError::new(
             500,
             "InternalError",
             format!("Get \"https://{}{}\": {why}", place.host(), place.path),
@@ -47,7 +47,7 @@ pub(super) async fn ask(
     };
     let dial =
         |why: &dyn std::fmt::Display| failed(format!("dial tcp {}: connect: {why}", place.host()));
-    let stream = match tokio::time::timeout(PATIENCE, connecting).await {
+    let stream = match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(why)) => return Err(dial(&why)),
         Err(_) => return Err(dial(&"i/o timeout")),
@@ -63,17 +63,17 @@ pub(super) async fn ask(
 }
 
 fn config(state: &State) -> anyhow::Result<Arc<ClientConfig>> {
-    let user = User {
+    let user = UserInfo {
         name: "kube-apiserver-kubelet-client".to_string(),
         groups: vec!["system:masters".to_string()],
-        ..User::default()
+        ..UserInfo::default()
     };
-    let Credentials { certificate, key } = state.auth.authority.client(&user, DAY)?;
+    let CertificateWithKey { certificate, key } = state.auth.authority.client(&user, DAY)?;
     let chain =
         CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<Result<Vec<_>, _>>()?;
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let any = Arc::new(AnyServer::new(provider.clone()));
+    let any = Arc::new(NoServerVerification::new(provider.clone()));
     let builder =
         ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let config = builder

@@ -4,9 +4,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use crate::{
-    answer::Failure,
-    call::{Call, Query},
+    answer::StatusError,
     kinds::core,
+    request_info::{QueryParameters, RequestInfo},
     state::State,
 };
 
@@ -16,13 +16,13 @@ const WEBSOCKETS: &str = "ExtendWebSocketsToKubelet";
 
 /// A path of a kubelet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Location {
+pub(super) struct ProxyTarget {
     pub(super) address: String,
     pub(super) port: u16,
     pub(super) path: String,
 }
 
-impl Location {
+impl ProxyTarget {
     pub(super) fn host(&self) -> String {
         if self.address.contains(':') {
             format!("[{}]:{}", self.address, self.port)
@@ -33,7 +33,11 @@ impl Location {
 }
 
 /// Returns where a call goes; none for the log of a pod that is on no node.
-pub(super) fn of(state: &State, call: &Call, uri: &http::Uri) -> Result<Option<Location>, Failure> {
+pub(super) fn of(
+    state: &State,
+    call: &RequestInfo,
+    uri: &http::Uri,
+) -> Result<Option<ProxyTarget>, StatusError> {
     if call.resource.plural == "nodes" {
         let query = uri
             .query()
@@ -51,12 +55,12 @@ pub(super) fn of(state: &State, call: &Call, uri: &http::Uri) -> Result<Option<L
     let pod = state
         .store()
         .get(pods, call.namespace(), call.name())
-        .ok_or_else(|| Failure::not_found(pods, call.name()))?;
+        .ok_or_else(|| StatusError::not_found(pods, call.name()))?;
     let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
     let path = path(call, &pod)?;
     match (node, call.subresource()) {
         ("", Some("log")) => Ok(None),
-        ("", _) => Err(Failure::bad_request(format!(
+        ("", _) => Err(StatusError::bad_request(format!(
             "pod {} does not have a host assigned",
             call.name()
         ))),
@@ -65,7 +69,7 @@ pub(super) fn of(state: &State, call: &Call, uri: &http::Uri) -> Result<Option<L
 }
 
 /// Whether the node of a call's pod declares that its kubelet understands the newer WebSockets.
-pub(super) fn understands_websockets(state: &State, call: &Call) -> bool {
+pub(super) fn understands_websockets(state: &State, call: &RequestInfo) -> bool {
     let store = state.store();
     let pod = store.get(core("pods"), call.namespace(), call.name());
     let node = pod.and_then(|pod| {
@@ -77,12 +81,12 @@ pub(super) fn understands_websockets(state: &State, call: &Call) -> bool {
 }
 
 /// Returns where the kubelet of a node listens.
-pub(super) fn kubelet(state: &State, node: &str, path: String) -> Result<Location, Failure> {
+pub(super) fn kubelet(state: &State, node: &str, path: String) -> Result<ProxyTarget, StatusError> {
     let nodes = core("nodes");
     let node = state
         .store()
         .get(nodes, "", node)
-        .ok_or_else(|| Failure::not_found(nodes, node))?;
+        .ok_or_else(|| StatusError::not_found(nodes, node))?;
     let addresses = node["status"]["addresses"]
         .as_array()
         .cloned()
@@ -97,7 +101,7 @@ pub(super) fn kubelet(state: &State, node: &str, path: String) -> Result<Locatio
         .into_iter()
         .find_map(of_kind);
     let address = address.ok_or_else(|| {
-        Failure::new(
+        StatusError::new(
             500,
             "InternalError",
             "Internal error occurred: no preferred addresses found; known addresses: []",
@@ -108,14 +112,14 @@ pub(super) fn kubelet(state: &State, node: &str, path: String) -> Result<Locatio
         .filter(|port| *port > 0)
         .unwrap_or(KUBELET);
     let address = state.options.kubelets_at.as_deref().unwrap_or(address);
-    Ok(Location {
+    Ok(ProxyTarget {
         address: address.to_string(),
         port: u16::try_from(port).unwrap_or_default(),
         path,
     })
 }
 
-fn path(call: &Call, pod: &Value) -> Result<String, Failure> {
+fn path(call: &RequestInfo, pod: &Value) -> Result<String, StatusError> {
     let (namespace, name, query) = (call.namespace(), call.name(), &call.query);
     let flags = [
         ("stdin", "input"),
@@ -155,7 +159,7 @@ fn path(call: &Call, pod: &Value) -> Result<String, Failure> {
                 port.into_iter().collect(),
             )
         }
-        _ => return Err(Failure::no_such_path()),
+        _ => return Err(StatusError::no_such_path()),
     };
     let pairs: Vec<String> = pairs
         .into_iter()
@@ -165,7 +169,7 @@ fn path(call: &Call, pod: &Value) -> Result<String, Failure> {
     Ok(format!("/{path}{mark}{}", pairs.join("&")))
 }
 
-fn log_options(query: &Query) -> Vec<(&'static str, String)> {
+fn log_options(query: &QueryParameters) -> Vec<(&'static str, String)> {
     let flags = ["follow", "previous", "timestamps"]
         .into_iter()
         .filter(|name| query.is_true(name))
@@ -184,7 +188,7 @@ fn log_options(query: &Query) -> Vec<(&'static str, String)> {
 }
 
 /// Returns the container that is meant; a pod of one need not be told which.
-fn container<'a>(call: &'a Call, pod: &'a Value) -> Result<&'a str, Failure> {
+fn container<'a>(call: &'a RequestInfo, pod: &'a Value) -> Result<&'a str, StatusError> {
     let names = |field: &str| -> Vec<&'a str> {
         let containers = pod["spec"][field].as_array().into_iter().flatten();
         containers
@@ -199,14 +203,14 @@ fn container<'a>(call: &'a Call, pod: &'a Value) -> Result<&'a str, Failure> {
         {
             return Ok(name);
         }
-        return Err(Failure::bad_request(format!(
+        return Err(StatusError::bad_request(format!(
             "container {name} is not valid for pod {}",
             call.name()
         )));
     }
     match all.as_slice() {
         [one] => Ok(one),
-        [] => Err(Failure::bad_request(format!(
+        [] => Err(StatusError::bad_request(format!(
             "a container name must be specified for pod {}",
             call.name()
         ))),
@@ -222,7 +226,7 @@ fn container<'a>(call: &'a Call, pod: &'a Value) -> Result<&'a str, Failure> {
                     first.join(" ")
                 ));
             }
-            Err(Failure::bad_request(why))
+            Err(StatusError::bad_request(why))
         }
     }
 }
@@ -245,12 +249,12 @@ mod tests {
 
     use super::*;
 
-    fn carried(target: &str, pod: &Value) -> Result<String, Failure> {
+    fn carried(target: &str, pod: &Value) -> Result<String, StatusError> {
         let uri = format!("/api/v1/namespaces/d/pods/a/{target}")
             .parse()
             .unwrap();
         path(
-            &Call::parse(&Method::GET, &uri, &HeaderMap::new()).unwrap(),
+            &RequestInfo::parse(&Method::GET, &uri, &HeaderMap::new()).unwrap(),
             pod,
         )
     }

@@ -8,33 +8,33 @@ use http_body_util::{BodyExt as _, Limited};
 use serde_json::{Value, json};
 
 use super::{kubelet, location};
-use crate::{answer::Failure, call::Call, clock, kinds::core, state::State};
+use crate::{answer::StatusError, clock, kinds::core, request_info::RequestInfo, state::State};
 
 /// Between the two looks.
 const WINDOW: Duration = Duration::from_secs(1);
 const LARGEST: usize = 8 * 1024 * 1024;
 
 /// Whose figure it is: nothing for the node; else namespace, pod and container.
-type Owner = (String, String, String);
+type ContainerKey = (String, String, String);
 
 /// CPU seconds used so far, and bytes of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Use {
+struct CumulativeUsage {
     cpu: f64,
     memory: f64,
 }
 
-type Uses = BTreeMap<Owner, Use>;
+type UsageByContainer = BTreeMap<ContainerKey, CumulativeUsage>;
 
-pub(super) async fn answer(state: &State, call: &Call) -> Result<(u16, Value), Failure> {
+pub(super) async fn answer(state: &State, call: &RequestInfo) -> Result<(u16, Value), StatusError> {
     let nodes = state.store().list(core("nodes"), "");
     let names: Vec<String> = nodes
         .iter()
         .filter_map(|node| node["metadata"]["name"].as_str())
         .map(str::to_string)
         .collect();
-    let looks = join_all(names.iter().map(|node| look_twice(state, node))).await;
-    let measured: Vec<(&String, (Uses, Uses))> = names
+    let looks = join_all(names.iter().map(|node| sample_twice(state, node))).await;
+    let measured: Vec<(&String, (UsageByContainer, UsageByContainer))> = names
         .iter()
         .zip(looks)
         .filter_map(|(node, look)| Some((node, look?)))
@@ -61,16 +61,16 @@ pub(super) async fn answer(state: &State, call: &Call) -> Result<(u16, Value), F
         .into_iter()
         .find(|item| item["metadata"]["name"] == name.as_str());
     one.map(|one| (200, one))
-        .ok_or_else(|| Failure::not_found(call.resource, name))
+        .ok_or_else(|| StatusError::not_found(call.resource, name))
 }
 
-async fn look_twice(state: &State, node: &str) -> Option<(Uses, Uses)> {
-    let first = look(state, node).await?;
+async fn sample_twice(state: &State, node: &str) -> Option<(UsageByContainer, UsageByContainer)> {
+    let first = sample(state, node).await?;
     tokio::time::sleep(WINDOW).await;
-    Some((first, look(state, node).await?))
+    Some((first, sample(state, node).await?))
 }
 
-async fn look(state: &State, node: &str) -> Option<Uses> {
+async fn sample(state: &State, node: &str) -> Option<UsageByContainer> {
     let place = location::kubelet(state, node, "/metrics/resource".to_string()).ok()?;
     let request = Request::builder()
         .uri(&place.path)
@@ -89,8 +89,8 @@ async fn look(state: &State, node: &str) -> Option<Uses> {
     Some(parse(&String::from_utf8_lossy(&body)))
 }
 
-fn parse(text: &str) -> Uses {
-    let mut uses = Uses::new();
+fn parse(text: &str) -> UsageByContainer {
+    let mut uses = UsageByContainer::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let (name, rest) = line.split_at(line.find(['{', ' ']).unwrap_or(line.len()));
         let (labels, values) = rest
@@ -127,7 +127,10 @@ fn parse(text: &str) -> Uses {
     uses
 }
 
-fn usage((first, second): &(Uses, Uses), owner: &Owner) -> Option<Value> {
+fn usage(
+    (first, second): &(UsageByContainer, UsageByContainer),
+    owner: &ContainerKey,
+) -> Option<Value> {
     let now = second.get(owner)?;
     let before = first.get(owner).unwrap_or(now);
     let cores = (now.cpu - before.cpu).max(0.0) / WINDOW.as_secs_f64();
@@ -136,15 +139,15 @@ fn usage((first, second): &(Uses, Uses), owner: &Owner) -> Option<Value> {
     )
 }
 
-fn node_metrics(node: &str, looks: &(Uses, Uses)) -> Option<Value> {
-    let usage = usage(looks, &Owner::default())?;
+fn node_metrics(node: &str, looks: &(UsageByContainer, UsageByContainer)) -> Option<Value> {
+    let usage = usage(looks, &ContainerKey::default())?;
     Some(
         json!({"kind": "NodeMetrics", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {"name": node, "creationTimestamp": clock::now_text()},
         "timestamp": clock::now_text(), "window": "1s", "usage": usage}),
     )
 }
 
-fn pod_metrics(looks: &(Uses, Uses)) -> Vec<Value> {
+fn pod_metrics(looks: &(UsageByContainer, UsageByContainer)) -> Vec<Value> {
     let mut pods: BTreeMap<(&String, &String), Vec<Value>> = BTreeMap::new();
     for owner @ (namespace, pod, container) in looks.1.keys().filter(|(_, pod, _)| !pod.is_empty())
     {

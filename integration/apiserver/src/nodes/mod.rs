@@ -17,9 +17,9 @@ use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::TokioIo;
 
 use crate::{
-    answer::{Body, Failure, Response, json_response, text_response},
-    call::Call,
-    kinds::Nature,
+    answer::{Body, Response, StatusError, json_response, text_response},
+    kinds::Handling,
+    request_info::RequestInfo,
     state::State,
 };
 
@@ -37,32 +37,36 @@ const HOP: [HeaderName; 5] = [
     header::TRAILER,
 ];
 
-/// Carries a call that `Call::for_a_kubelet` says is one.
-pub(crate) async fn carry(state: Arc<State>, call: Call, request: Request<Incoming>) -> Response {
-    let done = if call.resource.nature == Nature::Measured {
+/// Carries a call that `RequestInfo::for_a_kubelet` says is one.
+pub(crate) async fn proxy(
+    state: Arc<State>,
+    call: RequestInfo,
+    request: Request<Incoming>,
+) -> Response {
+    let done = if call.resource.handling == Handling::Measured {
         metrics::answer(&state, &call)
             .await
             .map(|(code, value)| json_response(code, &value))
     } else {
-        carried(&state, &call, request).await
+        proxied(&state, &call, request).await
     };
     done.unwrap_or_else(|failure| failure.response())
 }
 
-async fn carried(
+async fn proxied(
     state: &State,
-    call: &Call,
+    call: &RequestInfo,
     request: Request<Incoming>,
-) -> Result<Response, Failure> {
+) -> Result<Response, StatusError> {
     let upgraded = wanted_upgrade(request.headers());
     let is_understood = state.auth.settings().carry_websockets
         || (is_newer(request.headers()) && location::understands_websockets(state, call));
     let refuses = upgraded.as_deref() == Some(WEBSOCKETS) && !is_understood;
     if refuses && call.resource.plural == "pods" {
-        return Err(Failure::bad_request("Upgrade request required"));
+        return Err(StatusError::bad_request("Upgrade request required"));
     }
     if matches!(call.subresource(), Some("exec" | "attach" | "portforward")) && upgraded.is_none() {
-        return Err(Failure::bad_request("Upgrade request required"));
+        return Err(StatusError::bad_request("Upgrade request required"));
     }
     let Some(place) = location::of(state, call, request.uri())? else {
         // A pod that is on no node has no log.
@@ -92,7 +96,7 @@ fn is_newer(headers: &HeaderMap) -> bool {
         .any(|protocol| NEWER.contains(&protocol))
 }
 
-fn outgoing(place: &location::Location, request: &Request<Incoming>) -> http::request::Builder {
+fn outgoing(place: &location::ProxyTarget, request: &Request<Incoming>) -> http::request::Builder {
     let mut builder = Request::builder()
         .method(request.method())
         .uri(&place.path)
@@ -108,9 +112,9 @@ fn outgoing(place: &location::Location, request: &Request<Incoming>) -> http::re
 /// Carries a connection that becomes something else than HTTP; a refusal is handed back as it came.
 async fn upgrade(
     state: &State,
-    place: &location::Location,
+    place: &location::ProxyTarget,
     mut request: Request<Incoming>,
-) -> Result<Response, Failure> {
+) -> Result<Response, StatusError> {
     let ask = outgoing(place, &request)
         .body(crate::answer::full(""))
         .map_err(unclear)?;
@@ -134,10 +138,10 @@ async fn upgrade(
 
 async fn plain(
     state: &State,
-    call: &Call,
-    place: &location::Location,
+    call: &RequestInfo,
+    place: &location::ProxyTarget,
     request: Request<Incoming>,
-) -> Result<Response, Failure> {
+) -> Result<Response, StatusError> {
     let builder = outgoing(place, &request);
     let body = Body::new(request.into_body().map_err(std::io::Error::other));
     let answer = kubelet::ask(state, place, builder.body(body).map_err(unclear)?).await?;
@@ -156,7 +160,7 @@ fn passed(answer: HttpResponse<Incoming>) -> Response {
 }
 
 /// Returns a kubelet's refusal in the server's words.
-async fn refused(call: &Call, answer: HttpResponse<Incoming>) -> Failure {
+async fn refused(call: &RequestInfo, answer: HttpResponse<Incoming>) -> StatusError {
     let code = answer.status().as_u16();
     let body = Limited::new(answer.into_body(), REFUSAL)
         .collect()
@@ -165,13 +169,13 @@ async fn refused(call: &Call, answer: HttpResponse<Incoming>) -> Failure {
         .unwrap_or_default();
     let text = String::from_utf8_lossy(&body).into_owned();
     match code {
-        400 => Failure::bad_request(text),
-        500 => Failure::new(
+        400 => StatusError::bad_request(text),
+        500 => StatusError::new(
             500,
             "InternalError",
             format!("Internal error occurred: {text}"),
         ),
-        404 => Failure::new(
+        404 => StatusError::new(
             404,
             "NotFound",
             format!(
@@ -179,17 +183,17 @@ async fn refused(call: &Call, answer: HttpResponse<Incoming>) -> Failure {
                 call.name()
             ),
         ),
-        401 => Failure::new(
+        401 => StatusError::new(
             401,
             "Unauthorized",
             "the server has asked for the client to provide credentials".to_string(),
         ),
-        403 => Failure::new(
+        403 => StatusError::new(
             403,
             "Forbidden",
             format!("Forbidden ( pods/log {}): {text}", call.name()),
         ),
-        code => Failure::new(
+        code => StatusError::new(
             code,
             "",
             format!(
@@ -199,6 +203,6 @@ async fn refused(call: &Call, answer: HttpResponse<Incoming>) -> Failure {
     }
 }
 
-fn unclear(why: http::Error) -> Failure {
-    Failure::bad_request(format!("cannot be carried to a kubelet: {why}"))
+fn unclear(why: http::Error) -> StatusError {
+    StatusError::bad_request(format!("cannot be carried to a kubelet: {why}"))
 }

@@ -4,12 +4,12 @@ use json_patch::{PatchErrorKind, PatchOperation};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::answer::Failure;
+use crate::answer::StatusError;
 
 /// Leaves the object half patched where it refuses: the caller patches a copy.
-pub(super) fn apply(object: &mut Value, patch: &Value) -> Result<(), Failure> {
+pub(super) fn apply(object: &mut Value, patch: &Value) -> Result<(), StatusError> {
     let operations = Vec::<PatchOperation>::deserialize(patch)
-        .map_err(|why| Failure::bad_request(format!("error decoding patch: {why}")))?;
+        .map_err(|why| StatusError::bad_request(format!("error decoding patch: {why}")))?;
     for operation in &operations {
         if is_null_at_a_missing_path(object, operation) {
             continue;
@@ -34,7 +34,7 @@ fn is_null_at_a_missing_path(object: &Value, operation: &PatchOperation) -> bool
     }
 }
 
-fn refused(operation: &PatchOperation, kind: &PatchErrorKind) -> Failure {
+fn refused(operation: &PatchOperation, kind: &PatchErrorKind) -> StatusError {
     let path = operation.path();
     let name = match operation {
         PatchOperation::Test(_) => {
@@ -51,8 +51,8 @@ fn refused(operation: &PatchOperation, kind: &PatchErrorKind) -> Failure {
     ))
 }
 
-fn invalid(message: &str) -> Failure {
-    Failure::new(
+fn invalid(message: &str) -> StatusError {
+    StatusError::new(
         422,
         "Invalid",
         format!("the server rejected our request due to an error in our request: {message}"),

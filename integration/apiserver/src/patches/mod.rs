@@ -8,10 +8,10 @@ mod tests;
 
 use serde_json::Value;
 
-use crate::answer::Failure;
+use crate::answer::StatusError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum PatchType {
     Strategic,
     Merge,
     Json,
@@ -19,14 +19,14 @@ pub(crate) enum Kind {
     Apply,
 }
 
-impl Kind {
-    pub(crate) fn parse(content_type: &str) -> Result<Kind, Failure> {
+impl PatchType {
+    pub(crate) fn parse(content_type: &str) -> Result<PatchType, StatusError> {
         match content_type.split(';').next().unwrap_or_default().trim() {
-            "application/strategic-merge-patch+json" => Ok(Kind::Strategic),
-            "application/merge-patch+json" => Ok(Kind::Merge),
-            "application/json-patch+json" => Ok(Kind::Json),
-            "application/apply-patch+yaml" => Ok(Kind::Apply),
-            other => Err(Failure::unsupported_media(format!(
+            "application/strategic-merge-patch+json" => Ok(PatchType::Strategic),
+            "application/merge-patch+json" => Ok(PatchType::Merge),
+            "application/json-patch+json" => Ok(PatchType::Json),
+            "application/apply-patch+yaml" => Ok(PatchType::Apply),
+            other => Err(StatusError::unsupported_media(format!(
                 "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, \
                  application/strategic-merge-patch+json, application/apply-patch+yaml; not {other}"
             ))),
@@ -35,18 +35,18 @@ impl Kind {
 }
 
 /// Returns the object with the patch of a body applied.
-pub(crate) fn apply(kind: Kind, object: &Value, body: &[u8]) -> Result<Value, Failure> {
+pub(crate) fn apply(kind: PatchType, object: &Value, body: &[u8]) -> Result<Value, StatusError> {
     let patch: Value = serde_json::from_slice(body)
-        .map_err(|why| Failure::bad_request(format!("error decoding patch: {why}")))?;
+        .map_err(|why| StatusError::bad_request(format!("error decoding patch: {why}")))?;
     let mut object = object.clone();
     match kind {
-        Kind::Strategic | Kind::Apply => strategic::apply(&mut object, &patch)?,
-        Kind::Merge => json_patch::merge(&mut object, &patch),
-        Kind::Json => json::apply(&mut object, &patch)?,
+        PatchType::Strategic | PatchType::Apply => strategic::apply(&mut object, &patch)?,
+        PatchType::Merge => json_patch::merge(&mut object, &patch),
+        PatchType::Json => json::apply(&mut object, &patch)?,
     }
     if object.is_object() {
         Ok(object)
     } else {
-        Err(Failure::bad_request("the patch leaves no object"))
+        Err(StatusError::bad_request("the patch leaves no object"))
     }
 }

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::strategic::List;
+use super::strategic::ListMerge;
 
 /// Puts the items of a merged list in order; `wanted` are items, keys or values of the patch, `before` is the list as it was.
-pub(super) fn arrange(items: &mut Vec<Value>, wanted: &[Value], before: &[Value], list: List) {
+pub(super) fn arrange(items: &mut Vec<Value>, wanted: &[Value], before: &[Value], list: ListMerge) {
     let place =
         |order: &[Value], item: &Value| order.iter().position(|other| same(other, item, list));
     let (mut named, rest): (Vec<Value>, Vec<Value>) = std::mem::take(items)
@@ -31,9 +31,9 @@ pub(super) fn arrange(items: &mut Vec<Value>, wanted: &[Value], before: &[Value]
     }
 }
 
-fn same(left: &Value, right: &Value, list: List) -> bool {
+fn same(left: &Value, right: &Value, list: ListMerge) -> bool {
     match list {
-        List::ByKey(key) => left.get(key).is_some() && left.get(key) == right.get(key),
-        List::Set | List::Atomic => left == right,
+        ListMerge::ByKey(key) => left.get(key).is_some() && left.get(key) == right.get(key),
+        ListMerge::Set | ListMerge::Atomic => left == right,
     }
 }

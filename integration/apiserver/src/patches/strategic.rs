@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::order;
-use crate::answer::Failure;
+use crate::answer::StatusError;
 
 const PATCH: &str = "$patch";
 const RETAIN: &str = "$retainKeys";
@@ -12,7 +12,7 @@ const DELETE: &str = "$deleteFromPrimitiveList/";
 
 /// How a list is patched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum List {
+pub(super) enum ListMerge {
     /// By the items that have the same value here.
     ByKey(&'static str),
     /// As a set of plain values.
@@ -22,10 +22,10 @@ pub(super) enum List {
 }
 
 /// Returns how upstream's types mark a list, by its field; where a field has two meanings, the object's kind tells.
-fn list_of(kind: &str, field: &str) -> List {
+fn list_of(kind: &str, field: &str) -> ListMerge {
     match field {
-        "conditions" if kind == "CertificateSigningRequest" => List::Atomic,
-        "conditions" | "addresses" => List::ByKey("type"),
+        "conditions" if kind == "CertificateSigningRequest" => ListMerge::Atomic,
+        "conditions" | "addresses" => ListMerge::ByKey("type"),
         "containers"
         | "initContainers"
         | "ephemeralContainers"
@@ -37,23 +37,25 @@ fn list_of(kind: &str, field: &str) -> List {
         | "resourceClaims"
         | "resourceClaimStatuses"
         | "allocatedResourcesStatus"
-        | "drivers" => List::ByKey("name"),
-        "volumeMounts" => List::ByKey("mountPath"),
-        "volumeDevices" => List::ByKey("devicePath"),
-        "ports" if kind == "Service" => List::ByKey("port"),
-        "ports" => List::ByKey("containerPort"),
-        "hostAliases" | "podIPs" | "hostIPs" => List::ByKey("ip"),
-        "topologySpreadConstraints" => List::ByKey("topologyKey"),
-        "ownerReferences" | "reservedFor" => List::ByKey("uid"),
-        "finalizers" | "podCIDRs" => List::Set,
-        _ => List::Atomic,
+        | "drivers" => ListMerge::ByKey("name"),
+        "volumeMounts" => ListMerge::ByKey("mountPath"),
+        "volumeDevices" => ListMerge::ByKey("devicePath"),
+        "ports" if kind == "Service" => ListMerge::ByKey("port"),
+        "ports" => ListMerge::ByKey("containerPort"),
+        "hostAliases" | "podIPs" | "hostIPs" => ListMerge::ByKey("ip"),
+        "topologySpreadConstraints" => ListMerge::ByKey("topologyKey"),
+        "ownerReferences" | "reservedFor" => ListMerge::ByKey("uid"),
+        "finalizers" | "podCIDRs" => ListMerge::Set,
+        _ => ListMerge::Atomic,
     }
 }
 
-pub(super) fn apply(object: &mut Value, patch: &Value) -> Result<(), Failure> {
+pub(super) fn apply(object: &mut Value, patch: &Value) -> Result<(), StatusError> {
     let kind = object["kind"].as_str().unwrap_or_default().to_string();
     let (Some(fields), Value::Object(patch)) = (object.as_object_mut(), patch) else {
-        return Err(Failure::bad_request("a strategic merge patch is an object"));
+        return Err(StatusError::bad_request(
+            "a strategic merge patch is an object",
+        ));
     };
     merge(fields, patch, &kind)
 }
@@ -62,7 +64,7 @@ fn merge(
     original: &mut Map<String, Value>,
     patch: &Map<String, Value>,
     kind: &str,
-) -> Result<(), Failure> {
+) -> Result<(), StatusError> {
     match patch
         .get(PATCH)
         .map(|directive| directive.as_str().unwrap_or_default())
@@ -77,7 +79,7 @@ fn merge(
             return Ok(());
         }
         Some(other) => {
-            return Err(Failure::bad_request(format!(
+            return Err(StatusError::bad_request(format!(
                 "unknown patch type found: {other}"
             )));
         }
@@ -118,16 +120,16 @@ fn merge_field(
     name: &str,
     value: &Value,
     kind: &str,
-) -> Result<(), Failure> {
+) -> Result<(), StatusError> {
     match (original.get_mut(name), value) {
         (_, Value::Null) => {
             original.remove(name);
         }
         (Some(Value::Object(had)), Value::Object(patch)) => merge(had, patch, kind)?,
         (Some(Value::Array(had)), Value::Array(patch)) => match list_of(kind, name) {
-            List::Atomic => *had = patch.clone(),
-            List::Set => merge_set(had, patch),
-            List::ByKey(key) => merge_items(had, patch, key, kind)?,
+            ListMerge::Atomic => *had = patch.clone(),
+            ListMerge::Set => merge_set(had, patch),
+            ListMerge::ByKey(key) => merge_items(had, patch, key, kind)?,
         },
         _ => match plain(value) {
             Some(value) => drop(original.insert(name.to_string(), value)),
@@ -144,7 +146,7 @@ fn merge_set(had: &mut Vec<Value>, patch: &[Value]) {
             had.push(item.clone());
         }
     }
-    order::arrange(had, patch, &before, List::Set);
+    order::arrange(had, patch, &before, ListMerge::Set);
 }
 
 fn merge_items(
@@ -152,7 +154,7 @@ fn merge_items(
     patch: &[Value],
     key: &'static str,
     kind: &str,
-) -> Result<(), Failure> {
+) -> Result<(), StatusError> {
     let mut wanted = Vec::with_capacity(patch.len());
     let mut replace = false;
     for item in patch {
@@ -164,7 +166,7 @@ fn merge_items(
             }
             Some("replace") => replace = true,
             Some(other) => {
-                return Err(Failure::bad_request(format!(
+                return Err(StatusError::bad_request(format!(
                     "{other} of lists cannot be specified in the patch"
                 )));
             }
@@ -182,13 +184,13 @@ fn merge_items(
             _ => had.extend(plain(item)),
         }
     }
-    order::arrange(had, &wanted, &before, List::ByKey(key));
+    order::arrange(had, &wanted, &before, ListMerge::ByKey(key));
     Ok(())
 }
 
-fn key_of<'a>(item: &'a Value, key: &str) -> Result<&'a Value, Failure> {
+fn key_of<'a>(item: &'a Value, key: &str) -> Result<&'a Value, StatusError> {
     let missing = || {
-        Failure::new(
+        StatusError::new(
             500,
             "InternalError",
             format!("map: {item} does not contain declared merge key: {key}"),

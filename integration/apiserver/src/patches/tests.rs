@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{Kind, apply};
+use super::{PatchType, apply};
 
-fn table(kind: Kind, rows: &[(&str, Value, Value, Value)]) {
+fn table(kind: PatchType, rows: &[(&str, Value, Value, Value)]) {
     for (law, object, patch, wanted) in rows {
         let found = apply(kind, object, &serde_json::to_vec(patch).unwrap())
             .unwrap_or_else(|failure| panic!("{law}: {failure}"));
@@ -59,7 +59,7 @@ fn strategic_patches_merge_lists_by_their_keys() {
             json!({"metadata": {"labels": {"c": "3"}}}),
         ),
     ];
-    table(Kind::Strategic, &rows);
+    table(PatchType::Strategic, &rows);
 }
 
 /// More rows of the same.
@@ -109,7 +109,7 @@ fn strategic_patches_know_how_each_list_is_marked() {
             json!({"status": {"a": {"c": 1}, "list": [{"name": "y"}]}}),
         ),
     ];
-    table(Kind::Strategic, &rows);
+    table(PatchType::Strategic, &rows);
 }
 
 #[test]
@@ -118,14 +118,21 @@ fn strategic_patches_without_their_key_are_refused() {
     let patch =
         serde_json::to_vec(&json!({"status": {"conditions": [{"status": "True"}]}})).unwrap();
     assert_eq!(
-        apply(Kind::Strategic, &object, &patch).unwrap_err().code,
+        apply(PatchType::Strategic, &object, &patch)
+            .unwrap_err()
+            .code,
         500
     );
     assert_eq!(
-        apply(Kind::Strategic, &object, b"[1]").unwrap_err().code,
+        apply(PatchType::Strategic, &object, b"[1]")
+            .unwrap_err()
+            .code,
         400
     );
-    assert_eq!(apply(Kind::Strategic, &object, b"{").unwrap_err().code, 400);
+    assert_eq!(
+        apply(PatchType::Strategic, &object, b"{").unwrap_err().code,
+        400
+    );
 }
 
 /// The examples of RFC 7386.
@@ -169,7 +176,7 @@ fn merge_patches_replace_lists_and_null_removes() {
             json!({"a": {"bb": {}}}),
         ),
     ];
-    table(Kind::Merge, &rows);
+    table(PatchType::Merge, &rows);
 }
 
 /// The examples of RFC 6902.
@@ -219,7 +226,7 @@ fn json_patches_do_their_steps_in_order() {
             json!({"a": 1}),
         ),
     ];
-    table(Kind::Json, &rows);
+    table(PatchType::Json, &rows);
     for patch in [
         json!([{"op": "remove", "path": "/none"}]),
         json!([{"op": "test", "path": "/a", "value": 2}]),
@@ -227,7 +234,7 @@ fn json_patches_do_their_steps_in_order() {
         json!([{"op": "replace", "path": "/none/x", "value": 2}]),
     ] {
         let failure = apply(
-            Kind::Json,
+            PatchType::Json,
             &json!({"a": 1, "list": []}),
             &serde_json::to_vec(&patch).unwrap(),
         )
@@ -238,9 +245,9 @@ fn json_patches_do_their_steps_in_order() {
 
 #[test]
 fn unknown_kinds_of_patches_are_refused() {
-    assert_eq!(Kind::parse("application/json").unwrap_err().code, 415);
+    assert_eq!(PatchType::parse("application/json").unwrap_err().code, 415);
     assert_eq!(
-        Kind::parse("application/strategic-merge-patch+json; charset=utf-8").unwrap(),
-        Kind::Strategic
+        PatchType::parse("application/strategic-merge-patch+json; charset=utf-8").unwrap(),
+        PatchType::Strategic
     );
 }

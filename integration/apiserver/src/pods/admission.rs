@@ -4,16 +4,20 @@ use serde_json::{Value, json};
 
 use super::MIRROR;
 use crate::{
-    answer::Failure,
+    answer::StatusError,
     kinds::{self, core},
     state::State,
-    store::Store,
+    store::VersionedStore,
     verbs::default,
 };
 
 const TOKEN_FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-pub(crate) fn admit(state: &State, store: &mut Store, pod: &mut Value) -> Result<(), Failure> {
+pub(crate) fn admit(
+    state: &State,
+    store: &mut VersionedStore,
+    pod: &mut Value,
+) -> Result<(), StatusError> {
     if !pod["spec"].is_object() {
         pod["spec"] = json!({});
     }
@@ -26,7 +30,7 @@ pub(crate) fn admit(state: &State, store: &mut Store, pod: &mut Value) -> Result
     overhead(store, pod)
 }
 
-fn service_account(store: &mut Store, pod: &mut Value) -> Result<(), Failure> {
+fn service_account(store: &mut VersionedStore, pod: &mut Value) -> Result<(), StatusError> {
     let old = pod["spec"]["serviceAccount"].clone();
     default(
         &mut pod["spec"],
@@ -47,7 +51,7 @@ fn service_account(store: &mut Store, pod: &mut Value) -> Result<(), Failure> {
         let why = format!(
             "error looking up service account {namespace}/{name}: serviceaccount \"{name}\" not found"
         );
-        return Err(Failure::forbidden(
+        return Err(StatusError::forbidden(
             core("pods"),
             pod["metadata"]["name"].as_str().unwrap_or_default(),
             &why,
@@ -70,7 +74,7 @@ fn service_account(store: &mut Store, pod: &mut Value) -> Result<(), Failure> {
 }
 
 /// Mounts the token's volume into every container that has nothing at its place.
-fn token(store: &mut Store, pod: &mut Value) {
+fn token(store: &mut VersionedStore, pod: &mut Value) {
     let existing = pod["spec"]["volumes"]
         .as_array()
         .into_iter()
@@ -143,7 +147,7 @@ fn tolerations(pod: &mut Value) {
     }
 }
 
-fn priority(store: &Store, pod: &mut Value) -> Result<(), Failure> {
+fn priority(store: &VersionedStore, pod: &mut Value) -> Result<(), StatusError> {
     let class = pod["spec"]["priorityClassName"]
         .as_str()
         .unwrap_or_default()
@@ -158,7 +162,7 @@ fn priority(store: &Store, pod: &mut Value) -> Result<(), Failure> {
         (_, Some(object)) => object["value"].clone(),
         (_, None) => {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-            return Err(Failure::forbidden(
+            return Err(StatusError::forbidden(
                 core("pods"),
                 name,
                 &format!("no PriorityClass with name {class} was found"),
@@ -175,7 +179,7 @@ fn priority(store: &Store, pod: &mut Value) -> Result<(), Failure> {
     Ok(())
 }
 
-fn overhead(store: &Store, pod: &mut Value) -> Result<(), Failure> {
+fn overhead(store: &VersionedStore, pod: &mut Value) -> Result<(), StatusError> {
     let Some(class) = pod["spec"]["runtimeClassName"]
         .as_str()
         .filter(|class| !class.is_empty())
@@ -186,7 +190,7 @@ fn overhead(store: &Store, pod: &mut Value) -> Result<(), Failure> {
         .expect("runtime classes stand in the table");
     let Some(object) = store.get(classes, "", class) else {
         let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-        return Err(Failure::forbidden(
+        return Err(StatusError::forbidden(
             core("pods"),
             name,
             &format!("pod rejected: RuntimeClass \"{class}\" not found"),

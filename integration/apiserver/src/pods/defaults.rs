@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::quality;
-use crate::{nothing::drop_nulls, verbs::default};
+use super::qos;
+use crate::{empty_fields::drop_nulls, verbs::default};
 
 /// Fills in what a pod leaves open; what is said stays. Doing it twice changes nothing.
 pub(crate) fn fill(pod: &mut Value) {
@@ -32,7 +32,7 @@ pub(crate) fn fill(pod: &mut Value) {
         pod["status"] = json!({});
     }
     default(&mut pod["status"], "phase", json!("Pending"));
-    let class = quality::class(&pod["spec"]);
+    let class = qos::class(&pod["spec"]);
     default(&mut pod["status"], "qosClass", json!(class));
     // Looking at an absent field by index has made it null.
     drop_nulls(pod);

@@ -5,42 +5,42 @@ use serde_json::{Value, json};
 use crate::{
     clock,
     kinds::Resource,
-    verbs::{Grace, Step, raise_generation},
+    verbs::{DeletionStep, GracePeriod, raise_generation},
 };
 
 /// Marks an object as a deletion with this grace does, and says how the deletion goes on.
-pub(crate) fn step(resource: &Resource, object: &mut Value, asked: Option<i64>) -> Step {
+pub(crate) fn step(resource: &Resource, object: &mut Value, asked: Option<i64>) -> DeletionStep {
     // A negative grace is the shortest that there is.
     let asked = asked.map(|grace| if grace < 0 { 1 } else { grace });
-    let pod = resource.shelf == "pods";
+    let pod = resource.storage_key == "pods";
     if object["metadata"].get("deletionTimestamp").is_some() {
         return if pod
             || object["metadata"]
                 .get("deletionGracePeriodSeconds")
                 .is_some()
         {
-            again(object, asked)
+            shortened(object, asked)
         } else {
-            Step::AtOnce
+            DeletionStep::AtOnce
         };
     }
     if !pod {
-        return Step::AtOnce;
+        return DeletionStep::AtOnce;
     }
     let grace = grace_of(object, asked);
     object["metadata"]["deletionTimestamp"] = json!(clock::text(clock::later(clock::now(), grace)));
     object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
     raise_generation(object);
-    Step::Graceful(waits(grace))
+    DeletionStep::Graceful(waits(grace))
 }
 
 /// What is already being deleted can only be deleted sooner.
-fn again(object: &mut Value, asked: Option<i64>) -> Step {
+fn shortened(object: &mut Value, asked: Option<i64>) -> DeletionStep {
     let Some(had) = object["metadata"]["deletionGracePeriodSeconds"].as_i64() else {
-        return Step::AtOnce;
+        return DeletionStep::AtOnce;
     };
     let Some(grace) = asked.filter(|grace| *grace < had) else {
-        return Step::Pending;
+        return DeletionStep::Pending;
     };
     let ends = object["metadata"]["deletionTimestamp"]
         .as_str()
@@ -48,7 +48,7 @@ fn again(object: &mut Value, asked: Option<i64>) -> Step {
         .unwrap_or_else(clock::now);
     object["metadata"]["deletionTimestamp"] = json!(clock::text(clock::later(ends, grace - had)));
     object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
-    Step::Graceful(waits(grace))
+    DeletionStep::Graceful(waits(grace))
 }
 
 fn grace_of(pod: &Value, asked: Option<i64>) -> i64 {
@@ -65,6 +65,10 @@ fn grace_of(pod: &Value, asked: Option<i64>) -> i64 {
     if grace < 0 { 1 } else { grace }
 }
 
-fn waits(grace: i64) -> Grace {
-    if grace > 0 { Grace::Waits } else { Grace::Over }
+fn waits(grace: i64) -> GracePeriod {
+    if grace > 0 {
+        GracePeriod::Waits
+    } else {
+        GracePeriod::Over
+    }
 }

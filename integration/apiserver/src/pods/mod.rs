@@ -3,7 +3,7 @@
 pub(crate) mod admission;
 pub(crate) mod defaults;
 pub(crate) mod deletion;
-mod quality;
+mod qos;
 pub(crate) mod scheduler;
 pub(crate) mod subresources;
 #[cfg(test)]

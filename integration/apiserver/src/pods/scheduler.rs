@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::subresources::bind_to;
-use crate::{clock, kinds::core, state::State, store::Store};
+use crate::{clock, kinds::core, state::State, store::VersionedStore};
 
 /// Binds pods as long as the server runs; without the option it only waits.
 pub(crate) async fn run(state: Arc<State>) {
@@ -20,7 +20,7 @@ pub(crate) async fn run(state: Arc<State>) {
     }
 }
 
-fn bind_all(store: &mut Store) {
+fn bind_all(store: &mut VersionedStore) {
     let waiting: Vec<Arc<Value>> = store
         .list(core("pods"), "")
         .into_iter()
@@ -41,7 +41,7 @@ fn bind_all(store: &mut Store) {
         };
         let node = node["metadata"]["name"].as_str().unwrap_or_default();
         if bind_to(store, (field("namespace"), field("name")), node).is_ok() {
-            tell(store, &pod, node);
+            bind(store, &pod, node);
         }
     }
 }
@@ -76,7 +76,7 @@ fn fits(pod: &Value, node: &Value) -> bool {
 }
 
 /// Leaves the event that people look for in `kubectl describe pod`.
-fn tell(store: &mut Store, pod: &Value, node: &str) {
+fn bind(store: &mut VersionedStore, pod: &Value, node: &str) {
     let metadata = &pod["metadata"];
     let field = |name: &str| metadata[name].as_str().unwrap_or_default();
     let now = clock::now_text();

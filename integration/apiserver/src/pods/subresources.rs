@@ -3,16 +3,20 @@
 use serde_json::{Value, json};
 
 use crate::{
-    answer::Failure,
-    call::Call,
+    answer::StatusError,
     clock,
     kinds::core,
+    request_info::RequestInfo,
     state::State,
-    store::Store,
-    verbs::{Terms, delete_object},
+    store::VersionedStore,
+    verbs::{DeleteOptions, delete_object},
 };
 
-pub(crate) fn bind(state: &State, call: &Call, binding: &Value) -> Result<Value, Failure> {
+pub(crate) fn bind(
+    state: &State,
+    call: &RequestInfo,
+    binding: &Value,
+) -> Result<Value, StatusError> {
     let node = binding["target"]["name"].as_str().unwrap_or_default();
     bind_to(&mut state.store(), (call.namespace(), call.name()), node)?;
     Ok(success())
@@ -20,16 +24,16 @@ pub(crate) fn bind(state: &State, call: &Call, binding: &Value) -> Result<Value,
 
 /// Gives a pod to a node.
 pub(super) fn bind_to(
-    store: &mut Store,
+    store: &mut VersionedStore,
     (namespace, name): (&str, &str),
     node: &str,
-) -> Result<(), Failure> {
+) -> Result<(), StatusError> {
     let pods = core("pods");
     let Some(pod) = store.get(pods, namespace, name) else {
-        return Err(Failure::not_found(pods, name));
+        return Err(StatusError::not_found(pods, name));
     };
     if pod["metadata"].get("deletionTimestamp").is_some() {
-        return Err(Failure::conflict(
+        return Err(StatusError::conflict(
             pods,
             name,
             &format!("pod {name} is being deleted, cannot be assigned to a host"),
@@ -39,7 +43,7 @@ pub(super) fn bind_to(
         .as_str()
         .filter(|node| !node.is_empty())
     {
-        return Err(Failure::conflict(
+        return Err(StatusError::conflict(
             pods,
             name,
             &format!("pod {name} is already assigned to node \"{had}\""),
@@ -60,13 +64,17 @@ pub(super) fn bind_to(
 }
 
 /// Deletes as an eviction does; there are no budgets for disruptions here.
-pub(crate) fn evict(state: &State, call: &Call, eviction: &Value) -> Result<Value, Failure> {
-    let mut terms = Terms::of(&eviction["deleteOptions"]);
+pub(crate) fn evict(
+    state: &State,
+    call: &RequestInfo,
+    eviction: &Value,
+) -> Result<Value, StatusError> {
+    let mut terms = DeleteOptions::of(&eviction["deleteOptions"]);
     terms.dry_run |= call.dry_run();
     let mut store = state.store();
     let pods = core("pods");
     let Some(pod) = store.get(pods, call.namespace(), call.name()) else {
-        return Err(Failure::not_found(pods, call.name()));
+        return Err(StatusError::not_found(pods, call.name()));
     };
     let waits = !matches!(
         pod["status"]["phase"].as_str(),

@@ -2,15 +2,15 @@
 
 /// One field of a message.
 #[derive(Debug)]
-pub(super) struct Field {
+pub(super) struct MessageField {
     pub(super) number: u64,
     pub(super) name: &'static str,
-    pub(super) form: Form,
+    pub(super) form: FieldType,
     pub(super) repeated: bool,
 }
 
 #[derive(Debug)]
-pub(super) enum Form {
+pub(super) enum FieldType {
     Text,
     Blob,
     Truth,
@@ -20,11 +20,11 @@ pub(super) enum Form {
     Texts,
     /// A map of bytes.
     Blobs,
-    Message(&'static [Field]),
+    Message(&'static [MessageField]),
 }
 
-const fn one(number: u64, name: &'static str, form: Form) -> Field {
-    Field {
+const fn one(number: u64, name: &'static str, form: FieldType) -> MessageField {
+    MessageField {
         number,
         name,
         form,
@@ -32,12 +32,12 @@ const fn one(number: u64, name: &'static str, form: Form) -> Field {
     }
 }
 
-const fn text(number: u64, name: &'static str) -> Field {
-    one(number, name, Form::Text)
+const fn text(number: u64, name: &'static str) -> MessageField {
+    one(number, name, FieldType::Text)
 }
 
-const fn many(number: u64, name: &'static str, form: Form) -> Field {
-    Field {
+const fn many(number: u64, name: &'static str, form: FieldType) -> MessageField {
+    MessageField {
         number,
         name,
         form,
@@ -45,17 +45,17 @@ const fn many(number: u64, name: &'static str, form: Form) -> Field {
     }
 }
 
-pub(super) const UNKNOWN: &[Field] = &[
+pub(super) const UNKNOWN: &[MessageField] = &[
     one(
         1,
         "typeMeta",
-        Form::Message(&[text(1, "apiVersion"), text(2, "kind")]),
+        FieldType::Message(&[text(1, "apiVersion"), text(2, "kind")]),
     ),
-    one(2, "raw", Form::Blob),
+    one(2, "raw", FieldType::Blob),
 ];
 
 /// Returns the message of a kind.
-pub(super) fn of(kind: &str) -> Option<&'static [Field]> {
+pub(super) fn of(kind: &str) -> Option<&'static [MessageField]> {
     Some(match kind {
         "ConfigMap" => CONFIG_MAP,
         "Secret" => SECRET,
@@ -70,98 +70,102 @@ pub(super) fn of(kind: &str) -> Option<&'static [Field]> {
     })
 }
 
-const METADATA: Field = one(
+const METADATA: MessageField = one(
     1,
     "metadata",
-    Form::Message(&[
+    FieldType::Message(&[
         text(1, "name"),
         text(2, "generateName"),
         text(3, "namespace"),
         text(5, "uid"),
         text(6, "resourceVersion"),
-        one(7, "generation", Form::Number),
-        one(8, "creationTimestamp", Form::Time),
-        one(9, "deletionTimestamp", Form::Time),
-        one(10, "deletionGracePeriodSeconds", Form::Number),
-        one(11, "labels", Form::Texts),
-        one(12, "annotations", Form::Texts),
-        many(13, "ownerReferences", Form::Message(OWNER)),
-        many(14, "finalizers", Form::Text),
+        one(7, "generation", FieldType::Number),
+        one(8, "creationTimestamp", FieldType::Time),
+        one(9, "deletionTimestamp", FieldType::Time),
+        one(10, "deletionGracePeriodSeconds", FieldType::Number),
+        one(11, "labels", FieldType::Texts),
+        one(12, "annotations", FieldType::Texts),
+        many(13, "ownerReferences", FieldType::Message(OWNER)),
+        many(14, "finalizers", FieldType::Text),
     ]),
 );
 
-const OWNER: &[Field] = &[
+const OWNER: &[MessageField] = &[
     text(1, "kind"),
     text(3, "name"),
     text(4, "uid"),
     text(5, "apiVersion"),
-    one(6, "controller", Form::Truth),
-    one(7, "blockOwnerDeletion", Form::Truth),
+    one(6, "controller", FieldType::Truth),
+    one(7, "blockOwnerDeletion", FieldType::Truth),
 ];
 
-const CONFIG_MAP: &[Field] = &[
+const CONFIG_MAP: &[MessageField] = &[
     METADATA,
-    one(2, "data", Form::Texts),
-    one(3, "binaryData", Form::Blobs),
-    one(4, "immutable", Form::Truth),
+    one(2, "data", FieldType::Texts),
+    one(3, "binaryData", FieldType::Blobs),
+    one(4, "immutable", FieldType::Truth),
 ];
 
-const SECRET: &[Field] = &[
+const SECRET: &[MessageField] = &[
     METADATA,
-    one(2, "data", Form::Blobs),
+    one(2, "data", FieldType::Blobs),
     text(3, "type"),
-    one(4, "stringData", Form::Texts),
-    one(5, "immutable", Form::Truth),
+    one(4, "stringData", FieldType::Texts),
+    one(5, "immutable", FieldType::Truth),
 ];
 
-const NAMESPACE: &[Field] = &[
+const NAMESPACE: &[MessageField] = &[
     METADATA,
     one(
         2,
         "spec",
-        Form::Message(&[many(1, "finalizers", Form::Text)]),
+        FieldType::Message(&[many(1, "finalizers", FieldType::Text)]),
     ),
 ];
 
-const SERVICE_ACCOUNT: &[Field] = &[
+const SERVICE_ACCOUNT: &[MessageField] = &[
     METADATA,
-    many(3, "imagePullSecrets", Form::Message(&[text(1, "name")])),
-    one(4, "automountServiceAccountToken", Form::Truth),
+    many(
+        3,
+        "imagePullSecrets",
+        FieldType::Message(&[text(1, "name")]),
+    ),
+    one(4, "automountServiceAccountToken", FieldType::Truth),
 ];
 
-const TOKEN_REQUEST: &[Field] = &[
+const TOKEN_REQUEST: &[MessageField] = &[
     METADATA,
     one(
         2,
         "spec",
-        Form::Message(&[
-            many(1, "audiences", Form::Text),
+        FieldType::Message(&[
+            many(1, "audiences", FieldType::Text),
             one(
                 3,
                 "boundObjectRef",
-                Form::Message(&[
+                FieldType::Message(&[
                     text(1, "kind"),
                     text(2, "apiVersion"),
                     text(3, "name"),
                     text(4, "uid"),
                 ]),
             ),
-            one(4, "expirationSeconds", Form::Number),
+            one(4, "expirationSeconds", FieldType::Number),
         ]),
     ),
 ];
 
 /// Of reviews for oneself and for others: the numbers of what is asked are the same, others name the user too.
-const ACCESS_REVIEW: &[Field] = &[
+const ACCESS_REVIEW: &[MessageField] = &[
     METADATA,
     one(
         2,
         "spec",
-        Form::Message(&[
+        FieldType::Message(&[
             one(
                 1,
                 "resourceAttributes",
-                Form::Message(&[
+                FieldType::Message(&[
                     text(1, "namespace"),
                     text(2, "verb"),
                     text(3, "group"),
@@ -174,64 +178,64 @@ const ACCESS_REVIEW: &[Field] = &[
             one(
                 2,
                 "nonResourceAttributes",
-                Form::Message(&[text(1, "path"), text(2, "verb")]),
+                FieldType::Message(&[text(1, "path"), text(2, "verb")]),
             ),
             text(3, "user"),
-            many(4, "groups", Form::Text),
+            many(4, "groups", FieldType::Text),
             text(6, "uid"),
         ]),
     ),
 ];
 
-const SIGNING_REQUEST: &[Field] = &[
+const SIGNING_REQUEST: &[MessageField] = &[
     METADATA,
     one(
         2,
         "spec",
-        Form::Message(&[
-            one(1, "request", Form::Blob),
+        FieldType::Message(&[
+            one(1, "request", FieldType::Blob),
             text(2, "username"),
             text(3, "uid"),
-            many(4, "groups", Form::Text),
-            many(5, "usages", Form::Text),
+            many(4, "groups", FieldType::Text),
+            many(5, "usages", FieldType::Text),
             text(7, "signerName"),
-            one(8, "expirationSeconds", Form::Number),
+            one(8, "expirationSeconds", FieldType::Number),
         ]),
     ),
     one(
         3,
         "status",
-        Form::Message(&[
+        FieldType::Message(&[
             many(
                 1,
                 "conditions",
-                Form::Message(&[
+                FieldType::Message(&[
                     text(1, "type"),
                     text(2, "reason"),
                     text(3, "message"),
-                    one(4, "lastUpdateTime", Form::Time),
-                    one(5, "lastTransitionTime", Form::Time),
+                    one(4, "lastUpdateTime", FieldType::Time),
+                    one(5, "lastTransitionTime", FieldType::Time),
                     text(6, "status"),
                 ]),
             ),
-            one(2, "certificate", Form::Blob),
+            one(2, "certificate", FieldType::Blob),
         ]),
     ),
 ];
 
-const DELETE_OPTIONS: &[Field] = &[
-    one(1, "gracePeriodSeconds", Form::Number),
+const DELETE_OPTIONS: &[MessageField] = &[
+    one(1, "gracePeriodSeconds", FieldType::Number),
     one(
         2,
         "preconditions",
-        Form::Message(&[text(1, "uid"), text(2, "resourceVersion")]),
+        FieldType::Message(&[text(1, "uid"), text(2, "resourceVersion")]),
     ),
-    one(3, "orphanDependents", Form::Truth),
+    one(3, "orphanDependents", FieldType::Truth),
     text(4, "propagationPolicy"),
-    many(5, "dryRun", Form::Text),
+    many(5, "dryRun", FieldType::Text),
 ];
 
-const EVICTION: &[Field] = &[
+const EVICTION: &[MessageField] = &[
     METADATA,
-    one(2, "deleteOptions", Form::Message(DELETE_OPTIONS)),
+    one(2, "deleteOptions", FieldType::Message(DELETE_OPTIONS)),
 ];

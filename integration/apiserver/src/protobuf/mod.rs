@@ -7,16 +7,16 @@ mod wire;
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use serde_json::{Map, Value, json};
 
-use crate::{answer::Failure, clock};
-use messages::{Field, Form};
-use wire::{Item, items};
+use crate::{answer::StatusError, clock};
+use messages::{FieldType, MessageField};
+use wire::{WireValue, items};
 
 const MAGIC: &[u8] = b"k8s\0";
 
 /// Returns the object of a body in protobuf; none if it is not in protobuf.
-pub(crate) fn object(body: &[u8]) -> Option<Result<Value, Failure>> {
+pub(crate) fn object(body: &[u8]) -> Option<Result<Value, StatusError>> {
     let envelope = body.strip_prefix(MAGIC)?;
-    Some(unpacked(envelope).ok_or_else(|| Failure::bad_request("the object provided is unrecognized: its protobuf is broken or of a kind that is not known")))
+    Some(unpacked(envelope).ok_or_else(|| StatusError::bad_request("the object provided is unrecognized: its protobuf is broken or of a kind that is not known")))
 }
 
 fn unpacked(envelope: &[u8]) -> Option<Value> {
@@ -29,14 +29,15 @@ fn unpacked(envelope: &[u8]) -> Option<Value> {
     Some(object)
 }
 
-fn message(fields: &[Field], bytes: &[u8]) -> Option<Value> {
+fn message(fields: &[MessageField], bytes: &[u8]) -> Option<Value> {
     let mut object = Map::new();
     for item in items(bytes) {
         let (number, item) = item?;
         let Some(field) = fields.iter().find(|field| field.number == number) else {
             continue;
         };
-        if let (Form::Texts | Form::Blobs, Item::Bytes(entry)) = (&field.form, &item) {
+        if let (FieldType::Texts | FieldType::Blobs, WireValue::Bytes(entry)) = (&field.form, &item)
+        {
             let (key, value) = entry_of(&field.form, entry)?;
             object.entry(field.name).or_insert_with(|| json!({}))[key] = value;
             continue;
@@ -57,14 +58,14 @@ fn message(fields: &[Field], bytes: &[u8]) -> Option<Value> {
     Some(Value::Object(object))
 }
 
-fn value_of(form: &Form, item: &Item<'_>) -> Option<Value> {
+fn value_of(form: &FieldType, item: &WireValue<'_>) -> Option<Value> {
     Some(match (form, item) {
-        (Form::Text, Item::Bytes(bytes)) => json!(std::str::from_utf8(bytes).ok()?),
-        (Form::Blob, Item::Bytes(bytes)) => json!(BASE64.encode(bytes)),
-        (Form::Truth, Item::Number(number)) => json!(*number != 0),
-        (Form::Number, Item::Number(number)) => json!(number.cast_signed()),
-        (Form::Message(fields), Item::Bytes(bytes)) => message(fields, bytes)?,
-        (Form::Time, Item::Bytes(bytes)) => time(bytes)?,
+        (FieldType::Text, WireValue::Bytes(bytes)) => json!(std::str::from_utf8(bytes).ok()?),
+        (FieldType::Blob, WireValue::Bytes(bytes)) => json!(BASE64.encode(bytes)),
+        (FieldType::Truth, WireValue::Number(number)) => json!(*number != 0),
+        (FieldType::Number, WireValue::Number(number)) => json!(number.cast_signed()),
+        (FieldType::Message(fields), WireValue::Bytes(bytes)) => message(fields, bytes)?,
+        (FieldType::Time, WireValue::Bytes(bytes)) => time(bytes)?,
         _ => return None,
     })
 }
@@ -72,22 +73,22 @@ fn value_of(form: &Form, item: &Item<'_>) -> Option<Value> {
 /// Returns a time as text; the time of nothing is no time.
 fn time(bytes: &[u8]) -> Option<Value> {
     let seconds = items(bytes).find_map(|item| match item {
-        Some((1, Item::Number(seconds))) => Some(seconds.cast_signed()),
+        Some((1, WireValue::Number(seconds))) => Some(seconds.cast_signed()),
         _ => None,
     });
     let time = seconds.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
     Some(time.map_or(Value::Null, |time| json!(clock::text(time))))
 }
 
-fn entry_of(form: &Form, entry: &[u8]) -> Option<(String, Value)> {
+fn entry_of(form: &FieldType, entry: &[u8]) -> Option<(String, Value)> {
     let (mut key, mut value) = (String::new(), json!(""));
     for item in items(entry) {
         match item? {
-            (1, Item::Bytes(bytes)) => key = std::str::from_utf8(bytes).ok()?.to_string(),
-            (2, Item::Bytes(bytes)) if matches!(form, Form::Blobs) => {
+            (1, WireValue::Bytes(bytes)) => key = std::str::from_utf8(bytes).ok()?.to_string(),
+            (2, WireValue::Bytes(bytes)) if matches!(form, FieldType::Blobs) => {
                 value = json!(BASE64.encode(bytes))
             }
-            (2, Item::Bytes(bytes)) => value = json!(std::str::from_utf8(bytes).ok()?),
+            (2, WireValue::Bytes(bytes)) => value = json!(std::str::from_utf8(bytes).ok()?),
             _ => return None,
         }
     }

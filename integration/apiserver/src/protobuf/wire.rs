@@ -2,13 +2,13 @@
 
 /// What a field holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Item<'a> {
+pub(super) enum WireValue<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
 
 /// Returns the fields of a message in their order; none for what is broken, and then no more.
-pub(super) fn items(bytes: &[u8]) -> impl Iterator<Item = Option<(u64, Item<'_>)>> {
+pub(super) fn items(bytes: &[u8]) -> impl Iterator<Item = Option<(u64, WireValue<'_>)>> {
     let mut rest = Some(bytes);
     std::iter::from_fn(move || {
         let left = rest.filter(|left| !left.is_empty())?;
@@ -18,15 +18,15 @@ pub(super) fn items(bytes: &[u8]) -> impl Iterator<Item = Option<(u64, Item<'_>)
     })
 }
 
-fn take(bytes: &[u8]) -> Option<((u64, Item<'_>), &[u8])> {
+fn take(bytes: &[u8]) -> Option<((u64, WireValue<'_>), &[u8])> {
     let (tag, rest) = number(bytes)?;
     let (item, rest) = match tag & 7 {
-        0 => number(rest).map(|(value, rest)| (Item::Number(value), rest))?,
+        0 => number(rest).map(|(value, rest)| (WireValue::Number(value), rest))?,
         1 => fixed(rest, 8)?,
         2 => {
             let (length, rest) = number(rest)?;
             let (content, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
-            (Item::Bytes(content), rest)
+            (WireValue::Bytes(content), rest)
         }
         5 => fixed(rest, 4)?,
         _ => return None,
@@ -34,9 +34,9 @@ fn take(bytes: &[u8]) -> Option<((u64, Item<'_>), &[u8])> {
     Some(((tag >> 3, item), rest))
 }
 
-fn fixed(bytes: &[u8], length: usize) -> Option<(Item<'_>, &[u8])> {
+fn fixed(bytes: &[u8], length: usize) -> Option<(WireValue<'_>, &[u8])> {
     let (content, rest) = bytes.split_at_checked(length)?;
-    Some((Item::Bytes(content), rest))
+    Some((WireValue::Bytes(content), rest))
 }
 
 fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {

@@ -9,22 +9,22 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{answer::Failure, clock};
+use crate::{answer::StatusError, clock};
 
 /// An object as the server says it, or why not.
-type Answer = Result<Value, Failure>;
+type ObjectResult = Result<Value, StatusError>;
 
 /// A server that takes longer hangs.
-const WITHIN: &str = "20";
+const REQUEST_TIMEOUT_SECONDS: &str = "20";
 
 /// The way to a server on loopback, whose files are in this folder.
 #[derive(Clone, Debug)]
-pub(crate) struct Door {
+pub(crate) struct CurlClient {
     pub(crate) port: u16,
     pub(crate) folder: PathBuf,
 }
 
-impl Door {
+impl CurlClient {
     pub(crate) fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }
@@ -34,17 +34,17 @@ impl Door {
     }
 
     /// Returns an object, or a list, by its path; what is no JSON comes as a string.
-    pub(crate) fn get(&self, path: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str) -> ObjectResult {
         self.ask("GET", path, "application/json", &Value::Null)
     }
 
     /// Creates an object in the collection of a path.
-    pub(crate) fn post(&self, path: &str, object: &Value) -> Answer {
+    pub(crate) fn post(&self, path: &str, object: &Value) -> ObjectResult {
         self.ask("POST", path, "application/json", object)
     }
 
     /// Replaces an object, or makes it if it is not there, as `kubectl replace` does.
-    pub(crate) fn put(&self, path: &str, object: &Value) -> Answer {
+    pub(crate) fn put(&self, path: &str, object: &Value) -> ObjectResult {
         match self.ask("PUT", path, "application/json", object) {
             Err(failure) if failure.code == 404 => {
                 let collection = path
@@ -57,12 +57,12 @@ impl Door {
     }
 
     /// Patches an object by JSON merge.
-    pub(crate) fn patch(&self, path: &str, patch: &Value) -> Answer {
+    pub(crate) fn patch(&self, path: &str, patch: &Value) -> ObjectResult {
         self.ask("PATCH", path, "application/merge-patch+json", patch)
     }
 
     /// Deletes an object as a user does.
-    pub(crate) fn delete(&self, path: &str) -> Answer {
+    pub(crate) fn delete(&self, path: &str) -> ObjectResult {
         self.ask("DELETE", path, "application/json", &Value::Null)
     }
 
@@ -88,12 +88,12 @@ impl Door {
         }
     }
 
-    fn ask(&self, method: &str, path: &str, content_type: &str, body: &Value) -> Answer {
+    fn ask(&self, method: &str, path: &str, content_type: &str, body: &Value) -> ObjectResult {
         let mut curl = Command::new("curl");
         curl.args([
             "-sS",
             "--max-time",
-            WITHIN,
+            REQUEST_TIMEOUT_SECONDS,
             "-X",
             method,
             "-w",
@@ -112,13 +112,13 @@ impl Door {
         }
         curl.arg(format!("{}{path}", self.url()));
         let said =
-            run(curl, body).map_err(|why| Failure::new(0, "Unreachable", why.to_string()))?;
+            run(curl, body).map_err(|why| StatusError::new(0, "Unreachable", why.to_string()))?;
         let (text, code) = said.rsplit_once('\n').unwrap_or_default();
         let answer = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
         let word = |name: &str| answer[name].as_str().unwrap_or(text).to_string();
         match code.parse().unwrap_or_default() {
             200..300 => Ok(answer),
-            code => Err(Failure::new(code, &word("reason"), word("message"))),
+            code => Err(StatusError::new(code, &word("reason"), word("message"))),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! A real cluster: `kube-apiserver` and `etcd` from the PATH, each test's own, in a folder of its own on loopback.
 //!
-//! What the controllers and the scheduler of a cluster do for one node is done by [`hands`]: they are not on the PATH.
+//! What the controllers and the scheduler of a cluster do for one node is done by [`controllers`]: they are not on the PATH.
 //! Kubelets are called at 127.0.0.1 by their node's name, which a hosts file for this server alone gives.
 
 mod client;
+mod controllers;
 mod flags;
-mod hands;
 
 use std::{
     fs,
@@ -20,38 +20,38 @@ use anyhow::Context as _;
 use serde_json::json;
 use tempfile::TempDir;
 
-use self::{client::Door, hands::Hands};
+use self::{client::CurlClient, controllers::Controllers};
 use crate::{
     auth::{
-        Authority, Credentials,
-        identity::{Identity, write_kubeconfig},
+        CertificateAuthority, CertificateWithKey,
+        identity::{ClientIdentity, write_kubeconfig},
         rights::MASTERS,
     },
     clock,
 };
 
 /// Both begin with empty folders, on machines that do much else.
-const STARTS_WITHIN: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// How often what cannot be waited for is asked.
-const PACE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const YEAR: i64 = 365 * 24 * 3600;
 
 /// Where the two programs are.
 #[derive(Clone, Debug)]
-pub struct Programs {
+pub struct ServerPrograms {
     server: PathBuf,
     etcd: PathBuf,
 }
 
-impl Programs {
+impl ServerPrograms {
     /// Finds them on the PATH; none unless both are there.
-    pub fn find() -> Option<Programs> {
+    pub fn find() -> Option<ServerPrograms> {
         let path = std::env::var_os("PATH")?;
         let find = |name: &str| {
             let files = std::env::split_paths(&path).map(|folder| folder.join(name));
             files.into_iter().find(|file| file.is_file())
         };
-        Some(Programs {
+        Some(ServerPrograms {
             server: find("kube-apiserver")?,
             etcd: find("etcd")?,
         })
@@ -61,12 +61,12 @@ impl Programs {
 /// A real server that runs; it and its etcd end when it is dropped.
 #[derive(Debug)]
 pub struct Real {
-    programs: Programs,
-    pub(crate) door: Door,
+    programs: ServerPrograms,
+    pub(crate) client: CurlClient,
     etcd_port: u16,
-    authority: Arc<Authority>,
+    authority: Arc<CertificateAuthority>,
     // Ended in this order: who asks the server, the server, what it keeps, where it is kept.
-    hands: Option<Hands>,
+    controllers: Option<Controllers>,
     server: Mutex<Option<Child>>,
     etcd: Option<Child>,
     _folder: TempDir,
@@ -75,35 +75,38 @@ pub struct Real {
 impl Real {
     /// Starts etcd and a server; it answers, and the namespace `default` can be used, when this returns. The node of this name
     /// is the one that there may be.
-    pub fn start(programs: Programs, node: &str) -> anyhow::Result<Real> {
+    pub fn start(programs: ServerPrograms, node: &str) -> anyhow::Result<Real> {
         let folder = tempfile::Builder::new().prefix("oxlet-").tempdir()?;
         let mut real = Real {
             programs,
-            door: Door {
+            client: CurlClient {
                 port: free_port()?,
                 folder: folder.path().to_owned(),
             },
             etcd_port: free_port()?,
-            authority: Arc::new(Authority::new("kubernetes")?),
-            hands: None,
+            authority: Arc::new(CertificateAuthority::new("kubernetes")?),
+            controllers: None,
             server: Mutex::new(None),
             etcd: None,
             _folder: folder,
         };
         real.write_files(node)?;
         let mut etcd = Command::new(&real.programs.etcd);
-        let data = real.door.path("etcd");
+        let data = real.client.path("etcd");
         etcd.args(flags::etcd(&data, real.etcd_port, free_port()?));
         real.etcd = Some(real.spawn(etcd, "etcd.log")?);
         real.resume()?;
-        hands::found(&real.door, &real.authority())?;
-        real.hands = Some(Hands::start(real.door.clone(), real.authority.clone())?);
+        controllers::found(&real.client, &real.authority())?;
+        real.controllers = Some(Controllers::start(
+            real.client.clone(),
+            real.authority.clone(),
+        )?);
         Ok(real)
     }
 
     /// Returns where clients find it, without a slash at the end.
     pub fn url(&self) -> String {
-        self.door.url()
+        self.client.url()
     }
 
     /// Returns the certificate of the authority of the cluster, as PEM.
@@ -117,16 +120,16 @@ impl Real {
         name: &str,
         group: &str,
         seconds: i64,
-    ) -> anyhow::Result<Credentials> {
+    ) -> anyhow::Result<CertificateWithKey> {
         self.authority.client_named(name, group, seconds)
     }
 
     /// Returns a kubeconfig that has all it needs in itself.
-    pub fn kubeconfig(&self, identity: &Identity) -> anyhow::Result<String> {
+    pub fn kubeconfig(&self, identity: &ClientIdentity) -> anyhow::Result<String> {
         let user = match identity {
-            Identity::Anonymous => json!({}),
-            Identity::Token(token) => json!({ "token": token }),
-            Identity::Certificate { name, group } => {
+            ClientIdentity::Anonymous => json!({}),
+            ClientIdentity::Token(token) => json!({ "token": token }),
+            ClientIdentity::Certificate { name, group } => {
                 self.client_certificate(name, group, YEAR)?.as_user()
             }
         };
@@ -135,8 +138,8 @@ impl Real {
 
     /// Returns a kubeconfig with a bootstrap token.
     pub fn bootstrap_kubeconfig(&self) -> anyhow::Result<String> {
-        let (id, secret) = hands::TOKEN;
-        self.kubeconfig(&Identity::Token(format!("{id}.{secret}")))
+        let (id, secret) = controllers::TOKEN;
+        self.kubeconfig(&ClientIdentity::Token(format!("{id}.{secret}")))
     }
 
     /// Kills the server, not its etcd: the beginning of an outage.
@@ -151,13 +154,13 @@ impl Real {
         server.args(["--mount", "sh", "-c"]);
         server.arg("mount --bind \"$1\" /etc/hosts && shift && exec \"$@\"");
         server
-            .args(["sh", &self.door.path("hosts")])
+            .args(["sh", &self.client.path("hosts")])
             .arg(&self.programs.server);
         server.args(flags::server(self));
         *lock(&self.server) = Some(self.spawn(server, "server.log")?);
-        let until = clock::later(clock::now(), STARTS_WITHIN.as_secs().cast_signed());
-        while self.door.get("/readyz?verbose").is_err() {
-            let log = fs::read_to_string(self.door.path("server.log")).unwrap_or_default();
+        let until = clock::later(clock::now(), START_TIMEOUT.as_secs().cast_signed());
+        while self.client.get("/readyz?verbose").is_err() {
+            let log = fs::read_to_string(self.client.path("server.log")).unwrap_or_default();
             let gone = lock(&self.server)
                 .as_mut()
                 .is_none_or(|child| child.try_wait().is_ok_and(|end| end.is_some()));
@@ -172,7 +175,7 @@ impl Real {
 
     fn write_files(&self, node: &str) -> anyhow::Result<()> {
         let (certificate, key) = self.authority.serving()?;
-        let serving = Credentials {
+        let serving = CertificateWithKey {
             certificate: certificate.pem(),
             key: key.serialize_pem(),
         };
@@ -183,15 +186,15 @@ impl Real {
             ("kubelets", kubelets),
             ("admin", admin),
         ] {
-            fs::write(self.door.path(&format!("{name}.pem")), who.certificate)?;
-            fs::write(self.door.path(&format!("{name}.key")), who.key)?;
+            fs::write(self.client.path(&format!("{name}.pem")), who.certificate)?;
+            fs::write(self.client.path(&format!("{name}.key")), who.key)?;
         }
-        fs::write(self.door.path("ca.pem"), self.authority())?;
+        fs::write(self.client.path("ca.pem"), self.authority())?;
         let signing = rcgen::KeyPair::generate().context("cannot make a key")?;
-        fs::write(self.door.path("accounts.key"), signing.serialize_pem())?;
-        fs::write(self.door.path("accounts.pub"), signing.public_key_pem())?;
+        fs::write(self.client.path("accounts.key"), signing.serialize_pem())?;
+        fs::write(self.client.path("accounts.pub"), signing.public_key_pem())?;
         fs::write(
-            self.door.path("hosts"),
+            self.client.path("hosts"),
             format!("127.0.0.1 localhost {node}\n"),
         )?;
         Ok(())
@@ -201,7 +204,7 @@ impl Real {
         let log = fs::File::options()
             .create(true)
             .append(true)
-            .open(self.door.path(log))?;
+            .open(self.client.path(log))?;
         command
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -213,7 +216,7 @@ impl Real {
 
 impl Drop for Real {
     fn drop(&mut self) {
-        drop(self.hands.take());
+        drop(self.controllers.take());
         self.stop();
         end(self.etcd.take());
     }
@@ -230,10 +233,10 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lets [`PACE`] go by.
+/// Lets [`POLL_INTERVAL`] go by.
 fn pause() {
     let (_nobody, silence) = mpsc::channel::<()>();
-    silence.recv_timeout(PACE).unwrap_or_default();
+    silence.recv_timeout(POLL_INTERVAL).unwrap_or_default();
 }
 
 fn free_port() -> anyhow::Result<u16> {

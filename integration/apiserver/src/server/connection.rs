@@ -14,8 +14,8 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use super::routes::{self, Way};
-use crate::{auth::Peer, state::State};
+use super::routes::{self, RequestContext};
+use crate::{auth::ConnectionPeer, state::State};
 
 /// The start of HTTP/2 without TLS.
 const PREFACE: &[u8; 4] = b"PRI ";
@@ -26,9 +26,9 @@ pub(super) async fn serve(state: Arc<State>, stream: TcpStream, number: u64) {
         let mut start = [0; PREFACE.len()];
         let second = matches!(stream.peek(&mut start).await, Ok(4)) && start == *PREFACE;
         return speak(
-            Way {
+            RequestContext {
                 state,
-                peer: Peer::default(),
+                peer: ConnectionPeer::default(),
                 number,
             },
             stream,
@@ -48,9 +48,9 @@ pub(super) async fn serve(state: Arc<State>, stream: TcpStream, number: u64) {
         .map(|one| one.clone().into_owned())
         .collect();
     speak(
-        Way {
+        RequestContext {
             state,
-            peer: Peer { certificates },
+            peer: ConnectionPeer { certificates },
             number,
         },
         stream,
@@ -60,13 +60,14 @@ pub(super) async fn serve(state: Arc<State>, stream: TcpStream, number: u64) {
 }
 
 async fn speak(
-    way: Way,
+    context: RequestContext,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     second: bool,
 ) {
-    let way = Arc::new(way);
-    let service =
-        service_fn(move |request: hyper::Request<Incoming>| routes::answer(way.clone(), request));
+    let context = Arc::new(context);
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        routes::answer(context.clone(), request)
+    });
     // A connection that ends badly is the client's affair, or a fault that was asked for.
     if second {
         let server = http2::Builder::new(TokioExecutor::new())

@@ -9,14 +9,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    answer::{Failure, Response, json_response},
-    faults::Fault,
+    answer::{Response, StatusError, json_response},
+    faults::ApiFault,
     state::State,
 };
 
 /// A request to the double itself.
 #[derive(Debug)]
-pub(super) enum Order {
+pub(super) enum ControlRequest {
     ShowFaults,
     AddFault,
     ClearFaults,
@@ -26,7 +26,7 @@ pub(super) enum Order {
 
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Wish {
+enum ControlCommand {
     #[serde(rename_all = "camelCase")]
     Close {
         close_watches: bool,
@@ -39,17 +39,17 @@ enum Wish {
     Expire {
         expire_history: bool,
     },
-    Fault(Fault),
+    ApiFault(ApiFault),
 }
 
-impl Order {
-    pub(super) fn parse(request: &Request<Incoming>) -> Option<Order> {
+impl ControlRequest {
+    pub(super) fn parse(request: &Request<Incoming>) -> Option<ControlRequest> {
         match (request.method(), request.uri().path()) {
-            (&Method::GET, "/_faults") => Some(Order::ShowFaults),
-            (&Method::POST, "/_faults") => Some(Order::AddFault),
-            (&Method::DELETE, "/_faults") => Some(Order::ClearFaults),
-            (&Method::GET, "/_requests") => Some(Order::ShowRequests),
-            (&Method::DELETE, "/_requests") => Some(Order::ForgetRequests),
+            (&Method::GET, "/_faults") => Some(ControlRequest::ShowFaults),
+            (&Method::POST, "/_faults") => Some(ControlRequest::AddFault),
+            (&Method::DELETE, "/_faults") => Some(ControlRequest::ClearFaults),
+            (&Method::GET, "/_requests") => Some(ControlRequest::ShowRequests),
+            (&Method::DELETE, "/_requests") => Some(ControlRequest::ForgetRequests),
             _ => None,
         }
     }
@@ -57,23 +57,23 @@ impl Order {
 
 pub(super) async fn answer(
     state: &Arc<State>,
-    order: Order,
+    order: ControlRequest,
     request: Request<Incoming>,
 ) -> Response {
     match order {
-        Order::ShowFaults => json_response(200, &json!(state.faults().waiting())),
-        Order::ShowRequests => json_response(200, &json!(state.journal().all())),
-        Order::ClearFaults => {
+        ControlRequest::ShowFaults => json_response(200, &json!(state.faults().waiting())),
+        ControlRequest::ShowRequests => json_response(200, &json!(state.request_log().all())),
+        ControlRequest::ClearFaults => {
             state.faults().clear();
             json_response(200, &Value::Null)
         }
-        Order::ForgetRequests => {
-            state.journal().clear();
+        ControlRequest::ForgetRequests => {
+            state.request_log().clear();
             json_response(200, &Value::Null)
         }
-        Order::AddFault => match wish(request).await {
-            Ok(wish) => {
-                grant(state, wish);
+        ControlRequest::AddFault => match command(request).await {
+            Ok(command) => {
+                execute(state, command);
                 json_response(201, &Value::Null)
             }
             Err(failure) => failure.response(),
@@ -81,31 +81,31 @@ pub(super) async fn answer(
     }
 }
 
-async fn wish(request: Request<Incoming>) -> Result<Wish, Failure> {
+async fn command(request: Request<Incoming>) -> Result<ControlCommand, StatusError> {
     let body = request
         .into_body()
         .collect()
         .await
-        .map_err(|why| Failure::bad_request(why.to_string()))?;
+        .map_err(|why| StatusError::bad_request(why.to_string()))?;
     serde_json::from_slice(&body.to_bytes())
-        .map_err(|why| Failure::bad_request(format!("not a fault: {why}")))
+        .map_err(|why| StatusError::bad_request(format!("not a fault: {why}")))
 }
 
-fn grant(state: &State, wish: Wish) {
-    match wish {
-        Wish::Close {
+fn execute(state: &State, command: ControlCommand) {
+    match command {
+        ControlCommand::Close {
             close_watches: true,
         } => state.faults().close_watches(),
-        Wish::Expire {
+        ControlCommand::Expire {
             expire_history: true,
         } => state.store().expire_history(),
-        Wish::Close {
+        ControlCommand::Close {
             close_watches: false,
         }
-        | Wish::Expire {
+        | ControlCommand::Expire {
             expire_history: false,
         } => {}
-        Wish::Mute { mute_watches } => state.faults().mute_watches(mute_watches),
-        Wish::Fault(fault) => state.faults().add(fault),
+        ControlCommand::Mute { mute_watches } => state.faults().mute_watches(mute_watches),
+        ControlCommand::ApiFault(fault) => state.faults().add(fault),
     }
 }

@@ -7,24 +7,24 @@ use serde_json::Value;
 
 use super::Server;
 use crate::{
-    answer::Failure,
-    call::{Call, User},
+    answer::StatusError,
+    request_info::{RequestInfo, UserInfo},
     verbs,
 };
 
 impl Server {
     /// Returns an object, or a list, by its path: `/api/v1/namespaces/default/pods/x`.
-    pub fn get(&self, path: &str) -> Result<Value, Failure> {
+    pub fn get(&self, path: &str) -> Result<Value, StatusError> {
         self.direct(Method::GET, path, "", &Value::Null)
     }
 
     /// Creates an object in the collection of a path.
-    pub fn post(&self, path: &str, object: &Value) -> Result<Value, Failure> {
+    pub fn post(&self, path: &str, object: &Value) -> Result<Value, StatusError> {
         self.direct(Method::POST, path, "application/json", object)
     }
 
     /// Replaces an object, or makes it if it is not there: with a name at the end, as `kubectl replace` does.
-    pub fn put(&self, path: &str, object: &Value) -> Result<Value, Failure> {
+    pub fn put(&self, path: &str, object: &Value) -> Result<Value, StatusError> {
         match self.direct(Method::PUT, path, "application/json", object) {
             Err(failure)
                 if failure.code == 404
@@ -45,17 +45,17 @@ impl Server {
     }
 
     /// Patches an object by JSON merge.
-    pub fn patch(&self, path: &str, patch: &Value) -> Result<Value, Failure> {
+    pub fn patch(&self, path: &str, patch: &Value) -> Result<Value, StatusError> {
         self.direct(Method::PATCH, path, "application/merge-patch+json", patch)
     }
 
     /// Deletes an object as a user does; for a pod with its grace, unless the query says `gracePeriodSeconds`.
-    pub fn delete(&self, path: &str) -> Result<Value, Failure> {
+    pub fn delete(&self, path: &str) -> Result<Value, StatusError> {
         self.direct(Method::DELETE, path, "application/json", &Value::Null)
     }
 
     /// Returns the items of a list by its path and query.
-    pub fn list(&self, path: &str) -> Result<Vec<Value>, Failure> {
+    pub fn list(&self, path: &str) -> Result<Vec<Value>, StatusError> {
         let mut list = self.get(path)?;
         Ok(list["items"]
             .as_array_mut()
@@ -100,17 +100,18 @@ impl Server {
         path: &str,
         content_type: &'static str,
         body: &Value,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, StatusError> {
         let uri: Uri = path
             .parse()
-            .map_err(|_| Failure::bad_request(format!("{path} is no path")))?;
+            .map_err(|_| StatusError::bad_request(format!("{path} is no path")))?;
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-        let mut call = Call::parse(&method, &uri, &headers).ok_or_else(Failure::no_such_path)?;
-        call.user = User {
+        let mut call =
+            RequestInfo::parse(&method, &uri, &headers).ok_or_else(StatusError::no_such_path)?;
+        call.user = UserInfo {
             name: "test".to_string(),
             groups: vec!["system:masters".to_string()],
-            ..User::default()
+            ..UserInfo::default()
         };
         if !body.is_null() {
             call.body = serde_json::to_vec(body)

@@ -19,10 +19,10 @@ use tokio::sync::oneshot;
 
 use crate::{
     certificates,
-    faults::Fault,
-    journal::Heard,
-    options::{Options, Security},
+    faults::ApiFault,
+    options::{AccessControl, Options},
     pods::scheduler,
+    request_log::RecordedRequest,
     state::State,
     verbs,
 };
@@ -32,11 +32,11 @@ use crate::{
 pub struct Server {
     pub(crate) state: Arc<State>,
     address: SocketAddr,
-    thread: Mutex<Option<Running>>,
+    thread: Mutex<Option<RunningServer>>,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningServer {
     stop: oneshot::Sender<()>,
     thread: JoinHandle<()>,
 }
@@ -63,7 +63,7 @@ impl Server {
 
     /// Returns where clients find it, without a slash at the end.
     pub fn url(&self) -> String {
-        let scheme = if self.state.options.security == Security::Plain {
+        let scheme = if self.state.options.security == AccessControl::Plain {
             "http"
         } else {
             "https"
@@ -83,7 +83,7 @@ impl Server {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        if let Some(Running { stop, thread }) = running {
+        if let Some(RunningServer { stop, thread }) = running {
             stop.send(()).unwrap_or_default();
             thread.join().unwrap_or_default();
         }
@@ -99,17 +99,17 @@ impl Server {
     }
 
     /// Returns what was heard so far, oldest first.
-    pub fn requests(&self) -> Vec<Heard> {
-        self.state.journal().all()
+    pub fn requests(&self) -> Vec<RecordedRequest> {
+        self.state.request_log().all()
     }
 
     /// Forgets what was heard.
     pub fn forget_requests(&self) {
-        self.state.journal().clear();
+        self.state.request_log().clear();
     }
 
     /// Lets something go wrong with the requests that match.
-    pub fn fault(&self, fault: Fault) {
+    pub fn fault(&self, fault: ApiFault) {
         self.state.faults().add(fault);
     }
 
@@ -119,7 +119,7 @@ impl Server {
     }
 
     /// Returns the faults that are still to come.
-    pub fn faults(&self) -> Vec<Fault> {
+    pub fn faults(&self) -> Vec<ApiFault> {
         self.state.faults().waiting().to_vec()
     }
 
@@ -154,7 +154,7 @@ fn listen(port: u16) -> anyhow::Result<TcpListener> {
     Ok(listener)
 }
 
-fn run(state: Arc<State>, listener: TcpListener) -> anyhow::Result<Running> {
+fn run(state: Arc<State>, listener: TcpListener) -> anyhow::Result<RunningServer> {
     let (stop, stopped) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -177,7 +177,7 @@ fn run(state: Arc<State>, listener: TcpListener) -> anyhow::Result<Running> {
         .name("apiserver".to_string())
         .spawn(serve)
         .context("cannot start a thread")?;
-    Ok(Running { stop, thread })
+    Ok(RunningServer { stop, thread })
 }
 
 async fn accept(state: Arc<State>, listener: tokio::net::TcpListener) {

@@ -9,13 +9,13 @@ use hyper::body::{Bytes, Frame, Incoming};
 
 use super::control;
 use crate::{
-    answer::{Body, Failure, Response, json_response, text_response, typed},
-    auth::{self, Peer},
-    call::{Call, Query, Verb},
+    answer::{Body, Response, StatusError, json_response, text_response, typed},
+    auth::{self, ConnectionPeer},
     discovery,
     faults::Effect,
-    journal::Heard,
     nodes, openapi,
+    request_info::{QueryParameters, RequestInfo, RequestVerb},
+    request_log::RecordedRequest,
     state::State,
     tables, verbs, watch,
 };
@@ -25,9 +25,9 @@ const LARGEST_BODY: usize = 3 * 1024 * 1024;
 
 /// One connection, as its requests see it.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct RequestContext {
     pub(super) state: Arc<State>,
-    pub(super) peer: Peer,
+    pub(super) peer: ConnectionPeer,
     pub(super) number: u64,
 }
 
@@ -43,21 +43,28 @@ impl std::fmt::Display for CutOff {
 
 impl std::error::Error for CutOff {}
 
-pub(super) async fn answer(way: Arc<Way>, request: Request<Incoming>) -> Result<Response, CutOff> {
-    if let Some(control) = control::Order::parse(&request) {
-        return Ok(control::answer(&way.state, control, request).await);
+pub(super) async fn answer(
+    context: Arc<RequestContext>,
+    request: Request<Incoming>,
+) -> Result<Response, CutOff> {
+    if let Some(control) = control::ControlRequest::parse(&request) {
+        return Ok(control::answer(&context.state, control, request).await);
     }
-    let written = way.state.journal().add(heard(&request, way.number));
-    let answer = spoilt(&way, request).await;
+    let written = context
+        .state
+        .request_log()
+        .add(recorded(&request, context.number));
+    let answer = answer_with_faults(&context, request).await;
     if let Ok(response) = &answer {
-        way.state
-            .journal()
+        context
+            .state
+            .request_log()
             .answered(written, response.status().as_u16());
     }
     answer
 }
 
-fn heard(request: &Request<Incoming>, connection: u64) -> Heard {
+fn recorded(request: &Request<Incoming>, connection: u64) -> RecordedRequest {
     let text = |name| {
         request
             .headers()
@@ -66,7 +73,7 @@ fn heard(request: &Request<Incoming>, connection: u64) -> Heard {
             .unwrap_or_default()
             .to_string()
     };
-    Heard {
+    RecordedRequest {
         method: request.method().to_string(),
         path: request.uri().path().to_string(),
         query: request.uri().query().unwrap_or_default().to_string(),
@@ -78,19 +85,23 @@ fn heard(request: &Request<Incoming>, connection: u64) -> Heard {
 }
 
 /// Answers as far as the faults let it.
-async fn spoilt(way: &Way, request: Request<Incoming>) -> Result<Response, CutOff> {
+async fn answer_with_faults(
+    context: &RequestContext,
+    request: Request<Incoming>,
+) -> Result<Response, CutOff> {
     let target = request
         .uri()
         .path_and_query()
         .map(ToString::to_string)
         .unwrap_or_default();
-    let watched = Query::parse(request.uri().query().unwrap_or_default()).is_true("watch");
-    let effect = way
+    let watched =
+        QueryParameters::parse(request.uri().query().unwrap_or_default()).is_true("watch");
+    let effect = context
         .state
         .faults()
         .take(request.method().as_str(), &target, watched);
     match effect {
-        None => Ok(plain(way, request, None).await),
+        None => Ok(plain(context, request, None).await),
         Some(Effect::Status { code, retry_after }) => Ok(refusal(code, retry_after)),
         Some(Effect::Garbage) => Ok(typed(
             200,
@@ -110,14 +121,14 @@ async fn spoilt(way: &Way, request: Request<Incoming>) -> Result<Response, CutOf
         )),
         Some(Effect::Delay(seconds)) => {
             tokio::time::sleep(Duration::try_from_secs_f64(seconds).unwrap_or_default()).await;
-            Ok(plain(way, request, None).await)
+            Ok(plain(context, request, None).await)
         }
         Some(Effect::Refuse) => Err(CutOff),
         Some(Effect::Lose) => {
-            drop(plain(way, request, None).await);
+            drop(plain(context, request, None).await);
             Err(CutOff)
         }
-        Some(Effect::Cut) => cut(plain(way, request, None).await).await,
+        Some(Effect::Cut) => cut(plain(context, request, None).await).await,
         Some(Effect::Hang) => std::future::pending().await,
         Some(
             order @ (Effect::HalfEvent
@@ -125,7 +136,7 @@ async fn spoilt(way: &Way, request: Request<Incoming>) -> Result<Response, CutOf
             | Effect::OtherEvent
             | Effect::ExpireEvent
             | Effect::Mute),
-        ) => Ok(plain(way, request, Some(order)).await),
+        ) => Ok(plain(context, request, Some(order)).await),
     }
 }
 
@@ -159,7 +170,7 @@ fn refusal(code: u16, retry_after: Option<u32>) -> Response {
             "Internal error occurred: ordered by a fault",
         ),
     };
-    let mut response = Failure::new(code, reason, message).response();
+    let mut response = StatusError::new(code, reason, message).response();
     if let Some(seconds) = retry_after {
         response
             .headers_mut()
@@ -188,20 +199,24 @@ async fn cut(response: Response) -> Result<Response, CutOff> {
     ))
 }
 
-async fn plain(way: &Way, request: Request<Incoming>, order: Option<Effect>) -> Response {
-    match routed(way, request, order).await {
+async fn plain(
+    context: &RequestContext,
+    request: Request<Incoming>,
+    order: Option<Effect>,
+) -> Response {
+    match routed(context, request, order).await {
         Ok(response) => response,
         Err(failure) => failure.response(),
     }
 }
 
 async fn routed(
-    way: &Way,
+    context: &RequestContext,
     request: Request<Incoming>,
     order: Option<Effect>,
-) -> Result<Response, Failure> {
-    let state = &way.state;
-    let user = auth::user(state, &way.peer, request.headers())?;
+) -> Result<Response, StatusError> {
+    let state = &context.state;
+    let user = auth::user(state, &context.peer, request.headers())?;
     let path = request.uri().path();
     if matches!(path, "/healthz" | "/livez" | "/readyz") {
         return Ok(text_response(200, "ok"));
@@ -214,15 +229,16 @@ async fn routed(
     if let Some(document) = discovery::document(path).or_else(|| openapi::document(path, accept)) {
         return Ok(document);
     }
-    let Some(mut call) = Call::parse(request.method(), request.uri(), request.headers()) else {
-        return Err(Failure::no_such_path());
+    let Some(mut call) = RequestInfo::parse(request.method(), request.uri(), request.headers())
+    else {
+        return Err(StatusError::no_such_path());
     };
     call.user = user;
     auth::permit(state, &call)?;
     if call.for_a_kubelet() {
-        return Ok(nodes::carry(state.clone(), call, request).await);
+        return Ok(nodes::proxy(state.clone(), call, request).await);
     }
-    if call.verb == Verb::Watch {
+    if call.verb == RequestVerb::Watch {
         return watch::open(state, &call, order);
     }
     call.body = body_of(request).await?;
@@ -231,13 +247,13 @@ async fn routed(
     Ok(json_response(code, &value))
 }
 
-async fn body_of(request: Request<Incoming>) -> Result<Bytes, Failure> {
+async fn body_of(request: Request<Incoming>) -> Result<Bytes, StatusError> {
     match Limited::new(request.into_body(), LARGEST_BODY)
         .collect()
         .await
     {
         Ok(body) => Ok(body.to_bytes()),
-        Err(why) => Err(Failure::new(
+        Err(why) => Err(StatusError::new(
             413,
             "RequestEntityTooLarge",
             format!("Request entity too large: {why}"),

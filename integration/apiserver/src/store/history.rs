@@ -6,40 +6,40 @@ use serde_json::Value;
 
 /// One write.
 #[derive(Clone, Debug)]
-pub(crate) struct Change {
+pub(crate) struct ObjectChange {
     pub(crate) version: u64,
-    pub(crate) shelf: &'static str,
-    pub(crate) kind: Move,
+    pub(crate) storage_key: &'static str,
+    pub(crate) kind: ChangeType,
     pub(crate) object: Arc<Value>,
     /// What it replaced or took away: a watch with a selector must know whether it had seen it.
     pub(crate) before: Option<Arc<Value>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Move {
+pub(crate) enum ChangeType {
     Added,
     Modified,
     Deleted,
 }
 
 #[derive(Debug)]
-pub(crate) struct History {
-    changes: VecDeque<Change>,
+pub(crate) struct ChangeHistory {
+    changes: VecDeque<ObjectChange>,
     kept: usize,
     /// All changes after this version are known.
     since: u64,
 }
 
-impl History {
-    pub(crate) fn new(kept: usize, since: u64) -> History {
-        History {
+impl ChangeHistory {
+    pub(crate) fn new(kept: usize, since: u64) -> ChangeHistory {
+        ChangeHistory {
             changes: VecDeque::new(),
             kept: kept.max(1),
             since,
         }
     }
 
-    pub(crate) fn add(&mut self, change: Change) {
+    pub(crate) fn add(&mut self, change: ObjectChange) {
         if self.changes.len() == self.kept
             && let Some(oldest) = self.changes.pop_front()
         {
@@ -58,8 +58,8 @@ impl History {
         self.since
     }
 
-    /// Returns the changes of a shelf after a version; none if they are forgotten.
-    pub(crate) fn after(&self, version: u64, shelf: &str) -> Option<Vec<Change>> {
+    /// Returns the changes of a storage_key after a version; none if they are forgotten.
+    pub(crate) fn after(&self, version: u64, storage_key: &str) -> Option<Vec<ObjectChange>> {
         if version < self.since {
             return None;
         }
@@ -69,7 +69,7 @@ impl History {
         Some(
             self.changes
                 .range(from..)
-                .filter(|change| change.shelf == shelf)
+                .filter(|change| change.storage_key == storage_key)
                 .cloned()
                 .collect(),
         )

@@ -9,31 +9,31 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-pub(crate) use history::{Change, History, Move};
+pub(crate) use history::{ChangeHistory, ChangeType, ObjectChange};
 
 use crate::kinds::Resource;
 
-type Shelf = BTreeMap<(String, String), Arc<Value>>;
+type ObjectMap = BTreeMap<(String, String), Arc<Value>>;
 
 /// All objects of a server.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct VersionedStore {
     version: u64,
-    shelves: BTreeMap<&'static str, Shelf>,
-    history: History,
+    shelves: BTreeMap<&'static str, ObjectMap>,
+    history: ChangeHistory,
     /// Wakes the watches: the newest version.
     pulse: watch::Sender<u64>,
     names: u64,
 }
 
-impl Store {
-    pub(crate) fn new(history: usize) -> Store {
+impl VersionedStore {
+    pub(crate) fn new(history: usize) -> VersionedStore {
         // A cluster is never at its first version when a client comes.
         let version = 100;
-        Store {
+        VersionedStore {
             version,
             shelves: BTreeMap::new(),
-            history: History::new(history, version),
+            history: ChangeHistory::new(history, version),
             pulse: watch::Sender::new(version),
             names: 0,
         }
@@ -43,7 +43,7 @@ impl Store {
         self.version
     }
 
-    pub(crate) fn history(&self) -> &History {
+    pub(crate) fn history(&self) -> &ChangeHistory {
         &self.history
     }
 
@@ -59,15 +59,15 @@ impl Store {
         name: &str,
     ) -> Option<Arc<Value>> {
         self.shelves
-            .get(resource.shelf)?
+            .get(resource.storage_key)?
             .get(&(namespace.to_string(), name.to_string()))
             .cloned()
     }
 
     /// Returns the objects of a namespace, or of all if it is empty, ordered by namespace and name.
     pub(crate) fn list(&self, resource: &Resource, namespace: &str) -> Vec<Arc<Value>> {
-        let shelf = self.shelves.get(resource.shelf);
-        let all = shelf.into_iter().flatten();
+        let storage_key = self.shelves.get(resource.storage_key);
+        let all = storage_key.into_iter().flatten();
         all.filter(|((of, _), _)| namespace.is_empty() || of == namespace)
             .map(|(_, object)| object.clone())
             .collect()
@@ -81,17 +81,17 @@ impl Store {
         let object = Arc::new(object);
         let before = self
             .shelves
-            .entry(resource.shelf)
+            .entry(resource.storage_key)
             .or_default()
             .insert(key, object.clone());
         let kind = if before.is_some() {
-            Move::Modified
+            ChangeType::Modified
         } else {
-            Move::Added
+            ChangeType::Added
         };
-        self.tell(Change {
+        self.publish(ObjectChange {
             version,
-            shelf: resource.shelf,
+            storage_key: resource.storage_key,
             kind,
             object: object.clone(),
             before,
@@ -107,15 +107,15 @@ impl Store {
         name: &str,
     ) -> Option<Arc<Value>> {
         let key = (namespace.to_string(), name.to_string());
-        let before = self.shelves.get_mut(resource.shelf)?.remove(&key)?;
+        let before = self.shelves.get_mut(resource.storage_key)?.remove(&key)?;
         let version = self.next();
         let mut last = Value::clone(&before);
         last["metadata"]["resourceVersion"] = json!(version.to_string());
         let object = Arc::new(last);
-        self.tell(Change {
+        self.publish(ObjectChange {
             version,
-            shelf: resource.shelf,
-            kind: Move::Deleted,
+            storage_key: resource.storage_key,
+            kind: ChangeType::Deleted,
             object: object.clone(),
             before: Some(before),
         });
@@ -148,7 +148,7 @@ impl Store {
         self.version
     }
 
-    fn tell(&mut self, change: Change) {
+    fn publish(&mut self, change: ObjectChange) {
         let version = change.version;
         self.history.add(change);
         self.pulse.send_replace(version);

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Move, Store};
+use super::{ChangeType, VersionedStore};
 use crate::kinds::core;
 
 fn config_map(name: &str) -> serde_json::Value {
@@ -11,7 +11,7 @@ fn config_map(name: &str) -> serde_json::Value {
 
 #[test]
 fn every_write_has_the_next_version_of_one_counter() {
-    let mut store = Store::new(10);
+    let mut store = VersionedStore::new(10);
     let (maps, pods) = (core("configmaps"), core("pods"));
     let first = store.put(maps, config_map("a"));
     let second = store.put(pods, config_map("a"));
@@ -33,7 +33,7 @@ fn every_write_has_the_next_version_of_one_counter() {
 
 #[test]
 fn the_history_is_of_one_shelf_and_after_a_version() {
-    let mut store = Store::new(10);
+    let mut store = VersionedStore::new(10);
     store.put(core("configmaps"), config_map("a"));
     store.put(core("pods"), config_map("a"));
     store.put(core("configmaps"), config_map("a"));
@@ -46,14 +46,14 @@ fn the_history_is_of_one_shelf_and_after_a_version() {
             .map(|change| change.kind)
             .collect::<Vec<_>>()
     };
-    assert_eq!(moves(100), [Move::Added, Move::Modified]);
-    assert_eq!(moves(101), [Move::Modified]);
+    assert_eq!(moves(100), [ChangeType::Added, ChangeType::Modified]);
+    assert_eq!(moves(101), [ChangeType::Modified]);
     assert_eq!(moves(103), []);
 }
 
 #[test]
 fn what_is_forgotten_is_not_an_empty_history() {
-    let mut store = Store::new(2);
+    let mut store = VersionedStore::new(2);
     for name in ["a", "b", "c"] {
         store.put(core("configmaps"), config_map(name));
     }
@@ -73,7 +73,7 @@ fn what_is_forgotten_is_not_an_empty_history() {
 
 #[test]
 fn generated_names_differ() {
-    let mut store = Store::new(1);
+    let mut store = VersionedStore::new(1);
     let names: std::collections::BTreeSet<String> = (0..1000).map(|_| store.suffix()).collect();
     assert_eq!(names.len(), 1000);
 }

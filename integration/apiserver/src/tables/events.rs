@@ -2,19 +2,19 @@
 
 use serde_json::{Value, json};
 
-use super::{Column, age, text_or};
+use super::{TableColumn, age, text_or};
 
-pub(super) const COLUMNS: &[Column] = &[
-    Column("Last Seen", "string", 0),
-    Column("Type", "string", 0),
-    Column("Reason", "string", 0),
-    Column("Object", "string", 0),
-    Column("Subobject", "string", 1),
-    Column("Source", "string", 1),
-    Column("Message", "string", 0),
-    Column("First Seen", "string", 1),
-    Column("Count", "string", 1),
-    Column("Name", "string", 1),
+pub(super) const COLUMNS: &[TableColumn] = &[
+    TableColumn("Last Seen", "string", 0),
+    TableColumn("Type", "string", 0),
+    TableColumn("Reason", "string", 0),
+    TableColumn("Object", "string", 0),
+    TableColumn("Subobject", "string", 1),
+    TableColumn("Source", "string", 1),
+    TableColumn("Message", "string", 0),
+    TableColumn("First Seen", "string", 1),
+    TableColumn("Count", "string", 1),
+    TableColumn("Name", "string", 1),
 ];
 
 pub(super) fn cells(event: &Value, now: jiff::Timestamp) -> Vec<Value> {

@@ -11,17 +11,17 @@ mod tests;
 use serde_json::{Value, json};
 
 use crate::{
-    answer::Failure,
-    call::{Call, Verb},
+    answer::StatusError,
     clock,
     kinds::Resource,
+    request_info::{RequestInfo, RequestVerb},
 };
 
 const META: &str = "meta.k8s.io/v1";
 
 /// The shape that a client accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum Representation {
     Objects,
     Metadata,
     Table(Include),
@@ -35,15 +35,15 @@ pub(crate) enum Include {
     Object,
 }
 
-impl Wanted {
+impl Representation {
     /// Returns the first shape of the header Accept that the double can make.
-    pub(crate) fn of(call: &Call) -> Result<Wanted, Failure> {
+    pub(crate) fn of(call: &RequestInfo) -> Result<Representation, StatusError> {
         let include = match call.query.get("includeObject") {
             Some("None") => Include::Nothing,
             None | Some("Metadata") => Include::Metadata,
             Some("Object") => Include::Object,
             Some(other) => {
-                return Err(Failure::bad_request(format!(
+                return Err(StatusError::bad_request(format!(
                     "unrecognized includeObject value: {other:?}"
                 )));
             }
@@ -54,12 +54,14 @@ impl Wanted {
                 .split(';')
                 .find_map(|parameter| parameter.trim().strip_prefix("as="));
             match (kind.trim(), word) {
-                ("application/json" | "*/*" | "application/*", None) => Some(Wanted::Objects),
-                ("application/json", Some("Table")) => Some(Wanted::Table(include)),
+                ("application/json" | "*/*" | "application/*", None) => {
+                    Some(Representation::Objects)
+                }
+                ("application/json", Some("Table")) => Some(Representation::Table(include)),
                 (
                     "application/json",
                     Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
-                ) => Some(Wanted::Metadata),
+                ) => Some(Representation::Metadata),
                 _ => None,
             }
         };
@@ -67,24 +69,25 @@ impl Wanted {
             .accept
             .split(',')
             .find_map(shape)
-            .unwrap_or(Wanted::Objects))
+            .unwrap_or(Representation::Objects))
     }
 }
 
 /// Returns an answer in the shape that the client accepts.
-pub(crate) fn shaped(call: &Call, value: Value) -> Result<Value, Failure> {
-    let reads = matches!(call.verb, Verb::Get | Verb::List) && call.subresource().is_none();
-    let wanted = Wanted::of(call)?;
-    if wanted == Wanted::Objects
-        || !reads && wanted != Wanted::Metadata
+pub(crate) fn shaped(call: &RequestInfo, value: Value) -> Result<Value, StatusError> {
+    let reads =
+        matches!(call.verb, RequestVerb::Get | RequestVerb::List) && call.subresource().is_none();
+    let wanted = Representation::of(call)?;
+    if wanted == Representation::Objects
+        || !reads && wanted != Representation::Metadata
         || value["kind"] == "Status"
     {
         return Ok(value);
     }
     let list = value["kind"] == json!(call.resource.list_kind()) && value["items"].is_array();
     Ok(match (wanted, list) {
-        (Wanted::Objects, _) => value,
-        (Wanted::Metadata, true) => {
+        (Representation::Objects, _) => value,
+        (Representation::Metadata, true) => {
             let items: Vec<Value> = value["items"]
                 .as_array()
                 .into_iter()
@@ -93,24 +96,24 @@ pub(crate) fn shaped(call: &Call, value: Value) -> Result<Value, Failure> {
                 .collect();
             json!({"kind": "PartialObjectMetadataList", "apiVersion": META, "metadata": value["metadata"], "items": items})
         }
-        (Wanted::Metadata, false) => metadata_of(&value),
-        (Wanted::Table(include), true) => {
+        (Representation::Metadata, false) => metadata_of(&value),
+        (Representation::Table(include), true) => {
             let rows = value["items"]
                 .as_array()
                 .map(Vec::as_slice)
                 .unwrap_or_default();
             table(call.resource, rows, include, value["metadata"].clone())
         }
-        (Wanted::Table(include), false) => one_row(call.resource, &value, include),
+        (Representation::Table(include), false) => one_row(call.resource, &value, include),
     })
 }
 
 /// Returns one object of a watch in its shape.
-pub(crate) fn one(resource: &Resource, wanted: Wanted, object: Value) -> Value {
+pub(crate) fn one(resource: &Resource, wanted: Representation, object: Value) -> Value {
     match wanted {
-        Wanted::Objects => object,
-        Wanted::Metadata => metadata_of(&object),
-        Wanted::Table(include) => one_row(resource, &object, include),
+        Representation::Objects => object,
+        Representation::Metadata => metadata_of(&object),
+        Representation::Table(include) => one_row(resource, &object, include),
     }
 }
 
@@ -125,7 +128,7 @@ fn metadata_of(object: &Value) -> Value {
 
 fn table(resource: &Resource, objects: &[Value], include: Include, metadata: Value) -> Value {
     let layout = layout_of(resource);
-    let definitions: Vec<Value> = layout.columns.iter().map(Column::definition).collect();
+    let definitions: Vec<Value> = layout.columns.iter().map(TableColumn::definition).collect();
     let now = clock::now();
     let rows: Vec<Value> = objects
         .iter()
@@ -145,36 +148,36 @@ fn table(resource: &Resource, objects: &[Value], include: Include, metadata: Val
 type Cells = fn(&Value, jiff::Timestamp) -> Vec<Value>;
 
 /// How a kind is printed.
-struct Layout {
-    columns: &'static [Column],
+struct TableLayout {
+    columns: &'static [TableColumn],
     cells: Cells,
 }
 
 /// A column; with `-o wide` those of priority 1 are shown too.
-struct Column(&'static str, &'static str, u8);
+struct TableColumn(&'static str, &'static str, u8);
 
-impl Column {
+impl TableColumn {
     fn definition(&self) -> Value {
         let format = if self.0 == "Name" { "name" } else { "" };
         json!({"name": self.0, "type": self.1, "format": format, "description": self.0, "priority": self.2})
     }
 }
 
-fn layout_of(resource: &Resource) -> Layout {
-    match resource.shelf {
-        "pods" => Layout {
+fn layout_of(resource: &Resource) -> TableLayout {
+    match resource.storage_key {
+        "pods" => TableLayout {
             columns: pods::COLUMNS,
             cells: pods::cells,
         },
-        "nodes" => Layout {
+        "nodes" => TableLayout {
             columns: nodes::COLUMNS,
             cells: nodes::cells,
         },
-        "events" => Layout {
+        "events" => TableLayout {
             columns: events::COLUMNS,
             cells: events::cells,
         },
-        shelf => others::layout(shelf),
+        storage_key => others::layout(storage_key),
     }
 }
 

@@ -2,19 +2,19 @@
 
 use serde_json::{Value, json};
 
-use super::{Column, age_of, text_or};
+use super::{TableColumn, age_of, text_or};
 
-pub(super) const COLUMNS: &[Column] = &[
-    Column("Name", "string", 0),
-    Column("Status", "string", 0),
-    Column("Roles", "string", 0),
-    Column("Age", "string", 0),
-    Column("Version", "string", 0),
-    Column("Internal-IP", "string", 1),
-    Column("External-IP", "string", 1),
-    Column("OS-Image", "string", 1),
-    Column("Kernel-Version", "string", 1),
-    Column("Container-Runtime", "string", 1),
+pub(super) const COLUMNS: &[TableColumn] = &[
+    TableColumn("Name", "string", 0),
+    TableColumn("Status", "string", 0),
+    TableColumn("Roles", "string", 0),
+    TableColumn("Age", "string", 0),
+    TableColumn("Version", "string", 0),
+    TableColumn("Internal-IP", "string", 1),
+    TableColumn("External-IP", "string", 1),
+    TableColumn("OS-Image", "string", 1),
+    TableColumn("Kernel-Version", "string", 1),
+    TableColumn("Container-Runtime", "string", 1),
 ];
 
 pub(super) fn cells(node: &Value, now: jiff::Timestamp) -> Vec<Value> {

@@ -3,23 +3,23 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{Cells, Column, Layout, age_of, text_or};
+use super::{Cells, TableColumn, TableLayout, age_of, text_or};
 
-const NAME: Column = text("Name");
-const AGE: Column = text("Age");
+const NAME: TableColumn = text("Name");
+const AGE: TableColumn = text("Age");
 
-const fn text(name: &'static str) -> Column {
-    Column(name, "string", 0)
+const fn text(name: &'static str) -> TableColumn {
+    TableColumn(name, "string", 0)
 }
 
-pub(super) fn layout(shelf: &str) -> Layout {
-    let (columns, cells): (&'static [Column], Cells) = match shelf {
+pub(super) fn layout(storage_key: &str) -> TableLayout {
+    let (columns, cells): (&'static [TableColumn], Cells) = match storage_key {
         "namespaces" => (const { &[NAME, text("Status"), AGE] }, namespace),
         "configmaps" => (const { &[NAME, text("Data"), AGE] }, config_map),
         "secrets" => (const { &[NAME, text("Type"), text("Data"), AGE] }, secret),
         "leases" => (const { &[NAME, text("Holder"), AGE] }, lease),
         "csinodes" => (
-            const { &[NAME, Column("Drivers", "integer", 0), AGE] },
+            const { &[NAME, TableColumn("Drivers", "integer", 0), AGE] },
             csi_node,
         ),
         "persistentvolumeclaims" => (
@@ -40,13 +40,13 @@ pub(super) fn layout(shelf: &str) -> Layout {
         ),
         _ => (const { &[NAME, AGE] }, other),
     };
-    Layout { columns, cells }
+    TableLayout { columns, cells }
 }
 
 fn namespace(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![
         name(object),
-        said(object, "/status/phase"),
+        text_at(object, "/status/phase"),
         age_of(object, now),
     ]
 }
@@ -60,7 +60,7 @@ fn secret(object: &Value, now: Timestamp) -> Vec<Value> {
     let entries = json!(count(&object["data"]));
     vec![
         name(object),
-        said(object, "/type"),
+        text_at(object, "/type"),
         entries,
         age_of(object, now),
     ]
@@ -69,7 +69,7 @@ fn secret(object: &Value, now: Timestamp) -> Vec<Value> {
 fn lease(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![
         name(object),
-        said(object, "/spec/holderIdentity"),
+        text_at(object, "/spec/holderIdentity"),
         age_of(object, now),
     ]
 }
@@ -81,15 +81,15 @@ fn csi_node(object: &Value, now: Timestamp) -> Vec<Value> {
 
 fn claim(object: &Value, now: Timestamp) -> Vec<Value> {
     let (phase, volume) = (
-        said(object, "/status/phase"),
-        said(object, "/spec/volumeName"),
+        text_at(object, "/status/phase"),
+        text_at(object, "/spec/volumeName"),
     );
     vec![name(object), phase, volume, age_of(object, now)]
 }
 
 fn signing_request(object: &Value, now: Timestamp) -> Vec<Value> {
     let signer = json!(text_or(object, "/spec/signerName", "<none>"));
-    let requestor = said(object, "/spec/username");
+    let requestor = text_at(object, "/spec/username");
     vec![
         name(object),
         age_of(object, now),
@@ -110,7 +110,7 @@ fn name(object: &Value) -> Value {
     object["metadata"]["name"].clone()
 }
 
-fn said(object: &Value, pointer: &str) -> Value {
+fn text_at(object: &Value, pointer: &str) -> Value {
     json!(text_or(object, pointer, ""))
 }
 

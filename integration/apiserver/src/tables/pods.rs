@@ -3,23 +3,23 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Column, age, age_of, text_or};
+use super::{TableColumn, age, age_of, text_or};
 use crate::clock;
 
-pub(super) const COLUMNS: &[Column] = &[
-    Column("Name", "string", 0),
-    Column("Ready", "string", 0),
-    Column("Status", "string", 0),
-    Column("Restarts", "string", 0),
-    Column("Age", "string", 0),
-    Column("IP", "string", 1),
-    Column("Node", "string", 1),
-    Column("Nominated Node", "string", 1),
-    Column("Readiness Gates", "string", 1),
+pub(super) const COLUMNS: &[TableColumn] = &[
+    TableColumn("Name", "string", 0),
+    TableColumn("Ready", "string", 0),
+    TableColumn("Status", "string", 0),
+    TableColumn("Restarts", "string", 0),
+    TableColumn("Age", "string", 0),
+    TableColumn("IP", "string", 1),
+    TableColumn("Node", "string", 1),
+    TableColumn("Nominated Node", "string", 1),
+    TableColumn("Readiness Gates", "string", 1),
 ];
 
 pub(super) fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
-    let picture = Picture::of(pod);
+    let summary = ContainersSummary::of(pod);
     let address = text_or(
         pod,
         "/status/podIPs/0/ip",
@@ -27,9 +27,9 @@ pub(super) fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
     );
     vec![
         pod["metadata"]["name"].clone(),
-        json!(format!("{}/{}", picture.ready, picture.total)),
-        json!(picture.reason),
-        json!(picture.restarts_text(now)),
+        json!(format!("{}/{}", summary.ready, summary.total)),
+        json!(summary.reason),
+        json!(summary.restarts_text(now)),
         age_of(pod, now),
         json!(address),
         json!(text_or(pod, "/spec/nodeName", "<none>")),
@@ -40,7 +40,7 @@ pub(super) fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
 
 /// What the containers of a pod add up to.
 #[derive(Default)]
-struct Picture {
+struct ContainersSummary {
     ready: usize,
     total: usize,
     reason: String,
@@ -48,38 +48,38 @@ struct Picture {
     last_restart: Option<Timestamp>,
 }
 
-impl Picture {
-    fn of(pod: &Value) -> Picture {
-        let mut picture = Picture {
+impl ContainersSummary {
+    fn of(pod: &Value) -> ContainersSummary {
+        let mut summary = ContainersSummary {
             total: items(&pod["spec"]["containers"]).len(),
             reason: text_or(pod, "/status/phase", ""),
-            ..Picture::default()
+            ..ContainersSummary::default()
         };
-        picture.reason = text_or(pod, "/status/reason", &picture.reason);
+        summary.reason = text_or(pod, "/status/reason", &summary.reason);
         if items(&pod["status"]["conditions"]).iter().any(|condition| {
             condition["type"] == "PodScheduled" && condition["reason"] == "SchedulingGated"
         }) {
-            picture.reason = "SchedulingGated".to_string();
+            summary.reason = "SchedulingGated".to_string();
         }
-        picture.total += items(&pod["spec"]["initContainers"])
+        summary.total += items(&pod["spec"]["initContainers"])
             .iter()
             .filter(|container| is_sidecar(container))
             .count();
-        let (initializing, sidecars) = picture.initialization(pod);
+        let (initializing, sidecars) = summary.initialization(pod);
         if !initializing || holds(pod, "Initialized") {
-            picture.containers(pod, sidecars);
+            summary.containers(pod, sidecars);
         }
         if !pod["metadata"]["deletionTimestamp"].is_null() {
             if pod["status"]["reason"] == "NodeLost" {
-                picture.reason = "Unknown".to_string();
+                summary.reason = "Unknown".to_string();
             } else if !matches!(
                 pod["status"]["phase"].as_str(),
                 Some("Succeeded" | "Failed")
             ) {
-                picture.reason = "Terminating".to_string();
+                summary.reason = "Terminating".to_string();
             }
         }
-        picture
+        summary
     }
 
     /// Looks at the init containers; says whether one is still at work, and how often sidecars were restarted.

@@ -12,10 +12,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
-    answer::Failure,
+    answer::StatusError,
     auth::rights,
-    call::{Call, User},
     clock,
+    request_info::{RequestInfo, UserInfo},
     state::State,
 };
 
@@ -25,33 +25,33 @@ const KEPT: usize = 100_000;
 
 /// The tokens that were issued.
 #[derive(Default)]
-pub(crate) struct Issued(Mutex<BTreeMap<String, Issue>>);
+pub(crate) struct IssuedTokens(Mutex<BTreeMap<String, IssuedToken>>);
 
-impl std::fmt::Debug for Issued {
+impl std::fmt::Debug for IssuedTokens {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("Issued")
     }
 }
 
 #[derive(Clone)]
-struct Issue {
-    user: User,
+struct IssuedToken {
+    user: UserInfo,
     extra: Value,
     audiences: Vec<String>,
     end: Timestamp,
     /// The kind, namespace, name and UID of what must still be there.
-    bound: Option<request::Bound>,
+    bound: Option<request::BoundObject>,
 }
 
 /// Who has a token, and for which audiences it is good.
-pub(crate) struct Owner {
-    pub(crate) user: User,
+pub(crate) struct TokenOwner {
+    pub(crate) user: UserInfo,
     extra: Value,
     audiences: Vec<String>,
 }
 
-impl Issued {
-    fn keep(&self, token: String, issue: Issue) {
+impl IssuedTokens {
+    fn keep(&self, token: String, issue: IssuedToken) {
         let mut issued = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = clock::now();
         if issued.len() >= KEPT {
@@ -60,7 +60,7 @@ impl Issued {
         issued.insert(token, issue);
     }
 
-    fn find(&self, token: &str) -> Option<Issue> {
+    fn find(&self, token: &str) -> Option<IssuedToken> {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -77,7 +77,7 @@ impl Issued {
 }
 
 /// Says who has a token that is good now, for one of the audiences wanted; none wanted means the server itself.
-pub(crate) fn owner(state: &State, token: &str, wanted: &[String]) -> Option<Owner> {
+pub(crate) fn owner(state: &State, token: &str, wanted: &[String]) -> Option<TokenOwner> {
     let wanted = if wanted.is_empty() {
         vec![ISSUER.to_string()]
     } else {
@@ -87,7 +87,7 @@ pub(crate) fn owner(state: &State, token: &str, wanted: &[String]) -> Option<Own
     if let Some(user) = known {
         // A token of no audience is good for the server's own.
         let audiences: Vec<String> = wanted.into_iter().filter(|one| one == ISSUER).collect();
-        return (!audiences.is_empty()).then_some(Owner {
+        return (!audiences.is_empty()).then_some(TokenOwner {
             user,
             extra: Value::Null,
             audiences,
@@ -103,7 +103,7 @@ pub(crate) fn owner(state: &State, token: &str, wanted: &[String]) -> Option<Own
         .filter(|one| issue.audiences.contains(one))
         .collect();
     let good = clock::now() < issue.end && there && !audiences.is_empty();
-    good.then_some(Owner {
+    good.then_some(TokenOwner {
         user: issue.user,
         extra: issue.extra,
         audiences,
@@ -111,7 +111,11 @@ pub(crate) fn owner(state: &State, token: &str, wanted: &[String]) -> Option<Own
 }
 
 /// Answers what is posted to serviceaccounts/token, tokenreviews and subjectaccessreviews.
-pub(crate) fn answer(state: &State, call: &Call, mut body: Value) -> Result<Value, Failure> {
+pub(crate) fn answer(
+    state: &State,
+    call: &RequestInfo,
+    mut body: Value,
+) -> Result<Value, StatusError> {
     let resource = call.resource;
     body["kind"] = json!(resource.kind);
     body["apiVersion"] = json!(resource.api_version());
@@ -135,7 +139,7 @@ pub(crate) fn answer(state: &State, call: &Call, mut body: Value) -> Result<Valu
 fn review(state: &State, spec: &Value) -> Value {
     let token = spec["token"].as_str().unwrap_or_default();
     let wanted = rights::words(&spec["audiences"]);
-    let refused = |user: &User| state.auth.settings().refused.contains(&user.name);
+    let refused = |user: &UserInfo| state.auth.settings().refused.contains(&user.name);
     let Some(owner) = owner(state, token, &wanted).filter(|owner| !refused(&owner.user)) else {
         return json!({"user": {}, "error": "[invalid bearer token, token lookup failed]"});
     };

@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::{ISSUER, Issue, signature};
+use super::{ISSUER, IssuedToken, signature};
 use crate::{
-    answer::Failure,
+    answer::StatusError,
     auth::rights::{node_of, words},
-    call::{Call, User},
     clock,
     kinds::core,
+    request_info::{RequestInfo, UserInfo},
     state::State,
-    store::Store,
+    store::VersionedStore,
 };
 
 const SHORTEST: i64 = 600;
@@ -18,14 +18,14 @@ const USUAL: i64 = 3600;
 
 /// What a token is bound to: with its end, the token's comes.
 #[derive(Clone, Debug)]
-pub(super) struct Bound {
+pub(super) struct BoundObject {
     plural: &'static str,
     namespace: String,
     name: String,
     uid: String,
 }
 
-impl Bound {
+impl BoundObject {
     pub(super) fn is_there(&self, state: &State) -> bool {
         let found = state
             .store()
@@ -34,13 +34,17 @@ impl Bound {
     }
 }
 
-pub(super) fn answer(state: &State, call: &Call, mut body: Value) -> Result<Value, Failure> {
+pub(super) fn answer(
+    state: &State,
+    call: &RequestInfo,
+    mut body: Value,
+) -> Result<Value, StatusError> {
     let accounts = core("serviceaccounts");
     let asked = body["spec"]["expirationSeconds"].as_i64().unwrap_or(USUAL);
     if asked < SHORTEST {
         let why =
             format!("Invalid value: {asked}: may not specify a duration less than 10 minutes");
-        return Err(Failure::invalid(
+        return Err(StatusError::invalid(
             accounts,
             call.name(),
             "spec.expirationSeconds",
@@ -51,7 +55,7 @@ pub(super) fn answer(state: &State, call: &Call, mut body: Value) -> Result<Valu
         let store = state.store();
         let account = store
             .get(accounts, call.namespace(), call.name())
-            .ok_or_else(|| Failure::not_found(accounts, call.name()))?;
+            .ok_or_else(|| StatusError::not_found(accounts, call.name()))?;
         let pod = bound_pod(&store, call, &body["spec"]["boundObjectRef"])?;
         admit(state, call, pod.as_deref())?;
         let bound = pod.as_ref().map(|pod| bound_to(pod));
@@ -70,8 +74,8 @@ pub(super) fn answer(state: &State, call: &Call, mut body: Value) -> Result<Valu
         "kubernetes.io": claims, "nbf": now.as_second(), "sub": name,
     });
     let token = signature::token(&state.auth.authority, &payload)
-        .map_err(|why| Failure::new(500, "InternalError", format!("{why:#}")))?;
-    let user = User {
+        .map_err(|why| StatusError::new(500, "InternalError", format!("{why:#}")))?;
+    let user = UserInfo {
         name,
         uid: account["metadata"]["uid"]
             .as_str()
@@ -82,7 +86,7 @@ pub(super) fn answer(state: &State, call: &Call, mut body: Value) -> Result<Valu
             format!("system:serviceaccounts:{}", call.namespace()),
         ],
     };
-    let issue = Issue {
+    let issue = IssuedToken {
         user,
         extra: extra(&claims),
         audiences: audiences.clone(),
@@ -101,17 +105,17 @@ pub(super) fn answer(state: &State, call: &Call, mut body: Value) -> Result<Valu
 
 /// Returns the pod that a token shall be bound to.
 fn bound_pod(
-    store: &Store,
-    call: &Call,
+    store: &VersionedStore,
+    call: &RequestInfo,
     reference: &Value,
-) -> Result<Option<std::sync::Arc<Value>>, Failure> {
+) -> Result<Option<std::sync::Arc<Value>>, StatusError> {
     let text = |field: &str| reference[field].as_str().unwrap_or_default();
     if !reference.is_object() {
         return Ok(None);
     }
     if text("kind") != "Pod" || text("apiVersion") != "v1" {
         let kind = text("kind");
-        return Err(Failure::bad_request(format!(
+        return Err(StatusError::bad_request(format!(
             "cannot bind token to object of type {}, Kind={kind}",
             text("apiVersion")
         )));
@@ -120,7 +124,7 @@ fn bound_pod(
     let name = text("name");
     let pod = store
         .get(pods, call.namespace(), name)
-        .ok_or_else(|| Failure::not_found(pods, name))?;
+        .ok_or_else(|| StatusError::not_found(pods, name))?;
     if pod["spec"]["serviceAccountName"] != call.name() {
         let has = pod["spec"]["serviceAccountName"]
             .as_str()
@@ -129,7 +133,7 @@ fn bound_pod(
             "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name {has:?}.",
             call.name()
         );
-        return Err(Failure::bad_request(why));
+        return Err(StatusError::bad_request(why));
     }
     let (said, has) = (
         text("uid"),
@@ -139,13 +143,13 @@ fn bound_pod(
         let why = format!(
             "the UID in the bound object reference ({said}) does not match the UID in record. The object might have been deleted and then recreated"
         );
-        return Err(Failure::conflict(pods, name, &why));
+        return Err(StatusError::conflict(pods, name, &why));
     }
     Ok(Some(pod))
 }
 
 /// A node asks only for tokens of the pods on it.
-fn admit(state: &State, call: &Call, pod: Option<&Value>) -> Result<(), Failure> {
+fn admit(state: &State, call: &RequestInfo, pod: Option<&Value>) -> Result<(), StatusError> {
     let Some(node) = node_of(&call.user).filter(|_| state.auth.guards_nodes()) else {
         return Ok(());
     };
@@ -156,17 +160,17 @@ fn admit(state: &State, call: &Call, pod: Option<&Value>) -> Result<(), Failure>
         }
         Some(_) => return Ok(()),
     };
-    Err(Failure::forbidden(call.resource, call.name(), why))
+    Err(StatusError::forbidden(call.resource, call.name(), why))
 }
 
-fn bound_to(pod: &Value) -> Bound {
+fn bound_to(pod: &Value) -> BoundObject {
     let text = |field: &str| {
         pod["metadata"][field]
             .as_str()
             .unwrap_or_default()
             .to_string()
     };
-    Bound {
+    BoundObject {
         plural: "pods",
         namespace: text("namespace"),
         name: text("name"),
@@ -174,7 +178,12 @@ fn bound_to(pod: &Value) -> Bound {
     }
 }
 
-fn private_claims(store: &Store, call: &Call, account: &Value, pod: Option<&Value>) -> Value {
+fn private_claims(
+    store: &VersionedStore,
+    call: &RequestInfo,
+    account: &Value,
+    pod: Option<&Value>,
+) -> Value {
     let of = |object: &Value| json!({"name": object["metadata"]["name"], "uid": object["metadata"]["uid"]});
     let mut claims = json!({"namespace": call.namespace(), "serviceaccount": of(account)});
     if let Some(pod) = pod {

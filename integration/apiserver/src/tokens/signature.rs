@@ -3,9 +3,9 @@
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD as BASE64, Engine as _};
 use serde_json::{Value, json};
 
-use crate::auth::Authority;
+use crate::auth::CertificateAuthority;
 
-pub(super) fn token(authority: &Authority, payload: &Value) -> anyhow::Result<String> {
+pub(super) fn token(authority: &CertificateAuthority, payload: &Value) -> anyhow::Result<String> {
     let header = json!({"alg": "ES256", "kid": "double"});
     let signed = format!(
         "{}.{}",
@@ -25,7 +25,7 @@ mod tests {
 
     #[test]
     fn a_signature_is_two_numbers_of_32_bytes_that_the_authoritys_key_confirms() {
-        let authority = Authority::new("ca").unwrap();
+        let authority = CertificateAuthority::new("ca").unwrap();
         let token = token(&authority, &json!({"sub": "me"})).unwrap();
         let (signed, signature) = token.rsplit_once('.').unwrap();
         let signature = BASE64.decode(signature).unwrap();

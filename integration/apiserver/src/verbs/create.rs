@@ -9,21 +9,26 @@ use serde_json::{Value, json};
 
 use super::{prepare, validate};
 use crate::{
-    answer::Failure,
+    answer::StatusError,
     auth::node,
-    call::{Call, Query, User, Verb},
-    clock, events,
+    clock,
+    empty_fields::tidy,
+    events,
     kinds::{self, Resource},
-    nothing::tidy,
     pods,
+    request_info::{QueryParameters, RequestInfo, RequestVerb, UserInfo},
     state::State,
-    store::Store,
+    store::VersionedStore,
 };
 
 /// What a namespace has from its birth.
 const ROOT_CERTIFICATES: &str = "kube-root-ca.crt";
 
-pub(super) fn create(state: &State, call: &Call, mut object: Value) -> Result<Value, Failure> {
+pub(super) fn create(
+    state: &State,
+    call: &RequestInfo,
+    mut object: Value,
+) -> Result<Value, StatusError> {
     let resource = call.resource;
     identify(call, &mut object)?;
     let mut store = state.store();
@@ -34,11 +39,11 @@ pub(super) fn create(state: &State, call: &Call, mut object: Value) -> Result<Va
         .unwrap_or_default()
         .to_string();
     if store.get(resource, call.namespace(), &written).is_some() {
-        return Err(Failure::already_exists(resource, &written));
+        return Err(StatusError::already_exists(resource, &written));
     }
     stamp(resource, &mut object);
     events::inward(resource, &mut object);
-    if resource.shelf == "pods" {
+    if resource.storage_key == "pods" {
         pods::admission::admit(state, &mut store, &mut object)?;
     }
     prepare::for_create(state, call, &mut object);
@@ -49,7 +54,7 @@ pub(super) fn create(state: &State, call: &Call, mut object: Value) -> Result<Va
         return Ok(object);
     }
     let kept = store.put(resource, object);
-    if resource.shelf == "namespaces" {
+    if resource.storage_key == "namespaces" {
         furnish(state, &mut store, &written);
     }
     Ok(Value::clone(&kept))
@@ -64,24 +69,24 @@ pub(crate) fn found(state: &State) {
     }
 }
 
-fn internal(plural: &str, namespace: Option<&str>) -> Call {
-    Call {
-        verb: Verb::Create,
+fn internal(plural: &str, namespace: Option<&str>) -> RequestInfo {
+    RequestInfo {
+        verb: RequestVerb::Create,
         resource: kinds::core(plural),
         namespace: namespace.map(str::to_string),
         name: None,
         subresource: None,
         rest: String::new(),
-        query: Query::default(),
+        query: QueryParameters::default(),
         accept: String::new(),
         content_type: String::new(),
-        user: User::default(),
+        user: UserInfo::default(),
         body: hyper::body::Bytes::new(),
     }
 }
 
 /// Checks what the object says it is, and writes it down where it says nothing.
-pub(super) fn identify(call: &Call, object: &mut Value) -> Result<(), Failure> {
+pub(super) fn identify(call: &RequestInfo, object: &mut Value) -> Result<(), StatusError> {
     let resource = call.resource;
     for (field, wanted) in [
         ("kind", resource.kind.to_string()),
@@ -91,7 +96,7 @@ pub(super) fn identify(call: &Call, object: &mut Value) -> Result<(), Failure> {
             None => object[field] = json!(wanted),
             Some(said) if said == wanted => {}
             Some(said) => {
-                return Err(Failure::bad_request(format!(
+                return Err(StatusError::bad_request(format!(
                     "the object provided is unrecognized: {field} is \"{said}\", not \"{wanted}\""
                 )));
             }
@@ -109,14 +114,16 @@ pub(super) fn identify(call: &Call, object: &mut Value) -> Result<(), Failure> {
         return Ok(());
     }
     if call.namespace().is_empty() {
-        return Err(Failure::bad_request(
+        return Err(StatusError::bad_request(
             "an empty namespace may not be set during creation",
         ));
     }
     match object["metadata"]["namespace"].as_str() {
-        Some(said) if !said.is_empty() && said != call.namespace() => Err(Failure::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        )),
+        Some(said) if !said.is_empty() && said != call.namespace() => {
+            Err(StatusError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ))
+        }
         _ => {
             object["metadata"]["namespace"] = json!(call.namespace());
             Ok(())
@@ -124,32 +131,36 @@ pub(super) fn identify(call: &Call, object: &mut Value) -> Result<(), Failure> {
     }
 }
 
-fn admit_namespace(store: &Store, call: &Call) -> Result<(), Failure> {
+fn admit_namespace(store: &VersionedStore, call: &RequestInfo) -> Result<(), StatusError> {
     if !call.resource.namespaced {
         return Ok(());
     }
     let namespaces = kinds::core("namespaces");
     let Some(namespace) = store.get(namespaces, "", call.namespace()) else {
-        return Err(Failure::not_found(namespaces, call.namespace()));
+        return Err(StatusError::not_found(namespaces, call.namespace()));
     };
     if namespace["metadata"].get("deletionTimestamp").is_some() {
         let why = format!(
             "unable to create new content in namespace {} because it is being terminated",
             call.namespace()
         );
-        return Err(Failure::forbidden(call.resource, call.name(), &why));
+        return Err(StatusError::forbidden(call.resource, call.name(), &why));
     }
     Ok(())
 }
 
-fn name(call: &Call, store: &mut Store, object: &mut Value) -> Result<(), Failure> {
+fn name(
+    call: &RequestInfo,
+    store: &mut VersionedStore,
+    object: &mut Value,
+) -> Result<(), StatusError> {
     let metadata = &mut object["metadata"];
     if metadata["name"].as_str().is_none_or(str::is_empty) {
         let Some(prefix) = metadata["generateName"]
             .as_str()
             .filter(|prefix| !prefix.is_empty())
         else {
-            return Err(Failure::invalid(
+            return Err(StatusError::invalid(
                 call.resource,
                 "",
                 "metadata.name",
@@ -167,8 +178,8 @@ fn name(call: &Call, store: &mut Store, object: &mut Value) -> Result<(), Failur
     }
 }
 
-pub(super) fn named_otherwise(said: &str, asked: &str) -> Failure {
-    Failure::bad_request(format!(
+pub(super) fn named_otherwise(said: &str, asked: &str) -> StatusError {
+    StatusError::bad_request(format!(
         "the name of the object ({said}) does not match the name on the URL ({asked})"
     ))
 }
@@ -213,7 +224,7 @@ pub(crate) fn uid() -> String {
 }
 
 /// What the controllers of a cluster put into each new namespace.
-fn furnish(state: &State, store: &mut Store, namespace: &str) {
+fn furnish(state: &State, store: &mut VersionedStore, namespace: &str) {
     let mut add = |plural: &str, mut object: Value| {
         let resource = kinds::core(plural);
         identify(&internal(plural, Some(namespace)), &mut object)

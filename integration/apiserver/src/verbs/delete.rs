@@ -4,29 +4,29 @@ use serde_json::{Value, json};
 
 use super::read;
 use crate::{
-    answer::{self, Failure},
-    call::Call,
+    answer::{self, StatusError},
     clock,
     kinds::{self, Resource},
     pods,
-    selectors::Selection,
+    request_info::RequestInfo,
+    selectors::ObjectSelector,
     state::State,
-    store::Store,
+    store::VersionedStore,
 };
 
 /// What a deletion says besides what to delete.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Terms {
+pub(crate) struct DeleteOptions {
     pub(crate) grace: Option<i64>,
     pub(crate) uid: Option<String>,
     pub(crate) version: Option<String>,
     pub(crate) dry_run: bool,
 }
 
-impl Terms {
-    pub(crate) fn of(options: &Value) -> Terms {
+impl DeleteOptions {
+    pub(crate) fn of(options: &Value) -> DeleteOptions {
         let text = |value: &Value| value.as_str().map(str::to_string);
-        Terms {
+        DeleteOptions {
             grace: options["gracePeriodSeconds"].as_i64(),
             uid: text(&options["preconditions"]["uid"]),
             version: text(&options["preconditions"]["resourceVersion"]),
@@ -36,13 +36,13 @@ impl Terms {
         }
     }
 
-    fn of_call(call: &Call) -> Result<Terms, Failure> {
+    fn of_call(call: &RequestInfo) -> Result<DeleteOptions, StatusError> {
         let options = if call.body.is_empty() {
             Value::Null
         } else {
             super::parsed(&call.body)?
         };
-        let mut terms = Terms::of(&options);
+        let mut terms = DeleteOptions::of(&options);
         if options.is_null() {
             terms.grace = call.query.number("gracePeriodSeconds");
         }
@@ -51,8 +51,8 @@ impl Terms {
     }
 }
 
-pub(super) fn delete(state: &State, call: &Call) -> Result<Value, Failure> {
-    let terms = Terms::of_call(call)?;
+pub(super) fn delete(state: &State, call: &RequestInfo) -> Result<Value, StatusError> {
+    let terms = DeleteOptions::of_call(call)?;
     let mut store = state.store();
     delete_object(
         &mut store,
@@ -62,9 +62,9 @@ pub(super) fn delete(state: &State, call: &Call) -> Result<Value, Failure> {
     )
 }
 
-pub(super) fn collection(state: &State, call: &Call) -> Result<Value, Failure> {
-    let terms = Terms::of_call(call)?;
-    let selection = Selection::parse(&call.query)?;
+pub(super) fn collection(state: &State, call: &RequestInfo) -> Result<Value, StatusError> {
+    let terms = DeleteOptions::of_call(call)?;
+    let selection = ObjectSelector::parse(&call.query)?;
     let list = read::list(state, call)?;
     let mut store = state.store();
     for object in store
@@ -85,13 +85,13 @@ pub(super) fn collection(state: &State, call: &Call) -> Result<Value, Failure> {
 
 /// Deletes one object, or marks it for deletion, and returns the answer.
 pub(crate) fn delete_object(
-    store: &mut Store,
+    store: &mut VersionedStore,
     resource: &Resource,
     (namespace, name): (&str, &str),
-    terms: &Terms,
-) -> Result<Value, Failure> {
+    terms: &DeleteOptions,
+) -> Result<Value, StatusError> {
     let Some(kept) = store.get(resource, namespace, name) else {
-        return Err(Failure::not_found(resource, name));
+        return Err(StatusError::not_found(resource, name));
     };
     check(resource, name, &kept, terms)?;
     let mut object = Value::clone(&kept);
@@ -99,15 +99,18 @@ pub(crate) fn delete_object(
     let finalizers = object["metadata"]["finalizers"]
         .as_array()
         .is_some_and(|all| !all.is_empty());
-    if step == Step::Pending {
+    if step == DeletionStep::Pending {
         return Ok(object);
     }
-    if step == Step::AtOnce && finalizers && object["metadata"].get("deletionTimestamp").is_none() {
+    if step == DeletionStep::AtOnce
+        && finalizers
+        && object["metadata"].get("deletionTimestamp").is_none()
+    {
         object["metadata"]["deletionTimestamp"] = json!(clock::now_text());
         object["metadata"]["deletionGracePeriodSeconds"] = json!(0);
         raise_generation(&mut object);
     }
-    if resource.shelf == "namespaces" {
+    if resource.storage_key == "namespaces" {
         return Ok(end_namespace(store, resource, object, terms));
     }
     if terms.dry_run {
@@ -117,13 +120,13 @@ pub(crate) fn delete_object(
     if object != *kept {
         object = Value::clone(&store.put(resource, object));
     }
-    if finalizers || step == Step::Graceful(Grace::Waits) {
+    if finalizers || step == DeletionStep::Graceful(GracePeriod::Waits) {
         return Ok(object);
     }
     let last = store.remove(resource, namespace, name);
     sweep(store, namespace);
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-    if resource.shelf == "pods" {
+    if resource.storage_key == "pods" {
         return Ok(last.map_or(object, |last| Value::clone(&last)));
     }
     Ok(answer::deleted(resource, name, uid))
@@ -131,17 +134,17 @@ pub(crate) fn delete_object(
 
 /// How a deletion goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum DeletionStep {
     /// The kind knows no grace.
     AtOnce,
     /// Marked; it waits, or need not.
-    Graceful(Grace),
+    Graceful(GracePeriod),
     /// Already under way, and this changes nothing.
     Pending,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Grace {
+pub(crate) enum GracePeriod {
     Waits,
     Over,
 }
@@ -166,7 +169,12 @@ pub(crate) fn raise_generation(object: &mut Value) {
     }
 }
 
-fn check(resource: &Resource, name: &str, object: &Value, terms: &Terms) -> Result<(), Failure> {
+fn check(
+    resource: &Resource,
+    name: &str,
+    object: &Value,
+    terms: &DeleteOptions,
+) -> Result<(), StatusError> {
     let differs = |wanted: &Option<String>, field: &str| {
         wanted
             .as_ref()
@@ -180,7 +188,7 @@ fn check(resource: &Resource, name: &str, object: &Value, terms: &Terms) -> Resu
         let why = format!(
             "the {word} in the precondition ({wanted}) does not match the {word} in record ({had}). The object might have been {guess}"
         );
-        Err(Failure::conflict(resource, name, &why))
+        Err(StatusError::conflict(resource, name, &why))
     };
     if differs(&terms.uid, "uid") {
         return refused("UID", &terms.uid, "uid", "deleted and then recreated");
@@ -198,10 +206,10 @@ fn check(resource: &Resource, name: &str, object: &Value, terms: &Terms) -> Resu
 
 /// Does what the namespace controller does, at once: pods get their grace, the rest goes; the namespace goes when it is empty.
 fn end_namespace(
-    store: &mut Store,
+    store: &mut VersionedStore,
     resource: &Resource,
     mut object: Value,
-    terms: &Terms,
+    terms: &DeleteOptions,
 ) -> Value {
     object["metadata"]["deletionTimestamp"] = json!(clock::now_text());
     object["status"]["phase"] = json!("Terminating");
@@ -212,11 +220,12 @@ fn end_namespace(
     let namespace = object["metadata"]["name"].as_str().unwrap_or_default();
     for inside in kinds::ALL
         .iter()
-        .filter(|inside| inside.namespaced && inside.nature == kinds::Nature::Kept)
+        .filter(|inside| inside.namespaced && inside.handling == kinds::Handling::Kept)
     {
         for one in store.list(inside, namespace) {
             let name = one["metadata"]["name"].as_str().unwrap_or_default();
-            delete_object(store, inside, (namespace, name), &Terms::default()).unwrap_or_default();
+            delete_object(store, inside, (namespace, name), &DeleteOptions::default())
+                .unwrap_or_default();
         }
     }
     sweep(store, namespace);
@@ -224,7 +233,7 @@ fn end_namespace(
 }
 
 /// Takes away a namespace that is being ended and holds no pod any more.
-pub(crate) fn sweep(store: &mut Store, namespace: &str) {
+pub(crate) fn sweep(store: &mut VersionedStore, namespace: &str) {
     let namespaces = kinds::core("namespaces");
     let ending = store
         .get(namespaces, "", namespace)

@@ -3,9 +3,9 @@
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use serde_json::{Value, json};
 
-use crate::{call::Call, certificates, kinds::Resource, pods, state::State};
+use crate::{certificates, kinds::Resource, pods, request_info::RequestInfo, state::State};
 
-pub(super) fn for_create(state: &State, call: &Call, object: &mut Value) {
+pub(super) fn for_create(state: &State, call: &RequestInfo, object: &mut Value) {
     reset_status(call.resource, object);
     match (call.resource.group, call.resource.plural) {
         ("", "pods") => pods::defaults::fill(object),
@@ -47,10 +47,10 @@ pub(super) fn for_create(state: &State, call: &Call, object: &mut Value) {
 
 /// A status is not for whoever creates; nodes come with theirs.
 fn reset_status(resource: &Resource, object: &mut Value) {
-    if !resource.has_status() || resource.shelf == "nodes" {
+    if !resource.has_status() || resource.storage_key == "nodes" {
         return;
     }
-    let status = match resource.shelf {
+    let status = match resource.storage_key {
         "pods" | "persistentvolumes" | "persistentvolumeclaims" => json!({"phase": "Pending"}),
         "namespaces" => json!({"phase": "Active"}),
         "services" => json!({"loadBalancer": {}}),

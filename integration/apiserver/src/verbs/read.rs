@@ -5,25 +5,27 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::{answer::Failure, call::Call, selectors::Selection, state::State};
+use crate::{
+    answer::StatusError, request_info::RequestInfo, selectors::ObjectSelector, state::State,
+};
 
-pub(super) fn get(state: &State, call: &Call) -> Result<Value, Failure> {
+pub(super) fn get(state: &State, call: &RequestInfo) -> Result<Value, StatusError> {
     let found = state
         .store()
         .get(call.resource, call.namespace(), call.name());
     found
         .map(|object| Value::clone(&object))
-        .ok_or_else(|| Failure::not_found(call.resource, call.name()))
+        .ok_or_else(|| StatusError::not_found(call.resource, call.name()))
 }
 
-pub(super) fn list(state: &State, call: &Call) -> Result<Value, Failure> {
-    let selection = Selection::parse(&call.query)?;
+pub(super) fn list(state: &State, call: &RequestInfo) -> Result<Value, StatusError> {
+    let selection = ObjectSelector::parse(&call.query)?;
     let store = state.store();
     check_version(call, store.version())?;
     let start = call
         .query
         .get("continue")
-        .map(|token| Page::parse(token, store.history().since()))
+        .map(|token| ContinueToken::parse(token, store.history().since()))
         .transpose()?;
     let version = start.as_ref().map_or(store.version(), |page| page.version);
     let objects = store.list(call.resource, call.namespace());
@@ -43,7 +45,7 @@ pub(super) fn list(state: &State, call: &Call) -> Result<Value, Failure> {
         metadata["remainingItemCount"] = json!(left.len() - limit);
         left.truncate(limit);
         let last = left.last().map(key).unwrap_or_default();
-        metadata["continue"] = json!(Page { version, last }.text());
+        metadata["continue"] = json!(ContinueToken { version, last }.text());
     }
     let items: Vec<Value> = left.iter().map(|object| Value::clone(object)).collect();
     Ok(
@@ -52,7 +54,7 @@ pub(super) fn list(state: &State, call: &Call) -> Result<Value, Failure> {
 }
 
 /// Refuses a list that must be newer than anything there is, as after an etcd restored from a backup.
-fn check_version(call: &Call, newest: u64) -> Result<(), Failure> {
+fn check_version(call: &RequestInfo, newest: u64) -> Result<(), StatusError> {
     let wanted = call
         .query
         .number("resourceVersion")
@@ -61,7 +63,7 @@ fn check_version(call: &Call, newest: u64) -> Result<(), Failure> {
     if wanted <= newest {
         return Ok(());
     }
-    let mut failure = Failure::new(
+    let mut failure = StatusError::new(
         504,
         "Timeout",
         format!("Too large resource version: {wanted}, current: {newest}"),
@@ -73,12 +75,12 @@ fn check_version(call: &Call, newest: u64) -> Result<(), Failure> {
 }
 
 /// Where the next page begins.
-struct Page {
+struct ContinueToken {
     version: u64,
     last: (String, String),
 }
 
-impl Page {
+impl ContinueToken {
     fn text(&self) -> String {
         BASE64.encode(
             json!([self.version, self.last.0, self.last.1])
@@ -87,22 +89,22 @@ impl Page {
         )
     }
 
-    fn parse(token: &str, since: u64) -> Result<Page, Failure> {
+    fn parse(token: &str, since: u64) -> Result<ContinueToken, StatusError> {
         let known = BASE64
             .decode(token)
             .ok()
             .and_then(|bytes| serde_json::from_slice::<(u64, String, String)>(&bytes).ok());
         let Some((version, namespace, name)) = known else {
-            return Err(Failure::bad_request(
+            return Err(StatusError::bad_request(
                 "continue key is not valid: the token is not one of this server",
             ));
         };
         if version < since {
-            return Err(Failure::expired(
+            return Err(StatusError::expired(
                 "The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue parameter.",
             ));
         }
-        Ok(Page {
+        Ok(ContinueToken {
             version,
             last: (namespace, name),
         })

@@ -4,15 +4,16 @@ use serde_json::{Value, json};
 
 use super::{create, delete, prepare, validate};
 use crate::{
-    answer::Failure,
+    answer::StatusError,
     auth::node,
-    call::{Call, Verb},
-    certificates, events,
+    certificates,
+    empty_fields::tidy,
+    events,
     kinds::Resource,
-    nothing::tidy,
     patches, pods,
+    request_info::{RequestInfo, RequestVerb},
     state::State,
-    store::Store,
+    store::VersionedStore,
 };
 
 const MODIFIED: &str =
@@ -20,9 +21,9 @@ const MODIFIED: &str =
 
 pub(super) fn update(
     state: &State,
-    call: &Call,
+    call: &RequestInfo,
     mut object: Value,
-) -> Result<(u16, Value), Failure> {
+) -> Result<(u16, Value), StatusError> {
     let resource = call.resource;
     create::identify(call, &mut object)?;
     let said = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -43,16 +44,16 @@ pub(super) fn update(
     keep(state, &mut store, call, Value::clone(&before), after).map(|object| (200, object))
 }
 
-pub(super) fn patch(state: &State, call: &Call) -> Result<(u16, Value), Failure> {
-    let kind = patches::Kind::parse(&call.content_type)?;
+pub(super) fn patch(state: &State, call: &RequestInfo) -> Result<(u16, Value), StatusError> {
+    let kind = patches::PatchType::parse(&call.content_type)?;
     let mut store = state.store();
     let Some(before) = store.get(call.resource, call.namespace(), call.name()) else {
         drop(store);
-        if kind == patches::Kind::Apply && call.subresource.is_none() {
+        if kind == patches::PatchType::Apply && call.subresource.is_none() {
             let object = patches::apply(kind, &json!({}), &call.body)?;
             return create::create(state, call, object).map(|object| (201, object));
         }
-        return Err(Failure::not_found(call.resource, call.name()));
+        return Err(StatusError::not_found(call.resource, call.name()));
     };
     let mut patched = Value::clone(&before);
     events::outward(call.resource, &mut patched);
@@ -62,12 +63,12 @@ pub(super) fn patch(state: &State, call: &Call) -> Result<(u16, Value), Failure>
     if patched["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]
         && !patched["metadata"]["resourceVersion"].is_null()
     {
-        return Err(Failure::conflict(call.resource, call.name(), MODIFIED));
+        return Err(StatusError::conflict(call.resource, call.name(), MODIFIED));
     }
     let uid = &patched["metadata"]["uid"];
     if !uid.is_null() && *uid != before["metadata"]["uid"] {
         let why = format!("Invalid value: {uid}: field is immutable");
-        return Err(Failure::invalid(
+        return Err(StatusError::invalid(
             call.resource,
             call.name(),
             "metadata.uid",
@@ -79,18 +80,22 @@ pub(super) fn patch(state: &State, call: &Call) -> Result<(u16, Value), Failure>
 }
 
 /// Some kinds are made by their update.
-fn create_by_update(state: &State, call: &Call, object: Value) -> Result<(u16, Value), Failure> {
+fn create_by_update(
+    state: &State,
+    call: &RequestInfo,
+    object: Value,
+) -> Result<(u16, Value), StatusError> {
     let makes = matches!(
         call.resource.plural,
         "leases" | "events" | "endpoints" | "services" | "limitranges"
     );
     if !makes || call.subresource.is_some() || object["metadata"]["uid"].is_string() {
-        return Err(Failure::not_found(call.resource, call.name()));
+        return Err(StatusError::not_found(call.resource, call.name()));
     }
     let object = create::create(
         state,
-        &Call {
-            verb: Verb::Create,
+        &RequestInfo {
+            verb: RequestVerb::Create,
             ..call.clone()
         },
         object,
@@ -98,7 +103,7 @@ fn create_by_update(state: &State, call: &Call, object: Value) -> Result<(u16, V
     Ok((201, object))
 }
 
-fn check_uid(call: &Call, before: &Value, object: &Value) -> Result<(), Failure> {
+fn check_uid(call: &RequestInfo, before: &Value, object: &Value) -> Result<(), StatusError> {
     let (had, said) = (
         before["metadata"]["uid"].as_str().unwrap_or_default(),
         object["metadata"]["uid"].as_str().unwrap_or_default(),
@@ -111,10 +116,10 @@ fn check_uid(call: &Call, before: &Value, object: &Value) -> Result<(), Failure>
         call.resource.plural,
         call.name(),
     );
-    Err(Failure::conflict(call.resource, call.name(), &why))
+    Err(StatusError::conflict(call.resource, call.name(), &why))
 }
 
-fn check_version(call: &Call, before: &Value, object: &Value) -> Result<(), Failure> {
+fn check_version(call: &RequestInfo, before: &Value, object: &Value) -> Result<(), StatusError> {
     let said = object["metadata"]["resourceVersion"]
         .as_str()
         .unwrap_or_default();
@@ -128,7 +133,7 @@ fn check_version(call: &Call, before: &Value, object: &Value) -> Result<(), Fail
                 | "podcertificaterequests"
         );
         if strict {
-            return Err(Failure::invalid(
+            return Err(StatusError::invalid(
                 call.resource,
                 call.name(),
                 "metadata.resourceVersion",
@@ -140,11 +145,11 @@ fn check_version(call: &Call, before: &Value, object: &Value) -> Result<(), Fail
     if before["metadata"]["resourceVersion"] == json!(said) {
         return Ok(());
     }
-    Err(Failure::conflict(call.resource, call.name(), MODIFIED))
+    Err(StatusError::conflict(call.resource, call.name(), MODIFIED))
 }
 
 /// Returns the object as it becomes: the caller's, but for what the server keeps and what belongs to another subresource.
-fn replaced(call: &Call, before: &Value, mut object: Value) -> Result<Value, Failure> {
+fn replaced(call: &RequestInfo, before: &Value, mut object: Value) -> Result<Value, StatusError> {
     keep_metadata(before, &mut object);
     let part = |name: &str, object: &mut Value| {
         let mut after = before.clone();
@@ -166,7 +171,7 @@ fn replaced(call: &Call, before: &Value, mut object: Value) -> Result<Value, Fai
         }
         Some("finalize") => part("finalizers", &mut object),
         Some("resize") => pods::subresources::resized(before, &object),
-        Some(_) => return Err(Failure::not_allowed()),
+        Some(_) => return Err(StatusError::not_allowed()),
     };
     tidy(&mut object);
     validate::change(call.resource, before, &object, call.subresource())?;
@@ -202,7 +207,7 @@ fn whole(resource: &Resource, before: &Value, mut object: Value) -> Value {
     if resource.has_status() {
         object["status"] = before["status"].clone();
     }
-    match resource.shelf {
+    match resource.storage_key {
         "pods" => pods::defaults::fill(&mut object),
         "secrets" => prepare::text_into_data(&mut object),
         _ => {}
@@ -214,7 +219,7 @@ fn status(resource: &Resource, before: &Value, mut object: Value) -> Value {
     let mut after = before.clone();
     after["metadata"] = object["metadata"].take();
     after["status"] = object["status"].take();
-    if resource.shelf == "pods" {
+    if resource.storage_key == "pods" {
         // A status cannot give a pod away.
         after["metadata"]["ownerReferences"] = before["metadata"]["ownerReferences"].clone();
     }
@@ -224,14 +229,14 @@ fn status(resource: &Resource, before: &Value, mut object: Value) -> Value {
 /// Keeps what came out, unless nothing changed; an object that was only waiting for its finalizers goes.
 fn keep(
     state: &State,
-    store: &mut Store,
-    call: &Call,
+    store: &mut VersionedStore,
+    call: &RequestInfo,
     before: Value,
     mut after: Value,
-) -> Result<Value, Failure> {
+) -> Result<Value, StatusError> {
     let resource = call.resource;
     node::admit(state, store, call, Some(&before), &after)?;
-    if resource.shelf == "certificatesigningrequests" {
+    if resource.storage_key == "certificatesigningrequests" {
         certificates::written(state, &mut after);
     }
     if resource.has_generation() && before["spec"] != after["spec"] {
@@ -247,7 +252,7 @@ fn keep(
 }
 
 /// Keeps an object, or ends it if deletion has only waited for this.
-fn written(store: &mut Store, resource: &Resource, object: Value) -> Value {
+fn written(store: &mut VersionedStore, resource: &Resource, object: Value) -> Value {
     let ends = delete::may_go(&object);
     let kept = store.put(resource, object);
     if ends {

@@ -2,31 +2,31 @@
 
 use serde_json::Value;
 
-use crate::{answer::Failure, certificates, kinds::Resource};
+use crate::{answer::StatusError, certificates, kinds::Resource};
 
-pub(super) fn new(resource: &Resource, object: &Value) -> Result<(), Failure> {
+pub(super) fn new(resource: &Resource, object: &Value) -> Result<(), StatusError> {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     if !is_name(name) {
         let why = format!(
             "Invalid value: \"{name}\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character"
         );
-        return Err(Failure::invalid(resource, name, "metadata.name", &why));
+        return Err(StatusError::invalid(resource, name, "metadata.name", &why));
     }
-    if resource.shelf == "pods"
+    if resource.storage_key == "pods"
         && object["spec"]["containers"]
             .as_array()
             .is_none_or(Vec::is_empty)
     {
-        return Err(Failure::invalid(
+        return Err(StatusError::invalid(
             resource,
             name,
             "spec.containers",
             "Required value",
         ));
     }
-    if resource.shelf == "podcertificaterequests" {
+    if resource.storage_key == "podcertificaterequests" {
         return certificates::pods::check(&object["spec"])
-            .map_err(|(field, why)| Failure::invalid(resource, name, field, &why));
+            .map_err(|(field, why)| StatusError::invalid(resource, name, field, &why));
     }
     Ok(())
 }
@@ -46,7 +46,7 @@ pub(super) fn change(
     before: &Value,
     after: &Value,
     subresource: Option<&str>,
-) -> Result<(), Failure> {
+) -> Result<(), StatusError> {
     let name = before["metadata"]["name"].as_str().unwrap_or_default();
     for field in ["uid", "name", "namespace", "creationTimestamp"] {
         if before["metadata"][field] != after["metadata"][field] {
@@ -54,7 +54,7 @@ pub(super) fn change(
                 "Invalid value: {}: field is immutable",
                 after["metadata"][field]
             );
-            return Err(Failure::invalid(
+            return Err(StatusError::invalid(
                 resource,
                 name,
                 &format!("metadata.{field}"),
@@ -67,24 +67,24 @@ pub(super) fn change(
             || before["binaryData"] != after["binaryData"]
             || after["immutable"] != Value::Bool(true))
     {
-        return Err(Failure::invalid(
+        return Err(StatusError::invalid(
             resource,
             name,
             "data",
             "Forbidden: field is immutable when `immutable` is set",
         ));
     }
-    match (resource.shelf, subresource) {
+    match (resource.storage_key, subresource) {
         ("pods", None) => pod(resource, name, before, after),
         ("podcertificaterequests", _) => certificates::pods::check_change(before, after)
-            .map_err(|(field, why)| Failure::invalid(resource, name, field, &why)),
+            .map_err(|(field, why)| StatusError::invalid(resource, name, field, &why)),
         ("csinodes", None) => csi_node(resource, name, before, after),
         _ => Ok(()),
     }
 }
 
 /// Of a pod's spec only a few fields may change.
-fn pod(resource: &Resource, name: &str, before: &Value, after: &Value) -> Result<(), Failure> {
+fn pod(resource: &Resource, name: &str, before: &Value, after: &Value) -> Result<(), StatusError> {
     let fixed = |object: &Value| {
         let mut spec = object["spec"].clone();
         for list in ["containers", "initContainers"] {
@@ -108,11 +108,16 @@ fn pod(resource: &Resource, name: &str, before: &Value, after: &Value) -> Result
     }
     let why = "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
         `spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
-    Err(Failure::invalid(resource, name, "spec", why))
+    Err(StatusError::invalid(resource, name, "spec", why))
 }
 
 /// A driver on a node keeps its node id and topology keys.
-fn csi_node(resource: &Resource, name: &str, before: &Value, after: &Value) -> Result<(), Failure> {
+fn csi_node(
+    resource: &Resource,
+    name: &str,
+    before: &Value,
+    after: &Value,
+) -> Result<(), StatusError> {
     let drivers = |object: &Value| {
         object["spec"]["drivers"]
             .as_array()
@@ -125,7 +130,7 @@ fn csi_node(resource: &Resource, name: &str, before: &Value, after: &Value) -> R
             continue;
         };
         if new["nodeID"] != old["nodeID"] || new["topologyKeys"] != old["topologyKeys"] {
-            return Err(Failure::invalid(
+            return Err(StatusError::invalid(
                 resource,
                 name,
                 "spec.drivers",

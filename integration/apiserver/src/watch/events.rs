@@ -1,51 +1,55 @@
-//! The lines of a watch: which events a client sees, and in which shape.
+//! The lines of a watch: which events a client sees, and in which format.
 
 use serde_json::{Value, json};
 
-use super::Initial;
+use super::WatchStart;
 use crate::{
-    call::Call,
-    selectors::Selection,
-    store::{Change, Move, Store},
+    request_info::RequestInfo,
+    selectors::ObjectSelector,
+    store::{ChangeType, ObjectChange, VersionedStore},
     tables, verbs,
 };
 
 /// What a client asked to see, and how.
-pub(super) struct Shape {
-    pub(super) call: Call,
-    pub(super) selection: Selection,
-    pub(super) table: tables::Wanted,
+pub(super) struct EventFormat {
+    pub(super) call: RequestInfo,
+    pub(super) selection: ObjectSelector,
+    pub(super) table: tables::Representation,
 }
 
 /// A place in the history, moving on.
-pub(super) struct Lines {
-    shape: Shape,
+pub(super) struct WatchEvents {
+    format: EventFormat,
     version: u64,
     first: Vec<Value>,
 }
 
-impl Lines {
-    pub(super) fn begin(store: &Store, shape: Shape, initial: Initial) -> Lines {
+impl WatchEvents {
+    pub(super) fn begin(
+        store: &VersionedStore,
+        format: EventFormat,
+        initial: WatchStart,
+    ) -> WatchEvents {
         let version = match initial {
-            Initial::After(version) => version,
-            Initial::Objects | Initial::List => store.version(),
+            WatchStart::After(version) => version,
+            WatchStart::Objects | WatchStart::List => store.version(),
         };
-        let mut lines = Lines {
-            shape,
+        let mut lines = WatchEvents {
+            format,
             version,
             first: Vec::new(),
         };
-        if initial == Initial::Objects || initial == Initial::List {
-            let (resource, namespace) = (lines.shape.call.resource, lines.shape.call.namespace());
+        if initial == WatchStart::Objects || initial == WatchStart::List {
+            let (resource, namespace) = (lines.format.call.resource, lines.format.call.namespace());
             let objects = store.list(resource, namespace);
             let taken = objects
                 .iter()
-                .filter(|object| lines.shape.selection.takes(object));
+                .filter(|object| lines.format.selection.takes(object));
             lines.first = taken
-                .map(|object| lines.shape.event("ADDED", object))
+                .map(|object| lines.format.event("ADDED", object))
                 .collect();
         }
-        if initial == Initial::List {
+        if initial == WatchStart::List {
             let mut mark = lines.bookmark();
             mark["object"]["metadata"]["annotations"] =
                 json!({"k8s.io/initial-events-end": "true"});
@@ -55,21 +59,21 @@ impl Lines {
     }
 
     /// Returns what happened since it was asked last; none if that is forgotten.
-    pub(super) fn news(&mut self, store: &Store) -> Option<Vec<Value>> {
+    pub(super) fn next_events(&mut self, store: &VersionedStore) -> Option<Vec<Value>> {
         let changes = store
             .history()
-            .after(self.version, self.shape.call.resource.shelf)?;
+            .after(self.version, self.format.call.resource.storage_key)?;
         self.version = self.version.max(store.version());
         let mut lines = std::mem::take(&mut self.first);
-        lines.extend(changes.iter().filter_map(|change| self.shape.line(change)));
+        lines.extend(changes.iter().filter_map(|change| self.format.line(change)));
         Some(lines)
     }
 
     pub(super) fn bookmark(&self) -> Value {
-        let resource = self.shape.call.resource;
+        let resource = self.format.call.resource;
         let mut object = json!({"kind": resource.kind, "apiVersion": resource.api_version(),
             "metadata": {"resourceVersion": self.version.to_string(), "creationTimestamp": null}});
-        if resource.shelf == "pods" {
+        if resource.storage_key == "pods" {
             object["spec"] = json!({"containers": null});
             object["status"] = json!({});
         }
@@ -83,15 +87,15 @@ impl Lines {
     }
 }
 
-impl Shape {
+impl EventFormat {
     /// Returns what a change looks like from inside the selection: who leaves it is deleted, who enters it is added.
-    fn line(&self, change: &Change) -> Option<Value> {
+    fn line(&self, change: &ObjectChange) -> Option<Value> {
         let inside = |object: &Value| {
             let namespace = self.call.namespace();
             (namespace.is_empty() || object["metadata"]["namespace"] == namespace)
                 && self.selection.takes(object)
         };
-        let is = change.kind != Move::Deleted && inside(&change.object);
+        let is = change.kind != ChangeType::Deleted && inside(&change.object);
         let was = change.before.as_deref().is_some_and(inside);
         match (was, is) {
             (false, false) => None,

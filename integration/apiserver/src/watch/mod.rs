@@ -14,13 +14,13 @@ use tokio::{
     time::{Instant, Interval, MissedTickBehavior, sleep_until},
 };
 
-use events::{Lines, Shape};
+use events::{EventFormat, WatchEvents};
 
 use crate::{
-    answer::{Body, Failure, Response},
-    call::Call,
-    faults::{Effect, Orders},
-    selectors::Selection,
+    answer::{Body, Response, StatusError},
+    faults::{Effect, WatchControls},
+    request_info::RequestInfo,
+    selectors::ObjectSelector,
     state::State,
     tables,
 };
@@ -32,25 +32,25 @@ const BACKLOG: usize = 16;
 const LONGEST: Duration = Duration::from_secs(45 * 60);
 
 /// Half an event has left by then, and the connection is cut behind it: nobody says so here.
-const ON_ITS_WAY: Duration = Duration::from_millis(20);
+const REQUEST_GRACE_PERIOD: Duration = Duration::from_millis(20);
 
 /// Starts to answer a watch.
 pub(crate) fn open(
     state: &Arc<State>,
-    call: &Call,
+    call: &RequestInfo,
     order: Option<Effect>,
-) -> Result<Response, Failure> {
-    let mut selection = Selection::parse(&call.query)?;
+) -> Result<Response, StatusError> {
+    let mut selection = ObjectSelector::parse(&call.query)?;
     if let Some(name) = &call.name {
         selection = selection.named(name);
     }
     let initial = initial_events(call)?;
-    let shape = Shape {
+    let shape = EventFormat {
         call: call.clone(),
         selection,
-        table: tables::Wanted::of(call)?,
+        table: tables::Representation::of(call)?,
     };
-    let lines = Lines::begin(&state.store(), shape, initial);
+    let lines = WatchEvents::begin(&state.store(), shape, initial);
     let bookmarks = call.query.is_true("allowWatchBookmarks");
     let timeout = call
         .query
@@ -58,10 +58,10 @@ pub(crate) fn open(
         .and_then(|seconds| u64::try_from(seconds).ok())
         .filter(|seconds| *seconds > 0);
     let (sender, receiver) = mpsc::channel(BACKLOG);
-    let mut orders = state.faults().orders();
-    let closings = orders.borrow_and_update().closings;
+    let mut controls = state.faults().controls();
+    let closings = controls.borrow_and_update().closings;
     let pulse = state.store().pulse();
-    let watched = Watched {
+    let watched = OpenWatch {
         state: state.clone(),
         lines,
         sender,
@@ -70,7 +70,11 @@ pub(crate) fn open(
         bookmarks,
         waiting: VecDeque::new(),
     };
-    tokio::spawn(watched.run(orders, pulse, timeout.map_or(LONGEST, Duration::from_secs)));
+    tokio::spawn(watched.run(
+        controls,
+        pulse,
+        timeout.map_or(LONGEST, Duration::from_secs),
+    ));
     let frames = stream::unfold(receiver, |mut receiver| async move {
         receiver.recv().await.map(|frame| (frame, receiver))
     });
@@ -84,7 +88,7 @@ pub(crate) fn open(
 
 /// What a watch begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Initial {
+enum WatchStart {
     /// All objects there are, as if just added.
     Objects,
     /// The same, and then a bookmark that says so.
@@ -93,12 +97,12 @@ enum Initial {
     After(u64),
 }
 
-fn initial_events(call: &Call) -> Result<Initial, Failure> {
+fn initial_events(call: &RequestInfo) -> Result<WatchStart, StatusError> {
     let version = call.query.get("resourceVersion").unwrap_or_default();
     if call.query.get("sendInitialEvents").is_some() {
         if call.query.get("resourceVersionMatch") != Some("NotOlderThan") {
             let why = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            return Err(Failure::invalid(
+            return Err(StatusError::invalid(
                 call.resource,
                 "",
                 "resourceVersionMatch",
@@ -107,18 +111,18 @@ fn initial_events(call: &Call) -> Result<Initial, Failure> {
         }
         if call.query.is_true("sendInitialEvents") {
             if !call.query.is_true("allowWatchBookmarks") {
-                return Err(Failure::invalid(
+                return Err(StatusError::invalid(
                     call.resource,
                     "",
                     "allowWatchBookmarks",
                     "Forbidden: sendInitialEvents requires allowWatchBookmarks",
                 ));
             }
-            return Ok(Initial::List);
+            return Ok(WatchStart::List);
         }
     } else if call.query.get("resourceVersionMatch").is_some() {
         let why = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-        return Err(Failure::invalid(
+        return Err(StatusError::invalid(
             call.resource,
             "",
             "resourceVersionMatch",
@@ -126,18 +130,18 @@ fn initial_events(call: &Call) -> Result<Initial, Failure> {
         ));
     }
     match version {
-        "" | "0" => Ok(Initial::Objects),
+        "" | "0" => Ok(WatchStart::Objects),
         text => text
             .parse()
-            .map(Initial::After)
-            .map_err(|_| Failure::bad_request(format!("invalid resource version \"{text}\""))),
+            .map(WatchStart::After)
+            .map_err(|_| StatusError::bad_request(format!("invalid resource version \"{text}\""))),
     }
 }
 
 /// One watch that is open.
-struct Watched {
+struct OpenWatch {
     state: Arc<State>,
-    lines: Lines,
+    lines: WatchEvents,
     sender: mpsc::Sender<std::io::Result<Frame<Bytes>>>,
     /// The fault that waits for its moment.
     order: Option<Effect>,
@@ -148,26 +152,26 @@ struct Watched {
 
 /// Why a watch ends.
 #[derive(Debug)]
-struct Ended;
+struct WatchEnded;
 
-impl Watched {
+impl OpenWatch {
     async fn run(
         mut self,
-        mut orders: watch::Receiver<Orders>,
+        mut controls: watch::Receiver<WatchControls>,
         mut pulse: watch::Receiver<u64>,
         open: Duration,
     ) {
         let end = in_future(open);
         let mut marks = self.marks();
         loop {
-            let now = *orders.borrow_and_update();
+            let now = *controls.borrow_and_update();
             pulse.mark_unchanged();
-            if now.closings != self.closings || (!now.muted && self.tell().await.is_err()) {
+            if now.closings != self.closings || (!now.muted && self.send_events().await.is_err()) {
                 return;
             }
             tokio::select! {
                 _ = pulse.changed() => {}
-                _ = orders.changed() => {}
+                _ = controls.changed() => {}
                 _ = marks.tick(), if self.bookmarks && !now.muted => {
                     let mark = self.lines.bookmark();
                     self.waiting.push_back(mark);
@@ -188,35 +192,35 @@ impl Watched {
     }
 
     /// Sends what there is to tell.
-    async fn tell(&mut self) -> Result<(), Ended> {
+    async fn send_events(&mut self) -> Result<(), WatchEnded> {
         if self.order == Some(Effect::Mute) {
             return Ok(());
         }
-        let fresh = self.lines.news(&self.state.store());
+        let fresh = self.lines.next_events(&self.state.store());
         let expired = fresh.is_none();
         self.waiting
             .extend(fresh.unwrap_or_else(|| vec![self.lines.expired()]));
         while let Some(event) = self.waiting.pop_front() {
             let mut line = serde_json::to_vec(&event).expect("a JSON value can be written");
             line.push(b'\n');
-            self.spoil(&mut line).await?;
+            self.apply_fault(&mut line).await?;
             self.send(line).await?;
         }
-        if expired { Err(Ended) } else { Ok(()) }
+        if expired { Err(WatchEnded) } else { Ok(()) }
     }
 
     /// Lets the ordered fault happen in front of an event.
-    async fn spoil(&mut self, line: &mut Vec<u8>) -> Result<(), Ended> {
+    async fn apply_fault(&mut self, line: &mut Vec<u8>) -> Result<(), WatchEnded> {
         match self.order.take() {
             Some(Effect::HalfEvent) => {
                 line.truncate(line.len() / 2);
                 self.send(std::mem::take(line)).await?;
-                tokio::time::sleep(ON_ITS_WAY).await;
+                tokio::time::sleep(REQUEST_GRACE_PERIOD).await;
                 self.sender
                     .send(Err(std::io::Error::other("cut off as ordered")))
                     .await
-                    .map_err(|_| Ended)?;
-                Err(Ended)
+                    .map_err(|_| WatchEnded)?;
+                Err(WatchEnded)
             }
             Some(Effect::GarbageEvent) => {
                 self.send(b"{\"type\":\"ADDED\",\"object\":[1,]}\n".to_vec())
@@ -233,17 +237,17 @@ impl Watched {
                     serde_json::to_vec(&self.lines.expired()).expect("a JSON value can be written");
                 expired.push(b'\n');
                 self.send(expired).await?;
-                Err(Ended)
+                Err(WatchEnded)
             }
             _ => Ok(()),
         }
     }
 
-    async fn send(&self, line: Vec<u8>) -> Result<(), Ended> {
+    async fn send(&self, line: Vec<u8>) -> Result<(), WatchEnded> {
         self.sender
             .send(Ok(Frame::data(line.into())))
             .await
-            .map_err(|_| Ended)
+            .map_err(|_| WatchEnded)
     }
 }
 

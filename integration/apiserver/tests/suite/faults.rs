@@ -1,16 +1,16 @@
 //! Faults on demand: each does what it says, to whom it says, as often as it says.
 
-use apiserver::{Effect, Fault, Options, Server};
+use apiserver::{ApiFault, Effect, Options, Server};
 use serde_json::json;
 
-use crate::wire::{Said, Wire};
+use crate::wire::{TestClient, WatchMessage};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const WATCH: &str = "/api/v1/namespaces/default/configmaps?watch=1&labelSelector=app";
 
-async fn start() -> (Server, Wire) {
+async fn start() -> (Server, TestClient) {
     let server = Server::start(Options::default()).await.unwrap();
-    let wire = Wire::to(&server);
+    let wire = TestClient::to(&server);
     (server, wire)
 }
 
@@ -26,9 +26,9 @@ fn add(server: &Server, name: &str) {
 #[tokio::test]
 async fn a_fault_hits_who_matches_so_often_as_it_says() {
     let (server, wire) = start().await;
-    server.fault(Fault {
+    server.fault(ApiFault {
         method: Some("get".to_string()),
-        ..Fault::times(
+        ..ApiFault::times(
             2,
             MAPS,
             Effect::Status {
@@ -53,14 +53,14 @@ async fn a_fault_hits_who_matches_so_often_as_it_says() {
 #[tokio::test]
 async fn answers_are_spoilt_cut_or_never_given() {
     let (server, wire) = start().await;
-    server.fault(Fault::times(1, MAPS, Effect::Garbage));
+    server.fault(ApiFault::times(1, MAPS, Effect::Garbage));
     let garbage = wire.get(MAPS).await.unwrap().text.unwrap();
     assert!(serde_json::from_str::<serde_json::Value>(&garbage).is_err());
-    server.fault(Fault::times(1, MAPS, Effect::Cut));
+    server.fault(ApiFault::times(1, MAPS, Effect::Cut));
     assert_eq!(wire.get(MAPS).await.unwrap().text, None);
-    server.fault(Fault::times(1, MAPS, Effect::Refuse));
+    server.fault(ApiFault::times(1, MAPS, Effect::Refuse));
     assert!(wire.get(MAPS).await.is_err());
-    server.fault(Fault::times(1, MAPS, Effect::Delay(0.01)));
+    server.fault(ApiFault::times(1, MAPS, Effect::Delay(0.01)));
     assert_eq!(wire.get(MAPS).await.unwrap().status, 200);
 }
 
@@ -69,10 +69,10 @@ async fn what_was_lost_on_the_way_back_was_done_and_what_was_refused_was_not() {
     let (server, wire) = start().await;
     let body = r#"{"metadata": {"name": "a"}}"#;
     let kind = ("content-type", "application/json");
-    server.fault(Fault::once("POST", MAPS, Effect::Refuse));
+    server.fault(ApiFault::once("POST", MAPS, Effect::Refuse));
     assert!(wire.send("POST", MAPS, kind, body).await.is_err());
     assert!(server.get(&format!("{MAPS}/a")).is_err());
-    server.fault(Fault::once("POST", MAPS, Effect::Lose));
+    server.fault(ApiFault::once("POST", MAPS, Effect::Lose));
     assert!(wire.send("POST", MAPS, kind, body).await.is_err());
     assert!(server.get(&format!("{MAPS}/a")).is_ok());
     assert_eq!(
@@ -84,24 +84,24 @@ async fn what_was_lost_on_the_way_back_was_done_and_what_was_refused_was_not() {
 #[tokio::test]
 async fn watches_are_cut_within_an_event_or_say_nonsense_or_expire() {
     let (server, wire) = start().await;
-    server.fault(Fault::watch(MAPS, Effect::HalfEvent));
+    server.fault(ApiFault::watch(MAPS, Effect::HalfEvent));
     let mut half = wire.watch(WATCH).await;
-    server.fault(Fault::watch(MAPS, Effect::GarbageEvent));
+    server.fault(ApiFault::watch(MAPS, Effect::GarbageEvent));
     let mut garbage = wire.watch(WATCH).await;
-    server.fault(Fault::watch(MAPS, Effect::ExpireEvent));
+    server.fault(ApiFault::watch(MAPS, Effect::ExpireEvent));
     let mut expired = wire.watch(WATCH).await;
     add(&server, "a");
-    assert!(matches!(half.next().await, Said::Cut(text) if text.starts_with('{')));
-    assert!(matches!(garbage.next().await, Said::Garbage(_)));
+    assert!(matches!(half.next().await, WatchMessage::Cut(text) if text.starts_with('{')));
+    assert!(matches!(garbage.next().await, WatchMessage::Garbage(_)));
     assert_eq!(garbage.named().await.1, "a");
     assert_eq!(expired.event().await["object"]["code"], 410);
-    assert_eq!(expired.next().await, Said::End(String::new()));
+    assert_eq!(expired.next().await, WatchMessage::End(String::new()));
 }
 
 #[tokio::test]
 async fn stale_watches_say_nothing_until_they_may_and_all_can_be_closed() {
     let (server, wire) = start().await;
-    server.fault(Fault::watch(MAPS, Effect::Mute));
+    server.fault(ApiFault::watch(MAPS, Effect::Mute));
     let mut mute = wire.watch(WATCH).await;
     let mut plain = wire.watch(WATCH).await;
     server.mute_watches(true);
@@ -109,8 +109,8 @@ async fn stale_watches_say_nothing_until_they_may_and_all_can_be_closed() {
     server.mute_watches(false);
     assert_eq!(plain.named().await.1, "a");
     server.close_watches();
-    assert_eq!(plain.next().await, Said::End(String::new()));
-    assert_eq!(mute.next().await, Said::End(String::new()));
+    assert_eq!(plain.next().await, WatchMessage::End(String::new()));
+    assert_eq!(mute.next().await, WatchMessage::End(String::new()));
     add(&server, "b");
     assert_eq!(wire.watch(WATCH).await.named().await.1, "a");
 }

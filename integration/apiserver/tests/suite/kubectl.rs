@@ -6,7 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use apiserver::{ApiServer, Identity, Options, Programs, Real, Server};
+use apiserver::{ApiServer, ClientIdentity, Options, Real, Server, ServerPrograms};
 use serde_json::json;
 
 use crate::find;
@@ -116,7 +116,7 @@ fn servers() -> Vec<ApiServer> {
         ..Options::default()
     });
     let mut servers = vec![ApiServer::Double(double.unwrap())];
-    if let Some(programs) = Programs::find() {
+    if let Some(programs) = ServerPrograms::find() {
         servers.push(ApiServer::Real(Real::start(programs, "node-1").unwrap()));
     }
     servers
@@ -128,7 +128,7 @@ fn each(story: impl Fn(&Kubectl<'_>, &ApiServer)) {
     for server in servers() {
         for program in installed.values() {
             let home = tempfile::tempdir().unwrap();
-            let config = server.kubeconfig(&Identity::admin()).unwrap();
+            let config = server.kubeconfig(&ClientIdentity::admin()).unwrap();
             std::fs::write(home.path().join("kubeconfig"), config).unwrap();
             story(&Kubectl { program, home }, &server);
         }

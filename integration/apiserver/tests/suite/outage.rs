@@ -3,14 +3,14 @@
 use apiserver::{Options, Server};
 use serde_json::json;
 
-use crate::wire::{Said, Wire};
+use crate::wire::{TestClient, WatchMessage};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test]
 async fn a_server_that_comes_back_is_where_it_was_and_knows_what_it_knew() {
     let server = Server::start(Options::default()).await.unwrap();
-    let wire = Wire::to(&server);
+    let wire = TestClient::to(&server);
     let version = server
         .post(MAPS, &json!({"metadata": {"name": "a"}}))
         .unwrap()["metadata"]["resourceVersion"]
@@ -20,7 +20,10 @@ async fn a_server_that_comes_back_is_where_it_was_and_knows_what_it_knew() {
     let path = format!("{MAPS}?watch=1&resourceVersion={version}");
     let mut watch = wire.watch(&path).await;
     server.stop();
-    assert!(matches!(watch.next().await, Said::Cut(_) | Said::End(_)));
+    assert!(matches!(
+        watch.next().await,
+        WatchMessage::Cut(_) | WatchMessage::End(_)
+    ));
     assert!(wire.get(MAPS).await.is_err());
     server
         .post(MAPS, &json!({"metadata": {"name": "meanwhile"}}))

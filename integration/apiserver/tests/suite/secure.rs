@@ -2,20 +2,20 @@
 
 use std::process::{Command, Stdio};
 
-use apiserver::{Identity, Options, Security, Server, Signing};
+use apiserver::{AccessControl, ClientIdentity, Options, Server, SigningPolicy};
 use serde_json::json;
 
 use crate::find;
 
-struct Guarded {
+struct SecureServer {
     server: Server,
     home: tempfile::TempDir,
 }
 
-impl Guarded {
-    fn start() -> Guarded {
+impl SecureServer {
+    fn start() -> SecureServer {
         let server = Server::start_now(Options {
-            security: Security::Guarded,
+            security: AccessControl::Guarded,
             ..Options::default()
         })
         .unwrap();
@@ -24,14 +24,14 @@ impl Guarded {
                 .post("/api/v1/nodes", &json!({"metadata": {"name": name}}))
                 .unwrap();
         }
-        Guarded {
+        SecureServer {
             server,
             home: tempfile::tempdir().unwrap(),
         }
     }
 
     /// Runs kubectl as somebody; an error is what it complained of.
-    fn run(&self, identity: &Identity, arguments: &[&str]) -> Result<String, String> {
+    fn run(&self, identity: &ClientIdentity, arguments: &[&str]) -> Result<String, String> {
         let config = self.home.path().join("kubeconfig");
         std::fs::write(&config, self.server.kubeconfig(identity).unwrap()).unwrap();
         let kubectl = find("kubectl").expect("kubectl is not on the PATH: install one");
@@ -59,13 +59,13 @@ impl Guarded {
 
 #[test]
 fn everybody_gets_what_is_his_right() {
-    let guarded = Guarded::start();
+    let guarded = SecureServer::start();
     let nodes = ["get", "nodes", "-o", "name"];
     assert_eq!(
-        guarded.run(&Identity::admin(), &nodes).unwrap(),
+        guarded.run(&ClientIdentity::admin(), &nodes).unwrap(),
         "node/a\nnode/b\n"
     );
-    let node = Identity::node("a");
+    let node = ClientIdentity::node("a");
     assert_eq!(
         guarded
             .run(&node, &["get", "node", "a", "-o", "name"])
@@ -78,7 +78,7 @@ fn everybody_gets_what_is_his_right() {
             "node 'a' cannot read all nodes, only its own Node object",
         ),
         (
-            Identity::Token("wrong".to_string()),
+            ClientIdentity::Token("wrong".to_string()),
             "You must be logged in to the server",
         ),
     ];
@@ -100,14 +100,14 @@ fn everybody_gets_what_is_his_right() {
 
 #[test]
 fn a_token_of_a_service_account_lets_in_until_it_is_revoked() {
-    let guarded = Guarded::start();
+    let guarded = SecureServer::start();
     guarded.server.judge(|question| {
         (question.user == "system:serviceaccount:default:default").then_some(true)
     });
     let token = guarded
-        .run(&Identity::admin(), &["create", "token", "default"])
+        .run(&ClientIdentity::admin(), &["create", "token", "default"])
         .unwrap();
-    let account = Identity::Token(token.trim().to_string());
+    let account = ClientIdentity::Token(token.trim().to_string());
     assert_eq!(
         guarded
             .run(&account, &["get", "nodes", "-o", "name"])
@@ -125,8 +125,8 @@ fn a_token_of_a_service_account_lets_in_until_it_is_revoked() {
 
 #[test]
 fn a_held_request_is_approved_by_hand() {
-    let guarded = Guarded::start();
-    guarded.server.sign(Signing::Hold);
+    let guarded = SecureServer::start();
+    guarded.server.sign(SigningPolicy::Hold);
     let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
     let spec = json!({"request": "bm9uc2Vuc2U=", "signerName": "kubernetes.io/kubelet-serving", "usages": ["digital signature", "server auth"]});
     guarded
@@ -134,7 +134,7 @@ fn a_held_request_is_approved_by_hand() {
         .post(path, &json!({"metadata": {"name": "r"}, "spec": spec}))
         .unwrap();
     guarded
-        .run(&Identity::admin(), &["certificate", "approve", "r"])
+        .run(&ClientIdentity::admin(), &["certificate", "approve", "r"])
         .unwrap();
     let request = guarded.server.get(&format!("{path}/r")).unwrap();
     let kinds: Vec<_> = request["status"]["conditions"]

@@ -3,14 +3,14 @@
 use apiserver::{Options, Server};
 use serde_json::{Value, json};
 
-use crate::wire::{Said, Wire};
+use crate::wire::{TestClient, WatchMessage};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const NAMED: &str = "/api/v1/namespaces/default/configmaps?watch=1&labelSelector=app";
 
-async fn start() -> (Server, Wire) {
+async fn start() -> (Server, TestClient) {
     let server = Server::start(Options::default()).await.unwrap();
-    let wire = Wire::to(&server);
+    let wire = TestClient::to(&server);
     (server, wire)
 }
 
@@ -159,7 +159,7 @@ async fn a_version_that_is_forgotten_is_told_and_ends_the_watch() {
         ),
         (&json!("ERROR"), &json!(410), &json!("Expired"))
     );
-    assert_eq!(watch.next().await, Said::End(String::new()));
+    assert_eq!(watch.next().await, WatchMessage::End(String::new()));
 }
 
 #[tokio::test]
@@ -170,7 +170,7 @@ async fn the_history_is_as_long_as_it_is_told() {
     })
     .await
     .unwrap();
-    let wire = Wire::to(&server);
+    let wire = TestClient::to(&server);
     let versions: Vec<String> = ["a", "b", "c", "d", "e"]
         .iter()
         .map(|name| {
@@ -198,7 +198,7 @@ async fn bookmarks_come_at_their_interval_to_those_who_want_them() {
     })
     .await
     .unwrap();
-    let wire = Wire::to(&server);
+    let wire = TestClient::to(&server);
     let mut watch = wire
         .watch(&format!("{NAMED}&allowWatchBookmarks=true"))
         .await;
@@ -253,7 +253,7 @@ async fn a_list_by_watch_ends_with_a_mark_that_says_so() {
 async fn a_watch_ends_when_its_time_is_over() {
     let (_server, wire) = start().await;
     let mut watch = wire.watch(&format!("{NAMED}&timeoutSeconds=1")).await;
-    assert_eq!(watch.next().await, Said::End(String::new()));
+    assert_eq!(watch.next().await, WatchMessage::End(String::new()));
 }
 
 #[tokio::test]

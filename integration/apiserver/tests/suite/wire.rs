@@ -10,31 +10,31 @@ use serde_json::Value;
 use tokio::{net::TcpStream, time::timeout};
 
 /// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One connection a request.
-pub(crate) struct Wire(SocketAddr);
+pub(crate) struct TestClient(SocketAddr);
 
-pub(crate) struct Answer {
+pub(crate) struct TestResponse {
     pub(crate) status: u16,
     pub(crate) headers: http::HeaderMap,
     /// None if it did not come whole.
     pub(crate) text: Option<String>,
 }
 
-impl Answer {
+impl TestResponse {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(self.text.as_deref().expect("the answer came whole"))
             .expect("the answer is JSON")
     }
 }
 
-impl Wire {
-    pub(crate) fn to(server: &Server) -> Wire {
-        Wire(server.address())
+impl TestClient {
+    pub(crate) fn to(server: &Server) -> TestClient {
+        TestClient(server.address())
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Result<Answer, String> {
+    pub(crate) async fn get(&self, path: &str) -> Result<TestResponse, String> {
         self.send("GET", path, ("accept", "application/json"), "")
             .await
     }
@@ -46,16 +46,16 @@ impl Wire {
         path: &str,
         header: (&str, &str),
         body: &str,
-    ) -> Result<Answer, String> {
+    ) -> Result<TestResponse, String> {
         let response = self.open(method, path, header, body).await?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        let body = timeout(PATIENCE, response.into_body().collect())
+        let body = timeout(RESPONSE_TIMEOUT, response.into_body().collect())
             .await
             .expect("the answer ends");
         let text = body
             .ok()
             .map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned());
-        Ok(Answer {
+        Ok(TestResponse {
             status,
             headers,
             text,
@@ -85,19 +85,19 @@ impl Wire {
         let request = request
             .body(Full::new(Bytes::from(body.to_string())))
             .unwrap();
-        timeout(PATIENCE, sender.send_request(request))
+        timeout(RESPONSE_TIMEOUT, sender.send_request(request))
             .await
             .expect("an answer begins")
             .map_err(|why| why.to_string())
     }
 
-    pub(crate) async fn watch(&self, path: &str) -> Watch {
+    pub(crate) async fn watch(&self, path: &str) -> TestWatch {
         let response = self
             .open("GET", path, ("accept", "application/json"), "")
             .await
             .unwrap();
         assert_eq!(response.status(), 200, "{path}");
-        Watch {
+        TestWatch {
             body: response.into_body(),
             text: String::new(),
         }
@@ -105,14 +105,14 @@ impl Wire {
 }
 
 /// A watch that is read line by line.
-pub(crate) struct Watch {
+pub(crate) struct TestWatch {
     body: Incoming,
     text: String,
 }
 
 /// What a watch says next.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Said {
+pub(crate) enum WatchMessage {
     Event(Value),
     /// A line that is no JSON.
     Garbage(String),
@@ -122,18 +122,20 @@ pub(crate) enum Said {
     Cut(String),
 }
 
-impl Watch {
-    pub(crate) async fn next(&mut self) -> Said {
-        timeout(PATIENCE, self.line())
+impl TestWatch {
+    pub(crate) async fn next(&mut self) -> WatchMessage {
+        timeout(RESPONSE_TIMEOUT, self.line())
             .await
             .expect("the watch says something")
     }
 
-    async fn line(&mut self) -> Said {
+    async fn line(&mut self) -> WatchMessage {
         loop {
             if let Some((line, rest)) = self.text.split_once('\n') {
-                let said = serde_json::from_str(line)
-                    .map_or_else(|_| Said::Garbage(line.to_string()), Said::Event);
+                let said = serde_json::from_str(line).map_or_else(
+                    |_| WatchMessage::Garbage(line.to_string()),
+                    WatchMessage::Event,
+                );
                 self.text = rest.to_string();
                 return said;
             }
@@ -141,8 +143,8 @@ impl Watch {
                 Some(Ok(frame)) => self
                     .text
                     .push_str(&String::from_utf8_lossy(frame.data_ref().unwrap())),
-                Some(Err(_)) => return Said::Cut(std::mem::take(&mut self.text)),
-                None => return Said::End(std::mem::take(&mut self.text)),
+                Some(Err(_)) => return WatchMessage::Cut(std::mem::take(&mut self.text)),
+                None => return WatchMessage::End(std::mem::take(&mut self.text)),
             }
         }
     }
@@ -162,8 +164,8 @@ impl Watch {
 
     pub(crate) async fn event(&mut self) -> Value {
         match self.next().await {
-            Said::Event(event) => event,
-            other @ (Said::Garbage(_) | Said::End(_) | Said::Cut(_)) => {
+            WatchMessage::Event(event) => event,
+            other @ (WatchMessage::Garbage(_) | WatchMessage::End(_) | WatchMessage::Cut(_)) => {
                 panic!("no event: {other:?}")
             }
         }

@@ -1,6 +1,6 @@
 //! On a real runtime.
 
-use super::{Aim, CONTAINERD, Figure, figure};
+use super::{BenchGoal, CONTAINERD, Figure, figure};
 
 pub(super) const FIGURES: &[Figure] = &[
     figure(
@@ -8,55 +8,55 @@ pub(super) const FIGURES: &[Figure] = &[
         CONTAINERD,
         "memory with the adapter, 0 pods",
         "MiB",
-        Aim::AtMost(15.0),
+        BenchGoal::AtMost(15.0),
     ),
     figure(
         "real-pss-some",
         CONTAINERD,
         "memory with the adapter, {real} pods",
         "MiB",
-        Aim::None,
+        BenchGoal::None,
     ),
     figure(
         "real-direct",
         CONTAINERD,
         "containerd's own time: sandbox, create, start, median",
         "ms",
-        Aim::None,
+        BenchGoal::None,
     ),
     figure(
         "real-drop",
         CONTAINERD,
         "on containerd: manifest dropped to container started, median",
         "ms",
-        Aim::None,
+        BenchGoal::None,
     ),
     figure(
         "real-drop-own",
         CONTAINERD,
         "of it ours",
         "ms",
-        Aim::AtMost(20.0),
+        BenchGoal::AtMost(20.0),
     ),
     figure(
         "real-again",
         CONTAINERD,
         "containerd's own time: create, start, median",
         "ms",
-        Aim::None,
+        BenchGoal::None,
     ),
     figure(
         "real-restart",
         CONTAINERD,
         "on containerd: container killed to started again, median",
         "ms",
-        Aim::None,
+        BenchGoal::None,
     ),
     figure(
         "real-restart-own",
         CONTAINERD,
         "of it ours, and containerd's time to notice",
         "ms",
-        Aim::Under(50.0),
+        BenchGoal::Under(50.0),
     ),
 ];

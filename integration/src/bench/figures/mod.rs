@@ -2,12 +2,12 @@
 
 mod cluster;
 mod containerd;
-mod crowd;
+mod many_pods;
 mod node;
 
 use std::sync::LazyLock;
 
-use super::Plan;
+use super::BenchPlan;
 
 /// The node at rest.
 pub const MEMORY: &str = "memory";
@@ -43,7 +43,7 @@ pub const SECTIONS: [&str; 9] = [
 
 /// What a figure should be.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Aim {
+pub enum BenchGoal {
     /// No more than this.
     AtMost(f64),
     /// Less than this.
@@ -52,13 +52,13 @@ pub enum Aim {
     None,
 }
 
-impl Aim {
+impl BenchGoal {
     /// Whether a value is as it should be; none where nothing is asked of it.
     pub fn met(self, value: f64) -> Option<bool> {
         match self {
-            Aim::AtMost(most) => Some(value <= most),
-            Aim::Under(bound) => Some(value < bound),
-            Aim::None => None,
+            BenchGoal::AtMost(most) => Some(value <= most),
+            BenchGoal::Under(bound) => Some(value < bound),
+            BenchGoal::None => None,
         }
     }
 }
@@ -75,12 +75,12 @@ pub struct Figure {
     /// What it is counted in.
     pub unit: &'static str,
     /// What it should be.
-    pub aim: Aim,
+    pub aim: BenchGoal,
 }
 
 impl Figure {
     /// Returns what people call it, in a run of this plan.
-    pub fn name(&self, plan: &Plan) -> String {
+    pub fn name(&self, plan: &BenchPlan) -> String {
         self.text
             .replace("{many}", &plan.many.to_string())
             .replace("{most}", &plan.most.to_string())
@@ -94,7 +94,7 @@ const fn figure(
     section: &'static str,
     text: &'static str,
     unit: &'static str,
-    aim: Aim,
+    aim: BenchGoal,
 ) -> Figure {
     Figure {
         key,
@@ -109,7 +109,7 @@ const fn figure(
 pub static FIGURES: LazyLock<Vec<Figure>> = LazyLock::new(|| {
     [
         node::FIGURES,
-        crowd::FIGURES,
+        many_pods::FIGURES,
         containerd::FIGURES,
         cluster::FIGURES,
     ]

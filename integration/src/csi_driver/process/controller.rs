@@ -12,16 +12,16 @@ use proto::csi::{
 };
 use tonic::Status;
 
-use super::desk::{Bench, failed};
-use super::record::{self, Data, Record};
-use crate::csi_driver::{Ability, Options};
+use super::dispatcher::{CallContext, failed};
+use super::record::{self, VolumeData, VolumeRecord};
+use crate::csi_driver::{DriverCapability, DriverOptions};
 
 pub(super) fn capabilities(
-    bench: &Bench,
+    context: &CallContext,
     _: ControllerGetCapabilitiesRequest,
 ) -> Result<ControllerGetCapabilitiesResponse, Status> {
     let mut words = vec![Word::CreateDeleteVolume];
-    if bench.options.can(Ability::MultiWriter) {
+    if context.options.can(DriverCapability::MultiWriter) {
         words.push(Word::SingleNodeMultiWriter);
     }
     let capability = |word: Word| ControllerServiceCapability {
@@ -35,7 +35,7 @@ pub(super) fn capabilities(
 }
 
 pub(super) fn create(
-    bench: &Bench,
+    context: &CallContext,
     request: CreateVolumeRequest,
 ) -> Result<CreateVolumeResponse, Status> {
     let size = request.capacity_range.unwrap_or_default().required_bytes;
@@ -44,7 +44,7 @@ pub(super) fn create(
         .iter()
         .map(|capability| capability.access_type.as_ref());
     let block = types.any(|wanted| matches!(wanted, Some(AccessType::Block(_))));
-    make(&bench.options, &request.name, block, size).map_err(failed)?;
+    make(&context.options, &request.name, block, size).map_err(failed)?;
     Ok(CreateVolumeResponse {
         volume: Some(Volume {
             capacity_bytes: size,
@@ -54,7 +54,7 @@ pub(super) fn create(
     })
 }
 
-fn make(options: &Options, volume: &str, block: bool, size: i64) -> anyhow::Result<()> {
+fn make(options: &DriverOptions, volume: &str, block: bool, size: i64) -> anyhow::Result<()> {
     match block {
         false => fs::create_dir_all(record::folder(&options.dir, volume))?,
         true => {
@@ -67,24 +67,24 @@ fn make(options: &Options, volume: &str, block: bool, size: i64) -> anyhow::Resu
             opened.set_len(u64::try_from(size)?)?;
         }
     }
-    let mut record = Record::load(&options.dir, volume)?;
+    let mut record = VolumeRecord::load(&options.dir, volume)?;
     record.size = record.size.max(size);
     record.save(&options.dir, volume)
 }
 
 pub(super) fn delete(
-    bench: &Bench,
+    context: &CallContext,
     request: DeleteVolumeRequest,
 ) -> Result<DeleteVolumeResponse, Status> {
     let volume = &request.volume_id;
-    let record = bench.load(volume)?;
+    let record = context.load(volume)?;
     if record.staged.is_some() || !record.published.is_empty() {
         let text = format!("volume {volume} is in use: {record:?}");
         return Err(Status::failed_precondition(text));
     }
-    let removed = match Data::find(&bench.options.dir, volume) {
-        Some(Data::Folder(folder)) => fs::remove_dir_all(folder),
-        Some(Data::File(file)) => fs::remove_file(file),
+    let removed = match VolumeData::find(&context.options.dir, volume) {
+        Some(VolumeData::Folder(folder)) => fs::remove_dir_all(folder),
+        Some(VolumeData::File(file)) => fs::remove_file(file),
         None => Ok(()),
     };
     removed.context("delete").map_err(failed)?;

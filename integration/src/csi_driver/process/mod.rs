@@ -2,13 +2,13 @@
 
 mod broken;
 mod controller;
-mod desk;
-pub(super) mod figures;
+mod dispatcher;
 mod group;
 pub(super) mod record;
+mod request_json;
 mod rules;
-mod said;
 mod services;
+pub(super) mod usage;
 mod volumes;
 
 use std::fs;
@@ -29,20 +29,20 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 use tower::util::MapResponseLayer;
 
-use self::desk::Desk;
+use self::dispatcher::Dispatcher;
 use self::services::Services;
-use super::{Options, Registration};
+use super::{DriverOptions, RegistrationMode};
 
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Serves until the process is told to end; then the driver takes itself off the node's list.
-pub async fn run(options: Options) -> Result<()> {
+pub async fn run(options: DriverOptions) -> Result<()> {
     for folder in ["backing", "blocks", "volumes"] {
         fs::create_dir_all(options.dir.join(folder))?;
     }
     let mut terminate = signal(SignalKind::terminate())?;
     let services = Services {
-        desk: Arc::new(Desk::new(options.clone())),
+        dispatcher: Arc::new(Dispatcher::new(options.clone())),
     };
     let routes = Routes::new(NodeServer::new(services.clone()))
         .add_service(IdentityServer::new(services.clone()))
@@ -52,7 +52,7 @@ pub async fn run(options: Options) -> Result<()> {
     serving.spawn(serve(listen(&options.endpoint())?, routes.clone()));
     let introduced = introductions(&options);
     for socket in &introduced {
-        match options.registration == Registration::PlainFile {
+        match options.registration == RegistrationMode::PlainFile {
             true => fs::write(socket, "this is no socket\n")?,
             false => drop(serving.spawn(serve(listen(socket)?, routes.clone()))),
         }
@@ -72,25 +72,25 @@ pub async fn run(options: Options) -> Result<()> {
 async fn orphaned() {
     let parent = parent_id();
     while parent_id() == parent {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
 /// The sockets by which it registers.
-fn introductions(options: &Options) -> Vec<PathBuf> {
+fn introductions(options: &DriverOptions) -> Vec<PathBuf> {
     let socket = options.registration_socket();
     match options.registration {
-        Registration::Nothing => Vec::new(),
-        Registration::Twice => {
+        RegistrationMode::Nothing => Vec::new(),
+        RegistrationMode::Twice => {
             let second = socket.with_file_name(format!("{}-second-reg.sock", options.name));
             vec![socket, second]
         }
-        Registration::Normal
-        | Registration::OtherName
-        | Registration::OtherType
-        | Registration::WrongVersion
-        | Registration::Silent
-        | Registration::PlainFile => vec![socket],
+        RegistrationMode::Normal
+        | RegistrationMode::OtherName
+        | RegistrationMode::OtherType
+        | RegistrationMode::WrongVersion
+        | RegistrationMode::Silent
+        | RegistrationMode::PlainFile => vec![socket],
     }
 }
 

@@ -12,10 +12,10 @@ use crate::csi_driver::faults::replace;
 
 /// A volume on this node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Record {
-    pub(super) staged: Option<Staged>,
+pub(super) struct VolumeRecord {
+    pub(super) staged: Option<StagedVolume>,
     /// By target.
-    pub(super) published: BTreeMap<PathBuf, Published>,
+    pub(super) published: BTreeMap<PathBuf, PublishedTarget>,
     /// Bytes that it claims to have; 0 was never said.
     pub(super) size: i64,
     /// It ends with its pod.
@@ -23,21 +23,21 @@ pub(super) struct Record {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Staged {
+pub(super) struct StagedVolume {
     pub(super) path: PathBuf,
     pub(super) arguments: Value,
-    pub(super) step: Step,
+    pub(super) step: OperationStep,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Published {
+pub(super) struct PublishedTarget {
     pub(super) arguments: Value,
-    pub(super) step: Step,
+    pub(super) step: OperationStep,
 }
 
 /// How far it has come; only `Done` says for sure that there is a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Step {
+pub(super) enum OperationStep {
     Doing,
     Done,
     Undoing,
@@ -45,13 +45,13 @@ pub(super) enum Step {
 
 /// Where a volume's data is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Data {
+pub(super) enum VolumeData {
     Folder(PathBuf),
     /// Shown as a device.
     File(PathBuf),
 }
 
-impl Record {
+impl VolumeRecord {
     pub(super) fn load(dir: &Path, volume: &str) -> Result<Self> {
         let file = file_of(dir, volume);
         if !file.exists() {
@@ -88,7 +88,7 @@ impl Record {
     }
 }
 
-impl Data {
+impl VolumeData {
     /// Finds the data of a volume that exists.
     pub(super) fn find(dir: &Path, volume: &str) -> Option<Self> {
         let (folder, file) = (folder(dir, volume), block_file(dir, volume));
@@ -101,12 +101,12 @@ impl Data {
 
 /// Every path at which a volume is staged or published, or may be.
 pub(in crate::csi_driver) fn places_in_use(dir: &Path) -> Result<Vec<PathBuf>> {
-    let mut places = Vec::new();
-    for record in Record::all(dir)? {
-        places.extend(record.staged.map(|staged| staged.path));
-        places.extend(record.published.into_keys());
+    let mut mount_table = Vec::new();
+    for record in VolumeRecord::all(dir)? {
+        mount_table.extend(record.staged.map(|staged| staged.path));
+        mount_table.extend(record.published.into_keys());
     }
-    Ok(places)
+    Ok(mount_table)
 }
 
 fn file_of(dir: &Path, volume: &str) -> PathBuf {

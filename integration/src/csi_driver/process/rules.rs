@@ -10,33 +10,35 @@ use proto::csi::{
 use serde_json::{Value, json};
 use tonic::Code;
 
-use super::desk::Wrong;
-use super::record::{Record, Step};
-use super::said;
-use crate::csi_driver::{Ability, Options};
+use super::dispatcher::ProtocolError;
+use super::record::{OperationStep, VolumeRecord};
+use super::request_json;
+use crate::csi_driver::{DriverCapability, DriverOptions};
 
-type Checked = Result<(), Wrong>;
+type RuleResult = Result<(), ProtocolError>;
 
 /// Says what is wrong unless it holds.
-fn ensure(holds: bool, code: Code, text: impl FnOnce() -> String) -> Checked {
+fn ensure(holds: bool, code: Code, text: impl FnOnce() -> String) -> RuleResult {
     match holds {
         true => Ok(()),
-        false => Err(Wrong::new(code, text())),
+        false => Err(ProtocolError::new(code, text())),
     }
 }
 
-fn argument(holds: bool, text: &str) -> Checked {
+fn argument(holds: bool, text: &str) -> RuleResult {
     ensure(holds, Code::InvalidArgument, || text.to_owned())
 }
 
 pub(super) fn stage(
-    options: &Options,
-    record: &Record,
+    options: &DriverOptions,
+    record: &VolumeRecord,
     request: &NodeStageVolumeRequest,
-) -> Checked {
-    ensure(options.can(Ability::Stage), Code::Unimplemented, || {
-        "NodeStageVolume of a driver that does not stage".to_owned()
-    })?;
+) -> RuleResult {
+    ensure(
+        options.can(DriverCapability::Stage),
+        Code::Unimplemented,
+        || "NodeStageVolume of a driver that does not stage".to_owned(),
+    )?;
     argument(!request.volume_id.is_empty(), "no volume_id")?;
     capability(options, request.volume_capability.as_ref())?;
     secrets(&options.stage_secret, &request.secrets)?;
@@ -47,7 +49,7 @@ pub(super) fn stage(
     let Some(staged) = record
         .staged
         .as_ref()
-        .filter(|staged| staged.step == Step::Done)
+        .filter(|staged| staged.step == OperationStep::Done)
     else {
         return Ok(());
     };
@@ -69,7 +71,7 @@ pub(super) fn stage(
 
 /// What must be the same when a volume is staged again. Its group may be another pod's.
 pub(super) fn stage_arguments(request: &NodeStageVolumeRequest) -> Value {
-    let mut capability = said::capability(request.volume_capability.as_ref());
+    let mut capability = request_json::capability(request.volume_capability.as_ref());
     if let Some(mount) = capability.get_mut("mount").and_then(Value::as_object_mut) {
         mount.remove("volume_mount_group");
     }
@@ -77,10 +79,10 @@ pub(super) fn stage_arguments(request: &NodeStageVolumeRequest) -> Value {
 }
 
 pub(super) fn publish(
-    options: &Options,
-    record: &Record,
+    options: &DriverOptions,
+    record: &VolumeRecord,
     request: &NodePublishVolumeRequest,
-) -> Checked {
+) -> RuleResult {
     argument(!request.volume_id.is_empty(), "no volume_id")?;
     capability(options, request.volume_capability.as_ref())?;
     secrets(&options.publish_secret, &request.secrets)?;
@@ -99,7 +101,7 @@ pub(super) fn publish(
             target.display()
         )
     })?;
-    match options.can(Ability::Stage) && !is_ephemeral(request) {
+    match options.can(DriverCapability::Stage) && !is_ephemeral(request) {
         true => staged_before(record, request)?,
         false => argument(
             request.staging_target_path.is_empty(),
@@ -108,7 +110,7 @@ pub(super) fn publish(
     }
     let arguments = publish_arguments(request);
     let before = record.published.get(&target);
-    let before = before.filter(|published| published.step == Step::Done);
+    let before = before.filter(|published| published.step == OperationStep::Done);
     if let Some(before) = before {
         ensure(before.arguments == arguments, Code::AlreadyExists, || {
             format!(
@@ -121,10 +123,10 @@ pub(super) fn publish(
     alone(record, request, &target)
 }
 
-fn staged_before(record: &Record, request: &NodePublishVolumeRequest) -> Checked {
+fn staged_before(record: &VolumeRecord, request: &NodePublishVolumeRequest) -> RuleResult {
     let path = absolute("staging_target_path", &request.staging_target_path)?;
     let staged = record.staged.as_ref();
-    let staged = staged.filter(|staged| staged.step == Step::Done);
+    let staged = staged.filter(|staged| staged.step == OperationStep::Done);
     ensure(
         staged.is_some_and(|staged| staged.path == path),
         Code::FailedPrecondition,
@@ -133,7 +135,7 @@ fn staged_before(record: &Record, request: &NodePublishVolumeRequest) -> Checked
 }
 
 /// A volume for a single writer has one target.
-fn alone(record: &Record, request: &NodePublishVolumeRequest, target: &Path) -> Checked {
+fn alone(record: &VolumeRecord, request: &NodePublishVolumeRequest, target: &Path) -> RuleResult {
     let capability = request.volume_capability.as_ref();
     let mode = capability.and_then(|capability| capability.access_mode.as_ref());
     if mode.is_none_or(|mode| mode.mode() != Mode::SingleNodeSingleWriter) {
@@ -156,14 +158,14 @@ pub(super) fn publish_arguments(request: &NodePublishVolumeRequest) -> Value {
     let mut context = request.volume_context.clone();
     context.remove("csi.storage.k8s.io/serviceAccount.tokens");
     json!({
-        "capability": said::capability(request.volume_capability.as_ref()),
+        "capability": request_json::capability(request.volume_capability.as_ref()),
         "readonly": request.readonly,
         "staging": request.staging_target_path,
         "context": context,
     })
 }
 
-pub(super) fn unstage(record: &Record, request: &NodeUnstageVolumeRequest) -> Checked {
+pub(super) fn unstage(record: &VolumeRecord, request: &NodeUnstageVolumeRequest) -> RuleResult {
     argument(!request.volume_id.is_empty(), "no volume_id")?;
     let path = absolute("staging_target_path", &request.staging_target_path)?;
     let targets: Vec<&PathBuf> = record.published.keys().collect();
@@ -179,13 +181,15 @@ pub(super) fn unstage(record: &Record, request: &NodeUnstageVolumeRequest) -> Ch
 }
 
 pub(super) fn expand(
-    options: &Options,
-    record: &Record,
+    options: &DriverOptions,
+    record: &VolumeRecord,
     request: &NodeExpandVolumeRequest,
-) -> Checked {
-    ensure(options.can(Ability::Expand), Code::Unimplemented, || {
-        "NodeExpandVolume of a driver that does not expand".to_owned()
-    })?;
+) -> RuleResult {
+    ensure(
+        options.can(DriverCapability::Expand),
+        Code::Unimplemented,
+        || "NodeExpandVolume of a driver that does not expand".to_owned(),
+    )?;
     argument(!request.volume_id.is_empty(), "no volume_id")?;
     secrets(&options.expand_secret, &request.secrets)?;
     let path = absolute("volume_path", &request.volume_path)?;
@@ -201,9 +205,9 @@ pub(super) fn expand(
     })
 }
 
-fn capability(options: &Options, capability: Option<&VolumeCapability>) -> Checked {
-    let capability =
-        capability.ok_or_else(|| Wrong::new(Code::InvalidArgument, "no volume_capability"))?;
+fn capability(options: &DriverOptions, capability: Option<&VolumeCapability>) -> RuleResult {
+    let capability = capability
+        .ok_or_else(|| ProtocolError::new(Code::InvalidArgument, "no volume_capability"))?;
     argument(capability.access_type.is_some(), "no access_type")?;
     let mode = capability.access_mode.as_ref().map(|mode| mode.mode());
     let mode = mode.unwrap_or(Mode::Unknown);
@@ -212,7 +216,7 @@ fn capability(options: &Options, capability: Option<&VolumeCapability>) -> Check
         mode,
         Mode::SingleNodeSingleWriter | Mode::SingleNodeMultiWriter
     );
-    let wrong_word = match options.can(Ability::MultiWriter) {
+    let wrong_word = match options.can(DriverCapability::MultiWriter) {
         true => mode == Mode::SingleNodeWriter,
         false => finer,
     };
@@ -224,7 +228,7 @@ fn capability(options: &Options, capability: Option<&VolumeCapability>) -> Check
         Some(AccessType::Block(_)) | None => "",
     };
     argument(
-        group.is_empty() || options.can(Ability::MountGroup),
+        group.is_empty() || options.can(DriverCapability::MountGroup),
         "a group for a driver that sets none",
     )
 }
@@ -232,7 +236,7 @@ fn capability(options: &Options, capability: Option<&VolumeCapability>) -> Check
 fn secrets(
     wanted: &[(String, String)],
     given: &std::collections::BTreeMap<String, String>,
-) -> Checked {
+) -> RuleResult {
     let missing = wanted
         .iter()
         .find(|(key, value)| given.get(key) != Some(value));
@@ -242,7 +246,7 @@ fn secrets(
     })
 }
 
-fn absolute(field: &str, path: &str) -> Result<PathBuf, Wrong> {
+fn absolute(field: &str, path: &str) -> Result<PathBuf, ProtocolError> {
     let path = PathBuf::from(path);
     ensure(path.is_absolute(), Code::InvalidArgument, || {
         format!("{field} is {path:?}, expected an absolute path")

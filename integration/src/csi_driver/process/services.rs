@@ -1,4 +1,4 @@
-//! The services on the wire: each call goes to the desk.
+//! The services on the wire: each call goes to the dispatcher.
 
 use std::sync::Arc;
 
@@ -12,47 +12,51 @@ use proto::registration::{
 };
 use tonic::{Request, Response, Status};
 
-use super::desk::{Bench, Desk};
-use super::{controller, figures, volumes};
-use crate::csi_driver::{Ability, Options, Registration};
+use super::dispatcher::{CallContext, Dispatcher};
+use super::{controller, usage, volumes};
+use crate::csi_driver::{DriverCapability, DriverOptions, RegistrationMode};
 
 /// All services of one driver.
 #[derive(Clone)]
 pub(super) struct Services {
-    pub(super) desk: Arc<Desk>,
+    pub(super) dispatcher: Arc<Dispatcher>,
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+type GrpcResult<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
 impl Registers for Services {
-    async fn get_info(&self, request: Request<InfoRequest>) -> Answer<PluginInfo> {
-        if self.desk.options.registration == Registration::Silent {
+    async fn get_info(&self, request: Request<InfoRequest>) -> GrpcResult<PluginInfo> {
+        if self.dispatcher.options.registration == RegistrationMode::Silent {
             return std::future::pending().await;
         }
-        let introduce = |bench: &Bench, _| Ok(introduction(&bench.options));
-        self.desk.read(request, introduce).await
+        let introduce = |context: &CallContext, _| Ok(introduction(&context.options));
+        self.dispatcher.read(request, introduce).await
     }
 
     async fn notify_registration_status(
         &self,
         request: Request<RegistrationStatus>,
-    ) -> Answer<RegistrationStatusResponse> {
-        let hear = |_: &Bench, _| Ok(RegistrationStatusResponse {});
-        self.desk.read(request, hear).await
+    ) -> GrpcResult<RegistrationStatusResponse> {
+        let hear = |_: &CallContext, _| Ok(RegistrationStatusResponse {});
+        self.dispatcher.read(request, hear).await
     }
 }
 
-fn introduction(options: &Options) -> PluginInfo {
+fn introduction(options: &DriverOptions) -> PluginInfo {
     let how = options.registration;
-    let unless = |fault: Registration, lie: &str, truth: &str| match how == fault {
+    let unless = |fault: RegistrationMode, lie: &str, truth: &str| match how == fault {
         true => lie.to_owned(),
         false => truth.to_owned(),
     };
-    let wrong = how == Registration::WrongVersion;
+    let wrong = how == RegistrationMode::WrongVersion;
     PluginInfo {
-        r#type: unless(Registration::OtherType, "TeaPlugin", "CSIPlugin"),
-        name: unless(Registration::OtherName, "other.example.com", &options.name),
+        r#type: unless(RegistrationMode::OtherType, "TeaPlugin", "CSIPlugin"),
+        name: unless(
+            RegistrationMode::OtherName,
+            "other.example.com",
+            &options.name,
+        ),
         endpoint: options.endpoint().display().to_string(),
         supported_versions: match wrong {
             true => vec!["9.9.9".to_owned()],
@@ -66,36 +70,36 @@ impl Identity for Services {
     async fn get_plugin_info(
         &self,
         request: Request<csi::GetPluginInfoRequest>,
-    ) -> Answer<csi::GetPluginInfoResponse> {
-        let answer = |bench: &Bench, _| {
+    ) -> GrpcResult<csi::GetPluginInfoResponse> {
+        let answer = |context: &CallContext, _| {
             Ok(csi::GetPluginInfoResponse {
-                name: bench.options.name.clone(),
-                vendor_version: bench.options.vendor_version.clone(),
+                name: context.options.name.clone(),
+                vendor_version: context.options.vendor_version.clone(),
                 ..Default::default()
             })
         };
-        self.desk.read(request, answer).await
+        self.dispatcher.read(request, answer).await
     }
 
     async fn get_plugin_capabilities(
         &self,
         request: Request<csi::GetPluginCapabilitiesRequest>,
-    ) -> Answer<csi::GetPluginCapabilitiesResponse> {
-        let answer = |bench: &Bench, _| {
+    ) -> GrpcResult<csi::GetPluginCapabilitiesResponse> {
+        let answer = |context: &CallContext, _| {
             Ok(csi::GetPluginCapabilitiesResponse {
-                capabilities: plugin_capabilities(&bench.options),
+                capabilities: plugin_capabilities(&context.options),
             })
         };
-        self.desk.read(request, answer).await
+        self.dispatcher.read(request, answer).await
     }
 
-    async fn probe(&self, request: Request<csi::ProbeRequest>) -> Answer<csi::ProbeResponse> {
-        let answer = |_: &Bench, _| Ok(csi::ProbeResponse { ready: Some(true) });
-        self.desk.read(request, answer).await
+    async fn probe(&self, request: Request<csi::ProbeRequest>) -> GrpcResult<csi::ProbeResponse> {
+        let answer = |_: &CallContext, _| Ok(csi::ProbeResponse { ready: Some(true) });
+        self.dispatcher.read(request, answer).await
     }
 }
 
-fn plugin_capabilities(options: &Options) -> Vec<csi::PluginCapability> {
+fn plugin_capabilities(options: &DriverOptions) -> Vec<csi::PluginCapability> {
     use plugin_capability::service::Type as Serves;
     use plugin_capability::volume_expansion::Type as Grows;
     use plugin_capability::{Service, Type, VolumeExpansion};
@@ -112,7 +116,7 @@ fn plugin_capabilities(options: &Options) -> Vec<csi::PluginCapability> {
     if !options.topology.is_empty() {
         all.push(service(Serves::VolumeAccessibilityConstraints));
     }
-    if options.can(Ability::Expand) {
+    if options.can(DriverCapability::Expand) {
         all.push(Type::VolumeExpansion(VolumeExpansion {
             r#type: grows.into(),
         }));
@@ -127,88 +131,88 @@ impl Node for Services {
     async fn node_stage_volume(
         &self,
         request: Request<csi::NodeStageVolumeRequest>,
-    ) -> Answer<csi::NodeStageVolumeResponse> {
-        self.desk.write(request, volumes::stage).await
+    ) -> GrpcResult<csi::NodeStageVolumeResponse> {
+        self.dispatcher.write(request, volumes::stage).await
     }
 
     async fn node_unstage_volume(
         &self,
         request: Request<csi::NodeUnstageVolumeRequest>,
-    ) -> Answer<csi::NodeUnstageVolumeResponse> {
-        self.desk.write(request, volumes::unstage).await
+    ) -> GrpcResult<csi::NodeUnstageVolumeResponse> {
+        self.dispatcher.write(request, volumes::unstage).await
     }
 
     async fn node_publish_volume(
         &self,
         request: Request<csi::NodePublishVolumeRequest>,
-    ) -> Answer<csi::NodePublishVolumeResponse> {
-        self.desk.write(request, volumes::publish).await
+    ) -> GrpcResult<csi::NodePublishVolumeResponse> {
+        self.dispatcher.write(request, volumes::publish).await
     }
 
     async fn node_unpublish_volume(
         &self,
         request: Request<csi::NodeUnpublishVolumeRequest>,
-    ) -> Answer<csi::NodeUnpublishVolumeResponse> {
-        self.desk.write(request, volumes::unpublish).await
+    ) -> GrpcResult<csi::NodeUnpublishVolumeResponse> {
+        self.dispatcher.write(request, volumes::unpublish).await
     }
 
     async fn node_get_volume_stats(
         &self,
         request: Request<csi::NodeGetVolumeStatsRequest>,
-    ) -> Answer<csi::NodeGetVolumeStatsResponse> {
-        self.desk.read(request, figures::stats).await
+    ) -> GrpcResult<csi::NodeGetVolumeStatsResponse> {
+        self.dispatcher.read(request, usage::stats).await
     }
 
     async fn node_expand_volume(
         &self,
         request: Request<csi::NodeExpandVolumeRequest>,
-    ) -> Answer<csi::NodeExpandVolumeResponse> {
-        self.desk.write(request, figures::expand).await
+    ) -> GrpcResult<csi::NodeExpandVolumeResponse> {
+        self.dispatcher.write(request, usage::expand).await
     }
 
     async fn node_get_capabilities(
         &self,
         request: Request<csi::NodeGetCapabilitiesRequest>,
-    ) -> Answer<csi::NodeGetCapabilitiesResponse> {
-        let answer = |bench: &Bench, _| {
+    ) -> GrpcResult<csi::NodeGetCapabilitiesResponse> {
+        let answer = |context: &CallContext, _| {
             Ok(csi::NodeGetCapabilitiesResponse {
-                capabilities: node_capabilities(&bench.options),
+                capabilities: node_capabilities(&context.options),
             })
         };
-        self.desk.read(request, answer).await
+        self.dispatcher.read(request, answer).await
     }
 
     async fn node_get_info(
         &self,
         request: Request<csi::NodeGetInfoRequest>,
-    ) -> Answer<csi::NodeGetInfoResponse> {
-        let answer = |bench: &Bench, _| {
-            let segments = bench.options.topology();
+    ) -> GrpcResult<csi::NodeGetInfoResponse> {
+        let answer = |context: &CallContext, _| {
+            let segments = context.options.topology();
             let topology = (!segments.is_empty()).then_some(csi::Topology { segments });
             Ok(csi::NodeGetInfoResponse {
-                node_id: bench.options.node_id.clone(),
-                max_volumes_per_node: bench.options.max_volumes(),
+                node_id: context.options.node_id.clone(),
+                max_volumes_per_node: context.options.max_volumes(),
                 accessible_topology: topology,
             })
         };
-        self.desk.read(request, answer).await
+        self.dispatcher.read(request, answer).await
     }
 }
 
-fn node_capabilities(options: &Options) -> Vec<csi::NodeServiceCapability> {
+fn node_capabilities(options: &DriverOptions) -> Vec<csi::NodeServiceCapability> {
     use node_service_capability::rpc::Type as Word;
     use node_service_capability::{Rpc, Type};
     let words = options
         .abilities
         .iter()
         .filter_map(|ability| match ability {
-            Ability::Stage => Some(Word::StageUnstageVolume),
-            Ability::Stats => Some(Word::GetVolumeStats),
-            Ability::Expand => Some(Word::ExpandVolume),
-            Ability::Condition => Some(Word::VolumeCondition),
-            Ability::MultiWriter => Some(Word::SingleNodeMultiWriter),
-            Ability::MountGroup => Some(Word::VolumeMountGroup),
-            Ability::Nothing => None,
+            DriverCapability::Stage => Some(Word::StageUnstageVolume),
+            DriverCapability::Stats => Some(Word::GetVolumeStats),
+            DriverCapability::Expand => Some(Word::ExpandVolume),
+            DriverCapability::Condition => Some(Word::VolumeCondition),
+            DriverCapability::MultiWriter => Some(Word::SingleNodeMultiWriter),
+            DriverCapability::MountGroup => Some(Word::VolumeMountGroup),
+            DriverCapability::Nothing => None,
         });
     let capability = |word: Word| csi::NodeServiceCapability {
         r#type: Some(Type::Rpc(Rpc {
@@ -223,49 +227,51 @@ impl Controller for Services {
     async fn create_volume(
         &self,
         request: Request<csi::CreateVolumeRequest>,
-    ) -> Answer<csi::CreateVolumeResponse> {
-        self.desk.write(request, controller::create).await
+    ) -> GrpcResult<csi::CreateVolumeResponse> {
+        self.dispatcher.write(request, controller::create).await
     }
 
     async fn delete_volume(
         &self,
         request: Request<csi::DeleteVolumeRequest>,
-    ) -> Answer<csi::DeleteVolumeResponse> {
-        self.desk.write(request, controller::delete).await
+    ) -> GrpcResult<csi::DeleteVolumeResponse> {
+        self.dispatcher.write(request, controller::delete).await
     }
 
     async fn controller_publish_volume(
         &self,
         _: Request<csi::ControllerPublishVolumeRequest>,
-    ) -> Answer<csi::ControllerPublishVolumeResponse> {
+    ) -> GrpcResult<csi::ControllerPublishVolumeResponse> {
         Err(Status::unimplemented("nothing is attached"))
     }
 
     async fn controller_unpublish_volume(
         &self,
         _: Request<csi::ControllerUnpublishVolumeRequest>,
-    ) -> Answer<csi::ControllerUnpublishVolumeResponse> {
+    ) -> GrpcResult<csi::ControllerUnpublishVolumeResponse> {
         Err(Status::unimplemented("nothing is attached"))
     }
 
     async fn validate_volume_capabilities(
         &self,
         _: Request<csi::ValidateVolumeCapabilitiesRequest>,
-    ) -> Answer<csi::ValidateVolumeCapabilitiesResponse> {
+    ) -> GrpcResult<csi::ValidateVolumeCapabilitiesResponse> {
         Err(Status::unimplemented("everything goes"))
     }
 
     async fn controller_get_capabilities(
         &self,
         request: Request<csi::ControllerGetCapabilitiesRequest>,
-    ) -> Answer<csi::ControllerGetCapabilitiesResponse> {
-        self.desk.read(request, controller::capabilities).await
+    ) -> GrpcResult<csi::ControllerGetCapabilitiesResponse> {
+        self.dispatcher
+            .read(request, controller::capabilities)
+            .await
     }
 
     async fn controller_expand_volume(
         &self,
         _: Request<csi::ControllerExpandVolumeRequest>,
-    ) -> Answer<csi::ControllerExpandVolumeResponse> {
+    ) -> GrpcResult<csi::ControllerExpandVolumeResponse> {
         Err(Status::unimplemented("the node does it"))
     }
 }

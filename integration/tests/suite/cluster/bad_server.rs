@@ -1,6 +1,6 @@
 //! A server that answers badly: pods go on, it is asked no more than is decent, and afterwards all is as it should be.
 
-use apiserver::{Effect, Fault};
+use apiserver::{ApiFault, Effect};
 use integration::wait_until;
 
 use super::*;
@@ -15,18 +15,20 @@ const BAD_FOR: Duration = Duration::from_secs(1);
 const MOST: usize = 60;
 
 /// A cluster with a pod that nothing may happen to.
-struct Scene {
+struct BadServerRig {
     cluster: Cluster,
     stays: Value,
 }
 
-impl Scene {
-    async fn begin() -> Scene {
+impl BadServerRig {
+    async fn begin() -> BadServerRig {
         let short = json!({ "nodeLeaseDurationSeconds": 4 });
         let cluster = start(Node::builder().config(&short)).await;
         cluster.apply(&pod("stays")).unwrap();
-        let running = cluster.until_pod("stays", WITHIN, is_running).await;
-        Scene {
+        let running = cluster
+            .until_pod("stays", CONVERGENCE_TIMEOUT, is_running)
+            .await;
+        BadServerRig {
             stays: running.unwrap(),
             cluster,
         }
@@ -35,12 +37,16 @@ impl Scene {
     /// All is well: a pod comes and another goes, and the one that stays is what it was.
     async fn assert_well(&self, came: &str, goes: &str, what: &str) {
         let cluster = &self.cluster;
-        let waited = cluster.until_pod(came, WITHIN, is_running).await;
+        let waited = cluster
+            .until_pod(came, CONVERGENCE_TIMEOUT, is_running)
+            .await;
         waited.unwrap_or_else(|error| panic!("{what}: {error:#}"));
-        let waited = cluster.until_pod(goes, WITHIN, Value::is_null).await;
+        let waited = cluster
+            .until_pod(goes, CONVERGENCE_TIMEOUT, Value::is_null)
+            .await;
         waited.unwrap_or_else(|error| panic!("{what}: {error:#}"));
         let now = cluster
-            .until_pod("stays", WITHIN, is_running)
+            .until_pod("stays", CONVERGENCE_TIMEOUT, is_running)
             .await
             .unwrap();
         let container = |pod: &Value| pod["status"]["containerStatuses"][0]["containerID"].clone();
@@ -61,24 +67,26 @@ fn status(code: u16, retry_after: Option<u32>) -> Effect {
 
 /// A server answers with these effects in turn for a while.
 async fn endure(what: &str, effects: &[Effect]) {
-    let scene = Scene::begin().await;
-    let server = scene.cluster.double();
-    scene.cluster.apply(&pod("goes")).unwrap();
-    let running = scene.cluster.until_pod("goes", WITHIN, is_running);
+    let rig = BadServerRig::begin().await;
+    let server = rig.cluster.double();
+    rig.cluster.apply(&pod("goes")).unwrap();
+    let running = rig
+        .cluster
+        .until_pod("goes", CONVERGENCE_TIMEOUT, is_running);
     running.await.unwrap();
     server.forget_requests();
     for effect in effects.iter().cycle().take(FAULTS) {
-        server.fault(Fault::times(1, "/api", effect.clone()));
+        server.fault(ApiFault::times(1, "/api", effect.clone()));
     }
     server.close_watches();
-    scene.come_and_go("comes", "goes");
+    rig.come_and_go("comes", "goes");
     let all_strike = async || server.faults().len() + effects.len() <= FAULTS;
-    scene.cluster.wait(what, all_strike).await.unwrap();
+    rig.cluster.wait(what, all_strike).await.unwrap();
     let too_many = async || server.requests().len() > MOST;
     let waited = wait_until(BAD_FOR, "too many requests", too_many).await;
     assert!(waited.is_err(), "{what}: {:#?}", server.requests());
     server.clear_faults();
-    scene.assert_well("comes", "goes", what).await;
+    rig.assert_well("comes", "goes", what).await;
 }
 
 #[tokio::test]
@@ -111,46 +119,48 @@ async fn a_server_that_talks_nonsense_is_asked_with_patience_and_takes_nothing_a
 
 #[tokio::test]
 async fn a_heartbeat_that_is_never_answered_is_given_up_and_the_next_one_comes() {
-    let scene = Scene::begin().await;
-    let server = scene.cluster.double();
-    let lease = scene.cluster.until(LEASE, WITHIN, Value::is_object).await;
+    let rig = BadServerRig::begin().await;
+    let server = rig.cluster.double();
+    let lease = rig
+        .cluster
+        .until(LEASE, CONVERGENCE_TIMEOUT, Value::is_object)
+        .await;
     let renewed = lease.unwrap()["spec"]["renewTime"].clone();
-    server.fault(Fault::once("PUT", LEASE, Effect::Hang));
+    server.fault(ApiFault::once("PUT", LEASE, Effect::Hang));
     let hangs = async || server.faults().is_empty();
-    scene.cluster.wait("a beat hangs", hangs).await.unwrap();
+    rig.cluster.wait("a beat hangs", hangs).await.unwrap();
     let again = |lease: &Value| lease["spec"]["renewTime"] != renewed;
-    scene.cluster.until(LEASE, WITHIN, again).await.unwrap();
+    rig.cluster
+        .until(LEASE, CONVERGENCE_TIMEOUT, again)
+        .await
+        .unwrap();
 }
 
 /// Each effect strikes the watch of pods once, while a pod comes and another goes.
-async fn lose_nothing(effects: &[Effect]) -> Scene {
-    let scene = Scene::begin().await;
-    let server = scene.cluster.double();
-    scene.cluster.apply(&pod("turn-0")).unwrap();
+async fn lose_nothing(effects: &[Effect]) -> BadServerRig {
+    let rig = BadServerRig::begin().await;
+    let server = rig.cluster.double();
+    rig.cluster.apply(&pod("turn-0")).unwrap();
     for (turn, effect) in effects.iter().enumerate() {
         let (goes, comes) = (format!("turn-{turn}"), format!("turn-{}", turn + 1));
-        let running = scene.cluster.until_pod(&goes, WITHIN, is_running);
+        let running = rig
+            .cluster
+            .until_pod(&goes, CONVERGENCE_TIMEOUT, is_running);
         running.await.unwrap();
         server.forget_requests();
-        server.fault(Fault::watch(PODS, effect.clone()));
+        server.fault(ApiFault::watch(PODS, effect.clone()));
         server.close_watches();
         let taken = async || server.faults().is_empty();
-        scene
-            .cluster
-            .wait("the watch is open", taken)
-            .await
-            .unwrap();
-        scene.come_and_go(&comes, &goes);
-        scene
-            .assert_well(&comes, &goes, &format!("{effect:?}"))
-            .await;
+        rig.cluster.wait("the watch is open", taken).await.unwrap();
+        rig.come_and_go(&comes, &goes);
+        rig.assert_well(&comes, &goes, &format!("{effect:?}")).await;
         let asked = server.requests();
         let asked = asked
             .iter()
             .filter(|one| one.method == "GET" && one.path == PODS);
         assert!(asked.count() < 8, "{effect:?}: asked too often");
     }
-    scene
+    rig
 }
 
 #[tokio::test]
@@ -165,18 +175,20 @@ async fn a_watch_that_speaks_of_another_kind_or_has_expired_loses_nothing() {
 
 #[tokio::test]
 async fn what_was_forgotten_while_nobody_watched_or_was_not_told_for_a_while_comes_all_the_same() {
-    let scene = lose_nothing(&[]).await;
-    let server = scene.cluster.double();
-    let running = scene.cluster.until_pod("turn-0", WITHIN, is_running);
+    let rig = lose_nothing(&[]).await;
+    let server = rig.cluster.double();
+    let running = rig
+        .cluster
+        .until_pod("turn-0", CONVERGENCE_TIMEOUT, is_running);
     running.await.unwrap();
     server.stop();
-    scene.come_and_go("turn-1", "turn-0");
+    rig.come_and_go("turn-1", "turn-0");
     server.expire_history();
     server.resume().unwrap();
-    scene.assert_well("turn-1", "turn-0", "forgotten").await;
+    rig.assert_well("turn-1", "turn-0", "forgotten").await;
     server.mute_watches(true);
-    scene.come_and_go("turn-2", "turn-1");
-    assert!(scene.cluster.node.is_healthy().await);
+    rig.come_and_go("turn-2", "turn-1");
+    assert!(rig.cluster.node.is_healthy().await);
     server.mute_watches(false);
-    scene.assert_well("turn-2", "turn-1", "stale").await;
+    rig.assert_well("turn-2", "turn-1", "stale").await;
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use apiserver::Signing;
+use apiserver::SigningPolicy;
 use integration::agent::Node;
 use rustls::crypto::ring::sign::any_supported_type;
 use rustls::pki_types::pem::PemObject;
@@ -88,7 +88,10 @@ async fn a_pod_gets_the_certificate_and_the_key_that_it_asks_for() {
         ("three", "ECDSAP384"),
     ] {
         cluster.apply(&certified(name, key_type)).unwrap();
-        let found = cluster.until_pod(name, WITHIN, is_running).await.unwrap();
+        let found = cluster
+            .until_pod(name, CONVERGENCE_TIMEOUT, is_running)
+            .await
+            .unwrap();
         let folder = volume(&cluster, &found);
         let (key, chain) = (read(&folder, "key.pem"), read(&folder, "chain.pem"));
         assert_eq!(read(&folder, "bundle.pem"), format!("{key}{chain}"));
@@ -106,7 +109,7 @@ async fn a_pod_gets_the_certificate_and_the_key_that_it_asks_for() {
 #[tokio::test]
 async fn what_the_signer_refuses_and_what_nobody_can_make_is_told_to_whoever_looks_at_the_pod() {
     let cluster = gated().await;
-    cluster.double().sign_for_pods(Signing::Deny);
+    cluster.double().sign_for_pods(SigningPolicy::Deny);
     cluster.apply(&certified("denied", "ED25519")).unwrap();
     cluster.apply(&certified("rsa", "RSA3072")).unwrap();
     until_told(&cluster, "denied", "Denied", "reason=\"DeniedByTest\"").await;
@@ -139,15 +142,18 @@ async fn where_the_gate_is_off_the_pod_waits_and_says_why() {
 #[tokio::test]
 async fn a_late_signer_is_waited_for_over_a_restart_and_asked_once() {
     let mut cluster = gated().await;
-    cluster.double().sign_for_pods(Signing::Hold);
+    cluster.double().sign_for_pods(SigningPolicy::Hold);
     cluster.apply(&certified("web", "ED25519")).unwrap();
     let words = "is not answered";
     until_told(&cluster, "web", "FailedMount", words).await;
     cluster.node.kill9().unwrap();
     cluster.node.begin().await.unwrap();
-    cluster.until_ready(WITHIN).await.unwrap();
-    cluster.double().sign_for_pods(Signing::Approve);
-    let found = cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+    cluster.until_ready(CONVERGENCE_TIMEOUT).await.unwrap();
+    cluster.double().sign_for_pods(SigningPolicy::Approve);
+    let found = cluster
+        .until_pod("web", CONVERGENCE_TIMEOUT, is_running)
+        .await
+        .unwrap();
     let folder = volume(&cluster, &found);
     assert!(belongs(
         &read(&folder, "key.pem"),
@@ -160,7 +166,10 @@ async fn a_late_signer_is_waited_for_over_a_restart_and_asked_once() {
 async fn a_machine_that_reboots_without_its_server_brings_the_pod_back_with_its_certificate() {
     let mut cluster = gated().await;
     cluster.apply(&certified("web", "ED25519")).unwrap();
-    let before = cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+    let before = cluster
+        .until_pod("web", CONVERGENCE_TIMEOUT, is_running)
+        .await
+        .unwrap();
     let folder = volume(&cluster, &before);
     let key = read(&folder, "key.pem");
     // What must not be forgotten is written within a second.
@@ -168,7 +177,7 @@ async fn a_machine_that_reboots_without_its_server_brings_the_pod_back_with_its_
     let first = std::fs::read(&kept).unwrap_or_default();
     cluster.apply(&pod("later")).unwrap();
     cluster
-        .until_pod("later", WITHIN, is_running)
+        .until_pod("later", CONVERGENCE_TIMEOUT, is_running)
         .await
         .unwrap();
     cluster
@@ -196,10 +205,13 @@ async fn a_machine_that_reboots_without_its_server_brings_the_pod_back_with_its_
         .await
         .unwrap();
     cluster.server.resume().unwrap();
-    cluster.until_ready(WITHIN).await.unwrap();
+    cluster.until_ready(CONVERGENCE_TIMEOUT).await.unwrap();
     let container = |pod: &Value| pod["status"]["containerStatuses"][0]["containerID"].clone();
     let again = |pod: &Value| is_running(pod) && container(pod) != container(&before);
-    let after = cluster.until_pod("web", WITHIN, again).await.unwrap();
+    let after = cluster
+        .until_pod("web", CONVERGENCE_TIMEOUT, again)
+        .await
+        .unwrap();
     assert_eq!(uid(&before), uid(&after));
     assert_eq!(cluster.server.list(REQUESTS).unwrap().len(), 1);
 }
@@ -210,12 +222,15 @@ mod containerd {
 
     #[tokio::test]
     async fn a_container_reads_its_certificate() {
-        let Some(rig) = on_containerd_of(Which::Double, gate()).await else {
+        let Some(rig) = on_containerd_of(ServerKind::Double, gate()).await else {
             return;
         };
         let cluster = &rig.cluster;
         cluster.apply(&certified("own", "ECDSAP256")).unwrap();
-        cluster.until_pod("own", WITHIN, is_running).await.unwrap();
+        cluster
+            .until_pod("own", CONVERGENCE_TIMEOUT, is_running)
+            .await
+            .unwrap();
         let read = ["exec", "own", "--", "cat", "/own/bundle.pem"];
         let bundle = cluster.kubectl_ok(&read).await.unwrap();
         let (key, chain) = bundle.split_at(bundle.find("-----BEGIN CERTIFICATE").unwrap());

@@ -153,7 +153,10 @@ fn enlarge(cluster: &Cluster) {
 async fn assert_it_grows(cluster: &Cluster, driver: &CsiDriver) {
     enlarge(cluster);
     let grown = |claim: &Value| claim["status"]["capacity"]["storage"] == "128Mi";
-    let claim = cluster.until(CLAIM, WITHIN, grown).await.unwrap();
+    let claim = cluster
+        .until(CLAIM, CONVERGENCE_TIMEOUT, grown)
+        .await
+        .unwrap();
     let of = |key: &str| claim["status"][key].clone();
     let empty = |value: Value| value.is_null() || value == json!([]) || value == json!({});
     assert!(
@@ -180,27 +183,42 @@ async fn a_claims_volume_is_reported_attached_mounted_grown_and_let_go_of() {
     std::fs::write(data.join("file"), "precious").unwrap();
     provide(&cluster);
     let listed = |shown: &Value| shown["spec"]["drivers"][0]["name"] == DRIVER;
-    let shown = cluster.until(CSI_NODE, WITHIN, listed).await.unwrap();
+    let shown = cluster
+        .until(CSI_NODE, CONVERGENCE_TIMEOUT, listed)
+        .await
+        .unwrap();
     let expected = json!([{ "name": DRIVER, "nodeID": "the-node", "topologyKeys": ["zone.example.com"],
         "allocatable": { "count": 7 } }]);
     assert_eq!(shown["spec"]["drivers"], expected);
     let east = |node: &Value| node["metadata"]["labels"]["zone.example.com"] == "east";
-    cluster.until(NODE, WITHIN, east).await.unwrap();
+    cluster
+        .until(NODE, CONVERGENCE_TIMEOUT, east)
+        .await
+        .unwrap();
 
     cluster.apply(&claimed()).unwrap();
     let waits = |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["waiting"].is_object();
-    cluster.until_pod("web", WITHIN, waits).await.unwrap();
+    cluster
+        .until_pod("web", CONVERGENCE_TIMEOUT, waits)
+        .await
+        .unwrap();
     assert_eq!(driver.done("NodeStageVolume").unwrap(), Vec::<Value>::new());
     assert_eq!(cluster.pod("web").unwrap()["status"]["phase"], "Pending");
     let reported = |node: &Value| node["status"]["volumesInUse"] == json!([unique()]);
-    cluster.until(NODE, WITHIN, reported).await.unwrap();
+    cluster
+        .until(NODE, CONVERGENCE_TIMEOUT, reported)
+        .await
+        .unwrap();
     attach(&cluster, &driver).await;
     let staged = until_done(&cluster, &driver, "NodeStageVolume").await;
     assert_eq!(staged["publish_context"]["device"], "sdx", "{staged:#}");
     let node = cluster.server.get(NODE).unwrap();
     let in_use = &node["status"]["volumesInUse"];
     assert_eq!(*in_use, json!([unique()]), "reported before it is staged");
-    let web = cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+    let web = cluster
+        .until_pod("web", CONVERGENCE_TIMEOUT, is_running)
+        .await
+        .unwrap();
     let mounted = format!(
         "pods/{}/volumes/kubernetes.io~csi/pv-web/mount/file",
         uid(&web)
@@ -231,7 +249,7 @@ async fn a_claims_volume_is_reported_attached_mounted_grown_and_let_go_of() {
         .delete("/api/v1/namespaces/default/pods/web")
         .unwrap();
     cluster
-        .until_pod("web", WITHIN, Value::is_null)
+        .until_pod("web", CONVERGENCE_TIMEOUT, Value::is_null)
         .await
         .unwrap();
     let unused = |node: &Value| {
@@ -239,7 +257,10 @@ async fn a_claims_volume_is_reported_attached_mounted_grown_and_let_go_of() {
             .as_array()
             .is_none_or(Vec::is_empty)
     };
-    cluster.until(NODE, WITHIN, unused).await.unwrap();
+    cluster
+        .until(NODE, CONVERGENCE_TIMEOUT, unused)
+        .await
+        .unwrap();
     until_done(&cluster, &driver, "NodeUnpublishVolume").await;
     until_done(&cluster, &driver, "NodeUnstageVolume").await;
     assert!(driver.in_use().unwrap().is_empty() && driver.mounts().is_empty());
@@ -267,7 +288,10 @@ async fn a_driver_whose_controller_finds_no_room_is_asked_how_much_it_takes_now(
             drivers[0]["name"] == DRIVER && drivers[0]["allocatable"]["count"] == most
         }
     };
-    cluster.until(CSI_NODE, WITHIN, takes(7)).await.unwrap();
+    cluster
+        .until(CSI_NODE, CONVERGENCE_TIMEOUT, takes(7))
+        .await
+        .unwrap();
     cluster.apply(&claimed()).unwrap();
     let name = make_attachment(&cluster).await;
     driver.set_max_volumes(5).unwrap();
@@ -280,7 +304,10 @@ async fn a_driver_whose_controller_finds_no_room_is_asked_how_much_it_takes_now(
     server
         .patch(&format!("{ATTACHMENTS}/{name}/status"), &full)
         .unwrap();
-    cluster.until(CSI_NODE, WITHIN, takes(5)).await.unwrap();
+    cluster
+        .until(CSI_NODE, CONVERGENCE_TIMEOUT, takes(5))
+        .await
+        .unwrap();
     assert_eq!(driver.done("NodeGetInfo").unwrap().len(), 2);
     let shown = cluster.server.get(CSI_NODE).unwrap();
     assert_eq!(shown["spec"]["drivers"][0]["nodeID"], "the-node");

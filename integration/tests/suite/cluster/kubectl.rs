@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use integration::agent::Node;
-use integration::cluster::{Cluster, Which, kubectls};
+use integration::cluster::{Cluster, ServerKind, kubectls};
 use integration::containerd::Containerd;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -31,14 +31,17 @@ pub(super) struct OnContainerd {
 }
 
 /// With this server, and fields of the KubeletConfiguration.
-pub(super) async fn on_containerd_of(which: Which, fields: Value) -> Option<OnContainerd> {
+pub(super) async fn on_containerd_of(which: ServerKind, fields: Value) -> Option<OnContainerd> {
     let folder = tempfile::tempdir().unwrap();
     let containerd = Containerd::for_test(folder.path()).await?;
     let root = json!({ "cgroupRoot": containerd.cgroup() });
     let node = Node::builder().runtime(&containerd).config(&root);
     let cluster = start_on(which, node.config(&fields)).await;
     cluster.apply(&talkative("web")).unwrap();
-    cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+    cluster
+        .until_pod("web", CONVERGENCE_TIMEOUT, is_running)
+        .await
+        .unwrap();
     Some(OnContainerd {
         cluster,
         _containerd: containerd,
@@ -48,11 +51,11 @@ pub(super) async fn on_containerd_of(which: Which, fields: Value) -> Option<OnCo
 
 /// Holds a law there with each server.
 pub(super) async fn on_containerd(fields: Value, law: impl AsyncFn(&Cluster)) {
-    for which in Which::here() {
-        let Some(world) = on_containerd_of(which, fields.clone()).await else {
+    for which in ServerKind::available() {
+        let Some(node_rig) = on_containerd_of(which, fields.clone()).await else {
             return;
         };
-        law(&world.cluster).await;
+        law(&node_rig.cluster).await;
     }
 }
 
@@ -62,7 +65,10 @@ async fn every_kubectl_gets_describes_and_deletes() {
         for (n, kubectl) in kubectls().unwrap().iter().enumerate() {
             let name = format!("web-{n}");
             cluster.apply(&pod(&name)).unwrap();
-            cluster.until_pod(&name, WITHIN, is_running).await.unwrap();
+            cluster
+                .until_pod(&name, CONVERGENCE_TIMEOUT, is_running)
+                .await
+                .unwrap();
             let run = async |arguments: &[&str]| {
                 let said = cluster.kubectl_of(kubectl, arguments).await.unwrap();
                 assert!(said.ok, "{}: {}{}", kubectl.display(), said.out, said.err);
@@ -195,7 +201,8 @@ async fn ports_are_forwarded() {
             let request = "GET /index.html HTTP/1.0\r\n\r\n";
             stream.write_all(request.as_bytes()).await.unwrap();
             let mut answer = String::new();
-            let read = tokio::time::timeout(WITHIN, stream.read_to_string(&mut answer));
+            let read =
+                tokio::time::timeout(CONVERGENCE_TIMEOUT, stream.read_to_string(&mut answer));
             read.await.unwrap().unwrap();
             assert!(answer.ends_with("hello\n"), "{answer}");
         }
@@ -207,10 +214,10 @@ async fn ports_are_forwarded() {
 #[tokio::test]
 async fn top_shows_what_nodes_and_pods_take() {
     // The double answers for the metrics server, which a real one would need.
-    let Some(world) = on_containerd_of(Which::Double, json!({})).await else {
+    let Some(node_rig) = on_containerd_of(ServerKind::Double, json!({})).await else {
         return;
     };
-    let cluster = &world.cluster;
+    let cluster = &node_rig.cluster;
     cluster
         .wait("pods have figures", async || {
             let said = cluster.kubectl(&["top", "pods"]).await.unwrap();
@@ -226,7 +233,10 @@ async fn top_shows_what_nodes_and_pods_take() {
 async fn the_fake_runtime_runs_commands_and_forwards_ports_too() {
     everywhere(Node::builder, async |cluster| {
         cluster.apply(&pod("web")).unwrap();
-        cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+        cluster
+            .until_pod("web", CONVERGENCE_TIMEOUT, is_running)
+            .await
+            .unwrap();
         let said = cluster
             .kubectl(&["exec", "web", "--", "echo", "hello"])
             .await
@@ -241,7 +251,10 @@ async fn figures_are_had_through_the_nodes_proxy() {
     // A real server carries nobody to a node on loopback by its proxy.
     let cluster = started().await;
     cluster.apply(&pod("web")).unwrap();
-    cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+    cluster
+        .until_pod("web", CONVERGENCE_TIMEOUT, is_running)
+        .await
+        .unwrap();
     let raw = async |path: &str| {
         let path = format!("/api/v1/nodes/node/proxy/{path}");
         cluster.kubectl_ok(&["get", "--raw", &path]).await.unwrap()

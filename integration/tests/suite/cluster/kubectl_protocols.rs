@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use futures_util::StreamExt;
-use integration::cluster::{Cluster, Which, kubectls};
+use integration::cluster::{Cluster, ServerKind, kubectls};
 use integration::tls;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -64,7 +64,7 @@ async fn forwarded(cluster: &Cluster, environment: &[(&str, &str)], kubectl: &Pa
     let child = cluster.kubectl_child_in(environment, kubectl, &arguments);
     let mut child = child.unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let line = tokio::time::timeout(WITHIN, lines.next_line()).await;
+    let line = tokio::time::timeout(CONVERGENCE_TIMEOUT, lines.next_line()).await;
     let line = line.unwrap().unwrap().unwrap();
     let (_, rest) = line.split_once("127.0.0.1:").unwrap();
     let port: u16 = rest.split(' ').next().unwrap().parse().unwrap();
@@ -74,7 +74,7 @@ async fn forwarded(cluster: &Cluster, environment: &[(&str, &str)], kubectl: &Pa
         let request = b"GET /index.html HTTP/1.0\r\n\r\n";
         stream.write_all(request).await.unwrap();
         answer.clear();
-        let read = tokio::time::timeout(WITHIN, stream.read_to_string(&mut answer));
+        let read = tokio::time::timeout(CONVERGENCE_TIMEOUT, stream.read_to_string(&mut answer));
         read.await.unwrap().unwrap();
     }
     child.kill().await.unwrap();
@@ -83,10 +83,10 @@ async fn forwarded(cluster: &Cluster, environment: &[(&str, &str)], kubectl: &Pa
 
 #[tokio::test]
 async fn every_kubectl_is_served_with_websockets_where_it_comes_with_them_and_with_spdy() {
-    let Some(world) = on_containerd_of(Which::Double, json!({})).await else {
+    let Some(node_rig) = on_containerd_of(ServerKind::Double, json!({})).await else {
         return;
     };
-    let cluster = &world.cluster;
+    let cluster = &node_rig.cluster;
     for kubectl in kubectls().unwrap() {
         for websockets in [true, false] {
             let before = (
@@ -121,10 +121,10 @@ async fn every_kubectl_is_served_with_websockets_where_it_comes_with_them_and_wi
 
 #[tokio::test]
 async fn streams_in_websockets_are_whole_in_both_directions() {
-    let Some(world) = on_containerd_of(Which::Double, json!({})).await else {
+    let Some(node_rig) = on_containerd_of(ServerKind::Double, json!({})).await else {
         return;
     };
-    let cluster = &world.cluster;
+    let cluster = &node_rig.cluster;
     let Some(kubectl) = newest(cluster).await else {
         return;
     };
@@ -141,7 +141,9 @@ async fn streams_in_websockets_are_whole_in_both_directions() {
         drop(input);
     };
     let both = async { tokio::join!(output, sending).0.unwrap() };
-    let output = tokio::time::timeout(WITHIN, both).await.unwrap();
+    let output = tokio::time::timeout(CONVERGENCE_TIMEOUT, both)
+        .await
+        .unwrap();
     assert!(output.status.success());
     assert!(String::from_utf8(output.stdout).unwrap() == text);
 
@@ -172,7 +174,7 @@ async fn streams_in_websockets_are_whole_in_both_directions() {
     let attached = cluster.kubectl_child_in(&environment, &kubectl, &arguments);
     let mut attached = attached.unwrap();
     let mut lines = BufReader::new(attached.stdout.take().unwrap()).lines();
-    let line = tokio::time::timeout(WITHIN, lines.next_line()).await;
+    let line = tokio::time::timeout(CONVERGENCE_TIMEOUT, lines.next_line()).await;
     assert!(line.unwrap().unwrap().unwrap().starts_with("line "));
     attached.kill().await.unwrap();
     assert_eq!(seen(cluster, "attach").await, attaches + 1);
@@ -181,10 +183,10 @@ async fn streams_in_websockets_are_whole_in_both_directions() {
 
 #[tokio::test]
 async fn older_websockets_are_carried_to_the_runtime_as_they_are() {
-    let Some(world) = on_containerd_of(Which::Double, json!({})).await else {
+    let Some(node_rig) = on_containerd_of(ServerKind::Double, json!({})).await else {
         return;
     };
-    let cluster = &world.cluster;
+    let cluster = &node_rig.cluster;
     let may = cluster
         .server
         .client_certificate("kubernetes-admin", "system:masters", 600)
@@ -210,7 +212,9 @@ async fn older_websockets_are_carried_to_the_runtime_as_they_are() {
             }
         }
     };
-    let status = tokio::time::timeout(WITHIN, heard).await.unwrap();
+    let status = tokio::time::timeout(CONVERGENCE_TIMEOUT, heard)
+        .await
+        .unwrap();
     assert_eq!(output, b"hello\n");
     assert_eq!(status["reason"], "NonZeroExitCode");
     assert_eq!(status["details"]["causes"][0]["message"], "7");

@@ -66,7 +66,7 @@ impl Terminal {
                 self.seen.push_str(&String::from_utf8_lossy(&bytes[..read]));
             }
         };
-        drop(tokio::time::timeout(WITHIN, reading).await);
+        drop(tokio::time::timeout(CONVERGENCE_TIMEOUT, reading).await);
         assert!(
             self.seen.contains(text),
             "{text:?} is not in {:?}",
@@ -75,7 +75,7 @@ impl Terminal {
     }
 
     async fn code(&mut self) -> Option<i32> {
-        let ended = tokio::time::timeout(WITHIN, self.program.wait()).await;
+        let ended = tokio::time::timeout(CONVERGENCE_TIMEOUT, self.program.wait()).await;
         ended.expect("it ends").unwrap().code()
     }
 }
@@ -109,7 +109,7 @@ async fn a_container_is_attached_to_and_one_is_run_for_a_while() {
         container["stdin"] = json!(true);
         cluster.apply(&talker).unwrap();
         cluster
-            .until_pod("talker", WITHIN, is_running)
+            .until_pod("talker", CONVERGENCE_TIMEOUT, is_running)
             .await
             .unwrap();
         for word in ["one", "two"] {
@@ -120,7 +120,7 @@ async fn a_container_is_attached_to_and_one_is_run_for_a_while() {
                 .write_all(format!("{word}\n").as_bytes())
                 .await
                 .unwrap();
-            let line = tokio::time::timeout(WITHIN, lines.next_line())
+            let line = tokio::time::timeout(CONVERGENCE_TIMEOUT, lines.next_line())
                 .await
                 .unwrap();
             assert_eq!(line.unwrap().unwrap(), format!("heard {word}"));
@@ -146,7 +146,7 @@ async fn a_container_is_attached_to_and_one_is_run_for_a_while() {
         once.until_shown("heard three").await;
         assert_eq!(once.code().await, Some(3), "{}", once.seen);
         cluster
-            .until_pod("once", WITHIN, Value::is_null)
+            .until_pod("once", CONVERGENCE_TIMEOUT, Value::is_null)
             .await
             .unwrap();
     })
@@ -166,7 +166,7 @@ async fn a_log_is_followed_through_rotations_to_its_containers_end_and_read_afte
     counts["spec"]["containers"][0]["command"] = json!(["sh", "-c", script]);
     cluster.apply(&counts).unwrap();
     let running = cluster
-        .until_pod("counts", WITHIN, is_running)
+        .until_pod("counts", CONVERGENCE_TIMEOUT, is_running)
         .await
         .unwrap();
     let mut following = cluster.kubectl_child(&["logs", "-f", "counts"]).unwrap();
@@ -208,7 +208,7 @@ async fn a_log_is_followed_through_rotations_to_its_containers_end_and_read_afte
     }
     let restarted = |pod: &Value| restarts(pod) == 1 && is_running(pod);
     cluster
-        .until_pod("counts", WITHIN, restarted)
+        .until_pod("counts", CONVERGENCE_TIMEOUT, restarted)
         .await
         .unwrap();
     let previous = ["logs", "counts", "--previous", "--tail=1"];
@@ -249,7 +249,9 @@ async fn many_connections_are_forwarded_both_ways_and_folders_are_copied() {
             let (mut from, mut to) = stream.into_split();
             let mut heard = vec![0; sent.len()];
             let both = async { tokio::join!(to.write_all(&sent), from.read_exact(&mut heard)) };
-            let (wrote, read) = tokio::time::timeout(WITHIN, both).await.unwrap();
+            let (wrote, read) = tokio::time::timeout(CONVERGENCE_TIMEOUT, both)
+                .await
+                .unwrap();
             wrote.unwrap();
             read.unwrap();
             assert!(heard == sent, "connection {nth}");

@@ -1,16 +1,16 @@
 //! The agent as a node of a cluster: against the API server's double, with kubectl, through outages.
 
-mod alone;
 mod bad_server;
 mod certificates_of_pods;
 mod csi;
-mod followers;
 mod hostile;
 mod kubectl;
 mod kubectl_protocols;
 mod kubectl_streams;
+mod log_followers;
 mod log_query;
 mod node;
+mod offline;
 mod outage;
 mod pods;
 mod shutdown;
@@ -18,30 +18,30 @@ mod shutdown;
 use std::time::Duration;
 
 use integration::agent::{Builder, Node};
-use integration::cluster::{Cluster, Which};
+use integration::cluster::{Cluster, ServerKind};
 use serde_json::{Value, json};
 
 /// A debug build on a busy machine.
-const WITHIN: Duration = Duration::from_secs(60);
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
 async fn started() -> Cluster {
     start(Node::builder()).await
 }
 
 async fn start(builder: Builder) -> Cluster {
-    start_on(Which::Double, builder).await
+    start_on(ServerKind::Double, builder).await
 }
 
-async fn start_on(which: Which, builder: Builder) -> Cluster {
+async fn start_on(which: ServerKind, builder: Builder) -> Cluster {
     let mut cluster = Cluster::prepare_on(which, builder).await.unwrap();
     cluster.node.begin().await.unwrap();
-    cluster.until_ready(WITHIN).await.unwrap();
+    cluster.until_ready(CONVERGENCE_TIMEOUT).await.unwrap();
     cluster
 }
 
 /// Holds a law with each server that there is.
 async fn everywhere(builder: impl Fn() -> Builder, law: impl AsyncFn(Cluster)) {
-    for which in Which::here() {
+    for which in ServerKind::available() {
         law(start_on(which, builder()).await).await;
     }
 }

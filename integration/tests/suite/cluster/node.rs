@@ -1,8 +1,8 @@
 //! The node's own object, its lease, its certificates.
 
-use apiserver::{Identity, Options};
+use apiserver::{ClientIdentity, Options};
 use integration::agent::Node;
-use integration::cluster::{Cluster, Which, condition};
+use integration::cluster::{Cluster, ServerKind, condition};
 use serde_json::json;
 
 use super::*;
@@ -57,7 +57,7 @@ async fn a_node_registers_says_what_it_is_and_is_ready() {
                 "{status:#}"
             );
             cluster
-                .until(LEASE, WITHIN, |lease| {
+                .until(LEASE, CONVERGENCE_TIMEOUT, |lease| {
                     lease["spec"]["holderIdentity"] == "node"
                 })
                 .await
@@ -69,7 +69,7 @@ async fn a_node_registers_says_what_it_is_and_is_ready() {
 
 #[tokio::test]
 async fn a_node_that_is_there_already_keeps_what_others_gave_it() {
-    for which in Which::here() {
+    for which in ServerKind::available() {
         let mut cluster = Cluster::prepare_on(which, Node::builder()).await.unwrap();
         cluster
             .server
@@ -83,7 +83,7 @@ async fn a_node_that_is_there_already_keeps_what_others_gave_it() {
             )
             .unwrap();
         cluster.node.begin().await.unwrap();
-        let node = cluster.until_ready(WITHIN).await.unwrap();
+        let node = cluster.until_ready(CONVERGENCE_TIMEOUT).await.unwrap();
         assert_eq!(node["metadata"]["labels"]["example.com/kept"], "yes");
         assert_eq!(node["metadata"]["labels"]["kubernetes.io/os"], "linux");
         assert_eq!(node["spec"]["unschedulable"], true);
@@ -92,7 +92,7 @@ async fn a_node_that_is_there_already_keeps_what_others_gave_it() {
 
 #[tokio::test]
 async fn a_node_with_a_bootstrap_token_alone_gets_a_certificate_and_registers() {
-    for which in Which::here() {
+    for which in ServerKind::available() {
         let mut cluster = Cluster::prepare_on(which, Node::builder()).await.unwrap();
         let bootstrap = cluster.server.bootstrap_kubeconfig().unwrap();
         let file = cluster.folder().join("bootstrap.pem");
@@ -103,7 +103,7 @@ async fn a_node_with_a_bootstrap_token_alone_gets_a_certificate_and_registers() 
             .node
             .add_flag(&format!("--bootstrap-kubeconfig={}", file.display()));
         cluster.node.begin().await.unwrap();
-        cluster.until_ready(WITHIN).await.unwrap();
+        cluster.until_ready(CONVERGENCE_TIMEOUT).await.unwrap();
         let current = cluster.node.dir().join("pki/kubelet-client-current.pem");
         assert!(std::fs::symlink_metadata(&current).unwrap().is_symlink());
         let text = std::fs::read_to_string(kubeconfig).unwrap();
@@ -115,7 +115,10 @@ async fn a_node_with_a_bootstrap_token_alone_gets_a_certificate_and_registers() 
         let lease = cluster.server.get(LEASE).unwrap()["spec"]["renewTime"].clone();
         cluster.node.begin().await.unwrap();
         let is_new = |now: &Value| now["spec"]["renewTime"] != lease;
-        cluster.until(LEASE, WITHIN, is_new).await.unwrap();
+        cluster
+            .until(LEASE, CONVERGENCE_TIMEOUT, is_new)
+            .await
+            .unwrap();
         assert_eq!(std::fs::read_link(&current).unwrap(), before);
         assert_eq!(joined(&cluster), 1);
     }
@@ -145,13 +148,15 @@ async fn a_node_whose_certificate_ended_while_it_was_away_joins_again_by_itself(
     cluster.node.add_flag(&flag);
     cluster.double().issue_for(SHORT.cast_signed());
     cluster.node.begin().await.unwrap();
-    cluster.until_ready(WITHIN).await.unwrap();
+    cluster.until_ready(CONVERGENCE_TIMEOUT).await.unwrap();
     for name in ["one", "two"] {
         cluster.apply(&pod(name)).unwrap();
     }
     let mut before = Vec::new();
     for name in ["one", "two"] {
-        let running = cluster.until_pod(name, WITHIN, is_running).await;
+        let running = cluster
+            .until_pod(name, CONVERGENCE_TIMEOUT, is_running)
+            .await;
         before.push(running.unwrap());
     }
     assert_eq!(joined(&cluster), 1, "the next is asked for with the first");
@@ -168,15 +173,23 @@ async fn a_node_whose_certificate_ended_while_it_was_away_joins_again_by_itself(
     cluster.double().issue_for(3600);
     cluster.node.begin().await.unwrap();
     let is_new = |now: &Value| now["spec"]["renewTime"] != lease;
-    cluster.until(LEASE, WITHIN, is_new).await.unwrap();
-    cluster.until_ready(WITHIN).await.unwrap();
+    cluster
+        .until(LEASE, CONVERGENCE_TIMEOUT, is_new)
+        .await
+        .unwrap();
+    cluster.until_ready(CONVERGENCE_TIMEOUT).await.unwrap();
     assert_eq!(joined(&cluster), 2, "it joined by its token again");
     cluster.apply(&pod("after")).unwrap();
-    let after = cluster.until_pod("after", WITHIN, is_running).await;
+    let after = cluster
+        .until_pod("after", CONVERGENCE_TIMEOUT, is_running)
+        .await;
     after.unwrap();
     for was in before {
         let name = was["metadata"]["name"].as_str().unwrap();
-        let now = cluster.until_pod(name, WITHIN, is_running).await.unwrap();
+        let now = cluster
+            .until_pod(name, CONVERGENCE_TIMEOUT, is_running)
+            .await
+            .unwrap();
         assert_eq!((uid(&now), restarts(&now)), (uid(&was), 0));
         let container = |pod: &Value| pod["status"]["containerStatuses"][0]["containerID"].clone();
         assert_eq!(container(&now), container(&was), "{name}");
@@ -196,7 +209,7 @@ async fn certificates_are_replaced_while_the_node_works() {
     }));
     let mut cluster = Cluster::prepare(builder, options).await.unwrap();
     cluster.node.begin().await.unwrap();
-    cluster.until_ready(WITHIN).await.unwrap();
+    cluster.until_ready(CONVERGENCE_TIMEOUT).await.unwrap();
     let current = |kind: &str| {
         let link = cluster
             .node
@@ -219,7 +232,7 @@ async fn certificates_are_replaced_while_the_node_works() {
         .unwrap();
     cluster.apply(&pod("after")).unwrap();
     cluster
-        .until_pod("after", WITHIN, is_running)
+        .until_pod("after", CONVERGENCE_TIMEOUT, is_running)
         .await
         .unwrap();
 }
@@ -232,7 +245,10 @@ async fn a_node_that_rests_asks_for_less_than_one_thing_a_second() {
     }
     for n in 0..5 {
         let name = format!("rests-{n}");
-        cluster.until_pod(&name, WITHIN, is_running).await.unwrap();
+        cluster
+            .until_pod(&name, CONVERGENCE_TIMEOUT, is_running)
+            .await
+            .unwrap();
     }
     // Events of the pods' starts are still under way, at their own rate.
     let mut heard = Vec::new();
@@ -268,7 +284,7 @@ async fn who_has_no_right_is_not_answered() {
         "401"
     );
     cluster.double().token("knows-me", "somebody", &[]);
-    let judged = |question: &apiserver::Question| {
+    let judged = |question: &apiserver::AccessAttributes| {
         question.resource == "nodes" && !question.user.starts_with("system:")
     };
     cluster
@@ -300,7 +316,7 @@ async fn who_has_no_right_is_not_answered() {
             "{path}"
         );
     }
-    let token = Identity::Token("may".to_owned());
+    let token = ClientIdentity::Token("may".to_owned());
     assert!(cluster.server.kubeconfig(&token).is_ok());
     for path in [
         "/logs/../../etc/shadow",

@@ -40,7 +40,7 @@ fn died_with(pod: &Value) -> Value {
 }
 
 /// A cluster just before the outage, and what its pods were then.
-struct Scene {
+struct OutageRig {
     cluster: Cluster,
     before: Vec<Value>,
 }
@@ -49,8 +49,8 @@ const NAMES: [&str; 8] = [
     "stays", "ends", "fails", "dies", "deleted", "forced", "replaced", "late",
 ];
 
-impl Scene {
-    async fn begin() -> Scene {
+impl OutageRig {
+    async fn begin() -> OutageRig {
         let node = Node::builder().manifest("edited.json", &fixed("edited", "first"));
         let node = node.manifest("removed.json", &fixed("removed", "first"));
         let cluster = start(node).await;
@@ -66,14 +66,22 @@ impl Scene {
         }
         let mut before = Vec::new();
         for name in NAMES {
-            before.push(cluster.until_pod(name, WITHIN, is_running).await.unwrap());
+            before.push(
+                cluster
+                    .until_pod(name, CONVERGENCE_TIMEOUT, is_running)
+                    .await
+                    .unwrap(),
+            );
         }
         for name in ["edited-node", "removed-node"] {
-            cluster.until_pod(name, WITHIN, is_running).await.unwrap();
+            cluster
+                .until_pod(name, CONVERGENCE_TIMEOUT, is_running)
+                .await
+                .unwrap();
         }
-        let scene = Scene { cluster, before };
-        scene.until_kept().await;
-        scene
+        let rig = OutageRig { cluster, before };
+        rig.until_kept().await;
+        rig
     }
 
     /// Waits until a crash would forget nothing that matters.
@@ -163,9 +171,12 @@ impl Scene {
     async fn settle(&self, late: &[&str]) {
         let cluster = &self.cluster;
         let is = async |name: &str, holds: fn(&Value) -> bool| {
-            cluster.until_pod(name, WITHIN, holds).await.unwrap()
+            cluster
+                .until_pod(name, CONVERGENCE_TIMEOUT, holds)
+                .await
+                .unwrap()
         };
-        cluster.until_ready(WITHIN).await.unwrap();
+        cluster.until_ready(CONVERGENCE_TIMEOUT).await.unwrap();
         is("deleted", Value::is_null).await;
         is("new", is_running).await;
         let replaced = is("replaced", is_running).await;
@@ -238,27 +249,31 @@ fn find<'a>(tree: &'a Value, name: &str) -> Option<&'a Value> {
 
 #[tokio::test]
 async fn nothing_is_lost_or_done_twice_through_an_outage_in_which_the_agent_is_killed() {
-    let mut scene = Scene::begin().await;
-    scene.cluster.server.stop();
-    scene.suffer().await;
-    scene.order();
-    scene.until_kept().await;
-    scene.cluster.node.kill9().unwrap();
-    scene.cluster.node.begin().await.unwrap();
+    let mut rig = OutageRig::begin().await;
+    rig.cluster.server.stop();
+    rig.suffer().await;
+    rig.order();
+    rig.until_kept().await;
+    rig.cluster.node.kill9().unwrap();
+    rig.cluster.node.begin().await.unwrap();
     for name in ["stays", "dies", "deleted", "forced", "replaced"] {
-        scene.until_here(name, is_running).await;
+        rig.until_here(name, is_running).await;
     }
-    assert_eq!(scene.here("new").await, Value::Null, "nobody said so yet");
-    scene.signal("late", "-USR1").await;
-    scene.until_here("late", |pod| ended_with(pod) == 9).await;
-    let died = container_of(&scene.here("dies").await);
-    scene.cluster.server.resume().unwrap();
+    assert_eq!(rig.here("new").await, Value::Null, "nobody said so yet");
+    rig.signal("late", "-USR1").await;
+    rig.until_here("late", |pod| ended_with(pod) == 9).await;
+    let died = container_of(&rig.here("dies").await);
+    rig.cluster.server.resume().unwrap();
     let late = |pod: &Value| ended_with(pod) == 9;
-    let late = scene.cluster.until_pod("late", WITHIN, late).await.unwrap();
-    assert_eq!(uid(&late), uid(scene.was("late")));
-    scene.settle(&[]).await;
-    let (stays, dies) = (scene.now("stays"), scene.now("dies"));
-    let was = container_of(scene.was("stays"));
+    let late = rig
+        .cluster
+        .until_pod("late", CONVERGENCE_TIMEOUT, late)
+        .await
+        .unwrap();
+    assert_eq!(uid(&late), uid(rig.was("late")));
+    rig.settle(&[]).await;
+    let (stays, dies) = (rig.now("stays"), rig.now("dies"));
+    let was = container_of(rig.was("stays"));
     assert_eq!((container_of(&stays), restarts(&stays)), (was, 0));
     assert_eq!((container_of(&dies), restarts(&dies)), (died, 1));
     assert_eq!(died_with(&dies), 3);
@@ -266,19 +281,19 @@ async fn nothing_is_lost_or_done_twice_through_an_outage_in_which_the_agent_is_k
 
 #[tokio::test]
 async fn nothing_is_lost_or_done_twice_through_an_outage_in_which_the_machine_reboots() {
-    let mut scene = Scene::begin().await;
-    scene.cluster.server.stop();
-    scene.suffer().await;
-    scene.order();
-    scene.until_kept().await;
-    scene.cluster.node.kill9().unwrap();
-    scene.cluster.node.forget_containers().unwrap();
-    scene.cluster.node.begin().await.unwrap();
+    let mut rig = OutageRig::begin().await;
+    rig.cluster.server.stop();
+    rig.suffer().await;
+    rig.order();
+    rig.until_kept().await;
+    rig.cluster.node.kill9().unwrap();
+    rig.cluster.node.forget_containers().unwrap();
+    rig.cluster.node.begin().await.unwrap();
     for name in ["stays", "dies", "late", "edited-node", "added-node"] {
-        scene.until_here(name, is_running).await;
+        rig.until_here(name, is_running).await;
     }
-    scene.cluster.server.resume().unwrap();
-    scene.settle(&["late"]).await;
-    let now = container_of(&scene.now("stays"));
-    assert_ne!(now, container_of(scene.was("stays")));
+    rig.cluster.server.resume().unwrap();
+    rig.settle(&["late"]).await;
+    let now = container_of(&rig.now("stays"));
+    assert_ne!(now, container_of(rig.was("stays")));
 }

@@ -2,14 +2,17 @@
 
 use integration::agent::Node;
 
-use super::super::world::actor;
+use super::super::node_rig::actor;
 use super::*;
 
 #[tokio::test]
 async fn a_pod_of_the_api_runs_and_its_status_says_so() {
     everywhere(Node::builder, async |cluster| {
         cluster.apply(&pod("web")).unwrap();
-        let web = cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+        let web = cluster
+            .until_pod("web", CONVERGENCE_TIMEOUT, is_running)
+            .await
+            .unwrap();
         let status = &web["status"];
         assert!(
             status["podIP"].is_string() && status["hostIP"].is_string(),
@@ -35,11 +38,17 @@ async fn a_pod_of_the_api_runs_and_its_status_says_so() {
 async fn a_deleted_pod_is_gone_within_its_grace_and_one_made_again_is_another() {
     everywhere(Node::builder, async |cluster| {
         cluster.apply(&pod("web")).unwrap();
-        let first = cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+        let first = cluster
+            .until_pod("web", CONVERGENCE_TIMEOUT, is_running)
+            .await
+            .unwrap();
         cluster.kubectl_ok(&["delete", "pod", "web"]).await.unwrap();
         assert!(cluster.pod("web").is_none());
         cluster.apply(&pod("web")).unwrap();
-        let second = cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+        let second = cluster
+            .until_pod("web", CONVERGENCE_TIMEOUT, is_running)
+            .await
+            .unwrap();
         assert_ne!(uid(&first), uid(&second));
     })
     .await;
@@ -54,7 +63,10 @@ async fn a_pod_that_is_deleted_before_it_could_start_goes_as_well() {
         cluster.apply(&web).unwrap();
         let waits =
             |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["waiting"].is_object();
-        cluster.until_pod("web", WITHIN, waits).await.unwrap();
+        cluster
+            .until_pod("web", CONVERGENCE_TIMEOUT, waits)
+            .await
+            .unwrap();
         cluster.kubectl_ok(&["delete", "pod", "web"]).await.unwrap();
     })
     .await;
@@ -64,7 +76,10 @@ async fn a_pod_that_is_deleted_before_it_could_start_goes_as_well() {
 async fn a_pod_removed_by_force_leaves_nothing_running() {
     everywhere(Node::builder, async |cluster| {
         cluster.apply(&pod("web")).unwrap();
-        cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+        cluster
+            .until_pod("web", CONVERGENCE_TIMEOUT, is_running)
+            .await
+            .unwrap();
         let force = ["delete", "pod", "web", "--force", "--grace-period=0"];
         cluster.kubectl_ok(&force).await.unwrap();
         cluster
@@ -86,12 +101,15 @@ async fn a_pod_that_ends_well_has_succeeded_and_is_not_started_again() {
         job["spec"]["containers"][0]["command"] = json!(["sh", "-c", "sleep 0.1; exit 0"]);
         cluster.apply(&job).unwrap();
         let done = |pod: &Value| pod["status"]["phase"] == "Succeeded";
-        cluster.until_pod("job", WITHIN, done).await.unwrap();
+        cluster
+            .until_pod("job", CONVERGENCE_TIMEOUT, done)
+            .await
+            .unwrap();
         cluster.node.kill9().unwrap();
         cluster.node.begin().await.unwrap();
         cluster.apply(&pod("other")).unwrap();
         cluster
-            .until_pod("other", WITHIN, is_running)
+            .until_pod("other", CONVERGENCE_TIMEOUT, is_running)
             .await
             .unwrap();
         let job = cluster.pod("job").unwrap();
@@ -108,7 +126,7 @@ async fn a_static_pod_is_shown_by_its_mirror_and_a_deleted_mirror_comes_again() 
         let manifest = format!("{:#}", pod("fixed"));
         cluster.node.drop_manifest("fixed.yaml", &manifest).unwrap();
         let mirror = cluster
-            .until_pod("fixed-node", WITHIN, is_running)
+            .until_pod("fixed-node", CONVERGENCE_TIMEOUT, is_running)
             .await
             .unwrap();
         let annotations = &mirror["metadata"]["annotations"];
@@ -127,7 +145,7 @@ async fn a_static_pod_is_shown_by_its_mirror_and_a_deleted_mirror_comes_again() 
             .delete("/api/v1/namespaces/default/pods/fixed-node")
             .unwrap();
         let again = cluster
-            .until_pod("fixed-node", WITHIN, |pod| {
+            .until_pod("fixed-node", CONVERGENCE_TIMEOUT, |pod| {
                 is_running(pod) && uid(pod) != other
             })
             .await
@@ -135,7 +153,7 @@ async fn a_static_pod_is_shown_by_its_mirror_and_a_deleted_mirror_comes_again() 
         assert_eq!(restarts(&again), 0);
         cluster.node.remove_manifest("fixed.yaml").unwrap();
         cluster
-            .until_pod("fixed-node", WITHIN, Value::is_null)
+            .until_pod("fixed-node", CONVERGENCE_TIMEOUT, Value::is_null)
             .await
             .unwrap();
     })
@@ -169,7 +187,10 @@ async fn what_a_pod_refers_to_comes_from_the_api_and_changes_with_it() {
             .await
             .unwrap();
         cluster.server.post(maps, &map("red")).unwrap();
-        let web = cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+        let web = cluster
+            .until_pod("web", CONVERGENCE_TIMEOUT, is_running)
+            .await
+            .unwrap();
         let file = cluster.node.root().join(format!(
             "pods/{}/volumes/kubernetes.io~configmap/settings/colour",
             uid(&web)
@@ -217,7 +238,7 @@ async fn killed_at_any_moment_the_agent_starts_no_pod_twice_and_loses_none() {
         }
         for n in 0..12 {
             let seen = cluster
-                .until_pod(&format!("p{n}"), WITHIN, is_running)
+                .until_pod(&format!("p{n}"), CONVERGENCE_TIMEOUT, is_running)
                 .await
                 .unwrap();
             assert_eq!(restarts(&seen), 0, "{seen:#}");
@@ -231,7 +252,10 @@ async fn an_agent_that_starts_again_writes_nothing_that_the_api_shows() {
     let mut cluster = start(Node::builder()).await;
     for name in ["one", "two", "three"] {
         cluster.apply(&pod(name)).unwrap();
-        cluster.until_pod(name, WITHIN, is_running).await.unwrap();
+        cluster
+            .until_pod(name, CONVERGENCE_TIMEOUT, is_running)
+            .await
+            .unwrap();
     }
     cluster.node.terminate().await.unwrap();
     // Times in a status are whole seconds: those of the next life differ.
@@ -246,7 +270,7 @@ async fn an_agent_that_starts_again_writes_nothing_that_the_api_shows() {
     cluster.node.begin().await.unwrap();
     cluster.apply(&pod("after")).unwrap();
     cluster
-        .until_pod("after", WITHIN, is_running)
+        .until_pod("after", CONVERGENCE_TIMEOUT, is_running)
         .await
         .unwrap();
     let told = cluster.wait("everything is told", async || {

@@ -1,15 +1,15 @@
 //! A machine that goes down waits for its pods.
 
 use integration::agent::Node;
-use integration::cluster::{Which, condition};
-use integration::logind::Logind;
+use integration::cluster::{ServerKind, condition};
+use integration::logind::LogindDouble;
 
 use super::*;
 
 #[tokio::test]
 async fn pods_end_in_the_order_of_their_priority_before_the_machine_goes_down() {
-    for which in Which::here() {
-        let logind = Logind::start().await.unwrap();
+    for which in ServerKind::available() {
+        let logind = LogindDouble::start().await.unwrap();
         let node = Node::builder().environment("DBUS_SYSTEM_BUS_ADDRESS", logind.address());
         let graces = json!({
             "shutdownGracePeriod": "30s",
@@ -22,7 +22,10 @@ async fn pods_end_in_the_order_of_their_priority_before_the_machine_goes_down() 
         cluster.apply(&pod("usual")).unwrap();
         cluster.apply(&critical).unwrap();
         for name in ["usual", "critical"] {
-            cluster.until_pod(name, WITHIN, is_running).await.unwrap();
+            cluster
+                .until_pod(name, CONVERGENCE_TIMEOUT, is_running)
+                .await
+                .unwrap();
         }
         cluster
             .wait("the machine would wait", async || logind.held() == 1)
@@ -32,7 +35,10 @@ async fn pods_end_in_the_order_of_their_priority_before_the_machine_goes_down() 
         let failed = |pod: &Value| pod["status"]["phase"] == "Failed";
         let mut ends = Vec::new();
         for name in ["usual", "critical"] {
-            let ended = cluster.until_pod(name, WITHIN, failed).await.unwrap();
+            let ended = cluster
+                .until_pod(name, CONVERGENCE_TIMEOUT, failed)
+                .await
+                .unwrap();
             assert_eq!(ended["status"]["reason"], "Terminated");
             assert_eq!(condition(&ended, "DisruptionTarget"), Some("True"));
             let state = &ended["status"]["containerStatuses"][0]["state"]["terminated"];
@@ -46,7 +52,10 @@ async fn pods_end_in_the_order_of_their_priority_before_the_machine_goes_down() 
         let node = cluster.server.get("/api/v1/nodes/node").unwrap();
         assert_eq!(condition(&node, "Ready"), Some("False"));
         cluster.apply(&pod("late")).unwrap();
-        let late = cluster.until_pod("late", WITHIN, failed).await.unwrap();
+        let late = cluster
+            .until_pod("late", CONVERGENCE_TIMEOUT, failed)
+            .await
+            .unwrap();
         assert_eq!(late["status"]["reason"], "NodeShutdown");
 
         logind.prepare_for_shutdown(false).await.unwrap();
@@ -54,6 +63,6 @@ async fn pods_end_in_the_order_of_their_priority_before_the_machine_goes_down() 
             .wait("the machine would wait again", async || logind.held() == 1)
             .await
             .unwrap();
-        cluster.until_ready(WITHIN).await.unwrap();
+        cluster.until_ready(CONVERGENCE_TIMEOUT).await.unwrap();
     }
 }

@@ -12,7 +12,7 @@ on_each_runtime! {
 /// Enough that some are judged after those that are refused: the order is that of their UIDs.
 const SMALL: [&str; 5] = ["here-1", "here-2", "here-3", "here-4", "here-5"];
 
-async fn a_pod_that_does_not_fit_fails_and_says_why(on: On) {
+async fn a_pod_that_does_not_fit_fails_and_says_why(on: TestRuntime) {
     let of = |name: &str, amount: &str| json!({ "resources": { "requests": { name: amount } } });
     let app = || container_of("app", SERVE_ON);
     let large =
@@ -32,7 +32,7 @@ async fn a_pod_that_does_not_fit_fails_and_says_why(on: On) {
         }
         builder
     };
-    let Some(world) = on.start_with(all).await else {
+    let Some(node_rig) = on.start_with(all).await else {
         return;
     };
 
@@ -57,7 +57,7 @@ async fn a_pod_that_does_not_fit_fails_and_says_why(on: On) {
         ),
     ];
     for (name, reason, message) in reasons {
-        let pod = world
+        let pod = node_rig
             .until(name, "has failed", |pod| phase(pod) == "Failed")
             .await;
         let status = pod.status.as_ref().unwrap();
@@ -66,12 +66,12 @@ async fn a_pod_that_does_not_fit_fails_and_says_why(on: On) {
         assert!(told.starts_with(&message), "{name}: {told}");
     }
     for name in SMALL {
-        world.until_running(name).await;
+        node_rig.until_running(name).await;
     }
-    world
+    node_rig
         .until_event("UnexpectedAdmissionError", &["(res: cpu"])
         .await;
-    let sandboxes = world.cri().await.sandboxes().await.unwrap();
+    let sandboxes = node_rig.cri().await.sandboxes().await.unwrap();
     assert_eq!(
         sandboxes.len(),
         SMALL.len(),
@@ -79,28 +79,28 @@ async fn a_pod_that_does_not_fit_fails_and_says_why(on: On) {
     );
 }
 
-async fn what_runs_is_adopted_by_an_agent_that_would_refuse_it(on: On) {
-    let Some(mut world) = on.start().await else {
+async fn what_runs_is_adopted_by_an_agent_that_would_refuse_it(on: TestRuntime) {
+    let Some(mut node_rig) = on.start().await else {
         return;
     };
     for name in ["one", "two"] {
-        world.drop_pod(&pod(
+        node_rig.drop_pod(&pod(
             name,
             json!({ "containers": [container_of("app", SERVE_ON)] }),
         ));
     }
-    let before = until_all_ready(&world.node, 2, WITHIN).await;
-    world.node.terminate().await.unwrap();
-    let file = world.node.dir().join("config.yaml");
+    let before = until_all_ready(&node_rig.node, 2, CONVERGENCE_TIMEOUT).await;
+    node_rig.node.terminate().await.unwrap();
+    let file = node_rig.node.dir().join("config.yaml");
     let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     config["maxPods"] = json!(1);
     fs::write(&file, config.to_string()).unwrap();
-    adopted(&mut world.node, &before).await;
-    world.drop_pod(&pod(
+    adopted(&mut node_rig.node, &before).await;
+    node_rig.drop_pod(&pod(
         "three",
         json!({ "containers": [container_of("app", SERVE_ON)] }),
     ));
-    let pod = world
+    let pod = node_rig
         .until("three", "is refused", |pod| phase(pod) == "Failed")
         .await;
     let status = pod.status.unwrap();
@@ -113,7 +113,7 @@ async fn what_runs_is_adopted_by_an_agent_that_would_refuse_it(on: On) {
     );
     for name in ["one", "two"] {
         assert!(
-            is_ready(&world.node.pod(name).await.unwrap().unwrap()),
+            is_ready(&node_rig.node.pod(name).await.unwrap().unwrap()),
             "{name}"
         );
     }

@@ -38,11 +38,11 @@ fn times(status: &ContainerStatus) -> (jiff::Timestamp, Option<jiff::Timestamp>)
     }
 }
 
-async fn a_sidecar_starts_before_the_app_comes_back_alone_and_ends_after_it(on: On) {
-    let Some(world) = on.start().await else {
+async fn a_sidecar_starts_before_the_app_comes_back_alone_and_ends_after_it(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
-    world.drop_pod(&pod(
+    node_rig.drop_pod(&pod(
         "web",
         json!({
             "terminationGracePeriodSeconds": 30,
@@ -50,7 +50,7 @@ async fn a_sidecar_starts_before_the_app_comes_back_alone_and_ends_after_it(on: 
             "containers": [container_of("app", "trap 'sleep 2; exit 0' TERM; while true; do sleep 0.2; done")],
         }),
     ));
-    let before = world.until_running("web").await;
+    let before = node_rig.until_running("web").await;
     let of = |name: &str| times(container(&before, name).unwrap());
     assert!(of("first").1.unwrap() <= of("side").0);
     let until_up = of("second").0.duration_since(of("side").0);
@@ -62,8 +62,8 @@ async fn a_sidecar_starts_before_the_app_comes_back_alone_and_ends_after_it(on: 
     assert!(container(&before, "side").unwrap().started == Some(true));
 
     let side = id_of(container(&before, "side").unwrap());
-    world.kill_container(&side).await;
-    let after = world
+    node_rig.kill_container(&side).await;
+    let after = node_rig
         .until("web", "has its sidecar again", |pod| {
             is_ready(pod) && restarts(pod, "side") == 1
         })
@@ -77,8 +77,8 @@ async fn a_sidecar_starts_before_the_app_comes_back_alone_and_ends_after_it(on: 
 
     // Each takes two seconds to end: the sidecar begins when the app is through.
     let began = Instant::now();
-    world.remove_pod("web");
-    world
+    node_rig.remove_pod("web");
+    node_rig
         .until("web", "has its sidecar without its app", |pod| {
             let side = container(pod, "side").unwrap();
             let app = ended(pod, "app");
@@ -86,7 +86,7 @@ async fn a_sidecar_starts_before_the_app_comes_back_alone_and_ends_after_it(on: 
             app.is_some_and(|app| app.exit_code == 0) && is_running(side)
         })
         .await;
-    world.until_gone("web").await;
+    node_rig.until_gone("web").await;
     let took = began.elapsed();
     assert!(
         took >= Duration::from_secs(4) && took < Duration::from_secs(20),
@@ -94,8 +94,8 @@ async fn a_sidecar_starts_before_the_app_comes_back_alone_and_ends_after_it(on: 
     );
 }
 
-async fn a_rule_restarts_by_exit_code_what_the_policy_would_not(on: On) {
-    let Some(world) = on.start().await else {
+async fn a_rule_restarts_by_exit_code_what_the_policy_would_not(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
     let rules = json!({
@@ -104,11 +104,11 @@ async fn a_rule_restarts_by_exit_code_what_the_policy_would_not(on: On) {
     });
     let again = with(container_of("again", "exit 42"), rules.clone());
     let once = with(container_of("once", "exit 3"), rules);
-    world.drop_pod(&pod(
+    node_rig.drop_pod(&pod(
         "ruled",
         json!({ "restartPolicy": "Never", "containers": [again, once, container_of("app", SERVE_ON)] }),
     ));
-    let pod = world
+    let pod = node_rig
         .until("ruled", "restarts one of two", |pod| {
             restarts(pod, "again") >= 1 && ended(pod, "once").is_some()
         })
@@ -119,8 +119,8 @@ async fn a_rule_restarts_by_exit_code_what_the_policy_would_not(on: On) {
     assert_eq!(phase(&pod), "Running");
 }
 
-async fn a_failing_liveness_probe_restarts_within_the_probes_own_grace(on: On) {
-    let Some(world) = on.start().await else {
+async fn a_failing_liveness_probe_restarts_within_the_probes_own_grace(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
     let probe = json!({
@@ -129,17 +129,17 @@ async fn a_failing_liveness_probe_restarts_within_the_probes_own_grace(on: On) {
         "terminationGracePeriodSeconds": 1,
     });
     let script = "touch /tmp/well; trap '' TERM; while true; do sleep 0.2; done";
-    world.drop_pod(&pod(
+    node_rig.drop_pod(&pod(
         "sick",
         json!({
             "terminationGracePeriodSeconds": 600,
             "containers": [with(container_of("app", script), json!({ "livenessProbe": probe }))],
         }),
     ));
-    let pod = world.until_running("sick").await;
+    let pod = node_rig.until_running("sick").await;
     let began = Instant::now();
-    world.exec(&pod, "app", &["rm", "/tmp/well"]).await;
-    let pod = world
+    node_rig.exec(&pod, "app", &["rm", "/tmp/well"]).await;
+    let pod = node_rig
         .until("sick", "runs again", |pod| {
             is_ready(pod) && restarts(pod, "app") == 1
         })
@@ -147,10 +147,10 @@ async fn a_failing_liveness_probe_restarts_within_the_probes_own_grace(on: On) {
     let took = began.elapsed();
     assert!(took < Duration::from_secs(20), "{took:?}");
     assert_eq!(ended_before(&pod, "app").unwrap().exit_code, 137);
-    world
+    node_rig
         .until_event("Unhealthy", &["Liveness probe failed"])
         .await;
-    world
+    node_rig
         .until_event(
             "Killing",
             &["app", "failed liveness probe, will be restarted"],

@@ -61,10 +61,10 @@ const EXPECTED: [(&str, &str); 16] = [
     ("DATA_BASE_PORT_5432_TCP", "tcp://192.0.2.10:5432"),
 ];
 
-async fn variables_come_in_order_from_every_source_there_is(on: On) {
+async fn variables_come_in_order_from_every_source_there_is(on: TestRuntime) {
     let folder = tempfile::tempdir().unwrap();
     let flag = objects(folder.path());
-    let Some(world) = on.start_with(|builder| builder.flag(flag)).await else {
+    let Some(node_rig) = on.start_with(|builder| builder.flag(flag)).await else {
         return;
     };
     let lines: Vec<String> = EXPECTED
@@ -96,9 +96,9 @@ async fn variables_come_in_order_from_every_source_there_is(on: On) {
     let mut vars = pod("vars", json!({ "containers": [app] }));
     vars["metadata"]["labels"] = json!({ "tier": "front" });
     vars["metadata"]["annotations"] = json!({ "example.org/note": "hello" });
-    world.drop_pod(&vars);
-    let pod = world.until_running("vars").await;
-    let said = world.until_done(&pod, "app").await;
+    node_rig.drop_pod(&vars);
+    let pod = node_rig.until_running("vars").await;
+    let said = node_rig.until_done(&pod, "app").await;
     let expected = EXPECTED
         .iter()
         .map(|(name, value)| format!("{name}={value}"));
@@ -119,10 +119,10 @@ async fn variables_come_in_order_from_every_source_there_is(on: On) {
 }
 
 /// As upstream since 1.34: it would wait for ever on a node without an API server.
-async fn a_static_pod_may_not_ask_the_api_for_its_variables(on: On) {
+async fn a_static_pod_may_not_ask_the_api_for_its_variables(on: TestRuntime) {
     let folder = tempfile::tempdir().unwrap();
     let flag = objects(folder.path());
-    let Some(world) = on.start_with(|builder| builder.flag(flag)).await else {
+    let Some(node_rig) = on.start_with(|builder| builder.flag(flag)).await else {
         return;
     };
     let environment = json!([{ "configMapRef": { "name": "settings" } }]);
@@ -130,18 +130,18 @@ async fn a_static_pod_may_not_ask_the_api_for_its_variables(on: On) {
         container_of("app", SERVE_ON),
         json!({ "envFrom": environment }),
     );
-    world.drop_pod(&pod("asks", json!({ "containers": [app] })));
-    world
+    node_rig.drop_pod(&pod("asks", json!({ "containers": [app] })));
+    node_rig
         .until_event("InvalidManifest", &["asks.json", "configmaps"])
         .await;
 }
 
-async fn config_maps_and_secrets_come_from_the_folder_of_objects(on: On) {
+async fn config_maps_and_secrets_come_from_the_folder_of_objects(on: TestRuntime) {
     let folder = tempfile::tempdir().unwrap();
     let flag = objects(folder.path());
     let gates = json!({ "featureGates": { "PreventStaticPodAPIReferences": false } });
-    let world = on.start_with(|builder| builder.flag(flag).config(&gates));
-    let Some(world) = world.await else {
+    let node_rig = on.start_with(|builder| builder.flag(flag).config(&gates));
+    let Some(node_rig) = node_rig.await else {
         return;
     };
     let key = |kind: &str, name: &str, key: &str| json!({ "name": "KEY", "valueFrom": { kind: { "name": name, "key": key } } });
@@ -151,21 +151,21 @@ async fn config_maps_and_secrets_come_from_the_folder_of_objects(on: On) {
         "env": [key("configMapKeyRef", "settings", "color"), { "name": "MY_shape", "value": "square" }],
     });
     let lost = json!({ "env": [key("secretKeyRef", "hidden", "nowhere")] });
-    world.drop_pod(&pod(
+    node_rig.drop_pod(&pod(
         "given",
         json!({ "containers": [
             with(container_of("app", &tell("$MY_color $MY_shape $word $KEY")), all),
             with(container_of("lost", SERVE_ON), lost),
         ] }),
     ));
-    let pod = world
+    let pod = node_rig
         .until("given", "runs what it can", |pod| {
             let app = container(pod, "app").is_some_and(is_running);
             app && waiting(pod, "lost").0 == "CreateContainerConfigError"
         })
         .await;
     assert_eq!(
-        world.until_done(&pod, "app").await,
+        node_rig.until_done(&pod, "app").await,
         ["blue square sesame blue"]
     );
     let (_, message) = waiting(&pod, "lost");

@@ -16,8 +16,8 @@ on_each_runtime! {
     hooks_may_be_requests,
 }
 
-async fn hooks_run_before_ready_and_within_the_grace(on: On) {
-    let Some(world) = on.start().await else {
+async fn hooks_run_before_ready_and_within_the_grace(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
     // Deaf to SIGTERM: only its hook ends it before the grace is over.
@@ -28,7 +28,7 @@ async fn hooks_run_before_ready_and_within_the_grace(on: On) {
     });
     let grace = json!({ "terminationGracePeriodSeconds": 100 });
     let app = with(container_of("app", deaf), json!({ "lifecycle": lifecycle }));
-    world.drop_pod(&pod(
+    node_rig.drop_pod(&pod(
         "hooked",
         with(grace.clone(), json!({ "containers": [app] })),
     ));
@@ -37,26 +37,28 @@ async fn hooks_run_before_ready_and_within_the_grace(on: On) {
         container_of("app", SERVE_ON),
         json!({ "lifecycle": lifecycle }),
     );
-    world.drop_pod(&pod("slow", with(grace, json!({ "containers": [app] }))));
+    node_rig.drop_pod(&pod("slow", with(grace, json!({ "containers": [app] }))));
 
-    let hooked = world
+    let hooked = node_rig
         .until(
             "hooked",
             "is ready, but not before its hook is through",
             is_ready,
         )
         .await;
-    let words = world.exec(&hooked, "app", &["cat", "/tmp/started"]).await;
+    let words = node_rig
+        .exec(&hooked, "app", &["cat", "/tmp/started"])
+        .await;
     assert_eq!(words.trim(), "well");
-    world.until_running("slow").await;
+    node_rig.until_running("slow").await;
 
     let began = Instant::now();
-    world.remove_pod("hooked");
-    world.remove_pod("slow");
-    world.until_gone("slow").await;
+    node_rig.remove_pod("hooked");
+    node_rig.remove_pod("slow");
+    node_rig.until_gone("slow").await;
     let slow = began.elapsed();
     assert!(slow >= Duration::from_secs(3), "{slow:?}");
-    world.until_gone("hooked").await;
+    node_rig.until_gone("hooked").await;
     assert!(
         began.elapsed() < Duration::from_secs(20),
         "{:?}",
@@ -64,8 +66,8 @@ async fn hooks_run_before_ready_and_within_the_grace(on: On) {
     );
 }
 
-async fn a_failing_post_start_hook_ends_its_container(on: On) {
-    let Some(world) = on.start().await else {
+async fn a_failing_post_start_hook_ends_its_container(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
     let lifecycle = json!({ "postStart": exec(&["false"]) });
@@ -73,21 +75,21 @@ async fn a_failing_post_start_hook_ends_its_container(on: On) {
         container_of("app", SERVE_ON),
         json!({ "lifecycle": lifecycle }),
     );
-    world.drop_pod(&pod(
+    node_rig.drop_pod(&pod(
         "bad",
         json!({ "containers": [app, container_of("well", SERVE_ON)] }),
     ));
-    world
+    node_rig
         .until_event("FailedPostStartHook", &["PostStartHook failed"])
         .await;
-    let pod = world
+    let pod = node_rig
         .until("bad", "shows why", |pod| {
             let (reason, message) = waiting(pod, "app");
             reason == "PostStartHookError" && message.contains("Exec lifecycle hook ([false])")
         })
         .await;
     assert!(is_running(container(&pod, "well").unwrap()));
-    world
+    node_rig
         .until("bad", "is tried again", |pod| {
             assert!(!is_ready(pod));
             restarts(pod, "app") >= 1
@@ -95,13 +97,13 @@ async fn a_failing_post_start_hook_ends_its_container(on: On) {
         .await;
 }
 
-async fn last_words_come_from_the_file_or_from_the_log(on: On) {
-    let Some(world) = on.start().await else {
+async fn last_words_come_from_the_file_or_from_the_log(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
     let from_log = json!({ "terminationMessagePolicy": "FallbackToLogsOnError" });
     let file = json!({ "terminationMessagePath": "/tmp/words" });
-    world.drop_pod(&pod(
+    node_rig.drop_pod(&pod(
         "words",
         json!({
             "restartPolicy": "Never",
@@ -113,7 +115,7 @@ async fn last_words_come_from_the_file_or_from_the_log(on: On) {
             ],
         }),
     ));
-    let pod = world
+    let pod = node_rig
         .until("words", "has failed", |pod| phase(pod) == "Failed")
         .await;
     let message = |name: &str| ended(&pod, name).unwrap().message.unwrap_or_default();
@@ -124,8 +126,8 @@ async fn last_words_come_from_the_file_or_from_the_log(on: On) {
     assert_eq!(ended(&pod, "log").unwrap().exit_code, 1);
 }
 
-async fn a_stop_signal_is_passed_to_the_runtime(on: On) {
-    let Some(world) = on.start().await else {
+async fn a_stop_signal_is_passed_to_the_runtime(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
     let script = "trap 'exit 0' TERM; trap 'exit 9' USR1; while true; do sleep 0.2; done";
@@ -133,20 +135,20 @@ async fn a_stop_signal_is_passed_to_the_runtime(on: On) {
         container_of("app", script),
         json!({ "lifecycle": { "stopSignal": "SIGUSR1" } }),
     );
-    world.drop_pod(&pod(
+    node_rig.drop_pod(&pod(
         "told",
         json!({ "os": { "name": "linux" }, "containers": [app] }),
     ));
-    let pod = world.until_running("told").await;
+    let pod = node_rig.until_running("told").await;
     // containerd 1.6 does not know the field: the pod runs, and ends by SIGTERM.
-    let shown = (on == On::Fake).then(|| "SIGUSR1".to_owned());
+    let shown = (on == TestRuntime::Fake).then(|| "SIGUSR1".to_owned());
     assert_eq!(container(&pod, "app").unwrap().stop_signal, shown);
-    world.remove_pod("told");
-    world.until_gone("told").await;
+    node_rig.remove_pod("told");
+    node_rig.until_gone("told").await;
 }
 
-async fn hooks_may_be_requests(on: On) {
-    let Some(world) = on.start().await else {
+async fn hooks_may_be_requests(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -175,8 +177,8 @@ async fn hooks_may_be_requests(on: On) {
         json!({ "lifecycle": lifecycle }),
     );
     let grace = json!({ "terminationGracePeriodSeconds": 30, "containers": [app] });
-    world.drop_pod(&pod("asks", grace));
-    world.until_running("asks").await;
+    node_rig.drop_pod(&pod("asks", grace));
+    node_rig.until_running("asks").await;
     let request = requests.try_recv().unwrap();
     assert!(
         request.starts_with("GET /started?by=hook HTTP/1.1\r\n"),
@@ -187,8 +189,8 @@ async fn hooks_may_be_requests(on: On) {
         lower.contains("x-hook: yes\r\n") && lower.contains("user-agent: kube-lifecycle/"),
         "{request}"
     );
-    world.remove_pod("asks");
-    world.until_gone("asks").await;
+    node_rig.remove_pod("asks");
+    node_rig.until_gone("asks").await;
     let request = requests.try_recv().unwrap();
     assert!(
         request.starts_with("GET /stopping HTTP/1.1\r\n"),

@@ -7,16 +7,16 @@ use integration::wait_until;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use serde_json::{Value, json};
 
-use super::world::*;
+use super::node_rig::*;
 
 /// Makes a test of every case for each runtime. `.ci/nextest.toml` knows them by these module names.
 macro_rules! on_each_runtime {
     ($($case:ident,)*) => {
         mod fake {
-            $(#[tokio::test] async fn $case() { super::$case(super::On::Fake).await; })*
+            $(#[tokio::test] async fn $case() { super::$case(super::TestRuntime::Fake).await; })*
         }
         mod containerd {
-            $(#[tokio::test] async fn $case() { super::$case(super::On::Containerd).await; })*
+            $(#[tokio::test] async fn $case() { super::$case(super::TestRuntime::Containerd).await; })*
         }
     };
 }
@@ -25,7 +25,7 @@ macro_rules! on_each_runtime {
 macro_rules! on_containerd {
     ($($case:ident,)*) => {
         mod containerd {
-            $(#[tokio::test] async fn $case() { super::$case(super::On::Containerd).await; })*
+            $(#[tokio::test] async fn $case() { super::$case(super::TestRuntime::Containerd).await; })*
         }
     };
 }
@@ -88,7 +88,7 @@ fn container_is_ready(pod: &Pod, name: &str) -> bool {
     container(pod, name).is_some_and(|container| container.ready)
 }
 
-impl World {
+impl NodeRig {
     fn drop_pod(&self, pod: &Value) {
         let name = pod["metadata"]["name"].as_str().unwrap();
         let text = pod.to_string();
@@ -112,10 +112,14 @@ impl World {
     /// Waits until a container has written the line `done`; returns everything before it.
     async fn until_done(&self, pod: &Pod, name: &str) -> Vec<String> {
         let mut said = Vec::new();
-        let waited = wait_until(WITHIN, "the container has said all", async || {
-            said = self.said(pod, name);
-            said.last().is_some_and(|line| line == "done")
-        });
+        let waited = wait_until(
+            CONVERGENCE_TIMEOUT,
+            "the container has said all",
+            async || {
+                said = self.said(pod, name);
+                said.last().is_some_and(|line| line == "done")
+            },
+        );
         let waited = waited.await;
         assert!(waited.is_ok(), "{waited:?}: {name} said {said:#?}");
         said.pop();

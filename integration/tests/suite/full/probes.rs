@@ -53,7 +53,7 @@ fn ready_by(name: &str, script: &str, probe: Value) -> Value {
     )
 }
 
-impl World {
+impl NodeRig {
     /// Waits until a container is ready, or is not; in time after `began`.
     async fn until_ready_is(&self, pod: &str, name: &str, wanted: bool, began: Instant) {
         let what = format!("has {name} ready: {wanted}");
@@ -69,13 +69,13 @@ impl World {
 }
 
 async fn probes_reach_servers_in_the_pod() {
-    let Some(world) = On::Containerd.start().await else {
+    let Some(node_rig) = TestRuntime::Containerd.start().await else {
         return;
     };
     let web = format!("mkdir /www; echo yes > /www/ready; httpd -p 8080 -h /www; {SERVE_ON}");
     let tcp = format!("mkdir /www; httpd -p 8081 -h /www; {SERVE_ON}");
     let file = format!("touch /tmp/ready; {SERVE_ON}");
-    world.drop_pod(&pod(
+    node_rig.drop_pod(&pod(
         "served",
         json!({ "containers": [
             ready_by("web", &web, json!({ "httpGet": { "path": "/ready", "port": 8080 } })),
@@ -83,7 +83,7 @@ async fn probes_reach_servers_in_the_pod() {
             ready_by("file", &file, exec(&["test", "-f", "/tmp/ready"])),
         ] }),
     ));
-    let pod = world.until_running("served").await;
+    let pod = node_rig.until_running("served").await;
     let changes: [(&str, &str, &str); 3] = [
         ("web", "mv /www/ready /www/away", "mv /www/away /www/ready"),
         ("tcp", "kill $(pidof httpd)", "httpd -p 8081 -h /www"),
@@ -91,7 +91,7 @@ async fn probes_reach_servers_in_the_pod() {
     ];
     for (name, down, up) in changes {
         for (script, wanted) in [(down, false), (up, true)] {
-            world
+            node_rig
                 .exec(
                     &pod,
                     name,
@@ -103,45 +103,45 @@ async fn probes_reach_servers_in_the_pod() {
                     ],
                 )
                 .await;
-            world
+            node_rig
                 .until_ready_is("served", name, wanted, Instant::now())
                 .await;
         }
     }
-    world
+    node_rig
         .until_event(
             "Unhealthy",
             &["Readiness probe failed: HTTP probe failed with statuscode: 404"],
         )
         .await;
-    world
+    node_rig
         .until_event(
             "Unhealthy",
             &["Readiness probe failed: dial tcp", "connection refused"],
         )
         .await;
-    let pod = world.until_running("served").await;
+    let pod = node_rig.until_running("served").await;
     for name in ["web", "tcp", "file"] {
         assert_eq!(restarts(&pod, name), 0);
     }
 }
 
 /// A server of this process, which answers HTTP with a status and gRPC with a health.
-struct Server {
+struct ProbeServer {
     address: SocketAddr,
     answer: Arc<AtomicU16>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Server {
+impl Drop for ProbeServer {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Server {
+impl ProbeServer {
     /// On every address of this machine, as a pod in its network would serve.
-    async fn start(answer: u16, kind: Kind) -> Server {
+    async fn start(answer: u16, kind: ProbeKind) -> ProbeServer {
         let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let answer = Arc::new(AtomicU16::new(answer));
@@ -156,12 +156,12 @@ impl Server {
                         respond(request, kind, held.load(Ordering::SeqCst))
                     });
                     match kind {
-                        Kind::Http => drop(
+                        ProbeKind::Http => drop(
                             hyper::server::conn::http1::Builder::new()
                                 .serve_connection(stream, service)
                                 .await,
                         ),
-                        Kind::Grpc => drop(
+                        ProbeKind::Grpc => drop(
                             hyper::server::conn::http2::Builder::new(TokioExecutor::new())
                                 .serve_connection(stream, service)
                                 .await,
@@ -170,7 +170,7 @@ impl Server {
                 });
             }
         });
-        Server {
+        ProbeServer {
             address,
             answer,
             task,
@@ -183,7 +183,7 @@ impl Server {
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum ProbeKind {
     Http,
     Grpc,
 }
@@ -194,7 +194,7 @@ const NOT_SERVING: u16 = 2;
 
 async fn respond(
     request: Request<Incoming>,
-    kind: Kind,
+    kind: ProbeKind,
     answer: u16,
 ) -> Result<
     Response<http_body_util::combinators::BoxBody<Bytes, std::convert::Infallible>>,
@@ -203,10 +203,10 @@ async fn respond(
     use http_body_util::BodyExt;
     let response = Response::builder();
     Ok(match kind {
-        Kind::Http => response
+        ProbeKind::Http => response
             .status(answer)
             .body(Full::new(Bytes::from_static(b"said")).boxed()),
-        Kind::Grpc => {
+        ProbeKind::Grpc => {
             assert_eq!(request.uri().path(), "/grpc.health.v1.Health/Check");
             // A message of one field: not compressed, two bytes long, field 1, its value.
             let word = u8::try_from(answer).unwrap();
@@ -222,91 +222,99 @@ async fn respond(
     .unwrap())
 }
 
-async fn readiness_follows_a_server_both_ways_and_outlives_the_agent(on: On) {
-    let Some(mut world) = on.start().await else {
+async fn readiness_follows_a_server_both_ways_and_outlives_the_agent(on: TestRuntime) {
+    let Some(mut node_rig) = on.start().await else {
         return;
     };
-    let web = Server::start(200, Kind::Http).await;
-    let grpc = Server::start(SERVING, Kind::Grpc).await;
-    let port = |server: &Server| server.address.port();
-    world.drop_pod(&pod(
+    let web = ProbeServer::start(200, ProbeKind::Http).await;
+    let grpc = ProbeServer::start(SERVING, ProbeKind::Grpc).await;
+    let port = |server: &ProbeServer| server.address.port();
+    node_rig.drop_pod(&pod(
         "asked",
         json!({ "hostNetwork": true, "containers": [
             ready_by("web", SERVE_ON, json!({ "httpGet": { "path": "/", "port": port(&web), "host": "127.0.0.1" } })),
             ready_by("grpc", SERVE_ON, json!({ "grpc": { "port": port(&grpc) } })),
         ] }),
     ));
-    world.until_running("asked").await;
+    node_rig.until_running("asked").await;
     web.set(503);
-    world
+    node_rig
         .until_ready_is("asked", "web", false, Instant::now())
         .await;
-    let pod = world
+    let pod = node_rig
         .until("asked", "is not ready", |pod| !is_ready(pod))
         .await;
     assert!(container_is_ready(&pod, "grpc"));
     web.set(200);
-    world
+    node_rig
         .until_ready_is("asked", "web", true, Instant::now())
         .await;
     grpc.set(NOT_SERVING);
-    world
+    node_rig
         .until_ready_is("asked", "grpc", false, Instant::now())
         .await;
     grpc.set(SERVING);
-    world
+    node_rig
         .until_ready_is("asked", "grpc", true, Instant::now())
         .await;
-    world
+    node_rig
         .until_event("Unhealthy", &["HTTP probe failed with statuscode: 503"])
         .await;
-    world
+    node_rig
         .until_event(
             "Unhealthy",
             &["service unhealthy (responded with \"NOT_SERVING\")"],
         )
         .await;
 
-    let before = vec![world.until_running("asked").await];
-    world.node.kill9().unwrap();
-    adopted(&mut world.node, &before).await;
+    let before = vec![node_rig.until_running("asked").await];
+    node_rig.node.kill9().unwrap();
+    adopted(&mut node_rig.node, &before).await;
     // Its successor probes as well.
     web.set(503);
-    world
+    node_rig
         .until_ready_is("asked", "web", false, Instant::now())
         .await;
-    let pod = world.node.pod("asked").await.unwrap().unwrap();
+    let pod = node_rig.node.pod("asked").await.unwrap().unwrap();
     assert_eq!((restarts(&pod, "web"), restarts(&pod, "grpc")), (0, 0));
 }
 
-async fn a_probe_that_never_returns_ends_by_its_timeout(on: On) {
-    let Some(world) = on.start().await else {
+async fn a_probe_that_never_returns_ends_by_its_timeout(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
     let hangs = ready_by("hangs", SERVE_ON, exec(&["sleep", "1000"]));
     let well = ready_by("well", SERVE_ON, exec(&["true"]));
-    world.drop_pod(&pod("stuck", json!({ "containers": [hangs, well] })));
+    node_rig.drop_pod(&pod("stuck", json!({ "containers": [hangs, well] })));
     let words = ["Readiness probe failed: command timed out: \"sleep 1000\" timed out after 1s"];
-    world.until_event("Unhealthy", &words).await;
-    let pod = world
+    node_rig.until_event("Unhealthy", &words).await;
+    let pod = node_rig
         .until("stuck", "has the other container ready", |pod| {
             container_is_ready(pod, "well")
         })
         .await;
     assert!(!container_is_ready(&pod, "hangs"));
-    if on == On::Containerd {
+    if on == TestRuntime::Containerd {
         // Asked each second: what was begun is ended, not left behind.
-        wait_until(WITHIN, "it has failed a few times", async || {
-            let events = world.node.oxctl(&["events", "-o", "json"]).await.unwrap();
-            let events: Value = serde_json::from_str(&events).unwrap();
-            let count = |event: &Value| {
-                event["reason"] == "Unhealthy" && event["count"].as_u64() >= Some(4)
-            };
-            events.as_array().unwrap().iter().any(count)
-        })
+        wait_until(
+            CONVERGENCE_TIMEOUT,
+            "it has failed a few times",
+            async || {
+                let events = node_rig
+                    .node
+                    .oxctl(&["events", "-o", "json"])
+                    .await
+                    .unwrap();
+                let events: Value = serde_json::from_str(&events).unwrap();
+                let count = |event: &Value| {
+                    event["reason"] == "Unhealthy" && event["count"].as_u64() >= Some(4)
+                };
+                events.as_array().unwrap().iter().any(count)
+            },
+        )
         .await
         .unwrap();
-        let processes = world.exec(&pod, "hangs", &["ps", "-o", "args"]).await;
+        let processes = node_rig.exec(&pod, "hangs", &["ps", "-o", "args"]).await;
         let left = processes
             .lines()
             .filter(|line| line.trim() == "sleep 1000")
@@ -340,9 +348,9 @@ async fn flood(head: &'static str, more: &'static [u8]) -> (u16, Arc<AtomicUsize
     (port, most, task)
 }
 
-async fn a_target_that_floods_is_cut_off(on: On) {
+async fn a_target_that_floods_is_cut_off(on: TestRuntime) {
     const MOST: usize = 16 << 20;
-    let Some(world) = on.start().await else {
+    let Some(node_rig) = on.start().await else {
         return;
     };
     let (body, body_sent, first) = flood(
@@ -358,15 +366,15 @@ async fn a_target_that_floods_is_cut_off(on: On) {
     let get = |port: u16| json!({ "httpGet": { "path": "/", "port": port, "host": "127.0.0.1" } });
     let floods = ready_by("body", SERVE_ON, get(body));
     let head = ready_by("head", SERVE_ON, get(head));
-    world.drop_pod(&pod("flooded", json!({ "containers": [floods, head] })));
+    node_rig.drop_pod(&pod("flooded", json!({ "containers": [floods, head] })));
     // A body is read as far as it may be told; a head without an end is no answer.
-    let pod = world
+    let pod = node_rig
         .until("flooded", "takes the answer that has a head", |pod| {
             container_is_ready(pod, "body")
         })
         .await;
     assert!(!container_is_ready(&pod, "head"));
-    world
+    node_rig
         .until_event("Unhealthy", &["Readiness probe failed: Get", "127.0.0.1"])
         .await;
     for sent in [body_sent, head_sent] {

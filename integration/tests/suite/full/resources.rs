@@ -38,7 +38,7 @@ fn demand(requests: [&str; 2], limits: [&str; 2]) -> Value {
 }
 
 /// One pod of each class.
-fn three(world: &World) {
+fn three(node_rig: &NodeRig) {
     let app = || container_of("app", SERVE_ON);
     let burstable = with(app(), demand(["250m", "32Mi"], ["500m", "64Mi"]));
     let guaranteed = with(app(), demand(["100m", "48Mi"], ["100m", "48Mi"]));
@@ -49,27 +49,27 @@ fn three(world: &World) {
     ] {
         let mut pod = pod(name, json!({ "containers": [app] }));
         pod["metadata"]["generation"] = json!(3);
-        world.drop_pod(&pod);
+        node_rig.drop_pod(&pod);
     }
 }
 
-async fn a_status_tells_what_the_pod_was_given(on: On) {
-    let Some(world) = on.start().await else {
+async fn a_status_tells_what_the_pod_was_given(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
-    three(&world);
+    three(&node_rig);
     for (name, class) in [
         ("burstable", "Burstable"),
         ("guaranteed", "Guaranteed"),
         ("besteffort", "BestEffort"),
     ] {
-        let pod = world.until_running(name).await;
+        let pod = node_rig.until_running(name).await;
         assert_eq!(
             pod.status.as_ref().unwrap().qos_class.as_deref(),
             Some(class)
         );
     }
-    let pod = world.until_running("burstable").await;
+    let pod = node_rig.until_running("burstable").await;
     let whole = pod.status.as_ref().unwrap();
     assert_eq!(whole.observed_generation, Some(3));
     for condition in whole.conditions.iter().flatten() {
@@ -89,7 +89,7 @@ async fn a_status_tells_what_the_pod_was_given(on: On) {
         json!({ "limits": limits, "requests": asked })
     );
     assert_eq!(status["started"], true);
-    let least = world.until_running("besteffort").await;
+    let least = node_rig.until_running("besteffort").await;
     let status = serde_json::to_value(container(&least, "app").unwrap()).unwrap();
     assert!(
         status["allocatedResources"].is_null() && status["resources"]["limits"].is_null(),
@@ -98,19 +98,19 @@ async fn a_status_tells_what_the_pod_was_given(on: On) {
 }
 
 async fn a_status_tells_where_volumes_are_mounted() {
-    let Some(world) = On::Fake.start().await else {
+    let Some(node_rig) = TestRuntime::Fake.start().await else {
         return;
     };
     let mount = json!({ "volumeMounts": [{ "name": "programs", "mountPath": "/programs", "readOnly": true }] });
     let image = json!({ "reference": "localhost/oxlet/busybox:1", "pullPolicy": "IfNotPresent" });
-    world.drop_pod(&pod(
+    node_rig.drop_pod(&pod(
         "mounted",
         json!({
             "volumes": [{ "name": "programs", "image": image }],
             "containers": [with(container_of("app", SERVE_ON), mount)],
         }),
     ));
-    let pod = world.until_running("mounted").await;
+    let pod = node_rig.until_running("mounted").await;
     let status = serde_json::to_value(container(&pod, "app").unwrap()).unwrap();
     let expected = json!([{
         "name": "programs", "mountPath": "/programs", "readOnly": true, "recursiveReadOnly": "Disabled",
@@ -119,16 +119,16 @@ async fn a_status_tells_where_volumes_are_mounted() {
 }
 
 /// What the kernel holds of a container.
-struct Kernel {
+struct KernelLimits {
     groups: BTreeMap<&'static str, PathBuf>,
     score: i32,
     path: String,
 }
 
-impl Kernel {
-    async fn of(world: &World, name: &str) -> Self {
-        let pod = world.until_running(name).await;
-        let rig = world.containerd.as_ref().unwrap();
+impl KernelLimits {
+    async fn of(node_rig: &NodeRig, name: &str) -> Self {
+        let pod = node_rig.until_running(name).await;
+        let rig = node_rig.containerd.as_ref().unwrap();
         let id = id_of(container(&pod, "app").unwrap());
         let pid = pid_of(&rig.runtime(), &id).await.unwrap();
         let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
@@ -173,19 +173,19 @@ impl Kernel {
 
 async fn limits_are_the_kernels_and_lie_below_the_nodes_own_group() {
     let config = json!({ "podPidsLimit": 128 });
-    let Some(world) = On::Containerd
+    let Some(node_rig) = TestRuntime::Containerd
         .start_with(|builder| builder.config(&config))
         .await
     else {
         return;
     };
-    three(&world);
-    let root = world.containerd.as_ref().unwrap().cgroup();
+    three(&node_rig);
+    let root = node_rig.containerd.as_ref().unwrap().cgroup();
     let (burstable, guaranteed) = (
-        Kernel::of(&world, "burstable").await,
-        Kernel::of(&world, "guaranteed").await,
+        KernelLimits::of(&node_rig, "burstable").await,
+        KernelLimits::of(&node_rig, "guaranteed").await,
     );
-    let least = Kernel::of(&world, "besteffort").await;
+    let least = KernelLimits::of(&node_rig, "besteffort").await;
     for (kernel, class) in [
         (&burstable, "/burstable"),
         (&guaranteed, ""),

@@ -40,7 +40,7 @@ fn free_port() -> u16 {
 
 async fn a_pod_has_names_settings_and_a_port_of_its_own() {
     let dns = json!({ "clusterDomain": "cluster.example" });
-    let Some(world) = On::Containerd
+    let Some(node_rig) = TestRuntime::Containerd
         .start_with(|builder| builder.config(&dns))
         .await
     else {
@@ -55,7 +55,7 @@ async fn a_pod_has_names_settings_and_a_port_of_its_own() {
     let page =
         format!("mkdir /www; echo hello > /www/index.html; httpd -p 8080 -h /www; {SERVE_ON}");
     let published = json!({ "ports": [{ "containerPort": 8080, "hostPort": port }] });
-    world.drop_pod(&pod(
+    node_rig.drop_pod(&pod(
         "named",
         json!({
             "hostname": "front", "subdomain": "web", "shareProcessNamespace": true,
@@ -72,8 +72,8 @@ async fn a_pod_has_names_settings_and_a_port_of_its_own() {
             "containers": [container_of("app", &tell), with(container_of("page", &page), published)],
         }),
     ));
-    let pod = world.until_running("named").await;
-    let said = world.until_done(&pod, "app").await;
+    let pod = node_rig.until_running("named").await;
+    let said = node_rig.until_done(&pod, "app").await;
     let ip = pod.status.as_ref().unwrap().pod_ip.clone().unwrap();
     assert_eq!(said[0], "# Kubernetes-managed hosts file.");
     let lines: [&[&str]; 9] = [
@@ -90,14 +90,14 @@ async fn a_pod_has_names_settings_and_a_port_of_its_own() {
     for line in lines {
         assert!(has_line(&said, line), "{line:?} is not in {said:#?}");
     }
-    let processes = world.exec(&pod, "app", &["ps", "-o", "args"]).await;
+    let processes = node_rig.exec(&pod, "app", &["ps", "-o", "args"]).await;
     assert!(
         processes.contains("httpd -p 8080"),
         "the other container's: {processes}"
     );
 
     // Through the pod's own address, and through the node's port where the machine can publish one.
-    let page = world
+    let page = node_rig
         .exec(
             &pod,
             "app",
@@ -105,14 +105,14 @@ async fn a_pod_has_names_settings_and_a_port_of_its_own() {
         )
         .await;
     assert_eq!(page, "hello\n");
-    wait_until(WITHIN, "the node's port answers", async || {
+    wait_until(CONVERGENCE_TIMEOUT, "the node's port answers", async || {
         let answer = http::get(port, "/index.html").await;
         answer.is_ok_and(|answer| answer.text() == "hello\n")
     })
     .await
     .unwrap();
-    world.remove_pod("named");
-    world.until_gone("named").await;
+    node_rig.remove_pod("named");
+    node_rig.until_gone("named").await;
     assert!(
         http::get(port, "/index.html").await.is_err(),
         "the port is given back"
@@ -120,7 +120,7 @@ async fn a_pod_has_names_settings_and_a_port_of_its_own() {
 }
 
 async fn a_pod_in_the_hosts_network_sees_the_hosts_names() {
-    let Some(world) = On::Containerd.start().await else {
+    let Some(node_rig) = TestRuntime::Containerd.start().await else {
         return;
     };
     let tell = format!(
@@ -134,9 +134,9 @@ async fn a_pod_in_the_hosts_network_sees_the_hosts_names() {
             "containers": [container_of("app", &tell)],
         }),
     );
-    world.drop_pod(&pod);
-    let pod = world.until_running("near").await;
-    let said = world.until_done(&pod, "app").await;
+    node_rig.drop_pod(&pod);
+    let pod = node_rig.until_running("near").await;
+    let said = node_rig.until_done(&pod, "app").await;
     assert_eq!(said[0], "# Kubernetes-managed hosts file (host network).");
     let hosts = fs::read_to_string("/etc/hosts").unwrap();
     for line in hosts.lines().filter(|line| !line.is_empty()) {
@@ -158,27 +158,27 @@ async fn a_pod_in_the_hosts_network_sees_the_hosts_names() {
     assert!(said.contains(&network), "{network} is not in {said:#?}");
 }
 
-async fn a_sandbox_that_cannot_be_had_says_why(on: On) {
-    let Some(world) = on.start().await else {
+async fn a_sandbox_that_cannot_be_had_says_why(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
     let app = || json!([container_of("app", SERVE_ON)]);
     let sysctls = json!({ "sysctls": [{ "name": "kernel.msgmax", "value": "65536" }] });
-    world.drop_pod(&pod(
+    node_rig.drop_pod(&pod(
         "tuned",
         json!({ "securityContext": sysctls, "containers": app() }),
     ));
-    world.drop_pod(&pod(
+    node_rig.drop_pod(&pod(
         "classed",
         json!({ "runtimeClassName": "small", "containers": app() }),
     ));
-    if on == On::Containerd {
-        world.drop_pod(&pod(
+    if on == TestRuntime::Containerd {
+        node_rig.drop_pod(&pod(
             "apart",
             json!({ "hostUsers": false, "containers": app() }),
         ));
     }
-    let tuned = world
+    let tuned = node_rig
         .until("tuned", "has failed", |pod| phase(pod) == "Failed")
         .await;
     let status = tuned.status.unwrap();
@@ -189,20 +189,20 @@ async fn a_sandbox_that_cannot_be_had_says_why(on: On) {
             .unwrap_or_default()
             .contains("\"kernel.msgmax\"")
     );
-    world
+    node_rig
         .until_event(
             "FailedCreatePodSandBox",
             &["runtimeclass.node.k8s.io \"small\" not found"],
         )
         .await;
-    if on == On::Containerd {
+    if on == TestRuntime::Containerd {
         let words = [
             "can't set `spec.hostUsers: false`",
             "does not support user namespaces",
         ];
-        world.until_event("FailedCreatePodSandBox", &words).await;
+        node_rig.until_event("FailedCreatePodSandBox", &words).await;
     }
-    assert!(world.cri().await.sandboxes().await.unwrap().is_empty());
+    assert!(node_rig.cri().await.sandboxes().await.unwrap().is_empty());
 }
 
 async fn a_runtime_class_from_the_folder_of_objects_names_the_handler() {
@@ -218,7 +218,7 @@ async fn a_runtime_class_from_the_folder_of_objects_names_the_handler() {
         .unwrap();
     }
     let flag = format!("--object-manifests={}", folder.path().display());
-    let Some(world) = On::Containerd
+    let Some(node_rig) = TestRuntime::Containerd
         .start_with(|builder| builder.flag(flag))
         .await
     else {
@@ -226,19 +226,19 @@ async fn a_runtime_class_from_the_folder_of_objects_names_the_handler() {
     };
     for class in ["known", "unknown"] {
         let app = json!([container_of("app", SERVE_ON)]);
-        world.drop_pod(&pod(
+        node_rig.drop_pod(&pod(
             class,
             json!({ "runtimeClassName": class, "containers": app }),
         ));
     }
-    world.until_running("known").await;
-    let sandboxes = world.cri().await.sandboxes().await.unwrap();
+    node_rig.until_running("known").await;
+    let sandboxes = node_rig.cri().await.sandboxes().await.unwrap();
     let handlers: Vec<&str> = sandboxes
         .iter()
         .map(|sandbox| sandbox.runtime_handler.as_str())
         .collect();
     assert_eq!(handlers, ["runc"]);
-    world
+    node_rig
         .until_event(
             "FailedCreatePodSandBox",
             &["Failed to create pod sandbox", "\"nowhere\""],

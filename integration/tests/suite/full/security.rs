@@ -9,11 +9,11 @@ use super::*;
 mod fake {
     #[tokio::test]
     async fn a_root_image_does_not_run_as_anybody_else() {
-        super::a_root_image_does_not_run_as_anybody_else(super::On::Fake).await;
+        super::a_root_image_does_not_run_as_anybody_else(super::TestRuntime::Fake).await;
     }
     #[tokio::test]
     async fn a_status_tells_whose_the_processes_are() {
-        super::a_status_tells_whose_the_processes_are(super::On::Fake).await;
+        super::a_status_tells_whose_the_processes_are(super::TestRuntime::Fake).await;
     }
 }
 
@@ -42,8 +42,8 @@ const CAP_CHOWN: u64 = 1;
 const CAP_SYS_ADMIN: u64 = 1 << 21;
 const CAP_NET_ADMIN: u64 = 1 << 12;
 
-async fn processes_are_who_the_pod_says_and_may_what_it_says(on: On) {
-    let Some(world) = on.start().await else {
+async fn processes_are_who_the_pod_says_and_may_what_it_says(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
     let limited = json!({
@@ -51,7 +51,7 @@ async fn processes_are_who_the_pod_says_and_may_what_it_says(on: On) {
         "allowPrivilegeEscalation": false, "seccompProfile": { "type": "RuntimeDefault" },
     });
     let other = json!({ "runAsUser": 0, "runAsGroup": 7, "capabilities": { "add": ["NET_ADMIN"], "drop": ["CHOWN"] } });
-    world.drop_pod(&pod(
+    node_rig.drop_pod(&pod(
         "secure",
         json!({
             "securityContext": { "runAsUser": 1000, "runAsGroup": 3000, "fsGroup": 2000, "supplementalGroups": [4000] },
@@ -62,8 +62,8 @@ async fn processes_are_who_the_pod_says_and_may_what_it_says(on: On) {
             ],
         }),
     ));
-    let pod = world.until_running("secure").await;
-    let said = world.until_done(&pod, "limited").await;
+    let pod = node_rig.until_running("secure").await;
+    let said = node_rig.until_done(&pod, "limited").await;
     assert_eq!(said[..2], ["1000", "3000"], "{said:?}");
     let groups: Vec<&str> = said[2].split(' ').collect();
     assert!(
@@ -85,7 +85,7 @@ async fn processes_are_who_the_pod_says_and_may_what_it_says(on: On) {
         "{said:?}"
     );
 
-    let said = world.until_done(&pod, "other").await;
+    let said = node_rig.until_done(&pod, "other").await;
     assert_eq!(said[..2], ["0", "7"], "{said:?}");
     assert!(said.contains(&"written".to_owned()), "{said:?}");
     let words = told(&said);
@@ -97,7 +97,7 @@ async fn processes_are_who_the_pod_says_and_may_what_it_says(on: On) {
         "{said:?}"
     );
 
-    let said = world.until_done(&pod, "mighty").await;
+    let said = node_rig.until_done(&pod, "mighty").await;
     let words = told(&said);
     assert_ne!(bits(&words, "CapEff") & CAP_SYS_ADMIN, 0, "{said:?}");
     assert_eq!(
@@ -107,16 +107,16 @@ async fn processes_are_who_the_pod_says_and_may_what_it_says(on: On) {
     );
 }
 
-async fn a_root_image_does_not_run_as_anybody_else(on: On) {
-    let Some(world) = on.start().await else {
+async fn a_root_image_does_not_run_as_anybody_else(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
     let careful = json!({ "securityContext": { "runAsNonRoot": true } });
-    world.drop_pod(&pod(
+    node_rig.drop_pod(&pod(
         "careful",
         json!({ "containers": [with(container_of("app", SERVE_ON), careful), container_of("well", SERVE_ON)] }),
     ));
-    let pod = world
+    let pod = node_rig
         .until("careful", "waits", |pod| {
             let well = container(pod, "well").is_some_and(is_running);
             well && waiting(pod, "app").0 == "CreateContainerConfigError"
@@ -129,22 +129,22 @@ async fn a_root_image_does_not_run_as_anybody_else(on: On) {
         message.starts_with(begins) && message.ends_with("container: app)"),
         "{message}"
     );
-    world
+    node_rig
         .until_event("Failed", &["Error: container has runAsNonRoot"])
         .await;
 }
 
 /// containerd tells it from 2.0 on.
-async fn a_status_tells_whose_the_processes_are(on: On) {
-    let Some(world) = on.start().await else {
+async fn a_status_tells_whose_the_processes_are(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
     let security = json!({ "runAsUser": 1000, "runAsGroup": 3000, "fsGroup": 2000 });
-    world.drop_pod(&pod(
+    node_rig.drop_pod(&pod(
         "known",
         json!({ "securityContext": security, "containers": [container_of("app", SERVE_ON)] }),
     ));
-    let pod = world.until_running("known").await;
+    let pod = node_rig.until_running("known").await;
     let user = container(&pod, "app")
         .unwrap()
         .user

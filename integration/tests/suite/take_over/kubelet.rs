@@ -46,26 +46,26 @@ pub(super) fn checkpoint_data(path: &Path) -> Value {
 }
 
 /// A pod that the kubelet runs, and where it came from.
-pub(super) struct Ran {
+pub(super) struct KubeletRun {
     pub(super) pod: Value,
     /// The instance that ended, and the one that runs.
     pub(super) containers: [String; 2],
 }
 
 /// The kubelet of a node, on its runtime.
-pub(super) struct Kubelet<'a> {
+pub(super) struct KubeletDouble<'a> {
     pub(super) node: &'a Node,
     pub(super) rig: &'a Containerd,
 }
 
-impl Kubelet<'_> {
+impl KubeletDouble<'_> {
     /// `ROOT/pods/UID`.
     pub(super) fn folder(&self, uid: &str) -> PathBuf {
         self.node.root().join("pods").join(uid)
     }
 
     /// Runs a pod of one container `app` that has ended once and runs again.
-    pub(super) async fn run(&self, pod: Value) -> Ran {
+    pub(super) async fn run(&self, pod: Value) -> KubeletRun {
         self.make_folders(&pod);
         let client = self.rig.runtime();
         let config = self.sandbox(&pod);
@@ -84,7 +84,7 @@ impl Kubelet<'_> {
             }
             containers.push(id);
         }
-        Ran {
+        KubeletRun {
             pod,
             containers: containers.try_into().unwrap(),
         }

@@ -15,10 +15,10 @@ use logic_api::manifest::{KubeletRelease, ManifestSource, UnknownFields, parse, 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use self::kubelet::{Kubelet, Ran, checkpoint_data, container_hash};
+use self::kubelet::{KubeletDouble, KubeletRun, checkpoint_data, container_hash};
 
 /// A debug build on a busy machine.
-const WITHIN: Duration = Duration::from_secs(60);
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
 const IMAGE: &str = "localhost/oxlet/busybox:1";
 /// When the kubelet began with the pods.
 const BEGAN: &str = "2026-01-02T03:04:05Z";
@@ -29,8 +29,8 @@ struct Handover {
     cluster: Cluster,
     rig: Containerd,
     _dir: TempDir,
-    web: Ran,
-    fixed: Ran,
+    web: KubeletRun,
+    fixed: KubeletRun,
     /// When both became ready.
     ready: String,
 }
@@ -44,7 +44,7 @@ impl Handover {
             .runtime(&rig)
             .config(&json!({ "cgroupRoot": rig.cgroup() }));
         let cluster = Cluster::prepare(builder, Options::default()).await.unwrap();
-        let kubelet = Kubelet {
+        let kubelet = KubeletDouble {
             node: &cluster.node,
             rig: &rig,
         };
@@ -76,8 +76,8 @@ impl Handover {
         })
     }
 
-    fn kubelet(&self) -> Kubelet<'_> {
-        Kubelet {
+    fn kubelet(&self) -> KubeletDouble<'_> {
+        KubeletDouble {
             node: &self.cluster.node,
             rig: &self.rig,
         }
@@ -85,7 +85,7 @@ impl Handover {
 
     async fn take_over(&mut self) {
         self.cluster.node.begin().await.unwrap();
-        self.cluster.until_ready(WITHIN).await.unwrap();
+        self.cluster.until_ready(CONVERGENCE_TIMEOUT).await.unwrap();
     }
 
     /// Waits until the agent has heard of both pods.
@@ -112,7 +112,7 @@ impl Handover {
     }
 
     /// The pod in the API is the one that the kubelet ran, in the same containers and never less ready.
-    fn assert_is_as_it_was(&self, ran: &Ran) {
+    fn assert_is_as_it_was(&self, ran: &KubeletRun) {
         let name = ran.pod["metadata"]["name"].as_str().unwrap();
         let pod = self.cluster.pod(name).unwrap();
         let status = &pod["status"];
@@ -218,7 +218,7 @@ fn fixed(node: &Node, release: KubeletRelease) -> Value {
 }
 
 /// The static pod's image in the API.
-fn mirror(cluster: &Cluster, ran: &Ran, node: &Value) {
+fn mirror(cluster: &Cluster, ran: &KubeletRun, node: &Value) {
     let mut mirror = ran.pod.clone();
     let uid = mirror["metadata"]["uid"].take();
     let meta = mirror["metadata"].as_object_mut().unwrap();
@@ -234,7 +234,7 @@ fn mirror(cluster: &Cluster, ran: &Ran, node: &Value) {
 }
 
 /// When the container that runs was started.
-async fn started(rig: &Containerd, ran: &Ran) -> String {
+async fn started(rig: &Containerd, ran: &KubeletRun) -> String {
     let cri = Cri::over(rig.channel());
     let status = cri.status(&ran.containers[1]).await.unwrap();
     let second = status.started_at / 1_000_000_000;
@@ -242,7 +242,7 @@ async fn started(rig: &Containerd, ran: &Ran) -> String {
 }
 
 /// What the kubelet has told the API of a pod.
-fn tell(cluster: &Cluster, ran: &Ran, ready: &str) {
+fn tell(cluster: &Cluster, ran: &KubeletRun, ready: &str) {
     let kinds = [
         "PodReadyToStartContainers",
         "Initialized",
@@ -317,7 +317,7 @@ async fn is_taken_over_and_handed_back(release: KubeletRelease) {
     let answered = |pod: &Value| condition(pod, "PodResizePending") == Some("True");
     let pod = node
         .cluster
-        .until_pod("web", WITHIN, answered)
+        .until_pod("web", CONVERGENCE_TIMEOUT, answered)
         .await
         .unwrap();
     let allocated = &pod["status"]["containerStatuses"][0]["allocatedResources"];
@@ -325,7 +325,7 @@ async fn is_taken_over_and_handed_back(release: KubeletRelease) {
     node.knows_both().await;
     let told = |pod: &Value| pod["status"]["hostIP"].is_string();
     node.cluster
-        .until_pod("fixed-node", WITHIN, told)
+        .until_pod("fixed-node", CONVERGENCE_TIMEOUT, told)
         .await
         .unwrap();
     node.assert_is_as_it_was(&node.web);
@@ -342,7 +342,11 @@ async fn is_taken_over_and_handed_back(release: KubeletRelease) {
     fresh["spec"]["containers"][0]["resources"] = json!({ "requests": own, "limits": own });
     node.cluster.apply(&fresh).unwrap();
     let runs = |pod: &Value| condition(pod, "Ready") == Some("True");
-    let fresh = node.cluster.until_pod("fresh", WITHIN, runs).await.unwrap();
+    let fresh = node
+        .cluster
+        .until_pod("fresh", CONVERGENCE_TIMEOUT, runs)
+        .await
+        .unwrap();
     let after = node.everything().await;
     node.cluster.node.terminate().await.unwrap();
 

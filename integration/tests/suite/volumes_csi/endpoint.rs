@@ -30,7 +30,7 @@ on_containerd! {
     what_a_pod_writes_the_next_one_reads_with_any_driver,
 }
 
-async fn what_a_pod_writes_the_next_one_reads_with_any_driver(on: On) {
+async fn what_a_pod_writes_the_next_one_reads_with_any_driver(on: TestRuntime) {
     let dir = tempfile::tempdir().unwrap();
     let (own, elsewhere) = (dir.path().join("driver"), dir.path().join("elsewhere"));
     let flags = ["--registration=nothing"];
@@ -58,10 +58,10 @@ struct Given {
 }
 
 /// Who introduces a driver that has nobody to do so.
-struct Introduction(PluginInfo);
+struct RegistrationService(PluginInfo);
 
 #[tonic::async_trait]
-impl Registration for Introduction {
+impl Registration for RegistrationService {
     async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
         Ok(Response::new(self.0.clone()))
     }
@@ -74,15 +74,15 @@ impl Registration for Introduction {
     }
 }
 
-async fn serves(on: On, endpoint: &Path) {
-    let Some(world) = on.start_with(|builder| builder.with_objects()).await else {
+async fn serves(on: TestRuntime, endpoint: &Path) {
+    let Some(node_rig) = on.start_with(|builder| builder.with_objects()).await else {
         return;
     };
     let given = Given::ask(endpoint).await;
-    let registry = world.node.root().join("plugins_registry");
+    let registry = node_rig.node.root().join("plugins_registry");
     fs::create_dir_all(&registry).unwrap();
     let listener = UnixListener::bind(registry.join("given-reg.sock")).unwrap();
-    let introduction = Introduction(PluginInfo {
+    let introduction = RegistrationService(PluginInfo {
         r#type: "CSIPlugin".to_owned(),
         name: given.name.clone(),
         endpoint: endpoint.display().to_string(),
@@ -94,8 +94,8 @@ async fn serves(on: On, endpoint: &Path) {
     let used = async {
         let volume = given.create().await;
         let context = given.publish(&volume).await;
-        drop_objects(&world, &given, &volume, context);
-        two_pods(&world).await;
+        drop_objects(&node_rig, &given, &volume, context);
+        two_pods(&node_rig).await;
         given.remove(volume).await;
     };
     tokio::select! {
@@ -104,25 +104,25 @@ async fn serves(on: On, endpoint: &Path) {
     }
 }
 
-async fn two_pods(world: &World) {
+async fn two_pods(node_rig: &NodeRig) {
     let run = async |name: &str, script: &str| {
         let text = pod(name, claimed("given")).to_string();
         let file = format!("{name}.json");
-        world.node.drop_manifest(&file, &text).unwrap();
-        let pod = world.until_running(name).await;
+        node_rig.node.drop_manifest(&file, &text).unwrap();
+        let pod = node_rig.until_running(name).await;
         let id = id_of(container(&pod, "app").unwrap());
-        let cri = world.cri().await;
+        let cri = node_rig.cri().await;
         let said = cri.exec(&id, &["sh", "-c", script]).await.unwrap();
-        world.node.remove_manifest(&file).unwrap();
-        world.until_gone(name).await;
+        node_rig.node.remove_manifest(&file).unwrap();
+        node_rig.until_gone(name).await;
         said
     };
     run("writer", "echo sesame > /data/word").await;
     assert_eq!(run("reader", "cat /data/word").await, "sesame\n");
-    let unused = wait_until(WITHIN, "the volume is let go of", async || {
-        let shown = world.node.admin("/volumes").await.unwrap();
-        let folders = world.node.root().join("plugins/kubernetes.io/csi");
-        let mounted = places::mounts()
+    let unused = wait_until(CONVERGENCE_TIMEOUT, "the volume is let go of", async || {
+        let shown = node_rig.node.admin("/volumes").await.unwrap();
+        let folders = node_rig.node.root().join("plugins/kubernetes.io/csi");
+        let mounted = mount_table::mounts()
             .into_iter()
             .any(|mount| mount.point.starts_with(&folders));
         shown["in_use"] == json!([]) && !mounted
@@ -131,7 +131,7 @@ async fn two_pods(world: &World) {
 }
 
 fn drop_objects(
-    world: &World,
+    node_rig: &NodeRig,
     given: &Given,
     volume: &csi::Volume,
     context: Option<BTreeMap<String, String>>,
@@ -139,7 +139,7 @@ fn drop_objects(
     let name = &given.name;
     let object = |file: &str, object: Value| {
         let text = object.to_string();
-        world.node.drop_object(&format!("{file}.json"), &text)
+        node_rig.node.drop_object(&format!("{file}.json"), &text)
     };
     let driver = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": { "name": name },

@@ -4,22 +4,22 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use integration::csi_driver::{CsiDriver, places};
+use integration::csi_driver::{CsiDriver, mount_table};
 use integration::wait_until;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::world::*;
+use super::node_rig::*;
 
 /// Makes a test of every case for each runtime. `.ci/nextest.toml` knows them by these module names.
 macro_rules! on_each_runtime {
     ($($case:ident,)*) => {
         mod fake {
-            $(#[tokio::test] async fn $case() { super::$case(super::On::Fake).await; })*
+            $(#[tokio::test] async fn $case() { super::$case(super::TestRuntime::Fake).await; })*
         }
         mod containerd {
-            $(#[tokio::test] async fn $case() { super::$case(super::On::Containerd).await; })*
+            $(#[tokio::test] async fn $case() { super::$case(super::TestRuntime::Containerd).await; })*
         }
     };
 }
@@ -28,18 +28,18 @@ macro_rules! on_each_runtime {
 macro_rules! on_containerd {
     ($($case:ident,)*) => {
         mod containerd {
-            $(#[tokio::test] async fn $case() { super::$case(super::On::Containerd).await; })*
+            $(#[tokio::test] async fn $case() { super::$case(super::TestRuntime::Containerd).await; })*
         }
     };
 }
 
-mod asked;
+mod container_view;
+mod driver_requests;
 mod drivers;
 mod endpoint;
 mod failing;
-mod lives;
+mod lifetimes;
 mod registration;
-mod seen;
 mod sizes;
 
 pub(super) const DRIVER: &str = "csi.example.com";
@@ -49,30 +49,34 @@ const SIZE: &str = "64Mi";
 const SERVE_ON: &str = "trap 'exit 0' TERM; while true; do sleep 0.2; done";
 
 /// A node with a CSI driver. Dropped in this order.
-pub(super) struct Bed {
-    pub(super) world: World,
+pub(super) struct CsiRig {
+    pub(super) node_rig: NodeRig,
     pub(super) driver: CsiDriver,
     dir: TempDir,
 }
 
-impl Bed {
+impl CsiRig {
     /// Starts a node, then a driver with these flags whose `CSIDriver` has these fields. None where the runtime cannot be
     /// had.
-    pub(super) async fn start(on: On, flags: &[&str], spec: Value) -> Option<Self> {
+    pub(super) async fn start(on: TestRuntime, flags: &[&str], spec: Value) -> Option<Self> {
         let stats = json!({ "volumeStatsAggPeriod": "2s" });
         let start = on.start_with(|builder| builder.with_objects().with_patience().config(&stats));
-        let world = start.await?;
+        let node_rig = start.await?;
         let dir = tempfile::tempdir().unwrap();
-        let driver = driver(&world, &dir, DRIVER, flags).await;
-        let bed = Bed { world, driver, dir };
-        bed.drop_driver(DRIVER, spec);
-        bed.until_registered(DRIVER).await;
-        Some(bed)
+        let driver = driver(&node_rig, &dir, DRIVER, flags).await;
+        let rig = CsiRig {
+            node_rig,
+            driver,
+            dir,
+        };
+        rig.drop_driver(DRIVER, spec);
+        rig.until_registered(DRIVER).await;
+        Some(rig)
     }
 
     /// Starts another driver beside the first.
     async fn another(&self, name: &str, flags: &[&str], spec: Value) -> CsiDriver {
-        let driver = driver(&self.world, &self.dir, name, flags).await;
+        let driver = driver(&self.node_rig, &self.dir, name, flags).await;
         self.drop_driver(name, spec);
         self.until_registered(name).await;
         driver
@@ -80,7 +84,7 @@ impl Bed {
 
     pub(super) fn drop_object(&self, file: &str, object: &Value) {
         let text = object.to_string();
-        self.world
+        self.node_rig
             .node
             .drop_object(&format!("{file}.json"), &text)
             .unwrap();
@@ -127,34 +131,34 @@ impl Bed {
     pub(super) fn drop_pod(&self, pod: &Value) {
         let name = pod["metadata"]["name"].as_str().unwrap();
         let text = pod.to_string();
-        self.world
+        self.node_rig
             .node
             .drop_manifest(&format!("{name}.json"), &text)
             .unwrap();
     }
 
     async fn remove_pod(&self, name: &str) {
-        self.world
+        self.node_rig
             .node
             .remove_manifest(&format!("{name}.json"))
             .unwrap();
-        self.world.until_gone(name).await;
+        self.node_rig.until_gone(name).await;
     }
 
     /// Starts a pod with this claim, mounted at `/data`.
     async fn run(&self, name: &str, claim: &str) -> Pod {
         self.drop_pod(&pod(name, claimed(claim)));
-        self.world.until_running(name).await
+        self.node_rig.until_running(name).await
     }
 
     /// What the agent shows of drivers and volumes.
     async fn shown(&self) -> Value {
-        self.world.node.admin("/volumes").await.unwrap()
+        self.node_rig.node.admin("/volumes").await.unwrap()
     }
 
     async fn until_shown(&self, what: &str, holds: impl Fn(&Value) -> bool) {
         let mut last = Value::Null;
-        let waited = wait_until(WITHIN, what, async || {
+        let waited = wait_until(CONVERGENCE_TIMEOUT, what, async || {
             last = self.shown().await;
             holds(&last)
         });
@@ -180,7 +184,7 @@ impl Bed {
     async fn until_done(&self, call: &str, count: usize) -> Vec<Value> {
         let mut done = Vec::new();
         let what = format!("the driver has done {call} {count} times");
-        let waited = wait_until(WITHIN, &what, async || {
+        let waited = wait_until(CONVERGENCE_TIMEOUT, &what, async || {
             done = self.driver.done(call).unwrap();
             done.len() >= count
         });
@@ -192,7 +196,7 @@ impl Bed {
 
     /// Where a pod finds a volume of the driver.
     pub(super) fn target(&self, pod: &Pod, folder: &str) -> PathBuf {
-        let pod = self.world.node.root().join("pods").join(uid(pod));
+        let pod = self.node_rig.node.root().join("pods").join(uid(pod));
         pod.join("volumes/kubernetes.io~csi")
             .join(folder)
             .join("mount")
@@ -201,21 +205,23 @@ impl Bed {
     /// Runs a shell's words in a pod's container; answers with what they print.
     async fn sh(&self, pod: &Pod, script: &str) -> String {
         let id = id_of(container(pod, "app").unwrap());
-        let cri = self.world.cri().await;
+        let cri = self.node_rig.cri().await;
         cri.exec(&id, &["sh", "-c", script]).await.unwrap()
     }
 }
 
-async fn driver(world: &World, dir: &TempDir, name: &str, flags: &[&str]) -> CsiDriver {
+async fn driver(node_rig: &NodeRig, dir: &TempDir, name: &str, flags: &[&str]) -> CsiDriver {
     let own = dir.path().join(name);
-    let started = CsiDriver::start(name, &own, &world.node.root(), flags).await;
+    let started = CsiDriver::start(name, &own, &node_rig.node.root(), flags).await;
     started.unwrap_or_else(|error| panic!("{error:#}"))
 }
 
 async fn until_unused(driver: &CsiDriver) {
-    let waited = wait_until(WITHIN, "the driver's volumes are let go of", async || {
-        driver.in_use().unwrap().is_empty()
-    });
+    let waited = wait_until(
+        CONVERGENCE_TIMEOUT,
+        "the driver's volumes are let go of",
+        async || driver.in_use().unwrap().is_empty(),
+    );
     if let Err(error) = waited.await {
         panic!("{error}: {:#?}", driver.in_use());
     }
@@ -278,6 +284,6 @@ fn read(path: &Path) -> String {
 }
 
 fn assert_mounted_once(path: &Path) {
-    let mounts = places::mounted_at(path);
+    let mounts = mount_table::mounted_at(path);
     assert_eq!(mounts.len(), 1, "{mounts:?}");
 }

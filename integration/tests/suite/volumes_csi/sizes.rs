@@ -1,6 +1,6 @@
 //! How large volumes are, how full, how well; and how they grow.
 
-use integration::csi_driver::{Act, Fault, When};
+use integration::csi_driver::{DriverFault, FaultAction, FaultPoint};
 
 use super::*;
 
@@ -11,16 +11,16 @@ on_each_runtime! {
     figures_and_health_are_shown,
 }
 
-async fn a_volume_grows_under_its_pod(on: On) {
-    let Some(bed) = Bed::start(on, &[], json!({})).await else {
+async fn a_volume_grows_under_its_pod(on: TestRuntime) {
+    let Some(rig) = CsiRig::start(on, &[], json!({})).await else {
         return;
     };
-    bed.claim("web", json!({}));
-    let pod = bed.run("web", "web").await;
+    rig.claim("web", json!({}));
+    let pod = rig.run("web", "web").await;
     // What the controller does when a claim asks for more.
-    bed.drop_claim("web", DRIVER, json!({ "capacity": { "storage": "128Mi" } }));
-    let expanded = bed.until_done("NodeExpandVolume", 1).await;
-    let target = bed.target(&pod, "pv-web").display().to_string();
+    rig.drop_claim("web", DRIVER, json!({ "capacity": { "storage": "128Mi" } }));
+    let expanded = rig.until_done("NodeExpandVolume", 1).await;
+    let target = rig.target(&pod, "pv-web").display().to_string();
     let expected = json!({
         "volume_id": "h-web", "volume_path": target, "required_bytes": 128 << 20,
         "staging_target_path": expanded[0]["staging_target_path"],
@@ -29,61 +29,61 @@ async fn a_volume_grows_under_its_pod(on: On) {
     assert_eq!(expanded[0], expected);
     assert!(expanded[0]["staging_target_path"].is_string());
     let words = ["MountVolume.NodeExpandVolume succeeded for volume \"pv-web\" node"];
-    bed.world
+    rig.node_rig
         .until_event("FileSystemResizeSuccessful", &words)
         .await;
-    bed.until_shown("the new size is shown", |shown| {
+    rig.until_shown("the new size is shown", |shown| {
         row(shown, "default/web-node")["figures"]["capacity"] == 128 << 20
     })
     .await;
-    assert_eq!(bed.driver.done("NodeExpandVolume").unwrap().len(), 1);
-    bed.remove_pod("web").await;
-    bed.until_unused().await;
+    assert_eq!(rig.driver.done("NodeExpandVolume").unwrap().len(), 1);
+    rig.remove_pod("web").await;
+    rig.until_unused().await;
 }
 
-async fn a_volume_that_grew_while_nobody_had_it_is_grown_before_its_pod_starts(on: On) {
-    let Some(bed) = Bed::start(on, &[], json!({})).await else {
+async fn a_volume_that_grew_while_nobody_had_it_is_grown_before_its_pod_starts(on: TestRuntime) {
+    let Some(rig) = CsiRig::start(on, &[], json!({})).await else {
         return;
     };
-    bed.claim("web", json!({ "capacity": { "storage": "128Mi" } }));
-    let fails = Act::Error {
+    rig.claim("web", json!({ "capacity": { "storage": "128Mi" } }));
+    let fails = FaultAction::Error {
         code: tonic::Code::Internal.into(),
         message: "not yet".to_owned(),
     };
-    let fault = Fault::at("NodeExpandVolume", When::Before, fails).times(2);
-    bed.driver.set_faults(&[fault]).unwrap();
-    bed.drop_pod(&pod("web", claimed("web")));
+    let fault = DriverFault::at("NodeExpandVolume", FaultPoint::Before, fails).times(2);
+    rig.driver.set_faults(&[fault]).unwrap();
+    rig.drop_pod(&pod("web", claimed("web")));
     let words = ["MountVolume.Setup failed while expanding volume", "not yet"];
-    bed.world.until_event("FailedMount", &words).await;
+    rig.node_rig.until_event("FailedMount", &words).await;
     assert!(!is_ready(
-        &bed.world.node.pod("web").await.unwrap().unwrap()
+        &rig.node_rig.node.pod("web").await.unwrap().unwrap()
     ));
-    bed.world.until_running("web").await;
-    let expanded = bed.until_done("NodeExpandVolume", 1).await;
+    rig.node_rig.until_running("web").await;
+    let expanded = rig.until_done("NodeExpandVolume", 1).await;
     assert_eq!(expanded[0]["required_bytes"], 128 << 20);
     assert_eq!(expanded.len(), 1);
-    bed.remove_pod("web").await;
-    bed.until_unused().await;
+    rig.remove_pod("web").await;
+    rig.until_unused().await;
 }
 
 /// Upstream's `IsFailedPreconditionError`: the pod goes without.
-async fn a_driver_that_grows_nothing_in_use_keeps_no_pod_from_starting(on: On) {
-    let Some(bed) = Bed::start(on, &[], json!({})).await else {
+async fn a_driver_that_grows_nothing_in_use_keeps_no_pod_from_starting(on: TestRuntime) {
+    let Some(rig) = CsiRig::start(on, &[], json!({})).await else {
         return;
     };
-    bed.claim("web", json!({ "capacity": { "storage": "128Mi" } }));
-    let refuses = Act::Error {
+    rig.claim("web", json!({ "capacity": { "storage": "128Mi" } }));
+    let refuses = FaultAction::Error {
         code: tonic::Code::FailedPrecondition.into(),
         message: "it is in use".to_owned(),
     };
-    let fault = Fault::at("NodeExpandVolume", When::Before, refuses);
-    bed.driver.set_faults(&[fault]).unwrap();
-    bed.run("web", "web").await;
+    let fault = DriverFault::at("NodeExpandVolume", FaultPoint::Before, refuses);
+    rig.driver.set_faults(&[fault]).unwrap();
+    rig.run("web", "web").await;
     let words = ["it is in use"];
-    bed.world.until_event("VolumeResizeFailed", &words).await;
-    assert!(bed.driver.done("NodeExpandVolume").unwrap().is_empty());
-    bed.remove_pod("web").await;
-    bed.until_unused().await;
+    rig.node_rig.until_event("VolumeResizeFailed", &words).await;
+    assert!(rig.driver.done("NodeExpandVolume").unwrap().is_empty());
+    rig.remove_pod("web").await;
+    rig.until_unused().await;
 }
 
 /// A pod's volume, as the agent shows it.
@@ -93,21 +93,21 @@ fn row<'a>(shown: &'a Value, pod: &str) -> &'a Value {
         .unwrap_or(&Value::Null)
 }
 
-async fn figures_and_health_are_shown(on: On) {
-    let Some(bed) = Bed::start(on, &[], json!({})).await else {
+async fn figures_and_health_are_shown(on: TestRuntime) {
+    let Some(rig) = CsiRig::start(on, &[], json!({})).await else {
         return;
     };
-    let data = bed.claim("web", json!({}));
+    let data = rig.claim("web", json!({}));
     fs::write(data.join("file"), vec![0; 1 << 20]).unwrap();
-    bed.run("web", "web").await;
-    bed.until_shown("the figures are shown", |shown| {
+    rig.run("web", "web").await;
+    rig.until_shown("the figures are shown", |shown| {
         let figures = &row(shown, "default/web-node")["figures"];
         let expected = (64 << 20, 1 << 20, 2);
         let has = |field: &str| figures[field].as_i64().unwrap_or_default();
         (has("capacity"), has("used"), has("inodes_used")) == expected
     })
     .await;
-    let table = bed.world.node.oxctl(&["volumes"]).await.unwrap();
+    let table = rig.node_rig.node.oxctl(&["volumes"]).await.unwrap();
     let shown = |line: &&str| {
         ["web-node", "Mounted", "1Mi", "64Mi"]
             .iter()
@@ -115,13 +115,13 @@ async fn figures_and_health_are_shown(on: On) {
     };
     assert!(table.lines().any(|line| shown(&line)), "{table}");
 
-    bed.driver
+    rig.driver
         .set_abnormal("h-web", Some("the disk smokes"))
         .unwrap();
     let words = ["Volume data: the disk smokes"];
-    bed.world
+    rig.node_rig
         .until_event("VolumeConditionAbnormal", &words)
         .await;
-    bed.remove_pod("web").await;
-    bed.until_unused().await;
+    rig.remove_pod("web").await;
+    rig.until_unused().await;
 }

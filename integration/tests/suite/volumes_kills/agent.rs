@@ -5,20 +5,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use integration::chaos::Chaos;
-use integration::csi_driver::{Act, Fault, When, places};
+use integration::csi_driver::{DriverFault, FaultAction, FaultPoint, mount_table};
 use integration::wait_until;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::super::volumes_csi::{Bed, DRIVER, claimed, pod};
-use super::super::world::*;
+use super::super::node_rig::*;
+use super::super::volumes_csi::{CsiRig, DRIVER, claimed, pod};
 
 const RUNS: u64 = 40;
 const LANES: u64 = 2;
 const CLAIMS: u64 = 3;
 /// What failed is left alone for a while, and longer each time.
-const CONVERGES_WITHIN: Duration = Duration::from_secs(90);
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(90);
 const CALLS: [&str; 4] = [
     "NodeStageVolume",
     "NodePublishVolume",
@@ -44,8 +44,8 @@ async fn lane(number: u64) -> u64 {
     let spec = json!({
         "podInfoOnMount": true, "volumeLifecycleModes": ["Persistent", "Ephemeral"],
     });
-    let bed = Bed::start(On::Fake, &[], spec).await;
-    let mut node = Stormy {
+    let bed = CsiRig::start(TestRuntime::Fake, &[], spec).await;
+    let mut node = AgentKillRig {
         bed: bed.expect("the fake runtime is always there"),
         kills: 0,
         runs: 0,
@@ -58,13 +58,13 @@ async fn lane(number: u64) -> u64 {
     node.kills
 }
 
-struct Stormy {
-    bed: Bed,
+struct AgentKillRig {
+    bed: CsiRig,
     kills: u64,
     runs: usize,
 }
 
-impl Stormy {
+impl AgentKillRig {
     fn drop_objects(&self) {
         for claim in 0..CLAIMS {
             self.bed.claim(&name(claim), json!({}));
@@ -98,7 +98,7 @@ impl Stormy {
         }
         for claim in 0..CLAIMS {
             let file = format!("{}.json", pod_name(run, claim));
-            self.bed.world.node.remove_manifest(&file).unwrap();
+            self.bed.node_rig.node.remove_manifest(&file).unwrap();
         }
         self.storm(&mut chaos, 2).await;
         self.until_clean(run).await;
@@ -113,8 +113,8 @@ impl Stormy {
     /// Half of the runs have a driver that crashes at a step of a call.
     fn order_fault(&self, chaos: &mut Chaos) {
         let mut any = |length: usize| usize::try_from(chaos.below(length as u64)).unwrap();
-        let when = [When::Before, When::Between, When::After][any(3)];
-        let fault = Fault::at(CALLS[any(4)], when, Act::Crash).times(1);
+        let when = [FaultPoint::Before, FaultPoint::Between, FaultPoint::After][any(3)];
+        let fault = DriverFault::at(CALLS[any(4)], when, FaultAction::Crash).times(1);
         let faults = if any(2) == 0 { vec![fault] } else { vec![] };
         self.bed.driver.set_faults(&faults).unwrap();
     }
@@ -123,7 +123,7 @@ impl Stormy {
     async fn storm(&mut self, chaos: &mut Chaos, kills: u64) {
         for _ in 0..kills {
             chaos.moment(Duration::from_millis(500)).await;
-            let node = &mut self.bed.world.node;
+            let node = &mut self.bed.node_rig.node;
             match chaos.below(5) {
                 0 => {
                     self.bed.driver.kill9().unwrap();
@@ -143,12 +143,14 @@ impl Stormy {
 
     async fn until_running(&mut self, run: u64, claim: u64) -> Pod {
         let name = pod_name(run, claim);
-        let Bed { world, driver, .. } = &mut self.bed;
+        let CsiRig {
+            node_rig, driver, ..
+        } = &mut self.bed;
         let mut found = None;
         let what = format!("pod {name} runs");
-        let waited = wait_until(CONVERGES_WITHIN, &what, async || {
+        let waited = wait_until(CONVERGENCE_TIMEOUT, &what, async || {
             driver.revive().unwrap();
-            let pod = world.node.pod(&name).await.ok().flatten();
+            let pod = node_rig.node.pod(&name).await.ok().flatten();
             found = pod.filter(is_ready);
             found.is_some()
         });
@@ -164,11 +166,11 @@ impl Stormy {
         for (claim, pod) in pods.iter().enumerate() {
             let target = self.bed.target(pod, &format!("pv-claim-{claim}"));
             let inline = self.bed.target(pod, "inline");
-            let folder = self.bed.world.node.root().join("pods").join(uid(pod));
+            let folder = self.bed.node_rig.node.root().join("pods").join(uid(pod));
             let scratch = folder.join("volumes/kubernetes.io~empty-dir/scratch");
             let memory = folder.join("volumes/kubernetes.io~empty-dir/memory");
             for mount in [&target, &inline, &memory] {
-                let mounts = places::mounted_at(mount);
+                let mounts = mount_table::mounted_at(mount);
                 assert_eq!(mounts.len(), 1, "run {run}: {mounts:?}");
             }
             for volume in [target, inline, scratch, memory] {
@@ -187,15 +189,17 @@ impl Stormy {
 
     /// Nothing is left of any pod, and nobody complains.
     async fn until_clean(&mut self, run: u64) {
-        let Bed { world, driver, .. } = &mut self.bed;
-        let root = world.node.root();
+        let CsiRig {
+            node_rig, driver, ..
+        } = &mut self.bed;
+        let root = node_rig.node.root();
         let pods = root.join("pods");
-        let waited = wait_until(CONVERGES_WITHIN, "nothing is left", async || {
+        let waited = wait_until(CONVERGENCE_TIMEOUT, "nothing is left", async || {
             driver.revive().unwrap();
-            let gone = world.node.pods().await.is_ok_and(|pods| pods.is_empty());
+            let gone = node_rig.node.pods().await.is_ok_and(|pods| pods.is_empty());
             let removed = fs::read_dir(&pods).map_or(0, Iterator::count) == 0;
-            let mut mounts = places::mounts().into_iter();
-            let own = |mount: &places::Mount| mount.point.starts_with(&pods);
+            let mut mounts = mount_table::mounts().into_iter();
+            let own = |mount: &mount_table::MountEntry| mount.point.starts_with(&pods);
             gone && removed && driver.in_use().unwrap().is_empty() && !mounts.any(|one| own(&one))
         });
         if let Err(error) = waited.await {
@@ -208,7 +212,7 @@ impl Stormy {
     }
 
     async fn tell(&self, run: u64, what: &str) -> ! {
-        let node = &self.bed.world.node;
+        let node = &self.bed.node_rig.node;
         let volumes = node.oxctl(&["volumes"]).await.unwrap_or_default();
         let pods = node.oxctl(&["pods"]).await.unwrap_or_default();
         let in_use = self.bed.driver.in_use();

@@ -6,19 +6,19 @@
 //! of each what happened.
 
 mod agent;
-mod lane;
-mod lives;
+mod cycles;
 mod plugin;
+mod rig;
 
 use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::rc::Rc;
 
 use integration::chaos::Chaos;
-use integration::csi_driver::{Act, Fault, When};
+use integration::csi_driver::{DriverFault, FaultAction, FaultPoint};
 use proto::storage::Medium;
 
-use self::lane::{Lane, Victim};
+use self::rig::{KillRig, Victim};
 
 const RUNS: u64 = 500;
 const RUNS_WANTED: &str = "OXLET_KILLS";
@@ -31,7 +31,7 @@ const CALLS: [&str; 4] = [
     "NodeUnpublishVolume",
     "NodeUnstageVolume",
 ];
-const STEPS: [When; 3] = [When::Before, When::Between, When::After];
+const STEPS: [FaultPoint; 3] = [FaultPoint::Before, FaultPoint::Between, FaultPoint::After];
 
 #[tokio::test]
 async fn five_hundred_kills_leak_lose_and_double_nothing() {
@@ -41,7 +41,7 @@ async fn five_hundred_kills_leak_lose_and_double_nothing() {
     let lanes = (0..LANES).map(|number| {
         let runs = runs.clone();
         local.spawn_local(async move {
-            let lane = Rc::new(Lane::start().await);
+            let lane = Rc::new(KillRig::start().await);
             for run in runs.filter(|run| run % LANES == number) {
                 watched(&lane, run).await;
             }
@@ -66,7 +66,7 @@ fn wanted(runs: u64) -> RangeInclusive<u64> {
 }
 
 /// One run; if it fails, everything that was seen is shown.
-async fn watched(lane: &Rc<Lane>, run: u64) {
+async fn watched(lane: &Rc<KillRig>, run: u64) {
     lane.begin();
     let ended = tokio::task::spawn_local(once(lane.clone(), run)).await;
     if std::env::var_os(RUNS_WANTED).is_some() {
@@ -78,23 +78,28 @@ async fn watched(lane: &Rc<Lane>, run: u64) {
     }
 }
 
-async fn once(lane: Rc<Lane>, run: u64) {
+async fn once(lane: Rc<KillRig>, run: u64) {
     let mut chaos = Chaos::new(run.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut next = || Chaos::new(chaos.below(u64::MAX));
     let (victims, kills) = ordered(&lane, run).await;
     // Boxed: together they are too large for the stack of a test.
     let mut lives: Vec<Pin<Box<dyn Future<Output = ()>>>> = vec![
-        Box::pin(lives::claimed(lane.clone(), run, 0, next())),
-        Box::pin(lives::claimed(lane.clone(), run, 1, next())),
-        Box::pin(lives::inline(lane.clone(), run, next())),
-        Box::pin(lives::empty_dir(lane.clone(), run, Medium::Default, next())),
-        Box::pin(lives::empty_dir(lane.clone(), run, Medium::Memory, next())),
-        Box::pin(lives::files(lane.clone(), run, "configmap", next())),
-        Box::pin(lives::files(lane.clone(), run, "secret", next())),
-        Box::pin(lives::local(lane.clone(), run, next())),
+        Box::pin(cycles::claimed(lane.clone(), run, 0, next())),
+        Box::pin(cycles::claimed(lane.clone(), run, 1, next())),
+        Box::pin(cycles::inline(lane.clone(), run, next())),
+        Box::pin(cycles::empty_dir(
+            lane.clone(),
+            run,
+            Medium::Default,
+            next(),
+        )),
+        Box::pin(cycles::empty_dir(lane.clone(), run, Medium::Memory, next())),
+        Box::pin(cycles::files(lane.clone(), run, "configmap", next())),
+        Box::pin(cycles::files(lane.clone(), run, "secret", next())),
+        Box::pin(cycles::local(lane.clone(), run, next())),
     ];
     if run.is_multiple_of(BLOCK_EVERY) {
-        lives.push(Box::pin(lives::block(lane.clone(), run, next())));
+        lives.push(Box::pin(cycles::block(lane.clone(), run, next())));
     }
     let lived = async {
         let mut living = tokio::task::JoinSet::new();
@@ -116,14 +121,14 @@ async fn once(lane: Rc<Lane>, run: u64) {
 }
 
 /// Orders what is to happen in this run: a crash at a step of a call, or kills at random moments, or both.
-async fn ordered(lane: &Lane, run: u64) -> (&'static [Victim], u64) {
+async fn ordered(lane: &KillRig, run: u64) -> (&'static [Victim], u64) {
     let steps = CALLS.len() * STEPS.len();
     let step = usize::try_from(run).unwrap() % (steps * 2);
     let fault = (step < steps).then(|| {
         let call = CALLS[step % CALLS.len()];
-        Fault::at(call, STEPS[step / CALLS.len()], Act::Crash).times(2)
+        DriverFault::at(call, STEPS[step / CALLS.len()], FaultAction::Crash).times(2)
     });
-    let faults: Vec<Fault> = fault.into_iter().collect();
+    let faults: Vec<DriverFault> = fault.into_iter().collect();
     lane.with_driver(|driver| driver.set_faults(&faults).unwrap())
         .await;
     match (faults.is_empty(), run % 5) {

@@ -18,7 +18,7 @@ use tonic::transport::Channel;
 /// The descriptor of the contract.
 const SOCKET: i32 = 3;
 
-pub(super) struct Plugin {
+pub(super) struct PluginProcess {
     program: &'static str,
     dir: PathBuf,
     listener: UnixListener,
@@ -27,7 +27,7 @@ pub(super) struct Plugin {
     process: Option<Child>,
 }
 
-impl Plugin {
+impl PluginProcess {
     /// Starts a plugin with a folder of its own.
     pub(super) async fn start(
         program: &'static str,
@@ -105,7 +105,7 @@ impl Plugin {
     }
 }
 
-impl Drop for Plugin {
+impl Drop for PluginProcess {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
             eprintln!("{} is not ended: {error:#}", self.program);

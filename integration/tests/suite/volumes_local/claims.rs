@@ -9,9 +9,9 @@ on_containerd! {
 }
 
 /// A disk in a file of one test.
-pub(super) struct Disk(pub(super) PathBuf);
+pub(super) struct LoopDisk(pub(super) PathBuf);
 
-impl Disk {
+impl LoopDisk {
     pub(super) fn new(image: &Path) -> Self {
         fs::File::create(image).unwrap().set_len(8 << 20).unwrap();
         let made = Command::new("losetup")
@@ -24,7 +24,7 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for LoopDisk {
     fn drop(&mut self) {
         drop(Command::new("losetup").arg("-d").arg(&self.0).status());
     }
@@ -72,15 +72,15 @@ async fn a_claim_brings_a_folder_and_a_raw_disk_of_the_node() {
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("data"), "data").unwrap();
     let (raw, disk) = (
-        Disk::new(&home.path().join("raw")),
-        Disk::new(&home.path().join("disk")),
+        LoopDisk::new(&home.path().join("raw")),
+        LoopDisk::new(&home.path().join("disk")),
     );
     let claims = |builder: Builder| {
         let builder = claimed(builder, "folder", &folder, "Filesystem");
         let builder = claimed(builder, "disk", &disk.0, "Filesystem");
         claimed(builder, "raw", &raw.0, "Block")
     };
-    let Some(world) = node(claims).await else {
+    let Some(node_rig) = node(claims).await else {
         return;
     };
     let claim =
@@ -94,10 +94,10 @@ async fn a_claim_brings_a_folder_and_a_raw_disk_of_the_node() {
         "volumes": [claim("folder"), claim("disk"), claim("raw")], "containers": [app],
     });
     for turn in ["first", "second"] {
-        world.begin(&pod(turn, &spec));
-        let pod = world.until_running(turn).await;
+        node_rig.begin(&pod(turn, &spec));
+        let pod = node_rig.until_running(turn).await;
         assert_eq!(
-            world.heard(&pod, "app").await,
+            node_rig.heard(&pod, "app").await,
             [
                 "/folder/data 664 0:2000 data",
                 "ext4",
@@ -106,8 +106,8 @@ async fn a_claim_brings_a_folder_and_a_raw_disk_of_the_node() {
                 "/disk 2775 0:2000"
             ]
         );
-        world.end(&pod, turn).await;
-        let plugins = world.node.root().join("plugins");
+        node_rig.end(&pod, turn).await;
+        let plugins = node_rig.node.root().join("plugins");
         assert_eq!(mounted(&plugins), Vec::<String>::new());
     }
     assert_eq!(fs::read_to_string(folder.join("data")).unwrap(), "data");

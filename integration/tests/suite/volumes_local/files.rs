@@ -85,7 +85,7 @@ async fn files_are_what_the_objects_say_and_belong_to_whom_the_pod_says() {
             .object("hidden.json", &hidden())
             .object("token.json", &token())
     };
-    let Some(world) = node(objects).await else {
+    let Some(node_rig) = node(objects).await else {
         return;
     };
     let security = json!({ "runAsUser": 1000, "runAsGroup": 3000, "fsGroup": 2000 });
@@ -94,9 +94,9 @@ async fn files_are_what_the_objects_say_and_belong_to_whom_the_pod_says() {
                 base64 /config/bin; ls /config; ls /none; at /config /chosen/a /hidden; \
                 grep -E ' /(config|hidden|about|all) ' /proc/mounts | cut -d' ' -f2,3 | sort; \
                 echo x > /config/new || echo refused; cd /all; readlink plain; readlink ..data | cut -c-4";
-    world.begin(&pod("owned", &spec(says, &security)));
-    let pod = world.until_running("owned").await;
-    let heard = world.heard(&pod, "app").await;
+    node_rig.begin(&pod("owned", &spec(says, &security)));
+    let pod = node_rig.until_running("owned").await;
+    let heard = node_rig.heard(&pod, "app").await;
     let expected = [
         "/config/plain 440 0:2000 text",
         "/chosen/a/b/renamed 444 0:2000 text",
@@ -136,7 +136,7 @@ async fn files_are_what_the_objects_say_and_belong_to_whom_the_pod_says() {
         ]
     );
     assert_eq!(rest[4..], ["refused", "..data/plain", "..20"]);
-    world.end(&pod, "owned").await;
+    node_rig.end(&pod, "owned").await;
 }
 
 async fn files_without_anything_said_are_for_everybody_to_read() {
@@ -146,14 +146,14 @@ async fn files_without_anything_said_are_for_everybody_to_read() {
             .object("hidden.json", &hidden())
             .object("token.json", &token())
     };
-    let Some(world) = node(objects).await else {
+    let Some(node_rig) = node(objects).await else {
         return;
     };
     let says = "look /config/plain /hidden/password /about/memory /all/token; at /config /hidden";
-    world.begin(&pod("plain", &spec(says, &json!({}))));
-    let pod = world.until_running("plain").await;
+    node_rig.begin(&pod("plain", &spec(says, &json!({}))));
+    let pod = node_rig.until_running("plain").await;
     assert_eq!(
-        world.heard(&pod, "app").await,
+        node_rig.heard(&pod, "app").await,
         [
             "/config/plain 400 0:0 text",
             "/hidden/password 440 0:0 sesame",
@@ -163,11 +163,11 @@ async fn files_without_anything_said_are_for_everybody_to_read() {
             "/hidden 1777 0:0",
         ]
     );
-    world.end(&pod, "plain").await;
+    node_rig.end(&pod, "plain").await;
 }
 
 async fn an_object_that_is_missing_holds_the_pod_up_unless_it_is_optional() {
-    let Some(world) = node(|builder| builder).await else {
+    let Some(node_rig) = node(|builder| builder).await else {
         return;
     };
     let spec = json!({
@@ -177,24 +177,24 @@ async fn an_object_that_is_missing_holds_the_pod_up_unless_it_is_optional() {
         ],
         "containers": [container_of("app", "look /config/plain; ls /hidden", &[("config", "/config"), ("hidden", "/hidden")])],
     });
-    world.begin(&pod("late", &spec));
+    node_rig.begin(&pod("late", &spec));
     let words =
         ["MountVolume.SetUp failed for volume \"config\" : configmap \"settings\" not found"];
-    world.until_event("FailedMount", &words).await;
-    world
+    node_rig.until_event("FailedMount", &words).await;
+    node_rig
         .node
         .drop_object("settings.json", &settings())
         .unwrap();
-    let pod = world.until_running("late").await;
+    let pod = node_rig.until_running("late").await;
     assert_eq!(
-        world.heard(&pod, "app").await,
+        node_rig.heard(&pod, "app").await,
         ["/config/plain 644 0:0 text"]
     );
-    world.node.drop_object("hidden.json", &hidden()).unwrap();
-    world
+    node_rig.node.drop_object("hidden.json", &hidden()).unwrap();
+    node_rig
         .until_says(&pod, "app", "cat /hidden/password 2>&1", "sesame")
         .await;
-    world.end(&pod, "late").await;
+    node_rig.end(&pod, "late").await;
 }
 
 async fn another_volume_is_mounted_within_files_that_nobody_may_write() {
@@ -202,7 +202,7 @@ async fn another_volume_is_mounted_within_files_that_nobody_may_write() {
         let builder = builder.object("settings.json", &settings());
         builder.object("hidden.json", &hidden())
     };
-    let Some(world) = node(objects).await else {
+    let Some(node_rig) = node(objects).await else {
         return;
     };
     let mounts = [
@@ -220,13 +220,13 @@ async fn another_volume_is_mounted_within_files_that_nobody_may_write() {
         ],
         "containers": [container_of("app", says, &mounts)],
     });
-    world.begin(&pod("nested", &spec));
-    let pod = world.until_running("nested").await;
+    node_rig.begin(&pod("nested", &spec));
+    let pod = node_rig.until_running("nested").await;
     assert_eq!(
-        world.heard(&pod, "app").await,
+        node_rig.heard(&pod, "app").await,
         ["textsesame", "x", "bin", "cache", "keys", "other", "plain"]
     );
-    world.end(&pod, "nested").await;
+    node_rig.end(&pod, "nested").await;
 }
 
 async fn whom_to_trust_and_what_proves_the_pod_are_files_like_any_other() {
@@ -261,7 +261,7 @@ async fn whom_to_trust_and_what_proves_the_pod_are_files_like_any_other() {
             .object("proof.json", &request.to_string())
             .object("key.json", &key)
     };
-    let Some(world) = node(objects).await else {
+    let Some(node_rig) = node(objects).await else {
         return;
     };
     let sources = json!([
@@ -274,10 +274,10 @@ async fn whom_to_trust_and_what_proves_the_pod_are_files_like_any_other() {
         "volumes": [{ "name": "proof", "projected": { "sources": sources } }],
         "containers": [container_of("app", says, &[("proof", "/proof")])],
     });
-    world.begin(&pod("trusting", &spec));
-    let pod = world.until_running("trusting").await;
+    node_rig.begin(&pod("trusting", &spec));
+    let pod = node_rig.until_running("trusting").await;
     let expected = format!("{ROOT}{KEY}{LEAF}{LEAF}tmpfs\nbundle.pem\nchain.pem\nroots.pem");
-    assert_eq!(world.heard(&pod, "app").await.join("\n"), expected);
-    world.end(&pod, "trusting").await;
-    assert!(!world.node.log().contains("a2V5"), "a key is in the log");
+    assert_eq!(node_rig.heard(&pod, "app").await.join("\n"), expected);
+    node_rig.end(&pod, "trusting").await;
+    assert!(!node_rig.node.log().contains("a2V5"), "a key is in the log");
 }

@@ -2,7 +2,7 @@
 
 use std::os::unix::net::UnixListener;
 
-use super::claims::Disk;
+use super::claims::LoopDisk;
 use super::*;
 
 on_containerd! {
@@ -11,7 +11,7 @@ on_containerd! {
 }
 
 async fn an_empty_folder_is_shared_by_the_pod_and_lives_as_long() {
-    let Some(world) = node(|builder| builder).await else {
+    let Some(node_rig) = node(|builder| builder).await else {
         return;
     };
     let both = [("scratch", "/scratch"), ("ram", "/ram")];
@@ -26,32 +26,32 @@ async fn an_empty_folder_is_shared_by_the_pod_and_lives_as_long() {
         ],
         "containers": [container_of("first", first, &both), container_of("second", second, &both)],
     });
-    world.begin(&pod("folders", &spec));
-    let pod = world.until_running("folders").await;
+    node_rig.begin(&pod("folders", &spec));
+    let pod = node_rig.until_running("folders").await;
     assert_eq!(
-        world.heard(&pod, "first").await,
+        node_rig.heard(&pod, "first").await,
         ["/scratch 777 0:0", "/ram 1777 0:0", "tmpfs 1024", "full"]
     );
-    assert_eq!(world.heard(&pod, "second").await, ["kept", "kept"]);
-    let folder = world
+    assert_eq!(node_rig.heard(&pod, "second").await, ["kept", "kept"]);
+    let folder = node_rig
         .folder_of(&pod)
         .join("volumes/kubernetes.io~empty-dir");
     assert_eq!(mounted(&folder), [folder.join("ram").display().to_string()]);
 
     // Another instance of the container finds what the first one left.
     let killed = id_of(container(&pod, "first").unwrap());
-    world.kill_container(&killed).await;
-    let pod = world
+    node_rig.kill_container(&killed).await;
+    let pod = node_rig
         .until("folders", "has another container", |pod| {
             let first = container(pod, "first").unwrap();
             is_running(first) && id_of(first) != killed
         })
         .await;
     let both = "cat /scratch/kept /ram/kept | tr '\\n' ' '";
-    world
+    node_rig
         .until_says(&pod, "first", both, "kept kept kept kept ")
         .await;
-    world.end(&pod, "folders").await;
+    node_rig.end(&pod, "folders").await;
 }
 
 fn host_path(name: &str, path: &Path, kind: &str) -> Value {
@@ -59,7 +59,7 @@ fn host_path(name: &str, path: &Path, kind: &str) -> Value {
 }
 
 async fn a_path_of_the_node_is_what_the_pod_expects_or_holds_it_up() {
-    let Some(world) = node(|builder| builder).await else {
+    let Some(node_rig) = node(|builder| builder).await else {
         return;
     };
     let home = tempfile::tempdir().unwrap();
@@ -69,7 +69,7 @@ async fn a_path_of_the_node_is_what_the_pod_expects_or_holds_it_up() {
     fs::write(at("file"), "file").unwrap();
     let _socket = UnixListener::bind(at("socket")).unwrap();
     let null = PathBuf::from("/dev/null");
-    let disk = Disk::new(&at("image"));
+    let disk = LoopDisk::new(&at("image"));
     let volumes = [
         host_path("any", &at("folder"), ""),
         host_path("folder", &at("folder"), "Directory"),
@@ -98,10 +98,10 @@ async fn a_path_of_the_node_is_what_the_pod_expects_or_holds_it_up() {
         "securityContext": { "fsGroup": 2000 },
         "volumes": volumes, "containers": [container_of("app", says, &mounts)],
     });
-    world.begin(&pod("paths", &spec));
-    let pod = world.until_running("paths").await;
+    node_rig.begin(&pod("paths", &spec));
+    let pod = node_rig.until_running("paths").await;
     assert_eq!(
-        world.heard(&pod, "app").await,
+        node_rig.heard(&pod, "app").await,
         [
             "/any/data 644 0:0 data",
             "/folder/data 644 0:0 data",
@@ -113,7 +113,7 @@ async fn a_path_of_the_node_is_what_the_pod_expects_or_holds_it_up() {
             "block",
         ]
     );
-    world.end(&pod, "paths").await;
+    node_rig.end(&pod, "paths").await;
     assert_eq!(fs::read_to_string(at("new/folder/made")).unwrap(), "made\n");
     assert!(at("folder/data").exists());
 
@@ -121,16 +121,16 @@ async fn a_path_of_the_node_is_what_the_pod_expects_or_holds_it_up() {
         "volumes": [host_path("wrong", &at("later"), "Directory")],
         "containers": [container_of("app", "ls /wrong", &[("wrong", "/wrong")])],
     });
-    world.begin(&super::pod("wrong", &wrong));
+    node_rig.begin(&super::pod("wrong", &wrong));
     let path = at("later");
     let message = format!(
         "MountVolume.SetUp failed for volume \"wrong\" : hostPath type check failed: {} is not a directory",
         path.display()
     );
-    world.until_event("FailedMount", &[&message]).await;
+    node_rig.until_event("FailedMount", &[&message]).await;
     fs::create_dir(&path).unwrap();
     fs::write(path.join("come"), "").unwrap();
-    let pod = world.until_running("wrong").await;
-    assert_eq!(world.heard(&pod, "app").await, ["come"]);
-    world.end(&pod, "wrong").await;
+    let pod = node_rig.until_running("wrong").await;
+    assert_eq!(node_rig.heard(&pod, "app").await, ["come"]);
+    node_rig.end(&pod, "wrong").await;
 }

@@ -8,7 +8,7 @@ use integration::wait_until;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use super::world::*;
+use super::node_rig::*;
 
 /// Makes a test of every case. `.ci/nextest.toml` knows them by this module name.
 macro_rules! on_containerd {
@@ -76,13 +76,13 @@ fn object(kind: &str, name: &str, fields: Value) -> String {
 }
 
 /// A node on containerd, fed with objects; none where there is no containerd.
-async fn node(more: impl FnOnce(Builder) -> Builder) -> Option<World> {
-    On::Containerd
+async fn node(more: impl FnOnce(Builder) -> Builder) -> Option<NodeRig> {
+    TestRuntime::Containerd
         .start_with(|builder| more(builder.with_objects()))
         .await
 }
 
-impl World {
+impl NodeRig {
     fn begin(&self, pod: &Value) {
         let name = pod["metadata"]["name"].as_str().unwrap();
         self.node
@@ -94,12 +94,16 @@ impl World {
     async fn heard(&self, pod: &Pod, name: &str) -> Vec<String> {
         let log = self.logs_of(pod).join(name).join("0.log");
         let mut lines = Vec::new();
-        let waited = wait_until(WITHIN, "the container has said all", async || {
-            let text = fs::read_to_string(&log).unwrap_or_default();
-            let word = |line: &str| line.splitn(4, ' ').nth(3).unwrap_or_default().to_owned();
-            lines = text.lines().map(word).collect();
-            lines.last().is_some_and(|line| line == "done")
-        });
+        let waited = wait_until(
+            CONVERGENCE_TIMEOUT,
+            "the container has said all",
+            async || {
+                let text = fs::read_to_string(&log).unwrap_or_default();
+                let word = |line: &str| line.splitn(4, ' ').nth(3).unwrap_or_default().to_owned();
+                lines = text.lines().map(word).collect();
+                lines.last().is_some_and(|line| line == "done")
+            },
+        );
         let waited = waited.await;
         assert!(waited.is_ok(), "{waited:?}: {name} said {lines:#?}");
         lines.pop();
@@ -119,7 +123,7 @@ impl World {
     /// Waits until a script in a container writes this.
     async fn until_says(&self, pod: &Pod, name: &str, script: &str, expected: &str) {
         let mut last = String::new();
-        let waited = wait_until(WITHIN, "the container sees it", async || {
+        let waited = wait_until(CONVERGENCE_TIMEOUT, "the container sees it", async || {
             last = self.in_container(pod, name, script).await;
             last == expected
         });
@@ -139,9 +143,11 @@ impl World {
         let folder = self.folder_of(pod);
         self.node.remove_manifest(&format!("{name}.json")).unwrap();
         self.until_gone(name).await;
-        let gone = wait_until(WITHIN, "the pod's folder is gone", async || {
-            !folder.exists()
-        });
+        let gone = wait_until(
+            CONVERGENCE_TIMEOUT,
+            "the pod's folder is gone",
+            async || !folder.exists(),
+        );
         gone.await
             .unwrap_or_else(|error| panic!("{error}: {}", tree(&folder)));
         assert_eq!(mounted(&folder), Vec::<String>::new());

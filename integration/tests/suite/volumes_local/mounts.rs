@@ -10,9 +10,9 @@ on_containerd! {
 }
 
 /// A shared mount in a folder of one test.
-struct Shared(tempfile::TempDir);
+struct SharedMount(tempfile::TempDir);
 
-impl Shared {
+impl SharedMount {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         tmpfs(folder.path());
@@ -28,7 +28,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedMount {
     fn drop(&mut self) {
         for point in mounted(self.0.path()).iter().rev() {
             umount2(point.as_str(), MntFlags::MNT_DETACH).unwrap();
@@ -48,10 +48,10 @@ fn tmpfs(path: &Path) {
 }
 
 async fn mounts_spread_as_the_container_asks() {
-    let Some(world) = node(|builder| builder).await else {
+    let Some(node_rig) = node(|builder| builder).await else {
         return;
     };
-    let shared = Shared::new();
+    let shared = SharedMount::new();
     let mounting = |name: &str, propagation: &str| {
         let container = container_of(name, "true", &[("shared", "/shared")]);
         with_mount(container, 0, json!({ "mountPropagation": propagation }))
@@ -62,26 +62,26 @@ async fn mounts_spread_as_the_container_asks() {
         "volumes": [{ "name": "shared", "hostPath": { "path": shared.0.path(), "type": "Directory" } }],
         "containers": [mounting("none", "None"), mounting("host", "HostToContainer"), mighty],
     });
-    world.begin(&pod("spread", &spec));
-    let pod = world.until_running("spread").await;
+    node_rig.begin(&pod("spread", &spec));
+    let pod = node_rig.until_running("spread").await;
     tmpfs(&shared.at("inner"));
     fs::write(shared.at("inner/seen"), "seen").unwrap();
     let look = "cat /shared/inner/seen 2> /dev/null; true";
-    world.until_says(&pod, "host", look, "seen").await;
-    world.until_says(&pod, "both-ways", look, "seen").await;
-    assert_eq!(world.in_container(&pod, "none", look).await, "");
+    node_rig.until_says(&pod, "host", look, "seen").await;
+    node_rig.until_says(&pod, "both-ways", look, "seen").await;
+    assert_eq!(node_rig.in_container(&pod, "none", look).await, "");
 
     let theirs =
         "mount -t tmpfs x /shared/theirs && echo -n theirs > /shared/theirs/seen && echo -n ok";
-    assert_eq!(world.in_container(&pod, "both-ways", theirs).await, "ok");
+    assert_eq!(node_rig.in_container(&pod, "both-ways", theirs).await, "ok");
     assert_eq!(
         fs::read_to_string(shared.at("theirs/seen")).unwrap(),
         "theirs"
     );
     let look = "cat /shared/theirs/seen 2> /dev/null; true";
-    world.until_says(&pod, "host", look, "theirs").await;
-    assert_eq!(world.in_container(&pod, "none", look).await, "");
-    world.end(&pod, "spread").await;
+    node_rig.until_says(&pod, "host", look, "theirs").await;
+    assert_eq!(node_rig.in_container(&pod, "none", look).await, "");
+    node_rig.end(&pod, "spread").await;
     assert_eq!(
         fs::read_to_string(shared.at("theirs/seen")).unwrap(),
         "theirs"
@@ -89,7 +89,7 @@ async fn mounts_spread_as_the_container_asks() {
 }
 
 async fn recursive_read_only_is_refused_where_the_runtime_cannot_do_it() {
-    let Some(world) = node(|builder| builder).await else {
+    let Some(node_rig) = node(|builder| builder).await else {
         return;
     };
     let mounting = |name: &str, mode: &str| {
@@ -105,23 +105,23 @@ async fn recursive_read_only_is_refused_where_the_runtime_cannot_do_it() {
         "volumes": [{ "name": "scratch", "emptyDir": {} }],
         "containers": [mounting("wish", "IfPossible"), mounting("must", "Enabled")],
     });
-    world.begin(&pod("deep", &spec));
+    node_rig.begin(&pod("deep", &spec));
     let holds = |pod: &Pod| {
         let wish = container(pod, "wish").is_some_and(is_running);
         wish && waiting(pod, "must").0 == "CreateContainerConfigError"
     };
-    let pod = world.until("deep", "half of it runs", holds).await;
+    let pod = node_rig.until("deep", "half of it runs", holds).await;
     let (_, message) = waiting(&pod, "must");
     assert_eq!(
         message,
         "failed to resolve recursive read-only mode: volume \"scratch\" requested recursive read-only mode, but it is not supported by the runtime"
     );
-    assert_eq!(world.heard(&pod, "wish").await, ["refused"]);
+    assert_eq!(node_rig.heard(&pod, "wish").await, ["refused"]);
     let mounts = container(&pod, "wish")
         .unwrap()
         .volume_mounts
         .clone()
         .unwrap();
     assert_eq!(mounts[0].recursive_read_only.as_deref(), Some("Disabled"));
-    world.end(&pod, "deep").await;
+    node_rig.end(&pod, "deep").await;
 }

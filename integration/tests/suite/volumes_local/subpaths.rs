@@ -9,7 +9,7 @@ on_containerd! {
 
 async fn a_mount_shows_a_path_within_the_volume_and_nothing_above_it() {
     let map = config_map("settings", json!({ "data": { "a": "one", "b": "two" } }));
-    let Some(world) = node(|builder| builder.object("settings.json", &map)).await else {
+    let Some(node_rig) = node(|builder| builder.object("settings.json", &map)).await else {
         return;
     };
     let volumes = json!([
@@ -29,13 +29,13 @@ async fn a_mount_shows_a_path_within_the_volume_and_nothing_above_it() {
     let app = with_mount(app, 0, json!({ "subPath": "a/b" }));
     let app = with_mount(app, 1, json!({ "subPathExpr": "logs/$(POD)" }));
     let app = with_mount(app, 2, json!({ "subPath": "a" }));
-    world.begin(&pod(
+    node_rig.begin(&pod(
         "paths",
         &json!({ "volumes": volumes, "containers": [app] }),
     ));
-    let pod = world.until_running("paths").await;
+    let pod = node_rig.until_running("paths").await;
     assert_eq!(
-        world.heard(&pod, "app").await,
+        node_rig.heard(&pod, "app").await,
         ["one", "./a/b/file", "./logs/paths-node/file"]
     );
     // A path that is bound stays what it was, whatever becomes of the volume.
@@ -43,23 +43,25 @@ async fn a_mount_shows_a_path_within_the_volume_and_nothing_above_it() {
         "settings",
         json!({ "data": { "a": "changed", "b": "two" } }),
     );
-    world.node.drop_object("settings.json", &later).unwrap();
-    let seen = world
+    node_rig.node.drop_object("settings.json", &later).unwrap();
+    let seen = node_rig
         .folder_of(&pod)
         .join("volumes/kubernetes.io~configmap/config/a");
-    let changed = wait_until(WITHIN, "the volume changes", async || {
+    let changed = wait_until(CONVERGENCE_TIMEOUT, "the volume changes", async || {
         fs::read_to_string(&seen).is_ok_and(|text| text == "changed")
     });
     changed.await.unwrap();
     assert_eq!(
-        world.in_container(&pod, "app", "cat /etc/one.conf").await,
+        node_rig
+            .in_container(&pod, "app", "cat /etc/one.conf")
+            .await,
         "one"
     );
-    world.end(&pod, "paths").await;
+    node_rig.end(&pod, "paths").await;
 }
 
 async fn a_path_that_leads_out_of_the_volume_is_refused() {
-    let Some(world) = node(|builder| builder).await else {
+    let Some(node_rig) = node(|builder| builder).await else {
         return;
     };
     let secret = tempfile::tempdir().unwrap();
@@ -81,8 +83,8 @@ async fn a_path_that_leads_out_of_the_volume_is_refused() {
         "volumes": [{ "name": "scratch", "emptyDir": {} }],
         "initContainers": [init], "containers": [app],
     });
-    world.begin(&pod("escape", &spec));
-    let pod = world
+    node_rig.begin(&pod("escape", &spec));
+    let pod = node_rig
         .until("escape", "is refused", |pod| {
             waiting(pod, "app").0 == "CreateContainerConfigError"
         })
@@ -93,6 +95,6 @@ async fn a_path_that_leads_out_of_the_volume_is_refused() {
     assert!(secret.path().join("secret").exists());
     let inside = fs::read_dir(secret.path()).unwrap().count();
     assert_eq!(inside, 1);
-    world.end(&pod, "escape").await;
+    node_rig.end(&pod, "escape").await;
     assert!(secret.path().join("secret").exists());
 }

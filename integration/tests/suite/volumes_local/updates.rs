@@ -24,34 +24,34 @@ fn spec(says: &str) -> Value {
 }
 
 async fn a_running_container_sees_each_change_as_a_whole() {
-    let Some(world) = node(|builder| builder.object("settings.json", &version(0))).await else {
+    let Some(node_rig) = node(|builder| builder.object("settings.json", &version(0))).await else {
         return;
     };
     // Looks at both files of one version again and again, and says when they differ.
     let watch = "(while true; do d=/config/$(readlink /config/..data); a=$(cat $d/a 2> /dev/null) && \
                  b=$(cat $d/b 2> /dev/null) && { [ \"$a\" = \"$b\" ] || echo torn; }; done) & true";
-    world.begin(&pod("changing", &spec(watch)));
-    let pod = world.until_running("changing").await;
-    assert_eq!(world.heard(&pod, "app").await, Vec::<String>::new());
+    node_rig.begin(&pod("changing", &spec(watch)));
+    let pod = node_rig.until_running("changing").await;
+    assert_eq!(node_rig.heard(&pod, "app").await, Vec::<String>::new());
     for number in 1..=5 {
-        world
+        node_rig
             .node
             .drop_object("settings.json", &version(number))
             .unwrap();
         let text = format!("{number} ");
-        world
+        node_rig
             .until_says(&pod, "app", "head -c 2 /config/b", &text)
             .await;
     }
     // Names come and go with the keys.
     let other = config_map("settings", json!({ "data": { "c": "only" } }));
-    world.node.drop_object("settings.json", &other).unwrap();
-    world
+    node_rig.node.drop_object("settings.json", &other).unwrap();
+    node_rig
         .until_says(&pod, "app", "ls /config | tr '\\n' ' '", "c ")
         .await;
-    let log = fs::read_to_string(world.logs_of(&pod).join("app/0.log")).unwrap();
+    let log = fs::read_to_string(node_rig.logs_of(&pod).join("app/0.log")).unwrap();
     assert!(!log.contains("torn"), "{log}");
-    world.end(&pod, "changing").await;
+    node_rig.end(&pod, "changing").await;
 }
 
 async fn what_was_said_never_to_change_does_not() {
@@ -66,7 +66,7 @@ async fn what_was_said_never_to_change_does_not() {
         let builder = builder.object("settings.json", &fixed("first"));
         builder.object("changing.json", &changing("first"))
     };
-    let Some(world) = node(objects).await else {
+    let Some(node_rig) = node(objects).await else {
         return;
     };
     let mut spec = spec("true");
@@ -76,24 +76,24 @@ async fn what_was_said_never_to_change_does_not() {
         .as_array_mut()
         .unwrap();
     mounts.push(json!({ "name": "changing", "mountPath": "/changing" }));
-    world.begin(&pod("fixed", &spec));
-    let pod = world.until_running("fixed").await;
-    world
+    node_rig.begin(&pod("fixed", &spec));
+    let pod = node_rig.until_running("fixed").await;
+    node_rig
         .node
         .drop_object("settings.json", &fixed("second"))
         .unwrap();
-    world
+    node_rig
         .node
         .drop_object("changing.json", &changing("second"))
         .unwrap();
-    world
+    node_rig
         .until_says(&pod, "app", "cat /changing/a", "second")
         .await;
     assert_eq!(
-        world.in_container(&pod, "app", "cat /config/a").await,
+        node_rig.in_container(&pod, "app", "cat /config/a").await,
         "first"
     );
-    world.end(&pod, "fixed").await;
+    node_rig.end(&pod, "fixed").await;
 }
 
 async fn a_token_is_another_one_before_the_first_is_over() {
@@ -109,7 +109,7 @@ async fn a_token_is_another_one_before_the_first_is_over() {
         .to_string()
     };
     let first = token("first", 600);
-    let Some(world) = node(|builder| builder.object("token.json", &first)).await else {
+    let Some(node_rig) = node(|builder| builder.object("token.json", &first)).await else {
         return;
     };
     let source = json!({ "serviceAccountToken": { "path": "token", "audience": "vault" } });
@@ -118,19 +118,19 @@ async fn a_token_is_another_one_before_the_first_is_over() {
         "volumes": [{ "name": "proof", "projected": { "sources": [source] } }],
         "containers": [container_of("app", "true", &[("proof", "/proof")])],
     });
-    world.begin(&pod("proving", &spec));
-    let pod = world.until_running("proving").await;
+    node_rig.begin(&pod("proving", &spec));
+    let pod = node_rig.until_running("proving").await;
     let look = "cat /proof/token";
-    world.until_says(&pod, "app", look, "first").await;
+    node_rig.until_says(&pod, "app", look, "first").await;
     let second = token("second", 3600);
-    world.node.drop_object("token.json", &second).unwrap();
-    world.until_says(&pod, "app", look, "second").await;
-    world.end(&pod, "proving").await;
+    node_rig.node.drop_object("token.json", &second).unwrap();
+    node_rig.until_says(&pod, "app", look, "second").await;
+    node_rig.end(&pod, "proving").await;
 }
 
 async fn a_killed_plugin_and_a_restarted_agent_leave_volumes_as_they_are_and_go_on() {
     let objects = |builder: Builder| builder.object("settings.json", &version(0)).with_patience();
-    let Some(mut world) = node(objects).await else {
+    let Some(mut node_rig) = node(objects).await else {
         return;
     };
     let mut spec = spec("echo -n kept > /ram/kept");
@@ -140,36 +140,36 @@ async fn a_killed_plugin_and_a_restarted_agent_leave_volumes_as_they_are_and_go_
         .as_array_mut()
         .unwrap();
     mounts.push(json!({ "name": "ram", "mountPath": "/ram" }));
-    world.begin(&pod("lasting", &spec));
-    let pod = world.until_running("lasting").await;
-    world.heard(&pod, "app").await;
-    let table = mounted(&world.folder_of(&pod));
+    node_rig.begin(&pod("lasting", &spec));
+    let pod = node_rig.until_running("lasting").await;
+    node_rig.heard(&pod, "app").await;
+    let table = mounted(&node_rig.folder_of(&pod));
 
-    assert!(world.node.kill_plugin_named("storage-local"));
-    world
+    assert!(node_rig.node.kill_plugin_named("storage-local"));
+    node_rig
         .node
         .drop_object("settings.json", &version(1))
         .unwrap();
-    world
+    node_rig
         .until_says(&pod, "app", "head -c 2 /config/a", "1 ")
         .await;
 
-    world.node.kill9().unwrap();
-    world
+    node_rig.node.kill9().unwrap();
+    node_rig
         .node
         .drop_object("settings.json", &version(2))
         .unwrap();
-    world.node.begin().await.unwrap();
-    world
+    node_rig.node.begin().await.unwrap();
+    node_rig
         .until_says(&pod, "app", "head -c 2 /config/a", "2 ")
         .await;
-    let again = world.until_running("lasting").await;
+    let again = node_rig.until_running("lasting").await;
     let before = std::slice::from_ref(&pod);
     assert_eq!(identities(&[again]), identities(before));
-    assert_eq!(mounted(&world.folder_of(&pod)), table);
+    assert_eq!(mounted(&node_rig.folder_of(&pod)), table);
     assert_eq!(
-        world.in_container(&pod, "app", "cat /ram/kept").await,
+        node_rig.in_container(&pod, "app", "cat /ram/kept").await,
         "kept"
     );
-    world.end(&pod, "lasting").await;
+    node_rig.end(&pod, "lasting").await;
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use super::super::world::*;
+use super::super::node_rig::*;
 
 /// The agent takes a look at a path for stuck after half a minute.
 const LONG: Duration = Duration::from_secs(120);
@@ -66,31 +66,31 @@ spec:
 }
 
 /// Starts a pod, waits until it is ready, takes it away; returns how long it took to be ready.
-async fn life(world: &World, name: &str) -> Duration {
+async fn life(node_rig: &NodeRig, name: &str) -> Duration {
     let file = format!("{name}.yaml");
     let began = Instant::now();
-    world.node.drop_manifest(&file, &beside(name)).unwrap();
-    world.until_running(name).await;
+    node_rig.node.drop_manifest(&file, &beside(name)).unwrap();
+    node_rig.until_running(name).await;
     let took = began.elapsed();
-    world.node.remove_manifest(&file).unwrap();
-    world.until_gone(name).await;
+    node_rig.node.remove_manifest(&file).unwrap();
+    node_rig.until_gone(name).await;
     took
 }
 
-async fn plugin(world: &World) -> Value {
-    world.node.plugin_named(PLUGIN).await.unwrap()
+async fn plugin(node_rig: &NodeRig) -> Value {
+    node_rig.node.plugin_named(PLUGIN).await.unwrap()
 }
 
 /// Waits until the node says which volume hangs, whose it is, and that its plugin was replaced.
-async fn until_shown(world: &World, path: &Path, pid: &Value) {
+async fn until_shown(node_rig: &NodeRig, path: &Path, pid: &Value) {
     let path = path.display().to_string();
     let failed = "MountVolume.SetUp failed for volume \"held\" : ";
     let words = [failed, &path, "did not end within"];
-    let message = world.until_event("FailedMount", &words).await;
+    let message = node_rig.until_event("FailedMount", &words).await;
     println!("{message}");
     let mut seen = Value::Null;
     let shown = wait_until(LONG, "the volume is shown as stuck", async || {
-        seen = world.node.admin("/volumes").await.unwrap();
+        seen = node_rig.node.admin("/volumes").await.unwrap();
         let stuck = seen["stuck"].as_array().unwrap().iter();
         let named = stuck
             .filter_map(Value::as_str)
@@ -101,13 +101,13 @@ async fn until_shown(world: &World, path: &Path, pid: &Value) {
     shown
         .await
         .unwrap_or_else(|error| panic!("{error}: {seen:#}"));
-    let text = world.node.oxctl(&["volumes"]).await.unwrap();
+    let text = node_rig.node.oxctl(&["volumes"]).await.unwrap();
     assert!(text.contains("stuck: ") && text.contains(&path), "{text}");
     wait_until(
         LONG,
         "the plugin is replaced, its process given up",
         async || {
-            seen = plugin(world).await;
+            seen = plugin(node_rig).await;
             let given_up = seen["abandoned"].as_array().unwrap().iter();
             seen["pid"] != *pid && given_up.clone().any(|one| one["pid"] == *pid)
         },
@@ -121,30 +121,33 @@ async fn until_shown(world: &World, path: &Path, pid: &Value) {
 async fn volume_on_a_held_mount_delays_its_own_pod_alone() {
     let with_object =
         |builder: integration::agent::Builder| builder.object("settings.yaml", OBJECT);
-    let Some(mut world) = On::Fake.start_with(with_object).await else {
+    let Some(mut node_rig) = TestRuntime::Fake.start_with(with_object).await else {
         return;
     };
     let mut usual = Duration::ZERO;
     for turn in 0..5 {
-        usual = usual.max(life(&world, &format!("before-{turn}")).await);
+        usual = usual.max(life(&node_rig, &format!("before-{turn}")).await);
     }
     let dir = TempDir::new().unwrap();
     let mount = StuckMount::mount(dir.path()).unwrap();
     mount.block();
-    let pid = plugin(&world).await["pid"].clone();
+    let pid = plugin(&node_rig).await["pid"].clone();
     let manifest = with_folder("stuck", &mount.folder());
-    world.node.drop_manifest("stuck.yaml", &manifest).unwrap();
+    node_rig
+        .node
+        .drop_manifest("stuck.yaml", &manifest)
+        .unwrap();
 
     let done = Cell::new(false);
     let others = async {
         let mut waits = Vec::new();
         while !done.get() {
-            waits.push(life(&world, &format!("during-{}", waits.len())).await);
+            waits.push(life(&node_rig, &format!("during-{}", waits.len())).await);
         }
         waits
     };
     let watch = async {
-        until_shown(&world, &mount.folder(), &pid).await;
+        until_shown(&node_rig, &mount.folder(), &pid).await;
         done.set(true);
     };
     let (waits, ()) = tokio::join!(others, watch);
@@ -157,21 +160,23 @@ async fn volume_on_a_held_mount_delays_its_own_pod_alone() {
     assert!(*slowest <= usual * 3 + Duration::from_secs(2), "{waits:?}");
 
     // Neither its end nor its start waits for the mount.
-    let restarted = world.node.restart().await.unwrap();
-    let first = life(&world, "after-restart").await;
+    let restarted = node_rig.node.restart().await.unwrap();
+    let first = life(&node_rig, "after-restart").await;
     println!("restarted in {restarted:?}, the next pod in {first:?}");
     assert!(restarted + first <= Duration::from_secs(15));
-    assert!(!is_ready(&world.node.pod("stuck").await.unwrap().unwrap()));
+    assert!(!is_ready(
+        &node_rig.node.pod("stuck").await.unwrap().unwrap()
+    ));
 
     mount.unblock();
-    world.until_running("stuck").await;
+    node_rig.until_running("stuck").await;
     wait_until(LONG, "no process is given up any more", async || {
-        plugin(&world).await["abandoned"]
+        plugin(&node_rig).await["abandoned"]
             .as_array()
             .unwrap()
             .is_empty()
     })
     .await
     .unwrap();
-    assert!(!world.node.log().contains("panicked"));
+    assert!(!node_rig.node.log().contains("panicked"));
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use apiserver::{Effect, Fault, Options, Server};
+use apiserver::{ApiFault, Effect, Options, Server};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
@@ -107,7 +107,7 @@ fn a_list_after_an_expired_watch_disturbs_nobody() {
         stage.server.close_watches();
         stage
             .server
-            .fault(Fault::watch("/api/v1/pods", Effect::ExpireEvent));
+            .fault(ApiFault::watch("/api/v1/pods", Effect::ExpireEvent));
         stage.server.post(PODS, &pod("b")).unwrap();
         let pods = stage.scene.run().await;
         assert_eq!(names(&pods), ["a", "b"]);
@@ -188,7 +188,7 @@ fn a_mirror_is_made_renewed_and_deleted_with_its_static_pod() {
 fn a_mirror_that_is_refused_is_tried_again() {
     play(|mut stage| async move {
         let Stage { server, scene } = &mut stage;
-        server.fault(Fault::once(
+        server.fault(ApiFault::once(
             "POST",
             PODS,
             Effect::Status {

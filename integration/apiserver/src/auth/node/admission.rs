@@ -4,12 +4,12 @@ use serde_json::Value;
 
 use super::{LEASES, certificates, holds};
 use crate::{
-    answer::Failure,
+    answer::StatusError,
     auth::rights::node_of,
-    call::{Call, Verb},
     kinds::core,
+    request_info::{RequestInfo, RequestVerb},
     state::State,
-    store::Store,
+    store::VersionedStore,
 };
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -31,17 +31,17 @@ const LABELS: [&str; 11] = [
 /// Looks at an object that a node is about to write, beside the one that it replaces.
 pub(crate) fn admit(
     state: &State,
-    store: &Store,
-    call: &Call,
+    store: &VersionedStore,
+    call: &RequestInfo,
     before: Option<&Value>,
     after: &Value,
-) -> Result<(), Failure> {
+) -> Result<(), StatusError> {
     let Some(node) = node_of(&call.user).filter(|_| state.auth.guards_nodes()) else {
         return Ok(());
     };
     let named = after["metadata"]["name"].as_str().unwrap_or_default();
     let done = match (call.resource.plural, call.subresource()) {
-        ("pods", None) if call.verb == Verb::Create => mirror_pod(store, node, after),
+        ("pods", None) if call.verb == RequestVerb::Create => mirror_pod(store, node, after),
         ("pods", None) => Err(format!(
             "unexpected operation \"{}\", node {node:?} can only create and delete mirror pods",
             call.verb.word().to_uppercase()
@@ -60,17 +60,17 @@ pub(crate) fn admit(
         }
         _ => Ok(()),
     };
-    done.map_err(|why| Failure::forbidden(call.resource, named, &why))
+    done.map_err(|why| StatusError::forbidden(call.resource, named, &why))
 }
 
 /// Looks at what a node is about to delete or evict.
-pub(crate) fn admit_end(state: &State, call: &Call) -> Result<(), Failure> {
+pub(crate) fn admit_end(state: &State, call: &RequestInfo) -> Result<(), StatusError> {
     let word = match (call.verb, call.subresource()) {
-        (Verb::Delete, None) => "delete",
-        (Verb::Create, Some("eviction")) => "evict",
+        (RequestVerb::Delete, None) => "delete",
+        (RequestVerb::Create, Some("eviction")) => "evict",
         _ => return Ok(()),
     };
-    let Some(node) = node_of(&call.user).filter(|_| call.resource.shelf == "pods") else {
+    let Some(node) = node_of(&call.user).filter(|_| call.resource.storage_key == "pods") else {
         return Ok(());
     };
     let store = state.store();
@@ -82,10 +82,10 @@ pub(crate) fn admit_end(state: &State, call: &Call) -> Result<(), Failure> {
         return Ok(());
     }
     let why = format!("node {node:?} can only {word} pods with spec.nodeName set to itself");
-    Err(Failure::forbidden(call.resource, call.name(), &why))
+    Err(StatusError::forbidden(call.resource, call.name(), &why))
 }
 
-fn mirror_pod(store: &Store, node: &str, pod: &Value) -> Result<(), String> {
+fn mirror_pod(store: &VersionedStore, node: &str, pod: &Value) -> Result<(), String> {
     if pod["metadata"]["annotations"].get(MIRROR).is_none() {
         return Err(format!(
             "pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods"

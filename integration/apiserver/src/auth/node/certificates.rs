@@ -3,17 +3,17 @@
 use serde_json::Value;
 
 use crate::{
-    call::{Call, Verb},
     certificates::pods::resource,
     kinds::core,
+    request_info::{RequestInfo, RequestVerb},
     state::State,
-    store::Store,
+    store::VersionedStore,
 };
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Says why a node may not make a call about them.
-pub(super) fn check(state: &State, node: &str, call: &Call) -> Result<(), String> {
+pub(super) fn check(state: &State, node: &str, call: &RequestInfo) -> Result<(), String> {
     if call.subresource().is_some() {
         return Err(
             "nodes may not access the status subresource of PodCertificateRequests".to_string(),
@@ -25,8 +25,8 @@ pub(super) fn check(state: &State, node: &str, call: &Call) -> Result<(), String
     });
     match call.verb {
         // What it says, admission looks at.
-        Verb::Create => Ok(()),
-        Verb::Get => {
+        RequestVerb::Create => Ok(()),
+        RequestVerb::Get => {
             let store = state.store();
             let found = store.get(resource(), call.namespace(), call.name());
             match found.is_some_and(|request| request["spec"]["nodeName"] == node) {
@@ -36,18 +36,26 @@ pub(super) fn check(state: &State, node: &str, call: &Call) -> Result<(), String
                 )),
             }
         }
-        Verb::List | Verb::Watch if selected => Ok(()),
-        Verb::List | Verb::Watch => Err(
+        RequestVerb::List | RequestVerb::Watch if selected => Ok(()),
+        RequestVerb::List | RequestVerb::Watch => Err(
             "can only list/watch podcertificaterequests with spec.nodeName field selector"
                 .to_string(),
         ),
-        Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => Err(String::new()),
+        RequestVerb::Update
+        | RequestVerb::Patch
+        | RequestVerb::Delete
+        | RequestVerb::DeleteCollection => Err(String::new()),
     }
 }
 
 /// Looks at a request that a node is about to make: it is for a pod that runs there, as what it runs.
-pub(super) fn admit(store: &Store, node: &str, call: &Call, request: &Value) -> Result<(), String> {
-    if call.verb != Verb::Create {
+pub(super) fn admit(
+    store: &VersionedStore,
+    node: &str,
+    call: &RequestInfo,
+    request: &Value,
+) -> Result<(), String> {
+    if call.verb != RequestVerb::Create {
         return Err("unexpected operation".to_string());
     }
     let namespace = call.namespace();

@@ -8,16 +8,19 @@ mod references;
 pub(crate) use admission::{admit, admit_end};
 
 use crate::{
-    call::{Call, Verb},
     kinds::core,
+    request_info::{RequestInfo, RequestVerb},
     state::State,
 };
 
 const LEASES: &str = "kube-node-lease";
 
 /// Says why a node may not make a call.
-pub(super) fn check(state: &State, node: &str, call: &Call) -> Result<(), String> {
-    let reads = matches!(call.verb, Verb::Get | Verb::List | Verb::Watch);
+pub(super) fn check(state: &State, node: &str, call: &RequestInfo) -> Result<(), String> {
+    let reads = matches!(
+        call.verb,
+        RequestVerb::Get | RequestVerb::List | RequestVerb::Watch
+    );
     match (
         call.resource.group,
         call.resource.plural,
@@ -27,15 +30,18 @@ pub(super) fn check(state: &State, node: &str, call: &Call) -> Result<(), String
         ("", "persistentvolumeclaims" | "persistentvolumes", None) => {
             referred_by_get(state, node, call)
         }
-        ("", "persistentvolumeclaims", Some("status")) => {
-            right(matches!(call.verb, Verb::Get | Verb::Update | Verb::Patch))
+        ("", "persistentvolumeclaims", Some("status")) => right(matches!(
+            call.verb,
+            RequestVerb::Get | RequestVerb::Update | RequestVerb::Patch
+        )),
+        ("storage.k8s.io", "volumeattachments", None) if call.verb == RequestVerb::Get => {
+            right(true)
         }
-        ("storage.k8s.io", "volumeattachments", None) if call.verb == Verb::Get => right(true),
         ("resource.k8s.io", "resourceclaims", None) => referred_by_get(state, node, call),
-        ("", "serviceaccounts", Some("token")) if call.verb == Verb::Create => {
+        ("", "serviceaccounts", Some("token")) if call.verb == RequestVerb::Create => {
             referred(state, node, call)
         }
-        ("", "serviceaccounts", None) if call.verb == Verb::Get => right(true),
+        ("", "serviceaccounts", None) if call.verb == RequestVerb::Get => right(true),
         ("", "nodes", None | Some("status")) => own_node(node, call),
         ("", "pods", subresource) => own_pods(node, call, subresource),
         ("coordination.k8s.io", "leases", None) => own_lease(node, call),
@@ -46,17 +52,17 @@ pub(super) fn check(state: &State, node: &str, call: &Call) -> Result<(), String
         | ("node.k8s.io", "runtimeclasses", None) => right(reads),
         ("certificates.k8s.io", "clustertrustbundles", None) => right(reads),
         ("certificates.k8s.io", "certificatesigningrequests", None) => {
-            right(reads || call.verb == Verb::Create)
+            right(reads || call.verb == RequestVerb::Create)
         }
         ("certificates.k8s.io", "podcertificaterequests", _) => {
             certificates::check(state, node, call)
         }
         ("" | "events.k8s.io", "events", None) => right(matches!(
             call.verb,
-            Verb::Create | Verb::Update | Verb::Patch
+            RequestVerb::Create | RequestVerb::Update | RequestVerb::Patch
         )),
         ("authentication.k8s.io" | "authorization.k8s.io", _, None) => {
-            right(call.verb == Verb::Create)
+            right(call.verb == RequestVerb::Create)
         }
         _ => right(false),
     }
@@ -67,10 +73,10 @@ fn right(has: bool) -> Result<(), String> {
 }
 
 /// Single objects that a pod of the node refers to may be read, and watched by their name.
-fn referred(state: &State, node: &str, call: &Call) -> Result<(), String> {
+fn referred(state: &State, node: &str, call: &RequestInfo) -> Result<(), String> {
     if !matches!(
         call.verb,
-        Verb::Get | Verb::List | Verb::Watch | Verb::Create
+        RequestVerb::Get | RequestVerb::List | RequestVerb::Watch | RequestVerb::Create
     ) {
         return Err("can only read resources of this type".to_string());
     }
@@ -105,8 +111,8 @@ fn referred(state: &State, node: &str, call: &Call) -> Result<(), String> {
     ))
 }
 
-fn referred_by_get(state: &State, node: &str, call: &Call) -> Result<(), String> {
-    if call.verb != Verb::Get {
+fn referred_by_get(state: &State, node: &str, call: &RequestInfo) -> Result<(), String> {
+    if call.verb != RequestVerb::Get {
         return Err("can only get individual resources of this type".to_string());
     }
     if references::found(
@@ -123,42 +129,42 @@ fn referred_by_get(state: &State, node: &str, call: &Call) -> Result<(), String>
     ))
 }
 
-fn own_node(node: &str, call: &Call) -> Result<(), String> {
+fn own_node(node: &str, call: &RequestInfo) -> Result<(), String> {
     let selected = call.query.get("fieldSelector") == Some(&format!("metadata.name={node}"));
     match call.verb {
-        Verb::Get if call.name() == node => Ok(()),
-        Verb::Get => Err(format!(
+        RequestVerb::Get if call.name() == node => Ok(()),
+        RequestVerb::Get => Err(format!(
             "node '{node}' cannot read '{}', only its own Node object",
             call.name()
         )),
-        Verb::List | Verb::Watch if selected || call.name() == node => Ok(()),
-        Verb::List | Verb::Watch => Err(format!(
+        RequestVerb::List | RequestVerb::Watch if selected || call.name() == node => Ok(()),
+        RequestVerb::List | RequestVerb::Watch => Err(format!(
             "node '{node}' cannot read all nodes, only its own Node object"
         )),
-        Verb::Create | Verb::Update | Verb::Patch => Ok(()),
-        Verb::Delete | Verb::DeleteCollection => Err(String::new()),
+        RequestVerb::Create | RequestVerb::Update | RequestVerb::Patch => Ok(()),
+        RequestVerb::Delete | RequestVerb::DeleteCollection => Err(String::new()),
     }
 }
 
-fn own_pods(node: &str, call: &Call, subresource: Option<&str>) -> Result<(), String> {
+fn own_pods(node: &str, call: &RequestInfo, subresource: Option<&str>) -> Result<(), String> {
     let selected = call.query.get("fieldSelector").is_some_and(|selector| {
         selector
             .split(',')
             .any(|part| part == format!("spec.nodeName={node}"))
     });
     match (call.verb, subresource) {
-        (Verb::Get, None) | (Verb::Create | Verb::Delete, None) => Ok(()),
-        (Verb::List | Verb::Watch, None) if selected => Ok(()),
-        (Verb::List | Verb::Watch, None) => {
+        (RequestVerb::Get, None) | (RequestVerb::Create | RequestVerb::Delete, None) => Ok(()),
+        (RequestVerb::List | RequestVerb::Watch, None) if selected => Ok(()),
+        (RequestVerb::List | RequestVerb::Watch, None) => {
             Err("can only list/watch pods with spec.nodeName field selector".to_string())
         }
-        (Verb::Update | Verb::Patch | Verb::Get, Some("status"))
-        | (Verb::Create, Some("eviction")) => Ok(()),
+        (RequestVerb::Update | RequestVerb::Patch | RequestVerb::Get, Some("status"))
+        | (RequestVerb::Create, Some("eviction")) => Ok(()),
         _ => Err(String::new()),
     }
 }
 
-fn own_lease(node: &str, call: &Call) -> Result<(), String> {
+fn own_lease(node: &str, call: &RequestInfo) -> Result<(), String> {
     if call.namespace() != LEASES {
         return Err(format!(
             "can only access leases in the \"{LEASES}\" system namespace"
@@ -167,22 +173,26 @@ fn own_lease(node: &str, call: &Call) -> Result<(), String> {
     own_name(node, call, "lease")
 }
 
-fn own_name(node: &str, call: &Call, what: &str) -> Result<(), String> {
+fn own_name(node: &str, call: &RequestInfo, what: &str) -> Result<(), String> {
     match call.verb {
-        Verb::List | Verb::Watch | Verb::DeleteCollection => Err(format!(
+        RequestVerb::List | RequestVerb::Watch | RequestVerb::DeleteCollection => Err(format!(
             "can only get, create, update, patch, or delete a {what}"
         )),
         // The name stands in the body: admission looks at it.
-        Verb::Create => Ok(()),
-        Verb::Get | Verb::Update | Verb::Patch | Verb::Delete if call.name() == node => Ok(()),
-        Verb::Get | Verb::Update | Verb::Patch | Verb::Delete => Err(format!(
-            "can only access {what} with the same name as the requesting node"
-        )),
+        RequestVerb::Create => Ok(()),
+        RequestVerb::Get | RequestVerb::Update | RequestVerb::Patch | RequestVerb::Delete
+            if call.name() == node =>
+        {
+            Ok(())
+        }
+        RequestVerb::Get | RequestVerb::Update | RequestVerb::Patch | RequestVerb::Delete => Err(
+            format!("can only access {what} with the same name as the requesting node"),
+        ),
     }
 }
 
 /// Whether a pod of this name is of the node.
-fn holds(store: &crate::store::Store, node: &str, namespace: &str, name: &str) -> bool {
+fn holds(store: &crate::store::VersionedStore, node: &str, namespace: &str, name: &str) -> bool {
     store
         .get(core("pods"), namespace, name)
         .is_some_and(|pod| pod["spec"]["nodeName"] == node)

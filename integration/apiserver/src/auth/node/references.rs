@@ -2,10 +2,16 @@
 
 use serde_json::Value;
 
-use crate::{kinds::core, store::Store};
+use crate::{kinds::core, store::VersionedStore};
 
 /// Whether a pod of the node refers to an object.
-pub(super) fn found(store: &Store, node: &str, plural: &str, namespace: &str, name: &str) -> bool {
+pub(super) fn found(
+    store: &VersionedStore,
+    node: &str,
+    plural: &str,
+    namespace: &str,
+    name: &str,
+) -> bool {
     // A volume is of no namespace: whoever claims it does.
     let pods = store.list(
         core("pods"),

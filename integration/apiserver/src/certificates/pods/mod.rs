@@ -12,7 +12,7 @@ use rustls::pki_types::CertificateSigningRequestDer;
 use serde_json::{Value, json};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::{Signing, has};
+use super::{SigningPolicy, has};
 use crate::{
     Server, clock,
     kinds::{self, Resource},
@@ -27,10 +27,10 @@ const WORDS: [&str; 3] = ["Issued", "Denied", "Failed"];
 
 /// How long pods' certificates are good, whatever is asked for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Life {
+pub(crate) struct CertificateValidity {
     pub(crate) seconds: i64,
     /// Seconds until a new one is to be asked for.
-    pub(crate) fresh: i64,
+    pub(crate) refresh_after: i64,
 }
 
 pub(crate) fn resource() -> &'static Resource {
@@ -50,15 +50,15 @@ pub(crate) async fn run(state: Arc<State>) {
 }
 
 fn decide_all(state: &State) {
-    let (signing, life) = {
+    let (signing, lifetime) = {
         let settings = state.auth.settings();
-        (settings.pod_signing, settings.pod_life)
+        (settings.pod_signing, settings.pod_validity)
     };
     let word = match signing {
-        Signing::Hold | Signing::Forget => return,
-        Signing::Approve => ("Issued", "Issued", "signed"),
-        Signing::Deny => ("Denied", "DeniedByTest", "nobody gets a certificate here"),
-        Signing::Fail => (
+        SigningPolicy::Hold | SigningPolicy::Forget => return,
+        SigningPolicy::Approve => ("Issued", "Issued", "signed"),
+        SigningPolicy::Deny => ("Denied", "DeniedByTest", "nobody gets a certificate here"),
+        SigningPolicy::Fail => (
             "Failed",
             "FailedByTest",
             "no certificate can be signed here",
@@ -70,8 +70,11 @@ fn decide_all(state: &State) {
     for request in waiting {
         let mut after = Value::clone(&request);
         let signed = match signing {
-            Signing::Approve => sign(state, &mut after, life),
-            Signing::Hold | Signing::Forget | Signing::Deny | Signing::Fail => Ok(()),
+            SigningPolicy::Approve => sign(state, &mut after, lifetime),
+            SigningPolicy::Hold
+            | SigningPolicy::Forget
+            | SigningPolicy::Deny
+            | SigningPolicy::Fail => Ok(()),
         };
         match signed {
             Ok(()) => condition(&mut after, word),
@@ -92,7 +95,11 @@ fn condition(request: &mut Value, (kind, reason, message): (&str, &str, &str)) {
     }]);
 }
 
-fn sign(state: &State, request: &mut Value, life: Option<Life>) -> anyhow::Result<()> {
+fn sign(
+    state: &State,
+    request: &mut Value,
+    lifetime: Option<CertificateValidity>,
+) -> anyhow::Result<()> {
     let spec = request["spec"].clone();
     let text = |field: &str| spec[field].as_str().unwrap_or_default().to_string();
     let mut params = parsed(&spec).map_err(anyhow::Error::msg)?;
@@ -110,13 +117,13 @@ fn sign(state: &State, request: &mut Value, life: Option<Life>) -> anyhow::Resul
         .subject_alt_names
         .push(SanType::URI(path.try_into()?));
     let asked = spec["maxExpirationSeconds"].as_i64().unwrap_or(USUAL);
-    let life = life.unwrap_or(Life {
+    let lifetime = lifetime.unwrap_or(CertificateValidity {
         seconds: asked,
-        fresh: asked * 2 / 3,
+        refresh_after: asked * 2 / 3,
     });
     let usages = ["digital signature", "client auth", "server auth"].map(str::to_string);
     let authority = &state.auth.authority;
-    let leaf = authority.sign(params, &usages, life.seconds)?;
+    let leaf = authority.sign(params, &usages, lifetime.seconds)?;
     let (_, pem) = x509_parser::pem::parse_x509_pem(leaf.as_bytes())?;
     let (_, certificate) = X509Certificate::from_der(&pem.contents)?;
     let validity = certificate.validity();
@@ -124,11 +131,11 @@ fn sign(state: &State, request: &mut Value, life: Option<Life>) -> anyhow::Resul
         let time = jiff::Timestamp::from_second(second).context("no such time")?;
         Ok(clock::text(time))
     };
-    let fresh = clock::later(clock::now(), life.fresh);
+    let refresh_after = clock::later(clock::now(), lifetime.refresh_after);
     request["status"] = json!({
         "certificateChain": leaf + &authority.pem(),
         "notBefore": at(validity.not_before.timestamp())?,
-        "beginRefreshAt": clock::text(fresh),
+        "beginRefreshAt": clock::text(refresh_after),
         "notAfter": at(validity.not_after.timestamp())?,
     });
     Ok(())
@@ -217,13 +224,16 @@ pub(crate) fn check_change(before: &Value, after: &Value) -> Result<(), (&'stati
 
 impl Server {
     /// Says what becomes of pods' certificate requests from now on; those that wait are decided at once.
-    pub fn sign_for_pods(&self, signing: Signing) {
+    pub fn sign_for_pods(&self, signing: SigningPolicy) {
         self.state.auth.settings().pod_signing = signing;
         decide_all(&self.state);
     }
 
     /// Says for how many seconds pods' certificates are good from now on, and after how many they are to be renewed.
-    pub fn issue_to_pods(&self, seconds: i64, fresh: i64) {
-        self.state.auth.settings().pod_life = Some(Life { seconds, fresh });
+    pub fn issue_to_pods(&self, seconds: i64, refresh_after: i64) {
+        self.state.auth.settings().pod_validity = Some(CertificateValidity {
+            seconds,
+            refresh_after,
+        });
     }
 }

@@ -8,7 +8,7 @@ use crate::Options;
 
 const PATH: &str = "/apis/certificates.k8s.io/v1beta1/namespaces/default/podcertificaterequests";
 
-fn server(signing: Signing) -> Server {
+fn server(signing: SigningPolicy) -> Server {
     let server = Server::start_now(Options::default()).unwrap();
     server.sign_for_pods(signing);
     server
@@ -39,7 +39,7 @@ async fn decided(server: &Server, name: &str) -> Value {
 
 #[tokio::test]
 async fn a_pod_gets_a_chain_with_the_times_of_its_leaf() {
-    let server = server(Signing::Approve);
+    let server = server(SigningPolicy::Approve);
     server.issue_to_pods(7200, 60);
     let before = clock::now();
     let kept = server.post(PATH, &request("a", |_| {})).unwrap();
@@ -66,23 +66,26 @@ async fn a_pod_gets_a_chain_with_the_times_of_its_leaf() {
 
 #[tokio::test]
 async fn the_signer_denies_fails_and_says_nothing_as_it_is_told() {
-    for (signing, word) in [(Signing::Deny, "Denied"), (Signing::Fail, "Failed")] {
+    for (signing, word) in [
+        (SigningPolicy::Deny, "Denied"),
+        (SigningPolicy::Fail, "Failed"),
+    ] {
         let server = server(signing);
         server.post(PATH, &request("a", |_| {})).unwrap();
         let status = &decided(&server, "a").await["status"];
         assert_eq!(status["conditions"][0]["type"], word);
         assert!(status.get("certificateChain").is_none());
     }
-    let server = server(Signing::Hold);
+    let server = server(SigningPolicy::Hold);
     server.post(PATH, &request("a", |_| {})).unwrap();
     assert!(!is_decided(&server.get(&format!("{PATH}/a")).unwrap()));
-    server.sign_for_pods(Signing::Approve);
+    server.sign_for_pods(SigningPolicy::Approve);
     assert!(is_decided(&server.get(&format!("{PATH}/a")).unwrap()));
 }
 
 #[test]
 fn what_is_no_request_is_refused_by_its_field() {
-    let server = server(Signing::Hold);
+    let server = server(SigningPolicy::Hold);
     type Change = fn(&mut Value);
     let cases: [(&str, Change); 8] = [
         ("spec.podUID", |spec| spec["podUID"] = json!("")),
@@ -120,13 +123,13 @@ fn what_is_no_request_is_refused_by_its_field() {
 
 #[test]
 fn the_last_word_is_one_and_the_spec_is_as_it_was_asked() {
-    let server = server(Signing::Hold);
+    let server = server(SigningPolicy::Hold);
     let path = format!("{PATH}/a");
     let kept = server.post(PATH, &request("a", |_| {})).unwrap();
     let mut other = kept.clone();
     other["spec"]["podName"] = json!("q");
     assert_eq!(server.put(&path, &other).unwrap_err().code, 422);
-    server.sign_for_pods(Signing::Deny);
+    server.sign_for_pods(SigningPolicy::Deny);
     let mut denied = server.get(&path).unwrap();
     condition(&mut denied, ("Failed", "R", "M"));
     let status = format!("{path}/status");

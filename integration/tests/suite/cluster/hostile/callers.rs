@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use apiserver::{Effect, Fault, Options};
+use apiserver::{ApiFault, Effect, Options};
 
 use super::*;
 
@@ -22,7 +22,7 @@ async fn nobody_gets_in_without_a_right() {
     assert_eq!(ask(&cluster, None, "GET /pods", &good).await.status, 200);
     server.revoke_token("token-once-good");
     let revoked = async || ask(&cluster, None, "GET /pods", &good).await.status == 401;
-    wait_until(WITHIN, "a revoked token is no good", revoked)
+    wait_until(CONVERGENCE_TIMEOUT, "a revoked token is no good", revoked)
         .await
         .unwrap();
 
@@ -85,7 +85,7 @@ async fn nobody_gets_in_while_the_api_server_errs_and_others_do_not_wait_for_a_s
     let may = master(server, 600);
     server.token("token-may", "operator", &["system:masters"]);
     let broken = |path: &str| {
-        Fault::times(
+        ApiFault::times(
             5,
             path,
             Effect::Status {
@@ -124,20 +124,20 @@ async fn nobody_gets_in_while_the_api_server_errs_and_others_do_not_wait_for_a_s
         "upstream's five attempts"
     );
     for nonsense in [Effect::Garbage, Effect::Nonsense] {
-        server.fault(Fault::times(1, TOKENS, nonsense.clone()));
+        server.fault(ApiFault::times(1, TOKENS, nonsense.clone()));
         assert_eq!(ask(&cluster, None, "GET /pods", &headers).await.status, 401);
-        server.fault(Fault::times(1, ACCESSES, nonsense));
+        server.fault(ApiFault::times(1, ACCESSES, nonsense));
         assert_eq!(
             ask(&cluster, Some(&may), "GET /metrics", "").await.status,
             500
         );
     }
 
-    server.fault(Fault::times(1, TOKENS, Effect::Delay(2.0)));
+    server.fault(ApiFault::times(1, TOKENS, Effect::Delay(2.0)));
     let (slow, token) = (Arc::clone(&cluster), headers.clone());
     let slow = tokio::spawn(async move { ask(&slow, None, "GET /pods", &token).await.status });
     let under_way = async || server.faults().is_empty();
-    wait_until(WITHIN, "the review is under way", under_way)
+    wait_until(CONVERGENCE_TIMEOUT, "the review is under way", under_way)
         .await
         .unwrap();
     assert_eq!(ask(&cluster, Some(&may), "GET /pods", "").await.status, 200);
@@ -156,12 +156,12 @@ async fn reviews_that_hang_let_nobody_in_and_hold_nobody_up() {
     server.token("token-that-hangs", "operator", &["system:masters"]);
     let metrics = async || ask(&cluster, Some(&may), "GET /metrics", "").await.status;
     assert_eq!(metrics().await, 200);
-    let hang = |path: &str| Fault::times(1000, path, Effect::Hang);
+    let hang = |path: &str| ApiFault::times(1000, path, Effect::Hang);
     server.fault(hang(TOKENS));
     server.fault(hang(ACCESSES));
     server.forget_requests();
     let began = tokio::time::Instant::now();
-    let asked = |credentials: Option<Credentials>, line: &'static str, headers: String| {
+    let asked = |credentials: Option<CertificateWithKey>, line: &'static str, headers: String| {
         let cluster = Arc::clone(&cluster);
         tokio::spawn(async move { ask(&cluster, credentials.as_ref(), line, &headers).await })
     };
@@ -173,7 +173,7 @@ async fn reviews_that_hang_let_nobody_in_and_hold_nobody_up() {
         let is_heard = |path: &str| heard.iter().any(|one| one.path == path);
         is_heard(TOKENS) && is_heard(ACCESSES)
     };
-    wait_until(WITHIN, "both reviews are under way", under_way)
+    wait_until(CONVERGENCE_TIMEOUT, "both reviews are under way", under_way)
         .await
         .unwrap();
     for _ in 0..5 {

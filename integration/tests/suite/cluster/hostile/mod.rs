@@ -3,8 +3,8 @@
 mod callers;
 mod requests;
 
-use apiserver::{Credentials, Server};
-use integration::tls::{self, Told};
+use apiserver::{CertificateWithKey, Server};
+use integration::tls::{self, RawResponse};
 use integration::wait_until;
 
 use super::*;
@@ -13,11 +13,11 @@ const SECRET: &str = "open-sesame-77";
 
 /// A node that believes nobody for longer than an instant, says all that it can in its log, and runs a pod with a secret.
 async fn guarded() -> Cluster {
-    guarded_by(Which::Double).await
+    guarded_by(ServerKind::Double).await
 }
 
 /// The same with this server.
-async fn guarded_by(which: Which) -> Cluster {
+async fn guarded_by(which: ServerKind) -> Cluster {
     let instant = json!({ "cacheTTL": "1ms" });
     let instants = json!({ "cacheAuthorizedTTL": "1ms", "cacheUnauthorizedTTL": "1ms" });
     let node = Node::builder().config(&json!({
@@ -35,7 +35,10 @@ async fn guarded_by(which: Which) -> Cluster {
     web["spec"]["volumes"] = json!([{ "name": "key", "secret": { "secretName": "key" } }]);
     web["spec"]["containers"][0]["volumeMounts"] = json!([{ "name": "key", "mountPath": "/key" }]);
     cluster.apply(&web).unwrap();
-    cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+    cluster
+        .until_pod("web", CONVERGENCE_TIMEOUT, is_running)
+        .await
+        .unwrap();
     cluster
 }
 
@@ -43,16 +46,21 @@ fn request(line: &str, headers: &str) -> Vec<u8> {
     format!("{line} HTTP/1.1\r\nhost: node\r\nconnection: close\r\n{headers}\r\n").into_bytes()
 }
 
-async fn ask(cluster: &Cluster, caller: Option<&Credentials>, line: &str, headers: &str) -> Told {
+async fn ask(
+    cluster: &Cluster,
+    caller: Option<&CertificateWithKey>,
+    line: &str,
+    headers: &str,
+) -> RawResponse {
     let (port, bytes) = (cluster.node.https_port(), request(line, headers));
-    tls::say(port, caller, &bytes).await.unwrap()
+    tls::send(port, caller, &bytes).await.unwrap()
 }
 
 fn bearer(token: &str) -> String {
     format!("authorization: Bearer {token}\r\n")
 }
 
-fn master(server: &Server, seconds: i64) -> Credentials {
+fn master(server: &Server, seconds: i64) -> CertificateWithKey {
     let made = server.client_certificate("kubernetes-admin", "system:masters", seconds);
     made.unwrap()
 }

@@ -116,7 +116,7 @@ const QUESTIONS: [(&str, u16, &str); 38] = [
 
 #[tokio::test]
 async fn hostile_requests_end_in_clear_answers_and_hold_nobody_up() {
-    for which in Which::here() {
+    for which in ServerKind::available() {
         let cluster = guarded_by(which).await;
         let may = cluster
             .server
@@ -163,13 +163,13 @@ async fn hostile_requests_end_in_clear_answers_and_hold_nobody_up() {
         ] {
             let mut stream = TcpStream::connect(plain).await.unwrap();
             stream.write_all(&request(line, "")).await.unwrap();
-            let told = tls::told(&mut stream).await.unwrap();
+            let told = tls::read_response(&mut stream).await.unwrap();
             assert_eq!(told.status, status, "read-only, {line}: {told:?}");
         }
 
         for told in [
-            tls::told(&mut slow).await,
-            tls::told(&mut slow_reader).await,
+            tls::read_response(&mut slow).await,
+            tls::read_response(&mut slow_reader).await,
         ] {
             assert!(matches!(told.unwrap().status, 0 | 408));
         }
@@ -227,12 +227,12 @@ async fn bytes_that_are_no_decent_request_hurt_nobody() {
         ("CONNECT", request("CONNECT node:1", ""), &[400, 404, 405]),
     ];
     for (what, bytes, statuses) in &raw {
-        let told = tls::say(port, Some(&may), bytes).await.unwrap();
+        let told = tls::send(port, Some(&may), bytes).await.unwrap();
         assert!(statuses.contains(&told.status), "{what}: {told:?}");
     }
     let pipelined = "GET /healthz HTTP/1.1\r\nhost: node\r\n\r\n";
     let pipelined = [pipelined.as_bytes(), &request("GET /nothing", "")].concat();
-    let told = tls::say(port, Some(&may), &pipelined).await.unwrap();
+    let told = tls::send(port, Some(&may), &pipelined).await.unwrap();
     assert!(
         told.status == 200 && told.body.contains("HTTP/1.1 404"),
         "{told:?}"
@@ -240,11 +240,11 @@ async fn bytes_that_are_no_decent_request_hurt_nobody() {
     let mut half = tls::connect(port, Some(&may)).await.unwrap();
     half.write_all(b"GET /pods HT").await.unwrap();
     half.shutdown().await.unwrap();
-    let told = tls::told(&mut half).await.unwrap();
+    let told = tls::read_response(&mut half).await.unwrap();
     assert!(matches!(told.status, 0 | 400), "{told:?}");
     let mut no_tls = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     no_tls.write_all(&request("GET /pods", "")).await.unwrap();
-    assert_ne!(tls::told(&mut no_tls).await.unwrap().status, 200);
+    assert_ne!(tls::read_response(&mut no_tls).await.unwrap().status, 200);
     assert_unhurt(&cluster, &[]).await;
 }
 
@@ -284,6 +284,8 @@ async fn a_crowd_that_does_nothing_keeps_nobody_out_and_ends_no_work() {
             said.push_str(&String::from_utf8_lossy(&answer[..read]));
         }
     };
-    tokio::time::timeout(WITHIN, told).await.unwrap();
+    tokio::time::timeout(CONVERGENCE_TIMEOUT, told)
+        .await
+        .unwrap();
     assert_unhurt(&cluster, &[]).await;
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use integration::agent::{Builder, Cri, Node};
 use integration::containerd::Containerd;
-use integration::registry::Registry;
+use integration::registry::ImageRegistry;
 use integration::{pods, wait_until};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use nix::sys::signal::{Signal, kill};
@@ -15,32 +15,32 @@ use serde_json::json;
 use tempfile::TempDir;
 
 /// Generous: the machine that runs the tests may be busy. What must be fast is measured in the benches.
-pub(super) const WITHIN: Duration = Duration::from_secs(60);
+pub(super) const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Which runtime a case runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum On {
+pub(super) enum TestRuntime {
     Fake,
     Containerd,
 }
 
 /// A node with its runtime. Dropped in this order.
-pub(super) struct World {
+pub(super) struct NodeRig {
     pub(super) node: Node,
     pub(super) containerd: Option<Containerd>,
     _dir: Option<TempDir>,
 }
 
-impl On {
+impl TestRuntime {
     /// Starts a node; none where the runtime cannot be had.
-    pub(super) async fn start(self) -> Option<World> {
+    pub(super) async fn start(self) -> Option<NodeRig> {
         self.start_with(|builder| builder).await
     }
 
-    pub(super) async fn start_with(self, more: impl FnOnce(Builder) -> Builder) -> Option<World> {
+    pub(super) async fn start_with(self, more: impl FnOnce(Builder) -> Builder) -> Option<NodeRig> {
         let (dir, containerd, builder) = match self {
-            On::Fake => (None, None, Node::builder()),
-            On::Containerd => {
+            TestRuntime::Fake => (None, None, Node::builder()),
+            TestRuntime::Containerd => {
                 let dir = tempfile::tempdir().unwrap();
                 let rig = Containerd::for_test(dir.path()).await?;
                 // Below the rig's own group, so that nothing of the pods outlives it.
@@ -53,7 +53,7 @@ impl On {
             Ok(node) => node,
             Err(error) => panic!("{error:#}"),
         };
-        Some(World {
+        Some(NodeRig {
             node,
             containerd,
             _dir: dir,
@@ -61,16 +61,16 @@ impl On {
     }
 
     /// The name of an image that the runtime has to pull, and can.
-    pub(super) fn remote_image(self, registry: &Registry) -> String {
+    pub(super) fn remote_image(self, registry: &ImageRegistry) -> String {
         let image = integration::images::Image::busybox("team/remote:1");
         match self {
-            On::Fake => "localhost/oxlet/remote:1".to_owned(),
-            On::Containerd => registry.push("team/remote", "1", &image).unwrap(),
+            TestRuntime::Fake => "localhost/oxlet/remote:1".to_owned(),
+            TestRuntime::Containerd => registry.push("team/remote", "1", &image).unwrap(),
         }
     }
 }
 
-impl World {
+impl NodeRig {
     /// The runtime itself, past the agent's plugin where that is possible.
     pub(super) async fn cri(&self) -> Cri {
         match &self.containerd {
@@ -95,19 +95,25 @@ impl World {
     }
 
     pub(super) async fn until(&self, name: &str, what: &str, holds: impl Fn(&Pod) -> bool) -> Pod {
-        let waited = self.node.until(name, WITHIN, what, holds).await;
+        let waited = self
+            .node
+            .until(name, CONVERGENCE_TIMEOUT, what, holds)
+            .await;
         waited.unwrap_or_else(|error| panic!("{error:#}"))
     }
 
     pub(super) async fn until_gone(&self, name: &str) {
-        self.node.until_gone(name, WITHIN).await.unwrap();
+        self.node
+            .until_gone(name, CONVERGENCE_TIMEOUT)
+            .await
+            .unwrap();
     }
 
     /// Waits until an event has this reason and a message with these words; returns the message.
     pub(super) async fn until_event(&self, reason: &str, words: &[&str]) -> String {
         let mut seen = String::new();
         let what = format!("an event {reason} with {words:?}");
-        let waited = wait_until(WITHIN, &what, async || {
+        let waited = wait_until(CONVERGENCE_TIMEOUT, &what, async || {
             let events = self.node.oxctl(&["events", "-o", "json"]).await.unwrap();
             let events: serde_json::Value = serde_json::from_str(&events).unwrap();
             let all = events.as_array().unwrap().iter();
@@ -295,7 +301,7 @@ pub(super) async fn adopted(node: &mut Node, before: &[Pod]) -> (Duration, Durat
     let began = tokio::time::Instant::now();
     let healthy = node.begin().await.unwrap();
     let mut last = Vec::new();
-    let waited = wait_until(WITHIN, "every pod is adopted", async || {
+    let waited = wait_until(CONVERGENCE_TIMEOUT, "every pod is adopted", async || {
         last = node.pods().await.unwrap_or_default();
         for pod in last.iter().filter(|pod| !containers(pod).is_empty()) {
             assert!(

@@ -7,7 +7,7 @@ use proto::csi::{self, VolumeCapability};
 use serde_json::{Map, Value, json};
 
 /// A call that can be told.
-pub(super) trait Said {
+pub(super) trait CsiRequest {
     /// The call's name on the wire.
     const NAME: &'static str;
     /// Which volume it is about; empty is none.
@@ -62,7 +62,7 @@ pub(super) fn capability(capability: Option<&VolumeCapability>) -> Value {
     }
 }
 
-impl Said for csi::NodeStageVolumeRequest {
+impl CsiRequest for csi::NodeStageVolumeRequest {
     const NAME: &'static str = "NodeStageVolume";
     fn volume(&self) -> &str {
         &self.volume_id
@@ -79,7 +79,7 @@ impl Said for csi::NodeStageVolumeRequest {
     }
 }
 
-impl Said for csi::NodeUnstageVolumeRequest {
+impl CsiRequest for csi::NodeUnstageVolumeRequest {
     const NAME: &'static str = "NodeUnstageVolume";
     fn volume(&self) -> &str {
         &self.volume_id
@@ -92,7 +92,7 @@ impl Said for csi::NodeUnstageVolumeRequest {
     }
 }
 
-impl Said for csi::NodePublishVolumeRequest {
+impl CsiRequest for csi::NodePublishVolumeRequest {
     const NAME: &'static str = "NodePublishVolume";
     fn volume(&self) -> &str {
         &self.volume_id
@@ -111,7 +111,7 @@ impl Said for csi::NodePublishVolumeRequest {
     }
 }
 
-impl Said for csi::NodeUnpublishVolumeRequest {
+impl CsiRequest for csi::NodeUnpublishVolumeRequest {
     const NAME: &'static str = "NodeUnpublishVolume";
     fn volume(&self) -> &str {
         &self.volume_id
@@ -121,7 +121,7 @@ impl Said for csi::NodeUnpublishVolumeRequest {
     }
 }
 
-impl Said for csi::NodeGetVolumeStatsRequest {
+impl CsiRequest for csi::NodeGetVolumeStatsRequest {
     const NAME: &'static str = "NodeGetVolumeStats";
     fn volume(&self) -> &str {
         &self.volume_id
@@ -135,7 +135,7 @@ impl Said for csi::NodeGetVolumeStatsRequest {
     }
 }
 
-impl Said for csi::NodeExpandVolumeRequest {
+impl CsiRequest for csi::NodeExpandVolumeRequest {
     const NAME: &'static str = "NodeExpandVolume";
     fn volume(&self) -> &str {
         &self.volume_id
@@ -154,7 +154,7 @@ impl Said for csi::NodeExpandVolumeRequest {
     }
 }
 
-impl Said for csi::CreateVolumeRequest {
+impl CsiRequest for csi::CreateVolumeRequest {
     const NAME: &'static str = "CreateVolume";
     fn volume(&self) -> &str {
         &self.name
@@ -172,7 +172,7 @@ impl Said for csi::CreateVolumeRequest {
     }
 }
 
-impl Said for csi::DeleteVolumeRequest {
+impl CsiRequest for csi::DeleteVolumeRequest {
     const NAME: &'static str = "DeleteVolume";
     fn volume(&self) -> &str {
         &self.volume_id
@@ -182,7 +182,7 @@ impl Said for csi::DeleteVolumeRequest {
     }
 }
 
-impl Said for proto::registration::RegistrationStatus {
+impl CsiRequest for proto::registration::RegistrationStatus {
     const NAME: &'static str = "NotifyRegistrationStatus";
     fn json(&self) -> Value {
         json!({ "plugin_registered": self.plugin_registered, "error": self.error })
@@ -192,7 +192,7 @@ impl Said for proto::registration::RegistrationStatus {
 /// Calls without fields.
 macro_rules! silent {
     ($($request:ty => $name:literal,)*) => {
-        $(impl Said for $request {
+        $(impl CsiRequest for $request {
             const NAME: &'static str = $name;
             fn json(&self) -> Value {
                 json!({})

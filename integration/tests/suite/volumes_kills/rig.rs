@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use integration::chaos::Chaos;
-use integration::csi_driver::{CsiDriver, places};
+use integration::csi_driver::{CsiDriver, mount_table};
 use proto::storage::storage_client::StorageClient;
 use proto::storage::{ListRequest, RemovePodRequest};
 use serde_json::json;
@@ -16,26 +16,26 @@ use tokio::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use super::plugin::Plugin;
+use super::plugin::PluginProcess;
 
 pub(super) const DRIVER: &str = "kills.example.com";
 /// What a plugin is given for one call.
 pub(super) const CALL_MS: u32 = 5_000;
 /// Whatever is killed, it is back long before.
-const CONVERGES_WITHIN: Duration = Duration::from_secs(40);
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(40);
 /// How many things go on at once.
-const LIVES: usize = 10;
+const VOLUME_CYCLES: usize = 10;
 /// About as many calls has a run.
 const CALLS: u64 = 40;
 /// About as long is one under way.
 const A_CALL: Duration = Duration::from_millis(6);
-const LOOK_EVERY: Duration = Duration::from_millis(1);
-const AGAIN_AFTER: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Dropped in this order: who mounts ends before what is mounted is taken away.
-pub(super) struct Lane {
-    csi: Mutex<Plugin>,
-    local: Mutex<Plugin>,
+pub(super) struct KillRig {
+    csi: Mutex<PluginProcess>,
+    local: Mutex<PluginProcess>,
     driver: Mutex<CsiDriver>,
     /// What was seen in the run under way.
     told: RefCell<Vec<String>>,
@@ -53,7 +53,7 @@ struct Mounts(PathBuf);
 
 impl Drop for Mounts {
     fn drop(&mut self) {
-        for failed in places::unmount_all(|mount| mount.point.starts_with(&self.0)) {
+        for failed in mount_table::unmount_all(|mount| mount.point.starts_with(&self.0)) {
             eprintln!("kills: {failed}");
         }
     }
@@ -67,7 +67,7 @@ pub(super) enum Victim {
     Driver,
 }
 
-impl Lane {
+impl KillRig {
     pub(super) async fn start() -> Self {
         let dir = tempfile::Builder::new()
             .prefix("oxlet-kills-")
@@ -78,9 +78,10 @@ impl Lane {
         let own = dir.path().join("driver");
         let driver = CsiDriver::start(DRIVER, &own, &root, &[]).await.unwrap();
         let settings = json!({ "rootDir": root });
-        let local = Plugin::start("storage-local", &dir.path().join("local"), settings).await;
+        let local =
+            PluginProcess::start("storage-local", &dir.path().join("local"), settings).await;
         let settings = json!({ "rootDir": root, "nodeName": "node" });
-        let csi = Plugin::start("storage-csi", &dir.path().join("csi"), settings).await;
+        let csi = PluginProcess::start("storage-csi", &dir.path().join("csi"), settings).await;
         let (csi, local) = (csi.unwrap(), local.unwrap());
         Self {
             to_csi: csi.storage(),
@@ -117,7 +118,7 @@ impl Lane {
         moments.sort_unstable();
         for calls in moments {
             while self.answered.get().is_some_and(|answered| answered < calls) {
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
             chaos.moment(A_CALL).await;
             if self.answered.get().is_none() {
@@ -144,14 +145,19 @@ impl Lane {
             if self.driver.lock().await.revive().unwrap() {
                 self.tell("the driver had crashed".to_owned());
             }
-            tokio::time::sleep(AGAIN_AFTER).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
     /// Notes what is not the same as before.
     pub(super) fn tell(&self, what: String) {
         let mut told = self.told.borrow_mut();
-        if told.iter().rev().take(LIVES).all(|before| *before != what) {
+        if told
+            .iter()
+            .rev()
+            .take(VOLUME_CYCLES)
+            .all(|before| *before != what)
+        {
             told.push(what);
         }
     }
@@ -162,7 +168,7 @@ impl Lane {
         what: &str,
         call: impl AsyncFn() -> Result<T, Status>,
     ) -> T {
-        let deadline = Instant::now() + CONVERGES_WITHIN;
+        let deadline = Instant::now() + CONVERGENCE_TIMEOUT;
         loop {
             match self.once(what, &call).await {
                 Ok(answer) => return answer,
@@ -172,7 +178,7 @@ impl Lane {
                 ),
             }
             self.assert_nobody_complains().await;
-            tokio::time::sleep(AGAIN_AFTER).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
@@ -221,7 +227,7 @@ impl Lane {
         let driver = self.driver.lock().await;
         assert_eq!(driver.in_use().unwrap(), Vec::<PathBuf>::new());
         assert_eq!(driver.mounts(), []);
-        let mounts = places::mounts().into_iter().map(|mount| mount.point);
+        let mounts = mount_table::mounts().into_iter().map(|mount| mount.point);
         let mounts: Vec<PathBuf> = mounts
             .filter(|point| point.starts_with(&self.root))
             .collect();

@@ -12,55 +12,55 @@ use tonic::transport::server::UdsConnectInfo;
 use tonic::{Code, Request, Response, Status};
 
 use super::broken;
-use super::said::Said;
-use crate::csi_driver::Options;
-use crate::csi_driver::faults::{self, Act, Fault, When};
-use crate::csi_driver::journal::{self, Complaint, Line};
+use super::request_json::CsiRequest;
+use crate::csi_driver::DriverOptions;
+use crate::csi_driver::faults::{self, DriverFault, FaultAction, FaultPoint};
+use crate::csi_driver::journal::{self, JournalLine, Violation};
 
 /// How long a call that seems to come beside another may wait for that other's end: the news that its caller gave it
 /// up, or died, is under way.
-const NEWS_TRAVELS: Duration = Duration::from_millis(300);
+const CANCELLATION_GRACE: Duration = Duration::from_millis(300);
 
 /// All of the driver's calls.
-pub(super) struct Desk {
-    pub(super) options: Options,
-    lanes: Mutex<BTreeMap<String, Lane>>,
+pub(super) struct Dispatcher {
+    pub(super) options: DriverOptions,
+    volume_calls: Mutex<BTreeMap<String, VolumeCalls>>,
     number: AtomicU64,
 }
 
 /// The calls about one volume.
 #[derive(Default)]
-struct Lane {
+struct VolumeCalls {
     lock: Arc<tokio::sync::Mutex<()>>,
-    last: Option<Arc<Flight>>,
+    last: Option<Arc<PendingCall>>,
 }
 
 /// A call that is under way, or was.
-struct Flight {
+struct PendingCall {
     call: &'static str,
     caller: Option<i32>,
-    stands: watch::Sender<Stands>,
+    state: watch::Sender<CallState>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stands {
+enum CallState {
     UnderWay,
     GivenUp,
     Answered,
 }
 
-/// A call's turn; dropped unfinished, its caller has given up.
-struct Turn {
-    flight: Arc<Flight>,
+/// A call's permit; dropped unfinished, its caller has given up.
+struct CallPermit {
+    pending: Arc<PendingCall>,
     lock: Option<OwnedMutexGuard<()>>,
 }
 
-impl Drop for Turn {
+impl Drop for CallPermit {
     fn drop(&mut self) {
-        self.flight.stands.send_if_modified(|stands| {
-            let open = *stands == Stands::UnderWay;
+        self.pending.state.send_if_modified(|state| {
+            let open = *state == CallState::UnderWay;
             if open {
-                *stands = Stands::GivenUp;
+                *state = CallState::GivenUp;
             }
             open
         });
@@ -68,34 +68,34 @@ impl Drop for Turn {
 }
 
 /// What the work of one call needs to know.
-pub(super) struct Bench {
-    pub(super) options: Options,
+pub(super) struct CallContext {
+    pub(super) options: DriverOptions,
     call: &'static str,
     volume: String,
     between: bool,
 }
 
 /// Why the driver refuses, and whether its caller is to blame.
-pub(super) struct Wrong {
+pub(super) struct ProtocolError {
     pub(super) code: Code,
     pub(super) text: String,
 }
 
-impl Wrong {
+impl ProtocolError {
     pub(super) fn new(code: Code, text: impl Into<String>) -> Self {
         let text = text.into();
         Self { code, text }
     }
 }
 
-impl Bench {
+impl CallContext {
     /// Refuses, and complains of the caller.
-    pub(super) fn refuse(&self, wrong: Wrong) -> Status {
-        self.complain(&wrong.text);
-        Status::new(wrong.code, wrong.text)
+    pub(super) fn refuse(&self, error: ProtocolError) -> Status {
+        self.complain(&error.text);
+        Status::new(error.code, error.text)
     }
 
-    /// Notes what the caller, or somebody else on the node, did wrong.
+    /// Notes what the caller, or somebody else on the node, did error.
     pub(super) fn complain(&self, text: &str) {
         complain(&self.options, self.call, &self.volume, text);
     }
@@ -108,8 +108,8 @@ impl Bench {
     }
 }
 
-fn complain(options: &Options, call: &str, volume: &str, text: &str) {
-    let complaint = Complaint {
+fn complain(options: &DriverOptions, call: &str, volume: &str, text: &str) {
+    let complaint = Violation {
         call: call.to_owned(),
         volume: volume.to_owned(),
         text: text.to_owned(),
@@ -130,11 +130,11 @@ pub(super) fn failed(error: anyhow::Error) -> Status {
     Status::internal(format!("{error:#}"))
 }
 
-impl Desk {
-    pub(super) fn new(options: Options) -> Self {
+impl Dispatcher {
+    pub(super) fn new(options: DriverOptions) -> Self {
         Self {
             options,
-            lanes: Mutex::default(),
+            volume_calls: Mutex::default(),
             number: AtomicU64::new(0),
         }
     }
@@ -143,14 +143,14 @@ impl Desk {
     pub(super) async fn read<R, A>(
         &self,
         request: Request<R>,
-        work: impl FnOnce(&Bench, R) -> Result<A, Status> + Send + 'static,
+        work: impl FnOnce(&CallContext, R) -> Result<A, Status> + Send + 'static,
     ) -> Result<Response<A>, Status>
     where
-        R: Said + Send + 'static,
+        R: CsiRequest + Send + 'static,
         A: Send + 'static,
     {
         let request = request.into_inner();
-        let mut note = Note::begin(self, &request);
+        let mut note = JournalGuard::begin(self, &request);
         let answer = self.carry_out(request, None, work).await;
         note.end(&answer);
         answer.map(Response::new)
@@ -160,19 +160,19 @@ impl Desk {
     pub(super) async fn write<R, A>(
         &self,
         request: Request<R>,
-        work: impl FnOnce(&Bench, R) -> Result<A, Status> + Send + 'static,
+        work: impl FnOnce(&CallContext, R) -> Result<A, Status> + Send + 'static,
     ) -> Result<Response<A>, Status>
     where
-        R: Said + Send + 'static,
+        R: CsiRequest + Send + 'static,
         A: Send + 'static,
     {
         let connection = request.extensions().get::<UdsConnectInfo>();
         let caller = connection.and_then(|info| info.peer_cred?.pid());
         let request = request.into_inner();
-        let mut note = Note::begin(self, &request);
-        let turn = self.turn(R::NAME, request.volume(), caller).await;
-        let answer = match turn {
-            Ok(turn) => self.carry_out(request, Some(turn), work).await,
+        let mut note = JournalGuard::begin(self, &request);
+        let permit = self.permit(R::NAME, request.volume(), caller).await;
+        let answer = match permit {
+            Ok(permit) => self.carry_out(request, Some(permit), work).await,
             Err(status) => Err(status),
         };
         note.end(&answer);
@@ -182,57 +182,63 @@ impl Desk {
     async fn carry_out<R, A>(
         &self,
         request: R,
-        mut turn: Option<Turn>,
-        work: impl FnOnce(&Bench, R) -> Result<A, Status> + Send + 'static,
+        mut permit: Option<CallPermit>,
+        work: impl FnOnce(&CallContext, R) -> Result<A, Status> + Send + 'static,
     ) -> Result<A, Status>
     where
-        R: Said + Send + 'static,
+        R: CsiRequest + Send + 'static,
         A: Send + 'static,
     {
         let volume = request.volume().to_owned();
         let fault = faults::take(&self.options.dir, R::NAME, &volume).map_err(failed)?;
-        strike(fault.as_ref(), When::Before).await?;
-        let bench = Bench {
+        inject(fault.as_ref(), FaultPoint::Before).await?;
+        let context = CallContext {
             options: self.options.clone(),
             call: R::NAME,
             volume,
             between: fault
                 .as_ref()
-                .is_some_and(|fault| fault.when == When::Between),
+                .is_some_and(|fault| fault.when == FaultPoint::Between),
         };
         // Whoever asked may be gone: the volume is free again only when the work has ended.
-        let lock = turn.as_mut().and_then(|turn| turn.lock.take());
+        let lock = permit.as_mut().and_then(|permit| permit.lock.take());
         let worked = tokio::task::spawn_blocking(move || {
-            let answer = work(&bench, request);
+            let answer = work(&context, request);
             drop(lock);
             answer
         });
         let answer = worked.await.map_err(|error| failed(error.into()))?;
-        strike(fault.as_ref(), When::After).await?;
-        if let Some(turn) = turn {
-            turn.flight.stands.send_replace(Stands::Answered);
+        inject(fault.as_ref(), FaultPoint::After).await?;
+        if let Some(permit) = permit {
+            permit.pending.state.send_replace(CallState::Answered);
         }
         answer
     }
 
     /// Waits for the volume; complains of a caller who does not.
-    async fn turn(
+    async fn permit(
         &self,
         call: &'static str,
         volume: &str,
         caller: Option<i32>,
-    ) -> Result<Turn, Status> {
-        let flight = Arc::new(Flight {
+    ) -> Result<CallPermit, Status> {
+        let pending = Arc::new(PendingCall {
             call,
             caller,
-            stands: watch::Sender::new(Stands::UnderWay),
+            state: watch::Sender::new(CallState::UnderWay),
         });
         let (before, lock) = {
-            let mut lanes = self.lanes.lock().expect("nobody panics with it");
-            let lane = lanes.entry(volume.to_owned()).or_default();
-            (lane.last.replace(flight.clone()), lane.lock.clone())
+            let mut volume_calls = self.volume_calls.lock().expect("nobody panics with it");
+            let volume_calls = volume_calls.entry(volume.to_owned()).or_default();
+            (
+                volume_calls.last.replace(pending.clone()),
+                volume_calls.lock.clone(),
+            )
         };
-        let mut turn = Turn { flight, lock: None };
+        let mut permit = CallPermit {
+            pending,
+            lock: None,
+        };
         if let Some(before) = before
             && before.is_beside().await
         {
@@ -240,26 +246,26 @@ impl Desk {
             complain(&self.options, call, volume, &text);
             return Err(Status::aborted(text));
         }
-        turn.lock = Some(lock.lock_owned().await);
-        Ok(turn)
+        permit.lock = Some(lock.lock_owned().await);
+        Ok(permit)
     }
 }
 
-impl Flight {
+impl PendingCall {
     /// Whether its caller still waited for it when the next call came.
     async fn is_beside(&self) -> bool {
-        let mut stands = self.stands.subscribe();
-        if *stands.borrow() != Stands::UnderWay {
+        let mut state = self.state.subscribe();
+        if *state.borrow() != CallState::UnderWay {
             return false;
         }
-        let ended = stands.wait_for(|stands| *stands != Stands::UnderWay);
-        let how = tokio::time::timeout(NEWS_TRAVELS, ended).await;
-        let given_up = matches!(how, Ok(Ok(stands)) if *stands == Stands::GivenUp);
-        !given_up && self.caller.is_none_or(lives)
+        let ended = state.wait_for(|state| *state != CallState::UnderWay);
+        let how = tokio::time::timeout(CANCELLATION_GRACE, ended).await;
+        let given_up = matches!(how, Ok(Ok(state)) if *state == CallState::GivenUp);
+        !given_up && self.caller.is_none_or(is_alive)
     }
 }
 
-fn lives(pid: i32) -> bool {
+fn is_alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat
         .rsplit_once(") ")
@@ -267,37 +273,37 @@ fn lives(pid: i32) -> bool {
     state.is_some_and(|state| state != 'Z' && state != 'X')
 }
 
-async fn strike(fault: Option<&Fault>, now: When) -> Result<(), Status> {
+async fn inject(fault: Option<&DriverFault>, now: FaultPoint) -> Result<(), Status> {
     let Some(fault) = fault.filter(|fault| fault.when == now) else {
         return Ok(());
     };
     match &fault.act {
-        Act::Crash => crash(),
-        Act::Hang => std::future::pending().await,
-        Act::Delay(milliseconds) => {
+        FaultAction::Crash => crash(),
+        FaultAction::Hang => std::future::pending().await,
+        FaultAction::Delay(milliseconds) => {
             tokio::time::sleep(Duration::from_millis(*milliseconds)).await;
             Ok(())
         }
-        Act::Error { code, message } => Err(Status::new(Code::from(*code), message)),
-        Act::Garbage => Err(broken::status(broken::Kind::Garbage)),
-        Act::Noise => Err(broken::status(broken::Kind::Noise)),
+        FaultAction::Error { code, message } => Err(Status::new(Code::from(*code), message)),
+        FaultAction::Garbage => Err(broken::status(broken::Kind::Garbage)),
+        FaultAction::Noise => Err(broken::status(broken::Kind::Noise)),
     }
 }
 
 /// A call's lines in the journal; dropped without an end, its caller has given up.
-struct Note<'a> {
-    desk: &'a Desk,
+struct JournalGuard<'a> {
+    dispatcher: &'a Dispatcher,
     call: &'static str,
     number: u64,
     ended: bool,
 }
 
-impl<'a> Note<'a> {
-    fn begin<R: Said>(desk: &'a Desk, request: &R) -> Self {
-        let note = Note {
-            desk,
+impl<'a> JournalGuard<'a> {
+    fn begin<R: CsiRequest>(dispatcher: &'a Dispatcher, request: &R) -> Self {
+        let note = JournalGuard {
+            dispatcher,
             call: R::NAME,
-            number: desk.number.fetch_add(1, Ordering::Relaxed),
+            number: dispatcher.number.fetch_add(1, Ordering::Relaxed),
             ended: false,
         };
         note.write(Some(request.json()), None);
@@ -314,20 +320,20 @@ impl<'a> Note<'a> {
     }
 
     fn write(&self, request: Option<serde_json::Value>, answer: Option<String>) {
-        let line = Line {
+        let line = JournalLine {
             process: std::process::id(),
             number: self.number,
             call: self.call.to_owned(),
             request,
             answer,
         };
-        if let Err(error) = journal::write(&self.desk.options.dir, &line) {
+        if let Err(error) = journal::write(&self.dispatcher.options.dir, &line) {
             eprintln!("csi-driver: {line:?} not noted: {error:#}");
         }
     }
 }
 
-impl Drop for Note<'_> {
+impl Drop for JournalGuard<'_> {
     fn drop(&mut self) {
         if !self.ended {
             self.write(None, Some("given up by the caller".to_owned()));

@@ -1,4 +1,4 @@
-//! What was heard: one line a request, the newest 100,000.
+//! What was request: one line a request, the newest 100,000.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ const KEPT: usize = 100_000;
 /// One request and the status of its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Heard {
+pub struct RecordedRequest {
     /// The HTTP method.
     pub method: String,
     /// The path, without its query.
@@ -27,35 +27,35 @@ pub struct Heard {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Journal {
-    heard: VecDeque<Heard>,
+pub(crate) struct RequestLog {
+    request: VecDeque<RecordedRequest>,
     dropped: usize,
 }
 
-impl Journal {
+impl RequestLog {
     /// Writes a request down; its status comes later, by the number returned.
-    pub(crate) fn add(&mut self, heard: Heard) -> usize {
-        if self.heard.len() == KEPT {
-            self.heard.pop_front();
+    pub(crate) fn add(&mut self, request: RecordedRequest) -> usize {
+        if self.request.len() == KEPT {
+            self.request.pop_front();
             self.dropped += 1;
         }
-        self.heard.push_back(heard);
-        self.dropped + self.heard.len() - 1
+        self.request.push_back(request);
+        self.dropped + self.request.len() - 1
     }
 
     pub(crate) fn answered(&mut self, number: usize, status: u16) {
         let at = number.checked_sub(self.dropped);
-        if let Some(heard) = at.and_then(|at| self.heard.get_mut(at)) {
-            heard.status = status;
+        if let Some(request) = at.and_then(|at| self.request.get_mut(at)) {
+            request.status = status;
         }
     }
 
-    pub(crate) fn all(&self) -> Vec<Heard> {
-        self.heard.iter().cloned().collect()
+    pub(crate) fn all(&self) -> Vec<RecordedRequest> {
+        self.request.iter().cloned().collect()
     }
 
     pub(crate) fn clear(&mut self) {
-        self.dropped += self.heard.len();
-        self.heard.clear();
+        self.dropped += self.request.len();
+        self.request.clear();
     }
 }

@@ -11,9 +11,12 @@ async fn what_happens_during_an_outage_is_told_after_it() {
         web["spec"]["containers"][0]["command"] = json!(["sh", "-c", "sleep 1; exit 3"]);
         cluster.apply(&web).unwrap();
         cluster.apply(&pod("stays")).unwrap();
-        cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+        cluster
+            .until_pod("web", CONVERGENCE_TIMEOUT, is_running)
+            .await
+            .unwrap();
         let stays = cluster
-            .until_pod("stays", WITHIN, is_running)
+            .until_pod("stays", CONVERGENCE_TIMEOUT, is_running)
             .await
             .unwrap();
         cluster.server.stop();
@@ -32,7 +35,7 @@ async fn what_happens_during_an_outage_is_told_after_it() {
             .unwrap();
         cluster.server.resume().unwrap();
         let web = cluster
-            .until_pod("web", WITHIN, |pod| restarts(pod) > 0)
+            .until_pod("web", CONVERGENCE_TIMEOUT, |pod| restarts(pod) > 0)
             .await
             .unwrap();
         assert_eq!(
@@ -40,7 +43,7 @@ async fn what_happens_during_an_outage_is_told_after_it() {
             3
         );
         let after = cluster
-            .until_pod("stays", WITHIN, is_running)
+            .until_pod("stays", CONVERGENCE_TIMEOUT, is_running)
             .await
             .unwrap();
         assert_eq!(uid(&stays), uid(&after));
@@ -57,7 +60,10 @@ async fn what_happens_during_an_outage_is_told_after_it() {
 async fn a_node_restarted_during_an_outage_keeps_its_pods() {
     everywhere(Node::builder, async |mut cluster| {
         cluster.apply(&pod("web")).unwrap();
-        let before = cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+        let before = cluster
+            .until_pod("web", CONVERGENCE_TIMEOUT, is_running)
+            .await
+            .unwrap();
         let kept = cluster.node.root().join("oxlet/alone.checkpoint");
         cluster
             .wait("the pod is kept", async || {
@@ -77,8 +83,11 @@ async fn a_node_restarted_during_an_outage_keeps_its_pods() {
             .await
             .unwrap();
         cluster.server.resume().unwrap();
-        cluster.until_ready(WITHIN).await.unwrap();
-        let after = cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+        cluster.until_ready(CONVERGENCE_TIMEOUT).await.unwrap();
+        let after = cluster
+            .until_pod("web", CONVERGENCE_TIMEOUT, is_running)
+            .await
+            .unwrap();
         assert_eq!(uid(&before), uid(&after));
         assert_eq!(
             before["status"]["containerStatuses"][0]["containerID"],
@@ -107,7 +116,10 @@ async fn a_machine_that_reboots_without_its_server_brings_every_pod_back_with_it
         web["spec"]["containers"][0]["volumeMounts"] =
             json!([{ "name": "key", "mountPath": "/key" }]);
         cluster.apply(&web).unwrap();
-        let before = cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+        let before = cluster
+            .until_pod("web", CONVERGENCE_TIMEOUT, is_running)
+            .await
+            .unwrap();
         let kept = cluster.node.root().join("oxlet/alone.checkpoint");
         cluster
             .wait("the pod and its secret are kept", async || {
@@ -141,9 +153,9 @@ async fn a_machine_that_reboots_without_its_server_brings_every_pod_back_with_it
         ));
         assert_eq!(std::fs::read(&file).unwrap(), word);
         cluster.server.resume().unwrap();
-        cluster.until_ready(WITHIN).await.unwrap();
+        cluster.until_ready(CONVERGENCE_TIMEOUT).await.unwrap();
         let after = cluster
-            .until_pod("web", WITHIN, |pod| {
+            .until_pod("web", CONVERGENCE_TIMEOUT, |pod| {
                 is_running(pod)
                     && pod["status"]["containerStatuses"][0]["containerID"]
                         != before["status"]["containerStatuses"][0]["containerID"]
@@ -159,7 +171,10 @@ async fn a_machine_that_reboots_without_its_server_brings_every_pod_back_with_it
 async fn a_pod_deleted_while_the_node_was_away_goes_when_it_is_back() {
     everywhere(Node::builder, async |mut cluster| {
         cluster.apply(&pod("web")).unwrap();
-        cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+        cluster
+            .until_pod("web", CONVERGENCE_TIMEOUT, is_running)
+            .await
+            .unwrap();
         cluster.node.kill9().unwrap();
         cluster
             .server
@@ -167,7 +182,7 @@ async fn a_pod_deleted_while_the_node_was_away_goes_when_it_is_back() {
             .unwrap();
         cluster.node.begin().await.unwrap();
         cluster
-            .until_pod("web", WITHIN, Value::is_null)
+            .until_pod("web", CONVERGENCE_TIMEOUT, Value::is_null)
             .await
             .unwrap();
         cluster

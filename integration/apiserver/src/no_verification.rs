@@ -9,18 +9,18 @@ use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
 /// Takes any certificate, whoever signed it.
 #[derive(Debug)]
-pub struct AnyServer {
+pub struct NoServerVerification {
     provider: Arc<CryptoProvider>,
 }
 
-impl AnyServer {
+impl NoServerVerification {
     /// Signatures are checked all the same, with this provider.
     pub fn new(provider: Arc<CryptoProvider>) -> Self {
         Self { provider }
     }
 }
 
-impl ServerCertVerifier for AnyServer {
+impl ServerCertVerifier for NoServerVerification {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

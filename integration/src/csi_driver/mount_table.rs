@@ -10,7 +10,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 /// A line of the table of mounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mount {
+pub struct MountEntry {
     /// What of the file system is mounted.
     pub root: PathBuf,
     pub point: PathBuf,
@@ -19,15 +19,15 @@ pub struct Mount {
 }
 
 /// Returns every mount of this process's namespace, in the order in which they were made.
-pub fn mounts() -> Vec<Mount> {
+pub fn mounts() -> Vec<MountEntry> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     table.lines().filter_map(parse).collect()
 }
 
-fn parse(line: &str) -> Option<Mount> {
+fn parse(line: &str) -> Option<MountEntry> {
     let fields: Vec<&str> = line.split(' ').collect();
     let mut options = fields.get(5)?.split(',');
-    Some(Mount {
+    Some(MountEntry {
         root: unescaped(fields.get(3)?),
         point: unescaped(fields.get(4)?),
         device: (*fields.get(2)?).to_owned(),
@@ -57,7 +57,7 @@ fn unescaped(text: &str) -> PathBuf {
 }
 
 /// Returns what is mounted exactly there: more than one lie on each other.
-pub fn mounted_at(point: &Path) -> Vec<Mount> {
+pub fn mounted_at(point: &Path) -> Vec<MountEntry> {
     let point = resolved(point);
     let mut all = mounts();
     all.retain(|mount| mount.point == point);
@@ -74,11 +74,11 @@ fn resolved(path: &Path) -> PathBuf {
 }
 
 /// Shows one path at another.
-pub(super) fn bind(source: &Path, target: &Path, access: Access) -> Result<()> {
+pub(super) fn bind(source: &Path, target: &Path, access: MountAccess) -> Result<()> {
     let none = None::<&str>;
     let what = || format!("bind {} at {}", source.display(), target.display());
     mount(Some(source), target, none, MsFlags::MS_BIND, none).with_context(what)?;
-    if access == Access::ReadOnly {
+    if access == MountAccess::ReadOnly {
         let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
         mount(none, target, none, flags, none).with_context(what)?;
     }
@@ -87,7 +87,7 @@ pub(super) fn bind(source: &Path, target: &Path, access: Access) -> Result<()> {
 
 /// What those who find a mount may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum MountAccess {
     ReadWrite,
     ReadOnly,
 }
@@ -98,7 +98,7 @@ pub(super) fn unmount(point: &Path) -> Result<()> {
 }
 
 /// Takes away every mount that fits, innermost first; what does not go is told.
-pub fn unmount_all(fits: impl Fn(&Mount) -> bool) -> Vec<String> {
+pub fn unmount_all(fits: impl Fn(&MountEntry) -> bool) -> Vec<String> {
     let all = mounts().into_iter().rev().filter(|mount| fits(mount));
     let failed = all.filter_map(|mount| {
         let gone = umount2(&mount.point, MntFlags::MNT_DETACH);
@@ -108,7 +108,7 @@ pub fn unmount_all(fits: impl Fn(&Mount) -> bool) -> Vec<String> {
     failed.collect()
 }
 
-/// The path as its file system has it, for comparing with [`Mount::root`], with the device of that file system.
+/// The path as its file system has it, for comparing with [`MountEntry::root`], with the device of that file system.
 pub fn within_its_file_system(path: &Path) -> Option<(String, PathBuf)> {
     let path = path.canonicalize().ok()?;
     let all = mounts().into_iter().rev();

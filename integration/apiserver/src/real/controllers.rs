@@ -9,10 +9,10 @@ use std::{
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use super::{PACE, client::Door};
+use super::{POLL_INTERVAL, client::CurlClient};
 use crate::{
-    auth::Authority,
-    certificates::{self, Signer},
+    auth::CertificateAuthority,
+    certificates::{self, KubeletSigner},
     clock,
     pods::scheduler,
 };
@@ -24,7 +24,7 @@ pub(super) const TOKEN: (&str, &str) = ("abcdef", "0123456789abcdef");
 const JOINERS: &str = "system:bootstrappers:oxlet";
 
 /// Makes what a cluster has from its beginning.
-pub(super) fn found(door: &Door, authority: &str) -> anyhow::Result<()> {
+pub(super) fn found(client: &CurlClient, authority: &str) -> anyhow::Result<()> {
     let (id, secret) = TOKEN;
     let map =
         json!({ "metadata": { "name": "kube-root-ca.crt" }, "data": { "ca.crt": authority } });
@@ -48,16 +48,16 @@ pub(super) fn found(door: &Door, authority: &str) -> anyhow::Result<()> {
         ("/api/v1/namespaces/kube-system/secrets", token),
         (BINDINGS, binding),
     ] {
-        made(door, path, &object).with_context(|| format!("cannot make {object}"))?;
+        made(client, path, &object).with_context(|| format!("cannot make {object}"))?;
     }
     Ok(())
 }
 
 /// Makes an object; the server makes its own namespaces and roles a little after it says that it is ready.
-fn made(door: &Door, path: &str, object: &Value) -> anyhow::Result<()> {
+fn made(client: &CurlClient, path: &str, object: &Value) -> anyhow::Result<()> {
     let until = clock::later(clock::now(), 30);
     loop {
-        match door.post(path, object) {
+        match client.post(path, object) {
             Ok(_) => return Ok(()),
             Err(failure) if failure.code == 404 && clock::now() < until => super::pause(),
             Err(failure) => return Err(failure.into()),
@@ -67,29 +67,32 @@ fn made(door: &Door, path: &str, object: &Value) -> anyhow::Result<()> {
 
 /// Whoever does the rest, as long as this is kept.
 #[derive(Debug)]
-pub(super) struct Hands {
+pub(super) struct Controllers {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Hands {
-    pub(super) fn start(door: Door, authority: Arc<Authority>) -> anyhow::Result<Hands> {
+impl Controllers {
+    pub(super) fn start(
+        client: CurlClient,
+        authority: Arc<CertificateAuthority>,
+    ) -> anyhow::Result<Controllers> {
         let (stop, stopped) = mpsc::channel();
         let work = move || {
-            while stopped.recv_timeout(PACE) == Err(mpsc::RecvTimeoutError::Timeout) {
-                sign_all(&door, &authority);
-                bind_all(&door);
+            while stopped.recv_timeout(POLL_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
+                sign_all(&client, &authority);
+                bind_all(&client);
             }
         };
-        let thread = std::thread::Builder::new().name("hands".to_string());
-        Ok(Hands {
+        let thread = std::thread::Builder::new().name("controllers".to_string());
+        Ok(Controllers {
             stop: Some(stop),
             thread: Some(thread.spawn(work).context("cannot start a thread")?),
         })
     }
 }
 
-impl Drop for Hands {
+impl Drop for Controllers {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -98,36 +101,37 @@ impl Drop for Hands {
     }
 }
 
-fn items(door: &Door, path: &str) -> Vec<Value> {
-    let mut list = door.get(path).unwrap_or_default();
+fn items(client: &CurlClient, path: &str) -> Vec<Value> {
+    let mut list = client.get(path).unwrap_or_default();
     let items = list["items"].as_array_mut().map(std::mem::take);
     items.unwrap_or_default()
 }
 
 /// Approves and signs what kubelets ask for. What fails is tried again at the next look.
-fn sign_all(door: &Door, authority: &Authority) {
-    for mut request in items(door, REQUESTS) {
-        let Some(signer) = Signer::of(&request).filter(|_| !certificates::is_over(&request)) else {
+fn sign_all(client: &CurlClient, authority: &CertificateAuthority) {
+    for mut request in items(client, REQUESTS) {
+        let Some(signer) = KubeletSigner::of(&request).filter(|_| !certificates::is_over(&request))
+        else {
             continue;
         };
         let path = format!("{REQUESTS}/{}", name(&request));
         certificates::approve(&mut request);
-        let Ok(mut request) = door.put(&format!("{path}/approval"), &request) else {
+        let Ok(mut request) = client.put(&format!("{path}/approval"), &request) else {
             continue;
         };
         certificates::sign(authority, signer, &mut request, super::YEAR);
-        drop(door.put(&format!("{path}/status"), &request));
+        drop(client.put(&format!("{path}/status"), &request));
     }
 }
 
 /// Binds pods without a node to the one that is ready.
-fn bind_all(door: &Door) {
-    let waiting = items(door, "/api/v1/pods?fieldSelector=spec.nodeName%3D");
+fn bind_all(client: &CurlClient) {
+    let waiting = items(client, "/api/v1/pods?fieldSelector=spec.nodeName%3D");
     let waiting: Vec<&Value> = waiting.iter().filter(|pod| scheduler::waits(pod)).collect();
     if waiting.is_empty() {
         return;
     }
-    let nodes = items(door, "/api/v1/nodes");
+    let nodes = items(client, "/api/v1/nodes");
     let Some(node) = nodes.iter().find(|node| scheduler::is_ready(node)) else {
         return;
     };
@@ -138,7 +142,7 @@ fn bind_all(door: &Door) {
             "apiVersion": "v1", "kind": "Binding", "metadata": { "name": name(pod) },
             "target": { "apiVersion": "v1", "kind": "Node", "name": name(node) },
         });
-        drop(door.post(&path, &binding));
+        drop(client.post(&path, &binding));
     }
 }
 

@@ -12,10 +12,10 @@ use proto::csi::{
 use serde::{Deserialize, Serialize};
 use tonic::Status;
 
-use super::desk::{Bench, failed};
-use super::record::{Data, Record};
+use super::dispatcher::{CallContext, failed};
+use super::record::{VolumeData, VolumeRecord};
 use super::rules;
-use crate::csi_driver::{Ability, places};
+use crate::csi_driver::{DriverCapability, mount_table};
 
 /// What a volume has whose size was never said.
 const DEFAULT_SIZE: i64 = 64 << 20;
@@ -40,27 +40,27 @@ pub(in crate::csi_driver) fn read_health(dir: &Path) -> BTreeMap<String, Health>
 }
 
 pub(super) fn stats(
-    bench: &Bench,
+    context: &CallContext,
     request: NodeGetVolumeStatsRequest,
 ) -> Result<NodeGetVolumeStatsResponse, Status> {
-    if !bench.options.can(Ability::Stats) {
+    if !context.options.can(DriverCapability::Stats) {
         return Err(Status::unimplemented("the driver tells no figures"));
     }
-    let record = bench.load(&request.volume_id)?;
+    let record = context.load(&request.volume_id)?;
     let path = PathBuf::from(&request.volume_path);
     let staged = record.staged.as_ref();
     if !record.published.contains_key(&path) && staged.is_none_or(|staged| staged.path != path) {
         let text = format!("the volume is not at {}", path.display());
         return Err(Status::not_found(text));
     }
-    let data = Data::find(&bench.options.dir, &request.volume_id);
+    let data = VolumeData::find(&context.options.dir, &request.volume_id);
     let (bytes, files) = used(data.as_ref());
-    let health = read_health(&bench.options.dir).remove(&request.volume_id);
+    let health = read_health(&context.options.dir).remove(&request.volume_id);
     let condition = health.unwrap_or(Health {
         abnormal: false,
         message: "all is well".to_owned(),
     });
-    let says = bench.options.can(Ability::Condition);
+    let says = context.options.can(DriverCapability::Condition);
     Ok(NodeGetVolumeStatsResponse {
         usage: vec![
             usage(Unit::Bytes, size(&record, data.as_ref()), bytes),
@@ -82,19 +82,19 @@ fn usage(unit: Unit, total: i64, used: i64) -> VolumeUsage {
     }
 }
 
-fn size(record: &Record, data: Option<&Data>) -> i64 {
+fn size(record: &VolumeRecord, data: Option<&VolumeData>) -> i64 {
     match (record.size, data) {
-        (0, Some(Data::File(file))) => length(file),
-        (0, Some(Data::Folder(_)) | None) => DEFAULT_SIZE,
+        (0, Some(VolumeData::File(file))) => length(file),
+        (0, Some(VolumeData::Folder(_)) | None) => DEFAULT_SIZE,
         (size, _) => size,
     }
 }
 
 /// Bytes and files.
-fn used(data: Option<&Data>) -> (i64, i64) {
+fn used(data: Option<&VolumeData>) -> (i64, i64) {
     match data {
-        Some(Data::Folder(folder)) => walk(folder),
-        Some(Data::File(file)) => (length(file), 1),
+        Some(VolumeData::Folder(folder)) => walk(folder),
+        Some(VolumeData::File(file)) => (length(file), 1),
         None => (0, 0),
     }
 }
@@ -117,20 +117,20 @@ fn length(file: &Path) -> i64 {
 }
 
 pub(super) fn expand(
-    bench: &Bench,
+    context: &CallContext,
     request: NodeExpandVolumeRequest,
 ) -> Result<NodeExpandVolumeResponse, Status> {
     let volume = &request.volume_id;
-    let mut record = bench.load(volume)?;
-    rules::expand(&bench.options, &record, &request).map_err(|wrong| bench.refuse(wrong))?;
+    let mut record = context.load(volume)?;
+    rules::expand(&context.options, &record, &request).map_err(|wrong| context.refuse(wrong))?;
     let wanted = request.capacity_range.unwrap_or_default().required_bytes;
-    let data = Data::find(&bench.options.dir, volume);
+    let data = VolumeData::find(&context.options.dir, volume);
     record.size = size(&record, data.as_ref()).max(wanted);
-    if let Some(Data::File(file)) = data {
+    if let Some(VolumeData::File(file)) = data {
         grow(&file, record.size).map_err(failed)?;
     }
-    bench.between();
-    bench.save(volume, &record)?;
+    context.between();
+    context.save(volume, &record)?;
     Ok(NodeExpandVolumeResponse {
         capacity_bytes: record.size,
     })
@@ -142,5 +142,5 @@ fn grow(file: &Path, size: i64) -> anyhow::Result<()> {
     if opened.metadata()?.len() < size {
         opened.set_len(size)?;
     }
-    places::resize_loops(file)
+    mount_table::resize_loops(file)
 }

@@ -26,7 +26,7 @@ fn memory(pid: u32) -> f64 {
 }
 
 /// Asks for the log, and returns the answer's body.
-async fn follow(port: u16, may: &apiserver::Credentials) -> Incoming {
+async fn follow(port: u16, may: &apiserver::CertificateWithKey) -> Incoming {
     let stream = tls::connect(port, Some(may)).await.unwrap();
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(async move { drop(connection.await) });
@@ -73,7 +73,10 @@ fn write(log: &mut File, lines: std::ops::Range<usize>) {
 async fn ten_clients_follow_ten_thousand_lines_without_growing_memory() {
     let cluster = started().await;
     cluster.apply(&pod("web")).unwrap();
-    let web = cluster.until_pod("web", WITHIN, is_running).await.unwrap();
+    let web = cluster
+        .until_pod("web", CONVERGENCE_TIMEOUT, is_running)
+        .await
+        .unwrap();
     let path = format!("default_web_{}/app/0.log", uid(&web));
     let path = cluster.node.pod_logs().join(path);
     let mut log = File::options()

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use integration::chaos::Chaos;
-use integration::csi_driver::places;
+use integration::csi_driver::mount_table;
 use proto::storage::storage_client::StorageClient;
 use proto::storage::volume::Source;
 use proto::storage::{
@@ -14,17 +14,17 @@ use proto::storage::{
 };
 use tonic::transport::Channel;
 
-use super::lane::{CALL_MS, DRIVER, Lane};
+use super::rig::{CALL_MS, DRIVER, KillRig};
 
 /// One volume of one pod.
-pub(super) struct Place {
+pub(super) struct PodVolume {
     pub(super) volume: Volume,
     pub(super) uid: String,
     pub(super) target: PathBuf,
 }
 
-impl Place {
-    fn new(lane: &Lane, uid: &str, volume: Volume) -> Self {
+impl PodVolume {
+    fn new(lane: &KillRig, uid: &str, volume: Volume) -> Self {
         let folder = format!("kubernetes.io~{}", volume.kind);
         let pod = lane.root.join("pods").join(uid);
         let mut target = pod.join("volumes").join(folder).join(&volume.name);
@@ -38,7 +38,7 @@ impl Place {
         }
     }
 
-    fn client(&self, lane: &Lane) -> StorageClient<Channel> {
+    fn client(&self, lane: &KillRig) -> StorageClient<Channel> {
         match self.volume.kind.as_str() {
             "csi" => lane.to_csi.clone(),
             _ => lane.to_local.clone(),
@@ -65,7 +65,7 @@ impl Place {
     }
 
     /// Mounts it, or gives up at the first failure, as for a pod that is gone by then.
-    async fn mount(&self, lane: &Lane, chaos: &mut Chaos) -> Option<PathBuf> {
+    async fn mount(&self, lane: &KillRig, chaos: &mut Chaos) -> Option<PathBuf> {
         let what = format!("mount {}", self.volume.id);
         let request = self.mount_request();
         let call = async || {
@@ -78,7 +78,7 @@ impl Place {
         }
     }
 
-    async fn unmount(&self, lane: &Lane) {
+    async fn unmount(&self, lane: &KillRig) {
         let what = format!("unmount {}", self.volume.id);
         let request = UnmountRequest {
             volume_id: self.volume.id.clone(),
@@ -96,7 +96,7 @@ impl Place {
     }
 
     fn assert_mounted_once(&self, path: &Path) {
-        let mounts = places::mounted_at(path);
+        let mounts = mount_table::mounted_at(path);
         assert_eq!(mounts.len(), 1, "{}: {mounts:?}", self.volume.id);
     }
 }
@@ -119,7 +119,7 @@ fn claim(handle: &str) -> Volume {
     }
 }
 
-async fn stage(lane: &Lane, volume: &Volume, mode: Mode, chaos: &mut Chaos) -> bool {
+async fn stage(lane: &KillRig, volume: &Volume, mode: Mode, chaos: &mut Chaos) -> bool {
     let what = format!("stage {}", volume.id);
     let request = StageRequest {
         volume: Some(volume.clone()),
@@ -137,7 +137,7 @@ async fn stage(lane: &Lane, volume: &Volume, mode: Mode, chaos: &mut Chaos) -> b
     }
 }
 
-async fn unstage(lane: &Lane, volume: &Volume, mode: Mode) {
+async fn unstage(lane: &KillRig, volume: &Volume, mode: Mode) {
     let what = format!("unstage {}", volume.id);
     let request = UnstageRequest {
         volume_id: volume.id.clone(),
@@ -154,7 +154,7 @@ async fn unstage(lane: &Lane, volume: &Volume, mode: Mode) {
 }
 
 /// A persistent volume with two pods, one after the other: what the first writes, the second reads.
-pub(super) async fn claimed(lane: Rc<Lane>, run: u64, number: u64, mut chaos: Chaos) {
+pub(super) async fn claimed(lane: Rc<KillRig>, run: u64, number: u64, mut chaos: Chaos) {
     let lane = &*lane;
     let handle = format!("h-{run}-{number}");
     let data = lane.with_driver(|driver| driver.create_volume(&handle).unwrap());
@@ -164,7 +164,7 @@ pub(super) async fn claimed(lane: Rc<Lane>, run: u64, number: u64, mut chaos: Ch
     if stage(lane, &volume, Mode::FileSystem, &mut chaos).await {
         for pod in 0..2 {
             let uid = format!("claim-{run}-{number}-{pod}");
-            let place = Place::new(lane, &uid, volume.clone());
+            let place = PodVolume::new(lane, &uid, volume.clone());
             if let Some(path) = place.mount(lane, &mut chaos).await {
                 place.assert_mounted_once(&path);
                 fs::write(path.join(format!("file-{pod}")), &handle).unwrap();
@@ -184,7 +184,7 @@ pub(super) async fn claimed(lane: Rc<Lane>, run: u64, number: u64, mut chaos: Ch
 }
 
 /// A volume of the pod's own: it ends with its pod, and not before.
-pub(super) async fn inline(lane: Rc<Lane>, run: u64, mut chaos: Chaos) {
+pub(super) async fn inline(lane: Rc<KillRig>, run: u64, mut chaos: Chaos) {
     let lane = &*lane;
     let uid = format!("inline-{run}");
     let handle = format!("csi-{run}");
@@ -196,7 +196,7 @@ pub(super) async fn inline(lane: Rc<Lane>, run: u64, mut chaos: Chaos) {
         pod_info: true,
         ..csi(&handle)
     }));
-    let place = Place::new(lane, &uid, volume);
+    let place = PodVolume::new(lane, &uid, volume);
     if let Some(path) = place.mount(lane, &mut chaos).await {
         place.assert_mounted_once(&path);
         fs::write(path.join("file"), &handle).unwrap();
@@ -212,7 +212,7 @@ pub(super) async fn inline(lane: Rc<Lane>, run: u64, mut chaos: Chaos) {
 }
 
 /// A raw device.
-pub(super) async fn block(lane: Rc<Lane>, run: u64, mut chaos: Chaos) {
+pub(super) async fn block(lane: Rc<KillRig>, run: u64, mut chaos: Chaos) {
     let lane = &*lane;
     use std::io::{Read, Write};
     let handle = format!("b-{run}");
@@ -224,7 +224,7 @@ pub(super) async fn block(lane: Rc<Lane>, run: u64, mut chaos: Chaos) {
     let target = pod
         .join("volumeDevices/kubernetes.io~csi")
         .join(&volume.name);
-    let place = Place {
+    let place = PodVolume {
         volume: volume.clone(),
         uid: uid.clone(),
         target,
@@ -263,7 +263,7 @@ pub(super) async fn block(lane: Rc<Lane>, run: u64, mut chaos: Chaos) {
     }
     unstage(lane, &volume, Mode::Block).await;
     assert_eq!(lane.remove_pod(&uid).await, Vec::<String>::new());
-    let devices = places::loop_devices(&file).unwrap();
+    let devices = mount_table::loop_devices(&file).unwrap();
     assert!(devices.is_empty(), "{devices:?}");
     let mut first = [0; 4096];
     fs::File::open(&file)
@@ -274,7 +274,7 @@ pub(super) async fn block(lane: Rc<Lane>, run: u64, mut chaos: Chaos) {
 }
 
 /// An emptyDir: what is in it outlives everything but its pod.
-pub(super) async fn empty_dir(lane: Rc<Lane>, run: u64, medium: Medium, mut chaos: Chaos) {
+pub(super) async fn empty_dir(lane: Rc<KillRig>, run: u64, medium: Medium, mut chaos: Chaos) {
     let lane = &*lane;
     let uid = format!("empty-{}-{run}", medium.as_str_name().to_lowercase());
     let volume = Volume {
@@ -287,7 +287,7 @@ pub(super) async fn empty_dir(lane: Rc<Lane>, run: u64, medium: Medium, mut chao
             ..Default::default()
         })),
     };
-    let place = Place::new(lane, &uid, volume);
+    let place = PodVolume::new(lane, &uid, volume);
     if let Some(path) = place.mount(lane, &mut chaos).await {
         fs::create_dir(path.join("deep")).unwrap();
         fs::write(path.join("deep/file"), &uid).unwrap();
@@ -308,7 +308,7 @@ pub(super) async fn empty_dir(lane: Rc<Lane>, run: u64, medium: Medium, mut chao
 }
 
 /// The files of a configMap or a secret: always of one version.
-pub(super) async fn files(lane: Rc<Lane>, run: u64, kind: &str, mut chaos: Chaos) {
+pub(super) async fn files(lane: Rc<KillRig>, run: u64, kind: &str, mut chaos: Chaos) {
     let lane = &*lane;
     let uid = format!("{kind}-{run}");
     let medium = match kind {
@@ -335,7 +335,7 @@ pub(super) async fn files(lane: Rc<Lane>, run: u64, kind: &str, mut chaos: Chaos
     };
     let mut last = None;
     for version in 1..=3 {
-        let place = Place::new(lane, &uid, of_version(version));
+        let place = PodVolume::new(lane, &uid, of_version(version));
         let path = place.mount(lane, &mut chaos).await;
         let there = path.as_ref().or(last.as_ref());
         if let Some(there) = there {
@@ -346,13 +346,13 @@ pub(super) async fn files(lane: Rc<Lane>, run: u64, kind: &str, mut chaos: Chaos
         }
         last = path.or(last);
     }
-    let place = Place::new(lane, &uid, of_version(3));
+    let place = PodVolume::new(lane, &uid, of_version(3));
     place.unmount(lane).await;
     assert_eq!(lane.remove_pod(&uid).await, Vec::<String>::new());
 }
 
 /// A folder of the node as a persistent volume.
-pub(super) async fn local(lane: Rc<Lane>, run: u64, mut chaos: Chaos) {
+pub(super) async fn local(lane: Rc<KillRig>, run: u64, mut chaos: Chaos) {
     let lane = &*lane;
     let folder = lane.root.join(format!("disk-{run}"));
     fs::create_dir(&folder).unwrap();
@@ -367,7 +367,7 @@ pub(super) async fn local(lane: Rc<Lane>, run: u64, mut chaos: Chaos) {
             fs_type: String::new(),
         })),
     };
-    let place = Place::new(lane, &uid, volume);
+    let place = PodVolume::new(lane, &uid, volume);
     if let Some(path) = place.mount(lane, &mut chaos).await {
         place.assert_mounted_once(&path);
         assert_eq!(fs::read_to_string(path.join("precious")).unwrap(), "data");

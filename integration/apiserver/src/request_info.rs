@@ -8,33 +8,33 @@ use crate::kinds::{self, Resource};
 
 /// One request to the API.
 #[derive(Debug, Clone)]
-pub(crate) struct Call {
-    pub(crate) verb: Verb,
+pub(crate) struct RequestInfo {
+    pub(crate) verb: RequestVerb,
     pub(crate) resource: &'static Resource,
     pub(crate) namespace: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) subresource: Option<String>,
     /// What stands after the subresource, without its slash: the path of a proxy.
     pub(crate) rest: String,
-    pub(crate) query: Query,
+    pub(crate) query: QueryParameters,
     pub(crate) accept: String,
     pub(crate) content_type: String,
     /// Who asks; anonymous until `auth` has said.
-    pub(crate) user: User,
+    pub(crate) user: UserInfo,
     /// Empty for what is carried on to a kubelet.
     pub(crate) body: Bytes,
 }
 
 /// Who asks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct User {
+pub(crate) struct UserInfo {
     pub(crate) name: String,
     pub(crate) uid: String,
     pub(crate) groups: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verb {
+pub(crate) enum RequestVerb {
     Get,
     List,
     Watch,
@@ -45,27 +45,31 @@ pub(crate) enum Verb {
     DeleteCollection,
 }
 
-impl Verb {
+impl RequestVerb {
     /// Returns the word that authorization uses.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Verb::Get => "get",
-            Verb::List => "list",
-            Verb::Watch => "watch",
-            Verb::Create => "create",
-            Verb::Update => "update",
-            Verb::Patch => "patch",
-            Verb::Delete => "delete",
-            Verb::DeleteCollection => "deletecollection",
+            RequestVerb::Get => "get",
+            RequestVerb::List => "list",
+            RequestVerb::Watch => "watch",
+            RequestVerb::Create => "create",
+            RequestVerb::Update => "update",
+            RequestVerb::Patch => "patch",
+            RequestVerb::Delete => "delete",
+            RequestVerb::DeleteCollection => "deletecollection",
         }
     }
 }
 
-impl Call {
+impl RequestInfo {
     /// Returns the call that a path under /api or /apis asks for; none if there is no such resource.
-    pub(crate) fn parse(method: &Method, uri: &http::Uri, headers: &HeaderMap) -> Option<Call> {
-        let query = Query::parse(uri.query().unwrap_or_default());
-        let target = Target::parse(uri.path())?;
+    pub(crate) fn parse(
+        method: &Method,
+        uri: &http::Uri,
+        headers: &HeaderMap,
+    ) -> Option<RequestInfo> {
+        let query = QueryParameters::parse(uri.query().unwrap_or_default());
+        let target = ResourcePath::parse(uri.path())?;
         let verb = verb_of(method, &target, &query)?;
         let text = |name: header::HeaderName| {
             headers
@@ -74,7 +78,7 @@ impl Call {
                 .unwrap_or_default()
                 .to_string()
         };
-        Some(Call {
+        Some(RequestInfo {
             verb,
             resource: target.resource,
             namespace: target.namespace,
@@ -84,7 +88,7 @@ impl Call {
             query,
             accept: text(header::ACCEPT),
             content_type: text(header::CONTENT_TYPE),
-            user: User::default(),
+            user: UserInfo::default(),
             body: Bytes::new(),
         })
     }
@@ -115,18 +119,18 @@ impl Call {
         ) {
             ("", "pods", Some("log" | "exec" | "attach" | "portforward" | "proxy"))
             | ("", "nodes", Some("proxy")) => true,
-            _ => self.resource.nature == kinds::Nature::Measured,
+            _ => self.resource.handling == kinds::Handling::Measured,
         }
     }
 }
 
 /// The query of a URL, decoded, in its order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Query(Vec<(String, String)>);
+pub(crate) struct QueryParameters(Vec<(String, String)>);
 
-impl Query {
-    pub(crate) fn parse(text: &str) -> Query {
-        Query(
+impl QueryParameters {
+    pub(crate) fn parse(text: &str) -> QueryParameters {
+        QueryParameters(
             form_urlencoded::parse(text.as_bytes())
                 .into_owned()
                 .collect(),
@@ -159,7 +163,7 @@ impl Query {
     }
 }
 
-struct Target {
+struct ResourcePath {
     resource: &'static Resource,
     namespace: Option<String>,
     name: Option<String>,
@@ -169,8 +173,8 @@ struct Target {
     watch: Option<()>,
 }
 
-impl Target {
-    fn parse(path: &str) -> Option<Target> {
+impl ResourcePath {
+    fn parse(path: &str) -> Option<ResourcePath> {
         let path = path.strip_prefix('/')?;
         let mut parts = path
             .split('/')
@@ -209,7 +213,7 @@ impl Target {
             return None;
         }
         let rest: Vec<String> = rest.collect();
-        Some(Target {
+        Some(ResourcePath {
             resource,
             namespace,
             name,
@@ -220,19 +224,19 @@ impl Target {
     }
 }
 
-fn verb_of(method: &Method, target: &Target, query: &Query) -> Option<Verb> {
+fn verb_of(method: &Method, target: &ResourcePath, query: &QueryParameters) -> Option<RequestVerb> {
     let one = target.name.is_some();
     let watched = target.watch.is_some() || query.is_true("watch");
     Some(match method.as_str() {
-        "GET" | "HEAD" if target.subresource.is_some() => Verb::Get,
-        "GET" | "HEAD" if watched => Verb::Watch,
-        "GET" | "HEAD" if one => Verb::Get,
-        "GET" | "HEAD" => Verb::List,
-        "POST" => Verb::Create,
-        "PUT" if one => Verb::Update,
-        "PATCH" if one => Verb::Patch,
-        "DELETE" if one => Verb::Delete,
-        "DELETE" => Verb::DeleteCollection,
+        "GET" | "HEAD" if target.subresource.is_some() => RequestVerb::Get,
+        "GET" | "HEAD" if watched => RequestVerb::Watch,
+        "GET" | "HEAD" if one => RequestVerb::Get,
+        "GET" | "HEAD" => RequestVerb::List,
+        "POST" => RequestVerb::Create,
+        "PUT" if one => RequestVerb::Update,
+        "PATCH" if one => RequestVerb::Patch,
+        "DELETE" if one => RequestVerb::Delete,
+        "DELETE" => RequestVerb::DeleteCollection,
         _ => return None,
     })
 }

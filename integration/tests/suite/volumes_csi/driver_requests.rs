@@ -25,24 +25,24 @@ fn group_of(path: &Path) -> (u32, bool) {
     (file.gid(), file.mode() & 0o2070 == 0o2070)
 }
 
-async fn files_get_the_pods_group_as_the_driver_wants_it(on: On) {
+async fn files_get_the_pods_group_as_the_driver_wants_it(on: TestRuntime) {
     let file_policy = json!({ "fsGroupPolicy": "File" });
-    let Some(bed) = Bed::start(on, &[], file_policy).await else {
+    let Some(rig) = CsiRig::start(on, &[], file_policy).await else {
         return;
     };
     let none = json!({ "fsGroupPolicy": "None" });
-    let other = bed.another("none.example.com", &[], none).await;
-    let data = bed.claim("file", json!({}));
+    let other = rig.another("none.example.com", &[], none).await;
+    let data = rig.claim("file", json!({}));
     let untouched = other.create_volume(&handle("none")).unwrap();
-    bed.drop_claim("none", "none.example.com", json!({}));
+    rig.drop_claim("none", "none.example.com", json!({}));
     for folder in [&data, &untouched] {
         fs::create_dir(folder.join("inner")).unwrap();
         fs::write(folder.join("inner/file"), "").unwrap();
     }
-    bed.drop_pod(&grouped("with", "file"));
-    bed.drop_pod(&grouped("without", "none"));
-    bed.world.until_running("with").await;
-    bed.world.until_running("without").await;
+    rig.drop_pod(&grouped("with", "file"));
+    rig.drop_pod(&grouped("without", "none"));
+    rig.node_rig.until_running("with").await;
+    rig.node_rig.until_running("without").await;
     for path in ["", "inner"] {
         assert_eq!(group_of(&data.join(path)), (4321, true), "{path}");
     }
@@ -50,30 +50,30 @@ async fn files_get_the_pods_group_as_the_driver_wants_it(on: On) {
     for path in ["", "inner", "inner/file"] {
         assert_eq!(group_of(&untouched.join(path)), (0, false), "{path}");
     }
-    bed.remove_pod("with").await;
-    bed.remove_pod("without").await;
-    bed.until_unused().await;
+    rig.remove_pod("with").await;
+    rig.remove_pod("without").await;
+    rig.until_unused().await;
     until_unused(&other).await;
 }
 
-async fn a_driver_that_sets_groups_itself_is_told_the_group(on: On) {
+async fn a_driver_that_sets_groups_itself_is_told_the_group(on: TestRuntime) {
     let flags = ["--abilities=stage,stats,mount-group"];
-    let Some(bed) = Bed::start(on, &flags, json!({ "fsGroupPolicy": "File" })).await else {
+    let Some(rig) = CsiRig::start(on, &flags, json!({ "fsGroupPolicy": "File" })).await else {
         return;
     };
-    let data = bed.claim("web", json!({}));
-    bed.drop_pod(&grouped("with", "web"));
-    bed.world.until_running("with").await;
+    let data = rig.claim("web", json!({}));
+    rig.drop_pod(&grouped("with", "web"));
+    rig.node_rig.until_running("with").await;
     for call in ["NodeStageVolume", "NodePublishVolume"] {
-        let asked = bed.until_done(call, 1).await;
+        let asked = rig.until_done(call, 1).await;
         let capability = &asked[0]["volume_capability"];
         assert_eq!(capability["mount"]["volume_mount_group"], "4321");
         // It knows no finer word.
         assert_eq!(capability["access_mode"], "SINGLE_NODE_WRITER");
     }
     assert_eq!(group_of(&data), (4321, true));
-    bed.remove_pod("with").await;
-    bed.until_unused().await;
+    rig.remove_pod("with").await;
+    rig.until_unused().await;
 }
 
 /// A token that `kubectl create token` would show, which lasts for so many seconds.
@@ -95,38 +95,38 @@ fn given(request: &Value) -> Value {
     tokens["vault"]["token"].clone()
 }
 
-async fn a_driver_is_given_tokens_and_again_when_they_change(on: On) {
+async fn a_driver_is_given_tokens_and_again_when_they_change(on: TestRuntime) {
     let spec = json!({ "tokenRequests": [{ "audience": "vault" }], "requiresRepublish": true });
-    let Some(bed) = Bed::start(on, &[], spec).await else {
+    let Some(rig) = CsiRig::start(on, &[], spec).await else {
         return;
     };
-    bed.claim("web", json!({}));
+    rig.claim("web", json!({}));
     let account = json!({ "spec": { "serviceAccountName": "robot" } });
-    bed.drop_pod(&merged(pod("robot", claimed("web")), account));
+    rig.drop_pod(&merged(pod("robot", claimed("web")), account));
     let missing = ["failed to fetch token", "default/robot", "vault"];
-    bed.world.until_event("FailedMount", &missing).await;
-    bed.drop_object("token", &token("first", 15));
-    let published = bed.until_done("NodePublishVolume", 1).await;
+    rig.node_rig.until_event("FailedMount", &missing).await;
+    rig.drop_object("token", &token("first", 15));
+    let published = rig.until_done("NodePublishVolume", 1).await;
     assert_eq!(given(&published[0]), "first", "{published:#?}");
 
     // It grows old, and there is another then.
-    bed.drop_object("token", &token("second", 3600));
-    let pod = bed.world.until_running("robot").await;
-    let published = bed.until_done("NodePublishVolume", 2).await;
+    rig.drop_object("token", &token("second", 3600));
+    let pod = rig.node_rig.until_running("robot").await;
+    let published = rig.until_done("NodePublishVolume", 2).await;
     assert_eq!(given(published.last().unwrap()), "second", "{published:#?}");
-    assert_mounted_once(&bed.target(&pod, "pv-web"));
-    assert_eq!(bed.until_done("NodeStageVolume", 1).await.len(), 1);
-    bed.remove_pod("robot").await;
-    bed.until_unused().await;
+    assert_mounted_once(&rig.target(&pod, "pv-web"));
+    assert_eq!(rig.until_done("NodeStageVolume", 1).await.len(), 1);
+    rig.remove_pod("robot").await;
+    rig.until_unused().await;
 }
 
-async fn secrets_go_with_the_calls_that_they_are_for(on: On) {
+async fn secrets_go_with_the_calls_that_they_are_for(on: TestRuntime) {
     let flags = [
         "--stage-secret=word=stage",
         "--publish-secret=word=publish",
         "--expand-secret=word=expand",
     ];
-    let Some(bed) = Bed::start(on, &flags, json!({})).await else {
+    let Some(rig) = CsiRig::start(on, &flags, json!({})).await else {
         return;
     };
     let secret = |name: &str, word: &str| {
@@ -134,26 +134,26 @@ async fn secrets_go_with_the_calls_that_they_are_for(on: On) {
             "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": "vault" },
             "stringData": { "word": word },
         });
-        bed.drop_object(&format!("secret-{name}"), &secret);
+        rig.drop_object(&format!("secret-{name}"), &secret);
     };
     let reference = |name: &str| json!({ "namespace": "vault", "name": name });
-    bed.claim(
+    rig.claim(
         "web",
         json!({ "csi": {
             "nodeStageSecretRef": reference("stage"), "nodePublishSecretRef": reference("publish"),
             "nodeExpandSecretRef": reference("expand"),
         } }),
     );
-    bed.drop_pod(&pod("web", claimed("web")));
+    rig.drop_pod(&pod("web", claimed("web")));
     let missing = ["fetching NodeStageSecretRef vault/stage failed"];
-    bed.world.until_event("FailedMount", &missing).await;
+    rig.node_rig.until_event("FailedMount", &missing).await;
     secret("stage", "stage");
     let missing = ["fetching NodePublishSecretRef vault/publish failed"];
-    bed.world.until_event("FailedMount", &missing).await;
+    rig.node_rig.until_event("FailedMount", &missing).await;
     secret("publish", "publish");
     secret("expand", "expand");
-    bed.world.until_running("web").await;
-    bed.drop_claim(
+    rig.node_rig.until_running("web").await;
+    rig.drop_claim(
         "web",
         DRIVER,
         json!({ "capacity": { "storage": "128Mi" }, "csi": {
@@ -161,25 +161,25 @@ async fn secrets_go_with_the_calls_that_they_are_for(on: On) {
             "nodeExpandSecretRef": reference("expand"),
         } }),
     );
-    let expanded = bed.until_done("NodeExpandVolume", 1).await;
+    let expanded = rig.until_done("NodeExpandVolume", 1).await;
     assert_eq!(expanded[0]["secrets"]["word"], "expand");
-    let log = bed.world.node.log();
+    let log = rig.node_rig.node.log();
     for word in ["publish", "expand"] {
         let shown = format!("\"word\":\"{word}\"");
         assert!(!log.contains(&shown), "a secret is in the log");
     }
-    bed.remove_pod("web").await;
-    bed.until_unused().await;
+    rig.remove_pod("web").await;
+    rig.until_unused().await;
 }
 
-async fn a_volume_waits_until_it_is_attached(on: On) {
-    let Some(bed) = Bed::start(on, &[], json!({ "attachRequired": true })).await else {
+async fn a_volume_waits_until_it_is_attached(on: TestRuntime) {
+    let Some(rig) = CsiRig::start(on, &[], json!({ "attachRequired": true })).await else {
         return;
     };
-    bed.claim("web", json!({}));
-    bed.drop_pod(&pod("web", claimed("web")));
+    rig.claim("web", json!({}));
+    rig.drop_pod(&pod("web", claimed("web")));
     let words = ["MountVolume.WaitForAttach failed for volume \"pv-web\" : "];
-    let message = bed.world.until_event("FailedMount", &words).await;
+    let message = rig.node_rig.until_event("FailedMount", &words).await;
     let name = message
         .split(' ')
         .find(|word| word.starts_with("csi-"))
@@ -192,44 +192,44 @@ async fn a_volume_waits_until_it_is_attached(on: On) {
             "status": { "attached": attached, "attachmentMetadata": { "device": "sdx" } },
         })
     };
-    bed.drop_object("attachment", &attachment(false));
+    rig.drop_object("attachment", &attachment(false));
     let words = ["is not attached for volume attachment"];
-    bed.world.until_event("FailedMount", &words).await;
+    rig.node_rig.until_event("FailedMount", &words).await;
     assert_eq!(
-        bed.driver.done("NodeStageVolume").unwrap(),
+        rig.driver.done("NodeStageVolume").unwrap(),
         Vec::<Value>::new()
     );
-    bed.drop_object("attachment", &attachment(true));
-    bed.world.until_running("web").await;
+    rig.drop_object("attachment", &attachment(true));
+    rig.node_rig.until_running("web").await;
     for call in ["NodeStageVolume", "NodePublishVolume"] {
-        let asked = bed.until_done(call, 1).await;
+        let asked = rig.until_done(call, 1).await;
         assert_eq!(asked[0]["publish_context"]["device"], "sdx", "{call}");
     }
-    let shown = bed.shown().await;
+    let shown = rig.shown().await;
     let in_use = json!([format!("kubernetes.io/csi/{DRIVER}^h-web")]);
     assert_eq!(shown["in_use"], in_use, "{shown:#}");
-    bed.remove_pod("web").await;
-    bed.until_unused().await;
-    bed.until_shown("nothing is in use", |shown| shown["in_use"] == json!([]))
+    rig.remove_pod("web").await;
+    rig.until_unused().await;
+    rig.until_shown("nothing is in use", |shown| shown["in_use"] == json!([]))
         .await;
 }
 
-async fn a_driver_that_does_not_stage_publishes_alone(on: On) {
-    let Some(bed) = Bed::start(on, &["--abilities=nothing"], json!({})).await else {
+async fn a_driver_that_does_not_stage_publishes_alone(on: TestRuntime) {
+    let Some(rig) = CsiRig::start(on, &["--abilities=nothing"], json!({})).await else {
         return;
     };
-    let data = bed.claim(
+    let data = rig.claim(
         "web",
         json!({ "csi": { "volumeAttributes": { "color": "blue" } } }),
     );
-    let pod = bed.run("web", "web").await;
-    fs::write(bed.target(&pod, "pv-web").join("file"), "kept").unwrap();
-    let calls = bed.driver.journal().unwrap();
+    let pod = rig.run("web", "web").await;
+    fs::write(rig.target(&pod, "pv-web").join("file"), "kept").unwrap();
+    let calls = rig.driver.journal().unwrap();
     let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).collect();
     assert!(!names.contains(&"NodeStageVolume"), "{names:?}");
-    let published = bed.until_done("NodePublishVolume", 1).await;
+    let published = rig.until_done("NodePublishVolume", 1).await;
     assert_eq!(published[0]["volume_context"]["color"], "blue");
-    bed.remove_pod("web").await;
-    bed.until_unused().await;
+    rig.remove_pod("web").await;
+    rig.until_unused().await;
     assert_eq!(read(&data.join("file")), "kept");
 }
