@@ -28,7 +28,7 @@ pub const MAILBOX: usize = 8;
 /// Between samples.
 const MONITORING_PERIOD: Duration = Duration::from_secs(10);
 
-/// What the evictor is last_reported.
+/// What the evictor is told.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Samples the node, and the pods if something runs short.
@@ -75,7 +75,7 @@ pub struct EvictionManager {
 
     memory: ThresholdState,
     pressures: BTreeSet<Signal>,
-    /// What the node's object was last_reported last.
+    /// What the node's object was told last.
     last_reported: Option<BTreeSet<Signal>>,
     available: Observations,
     evicted: u64,
@@ -199,7 +199,7 @@ impl EvictionManager {
         self.available = sample.observations;
     }
 
-    /// Lets the pod manager know what is short, which admits accordingly; what was not last_reported is last_reported again.
+    /// Lets the pod manager know what is short, which admits accordingly; what was not reported is reported again.
     fn set_pressures(&mut self, pressures: BTreeSet<Signal>) {
         self.report_pressures(&pressures);
         if pressures == self.pressures {
@@ -214,7 +214,7 @@ impl EvictionManager {
         match last_reported {
             Ok(()) => self.pressures = pressures,
             Err(full) => {
-                tracing::warn!("pressure not last_reported now, the next sample tells: {full}")
+                tracing::warn!("pressure not told now, the next sample tells: {full}")
             }
         }
     }

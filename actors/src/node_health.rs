@@ -46,7 +46,7 @@ pub enum Msg {
     Images(Option<Vec<NodeImage>>),
     /// Tells everything again: who hears it has a successor.
     Resync,
-    /// Tells the runtime that the node's pods get addresses of these pod_cidrs, with commas between.
+    /// Tells the runtime that the node's pods get addresses of these CIDRs, with commas between.
     PodCidrs(String),
     /// Tells them if the runtime does not know them.
     SendPodCidrs,
@@ -261,7 +261,10 @@ impl NodeHealthMonitor {
         self.pod_cidrs.telling = false;
         match outcome {
             Ok(pod_cidrs) => {
-                tracing::info!(pod_cidrs, "the runtime knows the addresses of pods");
+                tracing::info!(
+                    ranges = pod_cidrs,
+                    "the runtime knows the addresses of pods"
+                );
                 self.pod_cidrs.told = pod_cidrs;
                 // They may be others by now.
                 self.send_pod_cidrs(ctx);

@@ -1,4 +1,4 @@
-//! Credentials of the node: its own docker file, and the programs that are run_provider.
+//! Credentials of the node: its own docker file, and the programs that provide credentials.
 //!
 //! - **Owns** what the file said, what each provider answered and for how long that holds.
 //! - **Hears** `Lookup` from the image keeper, and the answers of its own runs.

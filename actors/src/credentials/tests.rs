@@ -241,6 +241,6 @@ async fn a_provider_that_cannot_be_started_is_told_of() {
         .unwrap_err();
     assert_eq!(
         error_chain(&error),
-        "credential provider absent cannot be started: No such file or pod_manager (os error 2)"
+        "credential provider absent cannot be started: No such file or directory (os error 2)"
     );
 }

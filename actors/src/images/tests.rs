@@ -479,7 +479,7 @@ fn image_volumes_are_made_present_each_by_its_own_policy() {
 metadata: {name: model}
 spec:
   volumes:
-  - {name: puller, image: {reference: 'localhost/puller:1', pullPolicy: IfNotPresent}}
+  - {name: tools, image: {reference: 'localhost/tools:1', pullPolicy: IfNotPresent}}
   - {name: model, image: {reference: 'localhost/model:1', pullPolicy: Never}}
   - {name: bad, image: {reference: 'localhost/UPPER'}}
   - {name: empty, emptyDir: {}}
@@ -490,9 +490,9 @@ spec:
             let name = volume.name.clone();
             found.insert(name, rig.ask(ImageRequest::volume(&pod, volume)).await);
         }
-        assert_eq!(found.keys().collect::<Vec<_>>(), ["bad", "model", "puller"]);
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["bad", "model", "tools"]);
         assert!(
-            found["puller"]
+            found["tools"]
                 .as_ref()
                 .unwrap()
                 .reference

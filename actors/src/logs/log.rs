@@ -1,4 +1,4 @@
-//! One log: when it is checked at, and how it is rotated, cleaned_up and compressed.
+//! One log: when it is checked, and how it is rotated, cleaned up and compressed.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -42,7 +42,7 @@ impl RotateError {
     }
 }
 
-/// When a log is checked at.
+/// When a log is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CheckState {
     /// When it is reported to be written.
@@ -285,7 +285,7 @@ impl ContainerLogManager {
                 log.wait(interval, now);
                 self.failed(id, &error.describe());
             }
-            // Ended meanwhile: what it left is as clean_up as at the next rotation of its successor.
+            // Ended meanwhile: what it left is cleaned up at the next rotation of its successor.
             (None, _) => {}
         }
         // At once, so that the log is watched again before much is written.
@@ -321,7 +321,7 @@ impl ContainerLogManager {
         let Some(log) = self.logs.get_mut(id) else {
             return;
         };
-        // What is too fresh to be compressed is checked at again when it no longer is.
+        // What is too fresh to be compressed is checked again when it no longer is.
         let oldest = log.fresh.first().map(|(_, at)| *at + self.policy.interval);
         let again = match log.clean_up {
             CleanupState::Doing { again } => again,
@@ -338,7 +338,7 @@ impl ContainerLogManager {
                 self.compress(ctx);
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => self.failed(id, &format!("cannot clean_up rotated logs: {error}")),
+            Err(error) => self.failed(id, &format!("cannot tidy rotated logs: {error}")),
         }
         self.set_timer(ctx);
     }
@@ -348,7 +348,7 @@ impl ContainerLogManager {
         while self.compressions < self.policy.workers.min(MAX_WORKERS) {
             let is_free = |(id, _): &(ContainerId, String)| {
                 let log = self.logs.get(id);
-                // While its folder is cleaned_up, what is being made might be taken for a leftover.
+                // While its folder is cleaned up, what is being made might be taken for a leftover.
                 log.is_some_and(|log| {
                     log.compression.is_none() && !matches!(log.clean_up, CleanupState::Doing { .. })
                 })

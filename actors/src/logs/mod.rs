@@ -1,6 +1,6 @@
 //! Container logs: kept within their limits, however fast a container writes.
 //!
-//! - **Owns** the logs of running containers: when each is checked at next, and what is being done to it.
+//! - **Owns** the logs of running containers: when each is checked next, and what is being done to it.
 //! - **Hears** from the pod workers which containers run, from inotify that logs were written, from its own
 //!   work what came of it.
 //! - **Tells** nobody but the runtime, which reopens a log that was moved away.
@@ -98,7 +98,7 @@ pub struct RunningLog {
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub logs: usize,
-    /// Those whose writes inotify reports; the others are checked at every so often.
+    /// Those whose writes inotify reports; the others are checked every so often.
     pub reported: usize,
     pub looks: u64,
     pub rotations: u64,
@@ -275,7 +275,7 @@ impl ContainerLogManager {
         // Said once, though it is tried again with every sweep.
         if self.watches.take().is_some() || self.last_error.is_none() {
             tracing::warn!(
-                "container logs are checked at every so often, inotify does not report: {error}"
+                "container logs are looked at every so often, inotify does not report: {error}"
             );
         }
         self.last_error = Some(format!("inotify: {error}"));

@@ -1,7 +1,7 @@
 //! Who says that a log was written: inotify, once, until it is asked again.
 //!
 //! A watch reports one write and is gone, so a flood of writes is one event. It is set anew, and the size read
-//! after that, when the log is next checked at: nothing written in between stays unseen.
+//! after that, when the log is next checked: nothing written in between stays unseen.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -39,7 +39,7 @@ pub(super) enum LogFileState {
         size: u64,
     },
     Missing,
-    /// No regular file, or none that can be checked at: not ours to rotate.
+    /// No regular file, or none that can be looked at: not ours to rotate.
     Other(String),
 }
 

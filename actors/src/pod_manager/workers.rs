@@ -41,7 +41,7 @@ struct WorkerHandle {
     missed: Rc<Cell<bool>>,
     /// Nothing of the pod runs any more: what was allocated to it is free.
     stopped: Cell<bool>,
-    /// What is allocated to the pod: pod_metrics once, requested for by every pod that comes.
+    /// What is allocated to the pod: computed once, asked for by every pod that comes.
     requested: RefCell<ResourceAmounts>,
 }
 

@@ -36,7 +36,7 @@ pub(super) struct ProbeWorker {
 pub(super) enum ProbeState {
     /// Waits for its turn, or rests for good.
     Idle,
-    /// Its turn has come; it waits for a place among the exec_limit.
+    /// Its turn has come; it waits for a place below the limit of execs.
     Queued,
     Running {
         task: TaskId,

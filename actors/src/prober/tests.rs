@@ -128,11 +128,11 @@ spec:
 }
 
 fn tcp(kind: &str, port: u16, rest: &str) -> String {
-    format!("    {kind}ProbeWorker: {{tcpSocket: {{port: {port}}}{rest}}}\n")
+    format!("    {kind}Probe: {{tcpSocket: {{port: {port}}}{rest}}}\n")
 }
 
 fn exec(kind: &str, command: &str, rest: &str) -> String {
-    format!("    {kind}ProbeWorker: {{exec: {{command: [{command}]}}{rest}}}\n")
+    format!("    {kind}Probe: {{exec: {{command: [{command}]}}{rest}}}\n")
 }
 
 /// A port on which nobody listens.

@@ -336,12 +336,9 @@ impl RuntimeClient {
     pub async fn version(&self) -> Result<RuntimeVersion, RuntimeError> {
         let request = cri::VersionRequest::default();
         let answer = self
-            .idempotent(
-                "RuntimeVersion",
-                self.within,
-                request,
-                async |channel, request| runtime(channel).version(request).await,
-            )
+            .idempotent("Version", self.within, request, async |channel, request| {
+                runtime(channel).version(request).await
+            })
             .await?;
         let version = RuntimeVersion {
             name: answer.runtime_name,

@@ -35,7 +35,7 @@ fn end<T, E>(answer: &Result<T, E>) -> End {
 
 fn operation(call: &str) -> &str {
     match call {
-        "RuntimeVersion" => "version",
+        "Version" => "version",
         "Status" => "status",
         "RuntimeConfig" => "runtime_config",
         "RunPodSandbox" => "run_podsandbox",

@@ -67,7 +67,7 @@ pub struct LogindConnection {
 
 impl LogindConnection {
     /// Connects, and sees to it that logind waits as long as the pods may take. `folder` is logind's own, for files
-    /// that override_max_delay its settings.
+    /// that override its settings.
     pub async fn connect(wanted: Duration, folder: &Path) -> Result<LogindConnection, LogindError> {
         let bus = soon(zbus::Connection::system()).await?;
         let login = soon(LoginProxy::new(&bus)).await?;

@@ -48,9 +48,9 @@ const RECONNECT_MAX_PERIOD: Duration = Duration::from_secs(60);
 pub struct Policy {
     pub order: logic_node::shutdown::ShutdownPolicy,
     pub node_name: String,
-    /// logind's own folder for files that override_max_delay its settings.
+    /// logind's own folder for files that override its settings.
     pub logind_folder: PathBuf,
-    /// Where it is record_written when the node goes down; none where nobody measures that.
+    /// Where it is recorded when the node goes down; none where nobody measures that.
     pub record: Option<PathBuf>,
 }
 
@@ -89,7 +89,7 @@ pub enum Msg {
     Resync,
     /// Shows when an earlier life went down.
     RecordLoaded(io::Result<ShutdownRecord>),
-    /// Goes on: it is record_written, or cannot be.
+    /// Goes on: it is recorded, or cannot be.
     RecordWritten(io::Result<()>),
 }
 
@@ -251,7 +251,7 @@ impl ShutdownManager {
         if std::mem::replace(&mut self.going_down, true) {
             return;
         }
-        self.event("ShutdownManager manager detected shutdown event", ctx);
+        self.event("Shutdown manager detected shutdown event", ctx);
         self.tell(NodeShutdown::Yes);
         self.steps = None;
         self.note(
@@ -266,10 +266,7 @@ impl ShutdownManager {
 
     /// What has been told to end ends; nothing else does.
     fn cancelled(&mut self, ctx: &mut Context<Msg>) {
-        self.event(
-            "ShutdownManager manager detected shutdown cancellation",
-            ctx,
-        );
+        self.event("Shutdown manager detected shutdown cancellation", ctx);
         self.going_down = false;
         self.step = None;
         self.steps = None;

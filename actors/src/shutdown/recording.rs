@@ -1,4 +1,4 @@
-//! It is record_written when the node goes down and when its pods have ended; the machine waits for that.
+//! It is recorded when the node goes down and when its pods have ended; the machine waits for that.
 
 use std::io;
 

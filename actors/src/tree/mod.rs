@@ -466,9 +466,9 @@ fn grow_resources(
     settings: &AgentSettings,
     cluster: Option<&ClusterWiring>,
 ) -> Vec<Recipient<TellAgain>> {
-    let grow_resources =
-        node.root
-            .supervisor("grow_resources", Strategy::OneForOne, MANAGER_INTENSITY);
+    let resources = node
+        .root
+        .supervisor("resources", Strategy::OneForOne, MANAGER_INTENSITY);
     let (addr, port) = mailbox(eviction::MAILBOX);
     let mut tellers = vec![Recipient::new(addr, |TellAgain| eviction::Msg::Resync)];
     let sampler = UsageSampler::new(runtime, node.pod_manager.clone());
@@ -478,7 +478,7 @@ fn grow_resources(
         node: cluster.map(ClusterWiring::pressures),
         recorder: node.recorder.clone(),
     };
-    grow_resources.spawn(ChildSpec::permanent("eviction"), port, move || {
+    resources.spawn(ChildSpec::permanent("eviction"), port, move || {
         EvictionManager::new(policy.clone(), sampler.clone(), peers.clone(), name.clone())
     });
     if settings.shutdown.order.groups.is_empty() {
@@ -493,7 +493,7 @@ fn grow_resources(
         recorder: node.recorder.clone(),
     };
     let policy = settings.shutdown.clone();
-    grow_resources.spawn(ChildSpec::permanent("shutdown"), port, move || {
+    resources.spawn(ChildSpec::permanent("shutdown"), port, move || {
         ShutdownManager::new(policy.clone(), peers.clone())
     });
     tellers

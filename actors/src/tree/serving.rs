@@ -75,11 +75,9 @@ pub(super) fn grow(
     let certificate = https(&serving, answers, settings, cluster)?;
     let (_, port) = mailbox(pod_resources::MAILBOX);
     let (root_dir, pod_manager) = (settings.node.root_dir.clone(), node.pod_manager.clone());
-    serving.spawn(
-        ChildSpec::permanent("pod-grow_resources"),
-        port,
-        move || PodResources::new(&root_dir, pod_manager.clone()),
-    );
+    serving.spawn(ChildSpec::permanent("pod-resources"), port, move || {
+        PodResources::new(&root_dir, pod_manager.clone())
+    });
     let (_, port) = mailbox(serving::MAILBOX);
     let peers = AdminPeers {
         root: node.root.clone(),

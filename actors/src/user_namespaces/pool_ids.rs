@@ -15,7 +15,7 @@ const TOOL: &str = "getsubids";
 const PASSWD: &str = "/etc/passwd";
 /// Bytes of the list of users that are looked at.
 const MAX_PASSWD_BYTES: u64 = 16 << 20;
-/// The tool may ask a pod manager service.
+/// The tool may ask a directory service.
 const GETSUBIDS_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Why the operator's ids are not known.

@@ -3,7 +3,7 @@
 //! - **Owns** everything that is known of one pod: what was seen of it, its back-offs, its stage.
 //! - **Hears** that its desire changed, what PLEG observed, and the reports of its own work.
 //! - **Tells** the status keeper its pod's status, the record keeper what must outlive the agent, the
-//!   pod_manager when the pod is gone.
+//!   pod manager when the pod is gone.
 //! - **Never** has two pieces of work under way, waits in a handler, or acts on a guess: before it acts
 //!   for the first time, and after every interrupted call, it looks at what exists.
 //!

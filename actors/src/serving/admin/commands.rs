@@ -75,7 +75,7 @@ pub(super) async fn checkpoint(
             reply,
         });
     let pods = pods.await.map_err(|source| AdminError::Silent {
-        who: "the pod pod_manager",
+        who: "the pod directory",
         source,
     })?;
     let found = pods.iter().find(|one| matches_name(one, &pod));

@@ -108,13 +108,13 @@ fn a_failure_is_told_and_tried_again_without_anybody_asking() {
         let id = "kubernetes.io/host-path/a-h";
         for _ in 0..3 {
             let wrong =
-                Status::failed_precondition("hostPath type check failed: /x is not a pod manager");
+                Status::failed_precondition("hostPath type check failed: /x is not a directory");
             rig.plugins.fault("mount", id, StorageFault::Refused(wrong));
         }
         let begun = kernel::now();
         rig.mounted(&pod_with(
             "a",
-            &[("h", "hostPath: {path: /x, type: PodManager}")],
+            &[("h", "hostPath: {path: /x, type: Directory}")],
         ))
         .await;
         let took = (kernel::now() - begun).as_millis();
@@ -123,7 +123,7 @@ fn a_failure_is_told_and_tried_again_without_anybody_asking() {
         assert_eq!(told.len(), 3);
         assert_eq!(
             told[0],
-            "a FailedMount: MountVolume.SetUp failed for volume \"h\" : hostPath type check failed: /x is not a pod manager"
+            "a FailedMount: MountVolume.SetUp failed for volume \"h\" : hostPath type check failed: /x is not a directory"
         );
     });
 }

@@ -1,7 +1,7 @@
 //! The streaming server: it serves the URLs that Exec, Attach and PortForward return.
 //!
-//! It speaks what CRI's streaming servers speak: the remote_command command protocol up to version 4 and port
-//! forwarding over SPDY/3.1; and over WebSockets the remote_command command protocol up to version 5, port
+//! It speaks what CRI's streaming servers speak: the remote command protocol up to version 4 and port
+//! forwarding over SPDY/3.1; and over WebSockets the remote command protocol up to version 5, port
 //! forwarding, and SPDY through a tunnel. WebSocket messages are binary: base64 channels are not spoken. A URL is good
 //! once, and for a minute.
 //!

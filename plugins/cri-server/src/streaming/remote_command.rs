@@ -43,7 +43,7 @@ pub enum CommandResult {
     Failed(String),
 }
 
-/// A version of the remote_command command protocol. The first two do not differ here.
+/// A version of the remote command protocol. The first two do not differ here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ProtocolVersion {
     V1,

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use self::frames::{Decoder, Encoder, SpdyFrame};
 use super::connection::{self, IdleTimer, NewStream, OutgoingFrame, READ_QUEUE, StreamWriter};
 
-/// RemoteStreams that a client may have open; kubectl's port-port_forward has two a connection.
+/// Streams that a client may have open; kubectl's port-forward has two a connection.
 const STREAMS: usize = 2048;
 const PROTOCOL_ERROR: u32 = 1;
 const REFUSED: u32 = 3;
