@@ -310,7 +310,7 @@ mod tests {
             };
             let (node_health, port) = mailbox(MAILBOX);
             let root = &node.node.root;
-            root.spawn(ChildSpec::permanent("node_health"), port, move || {
+            root.spawn(ChildSpec::permanent("node-health"), port, move || {
                 NodeHealthMonitor::new(sources.clone(), told.clone())
             });
             let known = async || {

@@ -134,7 +134,7 @@ fn counted(tree: &TreeNode) -> PodCounts {
 
 /// How many pods the sources want run: the API's are not static.
 fn desired(tree: &TreeNode, is_static: &str) -> f64 {
-    let pod_manager = find(tree, "pod_manager");
+    let pod_manager = find(tree, "pod-manager");
     let sources = pod_manager.and_then(|node| node.snapshot.get("sources")?.as_object());
     let counted = sources.into_iter().flatten().filter(|(source, _)| {
         let from_api = source.as_str() == "api";

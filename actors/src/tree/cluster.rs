@@ -280,7 +280,7 @@ pub fn grow(node: &NodeHandle, cluster: ClusterWiring, inputs: ClusterInputs<'_>
     };
     let told = addrs.node.clone();
     group.spawn(
-        ChildSpec::permanent("node_health"),
+        ChildSpec::permanent("node-health"),
         ports.node_health,
         move || NodeHealthMonitor::new(sources.clone(), told.clone()),
     );

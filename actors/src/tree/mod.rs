@@ -292,7 +292,7 @@ impl PodManagerParts {
         let facts = self.rules.facts.clone();
         let (peers, workers, sources) = (self.peers, self.workers, self.sources);
         pods.spawn(
-            ChildSpec::permanent("pod_manager"),
+            ChildSpec::permanent("pod-manager"),
             pod_manager,
             move || {
                 PodManager::new(
