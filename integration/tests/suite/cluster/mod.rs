@@ -14,6 +14,7 @@ mod offline;
 mod outage;
 mod pods;
 mod shutdown;
+mod tree_picture;
 
 use std::time::Duration;
 
