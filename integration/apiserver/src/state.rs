@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{
-    auth::AuthState, faults::FaultQueue, options::Options, request_log::RequestLog,
+    auth::auth_state::AuthState, faults::FaultQueue, options::Options, request_log::RequestLog,
     store::VersionedStore,
 };
 

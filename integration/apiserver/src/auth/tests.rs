@@ -5,8 +5,8 @@ use http::{HeaderMap, Method, StatusCode};
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use serde_json::{Value, json};
 
-use super::*;
-use crate::{Server, auth::identity::ClientIdentity, verbs};
+use super::{auth_state::AUTHENTICATED, *};
+use crate::{Server, SigningPolicy, auth::identity::ClientIdentity, options::Options, verbs};
 
 fn guarded() -> Server {
     let options = Options {

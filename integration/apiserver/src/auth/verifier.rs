@@ -15,7 +15,7 @@ use rustls::{
 };
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::CertificateAuthority;
+use super::authority::CertificateAuthority;
 use crate::{clock, request_info::UserInfo};
 
 #[derive(Debug)]

@@ -2,36 +2,20 @@
 
 pub(crate) mod pods;
 mod rules;
+pub(crate) mod signing_policy;
 #[cfg(test)]
 mod tests;
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use rcgen::CertificateSigningRequestParams;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub(crate) use self::rules::KubeletSigner;
+pub use self::signing_policy::SigningPolicy;
 use crate::{Server, StatusError, auth::CertificateAuthority, clock, state::State};
 
 /// A certificate is asked for at least this long, as upstream has it.
 const SHORTEST: i64 = 600;
-
-/// What becomes of certificate requests of kubelets, or of pods: of those nobody approves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum SigningPolicy {
-    /// They are approved and signed at once.
-    #[default]
-    Approve,
-    /// They wait until somebody approves or denies them; an approved one is signed.
-    Hold,
-    /// They are denied.
-    Deny,
-    /// They are approved, and signing them fails.
-    Fail,
-    /// They are approved, and nobody signs them.
-    Forget,
-}
 
 /// Hears each write of a certificate request before it is kept, and may fill in its status.
 pub(crate) fn written(state: &State, request: &mut Value) {
@@ -115,7 +99,7 @@ fn signed(
             request["metadata"]["name"]
         )
     })?;
-    let usages = crate::auth::rights::words(&request["spec"]["usages"]);
+    let usages = crate::auth::attributes::words(&request["spec"]["usages"]);
     signer.check(&params.params, &usages)?;
     let asked = request["spec"]["expirationSeconds"].as_i64();
     let seconds = asked.map_or(most, |asked| asked.max(SHORTEST).min(most));

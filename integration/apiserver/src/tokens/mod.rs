@@ -1,19 +1,14 @@
 //! Tokens of service accounts, and the reviews that ask about tokens and rights.
 
+pub(crate) mod issued;
 mod request;
 mod signature;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-};
-
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
     answer::StatusError,
-    auth::rights,
+    auth::{attributes::words, rights},
     clock,
     request_info::{RequestInfo, UserInfo},
     state::State,
@@ -21,59 +16,12 @@ use crate::{
 
 /// Whose tokens they are, and for whom where nobody says so.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
-const KEPT: usize = 100_000;
-
-/// The tokens that were issued.
-#[derive(Default)]
-pub(crate) struct IssuedTokens(Mutex<BTreeMap<String, IssuedToken>>);
-
-impl std::fmt::Debug for IssuedTokens {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Issued")
-    }
-}
-
-#[derive(Clone)]
-struct IssuedToken {
-    user: UserInfo,
-    extra: Value,
-    audiences: Vec<String>,
-    end: Timestamp,
-    /// The kind, namespace, name and UID of what must still be there.
-    bound: Option<request::BoundObject>,
-}
 
 /// Who has a token, and for which audiences it is good.
 pub(crate) struct TokenOwner {
     pub(crate) user: UserInfo,
     extra: Value,
     audiences: Vec<String>,
-}
-
-impl IssuedTokens {
-    fn keep(&self, token: String, issue: IssuedToken) {
-        let mut issued = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = clock::now();
-        if issued.len() >= KEPT {
-            issued.retain(|_, issue| issue.end > now);
-        }
-        issued.insert(token, issue);
-    }
-
-    fn find(&self, token: &str) -> Option<IssuedToken> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(token)
-            .cloned()
-    }
-
-    pub(crate) fn revoke(&self, token: &str) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(token);
-    }
 }
 
 /// Says who has a token that is good now, for one of the audiences wanted; none wanted means the server itself.
@@ -97,7 +45,7 @@ pub(crate) fn owner(state: &State, token: &str, wanted: &[String]) -> Option<Tok
     let there = issue
         .bound
         .as_ref()
-        .is_none_or(|bound| bound.is_there(state));
+        .is_none_or(|bound| bound.is_there(&state.store()));
     let audiences: Vec<String> = wanted
         .into_iter()
         .filter(|one| issue.audiences.contains(one))
@@ -138,7 +86,7 @@ pub(crate) fn answer(
 
 fn review(state: &State, spec: &Value) -> Value {
     let token = spec["token"].as_str().unwrap_or_default();
-    let wanted = rights::words(&spec["audiences"]);
+    let wanted = words(&spec["audiences"]);
     let refused = |user: &UserInfo| state.auth.settings().refused.contains(&user.name);
     let Some(owner) = owner(state, token, &wanted).filter(|owner| !refused(&owner.user)) else {
         return json!({"user": {}, "error": "[invalid bearer token, token lookup failed]"});

@@ -2,10 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::{ISSUER, IssuedToken, signature};
+use super::{
+    ISSUER,
+    issued::{BoundObject, IssuedToken},
+    signature,
+};
 use crate::{
     answer::StatusError,
-    auth::rights::{node_of, words},
+    auth::{attributes::words, rights::node_of},
     clock,
     kinds::core,
     request_info::{RequestInfo, UserInfo},
@@ -15,24 +19,6 @@ use crate::{
 
 const SHORTEST: i64 = 600;
 const USUAL: i64 = 3600;
-
-/// What a token is bound to: with its end, the token's comes.
-#[derive(Clone, Debug)]
-pub(super) struct BoundObject {
-    plural: &'static str,
-    namespace: String,
-    name: String,
-    uid: String,
-}
-
-impl BoundObject {
-    pub(super) fn is_there(&self, state: &State) -> bool {
-        let found = state
-            .store()
-            .get(core(self.plural), &self.namespace, &self.name);
-        found.is_some_and(|object| object["metadata"]["uid"] == self.uid.as_str())
-    }
-}
 
 pub(super) fn answer(
     state: &State,

@@ -12,7 +12,10 @@ use rustls::pki_types::CertificateSigningRequestDer;
 use serde_json::{Value, json};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::{SigningPolicy, has};
+use super::{
+    has,
+    signing_policy::{CertificateValidity, SigningPolicy},
+};
 use crate::{
     Server, clock,
     kinds::{self, Resource},
@@ -24,14 +27,6 @@ const USUAL: i64 = 86_400;
 const LEAST: i64 = 3_600;
 const MOST: i64 = 7_862_400;
 const WORDS: [&str; 3] = ["Issued", "Denied", "Failed"];
-
-/// How long pods' certificates are good, whatever is asked for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CertificateValidity {
-    pub(crate) seconds: i64,
-    /// Seconds until a new one is to be asked for.
-    pub(crate) refresh_after: i64,
-}
 
 pub(crate) fn resource() -> &'static Resource {
     kinds::find("certificates.k8s.io", "v1beta1", "podcertificaterequests")
