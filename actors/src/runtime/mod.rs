@@ -87,7 +87,7 @@ impl RuntimeError {
         }
     }
 
-    fn refused(call: &'static str, status: &tonic::Status) -> Self {
+    fn refused(call: &'static str, status: &Status) -> Self {
         RuntimeError::Refused {
             call,
             code: status.code(),
@@ -204,7 +204,7 @@ pub enum RefusalReason {
 impl RefusalReason {
     /// containerd tells these by its text alone (registrar.go, container_remove.go); nothing but this
     /// client reads it.
-    fn of(status: &tonic::Status) -> Self {
+    fn of(status: &Status) -> Self {
         let text = status.message();
         if text.contains("is reserved for") {
             Self::NameReserved
@@ -558,7 +558,7 @@ mod tests {
             (starting, RefusalReason::ContainerStarting, true),
             ("no", RefusalReason::Other, false),
         ] {
-            let error = RuntimeError::refused("Call", &tonic::Status::unknown(message));
+            let error = RuntimeError::refused("Call", &Status::unknown(message));
             let RuntimeError::Refused { reason: found, .. } = &error else {
                 panic!("{error}");
             };

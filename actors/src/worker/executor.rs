@@ -37,7 +37,7 @@ pub struct SyncResult {
     /// Containers that run now, with the resources that they were started with or resized to.
     pub(super) started: Vec<(String, ResourceRequirements)>,
     /// Endings that were begun; those that are over are forgotten when the container is seen ended.
-    pub(super) endings: KillsInProgress,
+    pub(super) kills_in_progress: KillsInProgress,
     /// Everything that exists of the pod after the last step.
     pub(super) runtime: Result<RuntimePod, RuntimeError>,
 }
@@ -77,7 +77,7 @@ pub(super) struct PlanExecutor {
     pub(super) goal: watch::Receiver<PodGoal>,
     pub(super) stage: PodWorkerState,
     pub(super) ips: Vec<String>,
-    pub(super) endings: KillsInProgress,
+    pub(super) kills_in_progress: KillsInProgress,
     pub(super) actuated: ContainerResources,
     /// The containers that run, by name.
     pub(super) running: BTreeMap<String, ContainerId>,
@@ -112,7 +112,7 @@ impl PlanExecutor {
             runtime: self.peers.runtime.pod(&self.uid).await,
             problems: self.problems,
             started: self.started,
-            endings: self.endings,
+            kills_in_progress: self.kills_in_progress,
         }
     }
 

@@ -127,7 +127,7 @@ impl PlanExecutor {
         let kills = kills(&batch);
         for kill in &kills {
             let until = kernel::now() + kill.grace;
-            let ending = self.endings.entry(kill.id.clone());
+            let ending = self.kills_in_progress.entry(kill.id.clone());
             let ending = ending.or_insert(KillProgress {
                 until,
                 hook: PreStopState::Due,
@@ -157,7 +157,7 @@ impl PlanExecutor {
             }
         };
         while let Ok(id) = hooks_run.try_recv() {
-            if let Some(ending) = self.endings.get_mut(&id) {
+            if let Some(ending) = self.kills_in_progress.get_mut(&id) {
                 ending.hook = PreStopState::Run;
             }
         }
@@ -170,7 +170,7 @@ impl PlanExecutor {
         ended: &watch::Sender<BTreeSet<ContainerId>>,
         hooked: &tokio::sync::mpsc::Sender<ContainerId>,
     ) -> Result<(), RuntimeError> {
-        let Some(ending) = self.endings.get(&kill.id) else {
+        let Some(ending) = self.kills_in_progress.get(&kill.id) else {
             return Ok(());
         };
         let left = || ending.until.saturating_duration_since(kernel::now());

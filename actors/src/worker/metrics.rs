@@ -27,7 +27,7 @@ pub(super) type PullTimings = Rc<RefCell<Vec<PullInterval>>>;
 /// What a worker measures.
 #[derive(Debug, Default)]
 pub(super) struct WorkerMetrics {
-    repeat_guard: Option<(Instant, &'static str)>,
+    operation: Option<(Instant, &'static str)>,
     life: WorkerOrigin,
     /// The desire has changed since the last piece of work.
     changed: bool,
@@ -75,12 +75,12 @@ impl WorkerMetrics {
             }
             (PodWorkerState::Syncing, WorkerOrigin::Adopted | WorkerOrigin::Begun) => "sync",
         };
-        self.repeat_guard = Some((ctx.now(), operation));
+        self.operation = Some((ctx.now(), operation));
     }
 
     /// It has ended.
     pub(super) fn end(&mut self, now: Instant) {
-        if let Some((began, operation)) = self.repeat_guard.take() {
+        if let Some((began, operation)) = self.operation.take() {
             let took = now.saturating_duration_since(began);
             let duration = pod_starts::WORKER_DURATION.with_label_values(&[operation]);
             duration.observe(took.as_secs_f64());
@@ -215,7 +215,7 @@ pub struct WorkerCounts {
 
 impl PodWorker {
     pub(super) fn count_publish(&mut self, pod: &Pod, status: &PodStatus, ctx: &Context<Msg>) {
-        let before = self.status.as_deref();
+        let before = self.published.status.as_deref();
         self.metrics.publish(pod, before, status, timestamp(ctx));
     }
 
@@ -233,10 +233,7 @@ impl PodWorker {
         } else {
             "orphan"
         };
-        let runtime = self
-            .runtime_state
-            .as_ref()
-            .map(logic_pods::runtime_state::PodRuntimeState::pod);
+        let runtime = self.observed.pod();
         let mut states = BTreeMap::new();
         for container in runtime.into_iter().flat_map(|pod| &pod.containers) {
             *states.entry(container.state.as_str()).or_default() += 1;
@@ -252,7 +249,7 @@ impl PodWorker {
                 ResizeRefusal::Deferred => "deferred",
                 ResizeRefusal::Infeasible => "infeasible",
             }),
-            resizing: self.resize.in_progress,
+            resizing: self.published.resize.in_progress,
         }
     }
 }

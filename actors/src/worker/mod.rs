@@ -11,9 +11,8 @@
 //! desire wins, because it lies in a watch and not in the mailbox.
 //!
 //! Upstream: pkg/kubelet/pod_workers.go and kubelet.go (SyncPod, SyncTerminatingPod, SyncTerminatedPod),
-//! pkg/kubelet/kuberuntime/kuberuntime_manager.go, 1.36. Decisions: `logic::worker`, `logic_pods::status`.
+//! pkg/kubelet/kuberuntime/kuberuntime_manager.go, 1.36. Decisions: `logic_pods::pod_actions`, `logic_pods::status`.
 
-mod activity;
 mod checkpoint;
 mod executor;
 mod files;
@@ -21,6 +20,7 @@ mod history;
 mod kill;
 mod metrics;
 mod notify;
+mod operation;
 mod remove;
 mod repeat_guard;
 mod resize;
@@ -38,35 +38,31 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cluster::events::Recorder;
 use cluster::status as status_manager;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use kernel::{Actor, Addr, AskError, Context, Exit, Recipient, Reply, TimerId};
+use k8s_openapi::api::core::v1::Pod;
+use kernel::{Actor, Addr, AskError, Context, Exit, Recipient, Reply};
 use logic_api::objects::Objects;
-use logic_api::types::{
-    ContainerId, EventLevel, HistoryEvent, PodFailure, PodUid, RuntimePod, WaitingReason,
-};
-use logic_pods::resize::ResizeState;
 use logic_pods::runtime_class::HandlerFeatures;
 use logic_pods::runtime_state::PodRuntimeState;
+use logic_api::types::{ContainerId, EventLevel, HistoryEvent, PodFailure, PodUid, RuntimePod};
 use serde::Serialize;
 use tokio::sync::watch;
 
-pub use self::activity::Activity;
 use self::checkpoint::PodCheckpoint;
 use self::executor::SyncResult;
 use self::history::PodHistory;
 pub use self::history::{Explanation, HistoryLine};
 pub(crate) use self::history::{event_type, object};
-use self::kill::KillsInProgress;
 use self::metrics::WorkerMetrics;
 pub(crate) use self::metrics::probe as probe_metrics;
-use self::notify::LastNotified;
-use self::repeat_guard::RepeatGuard;
-use self::retries::RetryKey;
+pub use self::operation::Activity;
+use self::operation::Operation;
+use self::retries::Retries;
+use self::status::PublishedStatus;
 use crate::pod_cgroups::PodCgroups;
 use crate::pod_manager::{Lifecycle, PodGoal};
 use crate::runtime::{RuntimeClient, RuntimeError};
@@ -187,42 +183,43 @@ pub struct PodWorker {
     uid: PodUid,
     updates: PodUpdates,
     peers: Peers,
-
-    stage: PodWorkerState,
-    /// What is under way; one thing at a time.
-    activity: Option<Activity>,
-    repeat_guard: RepeatGuard,
-    /// The picture is missing or doubted: look before acting.
-    stale: bool,
-    runtime_state: Option<PodRuntimeState>,
+    sync_status: PodSyncStatus,
+    observed: ObservedState,
     checkpoint: PodCheckpoint,
-    log_counts: BTreeMap<String, u32>,
-    /// Why containers stay down by the last plan; the status shows it.
-    waiting: BTreeMap<String, WaitingReason>,
-    /// Why a container could not be started, until it is.
-    problems: BTreeMap<RetryKey, WaitingReason>,
-    /// What is not tried again before its time.
-    held: BTreeMap<RetryKey, Instant>,
+    operation: Operation,
+    retries: Retries,
+    volumes: volumes::WorkerVolumes,
+    published: PublishedStatus,
+    history: PodHistory,
+    metrics: WorkerMetrics,
+}
+
+/// How far the pod's life has come, and why it ends; upstream's `podSyncStatus`.
+#[derive(Debug)]
+struct PodSyncStatus {
+    state: PodWorkerState,
     failure: Option<PodFailure>,
     /// The grace of a pod that is failed by decree.
     grace: Option<Duration>,
-    status: Option<Arc<PodStatus>>,
-    /// What was said of the pod before this worker, until the first status has gone on from it.
-    previous_status: Option<Box<PodStatus>>,
-    resize: ResizeState,
-    volumes: volumes::WorkerVolumes,
+}
+
+/// What the runtime and the node have shown of the pod.
+#[derive(Debug)]
+struct ObservedState {
+    /// The picture is missing or doubted: look before acting.
+    stale: bool,
+    runtime_state: Option<PodRuntimeState>,
+    log_counts: BTreeMap<String, u32>,
     /// What the runtime can do with the pod, where that shows in its status.
     features: HandlerFeatures,
-    /// Containers that are being started and whose postStart hook must end before they show as running.
-    awaiting_post_start: BTreeSet<String>,
-    /// Endings of containers under way.
-    endings: KillsInProgress,
-    /// Ended containers whose last words are being read: the status waits for them.
+    /// Ended containers whose termination messages are being read: the status waits for them.
     pending_messages: BTreeSet<ContainerId>,
-    last_notified: LastNotified,
-    history: PodHistory,
-    retry: Option<TimerId>,
-    metrics: WorkerMetrics,
+}
+
+impl ObservedState {
+    fn pod(&self) -> Option<&RuntimePod> {
+        self.runtime_state.as_ref().map(PodRuntimeState::pod)
+    }
 }
 
 impl Actor for PodWorker {
@@ -261,15 +258,19 @@ impl Actor for PodWorker {
     }
 
     fn snapshot(&self) -> Snapshot {
-        let runtime = self.runtime_state.as_ref().map(PodRuntimeState::pod);
+        let runtime = self.observed.pod();
         Snapshot {
             pod: self.pod_name(),
-            stage: self.stage,
-            working: self.activity,
-            phase: self.status.as_ref().and_then(|status| status.phase.clone()),
+            stage: self.sync_status.state,
+            working: self.operation.activity,
+            phase: self
+                .published
+                .status
+                .as_ref()
+                .and_then(|status| status.phase.clone()),
             sandboxes: runtime.map_or(0, |pod| pod.sandboxes.len()),
             containers: runtime.map_or(0, |pod| pod.containers.len()),
-            held: self.held.keys().map(RetryKey::to_string).collect(),
+            held: self.retries.keys(),
             counts: self.worker_counts(),
         }
     }
@@ -281,29 +282,24 @@ impl PodWorker {
             uid,
             updates: wish,
             peers,
-            stage: PodWorkerState::Syncing,
-            activity: None,
-            repeat_guard: RepeatGuard::default(),
-            stale: true,
-            runtime_state: None,
+            sync_status: PodSyncStatus {
+                state: PodWorkerState::Syncing,
+                failure: None,
+                grace: None,
+            },
+            observed: ObservedState {
+                stale: true,
+                runtime_state: None,
+                log_counts: BTreeMap::new(),
+                features: HandlerFeatures::default(),
+                pending_messages: BTreeSet::new(),
+            },
             checkpoint: PodCheckpoint::default(),
-            log_counts: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            problems: BTreeMap::new(),
-            held: BTreeMap::new(),
-            failure: None,
-            grace: None,
-            status: None,
-            previous_status: None,
-            resize: ResizeState::default(),
+            operation: Operation::default(),
+            retries: Retries::default(),
             volumes: volumes::WorkerVolumes::default(),
-            features: HandlerFeatures::default(),
-            awaiting_post_start: BTreeSet::new(),
-            endings: KillsInProgress::new(),
-            pending_messages: BTreeSet::new(),
-            last_notified: LastNotified::default(),
+            published: PublishedStatus::default(),
             history: PodHistory::default(),
-            retry: None,
             metrics: WorkerMetrics::default(),
         }
     }
@@ -314,7 +310,7 @@ impl PodWorker {
         ctx: &mut Context<Msg>,
     ) -> Result<(), Exit> {
         // Before the first look is back this is a part of the picture; nothing is planned on it yet.
-        let seen = self.runtime_state.get_or_insert_default();
+        let seen = self.observed.runtime_state.get_or_insert_default();
         let removed = observed.removed.is_some_and(|id| seen.remove(&id));
         let joined = seen.merge(observed.pod);
         if removed || joined {
@@ -328,13 +324,13 @@ impl PodWorker {
     }
 
     fn recheck(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        self.stale = true;
+        self.observed.stale = true;
         self.reconcile(ctx)
     }
 
     /// The pod is to end: by whom it was decreed shows in its status.
     fn fail_by_decree(&mut self, desired: &PodGoal, ctx: &mut Context<Msg>) {
-        self.stage = PodWorkerState::Terminating;
+        self.sync_status.state = PodWorkerState::Terminating;
         let Lifecycle::Fail { failure, grace } = &desired.lifecycle else {
             return;
         };
@@ -347,7 +343,7 @@ impl PodWorker {
         let pod = desired.allocated.clone();
         self.history
             .tell(&pod, &[why], timestamp(ctx), &self.peers.recorder);
-        (self.failure, self.grace) = (Some(failure.clone()), *grace);
+        (self.sync_status.failure, self.sync_status.grace) = (Some(failure.clone()), *grace);
     }
 
     fn fetched(
@@ -355,17 +351,17 @@ impl PodWorker {
         answer: Result<FetchedPod, RuntimeError>,
         ctx: &mut Context<Msg>,
     ) -> Result<(), Exit> {
-        self.activity = None;
+        self.operation.activity = None;
         match answer {
             Ok(fetched) => {
-                self.log_counts = fetched.log_counts;
-                self.features = fetched.features;
+                self.observed.log_counts = fetched.log_counts;
+                self.observed.features = fetched.features;
                 self.update_runtime_state(fetched.runtime, ctx);
                 self.reconcile(ctx)
             }
             Err(error) => {
                 tracing::warn!(pod = %self.pod_name(), "cannot look at the pod: {}", error.describe());
-                self.stale = true;
+                self.observed.stale = true;
                 self.retry_after(RETRY_PERIOD, ctx);
                 Ok(())
             }
@@ -373,27 +369,24 @@ impl PodWorker {
     }
 
     fn plan_executed(&mut self, report: SyncResult, ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        self.activity = None;
+        self.operation.activity = None;
         let now = ctx.now();
         self.metrics.end(now);
         for (key, problem) in report.problems {
-            self.held.insert(key.clone(), now + problem.retry_after);
-            if let Some(waiting) = problem.waiting {
-                self.problems.insert(key, waiting);
-            }
+            self.retries
+                .add(key, now + problem.retry_after, problem.waiting);
         }
         for (name, resources) in report.started {
-            self.problems.remove(&RetryKey::Container(name.clone()));
-            self.problems.remove(&RetryKey::Resize(name.clone()));
+            self.retries.forget_reasons(&name);
             self.checkpoint.actuate(name, resources);
         }
-        self.endings = report.endings;
-        self.awaiting_post_start.clear();
+        self.operation.kills_in_progress = report.kills_in_progress;
+        self.operation.awaiting_post_start.clear();
         match report.runtime {
             Ok(runtime) => self.update_runtime_state(runtime, ctx),
             Err(error) => {
                 tracing::warn!(pod = %self.pod_name(), "cannot look at the pod: {}", error.describe());
-                self.stale = true;
+                self.observed.stale = true;
                 self.retry_after(RETRY_PERIOD, ctx);
                 return Ok(());
             }
@@ -404,7 +397,7 @@ impl PodWorker {
     fn probed(&mut self, probed: prober::ProbeUpdate, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         let exists =
             |seen: &PodRuntimeState| seen.pod().containers.iter().any(|c| c.id == probed.id);
-        if !self.runtime_state.as_ref().is_some_and(exists) {
+        if !self.observed.runtime_state.as_ref().is_some_and(exists) {
             return Ok(());
         }
         let why = termination_message::probe_why(&probed);
@@ -422,7 +415,7 @@ impl PodWorker {
         ctx: &mut Context<Msg>,
     ) -> Result<(), Exit> {
         for (id, words) in words {
-            self.pending_messages.remove(&id);
+            self.observed.pending_messages.remove(&id);
             self.checkpoint
                 .record
                 .termination_messages
@@ -436,10 +429,10 @@ impl PodWorker {
         result: Result<(), RuntimeError>,
         ctx: &mut Context<Msg>,
     ) -> Result<(), Exit> {
-        self.activity = None;
+        self.operation.activity = None;
         if let Err(error) = result {
             tracing::warn!(pod = %self.pod_name(), "cannot remove what is left of the pod: {}", error.describe());
-            self.stale = true;
+            self.observed.stale = true;
             self.retry_after(RETRY_PERIOD, ctx);
             return Ok(());
         }
@@ -469,12 +462,15 @@ impl PodWorker {
     }
 
     fn update_runtime_state(&mut self, runtime: RuntimePod, ctx: &mut Context<Msg>) {
-        let seen = match &mut self.runtime_state {
+        let seen = match &mut self.observed.runtime_state {
             Some(seen) => {
                 seen.replace(runtime);
                 seen
             }
-            None => self.runtime_state.insert(PodRuntimeState::new(runtime)),
+            None => self
+                .observed
+                .runtime_state
+                .insert(PodRuntimeState::new(runtime)),
         };
         let pod = self.updates.goal.borrow().allocated.clone();
         metrics::ends(&pod, seen.pod(), &self.checkpoint.record.exits);
@@ -484,9 +480,9 @@ impl PodWorker {
             let mut all = seen.pod().containers.iter();
             all.any(|container| container.id == *id && container.may_run())
         };
-        self.endings.retain(|id, _| may_run(id));
+        self.operation.kills_in_progress.retain(|id, _| may_run(id));
         self.read_termination_messages(ctx);
-        if self.status.is_none() {
+        if self.published.status.is_none() {
             self.begin(ctx);
         }
     }
@@ -502,13 +498,15 @@ impl PodWorker {
         let events = self.peers.recorder.about(self.uid.as_str()).await;
         reply.send(Explanation {
             pod: self.pod_name(),
-            stage: format!("{:?}", self.stage),
+            stage: format!("{:?}", self.sync_status.state),
             phase: self
+                .published
                 .status
                 .as_ref()
                 .and_then(|status| status.phase.clone())
                 .unwrap_or_default(),
             containers: self
+                .published
                 .status
                 .as_deref()
                 .map(history::containers)

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use kernel::Context;
 use logic_api::pod::PodView;
-use logic_api::types::{ContainerId, ContainerState, RuntimeContainer};
 use logic_pods::probes::{self, initial_health};
-use logic_pods::runtime_state::PodRuntimeState;
+use logic_api::types::{ContainerId, ContainerState, RuntimeContainer};
 
 use super::{Msg, PodWorker, PodWorkerState, RETRY_PERIOD, timestamp};
 use crate::logs::{self, RunningLog};
@@ -48,23 +47,26 @@ impl PodWorker {
     }
 
     fn notify_stopped(&mut self) -> bool {
-        if self.stage == PodWorkerState::Terminated && !self.last_notified.settled {
+        if self.sync_status.state == PodWorkerState::Terminated
+            && !self.published.last_notified.settled
+        {
             let uid = self.uid.clone();
             let settled = pod_manager::Msg::Stopped { uid };
-            self.last_notified.settled = self.peers.pod_manager.tell(settled).is_ok();
-            return self.last_notified.settled;
+            self.published.last_notified.settled = self.peers.pod_manager.tell(settled).is_ok();
+            return self.published.last_notified.settled;
         }
         true
     }
 
     /// Nothing of the pod runs any more, and its volumes are gone: it needs nothing.
     fn notify_over(&mut self) -> bool {
-        let is_over = self.stage == PodWorkerState::Terminated && self.volumes.is_released();
+        let is_over =
+            self.sync_status.state == PodWorkerState::Terminated && self.volumes.is_released();
         if let Some(keeper) = self.peers.over.as_ref().filter(|_| is_over)
-            && !self.last_notified.over
+            && !self.published.last_notified.over
         {
-            self.last_notified.over = keeper.tell(self.uid.clone()).is_ok();
-            return self.last_notified.over;
+            self.published.last_notified.over = keeper.tell(self.uid.clone()).is_ok();
+            return self.published.last_notified.over;
         }
         true
     }
@@ -79,7 +81,7 @@ impl PodWorker {
                 .map(|c| (c.name.clone(), c.id.clone()))
                 .collect(),
             ips: self.addresses(&pod),
-            stage: match self.stage {
+            stage: match self.sync_status.state {
                 PodWorkerState::Syncing => probes::ProbeStage::Live,
                 PodWorkerState::Terminating | PodWorkerState::Terminated => {
                     probes::ProbeStage::Terminating
@@ -89,11 +91,12 @@ impl PodWorker {
         };
         let nothing = next.instances.is_empty()
             && self
+                .published
                 .last_notified
                 .probed
                 .as_ref()
                 .is_none_or(|told| told.instances.is_empty());
-        if nothing || self.last_notified.probed.as_ref() == Some(&next) {
+        if nothing || self.published.last_notified.probed.as_ref() == Some(&next) {
             return true;
         }
         let instances = running
@@ -115,7 +118,7 @@ impl PodWorker {
         };
         let told = self.peers.prober.tell(msg).is_ok();
         if told {
-            self.last_notified.probed = Some(next);
+            self.published.last_notified.probed = Some(next);
         }
         told
     }
@@ -124,7 +127,7 @@ impl PodWorker {
         let mut containers: Vec<RunningLog> =
             self.running().into_iter().filter_map(watched).collect();
         containers.sort_by(|a, b| a.id.cmp(&b.id));
-        if containers == self.last_notified.logged {
+        if containers == self.published.last_notified.logged {
             return true;
         }
         let uid = self.uid.clone();
@@ -137,25 +140,25 @@ impl PodWorker {
         };
         let told = self.peers.logs.tell(msg).is_ok();
         if told {
-            self.last_notified.logged = containers;
+            self.published.last_notified.logged = containers;
         }
         told
     }
 
     /// Tells everybody everything again: a keeper has lost it.
     pub(super) fn forget_notified(&mut self) {
-        self.last_notified.probed = None;
-        self.last_notified.logged.clear();
+        self.published.last_notified.probed = None;
+        self.published.last_notified.logged.clear();
     }
 
     /// The newest instance of each container, where it runs and its postStart hook has ended.
     pub(super) fn running(&self) -> Vec<&RuntimeContainer> {
-        let Some(seen) = self.runtime_state.as_ref().map(PodRuntimeState::pod) else {
+        let Some(seen) = self.observed.pod() else {
             return Vec::new();
         };
         let runs = |c: &&RuntimeContainer| {
             c.state == ContainerState::Running
-                && !self.awaiting_post_start.contains(&c.name)
+                && !self.operation.awaiting_post_start.contains(&c.name)
                 && seen.newest(&c.name).is_some_and(|newest| newest.id == c.id)
         };
         seen.containers.iter().filter(runs).collect()

@@ -33,7 +33,7 @@ pub(super) async fn garbage(
     peers: &Peers,
     pod: &Pod,
     garbage: Garbage,
-    endings: KillsInProgress,
+    kills_in_progress: KillsInProgress,
 ) -> SyncResult {
     let uid = pod.uid();
     let dead = garbage.containers.iter();
@@ -55,7 +55,7 @@ pub(super) async fn garbage(
     SyncResult {
         problems,
         started: Vec::new(),
-        endings,
+        kills_in_progress,
         runtime: peers.runtime.pod(&uid).await,
     }
 }

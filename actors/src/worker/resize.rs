@@ -6,10 +6,9 @@ use std::time::Instant;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::Context;
 use logic_api::pod::PodView;
-use logic_api::types::{ContainerId, HistoryEvent, WaitingReason};
 use logic_pods::resize::{self, ResizeEvent, ResizeState};
-use logic_pods::runtime_state::PodRuntimeState;
 use logic_resources::resources::linux_resources;
+use logic_api::types::{ContainerId, HistoryEvent, WaitingReason};
 
 use super::executor::{PlanExecutor, SyncProblem};
 use super::retries::RetryKey;
@@ -18,26 +17,26 @@ use super::{Msg, PodWorker, PodWorkerState, RETRY_BACKOFF, timestamp};
 impl PodWorker {
     /// Compares what is promised with what is carried out; what has changed since is an event.
     pub(super) fn follow_resize(&mut self, pod: &Pod, ctx: &Context<Msg>) {
-        let Some(seen) = self.runtime_state.as_ref().map(PodRuntimeState::pod) else {
+        let Some(seen) = self.observed.pod() else {
             return;
         };
-        let before = match &self.status {
-            Some(_) => self.resize.clone(),
-            None => ResizeState::told(self.previous_status.as_deref().or(pod.status.as_ref())),
+        let before = match &self.published.status {
+            Some(_) => self.published.resize.clone(),
+            None => ResizeState::told(self.published.previous.as_deref().or(pod.status.as_ref())),
         };
-        let syncing = self.stage == PodWorkerState::Syncing;
+        let syncing = self.sync_status.state == PodWorkerState::Syncing;
         let pending = self.updates.goal.borrow().pending.clone();
         let mut names = self.checkpoint.record.actuated.keys();
         let next = ResizeState {
             in_progress: syncing
                 && resize::in_progress(pod, &self.checkpoint.record.actuated, seen),
             error: names
-                .find_map(|name| self.problems.get(&RetryKey::Resize(name.clone())))
+                .find_map(|name| self.retries.reason(&RetryKey::Resize(name.clone())))
                 .map(|problem| problem.message.clone()),
             generation: before.carried_out(pending.is_some(), pod.metadata.generation),
             pending,
         };
-        if next == self.resize {
+        if next == self.published.resize {
             return;
         }
         let events: Vec<HistoryEvent> = resize_events(&before, &next)
@@ -54,7 +53,7 @@ impl PodWorker {
             self.history
                 .record(pod, why, timestamp(ctx), &self.peers.recorder);
         }
-        self.resize = next;
+        self.published.resize = next;
     }
 }
 

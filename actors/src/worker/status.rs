@@ -7,27 +7,41 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kernel::Context;
-use logic_api::types::{
-    ContainerId, ContainerState, EventLevel, HistoryEvent, RuntimePod, WaitingReason,
-};
+use logic_pods::resize::ResizeState;
+use logic_pods::status::{self, StatusInput, StatusStage as WorkerCounts};
+use logic_pods::take_over;
+use logic_api::types::{ContainerId, ContainerState, EventLevel, HistoryEvent, RuntimePod, WaitingReason};
 use logic_pods::runtime_state::PodRuntimeState;
 use logic_pods::status::{self, StatusInput, StatusStage as WorkerCounts};
 use logic_pods::take_over;
 
+use super::notify::LastNotified;
 use super::{Activity, Msg, PodWorker, PodWorkerState, history, timestamp};
 use cluster::status as status_manager;
+
+/// What was made known of the pod.
+#[derive(Debug, Default)]
+pub(super) struct PublishedStatus {
+    pub(super) status: Option<Arc<PodStatus>>,
+    /// What was published of the pod before this worker, until the first status has gone on from it.
+    pub(super) previous: Option<Box<PodStatus>>,
+    /// Why containers stay down by the last plan; the status shows it.
+    pub(super) waiting: BTreeMap<String, WaitingReason>,
+    pub(super) resize: ResizeState,
+    pub(super) last_notified: LastNotified,
+}
 
 impl PodWorker {
     /// The first status goes on from what is remembered; what of the spec is not acted on is said once.
     pub(super) fn begin(&mut self, ctx: &Context<Msg>) {
         let is_new = self.checkpoint.is_new();
-        let runtime = self.runtime_state.as_ref().map(PodRuntimeState::pod);
+        let runtime = self.observed.pod();
         let given = self.updates.goal.borrow().allocated.clone();
         self.checkpoint.begin(&given, runtime, timestamp(ctx));
         // Another agent may have run the pod: what it said last is gone on from, once. Of an earlier life of this one
         // that is since when it is so.
-        self.previous_status = self.checkpoint.record.started.map(|started| {
-            let runtime = self.runtime_state.as_ref().map(PodRuntimeState::pod);
+        self.published.previous = self.checkpoint.record.started.map(|started| {
+            let runtime = self.observed.pod();
             let earlier = take_over::earlier(&given, runtime, started);
             Box::new(match is_new {
                 true => earlier,
@@ -39,7 +53,7 @@ impl PodWorker {
             })
         });
         let start_time = self.checkpoint.record.started.map(Time);
-        self.status = Some(Arc::new(PodStatus {
+        self.published.status = Some(Arc::new(PodStatus {
             start_time,
             ..PodStatus::default()
         }));
@@ -64,50 +78,51 @@ impl PodWorker {
         waiting: &BTreeMap<String, WaitingReason>,
         ctx: &Context<Msg>,
     ) {
-        if !self.pending_messages.is_empty() {
+        if !self.observed.pending_messages.is_empty() {
             return;
         }
         self.follow_resize(pod, ctx);
-        let Some(seen) = &self.runtime_state else {
+        let Some(seen) = &self.observed.runtime_state else {
             return;
         };
-        let earlier = self.previous_status.take();
+        let earlier = self.published.previous.take();
         let input = StatusInput {
             now: timestamp(ctx),
             pod,
             runtime: &self.shown(seen.pod()),
             runtime_name: &self.peers.runtime.name(),
-            handler: self.features,
+            handler: self.observed.features,
             waiting,
-            previous: earlier.as_deref().or(self.status.as_deref()),
+            previous: earlier.as_deref().or(self.published.status.as_deref()),
             host_ips: &self.peers.rules.node.host_ips,
-            stage: match self.stage {
+            stage: match self.sync_status.state {
                 PodWorkerState::Syncing => WorkerCounts::Syncing,
                 PodWorkerState::Terminating => WorkerCounts::Terminating,
                 PodWorkerState::Terminated => WorkerCounts::Terminated,
             },
-            failure: self.failure.as_ref(),
+            failure: self.sync_status.failure.as_ref(),
             health: &self.checkpoint.record.health,
-            resize: &self.resize,
+            resize: &self.published.resize,
             last_words: &self.checkpoint.record.termination_messages,
         };
         let status = status::pod_status(&input);
-        if self.status.as_deref() != Some(&status) {
-            for why in history::changes(self.status.as_deref(), &status) {
+        if self.published.status.as_deref() != Some(&status) {
+            for why in history::changes(self.published.status.as_deref(), &status) {
                 self.history.note(&why, timestamp(ctx));
             }
             self.count_publish(pod, &status, ctx);
-            self.status = Some(Arc::new(status));
+            self.published.status = Some(Arc::new(status));
             self.publish_now();
         }
     }
 
     /// What is seen, but a container shows as running only when its postStart hook has ended.
     fn shown<'a>(&self, seen: &'a RuntimePod) -> Cow<'a, RuntimePod> {
-        if self.awaiting_post_start.is_empty() {
+        if self.operation.awaiting_post_start.is_empty() {
             return Cow::Borrowed(seen);
         }
         let newest = self
+            .operation
             .awaiting_post_start
             .iter()
             .filter_map(|name| seen.newest(name));
@@ -123,17 +138,17 @@ impl PodWorker {
     /// Shows what was seen while a plan is carried out: a container that runs shows at once, not when the
     /// last one's image has been pulled.
     pub(super) fn publish_while_executing(&mut self, ctx: &Context<Msg>) {
-        if self.activity == Some(Activity::ExecutingPlan) {
+        if self.operation.activity == Some(Activity::ExecutingPlan) {
             let (pod, waiting) = (
                 self.updates.goal.borrow().allocated.clone(),
-                self.waiting.clone(),
+                self.published.waiting.clone(),
             );
             self.publish(&pod, &waiting, ctx);
         }
     }
 
     pub(super) fn publish_now(&self) {
-        let Some(status) = self.status.clone() else {
+        let Some(status) = self.published.status.clone() else {
             return;
         };
         let uid = self.uid.clone();

@@ -24,35 +24,36 @@ impl PodWorker {
     /// Does the next thing, if nothing is under way.
     pub(super) fn reconcile(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.peers.rules.clone_from(&self.updates.rules.borrow());
-        if self.activity.is_some() {
+        if self.operation.activity.is_some() {
             self.publish_while_executing(ctx);
             self.notify_peers(ctx);
             return Ok(());
         }
         if self.updates.goal.has_changed().unwrap_or(false) {
             self.metrics.note_change();
-            self.repeat_guard.forget();
+            self.operation.repeat_guard.forget();
         }
         let desired = self.updates.goal.borrow_and_update().clone();
-        self.stale |= self.updates.missed.take();
-        if !desired.is_run() && self.stage == PodWorkerState::Syncing {
+        self.observed.stale |= self.updates.missed.take();
+        if !desired.is_run() && self.sync_status.state == PodWorkerState::Syncing {
             self.fail_by_decree(&desired, ctx);
         }
-        if self.stage == PodWorkerState::Syncing {
+        if self.sync_status.state == PodWorkerState::Syncing {
             self.want_volumes(&desired.allocated, ctx);
         }
-        if self.stale || self.runtime_state.is_none() {
+        if self.observed.stale || self.observed.runtime_state.is_none() {
             self.fetch(&desired.allocated, ctx);
             return Ok(());
         }
-        match self.stage {
+        match self.sync_status.state {
             PodWorkerState::Syncing => self.sync(&desired.allocated, ctx),
             PodWorkerState::Terminating => self.terminate(&desired.allocated, ctx),
             PodWorkerState::Terminated => {}
         }
         self.release_volumes(ctx);
-        let is_over = self.stage == PodWorkerState::Terminated && self.volumes.is_released();
-        if is_over && desired.is_end() && self.activity.is_none() {
+        let is_over =
+            self.sync_status.state == PodWorkerState::Terminated && self.volumes.is_released();
+        if is_over && desired.is_end() && self.operation.activity.is_none() {
             self.remove(&desired.allocated, ctx);
         }
         self.notify_peers(ctx);
@@ -61,18 +62,18 @@ impl PodWorker {
 
     fn sync(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
         if self.deadline_passed(pod, ctx) {
-            self.stage = PodWorkerState::Terminating;
+            self.sync_status.state = PodWorkerState::Terminating;
             self.terminate(pod, ctx);
             return;
         }
-        let Some(seen) = &self.runtime_state else {
+        let Some(seen) = &self.observed.runtime_state else {
             return;
         };
         let observed = PodObservation {
             runtime: seen.pod(),
             exits: &self.checkpoint.record.exits,
             backoffs: &self.checkpoint.record.backoffs,
-            log_counts: &self.log_counts,
+            log_counts: &self.observed.log_counts,
             health: &self.checkpoint.record.health,
             actuated: &self.checkpoint.record.actuated,
         };
@@ -80,17 +81,18 @@ impl PodWorker {
         self.history
             .tell(pod, &plan.why, timestamp(ctx), &self.peers.recorder);
         let plan = self.drop_backed_off(plan, ctx.now());
-        self.waiting.clone_from(&plan.waiting);
+        self.published.waiting.clone_from(&plan.waiting);
         self.publish(pod, &plan.waiting, ctx);
         self.checkpoint.allocate(pod);
         self.checkpoint.save(&self.uid, &self.peers.checkpoints);
 
         let phase = self
+            .published
             .status
             .as_ref()
             .and_then(|status| status.phase.as_deref());
         if matches!(phase, Some("Succeeded" | "Failed")) {
-            self.stage = PodWorkerState::Terminating;
+            self.sync_status.state = PodWorkerState::Terminating;
             self.terminate(pod, ctx);
         } else if plan.actions.is_empty() {
             self.retry_when_due(&plan, pod, ctx);
@@ -102,24 +104,24 @@ impl PodWorker {
 
     fn terminate(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
         let now = ctx.now();
-        self.held.retain(|_, until| *until > now);
-        let Some(seen) = &self.runtime_state else {
+        self.retries.forget_due(now);
+        let Some(seen) = &self.observed.runtime_state else {
             return;
         };
         if seen.pod().is_stopped() {
             // Nothing is published while last words are read, and nothing follows the last status: who has
             // heard them comes back here.
-            if self.pending_messages.is_empty() {
-                self.stage = PodWorkerState::Terminated;
+            if self.observed.pending_messages.is_empty() {
+                self.sync_status.state = PodWorkerState::Terminated;
                 self.publish(pod, &BTreeMap::new(), ctx);
             }
             return;
         }
-        let plan = kill::termination_plan(Some(pod), seen.pod(), self.grace);
+        let plan = kill::termination_plan(Some(pod), seen.pod(), self.sync_status.grace);
         self.history
             .tell(pod, &plan.why, timestamp(ctx), &self.peers.recorder);
         self.publish(pod, &BTreeMap::new(), ctx);
-        if self.held.contains_key(&RetryKey::Teardown) {
+        if self.retries.is_backed_off(&RetryKey::Teardown) {
             self.retry_when_due(&plan, pod, ctx);
         } else {
             self.execute(plan, pod, ctx);
@@ -130,8 +132,8 @@ impl PodWorker {
         if !self.may_begin(RuntimeWork::Plan(plan.actions.clone()), ctx) {
             return;
         }
-        self.activity = Some(Activity::ExecutingPlan);
-        self.metrics.begin(self.stage, pod, ctx);
+        self.operation.activity = Some(Activity::ExecutingPlan);
+        self.metrics.begin(self.sync_status.state, pod, ctx);
         for step in plan.actions.iter().filter_map(backoff_step) {
             let policy = &self.peers.rules.policy.backoff;
             self.checkpoint
@@ -141,7 +143,7 @@ impl PodWorker {
         }
         self.checkpoint.save(&self.uid, &self.peers.checkpoints);
         let starts = plan.actions.iter().filter_map(started);
-        self.awaiting_post_start = starts
+        self.operation.awaiting_post_start = starts
             .filter(|name| has_post_start(pod, name))
             .cloned()
             .collect();
@@ -150,8 +152,8 @@ impl PodWorker {
             uid: self.uid.clone(),
             pod: pod.clone(),
             goal: self.updates.goal.clone(),
-            stage: self.stage,
-            endings: self.endings.clone(),
+            stage: self.sync_status.state,
+            kills_in_progress: self.operation.kills_in_progress.clone(),
             actuated: self.checkpoint.record.actuated.clone(),
             ips: self.addresses(pod),
             running: self.running_ids(),
@@ -167,7 +169,7 @@ impl PodWorker {
 
     /// Whether this work may begin now; if not, it is looked at again when it may.
     fn may_begin(&mut self, work: RuntimeWork, ctx: &mut Context<Msg>) -> bool {
-        let begun = self.repeat_guard.begin(work, ctx.now());
+        let begun = self.operation.repeat_guard.begin(work, ctx.now());
         if let Err(wait) = begun {
             self.retry_after(wait, ctx);
         }
@@ -176,6 +178,7 @@ impl PodWorker {
 
     pub(super) fn addresses(&self, pod: &Pod) -> Vec<String> {
         let found = self
+            .observed
             .runtime_state
             .as_ref()
             .map_or(&[][..], |seen| seen.pod().ips());
@@ -188,30 +191,34 @@ impl PodWorker {
     }
 
     fn collect_garbage(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
-        let Some(seen) = &self.runtime_state else {
+        let Some(seen) = &self.observed.runtime_state else {
             return;
         };
         let garbage = logic_resources::gc::garbage(seen.pod());
         if garbage.is_empty() {
-            self.repeat_guard.forget();
+            self.operation.repeat_guard.forget();
             return;
         }
-        let is_held = self.held.contains_key(&RetryKey::Garbage);
-        if is_held || !self.may_begin(RuntimeWork::Garbage(garbage.clone()), ctx) {
+        let is_backed_off = self.retries.is_backed_off(&RetryKey::Garbage);
+        if is_backed_off || !self.may_begin(RuntimeWork::Garbage(garbage.clone()), ctx) {
             return;
         }
-        self.activity = Some(Activity::CollectingGarbage);
-        let (peers, pod, endings) = (self.peers.clone(), pod.clone(), self.endings.clone());
+        self.operation.activity = Some(Activity::CollectingGarbage);
+        let (peers, pod, kills_in_progress) = (
+            self.peers.clone(),
+            pod.clone(),
+            self.operation.kills_in_progress.clone(),
+        );
         ctx.run(async move {
-            let report = remove::garbage(&peers, &pod, garbage, endings).await;
+            let report = remove::garbage(&peers, &pod, garbage, kills_in_progress).await;
             Msg::PlanExecuted(Box::new(report))
         });
     }
 
     fn fetch(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
         // What is doubted from now on needs another look: this one may be older.
-        self.stale = false;
-        self.activity = Some(Activity::Fetching);
+        self.observed.stale = false;
+        self.operation.activity = Some(Activity::Fetching);
         let (runtime, uid, pod) = (self.peers.runtime.clone(), self.uid.clone(), pod.clone());
         let logs = self.peers.rules.node.pod_logs_dir.clone();
         let objects = self.peers.objects.clone();
@@ -231,34 +238,32 @@ impl PodWorker {
     }
 
     fn remove(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
-        let Some(seen) = &self.runtime_state else {
+        let Some(seen) = &self.observed.runtime_state else {
             return;
         };
-        self.activity = Some(Activity::RemovingPod);
-        self.metrics.begin(self.stage, pod, ctx);
+        self.operation.activity = Some(Activity::RemovingPod);
+        self.metrics.begin(self.sync_status.state, pod, ctx);
         let (peers, pod, runtime) = (self.peers.clone(), pod.clone(), seen.pod().clone());
         ctx.run(async move { Msg::Removed(remove::everything(&peers, &pod, &runtime).await) });
     }
 
     /// Drops what was tried in vain and may not be tried again yet, and what needs volumes that are not mounted.
     fn drop_backed_off(&mut self, plan: PodPlan, now: Instant) -> PodPlan {
-        self.held.retain(|_, until| *until > now);
-        let Some(seen) = &self.runtime_state else {
+        self.retries.forget_due(now);
+        let Some(seen) = &self.observed.runtime_state else {
             return plan;
         };
-        let (held, mounted) = (&self.held, self.volumes.mounted().is_some());
+        let (retries, mounted) = (&self.retries, self.volumes.mounted().is_some());
         let mut plan = plan.due(seen.pod(), |wait| match wait {
-            ActionGate::End => held.contains_key(&RetryKey::Teardown),
-            ActionGate::Sandbox => held.contains_key(&RetryKey::Sandbox) || !mounted,
-            ActionGate::Start(name) => held.contains_key(&RetryKey::Container(name.to_owned())),
-            ActionGate::Resize(name) => held.contains_key(&RetryKey::Resize(name.to_owned())),
+            ActionGate::End => retries.is_backed_off(&RetryKey::Teardown),
+            ActionGate::Sandbox => retries.is_backed_off(&RetryKey::Sandbox) || !mounted,
+            ActionGate::Start(name) => retries.is_backed_off(&RetryKey::Container(name.to_owned())),
+            ActionGate::Resize(name) => retries.is_backed_off(&RetryKey::Resize(name.to_owned())),
         });
-        for (key, waiting) in &self.problems {
-            if let RetryKey::Container(name) = key {
-                plan.waiting
-                    .entry(name.clone())
-                    .or_insert_with(|| waiting.clone());
-            }
+        for (name, waiting) in self.retries.start_reasons() {
+            plan.waiting
+                .entry(name.clone())
+                .or_insert_with(|| waiting.clone());
         }
         plan
     }
@@ -270,20 +275,20 @@ impl PodWorker {
             .into_iter()
             .flatten()
             .map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
-        let held = self
-            .held
-            .values()
+        let backed_off = self
+            .retries
+            .times()
             .map(|until| until.saturating_duration_since(ctx.now()));
-        if let Some(wait) = waits.chain(held).min() {
+        if let Some(wait) = waits.chain(backed_off).min() {
             self.retry_after(wait, ctx);
         }
     }
 
     pub(super) fn retry_after(&mut self, wait: Duration, ctx: &mut Context<Msg>) {
-        if let Some(timer) = self.retry.take() {
+        if let Some(timer) = self.retries.timer.take() {
             ctx.cancel(timer);
         }
-        self.retry = Some(ctx.after(wait, Msg::Retry));
+        self.retries.timer = Some(ctx.after(wait, Msg::Retry));
     }
 
     /// Fails a pod that has been active for longer than it may.
@@ -294,7 +299,7 @@ impl PodWorker {
         if timestamp(ctx) < deadline {
             return false;
         }
-        self.failure = Some(PodFailure {
+        self.sync_status.failure = Some(PodFailure {
             reason: "DeadlineExceeded".to_owned(),
             message: "Pod was active on the node longer than the specified deadline".to_owned(),
             disruption: None,

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use futures_util::future::join_all;
 use kernel::Context;
 use logic_api::types::{ContainerState, EventLevel, HistoryEvent, ProbeResult, RuntimeContainer};
-use logic_pods::runtime_state::PodRuntimeState;
 
 use super::{Msg, PodWorker};
 use crate::prober::ProbeUpdate;
@@ -14,7 +13,7 @@ use crate::termination;
 impl PodWorker {
     /// Has the last words read of those who are seen ended for the first time.
     pub(super) fn read_termination_messages(&mut self, ctx: &mut Context<Msg>) {
-        let Some(seen) = self.runtime_state.as_ref().map(PodRuntimeState::pod) else {
+        let Some(seen) = self.observed.pod() else {
             return;
         };
         let known = &self.checkpoint.record.termination_messages;
@@ -22,13 +21,16 @@ impl PodWorker {
             .containers
             .iter()
             .filter(|c| c.state == ContainerState::Exited)
-            .filter(|c| !known.contains_key(&c.id) && !self.pending_messages.contains(&c.id))
+            .filter(|c| {
+                !known.contains_key(&c.id) && !self.observed.pending_messages.contains(&c.id)
+            })
             .cloned()
             .collect();
         if ended.is_empty() {
             return;
         }
-        self.pending_messages
+        self.observed
+            .pending_messages
             .extend(ended.iter().map(|c| c.id.clone()));
         let (pod, rules) = (
             self.updates.goal.borrow().allocated.clone(),

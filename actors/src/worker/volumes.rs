@@ -159,7 +159,9 @@ impl PodWorker {
 
     /// Nothing of the pod runs any more: its volumes go, whether the pod itself stays for its status or not.
     pub(super) fn release_volumes(&mut self, ctx: &mut Context<Msg>) {
-        if self.stage != PodWorkerState::Terminated || self.volumes.released != ReleaseState::No {
+        if self.sync_status.state != PodWorkerState::Terminated
+            || self.volumes.released != ReleaseState::No
+        {
             return;
         }
         if volumes::pod_volume_names(&self.updates.goal.borrow().allocated).is_empty() {

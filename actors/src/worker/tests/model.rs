@@ -1,6 +1,6 @@
 //! Random lives: whatever happens to a pod, and in whatever order, its worker keeps the laws.
 //!
-//! The decisions have a model test of their own (`logic::worker`); here the whole tree runs, over the fake
+//! The decisions have a model test of their own (`logic_pods::pod_actions`); here the whole tree runs, over the fake
 //! runtime, with calls that fail or hang and an agent that is killed.
 
 use std::time::Duration;

@@ -1,6 +1,23 @@
 //! What a worker has under way.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
+
+use super::kill::KillsInProgress;
+use super::repeat_guard::RepeatGuard;
+
+/// The work under way, and what it has left to go on with.
+#[derive(Debug, Default)]
+pub(super) struct Operation {
+    /// One thing at a time.
+    pub(super) activity: Option<Activity>,
+    pub(super) repeat_guard: RepeatGuard,
+    /// Containers that are being started and whose postStart hook must end before they show as running.
+    pub(super) awaiting_post_start: BTreeSet<String>,
+    /// Kills that were begun and whose containers have not been seen ended.
+    pub(super) kills_in_progress: KillsInProgress,
+}
 
 /// The one piece of work that a worker has under way; snapshots show it in words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
