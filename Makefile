@@ -19,10 +19,11 @@ test: ## everything: logic, actors, real processes, real containerd
 	cargo build --workspace --bins
 	$(NEXTEST) --workspace
 
-check: ## format, lints, arrows between crates, paths in the docs
+check: ## format, lints, arrows between crates, circles and retired names, paths in the docs
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	.ci/arrows
+	cargo run --quiet --package tidy
 	.ci/documents
 
 bench: ## speed and memory, as a table; beside a kubelet where KUBELET_BIN names one

@@ -1,27 +1,18 @@
 //! What every component of Kubernetes tells of itself. Upstream: component-base/metrics (registry.go),
 //! component-base/metrics/prometheus/{controllers,feature}, component-base/compatibility (1.36).
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, OnceLock};
 
 use prometheus::{GaugeVec, IntCounter};
 
 use crate::exposition::{Exposition, Kind};
-use crate::registry::{counter, gauges};
+use crate::registry::{counter, gauges, registered};
 
 /// A feature gate, its stage (`ALPHA`, `BETA`, `DEPRECATED`; empty when it is generally available), and whether it is on.
 pub type Feature = (&'static str, &'static str, bool);
 
 /// All gates of a node: told when they are asked for, since there are hundreds and none of them changes.
 static FEATURES: OnceLock<Vec<Feature>> = OnceLock::new();
-
-/// How many metrics of each stability have been entered.
-static REGISTERED: [(&str, AtomicU64); 4] = [
-    ("ALPHA", AtomicU64::new(0)),
-    ("BETA", AtomicU64::new(0)),
-    ("INTERNAL", AtomicU64::new(0)),
-    ("STABLE", AtomicU64::new(0)),
-];
 
 /// Metrics switched off by the configuration: that cannot be done here.
 static DISABLED: LazyLock<IntCounter> = LazyLock::new(|| {
@@ -71,15 +62,6 @@ pub(crate) fn version(minor: u32) {
     VERSION.with_label_values(&labels).set(1.0);
 }
 
-/// Takes note of a metric by the stability that its help begins with.
-pub(crate) fn entered(help: &str) {
-    let stability = help.strip_prefix('[').and_then(|help| help.split_once(']'));
-    let known = |word: &str| REGISTERED.iter().find(|(known, _)| *known == word);
-    if let Some((_, count)) = stability.and_then(|(word, _)| known(word)) {
-        count.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 /// What is known only when it is asked for.
 pub(crate) fn text() -> String {
     let mut text = Exposition::default();
@@ -97,8 +79,7 @@ pub(crate) fn text() -> String {
         "registered_metrics_total",
         "[BETA] The count of registered metrics broken by stability level and deprecation version.",
     );
-    for (stability, count) in &REGISTERED {
-        let count = count.load(Ordering::Relaxed);
+    for (stability, count) in registered() {
         if count > 0 {
             let labels = [("deprecated_version", ""), ("stability_level", stability)];
             text.sample(&labels, count as f64);

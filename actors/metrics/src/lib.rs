@@ -32,7 +32,6 @@ mod tests;
 pub mod volumes;
 
 pub use prober::text as probes;
-pub use registry::text;
 
 /// What enters the metrics of each area.
 const AREAS: &[fn()] = &[
@@ -55,3 +54,14 @@ const AREAS: &[fn()] = &[
     status::declare,
     volumes::declare,
 ];
+
+/// Returns every metric in the text format 0.0.4.
+pub fn text() -> String {
+    for declare in AREAS {
+        declare();
+    }
+    let mut text = registry::text();
+    text.push_str(&component::text());
+    text.push_str(&process::text());
+    text
+}

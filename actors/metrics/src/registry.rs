@@ -1,6 +1,7 @@
 //! Where every metric is entered, and how all are read.
 
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus::core::Collector;
 use prometheus::{
@@ -16,15 +17,25 @@ const OTHERS: [&str; 2] = ["oxlet_", "process_"];
 
 static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::new);
 
-/// Returns every metric in the text format 0.0.4.
-pub fn text() -> String {
-    for declare in crate::AREAS {
-        declare();
-    }
-    let mut text = encode(&REGISTRY);
-    text.push_str(&crate::component::text());
-    text.push_str(&crate::process::text());
-    text
+/// How many metrics of each stability have been entered, in this registry or in one of their own.
+static REGISTERED: [(&str, AtomicU64); 4] = [
+    ("ALPHA", AtomicU64::new(0)),
+    ("BETA", AtomicU64::new(0)),
+    ("INTERNAL", AtomicU64::new(0)),
+    ("STABLE", AtomicU64::new(0)),
+];
+
+/// Returns every metric that has been entered here, in the text format 0.0.4.
+pub(crate) fn text() -> String {
+    encode(&REGISTRY)
+}
+
+/// Returns how many metrics of each stability have been entered.
+pub(crate) fn registered() -> impl Iterator<Item = (&'static str, u64)> {
+    let load = |(stability, count): &'static (&'static str, AtomicU64)| {
+        (*stability, count.load(Ordering::Relaxed))
+    };
+    REGISTERED.iter().map(load)
 }
 
 /// What is entered in a registry, as text.
@@ -116,10 +127,19 @@ fn enter<C: Collector + Clone + 'static>(metric: C) -> C {
     enter_in(&REGISTRY, metric)
 }
 
+/// Counts a metric by the stability that its help begins with.
+fn count_stability(help: &str) {
+    let stability = help.strip_prefix('[').and_then(|help| help.split_once(']'));
+    let known = |word: &str| REGISTERED.iter().find(|(known, _)| *known == word);
+    if let Some((_, count)) = stability.and_then(|(word, _)| known(word)) {
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// Enters a metric in a registry of its own.
 pub(crate) fn enter_in<C: Collector + Clone + 'static>(registry: &Registry, metric: C) -> C {
     for description in metric.desc() {
-        crate::component::entered(&description.help);
+        count_stability(&description.help);
     }
     registry
         .register(Box::new(metric.clone()))

@@ -46,9 +46,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Addr, AskError, Context, Exit, Recipient, Reply};
 use logic_api::objects::Objects;
+use logic_api::types::{ContainerId, EventLevel, HistoryEvent, PodFailure, PodUid, RuntimePod};
 use logic_pods::runtime_class::HandlerFeatures;
 use logic_pods::runtime_state::PodRuntimeState;
-use logic_api::types::{ContainerId, EventLevel, HistoryEvent, PodFailure, PodUid, RuntimePod};
 use serde::Serialize;
 use tokio::sync::watch;
 

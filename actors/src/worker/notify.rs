@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use kernel::Context;
 use logic_api::pod::PodView;
-use logic_pods::probes::{self, initial_health};
 use logic_api::types::{ContainerId, ContainerState, RuntimeContainer};
+use logic_pods::probes::{self, initial_health};
 
 use super::{Msg, PodWorker, PodWorkerState, RETRY_PERIOD, timestamp};
 use crate::logs::{self, RunningLog};

@@ -6,9 +6,9 @@ use std::time::Instant;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::Context;
 use logic_api::pod::PodView;
+use logic_api::types::{ContainerId, HistoryEvent, WaitingReason};
 use logic_pods::resize::{self, ResizeEvent, ResizeState};
 use logic_resources::resources::linux_resources;
-use logic_api::types::{ContainerId, HistoryEvent, WaitingReason};
 
 use super::executor::{PlanExecutor, SyncProblem};
 use super::retries::RetryKey;

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kernel::Context;
+use logic_api::types::{
+    ContainerId, ContainerState, EventLevel, HistoryEvent, RuntimePod, WaitingReason,
+};
 use logic_pods::resize::ResizeState;
-use logic_pods::status::{self, StatusInput, StatusStage as WorkerCounts};
-use logic_pods::take_over;
-use logic_api::types::{ContainerId, ContainerState, EventLevel, HistoryEvent, RuntimePod, WaitingReason};
-use logic_pods::runtime_state::PodRuntimeState;
 use logic_pods::status::{self, StatusInput, StatusStage as WorkerCounts};
 use logic_pods::take_over;
 

@@ -209,24 +209,9 @@ fn check(
     if let Err(why) = storage::check_name(kind, &raw.name) {
         return refuse("name", why);
     }
-    let start = match (raw.command, raw.endpoint) {
-        (Some(command), None) if !command.is_empty() => PluginStart::Managed {
-            command: locate(&command, folders),
-            args: raw.args,
-        },
-        (None, Some(_)) if !raw.args.is_empty() => {
-            return refuse("args", "an endpoint takes no arguments".to_owned());
-        }
-        (None, Some(endpoint)) => match socket_path(&endpoint) {
-            Some(endpoint) => PluginStart::External { endpoint },
-            None => return refuse("endpoint", not_a_socket(&endpoint)),
-        },
-        _ => {
-            return refuse(
-                "command",
-                "expected either a command or an endpoint".to_owned(),
-            );
-        }
+    let start = match check_start(raw.command, raw.args, raw.endpoint, folders) {
+        Ok(start) => start,
+        Err((field, why)) => return refuse(field, why),
     };
     if !(raw.configuration.is_null() || raw.configuration.is_object()) {
         return refuse("configuration", "expected a mapping".to_owned());
@@ -253,6 +238,32 @@ fn check(
         restarts: raw.restarts.unwrap_or(RESTARTS),
         restarts_within: restarts_within.as_std(),
     })
+}
+
+/// Returns how the plugin is started, or the field that is wrong and why.
+fn check_start(
+    command: Option<String>,
+    args: Vec<String>,
+    endpoint: Option<String>,
+    folders: PluginFolders<'_>,
+) -> Result<PluginStart, (&'static str, String)> {
+    match (command, endpoint) {
+        (Some(command), None) if !command.is_empty() => Ok(PluginStart::Managed {
+            command: locate(&command, folders),
+            args,
+        }),
+        (None, Some(_)) if !args.is_empty() => {
+            Err(("args", "an endpoint takes no arguments".to_owned()))
+        }
+        (None, Some(endpoint)) => match socket_path(&endpoint) {
+            Some(endpoint) => Ok(PluginStart::External { endpoint }),
+            None => Err(("endpoint", not_a_socket(&endpoint))),
+        },
+        _ => Err((
+            "command",
+            "expected either a command or an endpoint".to_owned(),
+        )),
+    }
 }
 
 /// A plugin's name is also the name of its folder and of its socket.

@@ -59,7 +59,7 @@ pub(crate) const FIELDS: [(&str, Honour); 129] = [
     ("enableProfilingHandler", Honoured),
     ("enableDebugFlagsHandler", Honoured),
     ("enableSystemLogHandler", Honoured),
-    ("enableSystemLogQuery", NotYet),
+    ("enableSystemLogQuery", Honoured),
     ("showHiddenMetricsForVersion", NotYet),
     // The container runtime and its images.
     ("containerRuntimeEndpoint", Honoured),

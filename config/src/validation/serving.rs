@@ -54,6 +54,24 @@ pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut
         &c.authorization.mode,
         &["AlwaysAllow", "Webhook"],
     );
+    check_tls(c, gates, checks);
+    if c.enable_system_log_query {
+        checks.require(
+            gates.enabled("NodeLogQuery"),
+            "enableSystemLogQuery",
+            "requires feature gate NodeLogQuery",
+        );
+        checks.require(
+            c.enable_system_log_handler,
+            "enableSystemLogQuery",
+            "requires enableSystemLogHandler",
+        );
+    }
+    let hidden = &c.show_hidden_metrics_for_version;
+    checks.one_of("showHiddenMetricsForVersion", hidden, &["", "1.35"]);
+}
+
+fn check_tls(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut FieldErrors) {
     if c.server_tls_bootstrap && !gates.enabled("RotateKubeletServerCertificate") {
         checks.refuse(
             "serverTLSBootstrap",
@@ -87,18 +105,4 @@ pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut
             checks.refuse("tlsCurvePreferences", format!("has {curve} twice"));
         }
     }
-    if c.enable_system_log_query {
-        checks.require(
-            gates.enabled("NodeLogQuery"),
-            "enableSystemLogQuery",
-            "requires feature gate NodeLogQuery",
-        );
-        checks.require(
-            c.enable_system_log_handler,
-            "enableSystemLogQuery",
-            "requires enableSystemLogHandler",
-        );
-    }
-    let hidden = &c.show_hidden_metrics_for_version;
-    checks.one_of("showHiddenMetricsForVersion", hidden, &["", "1.35"]);
 }

@@ -366,12 +366,6 @@ impl Node {
             .with_context(|| format!("the agent has no plugin {name}"))
     }
 
-    /// Returns the process id of the runtime plugin, if one runs.
-    pub async fn plugin_pid(&self) -> Result<Option<u32>> {
-        let pid = self.plugin().await?["pid"].as_u64();
-        Ok(pid.and_then(|pid| u32::try_from(pid).ok()))
-    }
-
     /// Kills the runtime plugin's process, whichever it is now; returns whether there was one.
     pub fn kill_plugin(&self) -> bool {
         self.kill_plugin_named("runtime")

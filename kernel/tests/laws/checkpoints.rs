@@ -35,13 +35,13 @@ fn record(name: &str) -> Record {
     }
 }
 
-struct Shelf {
+struct CheckpointDir {
     folder: TempDir,
 }
 
-impl Shelf {
-    fn new() -> Shelf {
-        Shelf {
+impl CheckpointDir {
+    fn new() -> CheckpointDir {
+        CheckpointDir {
             folder: tempfile::tempdir().unwrap(),
         }
     }
@@ -58,10 +58,10 @@ impl Shelf {
         self.store(SCHEMA).load().unwrap()
     }
 
-    fn saved(schema: Schema) -> Shelf {
-        let shelf = Shelf::new();
-        shelf.store(schema).save(&record("a")).unwrap();
-        shelf
+    fn saved(schema: Schema) -> CheckpointDir {
+        let dir = CheckpointDir::new();
+        dir.store(schema).save(&record("a")).unwrap();
+        dir
     }
 
     fn names(&self) -> Vec<String> {
@@ -87,26 +87,26 @@ impl Shelf {
 
 #[test]
 fn what_was_saved_is_loaded_by_the_next_process() {
-    let shelf = Shelf::saved(SCHEMA);
-    assert_eq!(shelf.load(), LoadOutcome::Found(record("a")));
-    assert_eq!(shelf.names(), ["pods"]);
-    let mode = fs::metadata(shelf.path()).unwrap().permissions().mode();
+    let dir = CheckpointDir::saved(SCHEMA);
+    assert_eq!(dir.load(), LoadOutcome::Found(record("a")));
+    assert_eq!(dir.names(), ["pods"]);
+    let mode = fs::metadata(dir.path()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }
 
 #[test]
 fn a_missing_file_or_folder_is_a_fresh_start() {
-    let shelf = Shelf::new();
-    assert_eq!(shelf.load(), LoadOutcome::Fresh);
-    let mut deep = CheckpointFile::new(shelf.folder.path().join("a/b/pods"), SCHEMA);
+    let dir = CheckpointDir::new();
+    assert_eq!(dir.load(), LoadOutcome::Fresh);
+    let mut deep = CheckpointFile::new(dir.folder.path().join("a/b/pods"), SCHEMA);
     assert_eq!(deep.load::<Record>().unwrap(), LoadOutcome::Fresh);
     assert!(matches!(deep.save(&record("a")), Ok(Saved::Written { .. })));
 }
 
 #[test]
 fn an_unchanged_value_is_not_written_again_not_even_by_the_next_process() {
-    let shelf = Shelf::saved(SCHEMA);
-    let mut store = shelf.store(SCHEMA);
+    let dir = CheckpointDir::saved(SCHEMA);
+    let mut store = dir.store(SCHEMA);
     assert_eq!(store.load().unwrap(), LoadOutcome::Found(record("a")));
     assert_eq!(store.save(&record("a")).unwrap(), Saved::Unchanged);
     let Saved::Written { bytes } = store.save(&record("b")).unwrap() else {
@@ -115,7 +115,7 @@ fn an_unchanged_value_is_not_written_again_not_even_by_the_next_process() {
     assert_eq!(store.save(&record("b")).unwrap(), Saved::Unchanged);
     let stats = store.stats();
     assert_eq!((stats.writes, stats.bytes, stats.skipped), (1, bytes, 2));
-    fs::remove_file(shelf.path()).unwrap();
+    fs::remove_file(dir.path()).unwrap();
     assert!(matches!(
         store.save(&record("b")),
         Ok(Saved::Written { .. })
@@ -124,49 +124,49 @@ fn an_unchanged_value_is_not_written_again_not_even_by_the_next_process() {
 
 #[test]
 fn every_truncation_is_detected() {
-    let whole = fs::read(Shelf::saved(SCHEMA).path()).unwrap();
-    let shelf = Shelf::new();
+    let whole = fs::read(CheckpointDir::saved(SCHEMA).path()).unwrap();
+    let dir = CheckpointDir::new();
     for length in 0..whole.len() {
-        fs::write(shelf.path(), &whole[..length]).unwrap();
-        shelf.why();
+        fs::write(dir.path(), &whole[..length]).unwrap();
+        dir.why();
     }
 }
 
 #[test]
 fn every_single_flipped_bit_is_detected() {
-    let whole = fs::read(Shelf::saved(SCHEMA).path()).unwrap();
-    let shelf = Shelf::new();
+    let whole = fs::read(CheckpointDir::saved(SCHEMA).path()).unwrap();
+    let dir = CheckpointDir::new();
     for bit in 0..whole.len() * 8 {
         let mut bytes = whole.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
-        fs::write(shelf.path(), &bytes).unwrap();
-        shelf.why();
+        fs::write(dir.path(), &bytes).unwrap();
+        dir.why();
     }
 }
 
 #[test]
 fn bytes_added_at_the_end_are_detected() {
-    let shelf = Shelf::saved(SCHEMA);
-    let mut bytes = fs::read(shelf.path()).unwrap();
+    let dir = CheckpointDir::saved(SCHEMA);
+    let mut bytes = fs::read(dir.path()).unwrap();
     bytes.push(0);
-    fs::write(shelf.path(), bytes).unwrap();
-    assert!(shelf.why().starts_with("its header announces"));
+    fs::write(dir.path(), bytes).unwrap();
+    assert!(dir.why().starts_with("its header announces"));
 }
 
 #[test]
 fn a_newer_schema_is_refused_and_set_aside_whole() {
-    let shelf = Shelf::saved(Schema {
+    let dir = CheckpointDir::saved(Schema {
         version: 3,
         ..SCHEMA
     });
-    let whole = fs::read(shelf.path()).unwrap();
+    let whole = fs::read(dir.path()).unwrap();
     assert_eq!(
-        shelf.why(),
+        dir.why(),
         "it has schema version 3, this program reads up to 2"
     );
-    assert_eq!(shelf.names(), ["pods.newer-1"]);
+    assert_eq!(dir.names(), ["pods.newer-1"]);
     assert_eq!(
-        fs::read(shelf.folder.path().join("pods.newer-1")).unwrap(),
+        fs::read(dir.folder.path().join("pods.newer-1")).unwrap(),
         whole
     );
 }
@@ -177,8 +177,8 @@ fn an_older_schema_is_migrated_or_set_aside() {
         version: 1,
         ..SCHEMA
     };
-    let shelf = Shelf::saved(older);
-    let migrated = shelf.store(SCHEMA).load_migrating(|version, payload| {
+    let dir = CheckpointDir::saved(older);
+    let migrated = dir.store(SCHEMA).load_migrating(|version, payload| {
         assert_eq!(version, 1);
         let old: Record = decode(payload)?;
         Ok(Record {
@@ -193,99 +193,88 @@ fn an_older_schema_is_migrated_or_set_aside() {
             ..record("a")
         })
     );
-    assert_eq!(shelf.why(), "it has schema version 1, this program reads 2");
-    assert_eq!(shelf.names(), ["pods.older-1"]);
+    assert_eq!(dir.why(), "it has schema version 1, this program reads 2");
+    assert_eq!(dir.names(), ["pods.older-1"]);
 }
 
 #[test]
 fn the_wrong_kind_is_refused() {
-    let shelf = Shelf::saved(Schema { kind: 8, ..SCHEMA });
-    assert_eq!(shelf.why(), "it is of kind 8, expected 7");
+    let dir = CheckpointDir::saved(Schema { kind: 8, ..SCHEMA });
+    assert_eq!(dir.why(), "it is of kind 8, expected 7");
 }
 
 #[test]
 fn another_type_behind_the_same_schema_is_refused() {
-    let shelf = Shelf::new();
-    shelf.store(SCHEMA).save(&"a text, and no record").unwrap();
-    assert!(
-        shelf
-            .why()
-            .starts_with("its content does not fit its schema")
-    );
+    let dir = CheckpointDir::new();
+    dir.store(SCHEMA).save(&"a text, and no record").unwrap();
+    assert!(dir.why().starts_with("its content does not fit its schema"));
 }
 
 #[test]
 fn whatever_stands_in_the_files_place_is_set_aside_unread() {
-    let shelf = Shelf::new();
-    fs::create_dir(shelf.path()).unwrap();
-    assert_eq!(
-        shelf.why(),
-        "it is no checkpoint file: it is no regular file"
-    );
-    symlink("/nowhere", shelf.path()).unwrap();
-    shelf.why();
-    let huge = fs::File::create(shelf.path()).unwrap();
+    let dir = CheckpointDir::new();
+    fs::create_dir(dir.path()).unwrap();
+    assert_eq!(dir.why(), "it is no checkpoint file: it is no regular file");
+    symlink("/nowhere", dir.path()).unwrap();
+    dir.why();
+    let huge = fs::File::create(dir.path()).unwrap();
     huge.set_len(1 << 40).unwrap();
-    shelf.why();
+    dir.why();
 }
 
 #[test]
 fn three_damaged_files_are_kept_the_newest_first() {
-    let shelf = Shelf::new();
+    let dir = CheckpointDir::new();
     for text in ["one", "two", "three", "four", "five"] {
-        fs::write(shelf.path(), text).unwrap();
-        shelf.why();
+        fs::write(dir.path(), text).unwrap();
+        dir.why();
     }
     assert_eq!(
-        shelf.names(),
+        dir.names(),
         ["pods.damaged-1", "pods.damaged-2", "pods.damaged-3"]
     );
     for (n, text) in [(1, "five"), (2, "four"), (3, "three")] {
-        let aside = shelf.folder.path().join(format!("pods.damaged-{n}"));
+        let aside = dir.folder.path().join(format!("pods.damaged-{n}"));
         assert_eq!(fs::read_to_string(aside).unwrap(), text);
     }
 }
 
 #[test]
 fn what_a_killed_writer_left_behind_is_removed_and_never_loaded() {
-    let shelf = Shelf::saved(SCHEMA);
-    fs::write(shelf.folder.path().join("pods.tmp-9"), "half").unwrap();
-    assert_eq!(shelf.load(), LoadOutcome::Found(record("a")));
-    assert_eq!(shelf.names(), ["pods"]);
+    let dir = CheckpointDir::saved(SCHEMA);
+    fs::write(dir.folder.path().join("pods.tmp-9"), "half").unwrap();
+    assert_eq!(dir.load(), LoadOutcome::Found(record("a")));
+    assert_eq!(dir.names(), ["pods"]);
 }
 
 #[test]
 fn leftovers_of_any_name_do_not_keep_a_value_from_being_saved() {
-    let shelf = Shelf::new();
+    let dir = CheckpointDir::new();
     for ticket in 0..100 {
-        fs::write(
-            shelf.folder.path().join(format!("pods.tmp-{ticket}")),
-            "half",
-        )
-        .unwrap();
+        fs::write(dir.folder.path().join(format!("pods.tmp-{ticket}")), "half").unwrap();
     }
-    shelf.store(SCHEMA).save(&record("a")).unwrap();
-    assert_eq!(shelf.load(), LoadOutcome::Found(record("a")));
+    dir.store(SCHEMA).save(&record("a")).unwrap();
+    assert_eq!(dir.load(), LoadOutcome::Found(record("a")));
 }
 
 #[test]
 fn a_value_too_large_is_refused_and_the_old_file_stays() {
-    let shelf = Shelf::saved(SCHEMA);
+    let dir = CheckpointDir::saved(SCHEMA);
     let huge = Record {
         object: vec![0; kernel::checkpoint::LIMIT + 1],
         ..record("a")
     };
-    let error = shelf.store(SCHEMA).save(&huge).unwrap_err();
+    let error = dir.store(SCHEMA).save(&huge).unwrap_err();
     assert!(!error.transient());
     assert!(matches!(error, CheckpointError::Encode { .. }));
-    assert_eq!(shelf.load(), LoadOutcome::Found(record("a")));
+    assert_eq!(dir.load(), LoadOutcome::Found(record("a")));
 }
 
 #[test]
 fn a_folder_that_cannot_be_written_is_an_error_that_names_the_file() {
-    let shelf = Shelf::new();
-    fs::write(shelf.folder.path().join("file"), "").unwrap();
-    let mut store = CheckpointFile::new(shelf.folder.path().join("file/pods"), SCHEMA);
+    let dir = CheckpointDir::new();
+    fs::write(dir.folder.path().join("file"), "").unwrap();
+    let mut store = CheckpointFile::new(dir.folder.path().join("file/pods"), SCHEMA);
     let error = store.save(&record("a")).unwrap_err();
     assert!(error.transient());
     assert!(
@@ -297,9 +286,9 @@ fn a_folder_that_cannot_be_written_is_an_error_that_names_the_file() {
 #[test]
 fn many_changes_make_one_write_an_interval() {
     run_paused(|| async {
-        let shelf = Shelf::new();
+        let dir = CheckpointDir::new();
         let interval = Duration::from_secs(10);
-        let mut writer = CheckpointWriter::new(shelf.store(SCHEMA), interval);
+        let mut writer = CheckpointWriter::new(dir.store(SCHEMA), interval);
         let now = kernel::now();
         assert_eq!(writer.due(now), None);
         writer.mark();
@@ -322,16 +311,16 @@ fn many_changes_make_one_write_an_interval() {
         );
         assert_eq!(writer.due(now + interval), None);
         assert_eq!((writer.stats().writes, writer.stats().skipped), (1, 1));
-        assert_eq!(shelf.load(), LoadOutcome::Found(record("a")));
+        assert_eq!(dir.load(), LoadOutcome::Found(record("a")));
     });
 }
 
 #[test]
 fn a_write_that_failed_is_due_again() {
     run_paused(|| async {
-        let shelf = Shelf::new();
-        fs::write(shelf.folder.path().join("file"), "").unwrap();
-        let store = CheckpointFile::new(shelf.folder.path().join("file/pods"), SCHEMA);
+        let dir = CheckpointDir::new();
+        fs::write(dir.folder.path().join("file"), "").unwrap();
+        let store = CheckpointFile::new(dir.folder.path().join("file/pods"), SCHEMA);
         let mut writer = CheckpointWriter::new(store, Duration::from_secs(10));
         writer.mark();
         let now = kernel::now();
@@ -344,26 +333,26 @@ fn a_write_that_failed_is_due_again() {
 #[test]
 fn a_write_left_behind_by_a_predecessor_never_replaces_a_newer_file() {
     run_paused(|| async {
-        let shelf = Shelf::new();
-        let mut predecessor = CheckpointWriter::new(shelf.store(SCHEMA), Duration::ZERO);
+        let dir = CheckpointDir::new();
+        let mut predecessor = CheckpointWriter::new(dir.store(SCHEMA), Duration::ZERO);
         let stale = predecessor
             .begin(kernel::now(), &record("stale"))
             .unwrap()
             .unwrap();
-        shelf.store(SCHEMA).save(&record("newer")).unwrap();
+        dir.store(SCHEMA).save(&record("newer")).unwrap();
         drop(stale.run().await);
-        assert_eq!(shelf.load(), LoadOutcome::Found(record("newer")));
-        assert_eq!(shelf.names(), ["pods"]);
+        assert_eq!(dir.load(), LoadOutcome::Found(record("newer")));
+        assert_eq!(dir.names(), ["pods"]);
     });
 }
 
 proptest! {
     #[test]
     fn any_value_comes_back_as_it_was(name in ".*", restarts: u32, object: Vec<u8>) {
-        let shelf = Shelf::new();
+        let dir = CheckpointDir::new();
         let record = Record { name, restarts, object };
-        shelf.store(SCHEMA).save(&record).unwrap();
-        prop_assert_eq!(shelf.load(), LoadOutcome::Found(record));
+        dir.store(SCHEMA).save(&record).unwrap();
+        prop_assert_eq!(dir.load(), LoadOutcome::Found(record));
     }
 
     #[test]
@@ -371,8 +360,8 @@ proptest! {
         let refused: Result<Record, Flaw> = decode(&bytes);
         drop(refused);
         prop_assert!(parse::<Record>(SCHEMA, &bytes).is_err());
-        let shelf = Shelf::new();
-        fs::write(shelf.path(), bytes).unwrap();
-        shelf.why();
+        let dir = CheckpointDir::new();
+        fs::write(dir.path(), bytes).unwrap();
+        dir.why();
     }
 }

@@ -57,7 +57,7 @@ pub(crate) struct Snapshot {
 
 #[derive(Debug, thiserror::Error)]
 #[error("the probe was told to")]
-struct Told;
+struct ProbeFailure;
 
 impl Actor for Probe {
     type Msg = Msg;
@@ -66,7 +66,7 @@ impl Actor for Probe {
     async fn start(&mut self, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.write("starts");
         match self.temper {
-            Temper::FailsAtStart => Err(Told.into()),
+            Temper::FailsAtStart => Err(ProbeFailure.into()),
             Temper::SticksAtStart => std::future::pending().await,
             Temper::Well | Temper::SticksAtStop | Temper::BurstsWhenDropped => Ok(()),
         }
@@ -77,7 +77,7 @@ impl Actor for Probe {
             Msg::Note(word) => self.note(word),
             Msg::Count { reply } => reply.send(self.notes),
             Msg::Boom => panic!("boom"),
-            Msg::Fail => return Err(Told.into()),
+            Msg::Fail => return Err(ProbeFailure.into()),
             Msg::Finish => return Err(Exit::Done),
             Msg::Stick => std::future::pending().await,
             Msg::Take(time) => tokio::time::sleep(time).await,

@@ -13,7 +13,7 @@ use crate::empty_dir;
 use crate::marker::Marker;
 use crate::payload::Payload;
 use crate::place::Place;
-use crate::request::Wish;
+use crate::request::MountParameters;
 use crate::writer;
 
 /// Upstream makes the folders under other volumes so.
@@ -45,14 +45,18 @@ impl Files {
 }
 
 /// Makes the volume hold exactly these files, now or, if it held others, from one moment to the next.
-pub(crate) fn set_up(place: &Place, files: &Files, wish: &Wish) -> Result<(), Status> {
+pub(crate) fn set_up(
+    place: &Place,
+    files: &Files,
+    parameters: &MountParameters,
+) -> Result<(), Status> {
     let volume = EmptyDir {
         medium: files.medium.into(),
         ..EmptyDir::default()
     };
-    let group = wish.group_always();
+    let group = parameters.group_always();
     let marker = Marker::wrapped(place);
-    empty_dir::set_up(place, &marker, &volume, group.as_ref(), &wish.label)?;
+    empty_dir::set_up(place, &marker, &volume, group.as_ref(), &parameters.label)?;
     let mode = match group {
         Some(_) => MOUNT_POINT_MODE | SET_GROUP,
         None => MOUNT_POINT_MODE,
@@ -117,7 +121,7 @@ mod tests {
             let marker = node.path("pods/u/plugins/kubernetes.io~empty-dir/wrapped_v/ready");
             for data in ["one", "one", "two"] {
                 let files = set(medium, vec![file("a/b", data), file("c", data)], &[]);
-                set_up(&place, &files, &Wish::default()).unwrap();
+                set_up(&place, &files, &MountParameters::default()).unwrap();
                 assert_eq!(fs::read_to_string(place.target.join("a/b")).unwrap(), data);
                 assert_eq!(mounted(&place.target).len(), mounts);
                 assert!(marker.is_file());
@@ -126,7 +130,7 @@ mod tests {
                 // A reboot: the memory is gone, the marker is not.
                 mounts::mount::unmount(&place.target).unwrap();
                 let files = set(medium, vec![file("c", "three")], &[]);
-                set_up(&place, &files, &Wish::default()).unwrap();
+                set_up(&place, &files, &MountParameters::default()).unwrap();
                 assert_eq!(mounted(&place.target).len(), 1);
             }
             tear_down(&place).unwrap();
@@ -139,16 +143,16 @@ mod tests {
     fn the_group_may_read_and_the_root_may_be_listed() {
         let node = Node::new();
         let place = node.place("u", "secret", "v");
-        let wish = Wish {
+        let parameters = MountParameters {
             ownership: Some(Ownership {
                 fs_group: 5555,
                 policy: proto::storage::ChangePolicy::ChangeOnRootMismatch.into(),
             }),
-            ..Wish::default()
+            ..MountParameters::default()
         };
         for data in ["one", "two"] {
             let files = set(Medium::Memory, vec![file("a/b", data)], &["deep/er"]);
-            set_up(&place, &files, &wish).unwrap();
+            set_up(&place, &files, &parameters).unwrap();
             assert_eq!(facts(&place.target), (0o3777, 0, 5555));
             assert_eq!(facts(&place.target.join("a/b")), (0o440, 0, 5555));
             assert_eq!(facts(&place.target.join("a")), (0o2755, 0, 5555));
@@ -167,7 +171,7 @@ mod tests {
                 vec![file("f", data)],
                 &["cache", "deep/er", "f.d"],
             );
-            set_up(&place, &files, &Wish::default()).unwrap();
+            set_up(&place, &files, &MountParameters::default()).unwrap();
             for point in ["cache", "deep/er", "f.d"] {
                 assert_eq!(facts(&place.target.join(point)).0, 0o755);
             }

@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
     use crate::files::{self, Files};
-    use crate::request::Wish;
+    use crate::request::MountParameters;
     use crate::testing::Node;
     use crate::{empty_dir, local};
 
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn what_was_set_up_is_found_and_what_was_only_begun_is_left_over() {
         let node = Node::new();
-        let wish = Wish::default();
+        let parameters = MountParameters::default();
         let place = |kind: &str, name: &str| node.place("u", kind, name);
         for (name, medium) in [
             ("disk", Medium::Default),
@@ -225,9 +225,19 @@ mod tests {
         mount::unmount(&place("empty-dir", "lost").target).unwrap();
         fs::create_dir_all(place("empty-dir", "begun").target).unwrap();
         fs::create_dir_all(place("empty-dir", "deleted~old").target).unwrap();
-        files::set_up(&place("configmap", "c"), &files(Medium::Default), &wish).unwrap();
-        files::set_up(&place("secret", "s"), &files(Medium::Memory), &wish).unwrap();
-        files::set_up(&place("secret", "lost"), &files(Medium::Memory), &wish).unwrap();
+        files::set_up(
+            &place("configmap", "c"),
+            &files(Medium::Default),
+            &parameters,
+        )
+        .unwrap();
+        files::set_up(&place("secret", "s"), &files(Medium::Memory), &parameters).unwrap();
+        files::set_up(
+            &place("secret", "lost"),
+            &files(Medium::Memory),
+            &parameters,
+        )
+        .unwrap();
         mount::unmount(&place("secret", "lost").target).unwrap();
         let begun = place("projected", "begun");
         let volume = EmptyDir::default();
@@ -236,7 +246,13 @@ mod tests {
             path: node.folder("disk").to_str().unwrap().to_owned(),
             ..Local::default()
         };
-        local::set_up(node.root(), &place("local-volume", "pv"), &source, &wish).unwrap();
+        local::set_up(
+            node.root(),
+            &place("local-volume", "pv"),
+            &source,
+            &parameters,
+        )
+        .unwrap();
         fs::create_dir_all(place("nfs", "share").target).unwrap();
         let device = node.place_in(DEVICES, "u", "local-volume", "raw").target;
         fs::create_dir_all(device.parent().unwrap()).unwrap();
@@ -290,7 +306,7 @@ mod tests {
         fs::create_dir_all(node.path("pods/\u{e4}/volumes/kubernetes.io~nfs/n")).unwrap();
         // A mount hides the folder of this pod; what is mounted below is found by the table.
         let hidden = node.place("hidden", "secret", "s");
-        files::set_up(&hidden, &files(Medium::Memory), &Wish::default()).unwrap();
+        files::set_up(&hidden, &files(Medium::Memory), &MountParameters::default()).unwrap();
         mount::tmpfs(&node.path("pods/hidden/volumes"), &TmpfsOptions::default()).unwrap();
         assert_eq!(
             seen(&node),
@@ -316,7 +332,7 @@ mod tests {
         symlink(node.root(), &link).unwrap();
         let target = link.join("pods/u/volumes/kubernetes.io~secret/s");
         let place = Place::new(&link, VOLUMES, "secret", target.to_str().unwrap()).unwrap();
-        files::set_up(&place, &files(Medium::Memory), &Wish::default()).unwrap();
+        files::set_up(&place, &files(Medium::Memory), &MountParameters::default()).unwrap();
         let found = list(&link).unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(

@@ -12,7 +12,7 @@ use tonic::{Code, Status};
 
 use crate::command::{self, RunError};
 use crate::place::{self, Place};
-use crate::request::Wish;
+use crate::request::MountParameters;
 
 const FOLDER_MODE: u32 = 0o750;
 /// Where mount(8) looks for helpers first.
@@ -44,14 +44,19 @@ impl Default for Programs {
 
 impl Programs {
     /// Mounts the export unless it is mounted.
-    pub(crate) fn set_up(&self, place: &Place, nfs: &Nfs, wish: &Wish) -> Result<(), Status> {
+    pub(crate) fn set_up(
+        &self,
+        place: &Place,
+        nfs: &Nfs,
+        parameters: &MountParameters,
+    ) -> Result<(), Status> {
         if mounted(place)? {
             return Ok(());
         }
         let source = source(nfs)?;
         place.make_parents()?;
         place::make(&place.target, FOLDER_MODE)?;
-        let tried = self.mount(&source, &place.target, &options(wish));
+        let tried = self.mount(&source, &place.target, &options(parameters));
         if tried.is_err() {
             // Whatever came of it; what cannot be undone is shown by List.
             if let Err(error) =
@@ -156,10 +161,10 @@ fn source(nfs: &Nfs) -> Result<String, Status> {
 }
 
 /// Upstream's JoinMountOptions: each word once, sorted.
-fn options(wish: &Wish) -> String {
-    let words = wish.options.iter().map(String::as_str);
+fn options(parameters: &MountParameters) -> String {
+    let words = parameters.options.iter().map(String::as_str);
     let mut words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
-    if wish.access == Access::ReadOnly {
+    if parameters.access == Access::ReadOnly {
         words.push("ro");
     }
     words.sort_unstable();
@@ -216,14 +221,14 @@ mod tests {
         let node = Node::new();
         let programs = programs(&node, MOUNT, UMOUNT);
         let place = node.place("u", "nfs", "share");
-        let wish = Wish {
+        let parameters = MountParameters {
             access: Access::ReadOnly,
             options: vec!["nfsvers=4.1".to_owned(), String::new(), "hard".to_owned()],
-            ..Wish::default()
+            ..MountParameters::default()
         };
         for _ in 0..2 {
             programs
-                .set_up(&place, &nfs("server.example.com"), &wish)
+                .set_up(&place, &nfs("server.example.com"), &parameters)
                 .unwrap();
             assert_eq!(mounted(&place.target).len(), 1);
         }
@@ -265,7 +270,7 @@ mod tests {
             ..programs(&node, MOUNT, UMOUNT)
         };
         let refused = programs
-            .set_up(&place, &nfs("server"), &Wish::default())
+            .set_up(&place, &nfs("server"), &MountParameters::default())
             .unwrap_err();
         let target = place.target.display();
         assert_eq!(refused.code(), Code::FailedPrecondition);
@@ -288,7 +293,7 @@ mod tests {
         );
         let programs = programs(&node, &script, UMOUNT);
         let refused = programs
-            .set_up(&place, &nfs("server"), &Wish::default())
+            .set_up(&place, &nfs("server"), &MountParameters::default())
             .unwrap_err();
         assert!(
             refused
@@ -305,7 +310,7 @@ mod tests {
         let place = node.place("u", "nfs", "share");
         let programs = programs(&node, MOUNT, "exec sleep 600");
         programs
-            .set_up(&place, &nfs("server"), &Wish::default())
+            .set_up(&place, &nfs("server"), &MountParameters::default())
             .unwrap();
         programs
             .tear_down(&place, Duration::from_millis(200))

@@ -19,7 +19,7 @@ pub(crate) struct Order {
     /// The agent's name of the volume.
     pub(crate) id: String,
     pub(crate) what: What,
-    pub(crate) wish: Wish,
+    pub(crate) parameters: MountParameters,
 }
 
 /// What is to be mounted, and where.
@@ -34,7 +34,7 @@ pub(crate) enum What {
 
 /// How it is to be mounted.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Wish {
+pub(crate) struct MountParameters {
     pub(crate) access: Access,
     pub(crate) options: Vec<String>,
     pub(crate) ownership: Option<Ownership>,
@@ -47,7 +47,7 @@ impl Order {
     pub(crate) fn read(root: &Path, request: MountRequest) -> Result<Self, Status> {
         requests::volume(request.volume.as_ref())?;
         requests::pod(request.pod.as_ref())?;
-        let wish = Wish {
+        let parameters = MountParameters {
             access: request.access(),
             options: request.mount_options,
             ownership: request.ownership,
@@ -74,7 +74,7 @@ impl Order {
         Ok(Self {
             id: volume.id,
             what,
-            wish,
+            parameters,
         })
     }
 
@@ -110,7 +110,7 @@ impl Order {
     }
 }
 
-impl Wish {
+impl MountParameters {
     /// For what the node writes itself: upstream goes through all of it, whatever the pod's policy.
     pub(crate) fn group_always(&self) -> Option<Ownership> {
         let always = |ownership: &Ownership| Ownership {

@@ -273,32 +273,36 @@ impl Storage for Service {
 }
 
 fn mount(executor: &Executor, order: Order) -> Result<MountResponse, Status> {
-    let Order { what, mut wish, .. } = order;
-    wish.label = selinux::label(&wish.label);
+    let Order {
+        what,
+        mut parameters,
+        ..
+    } = order;
+    parameters.label = selinux::label(&parameters.label);
     let mut response = MountResponse::default();
     let path = match what {
         What::EmptyDir(place, volume) => {
             place.make_parents()?;
             let _lock = lock::take(&place)?;
             let marker = Marker::own(&place);
-            let group = wish.group_always();
-            empty_dir::set_up(&place, &marker, &volume, group.as_ref(), &wish.label)?;
-            response.selinux_mounted = empty_dir::labelled(volume.medium(), &wish.label);
+            let group = parameters.group_always();
+            empty_dir::set_up(&place, &marker, &volume, group.as_ref(), &parameters.label)?;
+            response.selinux_mounted = empty_dir::labelled(volume.medium(), &parameters.label);
             place.target
         }
         What::Files(place, files) => {
             place.make_parents()?;
             let _lock = lock::take(&place)?;
-            files::set_up(&place, &files, &wish)?;
-            response.selinux_mounted = empty_dir::labelled(files.medium, &wish.label);
+            files::set_up(&place, &files, &parameters)?;
+            response.selinux_mounted = empty_dir::labelled(files.medium, &parameters.label);
             place.target
         }
         What::Local(place, source) => {
-            response.warnings = local::set_up(&executor.root, &place, &source, &wish)?;
+            response.warnings = local::set_up(&executor.root, &place, &source, &parameters)?;
             place.target
         }
         What::Nfs(place, source) => {
-            executor.programs.set_up(&place, &source, &wish)?;
+            executor.programs.set_up(&place, &source, &parameters)?;
             place.target
         }
         What::HostPath(source) => {

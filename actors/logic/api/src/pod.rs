@@ -16,8 +16,6 @@ pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
 
 /// The priority from which a pod is critical for the node.
 pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
-/// `system-node-critical`: the last pods to be given up.
-pub const SYSTEM_NODE_CRITICAL: i32 = SYSTEM_CRITICAL_PRIORITY + 1000;
 
 /// What is asked of a pod again and again.
 pub trait PodView {

@@ -37,7 +37,7 @@ use crate::authz::{Authorization, Barred};
 use crate::http::{Answer, Traffic, accept, text};
 use crate::listen;
 use crate::node::KubeletHost;
-use crate::policy::{self, Policy};
+use crate::policy::Policy;
 use crate::reviews::Reviews;
 use crate::server::{Deaf, Msg, Snapshot};
 
@@ -214,10 +214,4 @@ impl<N: KubeletHost, R: Reviews> Server<N, R> {
             text(status, barred.to_string())
         })
     }
-}
-
-/// Whether this policy needs an API server.
-pub fn needs_reviews(policy: &Policy) -> bool {
-    let by_webhook = matches!(policy.authorization, policy::Authorization::Webhook { .. });
-    by_webhook || policy.authentication.tokens.is_some()
 }

@@ -39,9 +39,9 @@ fn test_dir() -> (TestDir, Root) {
     (test_dir, Root::open(&volume).unwrap())
 }
 
-type Way = fn(&Root, &Path) -> Result<OwnedFd, Errno>;
+type OpenFn = fn(&Root, &Path) -> Result<OwnedFd, Errno>;
 
-fn ways() -> [(&'static str, Way); 2] {
+fn ways() -> [(&'static str, OpenFn); 2] {
     [
         ("openat2", |root, path| {
             root.beneath(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())

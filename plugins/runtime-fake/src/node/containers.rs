@@ -83,18 +83,8 @@ impl SimulatedNode {
                 by: self.state.id(by),
             });
         }
-        let given = request
-            .sandbox_config
-            .map(|config| config.log_directory)
-            .filter(|folder| !folder.is_empty());
-        let folder = given.unwrap_or(sandbox_config.log_directory);
-        let log = match folder.is_empty() || config.log_path.is_empty() {
-            true => String::new(),
-            false => Path::new(&folder)
-                .join(&config.log_path)
-                .display()
-                .to_string(),
-        };
+        let given = request.sandbox_config.map(|config| config.log_directory);
+        let log = log_path(given, sandbox_config.log_directory, &config.log_path);
         let seq = self.state.next;
         self.commit(JournalRecord::Container(ContainerRecord {
             seq,
@@ -358,4 +348,14 @@ fn container_name(config: &ContainerConfig, sandbox: &str) -> Result<String, Cri
     // Without the sandbox's own attempt: a container of a pod is one of a kind over all its sandboxes.
     let pod = sandbox.rsplit_once('_').map_or(sandbox, |(pod, _)| pod);
     Ok(format!("{}_{pod}_{}", meta.name, meta.attempt))
+}
+
+/// Returns where a container's log is: below the folder that the request gives, else below the sandbox's.
+fn log_path(given: Option<String>, of_sandbox: String, path: &str) -> String {
+    let given = given.filter(|folder| !folder.is_empty());
+    let folder = given.unwrap_or(of_sandbox);
+    match folder.is_empty() || path.is_empty() {
+        true => String::new(),
+        false => Path::new(&folder).join(path).display().to_string(),
+    }
 }

@@ -24,7 +24,7 @@ use tonic::Status;
 use crate::disk;
 use crate::host_path::{self, Found};
 use crate::place::{self, Place};
-use crate::request::Wish;
+use crate::request::MountParameters;
 
 const FOLDER_MODE: u32 = 0o750;
 const FS_TYPE: &str = "ext4";
@@ -40,13 +40,13 @@ pub(crate) fn set_up(
     root: &Path,
     place: &Place,
     local: &Local,
-    wish: &Wish,
+    parameters: &MountParameters,
 ) -> Result<Vec<String>, Status> {
     let source = match checked(place, local)? {
         (path, Found::Folder) => path,
         (device, Found::BlockDevice) => {
             let global = global(root, &place.name);
-            mount_disk(&device, &global, local, wish)?;
+            mount_disk(&device, &global, local, parameters)?;
             global
         }
         (_, Found::File | Found::Socket | Found::CharDevice | Found::Other) => {
@@ -56,27 +56,27 @@ pub(crate) fn set_up(
         }
     };
     if is_mounted(&place.target)? {
-        bind(&source, place, wish)?;
+        bind(&source, place, parameters)?;
         return Ok(Vec::new());
     }
     let others = other_pods(root, place, &source)?;
     let mut warnings = Vec::new();
-    if let Some(ownership) = &wish.ownership {
+    if let Some(ownership) = &parameters.ownership {
         if others {
             warnings.extend(other_group(place, &source, ownership)?);
-        } else if wish.access == Access::ReadWrite {
+        } else if parameters.access == Access::ReadWrite {
             warnings.extend(own(place, &source, ownership)?);
         }
     }
     place.make_parents()?;
     place::make(&place.target, FOLDER_MODE)?;
-    bind(&source, place, wish)?;
+    bind(&source, place, parameters)?;
     Ok(warnings)
 }
 
-fn bind(source: &Path, place: &Place, wish: &Wish) -> Result<(), Status> {
-    mount::bind(source, &place.target, wish.access, Depth::Single)?;
-    restrict(&place.target, &wish.options)
+fn bind(source: &Path, place: &Place, parameters: &MountParameters) -> Result<(), Status> {
+    mount::bind(source, &place.target, parameters.access, Depth::Single)?;
+    restrict(&place.target, &parameters.options)
 }
 
 /// Takes the volume from its target; a disk is unmounted when the last pod has let it go.
@@ -117,7 +117,12 @@ fn checked(place: &Place, local: &Local) -> Result<(PathBuf, Found), Status> {
     }
 }
 
-fn mount_disk(device: &Path, global: &Path, local: &Local, wish: &Wish) -> Result<(), Status> {
+fn mount_disk(
+    device: &Path,
+    global: &Path,
+    local: &Local,
+    parameters: &MountParameters,
+) -> Result<(), Status> {
     if is_mounted(global)? {
         return Ok(());
     }
@@ -126,8 +131,8 @@ fn mount_disk(device: &Path, global: &Path, local: &Local, wish: &Wish) -> Resul
         "" => FS_TYPE,
         fs_type => fs_type,
     };
-    let mut options = wish.options.clone();
-    if wish.access == Access::ReadOnly {
+    let mut options = parameters.options.clone();
+    if parameters.access == Access::ReadOnly {
         options.push("ro".to_owned());
     }
     disk::format_and_mount(device, global, fs_type, &options).map_err(|status| {

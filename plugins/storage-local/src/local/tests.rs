@@ -18,25 +18,25 @@ fn local(path: &Path) -> Local {
     }
 }
 
-fn wish() -> Wish {
-    Wish::default()
+fn parameters() -> MountParameters {
+    MountParameters::default()
 }
 
-fn read_only() -> Wish {
-    Wish {
+fn read_only() -> MountParameters {
+    MountParameters {
         access: Access::ReadOnly,
-        ..wish()
+        ..parameters()
     }
 }
 
-fn with_group(fs_group: u32, policy: ChangePolicy) -> Wish {
+fn with_group(fs_group: u32, policy: ChangePolicy) -> MountParameters {
     let ownership = Ownership {
         fs_group,
         policy: policy.into(),
     };
-    Wish {
+    MountParameters {
         ownership: Some(ownership),
-        ..wish()
+        ..parameters()
     }
 }
 
@@ -48,7 +48,7 @@ fn a_folder_is_bound_to_the_target_and_stays_when_it_is_taken_away() {
     let place = node.place("u", KIND, "pv");
     for _ in 0..2 {
         assert!(
-            set_up(node.root(), &place, &local(&source), &wish())
+            set_up(node.root(), &place, &local(&source), &parameters())
                 .unwrap()
                 .is_empty()
         );
@@ -69,7 +69,7 @@ fn what_is_neither_folder_nor_disk_is_refused() {
     fs::write(&file, "").unwrap();
     let place = node.place("u", KIND, "pv");
     let refused = |local: &Local| {
-        let refused = set_up(node.root(), &place, local, &wish()).unwrap_err();
+        let refused = set_up(node.root(), &place, local, &parameters()).unwrap_err();
         assert!(!place.target.exists());
         (refused.code(), refused.message().to_owned())
     };
@@ -104,11 +104,11 @@ fn a_volume_for_reading_cannot_be_written_and_keeps_its_group() {
     let node = Node::new();
     let source = node.folder("disks/one");
     let place = node.place("u", KIND, "pv");
-    let wish = Wish {
+    let parameters = MountParameters {
         access: Access::ReadOnly,
         ..with_group(777, ChangePolicy::ChangeAlways)
     };
-    set_up(node.root(), &place, &local(&source), &wish).unwrap();
+    set_up(node.root(), &place, &local(&source), &parameters).unwrap();
     let refused = fs::write(place.target.join("x"), "").unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::ReadOnlyFilesystem);
     assert_eq!(facts(&source).2, 0);
@@ -120,12 +120,12 @@ fn the_mount_s_options_are_those_that_a_bind_can_have() {
     let source = node.folder("disks/one");
     let place = node.place("u", KIND, "pv");
     let options = ["noexec,nosuid", "noatime", "data=ordered"];
-    let wish = Wish {
+    let parameters = MountParameters {
         options: options.map(str::to_owned).to_vec(),
-        ..wish()
+        ..parameters()
     };
     for _ in 0..2 {
-        set_up(node.root(), &place, &local(&source), &wish).unwrap();
+        set_up(node.root(), &place, &local(&source), &parameters).unwrap();
         let options = &mounted(&place.target)[0].options;
         for option in ["noexec", "nosuid", "noatime", "rw"] {
             assert!(
@@ -135,11 +135,11 @@ fn the_mount_s_options_are_those_that_a_bind_can_have() {
         }
     }
     let place = node.place("other", KIND, "pv");
-    let wish = Wish {
+    let parameters = MountParameters {
         access: Access::ReadOnly,
-        ..wish
+        ..parameters
     };
-    set_up(node.root(), &place, &local(&source), &wish).unwrap();
+    set_up(node.root(), &place, &local(&source), &parameters).unwrap();
     let options = &mounted(&place.target)[0].options;
     assert!(options.contains(&"ro".to_owned()) && options.contains(&"noexec".to_owned()));
 }
@@ -179,19 +179,19 @@ fn a_root_that_is_right_is_enough_where_the_pod_says_so() {
     let node = Node::new();
     let source = node.folder("disks/one");
     let place = node.place("u", KIND, "pv");
-    let wish = |policy| with_group(3000, policy);
+    let parameters = |policy| with_group(3000, policy);
     set_up(
         node.root(),
         &place,
         &local(&source),
-        &wish(ChangePolicy::ChangeAlways),
+        &parameters(ChangePolicy::ChangeAlways),
     )
     .unwrap();
     tear_down(node.root(), &place).unwrap();
     let file = source.join("file");
     fs::write(&file, "").unwrap();
     std::os::unix::fs::chown(&file, None, Some(5)).unwrap();
-    let mismatch = wish(ChangePolicy::ChangeOnRootMismatch);
+    let mismatch = parameters(ChangePolicy::ChangeOnRootMismatch);
     set_up(node.root(), &place, &local(&source), &mismatch).unwrap();
     assert_eq!(facts(&file).2, 5);
 }
@@ -204,8 +204,8 @@ fn an_empty_disk_is_formatted_once_and_mounted_for_the_node_and_each_pod() {
     let global = global(&root, "pv");
     let (first, second) = (node.place("u1", KIND, "pv"), node.place("u2", KIND, "pv"));
     for _ in 0..2 {
-        set_up(&root, &first, &local(&device), &wish()).unwrap();
-        set_up(&root, &second, &local(&device), &wish()).unwrap();
+        set_up(&root, &first, &local(&device), &parameters()).unwrap();
+        set_up(&root, &second, &local(&device), &parameters()).unwrap();
     }
     assert_eq!(mounted(&global)[0].fs_type, "ext4");
     assert_eq!(
@@ -239,11 +239,11 @@ fn a_disk_has_the_file_system_that_the_volume_names() {
         fs_type: "ext2".to_owned(),
         ..local(&device)
     };
-    let wish = Wish {
+    let parameters = MountParameters {
         options: vec!["noatime".to_owned(), "errors=remount-ro".to_owned()],
-        ..wish()
+        ..parameters()
     };
-    set_up(&root, &place, &local, &wish).unwrap();
+    set_up(&root, &place, &local, &parameters).unwrap();
     let entry = &mounted(&place.target)[0];
     assert_eq!(entry.fs_type, "ext2");
     assert!(entry.options.contains(&"noatime".to_owned()));
@@ -284,7 +284,7 @@ fn a_disk_with_partitions_is_never_formatted() {
     fs::write(&device, &sector).unwrap();
     let root = node.root().to_owned();
     let place = node.place("u", KIND, "pv");
-    set_up(&root, &place, &local(&device), &wish()).unwrap_err();
+    set_up(&root, &place, &local(&device), &parameters()).unwrap_err();
     assert_eq!(fs::read(&device).unwrap()[..512], sector);
 }
 
@@ -294,7 +294,7 @@ fn a_tear_down_that_was_cut_off_is_completed() {
     let device = node.disk("image");
     let root = node.root().to_owned();
     let place = node.place("u", KIND, "pv");
-    set_up(&root, &place, &local(&device), &wish()).unwrap();
+    set_up(&root, &place, &local(&device), &parameters()).unwrap();
     mount::unmount(&place.target).unwrap();
     tear_down(&root, &place).unwrap();
     assert!(mounted(&global(&root, "pv")).is_empty() && !place.target.exists());

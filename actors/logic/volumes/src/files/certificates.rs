@@ -7,8 +7,8 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::PodCertificateProjection;
 
 use super::FilesBuilder;
+use super::permissions::FilePermissions;
 use super::problem::FilesProblem;
-use super::projected::FilePermissions;
 use super::refresh::look_at;
 use logic_api::objects::{CertificateCredentials, PodCertificate, PodCertificateSpec, pem};
 

@@ -10,6 +10,7 @@ mod downward_api;
 mod keys;
 mod nested;
 mod paths;
+mod permissions;
 mod problem;
 mod projected;
 pub(super) mod refresh;

@@ -3,11 +3,10 @@
 //! Mirrors `collectData` of upstream's pkg/volume/projected: a later source goes over an earlier one, and all that is
 //! wrong is told at once.
 
-use k8s_openapi::api::core::v1::{Pod, ProjectedVolumeSource, VolumeProjection};
+use k8s_openapi::api::core::v1::{ProjectedVolumeSource, VolumeProjection};
 
-use super::super::FileProjection;
+use super::permissions::FilePermissions;
 use super::{FilesBuilder, bits, certificates, downward_api, keys, tokens, trust};
-use logic_api::pod::PodView;
 
 pub(super) fn collect(builder: &mut FilesBuilder<'_>, source: &ProjectedVolumeSource) {
     let rights = FilePermissions::new(builder.pod, bits(source.default_mode));
@@ -36,48 +35,4 @@ fn one(
     } else if let Some(certificate) = &source.pod_certificate {
         certificates::collect(builder, index, certificate, rights);
     }
-}
-
-/// Who may read what is made for this pod alone.
-#[derive(Clone, Copy)]
-pub(super) struct FilePermissions {
-    /// Of what others may read.
-    mode: u32,
-    user: Option<u32>,
-    /// For the user alone; its group is given the right to read when the volume's ownership is set.
-    is_private: bool,
-}
-
-impl FilePermissions {
-    fn new(pod: &Pod, mode: u32) -> Self {
-        let user = only_user(pod);
-        let group = pod.security().and_then(|security| security.fs_group);
-        Self {
-            mode,
-            user,
-            is_private: user.is_some() || group.is_some(),
-        }
-    }
-
-    pub(super) fn file(self, data: Vec<u8>) -> FileProjection {
-        FileProjection {
-            data,
-            mode: if self.is_private { 0o600 } else { self.mode },
-            owner: self.user,
-        }
-    }
-}
-
-/// The one user that all containers run as, where each says so: upstream's `FsUserFrom`.
-fn only_user(pod: &Pod) -> Option<u32> {
-    let of_pod = pod.security().and_then(|security| security.run_as_user);
-    let ephemeral = pod.ephemeral_containers();
-    let lasting = pod.all_containers().map(|(_, container)| container);
-    let mut users = lasting.chain(&ephemeral).map(|container| {
-        let own = container.security_context.as_ref();
-        own.and_then(|security| security.run_as_user).or(of_pod)
-    });
-    let first = users.next()??;
-    let is_same = |user: Option<i64>| user == Some(first);
-    users.all(is_same).then(|| u32::try_from(first).ok())?
 }

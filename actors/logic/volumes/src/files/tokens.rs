@@ -3,8 +3,8 @@
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ServiceAccountTokenProjection;
 
+use super::permissions::FilePermissions;
 use super::problem::FilesProblem;
-use super::projected::FilePermissions;
 use super::refresh::look_at;
 use super::{FilesBuilder, FilesContext};
 use logic_api::objects::{ServiceAccountToken, TokenSpec};

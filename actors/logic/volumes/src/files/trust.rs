@@ -8,8 +8,8 @@ use std::sync::Arc;
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::ClusterTrustBundleProjection;
 
+use super::permissions::FilePermissions;
 use super::problem::FilesProblem;
-use super::projected::FilePermissions;
 use super::selector::{self, MAX_SELECTOR_BYTES};
 use super::{FilesBuilder, FilesContext};
 use logic_api::objects::pem;

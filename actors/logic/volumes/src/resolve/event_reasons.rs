@@ -6,8 +6,6 @@ use crate::VolumeMode;
 
 pub const FAILED_MOUNT: &str = "FailedMount";
 pub const FAILED_MAP: &str = "FailedMapVolume";
-/// A controller's word upstream: only it attaches, and a node that waits says [`FAILED_MOUNT`].
-pub const FAILED_ATTACH: &str = "FailedAttachVolume";
 pub const ALREADY_MOUNTED: &str = "AlreadyMountedVolume";
 pub const MOUNTED: &str = "SuccessfulMountVolume";
 pub const RESIZE_FAILED: &str = "VolumeResizeFailed";

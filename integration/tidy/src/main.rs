@@ -1,0 +1,43 @@
+//! What no lint sees, as rust-lang/rust's tidy: circles between modules, and retired words.
+//!
+//! Standard library only, and a parser of exactly what is needed: it builds within a second or two and reads the
+//! whole workspace in one.
+
+mod circles;
+mod lexer;
+mod modules;
+mod references;
+mod retired;
+mod tree;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::{fs, io};
+
+fn main() -> ExitCode {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    match check(&root) {
+        Ok(errors) if errors.is_empty() => ExitCode::SUCCESS,
+        Ok(errors) => {
+            for error in errors {
+                eprintln!("tidy: {error}");
+            }
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("tidy: cannot read the workspace: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns what is wrong in the workspace at `root`.
+fn check(root: &Path) -> io::Result<Vec<String>> {
+    let tree = tree::Tree::read(root)?;
+    let own = root.join("integration/tidy");
+    let known = fs::read_to_string(own.join("known-circles"))?;
+    let words = fs::read_to_string(own.join("retired-names"))?;
+    let mut errors = circles::check(&tree, &known);
+    errors.extend(retired::check(&tree, &words));
+    Ok(errors)
+}
